@@ -1,0 +1,42 @@
+"""The exceptions of tensorstash. Each derives from the builtin that a caller would catch anyway.
+
+Wrong arguments raise plain `ValueError` and `TypeError`; these types are for what is found in files and data.
+"""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class SourceError(OSError):
+    """A source does not exist, cannot be read, or is not what it says it is."""
+
+
+class SchemaError(TypeError):
+    """A column has a type or a name that a stash cannot hold."""
+
+
+class DataError(ValueError):
+    """Values break a rule: a null without a place, a duplicate time, a lossy cast, no valid window."""
+
+
+class ColumnError(KeyError):
+    """A column that does not exist was named."""
+
+    def __str__(self) -> str:  # KeyError would print the repr of the message
+        return str(self.args[0])
+
+
+class SegmentError(OSError):
+    """A file is not a stash, or is a damaged one."""
+
+
+class NoMemoryError(MemoryError):
+    """The columns asked for do not fit into the memory that is free."""
+
+
+def unknown_column(name: str, known: Iterable[str], where: str) -> ColumnError:
+    """The error for a name that is not among `known`, with the nearest names as the remedy."""
+    known = list(known)
+    near = get_close_matches(name, known, n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"it has {', '.join(map(repr, known[:20]))}."
+    return ColumnError(f"{where} has no column {name!r}; {hint}")

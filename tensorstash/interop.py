@@ -1,0 +1,68 @@
+"""A stash for other libraries. They are imported here, in functions, because sampling must never touch them."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from tensorstash.stash import Stash
+
+
+def to_polars(stash: "Stash") -> "pl.DataFrame":
+    """Entity, time and every column as a polars frame; packs become arrays, codes their texts."""
+    import polars as pl
+
+    series: list[pl.Series] = []
+    if stash.entity_name is not None:
+        series.append(entity_series(stash.entity_name, stash.entities, np.diff(stash.offsets.numpy())))
+    if stash.time is not None:
+        series.append(time_series(stash, str(stash.time_name), stash.time))
+    for name in stash:
+        if name not in {s.name for s in series}:
+            series.append(_column_series(stash, name))
+    return pl.DataFrame(series)
+
+
+def entity_series(name: str, entities: list[Any], counts: Any) -> "pl.Series":
+    """Every entity as often as it has rows: `counts` is `(entities,)`."""
+    import polars as pl
+
+    names = pl.Series(name, entities)
+    return names.gather(np.repeat(np.arange(len(entities)), counts)) if len(entities) else names
+
+
+def time_series(stash: "Stash", name: str, times: torch.Tensor) -> "pl.Series":
+    """Times of the stash, `(n,)`, with their unit and zone."""
+    import polars as pl
+
+    return _moments(pl.Series(name, times.numpy()), "timestamp", stash.time_unit, stash.time_zone)
+
+
+def _moments(series: "pl.Series", kind: str, unit: str | None, zone: str | None) -> "pl.Series":
+    import polars as pl
+
+    if unit is None:
+        return series
+    if unit == "d":
+        return series.cast(pl.Int32).cast(pl.Date)
+    ticks: Any = "ms" if unit == "s" else unit
+    scaled = series * 1000 if unit == "s" else series
+    if kind == "duration":
+        return scaled.cast(pl.Duration(ticks))
+    if kind == "time":
+        return (scaled * {"ms": 10**6, "us": 10**3, "ns": 1}[ticks]).cast(pl.Time)
+    return scaled.cast(pl.Datetime(ticks, zone))
+
+
+def _column_series(stash: "Stash", name: str) -> "pl.Series":
+    import polars as pl
+
+    about, tensor = stash.column(name), stash[name]
+    series = pl.Series(name, (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy())
+    if about["kind"] == "category":
+        codes = series.set(series < 0, None)
+        return pl.Series(name, stash.vocabulary(name), dtype=pl.String).gather(codes)
+    return series if about["kind"] == "number" else _moments(series, about["kind"], about["unit"], about["zone"])

@@ -1,0 +1,288 @@
+"""From a source to a stash: plan, read the keys, find the order of the rows, decode the columns into place."""
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+from numpy.typing import NDArray
+from tqdm.auto import tqdm
+
+from tensorstash.decode import Stats, Vocabulary, indices, values
+from tensorstash.errors import DataError, SourceError
+from tensorstash.plan import Plan, check_memory, plan_scan, wanted
+from tensorstash.schema import Column, Columns
+from tensorstash.segment import Draft
+from tensorstash.sources import Scan, Unit, scan
+from tensorstash.stash import Stash, texts
+
+_BLOCK = 1 << 20  # rows looked at together while the order is checked
+_MOST_THREADS = 8
+
+Put = Callable[[Column, int, NDArray[Any]], None]  # column, its first row in the source, values
+
+
+@dataclass(slots=True)
+class Codes:
+    """A piece of a category column whose names have not met the vocabulary yet."""
+
+    column: Column
+    start: int
+    indices: NDArray[np.int32]
+    dictionary: pa.Array
+    nulls: int
+
+
+def load(
+    source: Any,
+    columns: Columns | None = None,
+    *,
+    entity: str | None = None,
+    time: str | None = None,
+    dtype: torch.dtype | None = None,
+    progress: bool | None = None,
+) -> Stash:
+    """Load the named columns once into memory, as a dict of tensors.
+
+    Args:
+        source: a Parquet or Arrow IPC (Feather) file, a glob, a directory or a list of them; a polars or pandas frame;
+            a pyarrow Table; a mapping of arrays or tensors. The files of one source need the same columns.
+        columns: a list of source names, or a mapping from your names to a source name, a list of names (packed into one
+            `(rows, k)` column) or a `ts.column`. Only these are decoded. `None`: all but entity and time.
+        entity: the text or integer column that tells the series apart. Without it all rows are one series.
+        time: the timestamp, date or integer column that orders the rows of a series, kept as int64.
+        dtype: cast the floating columns to this floating type; `None` keeps the source's.
+        progress: show a bar; `None` shows it when the output is a terminal.
+
+    Returns:
+        A `Stash` whose rows are grouped by entity, in order of first appearance, and ordered by time.
+
+    Raises:
+        SourceError: no file, an unreadable one, or files that differ. ColumnError: no such column. SchemaError: a type
+        or name that a stash cannot hold. DataError: a null, a lossy cast or a duplicate time. NoMemoryError: too large.
+
+    Example:
+        >>> import tensorstash as ts
+        >>> data = {"station": ["B", "A", "B"], "hour": [2, 1, 1], "temp": [0.5, None, 0.25]}
+        >>> stash = ts.load(data, ["temp"], entity="station", time="hour")
+        >>> stash.entities, stash.offsets.tolist(), stash["temp"].tolist()
+        (['B', 'A'], [0, 2, 3], [0.25, 0.5, nan])
+    """
+    scanned = scan(source, wanted(columns, entity, time))
+    planned = plan_scan(scanned, columns, entity, time, dtype)
+    check_memory(planned)
+    tensors = [(column.name, column.dtype, (planned.rows, *column.shape)) for column in planned.stored]
+    draft = Draft(tensors, header_bytes=16_384 + 1024 * len(tensors) + sum(len(str(c.members)) for c in planned.stored))
+    total = planned.rows * (2 if planned.entity or planned.time else 1)
+    with tqdm(total=total, unit="rows", unit_scale=True, disable=None if progress is None else not progress) as bar:
+        keys = _read_keys(scanned, planned, draft, bar.update)
+        rank = _arrange(keys, planned, draft)
+        stats, vocabularies = _decode(scanned, planned.columns, _placer(draft, rank), bar.update)
+    for name, vocabulary in vocabularies.items():
+        _write_texts(draft, f"{name}.__vocabulary", list(vocabulary.codes))
+    stash = Stash(draft.finish(_metadata(planned, stats, keys)))
+    stash.segment.populate()
+    return stash
+
+
+# Keys: the entity and the time of every row
+
+
+@dataclass(slots=True)
+class Keys:
+    codes: NDArray[np.int32] | None  # (rows,) entity of each row, numbered in order of first appearance
+    names: list[Any]
+    times: Stats | None
+
+
+def _read_keys(scanned: Scan, planned: Plan, draft: Draft, advance: Callable[[int], object]) -> Keys:
+    codes = np.empty(planned.rows, np.int32) if planned.entity else None
+
+    def put(column: Column, start: int, found: NDArray[Any]) -> None:
+        if codes is not None and column is planned.entity:
+            codes[start : start + len(found)] = found
+        else:
+            draft.write(column.name, start, found)
+
+    columns = [column for column in (planned.entity, planned.time) if column]
+    stats, vocabularies = _decode(scanned, columns, put, advance)
+    if codes is not None and stats["__entity"].nulls:
+        _refuse_null(planned.entity, int(np.argmax(codes < 0)))
+    names = list(vocabularies["__entity"].codes) if planned.entity else [None]
+    return Keys(codes, names, stats.get("__time"))
+
+
+def _refuse_null(column: Column | None, row: int) -> None:
+    assert column is not None
+    raise DataError(
+        f"Every row needs an entity and a time; column {column.members[0]!r} is null in source row {row:,} (the first "
+        "such). Drop those rows, or name them, before loading."
+    )
+
+
+def _arrange(keys: Keys, planned: Plan, draft: Draft) -> NDArray[np.int64] | None:
+    """Write offsets and times in the order of the stash; the place of each source row there, `None` if it stays."""
+    codes = keys.codes if keys.codes is not None else np.zeros(planned.rows, np.int8)
+    counts = np.bincount(codes, minlength=len(keys.names)) if keys.codes is not None else np.array([planned.rows])
+    draft.blob("__offsets", np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), torch.int64)
+    if all(isinstance(name, int) for name in keys.names) and planned.entity:
+        draft.blob("__entities.integers", np.array(keys.names, np.int64), torch.int64)
+    elif planned.entity:
+        _write_texts(draft, "__entities", keys.names)
+    times = draft.array("__time") if planned.time else None
+    if _is_arranged(codes, times):
+        return None
+    order = np.argsort(codes, kind="stable")
+    if times is not None:
+        if not _is_arranged(codes[order], times[order]):
+            order = np.lexsort((times, codes))
+        _refuse_duplicates(codes, times, order, keys, planned)
+        times[:] = times[order]
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    return rank
+
+
+def _is_arranged(codes: NDArray[np.integer[Any]], times: NDArray[np.int64] | None) -> bool:
+    """Whether rows are grouped and, within a group, strictly later than the row before."""
+    for begin in range(0, len(codes) - 1, _BLOCK):
+        one, two = codes[begin : begin + _BLOCK + 1][:-1], codes[begin + 1 : begin + _BLOCK + 1]
+        if (two < one).any():
+            return False
+        if times is not None:
+            before, after = times[begin : begin + _BLOCK + 1][:-1], times[begin + 1 : begin + _BLOCK + 1]
+            if ((after <= before) & (one == two)).any():
+                return False
+    return True
+
+
+def _refuse_duplicates(
+    codes: NDArray[Any], times: NDArray[np.int64], order: NDArray[np.int64], keys: Keys, planned: Plan
+) -> None:
+    for begin in range(0, len(order) - 1, _BLOCK):
+        piece = order[begin : begin + _BLOCK + 1]
+        one, two = piece[:-1], piece[1:]
+        same = (codes[one] == codes[two]) & (times[one] == times[two])
+        if same.any():
+            first, second = int(one[same.argmax()]), int(two[same.argmax()])
+            assert planned.time is not None
+            when = np.datetime64(int(times[first]), planned.time.unit.upper() if planned.time.unit == "d" else
+                                 planned.time.unit) if planned.time.unit else times[first]
+            whose = f"entity {keys.names[int(codes[first])]!r}" if planned.entity else "the series (no entity= was given)"
+            raise DataError(
+                f"A time stands once in each entity; {whose} has {planned.time.members[0]} {when} in source rows "
+                f"{first:,} and {second:,}. Drop one, or name the column that tells them apart as entity=."
+            )
+
+
+# Columns
+
+
+def _placer(draft: Draft, rank: NDArray[np.int64] | None) -> Put:
+    if rank is None:
+        return lambda column, start, found: draft.write(column.name, start, found)
+    arrays: dict[str, NDArray[Any]] = {}
+
+    def scatter(column: Column, start: int, found: NDArray[Any]) -> None:
+        target = arrays.get(column.name)
+        if target is None:
+            target = arrays.setdefault(column.name, draft.array(column.name))
+        target[rank[start : start + len(found)]] = found
+
+    return scatter
+
+
+def _decode(
+    scanned: Scan, columns: Sequence[Column], put: Put, advance: Callable[[int], object]
+) -> tuple[dict[str, Stats], dict[str, Vocabulary]]:
+    """Decode columns, several units at a time; codes are given in the order of the source, whichever thread is first."""
+    stats = {column.name: Stats() for column in columns}
+    vocabularies = {
+        column.name: Vocabulary(column.fill if isinstance(column.fill, str) else None)
+        for column in columns
+        if column.kind == "category"
+    }
+    if not columns:
+        return stats, vocabularies
+    for unit, (counted, pieces) in _in_threads(scanned.units, lambda unit: _decode_unit(unit, columns, put)):
+        for name, found in counted.items():
+            stats[name].add(found)
+        for piece in pieces:
+            vocabulary = vocabularies[piece.column.name]
+            codes = vocabulary.encode(piece.indices, piece.dictionary)
+            stats[piece.column.name].add(vocabulary.stats(codes, piece.nulls))
+            put(piece.column, piece.start, codes)
+        advance(unit.rows)
+    return stats, vocabularies
+
+
+def _decode_unit(unit: Unit, columns: Sequence[Column], put: Put) -> tuple[dict[str, Stats], list[Codes]]:
+    names = list(dict.fromkeys(member for column in columns for member in column.members))
+    stats = {column.name: Stats() for column in columns}
+    pieces: list[Codes] = []
+    row = unit.start
+    try:
+        for batch in unit.read(names):
+            if row + batch.num_rows > unit.start + unit.rows:
+                raise SourceError(f"{unit.place} holds more rows than the {unit.rows:,} of its footer: it is damaged.")
+            for column in columns:
+                arrays = [batch.column(names.index(member)) for member in column.members]
+                if column.kind == "category":
+                    pieces.append(Codes(column, row, *indices(arrays[0]), arrays[0].null_count))
+                    continue
+                if column.name == "__time" and arrays[0].null_count:
+                    _refuse_null(column, row + int(np.argmax(arrays[0].is_null())))
+                found, counted = values(arrays, column, unit.place)
+                stats[column.name].add(counted)
+                put(column, row, (found.view(torch.uint16) if found.dtype == torch.bfloat16 else found).numpy())
+            row += batch.num_rows
+    except (pa.ArrowException, OSError) as error:
+        if isinstance(error, SourceError):
+            raise
+        raise SourceError(f"{unit.place} cannot be decoded: {error}. Write the file again.") from error
+    if row != unit.start + unit.rows:
+        raise SourceError(f"{unit.place} holds {row - unit.start:,} rows, its footer says {unit.rows:,}: it is damaged.")
+    return stats, pieces
+
+
+def _in_threads(units: Sequence[Unit], work: Callable[[Unit], Any]) -> Iterator[tuple[Unit, Any]]:
+    """The results for all units, in their order, with one more than the threads under way."""
+    threads = max(1, min(os.cpu_count() or 1, _MOST_THREADS, len(units)))
+    waiting: deque[tuple[Unit, Future[Any]]] = deque()
+    pool = ThreadPoolExecutor(threads, "tensorstash-load")
+    try:
+        for unit in units:
+            waiting.append((unit, pool.submit(work, unit)))
+            if len(waiting) > threads:
+                done, future = waiting.popleft()
+                yield done, future.result()
+        while waiting:
+            done, future = waiting.popleft()
+            yield done, future.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _write_texts(draft: Draft, name: str, names: list[str]) -> None:
+    text, ends = texts(names)
+    draft.blob(f"{name}.text", text, torch.uint8)
+    draft.blob(f"{name}.ends", ends, torch.int64)
+
+
+def _metadata(planned: Plan, stats: dict[str, Stats], keys: Keys) -> dict[str, Any]:
+    columns = [
+        {"name": c.name, "members": c.members, "kind": c.kind, "unit": c.unit, "zone": c.zone, "fill": c.fill}
+        | asdict(stats[c.name])
+        for c in planned.columns
+    ]
+    time: dict[str, Any] = {}
+    if planned.time and keys.times:
+        time = {"source": planned.time.members[0], "unit": planned.time.unit, "zone": planned.time.zone}
+        time |= {"low": keys.times.low, "high": keys.times.high}
+    entity = planned.entity.members[0] if planned.entity else None
+    return {"rows": planned.rows, "columns": columns, "entity": entity, "time": time}

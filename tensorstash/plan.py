@@ -1,0 +1,133 @@
+"""What a load will take, before anything is decoded or allocated."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import psutil
+import torch
+
+from tensorstash.errors import NoMemoryError
+from tensorstash.schema import Column, Columns, entity_column, resolve, time_column
+from tensorstash.segment import pages
+from tensorstash.sources import Scan, scan
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The columns that a load will hold, and what they cost; `print` it."""
+
+    source: str
+    rows: int
+    columns: tuple[Column, ...]
+    entity: Column | None
+    time: Column | None
+    skipped: tuple[str, ...]  # source columns that are never decoded
+    free: int  # bytes of memory available now
+
+    @property
+    def stored(self) -> tuple[Column, ...]:
+        """All tensors of the segment that have rows, in their order there: one item size after the other."""
+        flat = sorted(self.columns, key=lambda c: (bool(c.shape), c.dtype.itemsize))
+        return (*flat, self.time) if self.time else tuple(flat)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the stash will hold."""
+        return sum(pages(self.rows * column.row_bytes) for column in self.stored)
+
+    def __str__(self) -> str:
+        body = [_line(self.rows, column) for column in self.columns]
+        if self.entity:
+            body.append((self.entity.members[0], "", "entity", "", ""))
+        if self.time:
+            time = _line(self.rows, self.time)
+            body.append((self.time.members[0], "", f"time {_unit(self.time)}", "int64", time[4]))
+        table = _table([("column", "from", "kind", "dtype", "MB"), *body])
+        skipped = f"skipped: {', '.join(self.skipped)}" if self.skipped else "skipped: nothing"
+        total = f"{self.rows:,} rows, {self.nbytes / 1e6:,.1f} MB of {self.free / 1e6:,.0f} MB free"
+        return f"{self.source}: {total}\n{table}\n{skipped}"
+
+
+def _line(rows: int, column: Column) -> tuple[str, str, str, str, str]:
+    origin = ", ".join(column.members) if column.members != (column.name,) else ""
+    shape = "".join(f" x {size}" for size in column.shape)
+    kind = f"{column.kind} {_unit(column)}".strip()
+    megabytes = f"{rows * column.row_bytes / 1e6:,.1f}"
+    return column.name, origin, kind, str(column.dtype).removeprefix("torch.") + shape, megabytes
+
+
+def _unit(column: Column) -> str:
+    return " ".join(part for part in (column.unit, column.zone) if part)
+
+
+def _table(lines: list[tuple[str, ...]]) -> str:
+    """Columns of text aligned to the left, the last, a number, to the right."""
+    widths = [max(map(len, cells)) for cells in zip(*lines)]
+    return "\n".join(
+        "  " + "  ".join(cell.ljust(width) for cell, width in zip(cells[:-1], widths)) + cells[-1].rjust(widths[-1] + 2)
+        for cells in lines
+    )
+
+
+def plan(
+    source: Any,
+    columns: Columns | None = None,
+    *,
+    entity: str | None = None,
+    time: str | None = None,
+    dtype: torch.dtype | None = None,
+) -> Plan:
+    """Say what `ts.load` with the same arguments will hold: rows, MB per column, free memory, skipped columns.
+
+    Only schemas and footers are read. The arguments, and the errors for wrong ones, are those of `ts.load`.
+
+    Example:
+        >>> import numpy as np, tensorstash as ts
+        >>> cost = ts.plan({"t": np.arange(1000), "y": np.zeros(1000), "z": np.zeros(1000)}, ["y"], time="t")
+        >>> cost.rows, cost.nbytes, cost.skipped
+        (1000, 16384, ('z',))
+    """
+    return plan_scan(scan(source, wanted(columns, entity, time)), columns, entity, time, dtype)
+
+
+def wanted(columns: Columns | None, entity: str | None, time: str | None) -> set[str] | None:
+    """The source columns that a load touches; `None` for all."""
+    if columns is None:
+        return None
+    names = {name for name in (entity, time) if name is not None}
+    specs = columns.values() if hasattr(columns, "values") else columns
+    for spec in specs:
+        source = spec if isinstance(spec, (str, list, tuple)) else spec.source
+        names.update([source] if isinstance(source, str) else source)
+    return names
+
+
+def plan_scan(
+    scanned: Scan, columns: Columns | None, entity: str | None, time: str | None, dtype: torch.dtype | None
+) -> Plan:
+    """The plan for a source that has been looked at."""
+    keys = {name for name in (entity, time) if name is not None}
+    chosen: Columns = [name for name in scanned.schema.names if name not in keys] if columns is None else columns
+    resolved = resolve(scanned.schema, chosen, dtype, scanned.label)
+    if not resolved:
+        raise ValueError(f"A stash has at least one column; none of {scanned.label} was chosen. Name some in columns=.")
+    used = keys.union(*(column.members for column in resolved))
+    return Plan(
+        source=scanned.label,
+        rows=scanned.rows,
+        columns=resolved,
+        entity=entity_column(scanned.schema, entity, scanned.label) if entity is not None else None,
+        time=time_column(scanned.schema, time, scanned.label) if time is not None else None,
+        skipped=tuple(name for name in scanned.schema.names if name not in used),
+        free=psutil.virtual_memory().available,
+    )
+
+
+def check_memory(planned: Plan) -> None:
+    """Refuse before anything is allocated."""
+    if planned.nbytes > planned.free:
+        raise NoMemoryError(
+            f"A stash must fit into free memory; {planned.source} needs {planned.nbytes / 1e6:,.0f} MB and "
+            f"{planned.free / 1e6:,.0f} MB are free. Load fewer columns, or a narrower dtype; print(ts.plan(...)) shows "
+            "what each costs."
+        )

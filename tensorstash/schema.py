@@ -1,0 +1,235 @@
+"""What a column is: the table of types between Arrow, numpy, torch and safetensors, and the choice of columns."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+from tensorstash.errors import SchemaError, unknown_column
+
+Kind = Literal["number", "category", "timestamp", "date", "time", "duration"]
+Fill = float | int | bool | str
+Columns = Sequence["str | ColumnSpec"] | Mapping[str, "str | Sequence[str] | ColumnSpec"]
+
+# torch dtype -> (safetensors code, numpy name); bfloat16 has no numpy type and travels as the bits of a uint16.
+DTYPES: dict[torch.dtype, tuple[str, str]] = {
+    torch.bool: ("BOOL", "bool"),
+    torch.int8: ("I8", "int8"),
+    torch.uint8: ("U8", "uint8"),
+    torch.int16: ("I16", "int16"),
+    torch.uint16: ("U16", "uint16"),
+    torch.int32: ("I32", "int32"),
+    torch.uint32: ("U32", "uint32"),
+    torch.int64: ("I64", "int64"),
+    torch.uint64: ("U64", "uint64"),
+    torch.float16: ("F16", "float16"),
+    torch.bfloat16: ("BF16", "uint16"),
+    torch.float32: ("F32", "float32"),
+    torch.float64: ("F64", "float64"),
+}
+_NUMBERS: dict[pa.DataType, torch.dtype] = {
+    pa.bool_(): torch.bool,
+    pa.int8(): torch.int8,
+    pa.uint8(): torch.uint8,
+    pa.int16(): torch.int16,
+    pa.uint16(): torch.uint16,
+    pa.int32(): torch.int32,
+    pa.uint32(): torch.uint32,
+    pa.int64(): torch.int64,
+    pa.uint64(): torch.uint64,
+    pa.float16(): torch.float16,
+    pa.float32(): torch.float32,
+    pa.float64(): torch.float64,
+}
+# Arrow has no bfloat16: a uint16 field that carries this metadata holds its bits.
+BFLOAT16 = {b"tensorstash.dtype": b"bfloat16"}
+
+RESERVED = frozenset({"valid", "window", "entity", "anchor", "reset"})
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnSpec:
+    """What `ts.column` returns: a source column, or several packed into one, and the choices made for it."""
+
+    source: str | tuple[str, ...]
+    dtype: torch.dtype | None
+    fill: Fill | None
+
+
+def column(source: str | Sequence[str], *, dtype: torch.dtype | None = None, fill: Fill | None = None) -> ColumnSpec:
+    """Choose how one column of a stash is stored.
+
+    Args:
+        source: the name of a source column, or several names, which are packed into one column of shape
+            `(rows, len(source))`.
+        dtype: the type to store. Floating types are rounded to it; any other cast must keep every value.
+        fill: stored where the source has a missing value (a null, or NaN in a floating column). Without it
+            floating columns get NaN, text gets code -1, and integers and booleans are an error.
+
+    Example:
+        >>> import torch, tensorstash as ts
+        >>> stash = ts.load({"a": [1, None, 3]}, columns={"x": ts.column("a", dtype=torch.float16, fill=0)})
+        >>> stash["x"]
+        tensor([1., 0., 3.], dtype=torch.float16)
+    """
+    return ColumnSpec(source if isinstance(source, str) else tuple(source), dtype, fill)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a stash, resolved against the schema of its source."""
+
+    name: str
+    members: tuple[str, ...]  # the source columns that it is made of
+    dtype: torch.dtype
+    shape: tuple[int, ...] = ()  # of one row
+    kind: Kind = "number"
+    unit: str | None = None  # "s", "ms", "us", "ns", or "d" where the kind is a time
+    zone: str | None = None
+    fill: Fill | None = None
+
+    @property
+    def row_bytes(self) -> int:
+        return self.dtype.itemsize * math.prod(self.shape)
+
+
+def is_text(arrow: pa.DataType) -> bool:
+    """Whether values of this type become codes with a vocabulary."""
+    if pa.types.is_dictionary(arrow):
+        return is_text(arrow.value_type)
+    return bool(pa.types.is_string(arrow) or pa.types.is_large_string(arrow) or pa.types.is_string_view(arrow))
+
+
+def from_arrow(name: str, field: pa.Field) -> Column:
+    """The column that holds the values of an Arrow field, as the field's own type asks for."""
+    arrow = field.type
+    if is_text(arrow):
+        return Column(name, (field.name,), torch.int32, kind="category")
+    if pa.types.is_dictionary(arrow):
+        return from_arrow(name, field.with_type(arrow.value_type))
+    if pa.types.is_fixed_size_list(arrow):
+        item = from_arrow(name, pa.field(field.name, arrow.value_type, metadata=field.metadata))
+        if item.kind == "number":
+            return Column(name, item.members, item.dtype, (arrow.list_size, *item.shape))
+    if field.metadata is not None and BFLOAT16.items() <= field.metadata.items():
+        return Column(name, (field.name,), torch.bfloat16)
+    if arrow in _NUMBERS:
+        return Column(name, (field.name,), _NUMBERS[arrow])
+    if pa.types.is_timestamp(arrow):
+        return Column(name, (field.name,), torch.int64, kind="timestamp", unit=arrow.unit, zone=arrow.tz)
+    if pa.types.is_duration(arrow) or pa.types.is_time(arrow):
+        kind: Kind = "duration" if pa.types.is_duration(arrow) else "time"
+        return Column(name, (field.name,), torch.int64, kind=kind, unit=arrow.unit)
+    if pa.types.is_date(arrow):
+        return Column(name, (field.name,), torch.int64, kind="date", unit="d")
+    raise SchemaError(
+        f"A stash holds numbers, booleans, text, dates, times and fixed-size lists of numbers; column {field.name!r} "
+        f"is {arrow}. Leave it out of columns=, or convert it before loading."
+    )
+
+
+def field_of(schema: pa.Schema, name: str, where: str) -> pa.Field:
+    """The one field of that name."""
+    indices = schema.get_all_field_indices(name)
+    if not indices:
+        raise unknown_column(name, schema.names, where)
+    if len(indices) > 1:
+        raise SchemaError(f"Column names must be unique; {where} has {len(indices)} columns {name!r}. Rename them.")
+    return schema.field(indices[0])
+
+
+def check_name(name: str, what: str) -> None:
+    """Refuse a name that batches or the segment need for themselves."""
+    if name in RESERVED or "." in name or name.startswith("__") or not name:
+        raise SchemaError(
+            f"The names {', '.join(sorted(RESERVED))}, names with a dot and names that begin with '__' are reserved; "
+            f'{what} is named {name!r}. Give it another name: columns={{"new_name": {name!r}}}.'
+        )
+
+
+def resolve(schema: pa.Schema, columns: Columns, dtype: torch.dtype | None, where: str) -> tuple[Column, ...]:
+    """The columns to load, in the order asked for."""
+    if dtype is not None and not dtype.is_floating_point:
+        raise ValueError(f"dtype= casts the floating columns and must be floating; got {dtype}. Use ts.column(dtype=).")
+    resolved = []
+    for name, spec in _named(columns):
+        check_name(name, "a column")
+        members = (spec.source,) if isinstance(spec.source, str) else spec.source
+        fields = [field_of(schema, member, where) for member in members]
+        parts = [from_arrow(name, field) for field in fields]
+        whole = parts[0] if isinstance(spec.source, str) else _pack(name, parts)
+        resolved.append(_choose(whole, parts, spec, dtype))
+    return tuple(resolved)
+
+
+def _named(columns: Columns) -> list[tuple[str, ColumnSpec]]:
+    if isinstance(columns, str):
+        raise TypeError(f"columns= is a list of names or a mapping; got the text {columns!r}. Write [{columns!r}].")
+    if isinstance(columns, Mapping):
+        return [(name, spec if isinstance(spec, ColumnSpec) else column(spec)) for name, spec in columns.items()]
+    specs = [spec if isinstance(spec, ColumnSpec) else column(spec) for spec in columns]
+    for spec in specs:
+        if not isinstance(spec.source, str):
+            raise ValueError(f"A pack needs a name; got {list(spec.source)} in a list. Write {{'name': [...]}}.")
+    named = [(str(spec.source), spec) for spec in specs]
+    twice = {name for name, _ in named if sum(name == other for other, _ in named) > 1}
+    if twice:
+        raise SchemaError(f"Column names must be unique; {sorted(twice)} came more than once. Use a mapping of names.")
+    return named
+
+
+def _pack(name: str, parts: list[Column]) -> Column:
+    if not parts:
+        raise ValueError(f"A pack has at least one member; {name!r} has none. Name its source columns.")
+    for part in parts:
+        if part.kind != "number" or part.shape or part.dtype == torch.bfloat16:
+            raise SchemaError(
+                f"A pack holds plain numbers of one type; its member {part.members[0]!r} of {name!r} is not one. "
+                "Load it as a column of its own."
+            )
+    promoted = np.result_type(*(DTYPES[part.dtype][1] for part in parts))
+    dtype = next(torch_ for torch_, (_, numpy_) in DTYPES.items() if numpy_ == promoted.name)
+    return Column(name, tuple(part.members[0] for part in parts), dtype, (len(parts),))
+
+
+def _choose(whole: Column, parts: list[Column], spec: ColumnSpec, dtype: torch.dtype | None) -> Column:
+    chosen = whole.dtype
+    if any(part.dtype.is_floating_point for part in parts) and dtype is not None:
+        chosen = dtype
+    if spec.dtype is not None:
+        if whole.kind != "number":
+            raise SchemaError(f"dtype= is for numbers; column {whole.name!r} is a {whole.kind}. Leave dtype= out.")
+        chosen = spec.dtype
+    if chosen not in DTYPES:
+        raise SchemaError(f"A stash holds {', '.join(map(str, DTYPES))}; column {whole.name!r} asks for {chosen}.")
+    fill = spec.fill
+    if fill is not None and isinstance(fill, str) != (whole.kind == "category"):
+        raise ValueError(f"fill= must be a value of its column; {whole.name!r} is a {whole.kind}, got {fill!r}.")
+    return Column(whole.name, whole.members, chosen, whole.shape, whole.kind, whole.unit, whole.zone, fill)
+
+
+def time_column(schema: pa.Schema, name: str, where: str) -> Column:
+    """The time column: int64 with the unit and zone of its source."""
+    field = field_of(schema, name, where)
+    found = None if pa.types.is_nested(field.type) else from_arrow("__time", field)
+    if found is not None and found.kind in ("timestamp", "date"):
+        return found
+    if found is not None and found.kind == "number" and not found.dtype.is_floating_point and found.dtype != torch.bool:
+        return Column("__time", found.members, torch.int64)
+    raise SchemaError(
+        f"time= names a timestamp, date or integer column; {name!r} is {field.type}. Convert it, for example with "
+        "polars: pl.col(...).str.to_datetime()."
+    )
+
+
+def entity_column(schema: pa.Schema, name: str, where: str) -> Column:
+    """The entity column, as a category: text or integers."""
+    field = field_of(schema, name, where)
+    arrow = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+    if not (is_text(arrow) or pa.types.is_integer(arrow)):
+        raise SchemaError(f"entity= names a text or integer column; {name!r} is {field.type}. Convert it to text.")
+    return Column("__entity", (name,), torch.int32, kind="category")

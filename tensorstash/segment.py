@@ -1,0 +1,274 @@
+"""The file that holds a stash: a strict profile of safetensors, laid out before anything is decoded.
+
+    u64 N | JSON header, padded with spaces | tensor | __pad.0 | tensor | __pad.1 | ... | blobs
+
+Every tensor begins at a multiple of 4,096 bytes, so that columns of one item size stand at equal distances. Blobs, whose
+size is known only after decoding, follow the columns; the header is written last, with a CRC of itself.
+The format of safetensors: https://github.com/huggingface/safetensors#format.
+"""
+
+import json
+import math
+import mmap
+import os
+import sys
+import tempfile
+import weakref
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from tensorstash.errors import NoMemoryError, SegmentError
+from tensorstash.schema import DTYPES
+
+PAGE = 4096
+_VERSION = "1"
+_MAX_HEADER = 100_000_000  # the limit of safetensors
+_CODES = {code: dtype for dtype, (code, _) in DTYPES.items()}
+_NO_CRC = "0" * 8  # stands in the header's place while its CRC is computed
+_CHUNK = 1 << 24
+_POPULATE_READ = 22  # MADV_POPULATE_READ of Linux 5.14, which mmap does not name
+_NORESERVE = 0x4000 if sys.platform == "linux" else 0  # named in mmap from Python 3.13
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A tensor of a segment; `begin` is its first byte in the file."""
+
+    name: str
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    begin: int
+
+    @property
+    def nbytes(self) -> int:
+        return self.dtype.itemsize * math.prod(self.shape)
+
+
+def pages(nbytes: int) -> int:
+    """`nbytes` rounded up to whole pages."""
+    return -(-nbytes // PAGE) * PAGE
+
+
+# Writing
+
+
+class Draft:
+    """A segment that is being written: an unnamed file, its tensors at their places, no header yet."""
+
+    def __init__(self, tensors: Iterable[tuple[str, torch.dtype, tuple[int, ...]]], header_bytes: int) -> None:
+        """Lay the tensors out, room for a header of `header_bytes` before them, and allocate every byte."""
+        self.begin = end = pages(header_bytes)
+        self.entries: dict[str, Entry] = {}
+        for name, dtype, shape in tensors:
+            self.entries[name] = entry = Entry(name, dtype, shape, end)
+            end += pages(entry.nbytes)
+        self.end = end
+        self.fd = _unnamed_file()
+        self._finalizer = weakref.finalize(self, os.close, self.fd)
+        self._allocate(0, end)
+
+    def write(self, name: str, row: int, values: NDArray[Any]) -> None:
+        """Put the rows `row, row + 1, ...` of a tensor into place."""
+        entry = self.entries[name]
+        if row < 0 or row + len(values) > entry.shape[0]:
+            raise IndexError(f"rows must lie in [0, {entry.shape[0]}); got [{row}, {row + len(values)})")
+        row_bytes = entry.nbytes // entry.shape[0] if entry.shape[0] else 0
+        self._write(memoryview(np.ascontiguousarray(values)).cast("B"), entry.begin + row * row_bytes)
+
+    def blob(self, name: str, values: NDArray[Any], dtype: torch.dtype) -> None:
+        """Append a whole tensor whose size was not known at the start."""
+        self.entries[name] = entry = Entry(name, dtype, values.shape, self.end)
+        self._allocate(self.end, pages(entry.nbytes))
+        self.end += pages(entry.nbytes)
+        self._write(memoryview(np.ascontiguousarray(values)).cast("B"), entry.begin)
+
+    def array(self, name: str) -> NDArray[Any]:
+        """A tensor as a writable numpy array over the file itself: bfloat16 as the bits of a uint16."""
+        entry = self.entries[name]
+        if not entry.nbytes:
+            return np.empty(entry.shape, DTYPES[entry.dtype][1])
+        memory = mmap.mmap(self.fd, self.end)
+        flat = np.frombuffer(memory, DTYPES[entry.dtype][1], math.prod(entry.shape), entry.begin)
+        return flat.reshape(entry.shape)
+
+    def finish(self, metadata: Mapping[str, Any]) -> "Segment":
+        """Write the header, and map what has been written."""
+        header = _header(self.entries.values(), self.begin, self.end, metadata)
+        if len(header) > self.begin:
+            raise SegmentError(f"The header needs {len(header):,} bytes; {self.begin:,} were laid out for it.")
+        self._write(memoryview(header.ljust(self.begin)), 0)
+        return attach(os.dup(self.fd), None)
+
+    def _allocate(self, begin: int, nbytes: int) -> None:
+        if not nbytes:
+            return
+        try:
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(self.fd, begin, nbytes)
+            else:
+                os.ftruncate(self.fd, begin + nbytes)
+        except OSError as error:
+            raise NoMemoryError(
+                f"A stash is allocated as a whole; {nbytes / 1e6:,.1f} MB could not be: {error}. "
+                "Load fewer columns, or a narrower dtype."
+            ) from error
+
+    def _write(self, data: memoryview, begin: int) -> None:
+        done = 0
+        while done < len(data):
+            done += os.pwrite(self.fd, data[done:], begin + done)
+
+
+def _unnamed_file() -> int:
+    """A file in memory that is gone with its last descriptor."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("tensorstash", os.MFD_CLOEXEC)
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
+
+
+def _header(entries: Iterable[Entry], begin: int, end: int, metadata: Mapping[str, Any]) -> bytes:
+    """The first bytes of the file, `8 + N`, without the padding that fills them up to `begin`."""
+    tensors: dict[str, Any] = {}
+    at = 0
+    for k, entry in enumerate(entries):
+        code, stop = DTYPES[entry.dtype][0], at + entry.nbytes
+        tensors[entry.name] = {"dtype": code, "shape": list(entry.shape), "data_offsets": [at, stop]}
+        at += pages(entry.nbytes)
+        if at > stop:
+            tensors[f"__pad.{k}"] = {"dtype": "U8", "shape": [at - stop], "data_offsets": [stop, at]}
+    assert begin + at == end
+    own = {"tensorstash.version": _VERSION, "tensorstash.crc": _NO_CRC, "tensorstash.schema": json.dumps(metadata)}
+    text = json.dumps({"__metadata__": own, **tensors}, separators=(",", ":")).encode()
+    size = (begin - 8).to_bytes(8, "little")
+    return size + text.replace(_NO_CRC.encode(), f"{zlib.crc32(text):08x}".encode(), 1)
+
+
+# Reading
+
+
+class Segment:
+    """A finished segment, mapped copy-on-write: a stray write in this process reaches no other and not the file."""
+
+    def __init__(self, fd: int, path: str | None, entries: dict[str, Entry], metadata: dict[str, Any]) -> None:
+        self.fd = fd
+        self.path = path
+        self.entries = entries
+        self.metadata = metadata
+        self.size = os.fstat(fd).st_size
+        weakref.finalize(self, os.close, fd)
+        flags = mmap.MAP_PRIVATE | _NORESERVE
+        self.memory = mmap.mmap(fd, self.size, flags=flags, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+
+    def tensor(self, name: str) -> torch.Tensor:
+        """A tensor over the mapping, with a storage of its own."""
+        entry = self.entries[name]
+        flat = self.items(entry.begin, math.prod(entry.shape), DTYPES[entry.dtype][1])
+        return flat.view(entry.dtype).view(entry.shape)
+
+    def items(self, begin: int, count: int, numpy_dtype: str) -> torch.Tensor:
+        """`count` items of the mapping from byte `begin` on, as a flat tensor."""
+        if not count:
+            return torch.from_numpy(np.empty(0, numpy_dtype))
+        return torch.from_numpy(np.frombuffer(self.memory, numpy_dtype, count, begin))
+
+    def advise_random(self) -> None:
+        """Tell the kernel that windows are read from anywhere: reading ahead would only evict."""
+        if hasattr(mmap, "MADV_RANDOM"):
+            self.memory.madvise(mmap.MADV_RANDOM)
+
+    def populate(self) -> None:
+        """Map all pages at once, which takes a third of the time of the faults that it spares."""
+        try:
+            self.memory.madvise(_POPULATE_READ)
+        except (AttributeError, OSError, ValueError):
+            pass  # an older kernel, or macOS: the pages are mapped when they are touched
+
+    def save(self, path: str) -> None:
+        """Copy the file to `path`, which appears only when it is whole."""
+        draft = f"{path}.{os.getpid()}.tmp"
+        try:
+            with open(draft, "xb") as file:
+                for begin in range(0, self.size, _CHUNK):
+                    file.write(os.pread(self.fd, _CHUNK, begin))
+            os.replace(draft, path)
+        except BaseException:
+            if os.path.exists(draft):
+                os.unlink(draft)
+            raise
+
+
+def attach(fd: int, path: str | None) -> Segment:
+    """Check the segment behind a descriptor, which is owned from here on, and map it."""
+    try:
+        entries, metadata = _parse(fd, path or "the private segment")
+        return Segment(fd, path, entries, metadata)
+    except BaseException:
+        os.close(fd)
+        raise
+
+
+def open_file(path: str) -> Segment:
+    """Map a saved segment."""
+    return attach(os.open(path, os.O_RDONLY | os.O_CLOEXEC), path)
+
+
+def _parse(fd: int, where: str) -> tuple[dict[str, Entry], dict[str, Any]]:
+    """The tensors and the metadata of a segment; every number is checked before it is used."""
+
+    def refuse(why: str) -> NoReturn:
+        raise SegmentError(f"{where} is not a whole stash: {why}. Make it again with stash.save(path).")
+
+    size = os.fstat(fd).st_size
+    begin = 8 + int.from_bytes(os.pread(fd, 8, 0), "little")
+    if size < 10 or not 10 <= begin <= min(size, _MAX_HEADER):
+        refuse(f"{size:,} bytes, a header of {begin:,}")
+    if begin % PAGE:
+        refuse("its tensors are not aligned; it may be a safetensors file of another library")
+    text = os.pread(fd, begin - 8, 8).rstrip(b" ")
+    try:
+        header = json.loads(text.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_constant)
+        own = header.pop("__metadata__")
+        crc, version = own["tensorstash.crc"], own["tensorstash.version"]
+        metadata = json.loads(own["tensorstash.schema"])
+        tensors = [(str(name), value["dtype"], value["shape"], value["data_offsets"]) for name, value in header.items()]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        refuse(f"its header cannot be read ({type(error).__name__}: {error})")
+    if version != _VERSION:
+        refuse(f"it has version {version!r} of the format, this release reads {_VERSION!r}")
+    if f"{zlib.crc32(text.replace(str(crc).encode(), _NO_CRC.encode(), 1)):08x}" != crc:
+        refuse("the checksum of its header is wrong")
+    entries: dict[str, Entry] = {}
+    at = 0
+    for name, code, shape, offsets in tensors:
+        if code not in _CODES or not _is_shape(shape) or len(shape) > 8:
+            refuse(f"tensor {name!r} has type {code!r} and shape {shape!r}")
+        entry = Entry(name, _CODES[code], tuple(shape), begin + at)
+        if offsets != [at, at + entry.nbytes]:
+            refuse(f"tensor {name!r} stands at {offsets!r}, not at [{at}, {at + entry.nbytes}]")
+        at += entry.nbytes
+        if not name.startswith("__pad."):
+            entries[name] = entry
+    if begin + at != size:
+        refuse(f"it has {size:,} bytes, its header describes {begin + at:,}")
+    return entries, metadata
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len({name for name, _ in pairs}) != len(pairs):
+        raise ValueError("a key stands twice")
+    return dict(pairs)
+
+
+def _no_constant(text: str) -> NoReturn:
+    raise ValueError(f"{text} is no JSON")
+
+
+def _is_shape(shape: object) -> bool:
+    return isinstance(shape, list) and all(type(size) is int and 0 <= size < 1 << 48 for size in shape)

@@ -1,0 +1,219 @@
+"""Every source as one scan: a schema, a number of rows, and units of work that yield Arrow record batches."""
+
+import glob
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+
+from tensorstash.errors import SourceError
+from tensorstash.schema import BFLOAT16, is_text
+
+Read = Callable[[Sequence[str]], Iterable[pa.RecordBatch]]
+
+BATCH_ROWS = 131_072  # rows decoded at a time: large enough for vectorized casts, small enough for the cache
+_PARQUET = (".parquet", ".parq", ".pq")
+_ARROW = (".arrow", ".feather", ".ipc")
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A stretch of rows that is decoded by one thread: a row group, a record batch, a slice of a table."""
+
+    place: str  # for errors: where in the source it is
+    start: int  # its first row in the source
+    rows: int
+    read: Read  # names -> batches that hold exactly these columns
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """A source that is ready to be read: nothing has been decoded yet."""
+
+    label: str
+    schema: pa.Schema  # unwanted columns of a frame, which nobody looked at, have the null type
+    units: tuple[Unit, ...]
+
+    @property
+    def rows(self) -> int:
+        return sum(unit.rows for unit in self.units)
+
+
+def scan(source: Any, wanted: Collection[str] | None) -> Scan:
+    """Look at a source: Parquet or Arrow IPC files, a frame, a table, or a mapping of arrays.
+
+    Only the columns `wanted` (`None`: all) of a frame or mapping are converted to Arrow.
+    """
+    if isinstance(source, (str, os.PathLike)):
+        return _scan_files(_expand(os.fspath(source)), str(source))
+    if isinstance(source, (list, tuple)):
+        paths = [path for item in source for path in _expand(os.fspath(item))]
+        return _scan_files(sorted(set(paths)), f"{len(source)} paths")
+    if isinstance(source, pa.Table):
+        return _scan_table(source, "the pyarrow Table", source.column_names)
+    if isinstance(source, Mapping):
+        table = _table_of_arrays({name: source[name] for name in source if wanted is None or name in wanted})
+        return _scan_table(table, "the mapping", source)
+    kind = f"{type(source).__module__.split('.')[0]}.{type(source).__name__}"
+    if kind == "polars.DataFrame":
+        kept = source.select(_among(source.columns, wanted))
+        return _scan_table(kept.to_arrow(), "the polars frame", source.columns)
+    if kind == "pandas.DataFrame":
+        frame = source if source.index.name is None else source.reset_index()
+        kept = pa.Table.from_pandas(frame[_among(frame.columns, wanted)], preserve_index=False)
+        return _scan_table(kept, "the pandas frame", frame.columns)
+    raise TypeError(
+        "A source is a path, a glob, a directory, a list of paths, a polars or pandas DataFrame, a pyarrow Table, or "
+        f"a mapping of arrays; got {type(source).__module__}.{type(source).__name__}."
+    )
+
+
+def _among(names: Iterable[str], wanted: Collection[str] | None) -> list[str]:
+    return [name for name in names if wanted is None or name in wanted]
+
+
+# Files
+
+
+def _expand(path: str) -> list[str]:
+    if os.path.isdir(path):
+        found = [str(p) for p in sorted(Path(path).rglob("*")) if p.suffix in _PARQUET + _ARROW and p.is_file()]
+        what = f"the directory {path!r} holds no {', '.join(_PARQUET + _ARROW)} file"
+    elif os.path.exists(path):
+        return [path]
+    else:
+        found = sorted(p for p in glob.glob(path, recursive=True) if os.path.isfile(p))
+        what = f"{path!r} matches no file"
+    if not found:
+        raise SourceError(f"A source needs at least one file; {what} (working directory {os.getcwd()!r}).")
+    return found
+
+
+def _scan_files(paths: list[str], label: str) -> Scan:
+    if not paths:
+        raise SourceError("A source needs at least one file; the list of paths is empty.")
+    footers = [_footer(path) for path in paths]
+    _check_alike(paths, [schema for schema, _ in footers])
+    pieces = [(path, index, rows) for path, (_, counts) in zip(paths, footers) for index, rows in enumerate(counts)]
+    starts = accumulate((rows for _, _, rows in pieces), initial=0)
+    units = (
+        Unit(f"{path}, {_piece_name(path)} {index}", start, rows, _reader(path, index))
+        for (path, index, rows), start in zip(pieces, starts)
+    )
+    return Scan(label, footers[0][0], tuple(units))
+
+
+def _footer(path: str) -> tuple[pa.Schema, list[int]]:
+    """The schema of a file and the rows of each of its row groups or record batches."""
+    try:
+        if _is_arrow(path):
+            # a map and a single column: only the headers of the batches are wanted here
+            options = pa.ipc.IpcReadOptions(included_fields=[0])
+            with pa.memory_map(path) as file, pa.ipc.open_file(file, options=options) as reader:
+                return reader.schema, [reader.get_batch(i).num_rows for i in range(reader.num_record_batches)]
+        with pq.ParquetFile(path, memory_map=False) as file:
+            meta = file.metadata
+            return file.schema_arrow, [meta.row_group(i).num_rows for i in range(meta.num_row_groups)]
+    except (pa.ArrowException, OSError) as error:
+        raise SourceError(f"{path} is not a readable Parquet or Arrow IPC file: {error}") from error
+
+
+def _reader(path: str, index: int) -> Read:
+    return lambda names: (_read_arrow if _is_arrow(path) else _read_parquet)(path, index, names)
+
+
+def _is_arrow(path: str) -> bool:
+    return path.lower().endswith(_ARROW)
+
+
+def _piece_name(path: str) -> str:
+    return "record batch" if _is_arrow(path) else "row group"
+
+
+def _read_parquet(path: str, group: int, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    with pq.ParquetFile(path) as file:
+        text = [name for name in names if is_text(file.schema_arrow.field(name).type)]
+    # pre_buffer would hold the whole file; a dictionary spares one string object per row
+    with pq.ParquetFile(
+        path, read_dictionary=text, pre_buffer=False, buffer_size=1 << 20, page_checksum_verification=True
+    ) as file:
+        yield from file.iter_batches(BATCH_ROWS, row_groups=[group], columns=list(names), use_threads=False)
+
+
+def _read_arrow(path: str, index: int, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    with pa.OSFile(path) as file, pa.ipc.open_file(file) as whole:
+        fields = sorted(whole.schema.get_field_index(name) for name in names)
+        options = pa.ipc.IpcReadOptions(included_fields=fields, use_threads=False)
+        with pa.ipc.open_file(file, options=options) as reader:
+            yield reader.get_batch(index).select(list(names))
+
+
+def _check_alike(paths: list[str], schemas: list[pa.Schema]) -> None:
+    """All differences in one error, before anything is allocated."""
+    first, differences = schemas[0], []
+    for path, schema in zip(paths[1:], schemas[1:]):
+        for field in first:
+            index = schema.get_field_index(field.name)
+            if index < 0:
+                differences.append(f"{path} has no column {field.name!r}")
+            elif not _same_type(schema.field(index).type, field.type):
+                differences.append(f"{path} has {field.name!r} as {schema.field(index).type}, not {field.type}")
+    if differences:
+        shown = "; ".join(differences[:10]) + (f"; and {len(differences) - 10} more" if len(differences) > 10 else "")
+        raise SourceError(f"All files of a source need the columns and types of the first, {paths[0]}: {shown}.")
+
+
+def _same_type(one: pa.DataType, other: pa.DataType) -> bool:
+    return one == other or (is_text(one) and is_text(other))
+
+
+# Memory
+
+
+def _scan_table(table: pa.Table, label: str, names: Iterable[str]) -> Scan:
+    batches = table.to_batches(max_chunksize=BATCH_ROWS)
+    starts = accumulate((batch.num_rows for batch in batches), initial=0)
+    units = (Unit(label, start, batch.num_rows, _selector(batch)) for batch, start in zip(batches, starts))
+    fields = (table.schema.field(name) if name in table.column_names else pa.field(name, pa.null()) for name in names)
+    return Scan(label, pa.schema(fields), tuple(units))
+
+
+def _selector(batch: pa.RecordBatch) -> Read:
+    return lambda names: [batch.select(list(names))]
+
+
+def _table_of_arrays(arrays: Mapping[str, Any]) -> pa.Table:
+    columns, fields = [], []
+    for name, values in arrays.items():
+        array, metadata = _arrow_of(values)
+        columns.append(array)
+        fields.append(pa.field(name, array.type, metadata=metadata))
+    lengths = {field.name: len(array) for field, array in zip(fields, columns)}
+    if len(set(lengths.values())) > 1:
+        raise SourceError(f"All arrays of a source have one length; got {lengths}.")
+    return pa.table(columns, schema=pa.schema(fields))
+
+
+def _arrow_of(values: Any) -> tuple[pa.Array, dict[bytes, bytes] | None]:
+    """An array or tensor as Arrow; trailing dimensions become fixed-size lists."""
+    metadata = None
+    if isinstance(values, torch.Tensor):
+        values = values.detach().cpu()
+        if values.dtype == torch.bfloat16:
+            values, metadata = values.view(torch.uint16), BFLOAT16
+        values = values.numpy()
+    if not isinstance(values, np.ndarray) or values.ndim <= 1:
+        return pa.array(values), metadata
+    values = np.ascontiguousarray(values)
+    array = pa.array(values.reshape(-1))
+    for size in reversed(values.shape[1:]):
+        array = pa.FixedSizeListArray.from_arrays(array, size)
+    return array, metadata
+

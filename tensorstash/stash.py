@@ -1,0 +1,268 @@
+"""The stash: a read-only dict of column tensors over one segment, grouped by entity and ordered by time."""
+
+import builtins
+import html
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from functools import cached_property
+from itertools import pairwise
+from multiprocessing import reduction
+from typing import TYPE_CHECKING, Any, cast
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from tensorstash.errors import ColumnError, SegmentError, unknown_column
+from tensorstash.schema import DTYPES
+from tensorstash.segment import Segment, attach, open_file, pages
+
+if TYPE_CHECKING:
+    import polars as pl
+
+UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}  # ticks in a second
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Columns of one item size side by side: column k begins at item `k * stride` of `items`."""
+
+    items: torch.Tensor  # (n,) integers of that size
+    names: tuple[str, ...]
+    stride: int
+
+
+class Stash(Mapping[str, torch.Tensor]):
+    """The loaded columns: a `Mapping` from name to tensor, first dimension rows.
+
+    Rows are grouped by entity, in the order in which the entities first appear in the source, and ordered by time within
+    each. `ts.load` and `ts.open` make one. The tensors are mapped copy-on-write: an in-place write is seen by this
+    process alone and never reaches the file. Text columns hold int32 codes into `vocabulary(name)`, -1 where missing.
+    """
+
+    def __init__(self, segment: Segment) -> None:
+        self.segment = segment
+        self._columns: dict[str, dict[str, Any]] = {column["name"]: column for column in segment.metadata["columns"]}
+        self._tensors = {name: segment.tensor(name) for name in self._columns}
+        self.rows: int = segment.metadata["rows"]
+
+    def __getitem__(self, name: str) -> torch.Tensor:
+        try:
+            return self._tensors[name]
+        except KeyError:
+            raise unknown_column(name, self, "the stash") from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tensors)
+
+    def __len__(self) -> int:
+        return len(self._tensors)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the columns, without time, names and padding."""
+        return sum(tensor.nbytes for tensor in self.values())
+
+    @cached_property
+    def entities(self) -> list[Any]:
+        """The names of the entities, in the order of their rows; `[None]` where the source has no entity column."""
+        if self.entity_name is None:
+            return [None]
+        if "__entities.integers" in self.segment.entries:
+            return cast(list[Any], self.segment.tensor("__entities.integers").tolist())
+        return self._texts("__entities")
+
+    @cached_property
+    def offsets(self) -> torch.Tensor:
+        """`(entities + 1,)` int64: entity k has the rows `offsets[k]` up to `offsets[k + 1]`."""
+        return self.segment.tensor("__offsets")
+
+    @cached_property
+    def time(self) -> torch.Tensor | None:
+        """`(rows,)` int64 in the unit of `time_unit` since 1970 UTC, or as the source's integers; `None` without."""
+        return self.segment.tensor("__time") if self.time_name is not None else None
+
+    @property
+    def time_name(self) -> str | None:
+        """The source column of the times."""
+        return cast("str | None", self.segment.metadata["time"].get("source"))
+
+    @property
+    def time_unit(self) -> str | None:
+        """`"s"`, `"ms"`, `"us"`, `"ns"` or `"d"`; `None` for integer times."""
+        return cast("str | None", self.segment.metadata["time"].get("unit"))
+
+    @property
+    def time_zone(self) -> str | None:
+        """The zone in which times are read and printed; `None` for times without one."""
+        return cast("str | None", self.segment.metadata["time"].get("zone"))
+
+    @property
+    def entity_name(self) -> str | None:
+        """The source column of the entities."""
+        return cast("str | None", self.segment.metadata["entity"])
+
+    def column(self, name: str) -> dict[str, Any]:
+        """What the header says of a column: kind, unit, zone, fill, sources, and nulls, missing, low, high."""
+        self[name]
+        return self._columns[name]
+
+    def vocabulary(self, name: str) -> list[str]:
+        """The texts behind the codes of a column.
+
+        Example:
+            >>> import tensorstash as ts
+            >>> stash = ts.load({"country": ["NO", "PE", "NO", None]})
+            >>> stash["country"].tolist(), stash.vocabulary("country")
+            ([0, 1, 0, -1], ['NO', 'PE'])
+        """
+        if self.column(name)["kind"] != "category":
+            raise ColumnError(f"Only text columns have a vocabulary; {name!r} holds {self[name].dtype}.")
+        return self._texts(f"{name}.__vocabulary")
+
+    def series(self, entity: Any) -> dict[str, torch.Tensor]:
+        """One entity's rows of every column, as views, and its times under the name of the time column."""
+        try:
+            index = self._entity_index[entity]
+        except KeyError:
+            raise unknown_column(str(entity), map(str, self.entities), "the list of entities") from None
+        rows = slice(int(self.offsets[index]), int(self.offsets[index + 1]))
+        times = {} if self.time is None else {str(self.time_name): self.time[rows]}
+        return times | {name: tensor[rows] for name, tensor in self.items()}
+
+    def to_polars(self) -> "pl.DataFrame":
+        """A polars frame of entity, time and every column; packs become arrays, codes their texts."""
+        from tensorstash.interop import to_polars
+
+        return to_polars(self)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the stash to one safetensors file, which `ts.open` maps; the file appears only when it is whole."""
+        self.segment.save(os.fspath(path))
+
+    @cached_property
+    def blocks(self) -> list[Block]:
+        """The memory as gather takes it: one block per item size, and one per column of more dimensions."""
+        shared: dict[int, list[str]] = {}
+        packs = []
+        for name, tensor in self.items():
+            if tensor.ndim > 1:
+                packs.append([name])
+            else:
+                shared.setdefault(tensor.itemsize, []).append(name)
+        return [self._block(names) for names in (*shared.values(), *packs)]
+
+    def _block(self, names: list[str]) -> Block:
+        entries = sorted((self.segment.entries[name] for name in names), key=lambda entry: entry.begin)
+        size = entries[0].dtype.itemsize
+        stride = pages(entries[0].nbytes)
+        if any(two.begin - one.begin != stride for one, two in pairwise(entries)):
+            raise SegmentError("Columns of one item size must stand side by side in a segment. Save the stash again.")
+        count = ((len(entries) - 1) * stride + entries[-1].nbytes) // size
+        items = self.segment.items(entries[0].begin, count, f"int{8 * size}")
+        return Block(items, tuple(entry.name for entry in entries), stride // size)
+
+    @cached_property
+    def _entity_index(self) -> dict[Any, int]:
+        return {name: index for index, name in enumerate(self.entities)}
+
+    def _texts(self, name: str) -> list[str]:
+        text = self.segment.tensor(f"{name}.text").numpy().tobytes()
+        ends = self.segment.tensor(f"{name}.ends").tolist()
+        return [text[begin:end].decode() for begin, end in pairwise([0, *ends])]
+
+    def __reduce__(self) -> Any:
+        if self.segment.path is not None:
+            return open, (self.segment.path,)
+        raise TypeError(
+            "A private stash lives in the memory of its process and cannot be pickled. Save it, stash.save(path), and "
+            "open it where it is needed: ts.open(path). (multiprocessing and DataLoader workers can take it as it is.)"
+        )
+
+    # Printing: from the header alone, whatever the size
+
+    def _summary(self) -> list[tuple[str, str, str, str, str]]:
+        lines = [("column", "dtype", "shape", "MB", "missing")]
+        for name, tensor in self.items():
+            missing, dtype = self._columns[name]["missing"], str(tensor.dtype).removeprefix("torch.")
+            kind = self._columns[name]["kind"]
+            note = dtype if kind == "number" else f"{dtype} {kind}"
+            lines.append((name, note, str(tuple(tensor.shape)), f"{tensor.nbytes / 1e6:,.1f}", f"{missing:,}"))
+        return lines
+
+    def _caption(self) -> str:
+        count = len(self.segment.tensor("__offsets")) - 1
+        entities = f"{count:,} entities ({self.entity_name}), " if self.entity_name is not None else ""
+        time = self.segment.metadata["time"]
+        span = ""
+        if time and time["low"] is not None:
+            span = f", {self.time_name} {self.format_time(time['low'])} to {self.format_time(time['high'])}"
+        return f"{self.rows:,} rows, {entities}{self.nbytes / 1e6:,.1f} MB{span}"
+
+    def format_time(self, value: int) -> str:
+        """A time of this stash as text, in its zone."""
+        if self.time_unit is None:
+            return str(value)
+        if self.time_unit == "d":
+            return str(np.datetime64(value, "D"))
+        ticks = UNITS[self.time_unit]
+        moment = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(seconds=value // ticks)
+        fraction = f"{value % ticks:0{len(str(ticks)) - 1}d}".rstrip("0") if value % ticks else ""
+        local = moment.astimezone(ZoneInfo(self.time_zone)) if self.time_zone else moment.replace(tzinfo=None)
+        text = local.isoformat(" ")
+        return f"{text[:19]}.{fraction}{text[19:]}" if fraction else text
+
+    def __repr__(self) -> str:
+        lines = self._summary()
+        widths = [max(map(len, cells)) for cells in zip(*lines)]
+        rows = ("  " + "  ".join(c.ljust(w) for c, w in zip(cells, widths)).rstrip() for cells in lines)
+        return f"Stash: {self._caption()}\n" + "\n".join(rows)
+
+    def _repr_html_(self) -> str:
+        def row(cells: tuple[str, ...], tag: str) -> str:
+            return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+
+        head, *body = self._summary()
+        table = row(head, "th") + "".join(row(cells, "td") for cells in body)
+        return f"<p><b>Stash</b>: {html.escape(self._caption())}</p><table>{table}</table>"
+
+
+def texts(names: list[str]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Names as they stand in a segment: their UTF-8 in a row, and where each ends."""
+    encoded = [name.encode() for name in names]
+    ends = np.cumsum([len(name) for name in encoded], dtype=np.int64)
+    return np.frombuffer(b"".join(encoded), np.uint8), ends
+
+
+def open(path: str | os.PathLike[str]) -> Stash:
+    """Map a stash that `stash.save` wrote; nothing is read until it is used, so it may be larger than memory.
+
+    Raises `SegmentError` where the file is not a whole stash, `FileNotFoundError` where there is none.
+
+    Example:
+        >>> import tensorstash as ts, tempfile, os
+        >>> path = os.path.join(tempfile.mkdtemp(), "small.safetensors")
+        >>> ts.load({"y": [1.0, 2.0]}).save(path)
+        >>> ts.open(path)["y"]
+        tensor([1., 2.], dtype=torch.float64)
+    """
+    segment = open_file(os.path.abspath(path))
+    segment.advise_random()
+    return Stash(segment)
+
+
+def _attach(descriptor: Any) -> Stash:
+    return Stash(attach(descriptor.detach(), None))
+
+
+def _reduce_for_children(stash: Stash) -> Any:
+    """Between processes of one program a private stash travels as a descriptor of the same memory."""
+    if stash.segment.path is not None:
+        return stash.__reduce__()
+    return _attach, (reduction.DupFd(stash.segment.fd),)
+
+
+reduction.ForkingPickler.register(Stash, _reduce_for_children)
