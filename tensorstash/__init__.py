@@ -1,6 +1,22 @@
+"""Windowed time-series batches for PyTorch, from Parquet columns that are loaded once into memory.
+
+`load` slices the named columns out of a source and holds them as a `Stash`, a dict of tensors; `Windows` numbers every
+valid window of it; `Loader` iterates over batches of windows, in the order of a `Sampler`.
+"""
+
+from tensorstash.errors import ColumnError as ColumnError
+from tensorstash.errors import DataError as DataError
+from tensorstash.errors import NoMemoryError as NoMemoryError
+from tensorstash.errors import SchemaError as SchemaError
+from tensorstash.errors import SegmentError as SegmentError
+from tensorstash.errors import SourceError as SourceError
 from tensorstash.load import load as load
+from tensorstash.loader import Loader as Loader
 from tensorstash.plan import Plan as Plan
 from tensorstash.plan import plan as plan
+from tensorstash.plot import plot_coverage as plot_coverage
+from tensorstash.sampler import Sampler as Sampler
 from tensorstash.schema import column as column
 from tensorstash.stash import Stash as Stash
-from tensorstash.stash import open as open
+from tensorstash.stash import open as open  # noqa: A004  ts.open is the natural name
+from tensorstash.windows import Windows as Windows

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import torch
+import torch.utils.dlpack
 from numpy.typing import NDArray
 
 from tensorstash.errors import DataError
@@ -26,6 +27,7 @@ class Stats:
     high: Number | None = None
 
     def add(self, other: "Stats") -> None:
+        """Count what was counted elsewhere."""
         self.nulls += other.nulls
         self.missing += other.missing
         lows = [x for x in (self.low, other.low) if x is not None]
@@ -52,6 +54,7 @@ class Vocabulary:
         return table[indices]
 
     def stats(self, codes: NDArray[np.int32], nulls: int) -> Stats:
+        """What there is to know of codes of this vocabulary."""
         return Stats(nulls, int(np.count_nonzero(codes < 0)), *_extremes(codes[codes >= 0]))
 
 
@@ -150,7 +153,7 @@ def _tensor(array: pa.Array) -> torch.Tensor:
     """The same memory as a tensor (a copy for booleans, which Arrow keeps as bits); never written to."""
     if pa.types.is_boolean(array.type) or not len(array):
         return torch.from_numpy(np.array(array.to_numpy(zero_copy_only=False)))
-    return torch.from_dlpack(array)
+    return torch.utils.dlpack.from_dlpack(array)
 
 
 def _cast(tensor: torch.Tensor, dtype: torch.dtype, name: str, place: str) -> torch.Tensor:
@@ -177,4 +180,4 @@ def _extremes(array: NDArray[np.generic]) -> tuple[Number | None, Number | None]
     if not array.size:
         return None, None
     low, high = np.fmin.reduce(array, axis=None), np.fmax.reduce(array, axis=None)
-    return (None, None) if low != low else (low.item(), high.item())
+    return (None, None) if np.isnan(low) else (low.item(), high.item())

@@ -38,7 +38,7 @@ def time_series(stash: "Stash", name: str, times: torch.Tensor) -> "pl.Series":
     """Times of the stash, `(n,)`, with their unit and zone."""
     import polars as pl
 
-    return _moments(pl.Series(name, times.numpy()), "timestamp", stash.time_unit, stash.time_zone)
+    return _moments(pl.Series(name, times.numpy()), "timestamp", stash.clock.unit, stash.clock.zone)
 
 
 def _moments(series: "pl.Series", kind: str, unit: str | None, zone: str | None) -> "pl.Series":
@@ -66,3 +66,19 @@ def _column_series(stash: "Stash", name: str) -> "pl.Series":
         codes = series.set(series < 0, None)
         return pl.Series(name, stash.vocabulary(name), dtype=pl.String).gather(codes)
     return series if about["kind"] == "number" else _moments(series, about["kind"], about["unit"], about["zone"])
+
+
+def predictions_frame(
+    stash: "Stash", entities: torch.Tensor, rows: torch.Tensor, predictions: torch.Tensor
+) -> "pl.DataFrame":
+    """`entities` is `(batch,)`, `rows` and `predictions` are `(batch, steps)`."""
+    import polars as pl
+
+    columns: list[pl.Series] = []
+    if stash.entity_name is not None:
+        columns.append(pl.Series("entity", stash.entities).gather(entities.repeat_interleave(rows.shape[1]).numpy()))
+    if stash.time is not None:
+        columns.append(time_series(stash, "time", stash.time[rows.flatten()]))
+    values = predictions.detach().cpu().flatten()
+    columns.append(pl.Series("value", (values.float() if values.dtype == torch.bfloat16 else values).numpy()))
+    return pl.DataFrame(columns)

@@ -20,6 +20,7 @@ from tensorstash.schema import Column, Columns
 from tensorstash.segment import Draft
 from tensorstash.sources import Scan, Unit, scan
 from tensorstash.stash import Stash, texts
+from tensorstash.times import Clock
 
 _BLOCK = 1 << 20  # rows looked at together while the order is checked
 _MOST_THREADS = 8
@@ -95,6 +96,8 @@ def load(
 
 @dataclass(slots=True)
 class Keys:
+    """The entities of the rows, and what is known of the times."""
+
     codes: NDArray[np.int32] | None  # (rows,) entity of each row, numbered in order of first appearance
     names: list[Any]
     times: Stats | None
@@ -171,9 +174,10 @@ def _refuse_duplicates(
         if same.any():
             first, second = int(one[same.argmax()]), int(two[same.argmax()])
             assert planned.time is not None
-            when = np.datetime64(int(times[first]), planned.time.unit.upper() if planned.time.unit == "d" else
-                                 planned.time.unit) if planned.time.unit else times[first]
-            whose = f"entity {keys.names[int(codes[first])]!r}" if planned.entity else "the series (no entity= was given)"
+            when = Clock(planned.time.unit, planned.time.zone).format(int(times[first]))
+            whose = (
+                f"entity {keys.names[int(codes[first])]!r}" if planned.entity else "the series (no entity= was given)"
+            )
             raise DataError(
                 f"A time stands once in each entity; {whose} has {planned.time.members[0]} {when} in source rows "
                 f"{first:,} and {second:,}. Drop one, or name the column that tells them apart as entity=."
@@ -200,7 +204,7 @@ def _placer(draft: Draft, rank: NDArray[np.int64] | None) -> Put:
 def _decode(
     scanned: Scan, columns: Sequence[Column], put: Put, advance: Callable[[int], object]
 ) -> tuple[dict[str, Stats], dict[str, Vocabulary]]:
-    """Decode columns, several units at a time; codes are given in the order of the source, whichever thread is first."""
+    """Decode columns, several units at a time; codes are numbered in the order of the source, whoever is first."""
     stats = {column.name: Stats() for column in columns}
     vocabularies = {
         column.name: Vocabulary(column.fill if isinstance(column.fill, str) else None)
@@ -246,7 +250,9 @@ def _decode_unit(unit: Unit, columns: Sequence[Column], put: Put) -> tuple[dict[
             raise
         raise SourceError(f"{unit.place} cannot be decoded: {error}. Write the file again.") from error
     if row != unit.start + unit.rows:
-        raise SourceError(f"{unit.place} holds {row - unit.start:,} rows, its footer says {unit.rows:,}: it is damaged.")
+        raise SourceError(
+            f"{unit.place} holds {row - unit.start:,} rows, its footer says {unit.rows:,}: it is damaged."
+        )
     return stats, pieces
 
 
@@ -268,7 +274,7 @@ def _in_threads(units: Sequence[Unit], work: Callable[[Unit], Any]) -> Iterator[
         pool.shutdown(cancel_futures=True)
 
 
-def _write_texts(draft: Draft, name: str, names: list[str]) -> None:
+def _write_texts(draft: Draft, name: str, names: list[Any]) -> None:
     text, ends = texts(names)
     draft.blob(f"{name}.text", text, torch.uint8)
     draft.blob(f"{name}.ends", ends, torch.int64)

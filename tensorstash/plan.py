@@ -1,5 +1,6 @@
 """What a load will take, before anything is decoded or allocated."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -7,7 +8,7 @@ import psutil
 import torch
 
 from tensorstash.errors import NoMemoryError
-from tensorstash.schema import Column, Columns, entity_column, resolve, time_column
+from tensorstash.schema import Column, Columns, ColumnSpec, entity_column, resolve, time_column
 from tensorstash.segment import pages
 from tensorstash.sources import Scan, scan
 
@@ -95,9 +96,8 @@ def wanted(columns: Columns | None, entity: str | None, time: str | None) -> set
     if columns is None:
         return None
     names = {name for name in (entity, time) if name is not None}
-    specs = columns.values() if hasattr(columns, "values") else columns
-    for spec in specs:
-        source = spec if isinstance(spec, (str, list, tuple)) else spec.source
+    for spec in columns.values() if isinstance(columns, Mapping) else columns:
+        source = spec.source if isinstance(spec, ColumnSpec) else spec
         names.update([source] if isinstance(source, str) else source)
     return names
 
@@ -128,6 +128,6 @@ def check_memory(planned: Plan) -> None:
     if planned.nbytes > planned.free:
         raise NoMemoryError(
             f"A stash must fit into free memory; {planned.source} needs {planned.nbytes / 1e6:,.0f} MB and "
-            f"{planned.free / 1e6:,.0f} MB are free. Load fewer columns, or a narrower dtype; print(ts.plan(...)) shows "
-            "what each costs."
+            f"{planned.free / 1e6:,.0f} MB are free. Load fewer columns, or a narrower dtype; print(ts.plan(...)) "
+            "shows what each costs."
         )

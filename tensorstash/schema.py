@@ -94,6 +94,7 @@ class Column:
 
     @property
     def row_bytes(self) -> int:
+        """Bytes of one row."""
         return self.dtype.itemsize * math.prod(self.shape)
 
 
@@ -110,7 +111,8 @@ def from_arrow(name: str, field: pa.Field) -> Column:
     if is_text(arrow):
         return Column(name, (field.name,), torch.int32, kind="category")
     if pa.types.is_dictionary(arrow):
-        return from_arrow(name, field.with_type(arrow.value_type))
+        field = field.with_type(arrow.value_type)
+        arrow = field.type
     if pa.types.is_fixed_size_list(arrow):
         item = from_arrow(name, pa.field(field.name, arrow.value_type, metadata=field.metadata))
         if item.kind == "number":
@@ -119,17 +121,21 @@ def from_arrow(name: str, field: pa.Field) -> Column:
         return Column(name, (field.name,), torch.bfloat16)
     if arrow in _NUMBERS:
         return Column(name, (field.name,), _NUMBERS[arrow])
-    if pa.types.is_timestamp(arrow):
-        return Column(name, (field.name,), torch.int64, kind="timestamp", unit=arrow.unit, zone=arrow.tz)
-    if pa.types.is_duration(arrow) or pa.types.is_time(arrow):
-        kind: Kind = "duration" if pa.types.is_duration(arrow) else "time"
-        return Column(name, (field.name,), torch.int64, kind=kind, unit=arrow.unit)
-    if pa.types.is_date(arrow):
-        return Column(name, (field.name,), torch.int64, kind="date", unit="d")
+    if pa.types.is_temporal(arrow) and not pa.types.is_interval(arrow):
+        return Column(name, (field.name,), torch.int64, *_temporal(arrow))
     raise SchemaError(
         f"A stash holds numbers, booleans, text, dates, times and fixed-size lists of numbers; column {field.name!r} "
         f"is {arrow}. Leave it out of columns=, or convert it before loading."
     )
+
+
+def _temporal(arrow: pa.DataType) -> tuple[tuple[int, ...], Kind, str, str | None]:
+    """Shape, kind, unit and zone of a column of times."""
+    if pa.types.is_timestamp(arrow):
+        return (), "timestamp", arrow.unit, arrow.tz
+    if pa.types.is_date(arrow):
+        return (), "date", "d", None
+    return (), "duration" if pa.types.is_duration(arrow) else "time", arrow.unit, None
 
 
 def field_of(schema: pa.Schema, name: str, where: str) -> pa.Field:

@@ -2,11 +2,12 @@
 
     u64 N | JSON header, padded with spaces | tensor | __pad.0 | tensor | __pad.1 | ... | blobs
 
-Every tensor begins at a multiple of 4,096 bytes, so that columns of one item size stand at equal distances. Blobs, whose
-size is known only after decoding, follow the columns; the header is written last, with a CRC of itself.
+Every tensor begins at a multiple of 4,096 bytes, so that columns of one item size stand at equal distances. Blobs,
+whose size is known only after decoding, follow the columns; the header is written last, with a CRC of itself.
 The format of safetensors: https://github.com/huggingface/safetensors#format.
 """
 
+import contextlib
 import json
 import math
 import mmap
@@ -47,6 +48,7 @@ class Entry:
 
     @property
     def nbytes(self) -> int:
+        """Bytes without the padding behind it."""
         return self.dtype.itemsize * math.prod(self.shape)
 
 
@@ -79,14 +81,14 @@ class Draft:
         if row < 0 or row + len(values) > entry.shape[0]:
             raise IndexError(f"rows must lie in [0, {entry.shape[0]}); got [{row}, {row + len(values)})")
         row_bytes = entry.nbytes // entry.shape[0] if entry.shape[0] else 0
-        self._write(memoryview(np.ascontiguousarray(values)).cast("B"), entry.begin + row * row_bytes)
+        self._write(_bytes(values), entry.begin + row * row_bytes)
 
     def blob(self, name: str, values: NDArray[Any], dtype: torch.dtype) -> None:
         """Append a whole tensor whose size was not known at the start."""
         self.entries[name] = entry = Entry(name, dtype, values.shape, self.end)
         self._allocate(self.end, pages(entry.nbytes))
         self.end += pages(entry.nbytes)
-        self._write(memoryview(np.ascontiguousarray(values)).cast("B"), entry.begin)
+        self._write(_bytes(values), entry.begin)
 
     def array(self, name: str) -> NDArray[Any]:
         """A tensor as a writable numpy array over the file itself: bfloat16 as the bits of a uint16."""
@@ -123,6 +125,10 @@ class Draft:
         done = 0
         while done < len(data):
             done += os.pwrite(self.fd, data[done:], begin + done)
+
+
+def _bytes(values: NDArray[Any]) -> memoryview:
+    return np.ascontiguousarray(values).reshape(-1).view(np.uint8).data
 
 
 def _unnamed_file() -> int:
@@ -185,10 +191,9 @@ class Segment:
 
     def populate(self) -> None:
         """Map all pages at once, which takes a third of the time of the faults that it spares."""
-        try:
+        # on older kernels and macOS the pages are mapped when they are touched
+        with contextlib.suppress(AttributeError, OSError, ValueError):
             self.memory.madvise(_POPULATE_READ)
-        except (AttributeError, OSError, ValueError):
-            pass  # an older kernel, or macOS: the pages are mapped when they are touched
 
     def save(self, path: str) -> None:
         """Copy the file to `path`, which appears only when it is whole."""
@@ -237,27 +242,33 @@ def _parse(fd: int, where: str) -> tuple[dict[str, Entry], dict[str, Any]]:
         own = header.pop("__metadata__")
         crc, version = own["tensorstash.crc"], own["tensorstash.version"]
         metadata = json.loads(own["tensorstash.schema"])
-        tensors = [(str(name), value["dtype"], value["shape"], value["data_offsets"]) for name, value in header.items()]
+        entries = _entries(header, begin, size)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         refuse(f"its header cannot be read ({type(error).__name__}: {error})")
     if version != _VERSION:
         refuse(f"it has version {version!r} of the format, this release reads {_VERSION!r}")
     if f"{zlib.crc32(text.replace(str(crc).encode(), _NO_CRC.encode(), 1)):08x}" != crc:
         refuse("the checksum of its header is wrong")
+    return entries, metadata
+
+
+def _entries(header: dict[str, Any], begin: int, size: int) -> dict[str, Entry]:
+    """The tensors that a header describes, which must fill the file from `begin` on without a hole."""
     entries: dict[str, Entry] = {}
     at = 0
-    for name, code, shape, offsets in tensors:
-        if code not in _CODES or not _is_shape(shape) or len(shape) > 8:
-            refuse(f"tensor {name!r} has type {code!r} and shape {shape!r}")
+    for name, about in header.items():
+        code, shape, offsets = about["dtype"], about["shape"], about["data_offsets"]
+        if code not in _CODES or not _is_shape(shape):
+            raise ValueError(f"tensor {name!r} has type {code!r} and shape {shape!r}")
         entry = Entry(name, _CODES[code], tuple(shape), begin + at)
         if offsets != [at, at + entry.nbytes]:
-            refuse(f"tensor {name!r} stands at {offsets!r}, not at [{at}, {at + entry.nbytes}]")
+            raise ValueError(f"tensor {name!r} stands at {offsets!r}, not at {[at, at + entry.nbytes]}")
         at += entry.nbytes
         if not name.startswith("__pad."):
             entries[name] = entry
     if begin + at != size:
-        refuse(f"it has {size:,} bytes, its header describes {begin + at:,}")
-    return entries, metadata
+        raise ValueError(f"the file has {size:,} bytes, its header describes {begin + at:,}")
+    return entries
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -271,4 +282,6 @@ def _no_constant(text: str) -> NoReturn:
 
 
 def _is_shape(shape: object) -> bool:
-    return isinstance(shape, list) and all(type(size) is int and 0 <= size < 1 << 48 for size in shape)
+    if not isinstance(shape, list) or len(shape) > 8:
+        return False
+    return all(type(size) is int and 0 <= size < 1 << 48 for size in shape)

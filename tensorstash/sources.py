@@ -43,6 +43,7 @@ class Scan:
 
     @property
     def rows(self) -> int:
+        """Of all units."""
         return sum(unit.rows for unit in self.units)
 
 
@@ -216,4 +217,3 @@ def _arrow_of(values: Any) -> tuple[pa.Array, dict[bytes, bytes] | None]:
     for size in reversed(values.shape[1:]):
         array = pa.FixedSizeListArray.from_arrays(array, size)
     return array, metadata
-

@@ -1,29 +1,24 @@
 """The stash: a read-only dict of column tensors over one segment, grouped by entity and ordered by time."""
 
-import builtins
 import html
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
 from functools import cached_property
 from itertools import pairwise
 from multiprocessing import reduction
 from typing import TYPE_CHECKING, Any, cast
-from zoneinfo import ZoneInfo
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from tensorstash.errors import ColumnError, SegmentError, unknown_column
-from tensorstash.schema import DTYPES
 from tensorstash.segment import Segment, attach, open_file, pages
+from tensorstash.times import Clock
 
 if TYPE_CHECKING:
     import polars as pl
-
-UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}  # ticks in a second
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +33,9 @@ class Block:
 class Stash(Mapping[str, torch.Tensor]):
     """The loaded columns: a `Mapping` from name to tensor, first dimension rows.
 
-    Rows are grouped by entity, in the order in which the entities first appear in the source, and ordered by time within
-    each. `ts.load` and `ts.open` make one. The tensors are mapped copy-on-write: an in-place write is seen by this
-    process alone and never reaches the file. Text columns hold int32 codes into `vocabulary(name)`, -1 where missing.
+    Rows are grouped by entity, in the order in which the entities first appear in the source, and ordered by time
+    within each. `ts.load` and `ts.open` make one. The tensors are mapped copy-on-write: an in-place write is seen by
+    this process alone and never reaches the file. Text columns hold int32 codes into `vocabulary(name)`, -1 where missing.
     """
 
     def __init__(self, segment: Segment) -> None:
@@ -72,7 +67,7 @@ class Stash(Mapping[str, torch.Tensor]):
         if self.entity_name is None:
             return [None]
         if "__entities.integers" in self.segment.entries:
-            return cast(list[Any], self.segment.tensor("__entities.integers").tolist())
+            return self.segment.tensor("__entities.integers").tolist()
         return self._texts("__entities")
 
     @cached_property
@@ -82,7 +77,7 @@ class Stash(Mapping[str, torch.Tensor]):
 
     @cached_property
     def time(self) -> torch.Tensor | None:
-        """`(rows,)` int64 in the unit of `time_unit` since 1970 UTC, or as the source's integers; `None` without."""
+        """`(rows,)` int64 in units of `clock.unit` since 1970 UTC, or as the source's integers; `None` without."""
         return self.segment.tensor("__time") if self.time_name is not None else None
 
     @property
@@ -91,14 +86,10 @@ class Stash(Mapping[str, torch.Tensor]):
         return cast("str | None", self.segment.metadata["time"].get("source"))
 
     @property
-    def time_unit(self) -> str | None:
-        """`"s"`, `"ms"`, `"us"`, `"ns"` or `"d"`; `None` for integer times."""
-        return cast("str | None", self.segment.metadata["time"].get("unit"))
-
-    @property
-    def time_zone(self) -> str | None:
-        """The zone in which times are read and printed; `None` for times without one."""
-        return cast("str | None", self.segment.metadata["time"].get("zone"))
+    def clock(self) -> Clock:
+        """The unit and zone in which the times are read."""
+        time = self.segment.metadata["time"]
+        return Clock(time.get("unit"), time.get("zone"))
 
     @property
     def entity_name(self) -> str | None:
@@ -199,21 +190,8 @@ class Stash(Mapping[str, torch.Tensor]):
         time = self.segment.metadata["time"]
         span = ""
         if time and time["low"] is not None:
-            span = f", {self.time_name} {self.format_time(time['low'])} to {self.format_time(time['high'])}"
+            span = f", {self.time_name} {self.clock.format(time['low'])} to {self.clock.format(time['high'])}"
         return f"{self.rows:,} rows, {entities}{self.nbytes / 1e6:,.1f} MB{span}"
-
-    def format_time(self, value: int) -> str:
-        """A time of this stash as text, in its zone."""
-        if self.time_unit is None:
-            return str(value)
-        if self.time_unit == "d":
-            return str(np.datetime64(value, "D"))
-        ticks = UNITS[self.time_unit]
-        moment = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(seconds=value // ticks)
-        fraction = f"{value % ticks:0{len(str(ticks)) - 1}d}".rstrip("0") if value % ticks else ""
-        local = moment.astimezone(ZoneInfo(self.time_zone)) if self.time_zone else moment.replace(tzinfo=None)
-        text = local.isoformat(" ")
-        return f"{text[:19]}.{fraction}{text[19:]}" if fraction else text
 
     def __repr__(self) -> str:
         lines = self._summary()
@@ -237,7 +215,7 @@ def texts(names: list[str]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     return np.frombuffer(b"".join(encoded), np.uint8), ends
 
 
-def open(path: str | os.PathLike[str]) -> Stash:
+def open(path: str | os.PathLike[str]) -> Stash:  # noqa: A001  its name is ts.open
     """Map a stash that `stash.save` wrote; nothing is read until it is used, so it may be larger than memory.
 
     Raises `SegmentError` where the file is not a whole stash, `FileNotFoundError` where there is none.

@@ -1,0 +1,159 @@
+"""Rows -> batches: spans compiled once into a few strided views, then one `index_select` per view and batch.
+
+Measured reasons for the shape of this file: a strided view plus `index_select` along dimension 0 is many times faster
+than an index matrix; along any later dimension it would first copy the whole view; values taken as integers of their
+width are exact for every dtype and never slower; and one call for all columns of an item size beats one per column.
+"""
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from tensorstash.stash import Block
+
+_SLICED_STEPS = 4  # up to this step it is faster to take every row and slice than to stride
+
+_forked = False
+
+
+def _mark_forked() -> None:
+    global _forked  # noqa: PLW0603  that a process was forked is a fact about the whole of it
+    _forked = True
+
+
+os.register_at_fork(after_in_child=_mark_forked)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Slots `begin, begin + step, ...` before `end` of a column, relative to a window's anchor."""
+
+    name: str
+    column: str
+    begin: int
+    end: int
+    step: int = 1
+
+    def __len__(self) -> int:
+        return len(range(self.begin, self.end, self.step))
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The spans of one block, length and step: one strided view, one `index_select`."""
+
+    view: torch.Tensor  # (positions, items of one window) or, strided, (positions, slots, items of a row); integers
+    offsets: torch.Tensor  # (spans, 1) int64: from a window's anchor row to the position of the span in the view
+    names: tuple[str, ...]  # of the spans
+    dtypes: tuple[torch.dtype, ...]
+    shape: tuple[int, ...]  # of one window as it is selected
+    slice_step: int  # above 1, the batch takes every n-th of the selected slots
+
+    def buffer_shape(self, count: int) -> tuple[int, ...]:
+        """The shape of what is selected for a batch of `count` windows."""
+        return (len(self.names) * count, *self.view.shape[1:])
+
+
+@dataclass(frozen=True, slots=True)
+class GatherPlan:
+    """How the spans of a window are taken from the blocks."""
+
+    selections: tuple[Selection, ...]
+    names: tuple[str, ...]  # of the spans, in the order of the batch
+
+
+def compile_plan(blocks: Sequence[Block], columns: Mapping[str, torch.Tensor], spans: Sequence[Span]) -> GatherPlan:
+    """Group spans by block, length and step; the views are over the blocks' own memory."""
+    home = {name: (block, k) for block in blocks for k, name in enumerate(block.names)}
+    groups: dict[tuple[str, int, int], list[Span]] = {}
+    for span in spans:
+        key = (home[span.column][0].names[0], len(span), span.step)
+        groups.setdefault(key, []).append(span)
+    selections = []
+    for group in groups.values():
+        block = home[group[0].column][0]
+        offsets = [home[span.column][1] * block.stride + span.begin for span in group]
+        selections.append(_selection(block, offsets, group, columns))
+    return GatherPlan(tuple(selections), tuple(span.name for span in spans))
+
+
+def _selection(block: Block, offsets: list[int], group: list[Span], columns: Mapping[str, torch.Tensor]) -> Selection:
+    first = group[0]
+    tail = tuple(columns[first.column].shape[1:])
+    row = math.prod(tail)
+    extent = (len(first) - 1) * first.step + 1
+    positions = max(0, block.items.numel() // row - extent + 1)
+    sliced = first.step <= _SLICED_STEPS
+    if sliced:
+        view = block.items.as_strided((positions, extent * row), (row, 1))
+    else:
+        view = block.items.as_strided((positions, len(first), row), (row, row * first.step, 1))
+    return Selection(
+        view=view,
+        offsets=torch.tensor(offsets)[:, None],
+        names=tuple(span.name for span in group),
+        dtypes=tuple(columns[span.column].dtype for span in group),
+        shape=(extent if sliced else len(first), *tail),
+        slice_step=first.step if sliced else 1,
+    )
+
+
+def gather(plan: GatherPlan, anchors: torch.Tensor) -> dict[str, torch.Tensor]:
+    """A fresh batch of the windows whose anchors stand at the rows `anchors`, `(batch,)` int64."""
+    buffers = [selection.view.new_empty(selection.buffer_shape(len(anchors))) for selection in plan.selections]
+    select(plan, anchors, buffers)
+    return as_batch(plan, buffers)
+
+
+def select(plan: GatherPlan, anchors: torch.Tensor, buffers: Sequence[torch.Tensor]) -> None:
+    """Fill one buffer per selection, of its `buffer_shape` and integer type."""
+    check_threads()
+    for selection, buffer in zip(plan.selections, buffers):
+        torch.index_select(selection.view, 0, (anchors + selection.offsets).view(-1), out=buffer)
+
+
+def as_batch(plan: GatherPlan, buffers: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Filled buffers, on any device, as one `(batch, time, ...)` tensor per span, all views of them."""
+    batch: dict[str, torch.Tensor] = {}
+    for selection, buffer in zip(plan.selections, buffers):
+        count = len(selection.names)
+        parts = buffer.view(count, len(buffer) // count, *selection.shape)
+        if len(set(selection.dtypes)) == 1:
+            tensors = parts.view(selection.dtypes[0]).unbind()
+        else:
+            tensors = tuple(part.view(dtype) for part, dtype in zip(parts.unbind(), selection.dtypes))
+        if selection.slice_step > 1:
+            tensors = tuple(tensor[:, :: selection.slice_step] for tensor in tensors)
+        batch.update(zip(selection.names, tensors))
+    return {name: batch[name] for name in plan.names}
+
+
+def gather_into(plan: GatherPlan, anchors: torch.Tensor, out: Mapping[str, torch.Tensor]) -> None:
+    """Write a batch into the caller's tensors, one per span, each `(batch, time, ...)` and contiguous."""
+    check_threads()
+    for selection in plan.selections:
+        for k, (name, dtype) in enumerate(zip(selection.names, selection.dtypes)):
+            shape = (len(anchors), -(-selection.shape[0] // selection.slice_step), *selection.shape[1:])
+            target = out.get(name)
+            if target is None or target.shape != shape or target.dtype != dtype or not target.is_contiguous():
+                found = "nothing" if target is None else f"{tuple(target.shape)} {target.dtype}"
+                raise ValueError(f"out= has a contiguous {shape} {dtype} tensor for span {name!r}; got {found}.")
+            index = anchors + selection.offsets[k]
+            if selection.slice_step > 1:
+                taken = selection.view.index_select(0, index).view(len(anchors), *selection.shape)
+                target.copy_(taken.view(dtype)[:, :: selection.slice_step])
+            else:
+                flat = target.view(selection.view.dtype).view(len(anchors), *selection.view.shape[1:])
+                torch.index_select(selection.view, 0, index, out=flat)
+
+
+def check_threads() -> None:
+    """A forked child inherits torch's thread pool without its threads: a gather on several would wait for ever."""
+    if _forked and torch.get_num_threads() > 1:
+        raise RuntimeError(
+            "A forked process can gather on one thread only, because torch's thread pool does not survive a fork. Call "
+            "torch.set_num_threads(1) in it first; DataLoader workers do so themselves."
+        )

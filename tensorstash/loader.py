@@ -1,0 +1,184 @@
+"""The training loop's view: batches in the order of a sampler, in recycled memory, on the device."""
+
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from tensorstash.buffers import CudaBatches, HostBatches
+from tensorstash.sampler import Sampler, Step
+from tensorstash.windows import Windows
+
+_SPARE_BUFFERS = 3  # idle ones kept beside those in flight
+
+Batch = dict[str, torch.Tensor]
+_Made = tuple[Step, Batch, Callable[[], None]]
+
+
+@dataclass(slots=True)
+class _Timer:
+    """Where the time of one pass goes."""
+
+    started: float = field(default_factory=time.perf_counter)
+    ended: float | None = None
+    steps: int = 0
+    waited: float = 0.0
+    gathered: float = 0.0
+    nbytes: int = 0
+
+
+class Loader:
+    """Batches of windows, one epoch per `for` loop: `dict[str, torch.Tensor]`, each `(batch, time, ...)`.
+
+    A batch is yours for as long as anything refers to it: its memory is used again only when no tensor, slice, numpy
+    array, autograd graph or DLPack capsule can see it. Columns of one item size share that memory, so keep a `.clone()`
+    of a single column of many batches rather than the column itself.
+
+    Args:
+        windows: what is sampled.
+        batch_size: windows per batch and rank.
+        shuffle: as `seed`, `num_replicas`, `rank` and `tail`, an argument of `Sampler`, which is `loader.sampler`.
+        seed: of the permutations.
+        device: where the batches go; to CUDA through pinned memory, without waiting.
+        prefetch: batches gathered ahead in a thread; `None`: none for the CPU, where gathering uses all cores already,
+            2 for other devices.
+        num_replicas: the number of ranks; found in the process group or the environment.
+        rank: of this process.
+        tail: batches carry `valid`, `(batch,)` bool, false for filler, with `"pad"`, and with `"keep"` on several.
+
+    Example:
+        >>> import numpy as np, tensorstash as ts
+        >>> windows = ts.Windows(ts.load({"y": np.arange(6.0)}), history=2)
+        >>> loader = ts.Loader(windows, batch_size=4)
+        >>> [batch["y"].tolist() for batch in loader]
+        [[[0.0, 1.0], [1.0, 2.0], [2.0, 3.0], [3.0, 4.0]], [[4.0, 5.0]]]
+    """
+
+    def __init__(
+        self,
+        windows: Windows,
+        batch_size: int,
+        *,
+        shuffle: bool = False,
+        seed: int = 0,
+        device: str | torch.device | None = None,
+        prefetch: int | None = None,
+        num_replicas: int | None = None,
+        rank: int | None = None,
+        tail: str = "keep",
+    ) -> None:
+        if not len(windows):
+            raise ValueError("A loader needs at least one window; these windows are empty. See the cuts of split().")
+        self.windows = windows
+        self.device = torch.device("cpu" if device is None else device)
+        self.prefetch = (0 if self.device.type == "cpu" else 2) if prefetch is None else prefetch
+        if self.prefetch < 0:
+            raise ValueError(f"prefetch= is at least 0; got {prefetch}.")
+        self.sampler = Sampler(
+            len(windows), batch_size, shuffle=shuffle, seed=seed, num_replicas=num_replicas, rank=rank, tail=tail
+        )
+        self.sampler.fingerprint = windows.fingerprint()
+        self._timer = _Timer()
+        self._pass = object()
+
+    def __len__(self) -> int:
+        """Batches of a whole epoch, the same on every rank."""
+        return len(self.sampler)
+
+    def __iter__(self) -> Iterator[Batch]:
+        """One epoch, or what is left of it after `load_state_dict`. One iterator is alive at a time: the last one."""
+        current = self._pass = object()
+        timer = self._timer = _Timer()
+        made = _ahead(self._make(timer), self.prefetch)
+        asked = timer.started
+        try:
+            for step, batch, await_copy in made:
+                if self._pass is not current:
+                    raise RuntimeError("A loader has one live iterator, and another was started. Make a second Loader.")
+                await_copy()
+                self.sampler.hand_out(step)
+                timer.steps += 1
+                timer.waited += time.perf_counter() - asked
+                yield batch
+                del batch, await_copy  # or their memory could not serve the next one
+                asked = time.perf_counter()
+            self.sampler.finish()
+        finally:
+            timer.ended = time.perf_counter()
+            made.close()
+
+    def _make(self, timer: _Timer) -> Iterator[_Made]:
+        """Build the batches of this pass one after the other, in whichever thread iterates."""
+        batches, masked = self._batches, self.sampler.masked
+        for step in self.sampler.steps(self.sampler.begin(), self.windows.anchor_rows):
+            began = time.perf_counter()
+            batch, await_copy = batches.build(torch.from_numpy(step.rows))
+            timer.gathered += time.perf_counter() - began
+            timer.nbytes += sum(tensor.nbytes for tensor in batch.values())
+            if masked:
+                batch["valid"] = (torch.arange(len(step.ids)) < step.valid).to(self.device)
+            yield step, batch, await_copy
+            del batch, await_copy
+
+    @cached_property
+    def _batches(self) -> HostBatches | CudaBatches:
+        plan = self.windows.plan
+        if self.device.type == "cuda":
+            return CudaBatches(plan, self.device, stages=self.prefetch + 2)
+        return HostBatches(plan, self.device, spare=self.prefetch + _SPARE_BUFFERS)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch of the next pass; the current one keeps a loaded position."""
+        self.sampler.set_epoch(epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the epoch stands, as plain values: the same on every rank, valid on any number of ranks.
+
+        Batches handed to the loop count, the current one included; those gathered ahead do not.
+        """
+        return self.sampler.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Let the next pass continue where the state stands; a state of other windows is a `ValueError`."""
+        self.sampler.load_state_dict(state)
+
+    def stats(self) -> dict[str, float]:
+        """Where the time of the current or last pass went.
+
+        `steps`; `seconds` of the pass; `wait_seconds`, in which the loop waited for a batch; `gather_seconds`, in which
+        batches were built, in the thread if there is prefetch; `gigabytes_per_second` of the batches while built.
+        """
+        timer = self._timer
+        ended = time.perf_counter() if timer.ended is None else timer.ended
+        return {
+            "steps": timer.steps,
+            "seconds": ended - timer.started,
+            "wait_seconds": timer.waited,
+            "gather_seconds": timer.gathered,
+            "gigabytes_per_second": timer.nbytes / timer.gathered / 1e9 if timer.gathered else 0.0,
+        }
+
+    def __repr__(self) -> str:
+        return f"Loader: to {self.device}, prefetch {self.prefetch}\n  {self.sampler}\n  {self.windows}"
+
+
+def _ahead(made: Iterator[_Made], prefetch: int) -> Generator[_Made, None, None]:
+    """The same items, made in a thread up to `prefetch` ahead; closing it waits for the one under way and stops."""
+    if not prefetch:
+        yield from made
+        return
+    thread = ThreadPoolExecutor(1, "tensorstash-prefetch")
+    waiting: deque[Future[_Made | None]] = deque()
+    try:
+        waiting.extend(thread.submit(next, made, None) for _ in range(prefetch))
+        while (item := waiting.popleft().result()) is not None:
+            waiting.append(thread.submit(next, made, None))
+            yield item
+            del item
+    finally:
+        thread.shutdown(cancel_futures=True)

@@ -1,0 +1,226 @@
+"""Times as int64 ticks: units, zones, text, and what one step of a frequency is. Numpy only."""
+
+import re
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from functools import lru_cache
+from zoneinfo import ZoneInfo
+
+import numpy as np
+from numpy.typing import NDArray
+
+Int64s = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+_NANOSECONDS = {
+    "ns": 1,
+    "us": 10**3,
+    "ms": 10**6,
+    "s": 10**9,
+    "m": 60 * 10**9,
+    "h": 3600 * 10**9,
+    "d": 86_400 * 10**9,
+    "w": 7 * 86_400 * 10**9,
+}
+_MONTHS = {"mo": 1, "q": 3, "y": 12}
+_UTC = {None, "UTC", "Etc/UTC", "GMT", "Z", "+00:00"}
+_PART = re.compile(r"(\d+)(ns|us|ms|mo|bd|s|m|h|d|w|q|y|i)")
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """How the int64 times of a stash are read."""
+
+    unit: str | None  # "s", "ms", "us", "ns", "d"; None for plain integers
+    zone: str | None
+
+    @property
+    def day(self) -> int:
+        """Ticks in 24 hours."""
+        return _NANOSECONDS["d"] // _NANOSECONDS[self.unit or "d"]
+
+    def format(self, ticks: int) -> str:
+        """A time as text, in the zone."""
+        if self.unit is None:
+            return str(ticks)
+        if self.unit == "d":
+            return str(np.datetime64(ticks, "D"))
+        per_second = self.day // 86_400
+        moment = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(seconds=ticks // per_second)
+        local = moment.astimezone(ZoneInfo(self.zone)) if self.zone else moment.replace(tzinfo=None)
+        text, fraction = local.isoformat(" "), f"{ticks % per_second:0{len(str(per_second)) - 1}d}".rstrip("0")
+        return f"{text[:19]}.{fraction}{text[19:]}" if fraction else text
+
+    def parse(self, moment: int | str | datetime) -> int:
+        """Ticks of a time: text or a naive datetime is read in the zone, an integer is taken as it is."""
+        if isinstance(moment, int) or self.unit is None:
+            if not isinstance(moment, int) or self.unit is not None:
+                rule = "an integer, as the times are" if self.unit is None else "a text such as '2013-10-01 06:00'"
+                raise ValueError(f"A cut is {rule}; got {moment!r}.")
+            return moment
+        try:
+            when = datetime.fromisoformat(moment.replace("Z", "+00:00")) if isinstance(moment, str) else moment
+        except ValueError as error:
+            raise ValueError(f"A cut is written as '2013-10-01' or '2013-10-01 06:00'; got {moment!r}.") from error
+        if when.tzinfo is None:
+            when = when.replace(tzinfo=ZoneInfo(self.zone) if self.zone else timezone.utc)
+        since = when - datetime(1970, 1, 1, tzinfo=timezone.utc)
+        return (since // timedelta(microseconds=1)) * 1000 // _NANOSECONDS[self.unit]
+
+
+@dataclass(frozen=True, slots=True)
+class Frequency:
+    """One step of time: fixed ticks, or calendar days, months or business days in the zone of the clock."""
+
+    text: str
+    kind: str  # "ticks", "days", "months", "business days"
+    count: int
+    tolerance: int
+    clock: Clock
+
+    def follows(self, before: Int64s, after: Int64s) -> Bools:
+        """Whether each time is one step after the one before it, both `(n,)`."""
+        if self.kind == "ticks":
+            return np.abs(after - before - self.count) <= self.tolerance
+        one, two = _local(before, self.clock), _local(after, self.clock)
+        if self.kind == "days":
+            return np.abs(two - one - self.count * self.clock.day) <= self.tolerance
+        if self.kind == "months":
+            return self._months_follow(one, two)
+        day = self.clock.day
+        from_day, to_day = (one // day).astype("datetime64[D]"), (two // day).astype("datetime64[D]")
+        target = np.busday_offset(from_day, self.count, roll="backward").astype(np.int64) * day + one % day
+        working = np.is_busday(from_day) & np.is_busday(to_day)
+        return working & (np.abs(two - target) <= self.tolerance)
+
+    def _months_follow(self, one: Int64s, two: Int64s) -> Bools:
+        """The same day `count` months on, or the last day of the month where one of the two months is too short."""
+        day = self.clock.day
+        target_month = (one // day).astype("datetime64[D]").astype("datetime64[M]") + self.count
+        month_day = (one // day) - _first_day(target_month - self.count)
+        last_of_source = _first_day(target_month - self.count + 1) - _first_day(target_month - self.count) - 1
+        last_of_target = _first_day(target_month + 1) - _first_day(target_month) - 1
+        earliest = _first_day(target_month) + np.minimum(month_day, last_of_target)
+        latest = np.where(month_day == last_of_source, _first_day(target_month) + last_of_target, earliest)
+        low, high = earliest * day + one % day - self.tolerance, latest * day + one % day + self.tolerance
+        same_hour = np.abs((two - one + day // 2) % day - day // 2) <= self.tolerance
+        return (low <= two) & (two <= high) & same_hour
+
+
+def frequency(text: int | str, clock: Clock, tolerance: int | str | None) -> Frequency:
+    """A frequency from polars' duration language ("15m", "1h30m", "1d", "1mo", "1bd"), or an integer for integer times.
+
+    https://docs.pola.rs/api/python/stable/reference/expressions/api/polars.Expr.dt.offset_by.html
+    """
+    allowed = 0 if tolerance is None else _ticks(tolerance, clock, "tolerance")
+    parts = _PART.findall(text) if isinstance(text, str) else []
+    if isinstance(text, str) and len(parts) == 1 and clock.unit is not None and int(parts[0][0]) > 0:
+        count, unit = int(parts[0][0]), parts[0][1]
+        whole = f"{count}{unit}" == text
+        if whole and unit in _MONTHS:
+            return Frequency(text, "months", count * _MONTHS[unit], allowed, clock)
+        if whole and unit == "bd":
+            return Frequency(text, "business days", count, allowed, clock)
+        if whole and unit in ("d", "w") and clock.zone not in _UTC:
+            return Frequency(text, "days", count * (7 if unit == "w" else 1), allowed, clock)
+    ticks = _ticks(text, clock, "frequency")
+    if ticks < 1:
+        raise ValueError(f"frequency= is longer than nothing; got {text!r}.")
+    return Frequency(str(text), "ticks", ticks, allowed, clock)
+
+
+def inferred(step: int, clock: Clock, tolerance: int | str | None) -> list[Frequency]:
+    """What the most common step of a source may mean, the likeliest first: months vary in length, and so do days."""
+    found = [frequency(_text_of(step, clock), clock, tolerance)]
+    if clock.unit is None:
+        return found
+    days = round(step / clock.day)
+    if not days or abs(step - days * clock.day) > clock.day // 24:
+        return found
+    for lengths, text in (((28, 31), "1mo"), ((90, 92), "1q"), ((365, 366), "1y")):
+        if lengths[0] <= days <= lengths[1]:
+            return [frequency(text, clock, tolerance), *found]
+    return [frequency(f"{days}d", clock, tolerance), *found] if clock.zone not in _UTC else found
+
+
+def describe_step(step: int, clock: Clock) -> str:
+    """A step as a person would say it: "3d", "1h30m", "1200"."""
+    return str(_text_of(step, clock))
+
+
+def _text_of(step: int, clock: Clock) -> int | str:
+    if clock.unit is None:
+        return step
+    rest, text = step * _NANOSECONDS[clock.unit], ""
+    for unit in ("d", "h", "m", "s", "ms", "us", "ns"):
+        count, rest = divmod(rest, _NANOSECONDS[unit])
+        if count and (unit != "d" or not rest or count > 1):
+            text += f"{count}{unit}"
+        elif count:
+            rest += count * _NANOSECONDS[unit]
+    return text or "0s"
+
+
+def _ticks(text: int | str, clock: Clock, what: str) -> int:
+    """A fixed duration in ticks of the clock."""
+    if clock.unit is None:
+        number = int(text[:-1]) if isinstance(text, str) and re.fullmatch(r"\d+i", text) else text
+        if isinstance(number, int):
+            return number
+        raise ValueError(f"{what}= of integer times is an integer; got {text!r}.")
+    parts = _PART.findall(text) if isinstance(text, str) else []
+    if not parts or "".join(map("".join, parts)) != text or any(unit not in _NANOSECONDS for _, unit in parts):
+        raise ValueError(
+            f"{what}= is a duration as polars writes it, such as '15m', '1h', '1d', or alone '1mo', '1q', '1y', '1bd'; "
+            f"got {text!r}."
+        )
+    ticks, rest = divmod(sum(int(count) * _NANOSECONDS[unit] for count, unit in parts), _NANOSECONDS[clock.unit])
+    if rest:
+        raise ValueError(f"{what}= is a multiple of the time column's unit, {clock.unit!r}; got {text!r}.")
+    return ticks
+
+
+def _first_day(months: NDArray[np.datetime64]) -> Int64s:
+    return months.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64)
+
+
+def _local(ticks: Int64s, clock: Clock) -> Int64s:
+    """Ticks of the wall clock in the zone."""
+    if clock.zone in _UTC or not len(ticks):
+        return ticks
+    starts, offsets = _transitions(str(clock.zone), int(ticks.min()) // clock.day, int(ticks.max()) // clock.day)
+    per_second = clock.day // 86_400
+    return ticks + offsets[np.searchsorted(starts, ticks // per_second, "right") - 1] * per_second
+
+
+@lru_cache(maxsize=64)
+def _transitions(zone: str, first_day: int, last_day: int) -> tuple[Int64s, Int64s]:
+    """From which second on which offset from UTC holds, between two days."""
+    info = ZoneInfo(zone)
+
+    def offset(second: int) -> int:
+        moment = datetime.fromtimestamp(second, timezone.utc).astimezone(info)
+        return int((moment.utcoffset() or timedelta(0)).total_seconds())
+
+    starts, offsets = [first_day * 86_400], [offset(first_day * 86_400)]
+    for day in range(first_day + 1, last_day + 2):
+        low, high = (day - 1) * 86_400, day * 86_400
+        if offset(high) != offsets[-1]:
+            while high - low > 1:
+                middle = (low + high) // 2
+                low, high = (middle, high) if offset(middle) == offsets[-1] else (low, middle)
+            starts.append(high)
+            offsets.append(offset(high))
+    return np.array(starts, np.int64), np.array(offsets, np.int64)
+
+
+def bisect_rows(times: Int64s, offsets: Int64s, moment: int) -> Int64s:
+    """For each entity its first row at or after a time: `(entities,)`, all entities at once."""
+    low, high = offsets[:-1].copy(), offsets[1:].copy()
+    while (open_ := low < high).any():
+        middle = (low + high) // 2
+        later = np.zeros(len(low), bool)
+        later[open_] = times[middle[open_]] >= moment
+        high = np.where(open_ & later, middle, high)
+        low = np.where(open_ & ~later, middle + 1, low)
+    return low
