@@ -3,15 +3,17 @@
 A fresh result per batch costs more in page faults than the gather itself.
 """
 
-import math
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from tensorstash.gather import GatherPlan, as_batch, select
+from tensorstash.gather import GatherPlan, Selection, as_batch, select
+from tensorstash.schema import DTYPES
 
 Built = tuple[dict[str, torch.Tensor], Callable[[], None]]  # a batch, and what to call before it is used
 
@@ -25,19 +27,18 @@ class Pool:
 
     def __init__(self, spare: int) -> None:
         """At most `spare` idle buffers are kept."""
-        self.idle: deque[np.ndarray[tuple[int], np.dtype[np.uint8]]] = deque(maxlen=spare)
+        self.idle: deque[NDArray[Any]] = deque(maxlen=spare)
 
-    def take(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        """An uninitialised tensor."""
-        nbytes = math.prod(shape) * dtype.itemsize
-        buffer = None
-        while self.idle and (buffer is None or len(buffer) < nbytes):
-            buffer = self.idle.pop()
-        if buffer is None or len(buffer) < nbytes:
-            buffer = np.empty(nbytes, np.uint8)
-        view = buffer[:nbytes]
+    def take(self, selection: Selection, count: int) -> torch.Tensor:
+        """An uninitialised tensor for what is selected for `count` windows."""
+        rows, *rest = selection.buffer_shape(count)
+        buffer = self.idle.pop() if self.idle else None
+        if buffer is None or len(buffer) < rows:  # a buffer that was too small is dropped
+            buffer = np.empty((rows, *rest), DTYPES[selection.view.dtype][1])
+        view = buffer[:rows]
         weakref.finalize(view, self.idle.append, buffer).atexit = False
-        return torch.from_numpy(view).view(dtype).view(shape)
+        tensor = torch.from_numpy(view)
+        return tensor if tensor.dtype == selection.view.dtype else tensor.view(selection.view.dtype)
 
 
 class HostBatches:
@@ -48,13 +49,10 @@ class HostBatches:
         self.device = device
         self.pools = [Pool(spare) for _ in plan.selections]
 
-    def build(self, anchors: torch.Tensor) -> Built:
-        """The batch of the windows at these anchors, `(batch,)` int64."""
-        buffers = [
-            pool.take(selection.buffer_shape(len(anchors)), selection.view.dtype)
-            for pool, selection in zip(self.pools, self.plan.selections)
-        ]
-        select(self.plan, anchors, buffers)
+    def build(self, index: Sequence[torch.Tensor], count: int) -> Built:
+        """The batch of `count` windows that are at these positions."""
+        buffers = [pool.take(selection, count) for pool, selection in zip(self.pools, self.plan.selections)]
+        select(self.plan, index, buffers)
         if self.device.type != "cpu":
             buffers = [buffer.to(self.device) for buffer in buffers]
         return as_batch(self.plan, buffers), _ready
@@ -75,16 +73,16 @@ class CudaBatches:
             for _ in range(stages)
         )
 
-    def build(self, anchors: torch.Tensor) -> Built:
-        """The batch of the windows at these anchors, `(batch,)` int64; its copy may still be under way."""
+    def build(self, index: Sequence[torch.Tensor], count: int) -> Built:
+        """The batch of `count` windows that are at these positions; its copy may still be under way."""
         event, pinned = self.stages.popleft()
         event.synchronize()
-        shapes = [selection.buffer_shape(len(anchors)) for selection in self.plan.selections]
+        shapes = [selection.buffer_shape(count) for selection in self.plan.selections]
         if not pinned or any(len(buffer) < shape[0] for buffer, shape in zip(pinned, shapes)):
             views = (selection.view for selection in self.plan.selections)
             pinned = [torch.empty(shape, dtype=view.dtype, pin_memory=True) for view, shape in zip(views, shapes)]
         filled = [buffer[: shape[0]] for buffer, shape in zip(pinned, shapes)]
-        select(self.plan, anchors, filled)
+        select(self.plan, index, filled)
         with torch.cuda.stream(self.stream):
             moved = [buffer.to(self.device, non_blocking=True) for buffer in filled]
             event.record(self.stream)

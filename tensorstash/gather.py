@@ -9,10 +9,14 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from tensorstash.stash import Block
+from tensorstash.times import Int64s
 
 _SLICED_STEPS = 4  # up to this step it is faster to take every row and slice than to stride
 
@@ -45,12 +49,15 @@ class Span:
 class Selection:
     """The spans of one block, length and step: one strided view, one `index_select`."""
 
-    view: torch.Tensor  # (positions, items of one window) or, strided, (positions, slots, items of a row); integers
-    offsets: torch.Tensor  # (spans, 1) int64: from a window's anchor row to the position of the span in the view
+    view: torch.Tensor  # (positions, items of one window) or, strided, (positions, slots, items of a row)
+    offsets: NDArray[
+        Any
+    ]  # (spans, 1) from a window's anchor row to the span's position in the view; int32 if that fits
     names: tuple[str, ...]  # of the spans
-    dtypes: tuple[torch.dtype, ...]
+    dtypes: tuple[torch.dtype, ...]  # of the spans; the view has their dtype, or integers of its width if they differ
     shape: tuple[int, ...]  # of one window as it is selected
     slice_step: int  # above 1, the batch takes every n-th of the selected slots
+    plain: bool  # whether what is selected is `(batch, time)` of the right dtype already
 
     def buffer_shape(self, count: int) -> tuple[int, ...]:
         """The shape of what is selected for a batch of `count` windows."""
@@ -63,6 +70,7 @@ class GatherPlan:
 
     selections: tuple[Selection, ...]
     names: tuple[str, ...]  # of the spans, in the order of the batch
+    window_bytes: int  # of one window in a batch
 
 
 def compile_plan(blocks: Sequence[Block], columns: Mapping[str, torch.Tensor], spans: Sequence[Span]) -> GatherPlan:
@@ -77,61 +85,78 @@ def compile_plan(blocks: Sequence[Block], columns: Mapping[str, torch.Tensor], s
         block = home[group[0].column][0]
         offsets = [home[span.column][1] * block.stride + span.begin for span in group]
         selections.append(_selection(block, offsets, group, columns))
-    return GatherPlan(tuple(selections), tuple(span.name for span in spans))
+    nbytes = (len(span) * columns[span.column][:1].nbytes for span in spans)
+    return GatherPlan(tuple(selections), tuple(span.name for span in spans), sum(nbytes))
 
 
 def _selection(block: Block, offsets: list[int], group: list[Span], columns: Mapping[str, torch.Tensor]) -> Selection:
     first = group[0]
+    dtypes = tuple(columns[span.column].dtype for span in group)
+    items = block.items.view(dtypes[0]) if len(set(dtypes)) == 1 else block.items
     tail = tuple(columns[first.column].shape[1:])
     row = math.prod(tail)
     extent = (len(first) - 1) * first.step + 1
-    positions = max(0, block.items.numel() // row - extent + 1)
+    positions = max(0, items.numel() // row - extent + 1)
     sliced = first.step <= _SLICED_STEPS
     if sliced:
-        view = block.items.as_strided((positions, extent * row), (row, 1))
+        view = items.as_strided((positions, extent * row), (row, 1))
     else:
-        view = block.items.as_strided((positions, len(first), row), (row, row * first.step, 1))
+        view = items.as_strided((positions, len(first), row), (row, row * first.step, 1))
     return Selection(
         view=view,
-        offsets=torch.tensor(offsets)[:, None],
+        offsets=np.array(offsets, np.int32 if positions < 1 << 31 else np.int64)[:, None],
         names=tuple(span.name for span in group),
-        dtypes=tuple(columns[span.column].dtype for span in group),
+        dtypes=dtypes,
         shape=(extent if sliced else len(first), *tail),
         slice_step=first.step if sliced else 1,
+        plain=len(set(dtypes)) == 1 and not tail and first.step == 1,
     )
 
 
-def gather(plan: GatherPlan, anchors: torch.Tensor) -> dict[str, torch.Tensor]:
-    """A fresh batch of the windows whose anchors stand at the rows `anchors`, `(batch,)` int64."""
+def gather(plan: GatherPlan, anchors: Int64s) -> dict[str, torch.Tensor]:
+    """A fresh batch of the windows whose anchors stand at the rows `anchors`, `(batch,)`."""
     buffers = [selection.view.new_empty(selection.buffer_shape(len(anchors))) for selection in plan.selections]
-    select(plan, anchors, buffers)
+    select(plan, positions(plan, anchors[None])[0], buffers)
     return as_batch(plan, buffers)
 
 
-def select(plan: GatherPlan, anchors: torch.Tensor, buffers: Sequence[torch.Tensor]) -> None:
-    """Fill one buffer per selection, of its `buffer_shape` and integer type."""
+def positions(plan: GatherPlan, anchors: Int64s) -> list[tuple[torch.Tensor, ...]]:
+    """Where windows at the rows `anchors`, `(steps, batch)`, are in the views: per step, one index per selection."""
+    per_selection = []
+    for selection in plan.selections:
+        places = anchors.astype(selection.offsets.dtype)[:, None] + selection.offsets
+        per_selection.append(torch.from_numpy(places.reshape(len(anchors), -1)).unbind())
+    return list(zip(*per_selection))
+
+
+def select(plan: GatherPlan, index: Sequence[torch.Tensor], buffers: Sequence[torch.Tensor]) -> None:
+    """Fill one buffer per selection, of its `buffer_shape` and the dtype of its view, from one step's `positions`."""
     check_threads()
-    for selection, buffer in zip(plan.selections, buffers):
-        torch.index_select(selection.view, 0, (anchors + selection.offsets).view(-1), out=buffer)
+    for selection, places, buffer in zip(plan.selections, index, buffers):
+        torch.index_select(selection.view, 0, places, out=buffer)
 
 
 def as_batch(plan: GatherPlan, buffers: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Filled buffers, on any device, as one `(batch, time, ...)` tensor per span, all views of them."""
+    """Filled buffers, on any device, as one `(batch, time, ...)` tensor per span, all views of them.
+
+    Every operation here counts: after a gather the caches hold data, and code is slow to come back.
+    """
     batch: dict[str, torch.Tensor] = {}
     for selection, buffer in zip(plan.selections, buffers):
-        count = len(selection.names)
-        parts = buffer.view(count, len(buffer) // count, *selection.shape)
-        if len(set(selection.dtypes)) == 1:
-            tensors = parts.view(selection.dtypes[0]).unbind()
-        else:
-            tensors = tuple(part.view(dtype) for part, dtype in zip(parts.unbind(), selection.dtypes))
-        if selection.slice_step > 1:
-            tensors = tuple(tensor[:, :: selection.slice_step] for tensor in tensors)
+        spans = len(selection.names)
+        tensors = buffer.chunk(spans) if len(buffer) else (buffer,) * spans
+        if not selection.plain:
+            tensors = tuple(_shaped(tensor, selection, dtype) for tensor, dtype in zip(tensors, selection.dtypes))
         batch.update(zip(selection.names, tensors))
-    return {name: batch[name] for name in plan.names}
+    return batch if len(plan.selections) == 1 else {name: batch[name] for name in plan.names}
 
 
-def gather_into(plan: GatherPlan, anchors: torch.Tensor, out: Mapping[str, torch.Tensor]) -> None:
+def _shaped(tensor: torch.Tensor, selection: Selection, dtype: torch.dtype) -> torch.Tensor:
+    shaped = tensor.view(dtype).view(len(tensor), *selection.shape)
+    return shaped[:, :: selection.slice_step] if selection.slice_step > 1 else shaped
+
+
+def gather_into(plan: GatherPlan, anchors: Int64s, out: Mapping[str, torch.Tensor]) -> None:
     """Write a batch into the caller's tensors, one per span, each `(batch, time, ...)` and contiguous."""
     check_threads()
     for selection in plan.selections:
@@ -141,7 +166,7 @@ def gather_into(plan: GatherPlan, anchors: torch.Tensor, out: Mapping[str, torch
             if target is None or target.shape != shape or target.dtype != dtype or not target.is_contiguous():
                 found = "nothing" if target is None else f"{tuple(target.shape)} {target.dtype}"
                 raise ValueError(f"out= has a contiguous {shape} {dtype} tensor for span {name!r}; got {found}.")
-            index = anchors + selection.offsets[k]
+            index = torch.from_numpy(anchors + selection.offsets[k])
             if selection.slice_step > 1:
                 taken = selection.view.index_select(0, index).view(len(anchors), *selection.shape)
                 target.copy_(taken.view(dtype)[:, :: selection.slice_step])

@@ -54,7 +54,7 @@ def of_runs(first: Int64s, rows: Int64s, length: int, stride: int) -> Intervals:
 def locate(within: Intervals, ids: Int64s) -> Int64s:
     """The row at which each window starts: a look into the guide table, then a step or two."""
     if len(within.base) == 1:
-        return ids * within.stride + within.base[0]
+        return (ids if within.stride == 1 else ids * within.stride) + within.base[0]
     k = within.guide[ids >> within.shift]
     for _ in range(_GUIDE_STEPS):
         beyond = within.ends[k] <= ids

@@ -11,13 +11,14 @@ from typing import Any
 import torch
 
 from tensorstash.buffers import CudaBatches, HostBatches
-from tensorstash.sampler import Sampler, Step
+from tensorstash.gather import positions
+from tensorstash.sampler import Sampler
 from tensorstash.windows import Windows
 
 _SPARE_BUFFERS = 3  # idle ones kept beside those in flight
 
 Batch = dict[str, torch.Tensor]
-_Made = tuple[Step, Batch, Callable[[], None]]
+_Made = tuple[int, Batch, Callable[[], None]]
 
 
 @dataclass(slots=True)
@@ -94,14 +95,14 @@ class Loader:
         """One epoch, or what is left of it after `load_state_dict`. One iterator is alive at a time: the last one."""
         current = self._pass = object()
         timer = self._timer = _Timer()
-        made = _ahead(self._make(timer), self.prefetch)
+        made = self._make(timer) if not self.prefetch else _ahead(self._make(timer), self.prefetch)
         asked = timer.started
         try:
-            for step, batch, await_copy in made:
+            for consumed, batch, await_copy in made:
                 if self._pass is not current:
                     raise RuntimeError("A loader has one live iterator, and another was started. Make a second Loader.")
                 await_copy()
-                self.sampler.hand_out(step)
+                self.sampler.hand_out(consumed)
                 timer.steps += 1
                 timer.waited += time.perf_counter() - asked
                 yield batch
@@ -112,18 +113,21 @@ class Loader:
             timer.ended = time.perf_counter()
             made.close()
 
-    def _make(self, timer: _Timer) -> Iterator[_Made]:
+    def _make(self, timer: _Timer) -> Generator[_Made, None, None]:
         """Build the batches of this pass one after the other, in whichever thread iterates."""
-        batches, masked = self._batches, self.sampler.masked
-        for step in self.sampler.steps(self.sampler.begin(), self.windows.anchor_rows):
-            began = time.perf_counter()
-            batch, await_copy = batches.build(torch.from_numpy(step.rows))
-            timer.gathered += time.perf_counter() - began
-            timer.nbytes += sum(tensor.nbytes for tensor in batch.values())
-            if masked:
-                batch["valid"] = (torch.arange(len(step.ids)) < step.valid).to(self.device)
-            yield step, batch, await_copy
-            del batch, await_copy
+        batches, plan, masked = self._batches, self.windows.plan, self.sampler.masked
+        for steps in self.sampler.steps(self.sampler.begin()):
+            count = steps.ids.shape[1]
+            places = positions(plan, self.windows.anchor_rows(steps.ids))
+            for index, consumed in zip(places, steps.consumed):
+                began = time.perf_counter()
+                batch, await_copy = batches.build(index, count)
+                timer.gathered += time.perf_counter() - began
+                timer.nbytes += count * plan.window_bytes
+                if masked:
+                    batch["valid"] = (torch.arange(count) < steps.valid).to(self.device)
+                yield consumed, batch, await_copy
+                del batch, await_copy
 
     @cached_property
     def _batches(self) -> HostBatches | CudaBatches:
@@ -169,9 +173,6 @@ class Loader:
 
 def _ahead(made: Iterator[_Made], prefetch: int) -> Generator[_Made, None, None]:
     """The same items, made in a thread up to `prefetch` ahead; closing it waits for the one under way and stops."""
-    if not prefetch:
-        yield from made
-        return
     thread = ThreadPoolExecutor(1, "tensorstash-prefetch")
     waiting: deque[Future[_Made | None]] = deque()
     try:

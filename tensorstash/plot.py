@@ -12,19 +12,25 @@ from tensorstash.stash import Stash
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_BINS = 1000
+_BINS = 500  # a bin narrower than a pixel may not be drawn, and a short gap would vanish
 _MOST_ENTITIES = 200
 # value -> meaning, colour; the colours also differ in lightness
-_STATES = (("no rows", "#ffffff"), ("complete", "#b9d4ea"), ("missing values", "#e08a1e"), ("gap in time", "#7a0c0c"))
+_STATES = (
+    ("no rows", "#ffffff"),
+    ("complete", "#b9d4ea"),
+    ("any value missing", "#e08a1e"),
+    ("gap in time", "#7a0c0c"),
+)
 _COMPLETE, _MISSING, _GAP = 1, 2, 3
 
 
 def plot_coverage(stash: Stash, axes: "Axes | None" = None) -> "Axes":
     """Draw which times each entity covers: a row per entity, with gaps and missing values.
 
-    Time is cut into 1,000 bins. A bin is marked where any of its rows has a missing value (NaN, or code -1) in some
-    column, and where time steps are missing in it. Of more than 200 entities, 200 at equal distances are drawn. Without
-    a time column the axis counts the rows of each entity.
+    Time is cut into at most 500 bins, none shorter than a step of time. A bin is marked where any of its rows has a
+    missing value (NaN, or code -1) in some column, and where time steps are missing in it; it is white before the first
+    row of an entity and after the last. Of more than 200 entities, 200 at equal distances are drawn. Without a time
+    column the axis counts the rows of each entity.
 
     Raises `ImportError`, which names the extra, where matplotlib is missing.
     """
@@ -45,10 +51,13 @@ def plot_coverage(stash: Stash, axes: "Axes | None" = None) -> "Axes":
     )
     axes.invert_yaxis()
     if len(chosen) <= 40:
+        for edge in range(1, len(chosen)):
+            axes.axhline(edge, color="white")
         axes.set_yticks(np.arange(len(chosen)) + 0.5, [str(stash.entities[k]) for k in chosen])
     shown = "" if len(chosen) == count else f", {len(chosen)} of {count:,}"
     axes.set_ylabel(f"{stash.entity_name or 'entity'}{shown}")
-    axes.set_xlabel(stash.time_name or "row of the entity")
+    zone = "" if stash.clock.zone is None else " (UTC)"
+    axes.set_xlabel(f"{stash.time_name}{zone}" if stash.time_name else "row of the entity")
     axes.legend(
         handles=[Patch(facecolor=colour, edgecolor="grey", label=label) for label, colour in _STATES],
         loc="lower center",
@@ -69,18 +78,45 @@ def coverage(stash: Stash, chosen: NDArray[np.int64]) -> tuple[NDArray[np.uint8]
         times = stash.time.numpy()
         runs = find_runs(offsets, times, stash.clock, None, None)
     low, high = (int(times.min()), int(times.max())) if stash.rows else (0, 0)
-    bins = min(_BINS, high - low + 1)
-    edges = low + np.arange(bins + 1) * (high - low + 1) // bins
+    step = _shortest_step(runs)
+    bins = min(_BINS, (high - low) // step + 1)
+    edges = low + _cuts(high - low + step, bins)
     states = np.zeros((len(chosen), bins), np.uint8)
     for state, entity in zip(states, chosen):
         rows = slice(int(offsets[entity]), int(offsets[entity + 1]))
-        at = np.searchsorted(edges, times[rows], "right") - 1
-        state[at] = _COMPLETE
+        own = times[rows]
+        if not len(own):
+            continue
+        at = _bin(edges, own)
+        state[at[0] : at[-1] + 1] = _COMPLETE
         state[at[_missing(stash, rows)]] = _MISSING
-        for first in _gaps(runs, rows):
-            touched = state[at[first - rows.start - 1] : at[first - rows.start] + 1]
-            touched[touched > 0] = _GAP
+        after = _gaps(runs, rows) - rows.start
+        # where steps are shorter than the frequency none is missing, but time does not go on as it should
+        first_missing = np.minimum(own[after - 1] + step, own[after])
+        last_missing = np.maximum(own[after] - 1, first_missing)
+        for begin, end in zip(_bin(edges, first_missing), _bin(edges, last_missing)):
+            state[begin : end + 1] = _GAP
     return states, edges
+
+
+def _shortest_step(runs: Runs) -> int:
+    """Ticks from one row to the next in a run; of steps that vary, the shortest."""
+    if runs.frequency is None:
+        return 1
+    day = runs.frequency.clock.day
+    return (
+        runs.frequency.count * {"ticks": 1, "days": day, "business days": day, "months": 28 * day}[runs.frequency.kind]
+    )
+
+
+def _cuts(length: int, bins: int) -> NDArray[np.int64]:
+    """`k * length // bins` for k in 0..bins; the product itself would overflow with nanoseconds."""
+    k, (whole, rest) = np.arange(bins + 1), divmod(length, bins)
+    return k * whole + k * rest // bins
+
+
+def _bin(edges: NDArray[np.int64], times: NDArray[np.int64]) -> NDArray[np.int64]:
+    return np.searchsorted(edges, times, "right") - 1
 
 
 def _missing(stash: Stash, rows: slice) -> NDArray[np.bool_]:

@@ -1,9 +1,8 @@
 """Which windows a rank takes at each step of an epoch, and where an epoch stands: integers only."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch.distributed
@@ -15,14 +14,12 @@ VERSION = 1
 _TAILS = ("keep", "pad", "drop")
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """What one rank takes at one step."""
+class Steps(NamedTuple):
+    """What one rank takes at a few steps of one size; they are computed together, because numpy costs per call."""
 
-    ids: Int64s  # (batch,)
-    rows: Int64s  # (batch,) what `lookup` makes of the ids
-    valid: int  # the first so many ids are windows of the epoch, the others filler
-    consumed: int  # windows of the order that are used up when all ranks have had this step
+    ids: Int64s  # (steps, batch)
+    valid: int  # in each step, the first so many ids are windows of the epoch, the others filler
+    consumed: range  # windows of the order that are used up when all ranks have had each step
 
 
 class Sampler:
@@ -98,9 +95,10 @@ class Sampler:
         return self.n // size if self.tail == "drop" else -(-self.n // size)
 
     def __iter__(self) -> Iterator[Int64s]:
-        for step in self.steps(self.begin()):
-            self.hand_out(step)
-            yield step.ids
+        for steps in self.steps(self.begin()):
+            for ids, consumed in zip(steps.ids, steps.consumed):
+                self.hand_out(consumed)
+                yield ids
         self.finish()
 
     def set_epoch(self, epoch: int) -> None:
@@ -148,42 +146,34 @@ class Sampler:
         self._resume = False
         return self._consumed
 
-    def hand_out(self, step: Step) -> None:
-        """Count a step as given to the training loop."""
-        self._consumed = step.consumed
+    def hand_out(self, consumed: int) -> None:
+        """A step that uses up so many windows has been given to the training loop."""
+        self._consumed = consumed
 
     def finish(self) -> None:
         """The pass is over."""
         self.epoch, self._consumed, self._resume = self.epoch + 1, 0, False
 
-    def steps(self, begin: int, lookup: Callable[[Int64s], Int64s] | None = None) -> Iterator[Step]:
-        """This rank's steps over what is left of the order from position `begin` on; changes nothing.
-
-        Order and `lookup` are evaluated for many steps at a time, because numpy costs more per call than per id.
-        """
+    def steps(self, begin: int) -> Iterator[Steps]:
+        """This rank's steps over what is left of the order from position `begin` on; changes nothing."""
         replicas, rank, _ = self.ranks
         order = shuffled(self.n, self.seed, self.epoch) if self.shuffle else sequential
-        find = lookup or _same
         size, batch = replicas * self.batch_size, self.batch_size
-        whole = (self.n - begin) // size
+        whole, left = divmod(self.n - begin, size)
         if not whole and self.tail == "drop" and begin == 0:
             raise ValueError(
                 f'tail="drop" leaves nothing: {self.n:,} windows make no step of {replicas} x {batch}. Use tail="keep" '
                 "or a smaller batch_size."
             )
+        part = np.arange(rank * batch, (rank + 1) * batch, dtype=np.int64)
         together = max(1, BLOCK // batch)
         for first in range(0, whole, together):
-            count = min(together, whole - first)
-            starts = begin + np.arange(first, first + count, dtype=np.int64) * size + rank * batch
-            ids = order((starts[:, None] + np.arange(batch)).reshape(-1))
-            rows = find(ids)
-            for k in range(count):
-                part = slice(k * batch, (k + 1) * batch)
-                yield Step(ids[part], rows[part], batch, begin + (first + k + 1) * size)
-        if self.tail != "drop" and begin + whole * size < self.n:
-            positions, valid = self._last_part(begin + whole * size, replicas, rank)
-            ids = order(positions)
-            yield Step(ids, find(ids), valid, self.n)
+            starts = range(begin + first * size, begin + min(first + together, whole) * size, size)
+            ids = order(np.add.outer(np.array(starts, np.int64), part).reshape(-1))
+            yield Steps(ids.reshape(-1, batch), batch, range(starts.start + size, starts.stop + size, size))
+        if left and self.tail != "drop":
+            positions, valid = self._last_part(self.n - left, replicas, rank)
+            yield Steps(order(positions)[None], valid, range(self.n, self.n + 1))
 
     def _last_part(self, start: int, replicas: int, rank: int) -> tuple[NDArray[np.int64], int]:
         """This rank's positions of a last, incomplete step from position `start` on, and how many are no filler."""
@@ -205,7 +195,3 @@ class Sampler:
             f"Sampler: {self.n:,} windows {order}, {len(self):,} steps of {self.batch_size} x {replicas} ranks, this "
             f"is rank {rank} (from {source}), tail {self.tail!r}, epoch {self.epoch}, {self._consumed:,} consumed"
         )
-
-
-def _same(ids: Int64s) -> Int64s:
-    return ids

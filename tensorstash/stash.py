@@ -35,7 +35,8 @@ class Stash(Mapping[str, torch.Tensor]):
 
     Rows are grouped by entity, in the order in which the entities first appear in the source, and ordered by time
     within each. `ts.load` and `ts.open` make one. The tensors are mapped copy-on-write: an in-place write is seen by
-    this process alone and never reaches the file. Text columns hold int32 codes into `vocabulary(name)`, -1 where missing.
+    this process alone and never reaches the file. Text columns hold int32 codes into `vocabulary(name)`, or -1 where
+    there is no text.
     """
 
     def __init__(self, segment: Segment) -> None:

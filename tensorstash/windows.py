@@ -117,7 +117,7 @@ class Windows:
         `out`, an earlier batch of as many windows, is written into and returned instead. Ids lie in
         `[-len(self), len(self))`; others are an `IndexError`.
         """
-        anchors = torch.from_numpy(self.anchor_rows(self._checked(ids)))
+        anchors = self.anchor_rows(self._checked(ids))
         if out is None:
             return gather(self.plan, anchors)
         gather_into(self.plan, anchors, out)
@@ -208,7 +208,7 @@ class Windows:
         }
 
     def anchor_rows(self, ids: Int64s) -> Int64s:
-        """The row of each window's anchor, `(batch,)` int64, for ids that are known to lie in `[0, len(self))`."""
+        """The row of each window's anchor, for int64 ids of any shape that are known to lie in `[0, len(self))`."""
         rows = locate(self.intervals, ids)
         rows += self.history
         return rows

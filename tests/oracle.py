@@ -1,0 +1,72 @@
+"""Windows the slow and obvious way: Python loops over rows, slices, and no arithmetic on intervals."""
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+
+import tensorstash as ts
+
+
+@dataclass(frozen=True)
+class Series:
+    """One entity: its times, and the number of its first row."""
+
+    times: list[int]
+    first: int
+
+
+def series_of(stash: ts.Stash) -> list[Series]:
+    """The entities of a stash, read row by row."""
+    offsets = stash.offsets.tolist()
+    times = list(range(stash.rows)) if stash.time is None else stash.time.tolist()
+    return [Series(times[low:high], low) for low, high in pairwise(offsets)]
+
+
+def most_common_step(series: list[Series]) -> int | None:
+    """The most common difference of neighbours, the smallest of equally common ones."""
+    counted = Counter(two - one for one_series in series for one, two in pairwise(one_series.times))
+    return min(counted, key=lambda step: (-counted[step], step)) if counted else None
+
+
+def starts(
+    series: list[Series], length: int, stride: int = 1, frequency: int | None = None, tolerance: int = 0
+) -> list[int]:
+    """The first row of every window, run by run; without a frequency an entity is one run."""
+    found = []
+    for one_series in series:
+        run: list[int] = []
+        for k, time in enumerate(one_series.times):
+            joined = frequency is None or not run or abs(time - one_series.times[k - 1] - frequency) <= tolerance
+            if not joined:
+                found += starts_in_run(run, length, stride)
+                run = []
+            run.append(one_series.first + k)
+        found += starts_in_run(run, length, stride)
+    return found
+
+
+def starts_in_run(run: list[int], length: int, stride: int) -> list[int]:
+    """Every `stride`-th row of a run at which a window fits."""
+    return [run[k] for k in range(0, len(run) - length + 1, stride)]
+
+
+def is_missing(value: object) -> bool:
+    """NaN, or the code of no text."""
+    values = value if isinstance(value, list) else [value]
+    return any((isinstance(x, float) and math.isnan(x)) for x in values)
+
+
+def span(column: torch.Tensor, anchor: int, begin: int, end: int, step: int) -> torch.Tensor:
+    """The slots of one window, by one slice."""
+    return column[anchor + begin : anchor + end : step]
+
+
+def same(one: torch.Tensor, two: torch.Tensor) -> bool:
+    """Equal shape, dtype and bits."""
+    if one.shape != two.shape or one.dtype != two.dtype:
+        return False
+    bits = [tensor.flatten().clone(memory_format=torch.contiguous_format).view(torch.uint8) for tensor in (one, two)]
+    return bits[0].equal(bits[1])
