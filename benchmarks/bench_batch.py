@@ -69,8 +69,8 @@ def bare(case: Case) -> Iterator[dict[str, torch.Tensor]]:
     ]
     out = torch.empty((len(ready[0]), case.rows * row), dtype=torch.int32)
     while True:
-        for positions in ready:
-            torch.index_select(view, 0, positions, out=out)
+        for places in ready:
+            torch.index_select(view, 0, places, out=out)
             yield {"all": out}
 
 
@@ -163,13 +163,9 @@ def order_and_lookup() -> None:
             ids = order(at)
             k = int(ids[5]) * runs // n
             assert abs(int(locate(within, ids[5:6])[0]) - int(ids[5]) - 100 * k) <= 100
-            spent = [
-                min(timeit.repeat(part, number=5, repeat=10)) / 5 / BLOCK * 1e9
-                for part in (lambda order=order, at=at: order(at), lambda within=within, ids=ids: locate(within, ids))
-            ]
-            print(
-                f"    n = 10^{len(str(n)) - 1:<2d}  {runs:9,d} runs   {spent[0]:5.1f} + {spent[1]:5.1f} = {sum(spent):5.1f}"
-            )
+            parts = (lambda order=order, at=at: order(at), lambda within=within, ids=ids: locate(within, ids))
+            one, two = (min(timeit.repeat(part, number=5, repeat=10)) / 5 / BLOCK * 1e9 for part in parts)
+            print(f"    n = 10^{len(str(n)) - 1:<2d}  {runs:9,d} runs   {one:5.1f} + {two:5.1f} = {one + two:5.1f}")
 
 
 def training(stash: ts.Stash) -> None:
@@ -184,7 +180,7 @@ def training(stash: ts.Stash) -> None:
             series = torch.cat([column * 1e-7 for column in batch.values()])
             loss = torch.nn.functional.mse_loss(model(series[:, :96]), series[:, 96:])
             optimizer.zero_grad()
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
 
         loaders = {p: iter(_endless(ts.Loader(windows, 256, shuffle=True, prefetch=p))) for p in (0, None, 2)}

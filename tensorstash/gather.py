@@ -152,7 +152,8 @@ def as_batch(plan: GatherPlan, buffers: Sequence[torch.Tensor]) -> dict[str, tor
 
 
 def _shaped(tensor: torch.Tensor, selection: Selection, dtype: torch.dtype) -> torch.Tensor:
-    shaped = tensor.view(dtype).view(len(tensor), *selection.shape)
+    typed = tensor if tensor.dtype == dtype else tensor.view(dtype)
+    shaped = typed.view(len(tensor), *selection.shape)
     return shaped[:, :: selection.slice_step] if selection.slice_step > 1 else shaped
 
 

@@ -79,8 +79,9 @@ def load(
     check_memory(planned)
     tensors = [(column.name, column.dtype, (planned.rows, *column.shape)) for column in planned.stored]
     draft = Draft(tensors, header_bytes=16_384 + 1024 * len(tensors) + sum(len(str(c.members)) for c in planned.stored))
-    total = planned.rows * (2 if planned.entity or planned.time else 1)
-    with tqdm(total=total, unit="rows", unit_scale=True, disable=None if progress is None else not progress) as bar:
+    read = [*planned.columns, *_keys(planned)]
+    total = planned.rows * sum(len(column.members) for column in read)
+    with tqdm(total=total, unit=" values", unit_scale=True, disable=None if progress is None else not progress) as bar:
         keys = _read_keys(scanned, planned, draft, bar.update)
         rank = _arrange(keys, planned, draft)
         stats, vocabularies = _decode(scanned, planned.columns, _placer(draft, rank), bar.update)
@@ -103,6 +104,10 @@ class Keys:
     times: Stats | None
 
 
+def _keys(planned: Plan) -> list[Column]:
+    return [column for column in (planned.entity, planned.time) if column]
+
+
 def _read_keys(scanned: Scan, planned: Plan, draft: Draft, advance: Callable[[int], object]) -> Keys:
     codes = np.empty(planned.rows, np.int32) if planned.entity else None
 
@@ -112,8 +117,7 @@ def _read_keys(scanned: Scan, planned: Plan, draft: Draft, advance: Callable[[in
         else:
             draft.write(column.name, start, found)
 
-    columns = [column for column in (planned.entity, planned.time) if column]
-    stats, vocabularies = _decode(scanned, columns, put, advance)
+    stats, vocabularies = _decode(scanned, _keys(planned), put, advance)
     if codes is not None and stats["__entity"].nulls:
         _refuse_null(planned.entity, int(np.argmax(codes < 0)))
     names = list(vocabularies["__entity"].codes) if planned.entity else [None]
@@ -221,7 +225,7 @@ def _decode(
             codes = vocabulary.encode(piece.indices, piece.dictionary)
             stats[piece.column.name].add(vocabulary.stats(codes, piece.nulls))
             put(piece.column, piece.start, codes)
-        advance(unit.rows)
+        advance(unit.rows * sum(len(column.members) for column in columns))
     return stats, vocabularies
 
 

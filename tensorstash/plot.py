@@ -24,13 +24,13 @@ _STATES = (
 _COMPLETE, _MISSING, _GAP = 1, 2, 3
 
 
-def plot_coverage(stash: Stash, axes: "Axes | None" = None) -> "Axes":
+def plot_coverage(stash: Stash, *, frequency: int | str | None = None, axes: "Axes | None" = None) -> "Axes":
     """Draw which times each entity covers: a row per entity, with gaps and missing values.
 
     Time is cut into at most 500 bins, none shorter than a step of time. A bin is marked where any of its rows has a
     missing value (NaN, or code -1) in some column, and where time steps are missing in it; it is white before the first
-    row of an entity and after the last. Of more than 200 entities, 200 at equal distances are drawn. Without a time
-    column the axis counts the rows of each entity.
+    row of an entity and after the last. The `frequency` is that of `Windows`. Of more than 200 entities, 200 at equal
+    distances are drawn. Without a time column the axis counts the rows of each entity.
 
     Raises `ImportError`, which names the extra, where matplotlib is missing.
     """
@@ -42,7 +42,7 @@ def plot_coverage(stash: Stash, axes: "Axes | None" = None) -> "Axes":
         raise ImportError("plot_coverage draws with matplotlib: pip install 'tensorstash[plot]'.") from error
     count = len(stash.offsets) - 1
     chosen = np.unique(np.linspace(0, count - 1, min(count, _MOST_ENTITIES)).astype(np.int64))
-    states, edges = coverage(stash, chosen)
+    states, edges = coverage(stash, chosen, frequency)
     if axes is None:
         _, axes = plt.subplots(figsize=(10, 1.5 + min(6.0, 0.35 * len(chosen))), layout="constrained")
     colours = ListedColormap([colour for _, colour in _STATES])
@@ -68,7 +68,9 @@ def plot_coverage(stash: Stash, axes: "Axes | None" = None) -> "Axes":
     return axes
 
 
-def coverage(stash: Stash, chosen: NDArray[np.int64]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+def coverage(
+    stash: Stash, chosen: NDArray[np.int64], frequency: int | str | None = None
+) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """The state of every bin of the chosen entities, `(entities, bins)`, and the `(bins + 1,)` edges of the bins."""
     offsets = stash.offsets.numpy()
     if stash.time is None:
@@ -76,7 +78,7 @@ def coverage(stash: Stash, chosen: NDArray[np.int64]) -> tuple[NDArray[np.uint8]
         runs = entity_runs(offsets)
     else:
         times = stash.time.numpy()
-        runs = find_runs(offsets, times, stash.clock, None, None)
+        runs = find_runs(offsets, times, stash.clock, frequency, None)
     low, high = (int(times.min()), int(times.max())) if stash.rows else (0, 0)
     step = _shortest_step(runs)
     bins = min(_BINS, (high - low) // step + 1)
@@ -104,9 +106,8 @@ def _shortest_step(runs: Runs) -> int:
     if runs.frequency is None:
         return 1
     day = runs.frequency.clock.day
-    return (
-        runs.frequency.count * {"ticks": 1, "days": day, "business days": day, "months": 28 * day}[runs.frequency.kind]
-    )
+    lengths = {"ticks": 1, "days": day, "business days": day, "months": 28 * day}
+    return runs.frequency.count * lengths[runs.frequency.kind]
 
 
 def _cuts(length: int, bins: int) -> NDArray[np.int64]:

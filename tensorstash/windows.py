@@ -308,8 +308,8 @@ def _warn_of_gaps(stash: Stash, runs: Runs, split: Intervals, length: int) -> No
     if len(split) < (1 - _COSTLY_GAPS) * possible:
         warnings.warn(
             f"Gaps cost {1 - len(split) / possible:.0%} of the windows: {len(split):,} of {possible:,} are left"
-            f"{_steps(runs)}. If these are no gaps, give the frequency=, such as '1bd' for business days, or a "
-            "tolerance=, or gaps='ignore'.",
+            f"{_steps(runs)}. If these are no gaps, give the frequency=, such as '1bd' for business days, a "
+            "tolerance=, or gaps='ignore'; if they are, shorter windows lose fewer.",
             stacklevel=3,
         )
 

@@ -26,7 +26,7 @@ SPANS = {"past": ("f32", -4, 0), "pack": ("pack", -4, 2), "flag": ("flag", 0, 2)
 
 def windows(rows: int = 500) -> ts.Windows:
     return ts.Windows(
-        Table([rows // 2, rows - rows // 2], [*range(rows // 2)] + [*range(rows - rows // 2)]).stash(), spans=SPANS
+        Table([rows // 2, rows - rows // 2], [*range(rows // 2), *range(rows - rows // 2)]).stash(), spans=SPANS
     )
 
 
@@ -216,7 +216,7 @@ def test_ctrl_c_ends_the_loop() -> None:
 def test_stats_tell_where_the_time_went() -> None:
     loader = ts.Loader(windows(2000), 64)
     assert loader.stats()["steps"] == 0
-    for batch in loader:
+    for _ in loader:
         time.sleep(0.001)
     stats = loader.stats()
     assert stats["steps"] == len(loader)
@@ -224,7 +224,6 @@ def test_stats_tell_where_the_time_went() -> None:
     assert stats["seconds"] - stats["wait_seconds"] >= 0.001 * len(loader)
     nbytes = sum(tensor.nbytes for tensor in loader.windows[[0]].values()) * len(loader.windows)
     assert stats["gigabytes_per_second"] * stats["gather_seconds"] * 1e9 == pytest.approx(nbytes)
-    assert len(batch) == 4
 
 
 def test_wrong_arguments_say_the_rule_and_the_offender() -> None:
@@ -251,7 +250,13 @@ def run_forked(body: str) -> subprocess.CompletedProcess[str]:
         """
     ).replace("BODY", body)
     return subprocess.run(
-        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", program],  # fork with threads, which is the point here
+        [
+            sys.executable,
+            "-W",
+            "ignore::DeprecationWarning",
+            "-c",
+            program,
+        ],  # fork with threads, which is the point here
         capture_output=True,
         text=True,
         timeout=60,
@@ -279,7 +284,7 @@ def test_batches_on_cuda_are_those_of_the_cpu(prefetch: int) -> None:
 
 
 def test_batches_move_to_another_device() -> None:
-    """The meta device stands for those that are neither the CPU nor CUDA: shapes and dtypes are right there."""
+    """The meta device stands for those that are neither the CPU nor CUDA."""
     batch = next(iter(ts.Loader(windows(), 8, device="meta", tail="pad")))
     assert {tensor.device.type for tensor in batch.values()} == {"meta"}
     assert batch["pack"].shape == (8, 6, 3)

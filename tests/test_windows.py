@@ -327,8 +327,8 @@ def test_costly_gaps_warn_with_the_steps_and_the_remedies() -> None:
         UserWarning,
         match=re.escape(
             "Gaps cost 40% of the windows: 3 of 5 are left at frequency '1d'; the most common other steps are 3d (1 "
-            "times). If these are no gaps, give the frequency=, such as '1bd' for business days, or a tolerance=, or "
-            "gaps='ignore'."
+            "times). If these are no gaps, give the frequency=, such as '1bd' for business days, a tolerance=, or "
+            "gaps='ignore'; if they are, shorter windows lose fewer."
         ),
     ):
         ts.Windows(stash, 3)

@@ -1,0 +1,133 @@
+"""The README and the examples do what they say."""
+
+import os
+import re
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import distributed
+
+ROOT = Path(__file__).parent.parent
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+GAP_WARNING = r"Gaps cost 13% of the windows: .* are left at frequency '1h'; .* shorter windows lose fewer\."
+
+
+def blocks() -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text("utf-8"), re.DOTALL | re.MULTILINE)
+
+
+@pytest.fixture
+def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory in which the paths of the README hold, and where what it writes may lie."""
+    (tmp_path / "examples").symlink_to(ROOT / "examples", target_is_directory=True)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run_readme() -> tuple[dict[str, Any], int]:
+    """Execute all blocks in one namespace, and compare every `expression  # -> value` with its value."""
+    namespace: dict[str, Any] = {}
+    compared = 0
+    for block in blocks():
+        exec(compile(block, "README.md", "exec"), namespace)
+        for expression, value in re.findall(r"^(\S.*?)  # -> (.*)$", block, re.MULTILINE):
+            assert repr(eval(expression, namespace)) == value, expression
+            compared += 1
+    return namespace, compared
+
+
+@pytest.mark.usefixtures("workplace")
+def test_every_python_block_of_the_readme_runs_and_gives_the_values_it_states() -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        _, compared = run_readme()
+    assert len(blocks()) >= 8
+    assert compared >= 15
+    assert caught
+    for warning in caught:
+        assert re.fullmatch(GAP_WARNING, str(warning.message)), warning
+
+
+def test_code_stands_in_the_readme_by_line_10() -> None:
+    lines = (ROOT / "README.md").read_text("utf-8").splitlines()
+    assert any(line.startswith("stash = ts.load(") for line in lines[:10])
+
+
+@pytest.mark.usefixtures("workplace")
+@pytest.mark.filterwarnings("ignore:Gaps cost 13% of the windows:UserWarning")
+def test_the_mean_over_ranks_in_the_readme_is_that_of_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    mean_over_ranks = run_readme()[0]["mean_over_ranks"]
+    weight = torch.tensor(3.0, dtype=torch.float64, requires_grad=True)
+    inputs = [torch.tensor(rank, dtype=torch.float64) for rank in ([1.0, 2.0, 4.0], [8.0, 16.0, 99.0], [99.0])]
+    valid = [torch.tensor(rank) for rank in ([True] * 3, [True, True, False], [False])]
+    expected = torch.cat([values[mask] for values, mask in zip(inputs, valid)]).mean()
+
+    def all_reduce(sums: torch.Tensor) -> None:
+        sums.copy_(torch.tensor([3.0 * 31.0, 5.0]))
+
+    monkeypatch.setattr(distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(distributed, "get_world_size", lambda: 3)
+    monkeypatch.setattr(distributed, "all_reduce", all_reduce)
+    gradients: list[torch.Tensor] = []
+    for values, mask in zip(inputs, valid):
+        mean, loss = mean_over_ranks(weight * values, mask)
+        assert mean == 3.0 * expected
+        gradients += torch.autograd.grad(loss, weight)
+    assert torch.stack(gradients).mean() == expected
+
+
+def test_the_claims_of_every_example_are_checked() -> None:
+    assert [path.name for path in EXAMPLES] == sorted(CLAIMS) == sorted(PICTURES)
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_an_example_runs_and_what_it_prints_holds(path: Path) -> None:
+    out = path.parent / "out"
+    before = {picture: picture.stat().st_mtime_ns for picture in out.glob("*.png")}
+    quiet = os.environ | {"MPLBACKEND": "Agg"}
+    done = subprocess.run([sys.executable, path], cwd=ROOT, env=quiet, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    CLAIMS[path.name](done.stdout, done.stderr)
+    for picture in PICTURES[path.name]:
+        assert before.get(out / picture) != (out / picture).stat().st_mtime_ns
+        check_picture(out / picture)
+
+
+def check_quickstart(printed: str, errors: str) -> None:
+    assert re.search(GAP_WARNING, errors)
+    assert "100%|" in errors  # the progress bar
+    assert "26,115 rows" in printed
+    assert "time has 45 gaps in these data" in printed
+    found = dict(re.findall(r"^  (model|last value|24 h before) +((?:\d+\.\d\d *){4})$", printed, re.MULTILINE))
+    errors_of = {name: [float(value) for value in values.split()] for name, values in found.items()}
+    for baseline in ("last value", "24 h before"):
+        for model, other in zip(errors_of["model"], errors_of[baseline], strict=True):
+            assert model < 0.9 * other
+    rates = re.findall(r"^  (\S.*?) +([\d,]+) +(\d+)%$", printed, re.MULTILINE)
+    assert [name for name, _, _ in rates] == [
+        "tensorstash",
+        "DataLoader, dict of slices",
+        "DataLoader, one packed slice",
+    ]
+    for _, windows_per_second, waiting in rates:
+        assert int(windows_per_second.replace(",", "")) > 0
+        assert 0 <= int(waiting) <= 100
+
+
+def check_picture(path: Path) -> None:
+    """A picture that shows something: many shades, in an image of a fair size."""
+    assert path.read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+    from matplotlib.image import imread
+
+    image = imread(path)
+    assert min(image.shape[:2]) > 300
+    assert len({tuple(pixel) for pixel in image[::4, ::4].reshape(-1, image.shape[2])}) > 4
+
+
+CLAIMS = {"quickstart.py": check_quickstart}
+PICTURES = {"quickstart.py": ["forecast.png", "coverage.png"]}
