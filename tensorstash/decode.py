@@ -3,6 +3,7 @@
 import math
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -55,7 +56,8 @@ class Vocabulary:
 
     def stats(self, codes: NDArray[np.int32], nulls: int) -> Stats:
         """What there is to know of codes of this vocabulary."""
-        return Stats(nulls, int(np.count_nonzero(codes < 0)), *_extremes(codes[codes >= 0]))
+        low, high, _ = _summary(codes[codes >= 0])
+        return Stats(nulls, int(np.count_nonzero(codes < 0)), low, high)
 
 
 def indices(array: pa.Array) -> tuple[NDArray[np.int32], pa.Array]:
@@ -96,9 +98,7 @@ def values(arrays: list[pa.Array], column: Column, place: str) -> tuple[torch.Te
         out = torch.empty(len(arrays[0]), len(arrays), dtype=column.dtype)
         for k, (array, member) in enumerate(zip(arrays, column.members)):
             out[:, k] = _member(array, column, member, place, stats)
-    if column.dtype.is_floating_point:
-        stats.missing = int(torch.isnan(out).sum())
-    stats.low, stats.high = _extremes((out.float() if column.dtype == torch.bfloat16 else out).numpy())
+    stats.low, stats.high, stats.missing = _summary((out.float() if column.dtype == torch.bfloat16 else out).numpy())
     return out, stats
 
 
@@ -176,8 +176,12 @@ def _cast(tensor: torch.Tensor, dtype: torch.dtype, name: str, place: str) -> to
     return out
 
 
-def _extremes(array: NDArray[np.generic]) -> tuple[Number | None, Number | None]:
+def _summary(array: NDArray[Any]) -> tuple[Number | None, Number | None, int]:
+    """The least and the greatest value, and the number of NaN, in as few passes as there can be."""
     if not array.size:
-        return None, None
-    low, high = np.fmin.reduce(array, axis=None), np.fmax.reduce(array, axis=None)
-    return (None, None) if np.isnan(low) else (low.item(), high.item())
+        return None, None, 0
+    low, high, missing = array.min(), array.max(), 0
+    if low != low:  # noqa: PLR0124  a NaN anywhere makes the minimum one
+        missing = int(np.isnan(array).sum())
+        low, high = np.fmin.reduce(array, axis=None), np.fmax.reduce(array, axis=None)
+    return (None, None, missing) if missing == array.size else (low.item(), high.item(), missing)
