@@ -13,7 +13,7 @@ import torch.utils.dlpack
 from numpy.typing import NDArray
 
 from tensorstash.errors import DataError
-from tensorstash.schema import Column, Fill
+from tensorstash.schema import DTYPES, Column, Fill
 
 Number = int | float
 
@@ -43,21 +43,16 @@ class Vocabulary:
     fill: str | None = None
     codes: dict[Hashable, int] = field(default_factory=dict)
 
-    def encode(self, indices: NDArray[np.int32], dictionary: pa.Array) -> NDArray[np.int32]:
+    def encode(self, indices: NDArray[np.int32], dictionary: pa.Array) -> tuple[NDArray[np.int32], Stats]:
         """Codes of this vocabulary for indices into a dictionary that holds only names in use; -1 for null."""
         names = dictionary.to_pylist()
         local = [-1 if name is None else self.codes.setdefault(name, len(self.codes)) for name in names]
-        missing = -1
-        if self.fill is not None and ((indices < 0).any() or None in names):
-            missing = self.codes.setdefault(self.fill, len(self.codes))
-        table = np.array([*local, -1], np.int32)  # index -1 finds the last
-        table[table < 0] = missing
-        return table[indices]
-
-    def stats(self, codes: NDArray[np.int32], nulls: int) -> Stats:
-        """What there is to know of codes of this vocabulary."""
+        codes = np.array([*local, -1], np.int32)[indices]  # index -1 finds the last
+        nulls = int(np.count_nonzero(codes < 0))
+        if nulls and self.fill is not None:
+            codes[codes < 0] = self.codes.setdefault(self.fill, len(self.codes))
         low, high, _ = _summary(codes[codes >= 0])
-        return Stats(nulls, int(np.count_nonzero(codes < 0)), low, high)
+        return codes, Stats(nulls, int(np.count_nonzero(codes < 0)), low, high)
 
 
 def indices(array: pa.Array) -> tuple[NDArray[np.int32], pa.Array]:
@@ -105,29 +100,30 @@ def values(arrays: list[pa.Array], column: Column, place: str) -> tuple[torch.Te
 def _member(array: pa.Array, column: Column, name: str, place: str, stats: Stats) -> torch.Tensor:
     """The values of one source column, flat, with what is missing filled in."""
     flat = _flatten(array, name, place)
-    missing, fill = flat.null_count, column.fill
-    stats.nulls += missing
-    if missing and fill is None and not column.dtype.is_floating_point:
+    nulls, fill, floating = flat.null_count, column.fill, column.dtype.is_floating_point
+    stats.nulls += nulls
+    if nulls and fill is None and not floating:
         raise DataError(
-            f"Integers, booleans and times have no missing value; column {name!r} has {missing:,} nulls in {place}. "
+            f"Integers, booleans and times have no missing value; column {name!r} has {nulls:,} nulls in {place}. "
             f"Say what to store, ts.column({name!r}, fill=...), or load it as floating: ts.column({name!r}, dtype=...)."
         )
-    floating = column.dtype.is_floating_point
-    holes = torch.from_numpy(flat.is_null().to_numpy(zero_copy_only=False)) if missing and floating else None
-    tensor = _tensor(pc.fill_null(flat, _scalar(0 if floating else fill, flat.type, name)) if missing else flat)
-    if column.dtype == torch.bfloat16 and tensor.dtype == torch.uint16:
-        tensor = tensor.view(torch.bfloat16)
+    holes = flat.is_null().to_numpy(zero_copy_only=False) if nulls else None
+    tensor = _tensor(pc.fill_null(flat, pa.scalar(0).cast(flat.type)) if nulls else flat)
+    tensor = tensor.view(torch.bfloat16) if column.bits else tensor
+    if fill is not None and tensor.dtype.is_floating_point:
+        unknown = torch.isnan(tensor)
+        holes = unknown.numpy() if holes is None else holes | unknown.numpy()
+        tensor = tensor.masked_fill(unknown, 0)
     out = _cast(tensor, column.dtype, name, place)
-    if fill is not None and floating:
-        holes = torch.isnan(out) if holes is None else holes | torch.isnan(out)
-    return out if holes is None else out.masked_fill(holes, math.nan if fill is None else float(fill))
+    return out if holes is None else _filled(out, holes, math.nan if fill is None else fill)
 
 
-def _scalar(fill: Fill | None, arrow: pa.DataType, name: str) -> pa.Scalar:
-    try:
-        return pa.scalar(fill).cast(arrow)
-    except (pa.ArrowException, TypeError) as error:
-        raise DataError(f"fill= must be a value of its column; {fill!r} is none of {name!r} ({arrow}).") from error
+def _filled(out: torch.Tensor, holes: NDArray[np.bool_], fill: Fill) -> torch.Tensor:
+    """A copy with the fill in the holes; torch cannot do it for all unsigned integers, numpy not for bfloat16."""
+    if out.dtype == torch.bfloat16:
+        return out.masked_fill(torch.from_numpy(holes), float(fill))
+    values = out.numpy()
+    return torch.from_numpy(np.where(holes, np.asarray(fill).astype(values.dtype), values))
 
 
 def _flatten(array: pa.Array, name: str, place: str) -> pa.Array:
@@ -160,20 +156,41 @@ def _cast(tensor: torch.Tensor, dtype: torch.dtype, name: str, place: str) -> to
     """From floating to floating rounds; every other cast must keep every value."""
     if tensor.dtype == dtype:
         return tensor
-    out = tensor.to(dtype)
     if tensor.dtype.is_floating_point and dtype.is_floating_point:
-        lost = torch.isinf(out) & ~torch.isinf(tensor)
+        out = tensor.to(dtype)
+        lost = (torch.isinf(out) & ~torch.isinf(tensor)).numpy()
     else:
-        lost = out.to(tensor.dtype) != tensor
-        if tensor.dtype == torch.int64 and dtype.is_floating_point:  # the way back saturates at the end of the range
-            lost |= out.double() >= 2.0**63
-    if bool(lost.any()):
-        at = int(lost.to(torch.uint8).argmax())
+        out, lost = _exact_cast(tensor, dtype)
+    if lost.any():
         raise DataError(
-            f"A cast must keep the values; {tensor[at].item()} in column {name!r} ({place}; {int(lost.sum()):,} such "
-            f"values) does not fit into {dtype}. Choose a wider type: ts.column({name!r}, dtype=...)."
+            f"A cast must keep the values; {tensor[int(lost.argmax())].item()} in column {name!r} ({place}; "
+            f"{int(lost.sum()):,} such values) does not fit into {dtype}. Choose a wider type: "
+            f"ts.column({name!r}, dtype=...)."
         )
     return out
+
+
+def _exact_cast(tensor: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, NDArray[np.bool_]]:
+    """Between integers, or to or from them: the result, and where it is another value. By numpy, whose casts wrap."""
+    if torch.bfloat16 in (tensor.dtype, dtype):
+        # every bfloat16 is a float32, and a float32 that is a bfloat16 comes back from it
+        single, lost = _exact_cast(tensor.float() if tensor.dtype == torch.bfloat16 else tensor, _numpy_like(dtype))
+        out = single.to(dtype)
+        return out, lost | (out.float() != single.float()).numpy()
+    raw = tensor.numpy()
+    with np.errstate(invalid="ignore", over="ignore"):
+        cast = raw.astype(DTYPES[dtype][1])
+        lost = (cast.astype(raw.dtype) != raw) | ((cast < 0) != (raw < 0))
+    # at the end of an integer's range the way there or back may saturate, and hide that a value was lost
+    floating, integer = (cast, raw) if dtype.is_floating_point else (raw, cast)
+    if floating.dtype.kind == "f" and integer.dtype.kind in "iu":
+        lost |= ~(np.abs(floating.astype(np.float64)) <= np.iinfo(integer.dtype).max + 1.0)
+        lost |= floating.astype(np.float64) == np.iinfo(integer.dtype).max + 1.0
+    return torch.from_numpy(cast), lost
+
+
+def _numpy_like(dtype: torch.dtype) -> torch.dtype:
+    return torch.float32 if dtype == torch.bfloat16 else dtype
 
 
 def _summary(array: NDArray[Any]) -> tuple[Number | None, Number | None, int]:

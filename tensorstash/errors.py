@@ -34,9 +34,9 @@ class NoMemoryError(MemoryError):
     """The columns asked for do not fit into the memory that is free."""
 
 
-def unknown_column(name: str, known: Iterable[str], where: str) -> ColumnError:
+def unknown(name: object, known: Iterable[object], where: str, what: str = "column") -> ColumnError:
     """The error for a name that is not among `known`, with the nearest names as the remedy."""
-    known = list(known)
-    near = get_close_matches(name, known, n=3, cutoff=0.5)
-    hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"it has {', '.join(map(repr, known[:20]))}."
-    return ColumnError(f"{where} has no column {name!r}; {hint}")
+    shown = {str(other): repr(other) for other in known}
+    near = [shown[other] for other in get_close_matches(str(name), shown, n=3, cutoff=0.5)]
+    hint = f"did you mean {' or '.join(near)}?" if near else f"it has {', '.join([*shown.values()][:20])}."
+    return ColumnError(f"{where} has no {what} {name!r}; {hint}")

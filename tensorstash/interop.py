@@ -17,7 +17,8 @@ def to_polars(stash: "Stash") -> "pl.DataFrame":
 
     series: list[pl.Series] = []
     if stash.entity_name is not None:
-        series.append(entity_series(stash.entity_name, stash.entities, np.diff(stash.offsets.numpy())))
+        counts = np.diff(stash.offsets.numpy())
+        series.append(entity_names(stash, stash.entity_name).gather(np.repeat(np.arange(len(counts)), counts)))
     if stash.time is not None:
         series.append(time_series(stash, str(stash.time_name), stash.time))
     for name in stash:
@@ -26,12 +27,13 @@ def to_polars(stash: "Stash") -> "pl.DataFrame":
     return pl.DataFrame(series)
 
 
-def entity_series(name: str, entities: list[Any], counts: Any) -> "pl.Series":
-    """Every entity as often as it has rows: `counts` is `(entities,)`."""
+def entity_names(stash: "Stash", name: str) -> "pl.Series":
+    """The entities, `(entities,)`, as text or integers."""
     import polars as pl
 
-    names = pl.Series(name, entities)
-    return names.gather(np.repeat(np.arange(len(entities)), counts)) if len(entities) else names
+    if "__entities.integers" in stash.segment.entries:
+        return pl.Series(name, stash.segment.tensor("__entities.integers").numpy())
+    return pl.Series(name, stash.entities, dtype=pl.String)
 
 
 def time_series(stash: "Stash", name: str, times: torch.Tensor) -> "pl.Series":
@@ -54,7 +56,8 @@ def _moments(series: "pl.Series", kind: str, unit: str | None, zone: str | None)
         return scaled.cast(pl.Duration(ticks))
     if kind == "time":
         return (scaled * {"ms": 10**6, "us": 10**3, "ns": 1}[ticks]).cast(pl.Time)
-    return scaled.cast(pl.Datetime(ticks, zone))
+    # polars knows the zones of the database only, not those that are written as "+05:30"
+    return scaled.cast(pl.Datetime(ticks, "UTC" if zone and zone[0] in "+-" else zone))
 
 
 def _column_series(stash: "Stash", name: str) -> "pl.Series":
@@ -76,7 +79,7 @@ def predictions_frame(
 
     columns: list[pl.Series] = []
     if stash.entity_name is not None:
-        columns.append(pl.Series("entity", stash.entities).gather(entities.repeat_interleave(rows.shape[1]).numpy()))
+        columns.append(entity_names(stash, "entity").gather(entities.repeat_interleave(rows.shape[1]).numpy()))
     if stash.time is not None:
         columns.append(time_series(stash, "time", stash.time[rows.flatten()]))
     values = predictions.detach().cpu().flatten()

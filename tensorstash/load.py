@@ -1,5 +1,6 @@
 """From a source to a stash: plan, read the keys, find the order of the rows, decode the columns into place."""
 
+import json
 import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -36,7 +37,6 @@ class Codes:
     start: int
     indices: NDArray[np.int32]
     dictionary: pa.Array
-    nulls: int
 
 
 def load(
@@ -78,7 +78,7 @@ def load(
     planned = plan_scan(scanned, columns, entity, time, dtype)
     check_memory(planned)
     tensors = [(column.name, column.dtype, (planned.rows, *column.shape)) for column in planned.stored]
-    draft = Draft(tensors, header_bytes=16_384 + 1024 * len(tensors) + sum(len(str(c.members)) for c in planned.stored))
+    draft = Draft(tensors, header_bytes=_header_bytes(planned))
     read = [*planned.columns, *_keys(planned)]
     total = planned.rows * sum(len(column.members) for column in read)
     with tqdm(total=total, unit=" values", unit_scale=True, disable=None if progress is None else not progress) as bar:
@@ -102,6 +102,12 @@ class Keys:
     codes: NDArray[np.int32] | None  # (rows,) entity of each row, numbered in order of first appearance
     names: list[Any]
     times: Stats | None
+
+
+def _header_bytes(planned: Plan) -> int:
+    """Room for a header that is not known yet: each name stands in it up to eight times, escaped up to twice."""
+    names = [json.dumps(name) for column in planned.stored for name in (column.name, *column.members)]
+    return 16_384 + 1024 * len(planned.stored) + 16 * sum(map(len, names))
 
 
 def _keys(planned: Plan) -> list[Column]:
@@ -137,8 +143,10 @@ def _arrange(keys: Keys, planned: Plan, draft: Draft) -> NDArray[np.int64] | Non
     codes = keys.codes if keys.codes is not None else np.zeros(planned.rows, np.int8)
     counts = np.bincount(codes, minlength=len(keys.names)) if keys.codes is not None else np.array([planned.rows])
     draft.blob("__offsets", np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), torch.int64)
-    if all(isinstance(name, int) for name in keys.names) and planned.entity:
-        draft.blob("__entities.integers", np.array(keys.names, np.int64), torch.int64)
+    if planned.entity and planned.entity.dtype == torch.int64:
+        large = max(keys.names, default=0) > np.iinfo(np.int64).max
+        numbers = np.array(keys.names, np.uint64 if large else np.int64)
+        draft.blob("__entities.integers", numbers, torch.uint64 if large else torch.int64)
     elif planned.entity:
         _write_texts(draft, "__entities", keys.names)
     times = draft.array("__time") if planned.time else None
@@ -217,13 +225,12 @@ def _decode(
     }
     if not columns:
         return stats, vocabularies
-    for unit, (counted, pieces) in _in_threads(scanned.units, lambda unit: _decode_unit(unit, columns, put)):
-        for name, found in counted.items():
+    for unit, (numbers, pieces) in _in_threads(scanned.units, lambda unit: _decode_unit(unit, columns, put)):
+        for name, found in numbers.items():
             stats[name].add(found)
         for piece in pieces:
-            vocabulary = vocabularies[piece.column.name]
-            codes = vocabulary.encode(piece.indices, piece.dictionary)
-            stats[piece.column.name].add(vocabulary.stats(codes, piece.nulls))
+            codes, counted = vocabularies[piece.column.name].encode(piece.indices, piece.dictionary)
+            stats[piece.column.name].add(counted)
             put(piece.column, piece.start, codes)
         advance(unit.rows * sum(len(column.members) for column in columns))
     return stats, vocabularies
@@ -241,7 +248,7 @@ def _decode_unit(unit: Unit, columns: Sequence[Column], put: Put) -> tuple[dict[
             for column in columns:
                 arrays = [batch.column(names.index(member)) for member in column.members]
                 if column.kind == "category":
-                    pieces.append(Codes(column, row, *indices(arrays[0]), arrays[0].null_count))
+                    pieces.append(Codes(column, row, *indices(arrays[0])))
                     continue
                 if column.name == "__time" and arrays[0].null_count:
                     _refuse_null(column, row + int(np.argmax(arrays[0].is_null())))

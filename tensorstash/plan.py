@@ -80,7 +80,8 @@ def plan(
 ) -> Plan:
     """Say what `ts.load` with the same arguments will hold: rows, MB per column, free memory, skipped columns.
 
-    Only schemas and footers are read. The arguments, and the errors for wrong ones, are those of `ts.load`.
+    Only schemas and footers are read (of Arrow files one column too, because only their batches tell their rows). The
+    arguments, and the errors for wrong ones, are those of `ts.load`.
 
     Example:
         >>> import numpy as np, tensorstash as ts

@@ -2,14 +2,14 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 import torch
 
-from tensorstash.errors import SchemaError, unknown_column
+from tensorstash.errors import DataError, SchemaError, unknown
 
 Kind = Literal["number", "category", "timestamp", "date", "time", "duration"]
 Fill = float | int | bool | str
@@ -91,6 +91,7 @@ class Column:
     unit: str | None = None  # "s", "ms", "us", "ns", or "d" where the kind is a time
     zone: str | None = None
     fill: Fill | None = None
+    bits: bool = False  # whether the source has bfloat16, as uint16
 
     @property
     def row_bytes(self) -> int:
@@ -116,9 +117,9 @@ def from_arrow(name: str, field: pa.Field) -> Column:
     if pa.types.is_fixed_size_list(arrow):
         item = from_arrow(name, pa.field(field.name, arrow.value_type, metadata=field.metadata))
         if item.kind == "number":
-            return Column(name, item.members, item.dtype, (arrow.list_size, *item.shape))
+            return replace(item, shape=(arrow.list_size, *item.shape))
     if field.metadata is not None and BFLOAT16.items() <= field.metadata.items():
-        return Column(name, (field.name,), torch.bfloat16)
+        return Column(name, (field.name,), torch.bfloat16, bits=True)
     if arrow in _NUMBERS:
         return Column(name, (field.name,), _NUMBERS[arrow])
     if pa.types.is_temporal(arrow) and not pa.types.is_interval(arrow):
@@ -142,18 +143,18 @@ def field_of(schema: pa.Schema, name: str, where: str) -> pa.Field:
     """The one field of that name."""
     indices = schema.get_all_field_indices(name)
     if not indices:
-        raise unknown_column(name, schema.names, where)
+        raise unknown(name, schema.names, where)
     if len(indices) > 1:
         raise SchemaError(f"Column names must be unique; {where} has {len(indices)} columns {name!r}. Rename them.")
     return schema.field(indices[0])
 
 
-def check_name(name: str, what: str) -> None:
+def check_name(name: str, what: str, source: object = None) -> None:
     """Refuse a name that batches or the segment need for themselves."""
     if name in RESERVED or "." in name or name.startswith("__") or not name:
         raise SchemaError(
             f"The names {', '.join(sorted(RESERVED))}, names with a dot and names that begin with '__' are reserved; "
-            f'{what} is named {name!r}. Give it another name: columns={{"new_name": {name!r}}}.'
+            f'{what} is named {name!r}. Give it another name: columns={{"new_name": {source or repr(name)}}}.'
         )
 
 
@@ -163,8 +164,8 @@ def resolve(schema: pa.Schema, columns: Columns, dtype: torch.dtype | None, wher
         raise ValueError(f"dtype= casts the floating columns and must be floating; got {dtype}. Use ts.column(dtype=).")
     resolved = []
     for name, spec in _named(columns):
-        check_name(name, "a column")
         members = (spec.source,) if isinstance(spec.source, str) else spec.source
+        check_name(name, "a column", repr(spec.source if isinstance(spec.source, str) else list(members)))
         fields = [field_of(schema, member, where) for member in members]
         parts = [from_arrow(name, field) for field in fields]
         whole = parts[0] if isinstance(spec.source, str) else _pack(name, parts)
@@ -215,7 +216,17 @@ def _choose(whole: Column, parts: list[Column], spec: ColumnSpec, dtype: torch.d
     fill = spec.fill
     if fill is not None and isinstance(fill, str) != (whole.kind == "category"):
         raise ValueError(f"fill= must be a value of its column; {whole.name!r} is a {whole.kind}, got {fill!r}.")
-    return Column(whole.name, whole.members, chosen, whole.shape, whole.kind, whole.unit, whole.zone, fill)
+    if fill is not None and not isinstance(fill, str) and not _fits(fill, chosen):
+        raise DataError(f"fill= must be a value of its column; {fill!r} is none of {whole.name!r} ({chosen}).")
+    return replace(whole, dtype=chosen, fill=fill)
+
+
+def _fits(fill: float, dtype: torch.dtype) -> bool:
+    """Whether a fill can be stored: exactly, but for the rounding of floating types."""
+    if dtype.is_floating_point:
+        return not math.isfinite(fill) or abs(fill) <= torch.finfo(dtype).max
+    low, high = (0, 1) if dtype == torch.bool else (torch.iinfo(dtype).min, torch.iinfo(dtype).max)
+    return fill == fill and low <= fill <= high and fill == int(fill)  # noqa: PLR0124  NaN is no integer
 
 
 def time_column(schema: pa.Schema, name: str, where: str) -> Column:
@@ -233,9 +244,9 @@ def time_column(schema: pa.Schema, name: str, where: str) -> Column:
 
 
 def entity_column(schema: pa.Schema, name: str, where: str) -> Column:
-    """The entity column, as a category: text or integers."""
+    """The entity column, as a category; its dtype is int64 where the names are integers."""
     field = field_of(schema, name, where)
     arrow = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
     if not (is_text(arrow) or pa.types.is_integer(arrow)):
         raise SchemaError(f"entity= names a text or integer column; {name!r} is {field.type}. Convert it to text.")
-    return Column("__entity", (name,), torch.int32, kind="category")
+    return Column("__entity", (name,), torch.int32 if is_text(arrow) else torch.int64, kind="category")

@@ -12,6 +12,7 @@ import json
 import math
 import mmap
 import os
+import secrets
 import sys
 import tempfile
 import weakref
@@ -168,9 +169,9 @@ class Segment:
         self.entries = entries
         self.metadata = metadata
         self.size = os.fstat(fd).st_size
-        weakref.finalize(self, os.close, fd)
         flags = mmap.MAP_PRIVATE | _NORESERVE
         self.memory = mmap.mmap(fd, self.size, flags=flags, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+        weakref.finalize(self, os.close, fd)
 
     def tensor(self, name: str) -> torch.Tensor:
         """A tensor over the mapping, with a storage of its own."""
@@ -197,22 +198,28 @@ class Segment:
 
     def save(self, path: str) -> None:
         """Copy the file to `path`, which appears only when it is whole."""
-        draft = f"{path}.{os.getpid()}.tmp"
+        draft = f"{path}.{secrets.token_hex(8)}.tmp"
         try:
             with open(draft, "xb") as file:
                 for begin in range(0, self.size, _CHUNK):
                     file.write(os.pread(self.fd, _CHUNK, begin))
             os.replace(draft, path)
         except BaseException:
-            if os.path.exists(draft):
+            with contextlib.suppress(FileNotFoundError):
                 os.unlink(draft)
             raise
+
+
+def damaged(path: str | None, why: str) -> SegmentError:
+    """The error for a file that is no segment."""
+    where = path or "the private segment"
+    return SegmentError(f"{where} is not a whole stash: {why}. Make it again with stash.save(path).")
 
 
 def attach(fd: int, path: str | None) -> Segment:
     """Check the segment behind a descriptor, which is owned from here on, and map it."""
     try:
-        entries, metadata = _parse(fd, path or "the private segment")
+        entries, metadata = _parse(fd, path)
         return Segment(fd, path, entries, metadata)
     except BaseException:
         os.close(fd)
@@ -224,18 +231,14 @@ def open_file(path: str) -> Segment:
     return attach(os.open(path, os.O_RDONLY | os.O_CLOEXEC), path)
 
 
-def _parse(fd: int, where: str) -> tuple[dict[str, Entry], dict[str, Any]]:
+def _parse(fd: int, path: str | None) -> tuple[dict[str, Entry], dict[str, Any]]:
     """The tensors and the metadata of a segment; every number is checked before it is used."""
-
-    def refuse(why: str) -> NoReturn:
-        raise SegmentError(f"{where} is not a whole stash: {why}. Make it again with stash.save(path).")
-
     size = os.fstat(fd).st_size
     begin = 8 + int.from_bytes(os.pread(fd, 8, 0), "little")
     if size < 10 or not 10 <= begin <= min(size, _MAX_HEADER):
-        refuse(f"{size:,} bytes, a header of {begin:,}")
+        raise damaged(path, f"{size:,} bytes, a header of {begin:,}")
     if begin % PAGE:
-        refuse("its tensors are not aligned; it may be a safetensors file of another library")
+        raise damaged(path, "its tensors are not aligned; it may be a safetensors file of another library")
     text = os.pread(fd, begin - 8, 8).rstrip(b" ")
     try:
         header = json.loads(text.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_constant)
@@ -244,11 +247,11 @@ def _parse(fd: int, where: str) -> tuple[dict[str, Entry], dict[str, Any]]:
         metadata = json.loads(own["tensorstash.schema"])
         entries = _entries(header, begin, size)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        refuse(f"its header cannot be read ({type(error).__name__}: {error})")
+        raise damaged(path, f"its header cannot be read ({type(error).__name__}: {error})") from error
     if version != _VERSION:
-        refuse(f"it has version {version!r} of the format, this release reads {_VERSION!r}")
+        raise damaged(path, f"it has version {version!r} of the format, this release reads {_VERSION!r}")
     if f"{zlib.crc32(text.replace(str(crc).encode(), _NO_CRC.encode(), 1)):08x}" != crc:
-        refuse("the checksum of its header is wrong")
+        raise damaged(path, "the checksum of its header is wrong")
     return entries, metadata
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
-from tensorstash.errors import SourceError
+from tensorstash.errors import SchemaError, SourceError
 from tensorstash.schema import BFLOAT16, is_text
 
 Read = Callable[[Sequence[str]], Iterable[pa.RecordBatch]]
@@ -53,23 +53,24 @@ def scan(source: Any, wanted: Collection[str] | None) -> Scan:
     Only the columns `wanted` (`None`: all) of a frame or mapping are converted to Arrow.
     """
     if isinstance(source, (str, os.PathLike)):
-        return _scan_files(_expand(os.fspath(source)), str(source))
+        return _scan_files(_expand(os.fspath(source)), str(source), wanted)
     if isinstance(source, (list, tuple)):
         paths = [path for item in source for path in _expand(os.fspath(item))]
-        return _scan_files(sorted(set(paths)), f"{len(source)} paths")
+        return _scan_files(sorted(set(paths)), f"{len(source)} paths", wanted)
     if isinstance(source, pa.Table):
-        return _scan_table(source, "the pyarrow Table", source.column_names)
+        return _scan_table(source, source.schema, "the pyarrow Table")
     if isinstance(source, Mapping):
         table = _table_of_arrays({name: source[name] for name in source if wanted is None or name in wanted})
-        return _scan_table(table, "the mapping", source)
+        return _scan_table(table, _with_unwanted(table, source), "the mapping")
     kind = f"{type(source).__module__.split('.')[0]}.{type(source).__name__}"
     if kind == "polars.DataFrame":
-        kept = source.select(_among(source.columns, wanted))
-        return _scan_table(kept.to_arrow(), "the polars frame", source.columns)
+        kept = source.select(_among(source.columns, wanted)).to_arrow()
+        return _scan_table(kept, _with_unwanted(kept, source.columns), "the polars frame")
     if kind == "pandas.DataFrame":
-        frame = source if source.index.name is None else source.reset_index()
+        named = any(name is not None for name in source.index.names)
+        frame = source.reset_index() if named else source
         kept = pa.Table.from_pandas(frame[_among(frame.columns, wanted)], preserve_index=False)
-        return _scan_table(kept, "the pandas frame", frame.columns)
+        return _scan_table(kept, _with_unwanted(kept, frame.columns), "the pandas frame")
     raise TypeError(
         "A source is a path, a glob, a directory, a list of paths, a polars or pandas DataFrame, a pyarrow Table, or "
         f"a mapping of arrays; got {type(source).__module__}.{type(source).__name__}."
@@ -97,11 +98,11 @@ def _expand(path: str) -> list[str]:
     return found
 
 
-def _scan_files(paths: list[str], label: str) -> Scan:
+def _scan_files(paths: list[str], label: str, wanted: Collection[str] | None) -> Scan:
     if not paths:
         raise SourceError("A source needs at least one file; the list of paths is empty.")
-    footers = [_footer(path) for path in paths]
-    _check_alike(paths, [schema for schema, _ in footers])
+    footers = [_footer(path, wanted) for path in paths]
+    _check_alike(paths, [schema for schema, _ in footers], wanted)
     pieces = [(path, index, rows) for path, (_, counts) in zip(paths, footers) for index, rows in enumerate(counts)]
     starts = accumulate((rows for _, _, rows in pieces), initial=0)
     units = (
@@ -111,14 +112,17 @@ def _scan_files(paths: list[str], label: str) -> Scan:
     return Scan(label, footers[0][0], tuple(units))
 
 
-def _footer(path: str) -> tuple[pa.Schema, list[int]]:
+def _footer(path: str, wanted: Collection[str] | None) -> tuple[pa.Schema, list[int]]:
     """The schema of a file and the rows of each of its row groups or record batches."""
     try:
         if _is_arrow(path):
-            # a map and a single column: only the headers of the batches are wanted here
-            options = pa.ipc.IpcReadOptions(included_fields=[0])
-            with pa.memory_map(path) as file, pa.ipc.open_file(file, options=options) as reader:
-                return reader.schema, [reader.get_batch(i).num_rows for i in range(reader.num_record_batches)]
+            with pa.memory_map(path) as file:
+                schema = pa.ipc.open_file(file).schema
+                # a batch tells its rows only when it is read: of one column, over a map
+                field = next((k for k, name in enumerate(schema.names) if wanted is None or name in wanted), 0)
+                options = pa.ipc.IpcReadOptions(included_fields=[field])
+                reader = pa.ipc.open_file(file, options=options)
+                return schema, [reader.get_batch(i).num_rows for i in range(reader.num_record_batches)]
         with pq.ParquetFile(path, memory_map=False) as file:
             meta = file.metadata
             return file.schema_arrow, [meta.row_group(i).num_rows for i in range(meta.num_row_groups)]
@@ -156,11 +160,13 @@ def _read_arrow(path: str, index: int, names: Sequence[str]) -> Iterator[pa.Reco
             yield reader.get_batch(index).select(list(names))
 
 
-def _check_alike(paths: list[str], schemas: list[pa.Schema]) -> None:
+def _check_alike(paths: list[str], schemas: list[pa.Schema], wanted: Collection[str] | None) -> None:
     """All differences in one error, before anything is allocated."""
     first, differences = schemas[0], []
     for path, schema in zip(paths[1:], schemas[1:]):
         for field in first:
+            if wanted is not None and field.name not in wanted:
+                continue
             index = schema.get_field_index(field.name)
             if index < 0:
                 differences.append(f"{path} has no column {field.name!r}")
@@ -178,12 +184,17 @@ def _same_type(one: pa.DataType, other: pa.DataType) -> bool:
 # Memory
 
 
-def _scan_table(table: pa.Table, label: str, names: Iterable[str]) -> Scan:
+def _scan_table(table: pa.Table, schema: pa.Schema, label: str) -> Scan:
     batches = table.to_batches(max_chunksize=BATCH_ROWS)
     starts = accumulate((batch.num_rows for batch in batches), initial=0)
     units = (Unit(label, start, batch.num_rows, _selector(batch)) for batch, start in zip(batches, starts))
-    fields = (table.schema.field(name) if name in table.column_names else pa.field(name, pa.null()) for name in names)
-    return Scan(label, pa.schema(fields), tuple(units))
+    return Scan(label, schema, tuple(units))
+
+
+def _with_unwanted(table: pa.Table, names: Iterable[str]) -> pa.Schema:
+    """The schema of a table, and of the columns that nobody wanted and that were not converted."""
+    known = set(table.column_names)
+    return pa.schema(table.schema.field(name) if name in known else pa.field(name, pa.null()) for name in names)
 
 
 def _selector(batch: pa.RecordBatch) -> Read:
@@ -193,7 +204,12 @@ def _selector(batch: pa.RecordBatch) -> Read:
 def _table_of_arrays(arrays: Mapping[str, Any]) -> pa.Table:
     columns, fields = [], []
     for name, values in arrays.items():
-        array, metadata = _arrow_of(values)
+        try:
+            array, metadata = _arrow_of(values)
+        except (pa.ArrowException, TypeError, ValueError, AttributeError) as error:
+            raise SchemaError(
+                f"A column is an array or a list of values of one type; {name!r} is not: {error}"
+            ) from error
         columns.append(array)
         fields.append(pa.field(name, array.type, metadata=metadata))
     lengths = {field.name: len(array) for field, array in zip(fields, columns)}
@@ -210,10 +226,10 @@ def _arrow_of(values: Any) -> tuple[pa.Array, dict[bytes, bytes] | None]:
         if values.dtype == torch.bfloat16:
             values, metadata = values.view(torch.uint16), BFLOAT16
         values = values.numpy()
-    if not isinstance(values, np.ndarray) or values.ndim <= 1:
+    if not isinstance(values, np.ndarray):
         return pa.array(values), metadata
-    values = np.ascontiguousarray(values)
-    array = pa.array(values.reshape(-1))
+    mask = np.ma.getmaskarray(values).reshape(-1) if isinstance(values, np.ma.MaskedArray) else None
+    array = pa.array(np.ascontiguousarray(np.ma.getdata(values)).reshape(-1), mask=mask)
     for size in reversed(values.shape[1:]):
         array = pa.FixedSizeListArray.from_arrays(array, size)
     return array, metadata

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tensorstash.errors import ColumnError, SegmentError, unknown_column
-from tensorstash.segment import Segment, attach, open_file, pages
+from tensorstash.errors import ColumnError, SegmentError, unknown
+from tensorstash.segment import Segment, attach, damaged, open_file, pages
 from tensorstash.times import Clock
 
 if TYPE_CHECKING:
@@ -41,15 +41,24 @@ class Stash(Mapping[str, torch.Tensor]):
 
     def __init__(self, segment: Segment) -> None:
         self.segment = segment
-        self._columns: dict[str, dict[str, Any]] = {column["name"]: column for column in segment.metadata["columns"]}
-        self._tensors = {name: segment.tensor(name) for name in self._columns}
-        self.rows: int = segment.metadata["rows"]
+        try:
+            about = segment.metadata
+            self._columns: dict[str, dict[str, Any]] = {column["name"]: column for column in about["columns"]}
+            self._tensors = {name: segment.tensor(name) for name in self._columns}
+            self.rows: int = about["rows"]
+        except (KeyError, TypeError) as error:
+            why = f"its header cannot be read ({type(error).__name__}: {error})"
+            raise damaged(segment.path, why) from error
 
     def __getitem__(self, name: str) -> torch.Tensor:
         try:
             return self._tensors[name]
         except KeyError:
-            raise unknown_column(name, self, "the stash") from None
+            raise unknown(name, self, "the stash") from None
+
+    # a stash is itself alone: a comparison of tensors would have no truth value
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._tensors)
@@ -120,7 +129,7 @@ class Stash(Mapping[str, torch.Tensor]):
         try:
             index = self._entity_index[entity]
         except KeyError:
-            raise unknown_column(str(entity), map(str, self.entities), "the list of entities") from None
+            raise unknown(entity, self.entities, "the stash", "entity") from None
         rows = slice(int(self.offsets[index]), int(self.offsets[index + 1]))
         times = {} if self.time is None else {str(self.time_name): self.time[rows]}
         return times | {name: tensor[rows] for name, tensor in self.items()}

@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta, timezone, tzinfo
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
@@ -27,6 +27,13 @@ _UTC = {None, "UTC", "Etc/UTC", "GMT", "Z", "+00:00"}
 _PART = re.compile(r"(\d+)(ns|us|ms|mo|bd|s|m|h|d|w|q|y|i)")
 
 
+def _zone(name: str) -> tzinfo:
+    """A zone of the database, or one that Arrow writes as its distance from UTC, such as "+05:30"."""
+    if re.fullmatch(r"[+-]\d\d:\d\d", name):
+        return datetime.strptime(name, "%z").tzinfo or timezone.utc
+    return ZoneInfo(name)
+
+
 @dataclass(frozen=True, slots=True)
 class Clock:
     """How the int64 times of a stash are read."""
@@ -43,11 +50,12 @@ class Clock:
         """A time as text, in the zone."""
         if self.unit is None:
             return str(ticks)
-        if self.unit == "d":
-            return str(np.datetime64(ticks, "D"))
         per_second = self.day // 86_400
-        moment = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(seconds=ticks // per_second)
-        local = moment.astimezone(ZoneInfo(self.zone)) if self.zone else moment.replace(tzinfo=None)
+        if self.unit == "d" or not 0 < ticks // per_second + 62_135_596_800 < 315_537_897_600 - 86_400:
+            moment = np.array(ticks).astype(f"datetime64[{'D' if self.unit == 'd' else self.unit}]")
+            return str(moment).replace("T", " ")  # it may be beyond the years that a datetime can hold
+        when = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(seconds=ticks // per_second)
+        local = when.astimezone(_zone(self.zone)) if self.zone else when.replace(tzinfo=None)
         text, fraction = local.isoformat(" "), f"{ticks % per_second:0{len(str(per_second)) - 1}d}".rstrip("0")
         return f"{text[:19]}.{fraction}{text[19:]}" if fraction else text
 
@@ -63,7 +71,7 @@ class Clock:
         except ValueError as error:
             raise ValueError(f"A cut is written as '2013-10-01' or '2013-10-01 06:00'; got {moment!r}.") from error
         if when.tzinfo is None:
-            when = when.replace(tzinfo=ZoneInfo(self.zone) if self.zone else timezone.utc)
+            when = when.replace(tzinfo=_zone(self.zone) if self.zone else timezone.utc)
         since = when - datetime(1970, 1, 1, tzinfo=timezone.utc)
         return (since // timedelta(microseconds=1)) * 1000 // _NANOSECONDS[self.unit]
 
@@ -196,7 +204,7 @@ def _local(ticks: Int64s, clock: Clock) -> Int64s:
 @lru_cache(maxsize=64)
 def _transitions(zone: str, first_day: int, last_day: int) -> tuple[Int64s, Int64s]:
     """From which second on which offset from UTC holds, between two days."""
-    info = ZoneInfo(zone)
+    info = _zone(zone)
 
     def offset(second: int) -> int:
         moment = datetime.fromtimestamp(second, timezone.utc).astimezone(info)
