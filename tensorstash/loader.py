@@ -12,6 +12,7 @@ import torch
 
 from tensorstash.buffers import CudaBatches, HostBatches
 from tensorstash.gather import positions
+from tensorstash.order import Shuffle
 from tensorstash.sampler import Sampler
 from tensorstash.windows import Windows
 
@@ -65,7 +66,7 @@ class Loader:
         windows: Windows,
         batch_size: int,
         *,
-        shuffle: bool = False,
+        shuffle: Shuffle = False,
         seed: int = 0,
         device: str | torch.device | None = None,
         prefetch: int | None = None,

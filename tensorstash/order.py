@@ -6,6 +6,7 @@ Users resume from positions in it: the same (n, seed, epoch) gives the same orde
 import hashlib
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -19,6 +20,44 @@ BLOCK = 1 << 14  # positions that are best evaluated together: the temporary arr
 _SMALL = 1 << 16  # up to here the permutation is drawn uniformly, as a whole
 _ROUNDS = 6
 _LARGEST = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """An order of blocks of `size` consecutive windows: their time order is kept, the blocks are permuted.
+
+    The cuts lie elsewhere in each epoch: the first block begins at a window drawn from the first `size`. What is left
+    over before the first and behind the last whole block comes at the end of the epoch. With `batch_size=size`, each
+    batch is a stretch of consecutive windows from a random start.
+
+    Example:
+        >>> import tensorstash as ts
+        >>> [ids.tolist() for ids in ts.Sampler(8, 3, shuffle=ts.Blocks(3), seed=1)]
+        [[5, 6, 7], [2, 3, 4], [0, 1]]
+    """
+
+    size: int
+
+    def __post_init__(self) -> None:
+        if self.size < 1:
+            raise ValueError(f"A block has at least one window; got size={self.size}.")
+
+
+Shuffle = bool | Blocks
+
+
+def order(shuffle: Shuffle, n: int, seed: int, epoch: int) -> Order:
+    """The order that an argument `shuffle` asks for: sequential, shuffled, or of blocks."""
+    if isinstance(shuffle, Blocks):
+        return _blocks(n, shuffle.size, seed, epoch)
+    return shuffled(n, seed, epoch) if shuffle else _sequential
+
+
+def name_of(shuffle: Shuffle) -> str:
+    """The order's name in a state."""
+    if isinstance(shuffle, Blocks):
+        return f"blocks of {shuffle.size}"
+    return "shuffled" if shuffle else "sequential"
 
 
 def shuffled(n: int, seed: int, epoch: int) -> Order:
@@ -35,9 +74,24 @@ def shuffled(n: int, seed: int, epoch: int) -> Order:
     return lambda positions: _walk(positions, n, keys)
 
 
-def sequential(positions: Int64s) -> Int64s:
-    """The order without shuffling."""
+def _sequential(positions: Int64s) -> Int64s:
     return positions
+
+
+def _blocks(n: int, size: int, seed: int, epoch: int) -> Order:
+    """Whole blocks first, permuted, then the windows before the first and behind the last of them."""
+    first = min(_keys(seed, epoch)[0] % size, n)
+    whole = (n - first) // size
+    permuted = shuffled(whole, seed, epoch)
+
+    def at(positions: Int64s) -> Int64s:
+        block, within = np.divmod(positions, size)
+        ids = np.where(positions < whole * size + first, positions - whole * size, positions)
+        inside = block < whole
+        ids[inside] = first + permuted(block[inside]) * size + within[inside]
+        return ids
+
+    return at
 
 
 def _keys(seed: int, epoch: int) -> tuple[int, ...]:

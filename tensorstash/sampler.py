@@ -8,7 +8,7 @@ import numpy as np
 import torch.distributed
 from numpy.typing import NDArray
 
-from tensorstash.order import BLOCK, Int64s, sequential, shuffled
+from tensorstash.order import BLOCK, Int64s, Shuffle, name_of, order
 
 VERSION = 1
 _TAILS = ("keep", "pad", "drop")
@@ -32,7 +32,8 @@ class Sampler:
     Args:
         n: the number of windows.
         batch_size: ids per step and rank.
-        shuffle: a new permutation in each epoch instead of the sequential order.
+        shuffle: `True` for a new permutation in each epoch, `ts.Blocks(size)` for permuted blocks of consecutive
+            windows, `False` for the sequential order.
         seed: of the permutations.
         num_replicas: the number of ranks. Without it and `rank`: of the default process group, else of the environment
             (`WORLD_SIZE`, `RANK`), else 1; looked up when an iteration begins.
@@ -52,7 +53,7 @@ class Sampler:
         n: int,
         batch_size: int,
         *,
-        shuffle: bool = False,
+        shuffle: Shuffle = False,
         seed: int = 0,
         num_replicas: int | None = None,
         rank: int | None = None,
@@ -115,7 +116,7 @@ class Sampler:
             "epoch": self.epoch,
             "consumed": self._consumed,
             "seed": self.seed,
-            "order": "shuffle" if self.shuffle else "sequential",
+            "order": name_of(self.shuffle),
             "fingerprint": dict(self.fingerprint),
         }
 
@@ -157,7 +158,7 @@ class Sampler:
     def steps(self, begin: int) -> Iterator[Steps]:
         """This rank's steps over what is left of the order from position `begin` on; changes nothing."""
         replicas, rank, _ = self.ranks
-        order = shuffled(self.n, self.seed, self.epoch) if self.shuffle else sequential
+        at = order(self.shuffle, self.n, self.seed, self.epoch)
         size, batch = replicas * self.batch_size, self.batch_size
         whole, left = divmod(self.n - begin, size)
         if not whole and self.tail == "drop" and begin == 0:
@@ -169,11 +170,11 @@ class Sampler:
         together = max(1, BLOCK // batch)
         for first in range(0, whole, together):
             starts = range(begin + first * size, begin + min(first + together, whole) * size, size)
-            ids = order(np.add.outer(np.array(starts, np.int64), part).reshape(-1))
+            ids = at(np.add.outer(np.array(starts, np.int64), part).reshape(-1))
             yield Steps(ids.reshape(-1, batch), batch, range(starts.start + size, starts.stop + size, size))
         if left and self.tail != "drop":
             positions, valid = self._last_part(self.n - left, replicas, rank)
-            yield Steps(order(positions)[None], valid, range(self.n, self.n + 1))
+            yield Steps(at(positions)[None], valid, range(self.n, self.n + 1))
 
     def _last_part(self, start: int, replicas: int, rank: int) -> tuple[NDArray[np.int64], int]:
         """This rank's positions of a last, incomplete step from position `start` on, and how many are no filler."""
@@ -190,8 +191,8 @@ class Sampler:
 
     def __repr__(self) -> str:
         replicas, rank, source = self.ranks
-        order = f"shuffled with seed {self.seed}" if self.shuffle else "sequential"
+        shuffle = f"{name_of(self.shuffle)} with seed {self.seed}" if self.shuffle else "sequential"
         return (
-            f"Sampler: {self.n:,} windows {order}, {len(self):,} steps of {self.batch_size} x {replicas} ranks, this "
+            f"Sampler: {self.n:,} windows {shuffle}, {len(self):,} steps of {self.batch_size} x {replicas} ranks, this "
             f"is rank {rank} (from {source}), tail {self.tail!r}, epoch {self.epoch}, {self._consumed:,} consumed"
         )

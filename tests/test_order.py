@@ -6,7 +6,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from tensorstash.order import shuffled
+from tensorstash.order import Blocks, order, shuffled
 from tensorstash.times import Int64s
 
 LIMIT = 5.0  # standard deviations that a statistic may be off; seeds are fixed, so nothing is left to chance
@@ -125,9 +125,42 @@ GOLDEN = {
 }
 
 
+GOLDEN_BLOCKS = [636, 637, 638, 639, 160, 161, 746, 747]
+
+
 @pytest.mark.parametrize(("n", "seed", "epoch"), GOLDEN)
 def test_the_order_never_changes(n: int, seed: int, epoch: int) -> None:
     assert shuffled(n, seed, epoch)(np.arange(min(n, 6))).tolist() == GOLDEN[n, seed, epoch]
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 96, 5000])
+@pytest.mark.parametrize("n", [0, 1, 6, 7, 8, 96, 1000, 3001])
+def test_blocks_keep_the_time_order_and_take_every_window_once(n: int, size: int) -> None:
+    for seed in range(5):
+        ids = order(Blocks(size), n, seed, 0)(np.arange(n)).tolist()
+        assert sorted(ids) == list(range(n))
+        whole = [ids[k : k + size] for k in range(0, n - size + 1, size)]
+        left_over = n - size * sum(block == list(range(block[0], block[0] + size)) for block in whole)
+        assert left_over < 2 * size
+        assert len({block[0] % size for block in whole[: (n - left_over) // size]}) <= 1
+
+
+def test_blocks_begin_elsewhere_and_come_in_another_order_in_each_epoch() -> None:
+    n, size = 100_000, 10
+    orders = [order(Blocks(size), n, 0, epoch)(np.arange(n)) for epoch in range(20)]
+    assert len({int(ids[0]) % size for ids in orders}) > 5
+    assert len({int(ids[0]) for ids in orders}) == 20
+    first = np.array([ids[k] for ids in orders for k in range(0, n - size, size)]) * 50 // n
+    assert abs(chi_square_deviation(np.bincount(first, minlength=50))) < LIMIT
+
+
+def test_the_order_of_blocks_never_changes() -> None:
+    assert order(Blocks(4), 1000, 3, 1)(np.array([0, 1, 2, 3, 4, 5, 998, 999])).tolist() == GOLDEN_BLOCKS
+
+
+def test_a_block_has_a_window() -> None:
+    with pytest.raises(ValueError, match=r"^A block has at least one window; got size=0\.$"):
+        Blocks(0)
 
 
 def test_n_has_a_limit() -> None:

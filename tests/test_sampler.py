@@ -156,7 +156,7 @@ def test_a_state_of_other_windows_is_refused_with_what_differs() -> None:
     with pytest.raises(
         ValueError,
         match=re.escape(
-            "A state continues the same windows in the same order; these differ: order: 'shuffle' in the state, "
+            "A state continues the same windows in the same order; these differ: order: 'shuffled' in the state, "
             "'sequential' here; windows: 10 in the state, 11 here. Build the windows and the loader as they were built "
             "when the state was saved."
         ),

@@ -31,6 +31,7 @@ MODULES = [
     "plot",
 ]
 PUBLIC = [
+    "Blocks",
     "ColumnError",
     "DataError",
     "Loader",
