@@ -77,8 +77,8 @@ class CudaBatches:
 
     def __init__(self, plan: GatherPlan, device: torch.device, stages: int) -> None:
         self.plan = plan
-        self.device = device
-        self.stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self.device = device if device.index is not None else torch.device("cuda", torch.cuda.current_device())
+        self.stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
         self.stages: deque[tuple[torch.cuda.Event, list[torch.Tensor]]] = deque(
             (torch.cuda.Event(), [])  # type: ignore[no-untyped-call]
             for _ in range(stages)

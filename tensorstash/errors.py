@@ -5,6 +5,9 @@ Wrong arguments raise plain `ValueError` and `TypeError`; these types are for wh
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from itertools import islice
+
+_MOST_NAMES = 5000  # among which the nearest are looked for
 
 
 class SourceError(OSError):
@@ -36,7 +39,7 @@ class NoMemoryError(MemoryError):
 
 def unknown(name: object, known: Iterable[object], where: str, what: str = "column") -> ColumnError:
     """The error for a name that is not among `known`, with the nearest names as the remedy."""
-    shown = {str(other): repr(other) for other in known}
+    shown = {str(other): repr(other) for other in islice(known, _MOST_NAMES)}
     near = [shown[other] for other in get_close_matches(str(name), shown, n=3, cutoff=0.5)]
     hint = f"did you mean {' or '.join(near)}?" if near else f"it has {', '.join([*shown.values()][:20])}."
     return ColumnError(f"{where} has no {what} {name!r}; {hint}")

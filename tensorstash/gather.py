@@ -15,8 +15,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from tensorstash.arrays import Int64s
+from tensorstash.spans import Span
 from tensorstash.stash import Block
-from tensorstash.times import Int64s
 
 _SLICED_STEPS = 4  # up to this step it is faster to take every row and slice than to stride
 
@@ -32,20 +33,6 @@ os.register_at_fork(after_in_child=_mark_forked)
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
-    """Slots `begin, begin + step, ...` before `end` of a column, relative to a window's anchor."""
-
-    name: str
-    column: str
-    begin: int
-    end: int
-    step: int = 1
-
-    def __len__(self) -> int:
-        return len(range(self.begin, self.end, self.step))
-
-
-@dataclass(frozen=True, slots=True)
 class Selection:
     """The spans of one block, length and step: one strided view, one `index_select`."""
 
@@ -54,7 +41,7 @@ class Selection:
         Any
     ]  # (spans, 1) from a window's anchor row to the span's position in the view; int32 if that fits
     names: tuple[str, ...]  # of the spans
-    dtypes: tuple[torch.dtype, ...]  # of the spans; the view has their dtype, or integers of its width if they differ
+    dtypes: tuple[torch.dtype, ...]  # of the spans; the view has the one floating dtype of all, else integers
     shape: tuple[int, ...]  # of one window as it is selected
     slice_step: int  # above 1, the batch takes every n-th of the selected slots
     plain: bool  # whether what is selected is `(batch, time)` of the right dtype already
@@ -92,24 +79,25 @@ def compile_plan(blocks: Sequence[Block], columns: Mapping[str, torch.Tensor], s
 def _selection(block: Block, offsets: list[int], group: list[Span], columns: Mapping[str, torch.Tensor]) -> Selection:
     first = group[0]
     dtypes = tuple(columns[span.column].dtype for span in group)
-    items = block.items.view(dtypes[0]) if len(set(dtypes)) == 1 else block.items
+    typed = len(set(dtypes)) == 1 and dtypes[0].is_floating_point
+    items = block.items.view(dtypes[0]) if typed else block.items
     tail = tuple(columns[first.column].shape[1:])
     row = math.prod(tail)
     extent = (len(first) - 1) * first.step + 1
-    positions = max(0, items.numel() // row - extent + 1)
+    places = max(0, items.numel() // row - extent + 1)
     sliced = first.step <= _SLICED_STEPS
     if sliced:
-        view = items.as_strided((positions, extent * row), (row, 1))
+        view = items.as_strided((places, extent * row), (row, 1))
     else:
-        view = items.as_strided((positions, len(first), row), (row, row * first.step, 1))
+        view = items.as_strided((places, len(first), row), (row, row * first.step, 1))
     return Selection(
         view=view,
-        offsets=np.array(offsets, np.int32 if positions < 1 << 31 else np.int64)[:, None],
+        offsets=np.array(offsets, np.int32 if places < 1 << 31 else np.int64)[:, None],
         names=tuple(span.name for span in group),
         dtypes=dtypes,
         shape=(extent if sliced else len(first), *tail),
         slice_step=first.step if sliced else 1,
-        plain=len(set(dtypes)) == 1 and not tail and first.step == 1,
+        plain=items.dtype == dtypes[0] and len(set(dtypes)) == 1 and not tail and first.step == 1,
     )
 
 
@@ -158,22 +146,21 @@ def _shaped(tensor: torch.Tensor, selection: Selection, dtype: torch.dtype) -> t
 
 
 def gather_into(plan: GatherPlan, anchors: Int64s, out: Mapping[str, torch.Tensor]) -> None:
-    """Write a batch into the caller's tensors, one per span, each `(batch, time, ...)` and contiguous."""
+    """Write a batch into the caller's tensors, one per span, each `(batch, time, ...)`."""
     check_threads()
     for selection in plan.selections:
-        for k, (name, dtype) in enumerate(zip(selection.names, selection.dtypes)):
+        for name, dtype, offset in zip(selection.names, selection.dtypes, selection.offsets):
             shape = (len(anchors), -(-selection.shape[0] // selection.slice_step), *selection.shape[1:])
             target = out.get(name)
-            if target is None or target.shape != shape or target.dtype != dtype or not target.is_contiguous():
+            if target is None or target.shape != shape or target.dtype != dtype:
                 found = "nothing" if target is None else f"{tuple(target.shape)} {target.dtype}"
-                raise ValueError(f"out= has a contiguous {shape} {dtype} tensor for span {name!r}; got {found}.")
-            index = torch.from_numpy(anchors + selection.offsets[k])
-            if selection.slice_step > 1:
-                taken = selection.view.index_select(0, index).view(len(anchors), *selection.shape)
-                target.copy_(taken.view(dtype)[:, :: selection.slice_step])
-            else:
+                raise ValueError(f"out= has a {shape} {dtype} tensor for span {name!r}; got {found}.")
+            index = torch.from_numpy(anchors + offset)
+            if selection.slice_step == 1 and target.is_contiguous():
                 flat = target.view(selection.view.dtype).view(len(anchors), *selection.view.shape[1:])
                 torch.index_select(selection.view, 0, index, out=flat)
+            else:
+                target.copy_(_shaped(selection.view.index_select(0, index), selection, dtype))
 
 
 def check_threads() -> None:

@@ -63,7 +63,7 @@ def _moments(series: "pl.Series", kind: str, unit: str | None, zone: str | None)
 def _column_series(stash: "Stash", name: str) -> "pl.Series":
     import polars as pl
 
-    about, tensor = stash.column(name), stash[name]
+    about, tensor = stash.about(name), stash[name]
     series = pl.Series(name, (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy())
     if about["kind"] == "category":
         codes = series.set(series < 0, None)

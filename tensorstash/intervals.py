@@ -3,10 +3,8 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Int64s = NDArray[np.int64]
-Int32s = NDArray[np.int32]
+from tensorstash.arrays import Int32s, Int64s
 
 _GUIDE_STEPS = 4  # then a binary search is cheaper
 
@@ -68,7 +66,7 @@ def locate(within: Intervals, ids: Int64s) -> Int64s:
     return rows
 
 
-def rank(within: Intervals, rows: Int64s) -> Int64s:
+def count_before(within: Intervals, rows: Int64s) -> Int64s:
     """How many windows start before each row."""
     if not len(within):
         return np.zeros(len(rows), np.int64)
@@ -80,12 +78,13 @@ def rank(within: Intervals, rows: Int64s) -> Int64s:
 
 def keep(within: Intervals, low: Int64s, high: Int64s) -> Intervals:
     """Only the windows that start in one of the row ranges `[low, high)`, which ascend and do not overlap."""
-    begins, ends = rank(within, low), rank(within, high)
+    begins, ends = count_before(within, low), count_before(within, high)
     some = begins < ends
     begins, ends = begins[some], ends[some]
     if not len(begins):
         return intervals(np.empty(0, np.int64), np.empty(0, np.int64), within.stride)
-    edges = np.unique(np.concatenate([begins, ends, within.begins]))
+    edges = np.sort(np.concatenate([begins, ends, within.begins]))
+    edges = edges[np.append(True, edges[1:] != edges[:-1])]
     piece_begins, piece_ends = edges[:-1], edges[1:]
     k = np.searchsorted(begins, piece_begins, "right") - 1
     inside = (k >= 0) & (piece_begins < ends[np.maximum(k, 0)])

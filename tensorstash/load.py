@@ -14,16 +14,15 @@ import torch
 from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
+from tensorstash.arrange import arranged, duplicate_time, first_duplicate, is_arranged, null_key
 from tensorstash.decode import Stats, Vocabulary, indices, values
-from tensorstash.errors import DataError, SourceError
-from tensorstash.plan import Plan, check_memory, plan_scan, wanted
+from tensorstash.errors import SourceError
+from tensorstash.plan import Plan, check_memory, check_sorting, plan_scan, wanted
 from tensorstash.schema import Column, Columns
 from tensorstash.segment import Draft
 from tensorstash.sources import Scan, Unit, scan
 from tensorstash.stash import Stash, texts
-from tensorstash.times import Clock
 
-_BLOCK = 1 << 20  # rows looked at together while the order is checked
 _MOST_THREADS = 8
 
 Put = Callable[[Column, int, NDArray[Any]], None]  # column, its first row in the source, values
@@ -81,15 +80,27 @@ def load(
     draft = Draft(tensors, header_bytes=_header_bytes(planned))
     read = [*planned.columns, *_keys(planned)]
     total = planned.rows * sum(len(column.members) for column in read)
-    with tqdm(total=total, unit=" values", unit_scale=True, disable=None if progress is None else not progress) as bar:
+    with _Bar(total=total, unit=" values", unit_scale=True, disable=None if progress is None else not progress) as bar:
         keys = _read_keys(scanned, planned, draft, bar.update)
-        rank = _arrange(keys, planned, draft)
-        stats, vocabularies = _decode(scanned, planned.columns, _placer(draft, rank), bar.update)
+        places = _arrange(keys, scanned, planned, draft)
+        stats, vocabularies = _decode(scanned, planned.columns, _placer(draft, places), bar.update)
     for name, vocabulary in vocabularies.items():
         _write_texts(draft, f"{name}.__vocabulary", list(vocabulary.codes))
     stash = Stash(draft.finish(_metadata(planned, stats, keys)))
     stash.segment.populate()
     return stash
+
+
+def _header_bytes(planned: Plan) -> int:
+    """Room for a header that is not known yet: each name stands in it up to eight times, escaped up to twice."""
+    names = [json.dumps(name) for column in planned.stored for name in (column.name, *column.members)]
+    return 16_384 + 1024 * len(planned.stored) + 16 * sum(map(len, names))
+
+
+class _Bar(tqdm):  # type: ignore[misc]
+    """A bar without the thread that watches bars: a load leaves nothing running."""
+
+    monitor_interval = 0
 
 
 # Keys: the entity and the time of every row
@@ -102,12 +113,6 @@ class Keys:
     codes: NDArray[np.int32] | None  # (rows,) entity of each row, numbered in order of first appearance
     names: list[Any]
     times: Stats | None
-
-
-def _header_bytes(planned: Plan) -> int:
-    """Room for a header that is not known yet: each name stands in it up to eight times, escaped up to twice."""
-    names = [json.dumps(name) for column in planned.stored for name in (column.name, *column.members)]
-    return 16_384 + 1024 * len(planned.stored) + 16 * sum(map(len, names))
 
 
 def _keys(planned: Plan) -> list[Column]:
@@ -124,24 +129,16 @@ def _read_keys(scanned: Scan, planned: Plan, draft: Draft, advance: Callable[[in
             draft.write(column.name, start, found)
 
     stats, vocabularies = _decode(scanned, _keys(planned), put, advance)
-    if codes is not None and stats["__entity"].nulls:
-        _refuse_null(planned.entity, int(np.argmax(codes < 0)))
+    if planned.entity and codes is not None and stats["__entity"].missing:
+        raise null_key(planned.entity, scanned, int(np.argmax(codes < 0)))
     names = list(vocabularies["__entity"].codes) if planned.entity else [None]
     return Keys(codes, names, stats.get("__time"))
 
 
-def _refuse_null(column: Column | None, row: int) -> None:
-    assert column is not None
-    raise DataError(
-        f"Every row needs an entity and a time; column {column.members[0]!r} is null in source row {row:,} (the first "
-        "such). Drop those rows, or name them, before loading."
-    )
-
-
-def _arrange(keys: Keys, planned: Plan, draft: Draft) -> NDArray[np.int64] | None:
-    """Write offsets and times in the order of the stash; the place of each source row there, `None` if it stays."""
-    codes = keys.codes if keys.codes is not None else np.zeros(planned.rows, np.int8)
-    counts = np.bincount(codes, minlength=len(keys.names)) if keys.codes is not None else np.array([planned.rows])
+def _arrange(keys: Keys, scanned: Scan, planned: Plan, draft: Draft) -> NDArray[np.int64] | None:
+    """Write entities, offsets and times as the stash has them; the place of each source row, `None` if all stay."""
+    codes = np.zeros(planned.rows, np.int8) if keys.codes is None else keys.codes
+    counts = np.bincount(codes, minlength=len(keys.names))
     draft.blob("__offsets", np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), torch.int64)
     if planned.entity and planned.entity.dtype == torch.int64:
         large = max(keys.names, default=0) > np.iinfo(np.int64).max
@@ -150,57 +147,25 @@ def _arrange(keys: Keys, planned: Plan, draft: Draft) -> NDArray[np.int64] | Non
     elif planned.entity:
         _write_texts(draft, "__entities", keys.names)
     times = draft.array("__time") if planned.time else None
-    if _is_arranged(codes, times):
+    if is_arranged(codes, times):
         return None
-    order = np.argsort(codes, kind="stable")
-    if times is not None:
-        if not _is_arranged(codes[order], times[order]):
-            order = np.lexsort((times, codes))
-        _refuse_duplicates(codes, times, order, keys, planned)
+    check_sorting(planned)
+    order = arranged(codes, times)
+    if planned.time and times is not None:
+        if pair := first_duplicate(codes, times, order):
+            raise duplicate_time(planned, scanned, keys.names[int(codes[pair[0]])], int(times[pair[0]]), pair)
         times[:] = times[order]
-    rank = np.empty_like(order)
-    rank[order] = np.arange(len(order))
-    return rank
-
-
-def _is_arranged(codes: NDArray[np.integer[Any]], times: NDArray[np.int64] | None) -> bool:
-    """Whether rows are grouped and, within a group, strictly later than the row before."""
-    for begin in range(0, len(codes) - 1, _BLOCK):
-        one, two = codes[begin : begin + _BLOCK + 1][:-1], codes[begin + 1 : begin + _BLOCK + 1]
-        if (two < one).any():
-            return False
-        if times is not None:
-            before, after = times[begin : begin + _BLOCK + 1][:-1], times[begin + 1 : begin + _BLOCK + 1]
-            if ((after <= before) & (one == two)).any():
-                return False
-    return True
-
-
-def _refuse_duplicates(
-    codes: NDArray[Any], times: NDArray[np.int64], order: NDArray[np.int64], keys: Keys, planned: Plan
-) -> None:
-    for begin in range(0, len(order) - 1, _BLOCK):
-        piece = order[begin : begin + _BLOCK + 1]
-        one, two = piece[:-1], piece[1:]
-        same = (codes[one] == codes[two]) & (times[one] == times[two])
-        if same.any():
-            first, second = int(one[same.argmax()]), int(two[same.argmax()])
-            assert planned.time is not None
-            when = Clock(planned.time.unit, planned.time.zone).format(int(times[first]))
-            whose = (
-                f"entity {keys.names[int(codes[first])]!r}" if planned.entity else "the series (no entity= was given)"
-            )
-            raise DataError(
-                f"A time stands once in each entity; {whose} has {planned.time.members[0]} {when} in source rows "
-                f"{first:,} and {second:,}. Drop one, or name the column that tells them apart as entity=."
-            )
+    places = np.empty_like(order)
+    places[order] = np.arange(len(order))
+    return places
 
 
 # Columns
 
 
-def _placer(draft: Draft, rank: NDArray[np.int64] | None) -> Put:
-    if rank is None:
+def _placer(draft: Draft, places: NDArray[np.int64] | None) -> Put:
+    """How values come to their rows: as they are, or scattered."""
+    if places is None:
         return lambda column, start, found: draft.write(column.name, start, found)
     arrays: dict[str, NDArray[Any]] = {}
 
@@ -208,7 +173,7 @@ def _placer(draft: Draft, rank: NDArray[np.int64] | None) -> Put:
         target = arrays.get(column.name)
         if target is None:
             target = arrays.setdefault(column.name, draft.array(column.name))
-        target[rank[start : start + len(found)]] = found
+        target[places[start : start + len(found)]] = found
 
     return scatter
 
@@ -225,7 +190,7 @@ def _decode(
     }
     if not columns:
         return stats, vocabularies
-    for unit, (numbers, pieces) in _in_threads(scanned.units, lambda unit: _decode_unit(unit, columns, put)):
+    for unit, (numbers, pieces) in _in_threads(scanned.units, lambda unit: _decode_unit(scanned, unit, columns, put)):
         for name, found in numbers.items():
             stats[name].add(found)
         for piece in pieces:
@@ -236,7 +201,9 @@ def _decode(
     return stats, vocabularies
 
 
-def _decode_unit(unit: Unit, columns: Sequence[Column], put: Put) -> tuple[dict[str, Stats], list[Codes]]:
+def _decode_unit(
+    scanned: Scan, unit: Unit, columns: Sequence[Column], put: Put
+) -> tuple[dict[str, Stats], list[Codes]]:
     names = list(dict.fromkeys(member for column in columns for member in column.members))
     stats = {column.name: Stats() for column in columns}
     pieces: list[Codes] = []
@@ -250,8 +217,8 @@ def _decode_unit(unit: Unit, columns: Sequence[Column], put: Put) -> tuple[dict[
                 if column.kind == "category":
                     pieces.append(Codes(column, row, *indices(arrays[0])))
                     continue
-                if column.name == "__time" and arrays[0].null_count:
-                    _refuse_null(column, row + int(np.argmax(arrays[0].is_null())))
+                if column.name == "__time":
+                    _check_times(arrays[0], column, scanned, row)
                 found, counted = values(arrays, column, unit.place)
                 stats[column.name].add(counted)
                 put(column, row, (found.view(torch.uint16) if found.dtype == torch.bfloat16 else found).numpy())
@@ -265,6 +232,13 @@ def _decode_unit(unit: Unit, columns: Sequence[Column], put: Put) -> tuple[dict[
             f"{unit.place} holds {row - unit.start:,} rows, its footer says {unit.rows:,}: it is damaged."
         )
     return stats, pieces
+
+
+def _check_times(array: pa.Array, column: Column, scanned: Scan, row: int) -> None:
+    """Refuse a null before it is taken for a value that `ts.column` could fill."""
+    times = array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+    if times.null_count:
+        raise null_key(column, scanned, row + int(np.argmax(times.is_null())))
 
 
 def _in_threads(units: Sequence[Unit], work: Callable[[Unit], Any]) -> Iterator[tuple[Unit, Any]]:

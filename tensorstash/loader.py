@@ -96,7 +96,9 @@ class Loader:
         """One epoch, or what is left of it after `load_state_dict`. One iterator is alive at a time: the last one."""
         current = self._pass = object()
         timer = self._timer = _Timer()
-        made = self._make(timer) if not self.prefetch else _ahead(self._make(timer), self.prefetch)
+        # the device is chosen here, in the caller's thread: the current one of CUDA is another in each thread
+        making = self._make(self._batches, timer)
+        made = _ahead(making, self.prefetch) if self.prefetch else making
         asked = timer.started
         try:
             for consumed, batch, await_copy in made:
@@ -114,9 +116,9 @@ class Loader:
             timer.ended = time.perf_counter()
             made.close()
 
-    def _make(self, timer: _Timer) -> Generator[_Made, None, None]:
+    def _make(self, batches: HostBatches | CudaBatches, timer: _Timer) -> Generator[_Made, None, None]:
         """Build the batches of this pass one after the other, in whichever thread iterates."""
-        batches, plan, masked = self._batches, self.windows.plan, self.sampler.masked
+        plan, masked = self.windows.plan, self.sampler.masked
         for steps in self.sampler.steps(self.sampler.begin()):
             count = steps.ids.shape[1]
             places = positions(plan, self.windows.anchor_rows(steps.ids))
@@ -126,7 +128,7 @@ class Loader:
                 timer.gathered += time.perf_counter() - began
                 timer.nbytes += count * plan.window_bytes
                 if masked:
-                    batch["valid"] = (torch.arange(count) < steps.valid).to(self.device)
+                    batch["valid"] = (torch.arange(count) < steps.valid).to(batches.device)
                 yield consumed, batch, await_copy
                 del batch, await_copy
 

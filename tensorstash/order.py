@@ -12,7 +12,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-Int64s = NDArray[np.int64]
+from tensorstash.arrays import Int64s
+
 Uint64s = NDArray[np.uint64]
 Order = Callable[[Int64s], Int64s]
 

@@ -1,19 +1,20 @@
 """What a load will take, before anything is decoded or allocated."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import psutil
 import torch
 
-from tensorstash.errors import NoMemoryError
-from tensorstash.schema import Column, Columns, ColumnSpec, entity_column, resolve, time_column
+from tensorstash.errors import NoMemoryError, SchemaError
+from tensorstash.schema import Column, Columns, entity_column, resolve, sources_of, time_column
 from tensorstash.segment import pages
 from tensorstash.sources import Scan, scan
 
+_SORT_BYTES = 24  # per row: an order, the places that it makes of it, and one column being moved
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, repr=False)
 class Plan:
     """The columns that a load will hold, and what they cost; `print` it."""
 
@@ -36,7 +37,7 @@ class Plan:
         """Bytes that the stash will hold."""
         return sum(pages(self.rows * column.row_bytes) for column in self.stored)
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         body = [_line(self.rows, column) for column in self.columns]
         if self.entity:
             body.append((self.entity.members[0], "", "entity", "", ""))
@@ -94,13 +95,8 @@ def plan(
 
 def wanted(columns: Columns | None, entity: str | None, time: str | None) -> set[str] | None:
     """The source columns that a load touches; `None` for all."""
-    if columns is None:
-        return None
-    names = {name for name in (entity, time) if name is not None}
-    for spec in columns.values() if isinstance(columns, Mapping) else columns:
-        source = spec.source if isinstance(spec, ColumnSpec) else spec
-        names.update([source] if isinstance(source, str) else source)
-    return names
+    keys = {name for name in (entity, time) if name is not None}
+    return None if columns is None else sources_of(columns) | keys
 
 
 def plan_scan(
@@ -112,6 +108,12 @@ def plan_scan(
     resolved = resolve(scanned.schema, chosen, dtype, scanned.label)
     if not resolved:
         raise ValueError(f"A stash has at least one column; none of {scanned.label} was chosen. Name some in columns=.")
+    for column in resolved:
+        if column.name in keys and column.members != (column.name,):
+            raise SchemaError(
+                f"A column has the name of the entity or time column only if it is that column; {column.name!r} is "
+                f"{', '.join(column.members)}. Give it another name in columns=."
+            )
     used = keys.union(*(column.members for column in resolved))
     return Plan(
         source=scanned.label,
@@ -131,4 +133,14 @@ def check_memory(planned: Plan) -> None:
             f"A stash must fit into free memory; {planned.source} needs {planned.nbytes / 1e6:,.0f} MB and "
             f"{planned.free / 1e6:,.0f} MB are free. Load fewer columns, or a narrower dtype; print(ts.plan(...)) "
             "shows what each costs."
+        )
+
+
+def check_sorting(planned: Plan) -> None:
+    """Refuse to sort what cannot be sorted in memory; that it has to be is known only when the keys have been read."""
+    needed, free = planned.rows * _SORT_BYTES, psutil.virtual_memory().available
+    if needed > free:
+        raise NoMemoryError(
+            f"Rows that are not grouped by entity and ordered by time are sorted in memory; {planned.source} needs "
+            f"{needed / 1e6:,.0f} MB for it and {free / 1e6:,.0f} MB are free. Sort the source, or load fewer columns."
         )

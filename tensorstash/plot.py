@@ -123,7 +123,7 @@ def _bin(edges: NDArray[np.int64], times: NDArray[np.int64]) -> NDArray[np.int64
 def _missing(stash: Stash, rows: slice) -> NDArray[np.bool_]:
     missing = torch.zeros(rows.stop - rows.start, dtype=torch.bool)
     for name, tensor in stash.items():
-        if stash.column(name)["missing"]:
+        if stash.about(name)["missing"]:
             part = tensor[rows].flatten(1) if tensor.ndim > 1 else tensor[rows, None]
             missing |= (torch.isnan(part) if part.dtype.is_floating_point else part < 0).any(1)
     return missing.numpy()

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tensorstash.times import Clock, Frequency, Int64s, describe_step, frequency, inferred
+from tensorstash.arrays import Int64s
+from tensorstash.times import Clock, Frequency, describe_step, frequency, inferred
 
 _BLOCK = 1 << 18  # rows scanned at a time: the temporary arrays stay in the cache
 _SAMPLE = 1 << 16

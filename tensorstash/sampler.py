@@ -1,5 +1,6 @@
 """Which windows a rank takes at each step of an epoch, and where an epoch stands: integers only."""
 
+import operator
 import os
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -8,7 +9,8 @@ import numpy as np
 import torch.distributed
 from numpy.typing import NDArray
 
-from tensorstash.order import BLOCK, Int64s, Shuffle, name_of, order
+from tensorstash.arrays import Int64s
+from tensorstash.order import BLOCK, Shuffle, name_of, order
 
 VERSION = 1
 _TAILS = ("keep", "pad", "drop")
@@ -25,9 +27,9 @@ class Steps(NamedTuple):
 class Sampler:
     """The ids of each step: an epoch is an order of `0..n-1`, cut into steps of `num_replicas * batch_size`.
 
-    Every id comes exactly once per epoch over all ranks, and all ranks have equally many steps. The order is a function
-    of `(seed, epoch)` alone, so that a state is a few integers, the same on every rank, and valid for another number of
-    ranks and another batch size. A finished pass moves on to the next epoch.
+    Every id comes exactly once per epoch over all ranks (but for `tail="drop"`), and all have equally many steps. The
+    order is a function of `(seed, epoch)` alone, so that a state is a few integers, the same on every rank, and valid
+    for another number of ranks and another batch size. A finished pass moves on to the next epoch.
 
     Args:
         n: the number of windows.
@@ -67,10 +69,10 @@ class Sampler:
             raise ValueError(f"num_replicas= and rank= come together; got {num_replicas} and {rank}.")
         if num_replicas is not None and rank is not None and not 0 <= rank < num_replicas:
             raise ValueError(f"rank= lies in [0, num_replicas); got rank={rank}, num_replicas={num_replicas}.")
-        self.n = n
-        self.batch_size = batch_size
+        self.n = operator.index(n)
+        self.batch_size = operator.index(batch_size)
         self.shuffle = shuffle
-        self.seed = seed
+        self.seed = operator.index(seed)
         self.tail = tail
         self.epoch = 0
         self.fingerprint: Mapping[str, Any] = {"windows": n}
@@ -107,7 +109,7 @@ class Sampler:
         if epoch == self.epoch:
             self._epoch_asked = True
         else:
-            self.epoch, self._consumed, self._resume = epoch, 0, False
+            self.epoch, self._consumed, self._resume = operator.index(epoch), 0, False
 
     def state_dict(self) -> dict[str, Any]:
         """Where the epoch stands: `consumed` windows of the global order were handed out, on all ranks together."""
@@ -123,9 +125,12 @@ class Sampler:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Let the next pass go on where the state stands; a state of other windows is a `ValueError`."""
         own = self.state_dict()
+        if missing := own.keys() - state.keys():
+            raise ValueError(f"A state has {', '.join(own)}; this one lacks {', '.join(sorted(missing))}.")
         pairs = {name: (state[name], own[name]) for name in ("version", "order")}
         theirs, ours = state["fingerprint"], own["fingerprint"]
-        pairs |= {name: (theirs.get(name), ours.get(name)) for name in [*ours, *theirs]}
+        # a sampler alone knows only the number of windows
+        pairs |= {name: (theirs[name], ours[name]) for name in ours if name in theirs}
         lines = [f"{name}: {one!r} in the state, {two!r} here" for name, (one, two) in pairs.items() if one != two]
         if lines:
             raise ValueError(
@@ -140,7 +145,8 @@ class Sampler:
     def begin(self) -> int:
         """Where the pass that begins now starts in the order."""
         # the state was saved while the last batch of an epoch was in hand: there is nothing left of that epoch
-        if self._resume and self._consumed == self.n and not self._epoch_asked:
+        step = self.ranks[0] * self.batch_size if self.tail == "drop" else 1
+        if self._resume and self.n - self._consumed < step and not self._epoch_asked:
             self.finish()
         if not self._resume:
             self._consumed = 0
@@ -166,7 +172,7 @@ class Sampler:
                 f'tail="drop" leaves nothing: {self.n:,} windows make no step of {replicas} x {batch}. Use tail="keep" '
                 "or a smaller batch_size."
             )
-        part = np.arange(rank * batch, (rank + 1) * batch, dtype=np.int64)
+        part = np.arange(rank * batch, (rank + 1) * batch if whole else rank * batch, dtype=np.int64)
         together = max(1, BLOCK // batch)
         for first in range(0, whole, together):
             starts = range(begin + first * size, begin + min(first + together, whole) * size, size)

@@ -76,7 +76,8 @@ def column(source: str | Sequence[str], *, dtype: torch.dtype | None = None, fil
         >>> stash["x"]
         tensor([1., 0., 3.], dtype=torch.float16)
     """
-    return ColumnSpec(source if isinstance(source, str) else tuple(source), dtype, fill)
+    plain = fill.item() if isinstance(fill, (np.generic, torch.Tensor)) else fill
+    return ColumnSpec(source if isinstance(source, str) else tuple(source), dtype, plain)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,9 +177,11 @@ def resolve(schema: pa.Schema, columns: Columns, dtype: torch.dtype | None, wher
 def _named(columns: Columns) -> list[tuple[str, ColumnSpec]]:
     if isinstance(columns, str):
         raise TypeError(f"columns= is a list of names or a mapping; got the text {columns!r}. Write [{columns!r}].")
+    if not isinstance(columns, (Mapping, Sequence)):
+        raise TypeError(f"columns= is a list of names or a mapping; got a {type(columns).__name__}.")
     if isinstance(columns, Mapping):
-        return [(name, spec if isinstance(spec, ColumnSpec) else column(spec)) for name, spec in columns.items()]
-    specs = [spec if isinstance(spec, ColumnSpec) else column(spec) for spec in columns]
+        return [(name, _spec(spec)) for name, spec in columns.items()]
+    specs = [_spec(spec) for spec in columns]
     for spec in specs:
         if not isinstance(spec.source, str):
             raise ValueError(f"A pack needs a name; got {list(spec.source)} in a list. Write {{'name': [...]}}.")
@@ -187,6 +190,21 @@ def _named(columns: Columns) -> list[tuple[str, ColumnSpec]]:
     if twice:
         raise SchemaError(f"Column names must be unique; {sorted(twice)} came more than once. Use a mapping of names.")
     return named
+
+
+def _spec(given: object) -> ColumnSpec:
+    if isinstance(given, ColumnSpec):
+        return given
+    names = [given] if isinstance(given, str) else given
+    if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
+        raise TypeError(f"A column is named by a text, a list of texts, or ts.column(...); got {given!r}.")
+    return column(given if isinstance(given, str) else names)
+
+
+def sources_of(columns: Columns) -> set[str]:
+    """The source columns that are named."""
+    sources = [spec.source for _, spec in _named(columns)]
+    return {name for source in sources for name in ([source] if isinstance(source, str) else source)}
 
 
 def _pack(name: str, parts: list[Column]) -> Column:

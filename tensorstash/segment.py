@@ -13,6 +13,7 @@ import math
 import mmap
 import os
 import secrets
+import stat
 import sys
 import tempfile
 import weakref
@@ -163,11 +164,11 @@ def _header(entries: Iterable[Entry], begin: int, end: int, metadata: Mapping[st
 class Segment:
     """A finished segment, mapped copy-on-write: a stray write in this process reaches no other and not the file."""
 
-    def __init__(self, fd: int, path: str | None, entries: dict[str, Entry], metadata: dict[str, Any]) -> None:
+    def __init__(self, fd: int, path: str | None) -> None:
+        """Check the file behind a descriptor, which is owned from here on, and map it."""
+        self.entries, self.metadata, self.crc = _parse(fd, path)
         self.fd = fd
         self.path = path
-        self.entries = entries
-        self.metadata = metadata
         self.size = os.fstat(fd).st_size
         flags = mmap.MAP_PRIVATE | _NORESERVE
         self.memory = mmap.mmap(fd, self.size, flags=flags, prot=mmap.PROT_READ | mmap.PROT_WRITE)
@@ -219,8 +220,7 @@ def damaged(path: str | None, why: str) -> SegmentError:
 def attach(fd: int, path: str | None) -> Segment:
     """Check the segment behind a descriptor, which is owned from here on, and map it."""
     try:
-        entries, metadata = _parse(fd, path)
-        return Segment(fd, path, entries, metadata)
+        return Segment(fd, path)
     except BaseException:
         os.close(fd)
         raise
@@ -231,8 +231,10 @@ def open_file(path: str) -> Segment:
     return attach(os.open(path, os.O_RDONLY | os.O_CLOEXEC), path)
 
 
-def _parse(fd: int, path: str | None) -> tuple[dict[str, Entry], dict[str, Any]]:
-    """The tensors and the metadata of a segment; every number is checked before it is used."""
+def _parse(fd: int, path: str | None) -> tuple[dict[str, Entry], dict[str, Any], str]:
+    """The tensors, the metadata and the checksum of a segment; every number is checked before it is used."""
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        raise damaged(path, "it is no regular file")
     size = os.fstat(fd).st_size
     begin = 8 + int.from_bytes(os.pread(fd, 8, 0), "little")
     if size < 10 or not 10 <= begin <= min(size, _MAX_HEADER):
@@ -252,7 +254,7 @@ def _parse(fd: int, path: str | None) -> tuple[dict[str, Entry], dict[str, Any]]
         raise damaged(path, f"it has version {version!r} of the format, this release reads {_VERSION!r}")
     if f"{zlib.crc32(text.replace(str(crc).encode(), _NO_CRC.encode(), 1)):08x}" != crc:
         raise damaged(path, "the checksum of its header is wrong")
-    return entries, metadata
+    return entries, metadata, crc
 
 
 def _entries(header: dict[str, Any], begin: int, size: int) -> dict[str, Entry]:

@@ -4,6 +4,7 @@ import glob
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,11 @@ class Scan:
         """Of all units."""
         return sum(unit.rows for unit in self.units)
 
+    def name_row(self, row: int) -> str:
+        """A row for messages: its number in the source, and the piece of a file that holds it."""
+        unit = next(unit for unit in self.units if unit.start <= row < unit.start + unit.rows)
+        return f"{row:,}" if unit.place == self.label else f"{row:,} ({unit.place})"
+
 
 def scan(source: Any, wanted: Collection[str] | None) -> Scan:
     """Look at a source: Parquet or Arrow IPC files, a frame, a table, or a mapping of arrays.
@@ -54,27 +60,46 @@ def scan(source: Any, wanted: Collection[str] | None) -> Scan:
     """
     if isinstance(source, (str, os.PathLike)):
         return _scan_files(_expand(os.fspath(source)), str(source), wanted)
-    if isinstance(source, (list, tuple)):
+    if isinstance(source, (list, tuple)) and all(isinstance(item, (str, os.PathLike)) for item in source):
         paths = [path for item in source for path in _expand(os.fspath(item))]
         return _scan_files(sorted(set(paths)), f"{len(source)} paths", wanted)
     if isinstance(source, pa.Table):
         return _scan_table(source, source.schema, "the pyarrow Table")
     if isinstance(source, Mapping):
-        table = _table_of_arrays({name: source[name] for name in source if wanted is None or name in wanted})
-        return _scan_table(table, _with_unwanted(table, source), "the mapping")
+        names = _texts(source, "the mapping")
+        table = _table_of_arrays({name: source[name] for name in _among(names, wanted)})
+        return _scan_table(table, _with_unwanted(table, names), "the mapping")
     kind = f"{type(source).__module__.split('.')[0]}.{type(source).__name__}"
     if kind == "polars.DataFrame":
         kept = source.select(_among(source.columns, wanted)).to_arrow()
         return _scan_table(kept, _with_unwanted(kept, source.columns), "the polars frame")
     if kind == "pandas.DataFrame":
-        named = any(name is not None for name in source.index.names)
-        frame = source.reset_index() if named else source
-        kept = pa.Table.from_pandas(frame[_among(frame.columns, wanted)], preserve_index=False)
-        return _scan_table(kept, _with_unwanted(kept, frame.columns), "the pandas frame")
+        return _scan_pandas(source, wanted)
+    remedy = " Call .collect() first." if kind == "polars.LazyFrame" else ""
     raise TypeError(
         "A source is a path, a glob, a directory, a list of paths, a polars or pandas DataFrame, a pyarrow Table, or "
-        f"a mapping of arrays; got {type(source).__module__}.{type(source).__name__}."
+        f"a mapping of arrays; got {type(source).__module__}.{type(source).__name__}.{remedy}"
     )
+
+
+def _scan_pandas(frame: Any, wanted: Collection[str] | None) -> Scan:
+    """The columns and the named levels of the index."""
+    levels = [name for name in frame.index.names if name is not None and name not in frame.columns]
+    if levels:
+        frame = frame.reset_index(level=levels)
+    names = _texts(frame.columns, "the pandas frame")
+    twice = {name for name in _among(names, wanted) if names.count(name) > 1}
+    if twice:
+        raise SchemaError(f"Column names must be unique; the pandas frame has {sorted(twice)} twice. Rename them.")
+    table = pa.Table.from_pandas(frame[_among(names, wanted)], preserve_index=False)
+    return _scan_table(table, _with_unwanted(table, names), "the pandas frame")
+
+
+def _texts(names: Iterable[Any], where: str) -> list[str]:
+    for name in names:
+        if not isinstance(name, str):
+            raise SchemaError(f"Column names are texts; {where} has the {type(name).__name__} {name!r}. Rename it.")
+    return [*names]
 
 
 def _among(names: Iterable[str], wanted: Collection[str] | None) -> list[str]:
@@ -86,95 +111,111 @@ def _among(names: Iterable[str], wanted: Collection[str] | None) -> list[str]:
 
 def _expand(path: str) -> list[str]:
     if os.path.isdir(path):
-        found = [str(p) for p in sorted(Path(path).rglob("*")) if p.suffix in _PARQUET + _ARROW and p.is_file()]
+        found = sorted(
+            str(file) for file in Path(path).rglob("*") if _is_data(file.relative_to(path)) and file.is_file()
+        )
         what = f"the directory {path!r} holds no {', '.join(_PARQUET + _ARROW)} file"
     elif os.path.exists(path):
         return [path]
     else:
-        found = sorted(p for p in glob.glob(path, recursive=True) if os.path.isfile(p))
+        found = sorted(file for file in glob.glob(path, recursive=True) if os.path.isfile(file))
         what = f"{path!r} matches no file"
     if not found:
         raise SourceError(f"A source needs at least one file; {what} (working directory {os.getcwd()!r}).")
     return found
 
 
-def _scan_files(paths: list[str], label: str, wanted: Collection[str] | None) -> Scan:
-    if not paths:
-        raise SourceError("A source needs at least one file; the list of paths is empty.")
-    footers = [_footer(path, wanted) for path in paths]
-    _check_alike(paths, [schema for schema, _ in footers], wanted)
-    pieces = [(path, index, rows) for path, (_, counts) in zip(paths, footers) for index, rows in enumerate(counts)]
-    starts = accumulate((rows for _, _, rows in pieces), initial=0)
-    units = (
-        Unit(f"{path}, {_piece_name(path)} {index}", start, rows, _reader(path, index))
-        for (path, index, rows), start in zip(pieces, starts)
-    )
-    return Scan(label, footers[0][0], tuple(units))
-
-
-def _footer(path: str, wanted: Collection[str] | None) -> tuple[pa.Schema, list[int]]:
-    """The schema of a file and the rows of each of its row groups or record batches."""
-    try:
-        if _is_arrow(path):
-            with pa.memory_map(path) as file:
-                schema = pa.ipc.open_file(file).schema
-                # a batch tells its rows only when it is read: of one column, over a map
-                field = next((k for k, name in enumerate(schema.names) if wanted is None or name in wanted), 0)
-                options = pa.ipc.IpcReadOptions(included_fields=[field])
-                reader = pa.ipc.open_file(file, options=options)
-                return schema, [reader.get_batch(i).num_rows for i in range(reader.num_record_batches)]
-        with pq.ParquetFile(path, memory_map=False) as file:
-            meta = file.metadata
-            return file.schema_arrow, [meta.row_group(i).num_rows for i in range(meta.num_row_groups)]
-    except (pa.ArrowException, OSError) as error:
-        raise SourceError(f"{path} is not a readable Parquet or Arrow IPC file: {error}") from error
-
-
-def _reader(path: str, index: int) -> Read:
-    return lambda names: (_read_arrow if _is_arrow(path) else _read_parquet)(path, index, names)
+def _is_data(path: Path) -> bool:
+    """Whether a file in a directory is meant: by convention, names with a dot or underscore first are bookkeeping."""
+    return path.suffix.lower() in _PARQUET + _ARROW and not any(part.startswith((".", "_")) for part in path.parts)
 
 
 def _is_arrow(path: str) -> bool:
     return path.lower().endswith(_ARROW)
 
 
-def _piece_name(path: str) -> str:
-    return "record batch" if _is_arrow(path) else "row group"
+@dataclass(frozen=True, slots=True)
+class _Footer:
+    """What a file says of itself."""
+
+    path: str
+    schema: pa.Schema
+    rows: list[int]  # of each row group or record batch
+    parquet: pq.FileMetaData | None  # parsed once, because it may be large
+
+    def pieces(self) -> Iterator[tuple[str, int, Read]]:
+        """The place, the rows and the reader of each row group or record batch."""
+        for index, rows in enumerate(self.rows):
+            place = f"{self.path}, {'row group' if self.parquet else 'record batch'} {index}"
+            yield place, rows, partial(_read_parquet if self.parquet else _read_arrow, self, index)
 
 
-def _read_parquet(path: str, group: int, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    with pq.ParquetFile(path) as file:
-        text = [name for name in names if is_text(file.schema_arrow.field(name).type)]
-    # pre_buffer would hold the whole file; a dictionary spares one string object per row
+def _scan_files(paths: list[str], label: str, wanted: Collection[str] | None) -> Scan:
+    if not paths:
+        raise SourceError("A source needs at least one file; the list of paths is empty.")
+    footers = [_footer(path, wanted) for path in paths]
+    _check_alike(footers, wanted)
+    pieces = [piece for footer in footers for piece in footer.pieces()]
+    starts = accumulate((rows for _, rows, _ in pieces), initial=0)
+    units = (Unit(place, start, rows, read) for (place, rows, read), start in zip(pieces, starts))
+    return Scan(label, footers[0].schema, tuple(units))
+
+
+def _footer(path: str, wanted: Collection[str] | None) -> _Footer:
+    try:
+        if _is_arrow(path):
+            with pa.memory_map(path) as file:
+                schema = pa.ipc.open_file(file).schema
+                # a batch tells its rows only when it is read: of one column, over a map
+                field = next((k for k, name in enumerate(schema.names) if wanted is None or name in wanted), 0)
+                reader = pa.ipc.open_file(file, options=pa.ipc.IpcReadOptions(included_fields=[field]))
+                rows = [reader.get_batch(index).num_rows for index in range(reader.num_record_batches)]
+                return _Footer(path, schema, rows, None)
+        with pq.ParquetFile(path, memory_map=False) as file:
+            meta = file.metadata
+            rows = [meta.row_group(index).num_rows for index in range(meta.num_row_groups)]
+            return _Footer(path, file.schema_arrow, rows, meta)
+    except (pa.ArrowException, OSError) as error:
+        raise SourceError(f"{path} is not a readable Parquet or Arrow IPC file: {error}") from error
+
+
+def _read_parquet(footer: _Footer, group: int, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
     with pq.ParquetFile(
-        path, read_dictionary=text, pre_buffer=False, buffer_size=1 << 20, page_checksum_verification=True
+        footer.path,
+        metadata=footer.parquet,
+        # one dictionary instead of a string object per row
+        read_dictionary=[name for name in names if is_text(footer.schema.field(name).type)],
+        # it would hold the whole file
+        pre_buffer=False,
+        buffer_size=1 << 20,
+        page_checksum_verification=True,
     ) as file:
         yield from file.iter_batches(BATCH_ROWS, row_groups=[group], columns=list(names), use_threads=False)
 
 
-def _read_arrow(path: str, index: int, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    with pa.OSFile(path) as file, pa.ipc.open_file(file) as whole:
-        fields = sorted(whole.schema.get_field_index(name) for name in names)
-        options = pa.ipc.IpcReadOptions(included_fields=fields, use_threads=False)
-        with pa.ipc.open_file(file, options=options) as reader:
-            yield reader.get_batch(index).select(list(names))
+def _read_arrow(footer: _Footer, index: int, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    fields = sorted(footer.schema.get_field_index(name) for name in names)
+    options = pa.ipc.IpcReadOptions(included_fields=fields, use_threads=False)
+    with pa.OSFile(footer.path) as file, pa.ipc.open_file(file, options=options) as reader:
+        yield reader.get_batch(index).select(list(names))
 
 
-def _check_alike(paths: list[str], schemas: list[pa.Schema], wanted: Collection[str] | None) -> None:
+def _check_alike(footers: list[_Footer], wanted: Collection[str] | None) -> None:
     """All differences in one error, before anything is allocated."""
-    first, differences = schemas[0], []
-    for path, schema in zip(paths[1:], schemas[1:]):
-        for field in first:
+    first, differences = footers[0], []
+    for footer in footers[1:]:
+        for field in first.schema:
             if wanted is not None and field.name not in wanted:
                 continue
-            index = schema.get_field_index(field.name)
+            index = footer.schema.get_field_index(field.name)
             if index < 0:
-                differences.append(f"{path} has no column {field.name!r}")
-            elif not _same_type(schema.field(index).type, field.type):
-                differences.append(f"{path} has {field.name!r} as {schema.field(index).type}, not {field.type}")
+                differences.append(f"{footer.path} has no column {field.name!r}")
+            elif not _same_type(footer.schema.field(index).type, field.type):
+                found = footer.schema.field(index).type
+                differences.append(f"{footer.path} has {field.name!r} as {found}, not {field.type}")
     if differences:
         shown = "; ".join(differences[:10]) + (f"; and {len(differences) - 10} more" if len(differences) > 10 else "")
-        raise SourceError(f"All files of a source need the columns and types of the first, {paths[0]}: {shown}.")
+        raise SourceError(f"All files of a source need the columns and types of the first, {first.path}: {shown}.")
 
 
 def _same_type(one: pa.DataType, other: pa.DataType) -> bool:

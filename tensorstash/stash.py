@@ -106,7 +106,7 @@ class Stash(Mapping[str, torch.Tensor]):
         """The source column of the entities."""
         return cast("str | None", self.segment.metadata["entity"])
 
-    def column(self, name: str) -> dict[str, Any]:
+    def about(self, name: str) -> dict[str, Any]:
         """What the header says of a column: kind, unit, zone, fill, sources, and nulls, missing, low, high."""
         self[name]
         return self._columns[name]
@@ -120,7 +120,7 @@ class Stash(Mapping[str, torch.Tensor]):
             >>> stash["country"].tolist(), stash.vocabulary("country")
             ([0, 1, 0, -1], ['NO', 'PE'])
         """
-        if self.column(name)["kind"] != "category":
+        if self.about(name)["kind"] != "category":
             raise ColumnError(f"Only text columns have a vocabulary; {name!r} holds {self[name].dtype}.")
         return self._texts(f"{name}.__vocabulary")
 
@@ -141,7 +141,10 @@ class Stash(Mapping[str, torch.Tensor]):
         return to_polars(self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the stash to one safetensors file, which `ts.open` maps; the file appears only when it is whole."""
+        """Write what was loaded to one safetensors file, which `ts.open` maps; it appears only when it is whole.
+
+        In-place changes of the tensors are not saved: they are this process's own.
+        """
         self.segment.save(os.fspath(path))
 
     @cached_property
@@ -175,9 +178,12 @@ class Stash(Mapping[str, torch.Tensor]):
         ends = self.segment.tensor(f"{name}.ends").tolist()
         return [text[begin:end].decode() for begin, end in pairwise([0, *ends])]
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Stash":
+        return self  # the columns are not to be changed, so that one copy serves all
+
     def __reduce__(self) -> Any:
         if self.segment.path is not None:
-            return open, (self.segment.path,)
+            return _reopen, (self.segment.path, self.segment.crc)
         raise TypeError(
             "A private stash lives in the memory of its process and cannot be pickled. Save it, stash.save(path), and "
             "open it where it is needed: ts.open(path). (multiprocessing and DataLoader workers can take it as it is.)"
@@ -242,15 +248,20 @@ def open(path: str | os.PathLike[str]) -> Stash:  # noqa: A001  its name is ts.o
     return Stash(segment)
 
 
-def _attach(descriptor: Any) -> Stash:
-    return Stash(attach(descriptor.detach(), None))
+def _reopen(path: str, crc: str) -> Stash:
+    stash = open(path)
+    if stash.segment.crc != crc:
+        raise SegmentError(f"{path} was saved anew since this stash was pickled. Open it again: ts.open({path!r}).")
+    return stash
+
+
+def _attach(descriptor: Any, path: str | None) -> Stash:
+    return Stash(attach(descriptor.detach(), path))
 
 
 def _reduce_for_children(stash: Stash) -> Any:
-    """Between processes of one program a private stash travels as a descriptor of the same memory."""
-    if stash.segment.path is not None:
-        return stash.__reduce__()
-    return _attach, (reduction.DupFd(stash.segment.fd),)
+    """Between processes of one program a stash travels as a descriptor of the same memory or file."""
+    return _attach, (reduction.DupFd(stash.segment.fd), stash.segment.path)
 
 
 reduction.ForkingPickler.register(Stash, _reduce_for_children)

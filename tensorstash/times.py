@@ -1,16 +1,18 @@
 """Times as int64 ticks: units, zones, text, and what one step of a frequency is. Numpy only."""
 
+import operator
 import re
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone, tzinfo
+from datetime import date, datetime, timedelta, timezone, tzinfo
 from functools import lru_cache
+from typing import SupportsIndex
 from zoneinfo import ZoneInfo
 
 import numpy as np
 from numpy.typing import NDArray
 
-Int64s = NDArray[np.int64]
-Bools = NDArray[np.bool_]
+from tensorstash.arrays import Bools, Int64s
+from tensorstash.errors import DataError
 
 _NANOSECONDS = {
     "ns": 1,
@@ -23,7 +25,9 @@ _NANOSECONDS = {
     "w": 7 * 86_400 * 10**9,
 }
 _MONTHS = {"mo": 1, "q": 3, "y": 12}
+_FIRST_DAY, _LAST_DAY = -719_160, 2_932_890  # of the years that Python's datetime knows, since 1970
 _UTC = {None, "UTC", "Etc/UTC", "GMT", "Z", "+00:00"}
+_FRACTION = re.compile(r"(:\d\d)[.,](\d{1,9})\d*")
 _PART = re.compile(r"(\d+)(ns|us|ms|mo|bd|s|m|h|d|w|q|y|i)")
 
 
@@ -51,7 +55,7 @@ class Clock:
         if self.unit is None:
             return str(ticks)
         per_second = self.day // 86_400
-        if self.unit == "d" or not 0 < ticks // per_second + 62_135_596_800 < 315_537_897_600 - 86_400:
+        if self.unit == "d" or not _FIRST_DAY < ticks // self.day < _LAST_DAY:
             moment = np.array(ticks).astype(f"datetime64[{'D' if self.unit == 'd' else self.unit}]")
             return str(moment).replace("T", " ")  # it may be beyond the years that a datetime can hold
         when = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(seconds=ticks // per_second)
@@ -59,21 +63,24 @@ class Clock:
         text, fraction = local.isoformat(" "), f"{ticks % per_second:0{len(str(per_second)) - 1}d}".rstrip("0")
         return f"{text[:19]}.{fraction}{text[19:]}" if fraction else text
 
-    def parse(self, moment: int | str | datetime) -> int:
-        """Ticks of a time: text or a naive datetime is read in the zone, an integer is taken as it is."""
-        if isinstance(moment, int) or self.unit is None:
-            if not isinstance(moment, int) or self.unit is not None:
-                rule = "an integer, as the times are" if self.unit is None else "a text such as '2013-10-01 06:00'"
-                raise ValueError(f"A cut is {rule}; got {moment!r}.")
-            return moment
+    def parse(self, moment: SupportsIndex | str | date | np.datetime64) -> int:
+        """The first tick from a time on; what has no zone is read in the clock's, integers are taken as they are."""
+        if self.unit is None:
+            if not isinstance(moment, SupportsIndex):
+                raise ValueError(f"A cut is an integer, as the times are; got {moment!r}.")
+            return operator.index(moment)
+        text = moment.isoformat() if isinstance(moment, date) else str(moment)
+        # datetime knows no nanoseconds
+        text, fraction = _FRACTION.sub(r"\1", text), _FRACTION.search(text)
         try:
-            when = datetime.fromisoformat(moment.replace("Z", "+00:00")) if isinstance(moment, str) else moment
+            when = datetime.fromisoformat(text.replace("Z", "+00:00"))
         except ValueError as error:
             raise ValueError(f"A cut is written as '2013-10-01' or '2013-10-01 06:00'; got {moment!r}.") from error
         if when.tzinfo is None:
             when = when.replace(tzinfo=_zone(self.zone) if self.zone else timezone.utc)
-        since = when - datetime(1970, 1, 1, tzinfo=timezone.utc)
-        return (since // timedelta(microseconds=1)) * 1000 // _NANOSECONDS[self.unit]
+        seconds = (when - datetime(1970, 1, 1, tzinfo=timezone.utc)) // timedelta(seconds=1)
+        nanoseconds = seconds * 10**9 + (int(fraction[2].ljust(9, "0")) if fraction else 0)
+        return -(-nanoseconds // _NANOSECONDS[self.unit])
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +128,8 @@ def frequency(text: int | str, clock: Clock, tolerance: int | str | None) -> Fre
     https://docs.pola.rs/api/python/stable/reference/expressions/api/polars.Expr.dt.offset_by.html
     """
     allowed = 0 if tolerance is None else _ticks(tolerance, clock, "tolerance")
+    if allowed < 0:
+        raise ValueError(f"tolerance= is at least 0; got {tolerance!r}.")
     parts = _PART.findall(text) if isinstance(text, str) else []
     if isinstance(text, str) and len(parts) == 1 and clock.unit is not None and int(parts[0][0]) > 0:
         count, unit = int(parts[0][0]), parts[0][1]
@@ -178,9 +187,9 @@ def _ticks(text: int | str, clock: Clock, what: str) -> int:
         raise ValueError(f"{what}= of integer times is an integer; got {text!r}.")
     parts = _PART.findall(text) if isinstance(text, str) else []
     if not parts or "".join(map("".join, parts)) != text or any(unit not in _NANOSECONDS for _, unit in parts):
+        calendar = ", or alone '1mo', '1q', '1y', '1bd'" if what == "frequency" else ""
         raise ValueError(
-            f"{what}= is a duration as polars writes it, such as '15m', '1h', '1d', or alone '1mo', '1q', '1y', '1bd'; "
-            f"got {text!r}."
+            f"{what}= is a duration as polars writes it, such as '15m', '1h', '1d'{calendar}; got {text!r}."
         )
     ticks, rest = divmod(sum(int(count) * _NANOSECONDS[unit] for count, unit in parts), _NANOSECONDS[clock.unit])
     if rest:
@@ -196,7 +205,13 @@ def _local(ticks: Int64s, clock: Clock) -> Int64s:
     """Ticks of the wall clock in the zone."""
     if clock.zone in _UTC or not len(ticks):
         return ticks
-    starts, offsets = _transitions(str(clock.zone), int(ticks.min()) // clock.day, int(ticks.max()) // clock.day)
+    first, last = int(ticks.min()) // clock.day, int(ticks.max()) // clock.day
+    if not _FIRST_DAY < first <= last < _LAST_DAY:
+        raise DataError(
+            "Calendar steps in a zone are known for the years 1 to 9999; the times go from "
+            f"{clock.format(int(ticks.min()))} to {clock.format(int(ticks.max()))}. Give a frequency= in hours."
+        )
+    starts, offsets = _transitions(str(clock.zone), first, last)
     per_second = clock.day // 86_400
     return ticks + offsets[np.searchsorted(starts, ticks // per_second, "right") - 1] * per_second
 

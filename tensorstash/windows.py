@@ -4,20 +4,21 @@ import warnings
 import zlib
 from collections.abc import Mapping, Sequence
 from copy import copy
-from datetime import datetime
+from datetime import date
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from tensorstash.arrays import Int64s
 from tensorstash.errors import DataError
-from tensorstash.gather import GatherPlan, Span, compile_plan, gather, gather_into
-from tensorstash.intervals import Int64s, Intervals, drop, keep, locate, of_runs, spread, union
+from tensorstash.gather import GatherPlan, compile_plan, gather, gather_into
+from tensorstash.intervals import Intervals, drop, keep, locate, of_runs, spread, union
 from tensorstash.runs import Runs, entity_runs, find_runs, missing_rows
-from tensorstash.schema import check_name
+from tensorstash.spans import Span, at_least, make_spans, names_in
 from tensorstash.stash import Stash
 from tensorstash.times import bisect_rows
 
@@ -51,6 +52,10 @@ class Windows:
         require: columns or spans; windows with a missing value (NaN, or code -1) in one of them are left out. A column
             is judged over the whole window, a span over its own rows.
 
+    Raises:
+        DataError: there is no window, with the longest run and the length needed. ColumnError: no such column.
+        SchemaError: a reserved span name. A `UserWarning` tells when gaps cost more than a tenth of the windows.
+
     Example:
         >>> import numpy as np, tensorstash as ts
         >>> stash = ts.load({"y": np.arange(10.0)})
@@ -74,13 +79,13 @@ class Windows:
         gaps: str = "split",
         frequency: int | str | None = None,
         tolerance: int | str | None = None,
-        require: Sequence[str] = (),
+        require: Sequence[str] | None = None,
     ) -> None:
         self.stash = stash
-        self.spans = _spans(stash, history, horizon, columns, spans)
+        self.spans = make_spans(stash, history, horizon, columns, spans)
         self.history = max(0, -min(span.begin for span in self.spans))
         self.horizon = max(0, *(span.end for span in self.spans))
-        self.stride = _positive(stride, "stride")
+        self.stride = at_least(1, stride, "stride")
         self.runs = _runs(stash, gaps, frequency, tolerance)
         whole = of_runs(self.runs.first, self.runs.rows, self.length, self.stride)
         if not len(whole):
@@ -90,11 +95,14 @@ class Windows:
                 "frequency= and gaps=."
             )
         _warn_of_gaps(stash, self.runs, whole, self.length)
-        self.intervals = self._required(require, whole)
+        required = [] if require is None else names_in(require, "require")
+        named = {span.name: span for span in self.spans}
+        judged = [named.get(name) or Span(name, name, -self.history, self.horizon) for name in required]
+        self.intervals = _complete(stash, judged, self.history, whole)
         if not len(self.intervals):
             raise DataError(
                 f"require= keeps the windows without a missing value; each of the {len(whole):,} windows has one in "
-                f"{', '.join(map(repr, require))}. Shorten the window, or load with fill=."
+                f"{', '.join(map(repr, required))}. Shorten the window, or load with fill=."
             )
 
     @property
@@ -147,7 +155,7 @@ class Windows:
         rows = self.anchor_rows(checked)[:, None] + np.arange(begin, begin + steps)
         return predictions_frame(self.stash, self.anchors(checked)["entity"], torch.from_numpy(rows), predictions)
 
-    def split(self, *cuts: str | int | datetime) -> tuple["Windows", ...]:
+    def split(self, *cuts: SupportsIndex | str | date | np.datetime64) -> tuple["Windows", ...]:
         """Parts of these windows before, between and from the cuts, which are times in ascending order.
 
         Part k holds the windows all of whose horizon rows (all rows, without a horizon) lie in `[cut k-1, cut k)`; the
@@ -171,22 +179,6 @@ class Windows:
         first = np.maximum(low - judged[0], offsets[:-1])
         last = np.minimum(high - judged[1] + 1, offsets[1:])
         return self._with(keep(self.intervals, first, np.maximum(first, last)))
-
-    def _required(self, require: Sequence[str], whole: Intervals) -> Intervals:
-        """Without the windows in which a required column or span has a missing value."""
-        if isinstance(require, str):
-            raise TypeError(f"require= is a list of columns or spans; got the text {require!r}. Write [{require!r}].")
-        named = {span.name: span for span in self.spans}
-        bad_low, bad_high = [], []
-        for name in require:
-            span = named.get(name) or Span(name, name, -self.history, self.horizon)
-            low, high = _missing(self.stash, span.column)
-            # a window that starts at row s has slot j of the span at row s + history + begin + j * step
-            shift = span.begin + self.history
-            low, high = spread(low - shift, high - shift, len(span), span.step)
-            bad_low.append(low)
-            bad_high.append(high)
-        return drop(whole, *union(np.concatenate(bad_low), np.concatenate(bad_high))) if bad_low else whole
 
     def _with(self, intervals: Intervals) -> "Windows":
         part = copy(self)
@@ -235,52 +227,12 @@ class Windows:
         return {name: value for name, value in self.__dict__.items() if name != "plan"}
 
     def __repr__(self) -> str:
-        spans = ", ".join(
-            f"{s.name}={s.column}[{s.begin}:{s.end}{f':{s.step}' if s.step > 1 else ''}]" for s in self.spans
-        )
+        spans = ", ".join(map(str, self.spans))
         step = f" every {self.runs.frequency.text}" if self.runs.frequency else ""
         return (
             f"Windows: {len(self):,} of {self.history} + {self.horizon} rows{step}, stride {self.stride}, in "
             f"{len(self.intervals.base):,} intervals of {len(self.stash.offsets) - 1:,} entities; {spans}"
         )
-
-
-def _spans(
-    stash: Stash,
-    history: int | None,
-    horizon: int,
-    columns: Sequence[str] | None,
-    spans: Mapping[str, Sequence[Any]] | None,
-) -> tuple[Span, ...]:
-    if spans is None:
-        if history is None:
-            raise ValueError("A window needs a length: give history= (and horizon=), or spans=.")
-        _positive(history, "history")
-        if horizon < 0:
-            raise ValueError(f"horizon= is at least 0; got {horizon}.")
-        given = {name: (name, -history, horizon) for name in (stash if columns is None else columns)}
-    else:
-        if history is not None or horizon or columns is not None:
-            raise ValueError("spans= says all; leave history=, horizon= and columns= out.")
-        given = {name: tuple(span) for name, span in spans.items()}
-    if not given:
-        raise ValueError("A window needs at least one span; none was given.")
-    made = []
-    for name, span in given.items():
-        check_name(name, "a span")
-        if len(span) not in (3, 4) or not all(isinstance(value, int) for value in span[1:]):
-            raise ValueError(f"A span is (column, begin, end) or (column, begin, end, step); {name!r} is {span}.")
-        stash[span[0]]
-        made.append(Span(name, *span))
-        if made[-1].step < 1 or not len(made[-1]):
-            raise ValueError(f"A span has begin < end and step >= 1; {name!r} is {span}.")
-    return tuple(made)
-
-
-def _positive(value: int, what: str) -> int:
-    if not isinstance(value, (int, np.integer)) or value < 1:
-        raise ValueError(f"{what}= is an integer of at least 1; got {value!r}.")
-    return int(value)
 
 
 def _runs(stash: Stash, gaps: str, frequency: int | str | None, tolerance: int | str | None) -> Runs:
@@ -314,10 +266,23 @@ def _warn_of_gaps(stash: Stash, runs: Runs, split: Intervals, length: int) -> No
         )
 
 
+def _complete(stash: Stash, judged: list[Span], history: int, whole: Intervals) -> Intervals:
+    """Without the windows in which one of the spans has a missing value."""
+    bad_low, bad_high = [], []
+    for span in judged:
+        low, high = _missing(stash, span.column)
+        # a window that starts at row s has slot j of the span at row s + history + begin + j * step
+        shift = span.begin + history
+        low, high = spread(low - shift, high - shift, len(span), span.step)
+        bad_low.append(low)
+        bad_high.append(high)
+    return drop(whole, *union(np.concatenate(bad_low), np.concatenate(bad_high))) if bad_low else whole
+
+
 def _missing(stash: Stash, name: str) -> tuple[Int64s, Int64s]:
     """The ranges of rows in which a column has a missing value."""
     column, found = stash[name], []
-    if stash.column(name)["missing"]:
+    if stash.about(name)["missing"]:
         for begin in range(0, stash.rows, _BLOCK):
             block = column[begin : begin + _BLOCK]
             holes = torch.isnan(block) if block.dtype.is_floating_point else block < 0

@@ -54,9 +54,9 @@ def starts_in_run(run: list[int], length: int, stride: int) -> list[int]:
 
 
 def is_missing(value: object) -> bool:
-    """NaN, or the code of no text."""
+    """Whether a number, or one of a pack, is NaN."""
     values = value if isinstance(value, list) else [value]
-    return any((isinstance(x, float) and math.isnan(x)) for x in values)
+    return any(isinstance(x, float) and math.isnan(x) for x in values)
 
 
 def span(column: torch.Tensor, anchor: int, begin: int, end: int, step: int) -> torch.Tensor:

@@ -164,6 +164,26 @@ def test_a_state_of_other_windows_is_refused_with_what_differs() -> None:
         ts.Sampler(11, 4).load_state_dict(state)
 
 
+def test_a_state_with_the_last_whole_step_in_hand_gives_no_empty_epoch() -> None:
+    """With tail="drop", what is left over is no step."""
+    one = sampler(10, 4, "drop")
+    for _ in one:
+        state = one.state_dict()
+    assert state["consumed"] == 8
+    fresh = sampler(10, 4, "drop")
+    fresh.load_state_dict(state)
+    assert np.concatenate(list(fresh)).tolist() == shuffled(10, 0, 1)(np.arange(8)).tolist()
+
+
+def test_a_state_that_lacks_something_says_what() -> None:
+    with pytest.raises(ValueError, match=r"^A state has version, epoch, .*; this one lacks consumed, epoch, "):
+        ts.Sampler(10, 4).load_state_dict({"version": 1, "order": "sequential"})
+
+
+def test_a_batch_may_be_larger_than_the_epoch() -> None:
+    assert [ids.tolist() for ids in ts.Sampler(3, 10**12)] == [[0, 1, 2]]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -10,17 +10,20 @@ import tensorstash as ts
 PACKAGE = Path(ts.__file__).parent
 # upstream first: a module imports only those above it, but for interop, which is imported where it is used
 MODULES = [
+    "arrays",
     "errors",
     "schema",
     "times",
     "sources",
     "segment",
     "plan",
+    "arrange",
     "decode",
     "stash",
     "load",
     "intervals",
     "runs",
+    "spans",
     "gather",
     "windows",
     "order",

@@ -1,7 +1,7 @@
 """Times, frequencies and runs, with polars and Python's datetime as the oracles."""
 
 import re
-from datetime import datetime, timedelta, timezone
+from datetime import date, datetime, timedelta, timezone
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tensorstash as ts
+from tensorstash.arrays import Int64s
 from tensorstash.runs import find_runs
-from tensorstash.times import Clock, Int64s, bisect_rows, frequency
+from tensorstash.times import Clock, bisect_rows, frequency
 
 ZONES = [None, "UTC", "America/New_York", "Europe/Berlin", "Australia/Lord_Howe", "Asia/Kolkata"]
 
@@ -109,7 +110,8 @@ def test_text_and_ticks_are_two_forms_of_a_time(moment: datetime, zone: str | No
     clock = Clock(unit, zone)
     aware = moment.replace(tzinfo=ZoneInfo(zone) if zone else timezone.utc)
     exact = (aware - datetime(1970, 1, 1, tzinfo=timezone.utc)) // timedelta(microseconds=1)
-    ticks = exact * 1000 // {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}[unit]
+    # a cut between two ticks divides them: the later one is the first from the cut on
+    ticks = -(-exact * 1000 // {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}[unit])
     assert clock.parse(moment) == ticks
     assert clock.parse(moment.isoformat()) == ticks
     assert clock.parse(aware.astimezone(timezone.utc).isoformat()) == ticks
@@ -170,10 +172,39 @@ def test_a_wrong_frequency_says_the_rule_and_the_offender(text: str, clock: Cloc
         frequency(text, clock, None)
 
 
+def test_cuts_of_any_kind_are_read() -> None:
+    day = Clock("d", None)
+    for cut in (date(2024, 1, 5), np.datetime64("2024-01-05"), "2024-01-05", datetime(2024, 1, 5)):
+        assert day.parse(cut) == 19_727
+    assert day.parse("2024-01-05 06:00") == 19_728, "the day began before the cut"
+    assert Clock("s", None).parse("1970-01-01 00:00:04.5") == 5
+    assert Clock("ns", None).parse("1970-01-01 00:00:00.000000005") == 5
+    assert Clock("ns", "UTC").parse(np.datetime64(5, "ns")) == 5
+    assert Clock(None, None).parse(np.int64(5)) == 5
+
+
+def test_a_tolerance_is_a_duration_of_at_least_nothing() -> None:
+    with pytest.raises(ValueError, match=r"^tolerance= is at least 0; got -1\.$"):
+        frequency(5, Clock(None, None), -1)
+    with pytest.raises(
+        ValueError,
+        match=re.escape("tolerance= is a duration as polars writes it, such as '15m', '1h', '1d'; got '1mo'."),
+    ):
+        frequency("1d", Clock("us", None), "1mo")
+
+
+def test_calendar_steps_beyond_the_known_years_are_refused() -> None:
+    times = np.array([10**12, 10**12 + 86_400], np.int64)
+    with pytest.raises(
+        ts.DataError, match=r"^Calendar steps in a zone are known for the years 1 to 9999; the times go"
+    ):
+        find_runs(np.array([0, 2]), times, Clock("s", "Europe/Berlin"), "1d", None)
+
+
 def test_a_wrong_cut_says_how_to_write_one() -> None:
     with pytest.raises(
         ValueError, match=re.escape("A cut is written as '2013-10-01' or '2013-10-01 06:00'; got 'October'.")
     ):
         Clock("us", None).parse("October")
-    with pytest.raises(ValueError, match=re.escape("A cut is a text such as '2013-10-01 06:00'; got 5.")):
+    with pytest.raises(ValueError, match=re.escape("A cut is written as '2013-10-01' or '2013-10-01 06:00'; got 5.")):
         Clock("us", None).parse(5)

@@ -1,5 +1,6 @@
 """Windows against the oracle: which there are, what they hold, and what is said when there are none."""
 
+import copy
 import pickle
 import re
 from datetime import date
@@ -57,8 +58,10 @@ def test_every_window_is_the_slice_that_the_oracle_takes(
     ids = data.draw(st.lists(st.integers(-len(anchors), len(anchors) - 1), min_size=1, max_size=8))
     batch = windows[ids]
     check_batch(windows, ids, anchors, batch)
-    reused = windows.gather(ids, out={name: torch.zeros_like(tensor).contiguous() for name, tensor in batch.items()})
-    check_batch(windows, ids, anchors, reused)
+    for out in (windows[[0] * len(ids)], {name: torch.zeros(t.shape, dtype=t.dtype) for name, t in batch.items()}):
+        reused = windows.gather(ids, out=out)
+        assert all(reused[name] is out[name] for name in out)
+        check_batch(windows, ids, anchors, reused)
     check_batch(windows, [ids[0]], anchors, {name: tensor[None] for name, tensor in windows[ids[0]].items()})
 
 
@@ -173,7 +176,7 @@ def test_out_must_fit() -> None:
     out = windows[[0, 1]]
     with pytest.raises(
         ValueError,
-        match=re.escape("out= has a contiguous (3, 3) torch.int64 tensor for span 'i64'; got (2, 3) torch.int64."),
+        match=re.escape("out= has a (3, 3) torch.int64 tensor for span 'i64'; got (2, 3) torch.int64."),
     ):
         windows.gather([0, 1, 2], out=out)
 
@@ -240,7 +243,12 @@ def test_the_repr_says_what_a_window_is() -> None:
     [
         ({}, "A window needs a length: give history= (and horizon=), or spans=."),
         ({"history": 0}, "history= is an integer of at least 1; got 0."),
-        ({"history": 2, "horizon": -1}, "horizon= is at least 0; got -1."),
+        ({"history": 2, "horizon": -1}, "horizon= is an integer of at least 0; got -1."),
+        ({"history": 2, "horizon": 1.0}, "horizon= is an integer of at least 0; got 1.0."),
+        (
+            {"spans": {"a": ("f32", -1, True)}},
+            "A span is (column, begin, end) or (column, begin, end, step), in rows; 'a' is ('f32', -1, True).",
+        ),
         ({"history": 2, "stride": 0}, "stride= is an integer of at least 1; got 0."),
         ({"history": 2, "columns": []}, "A window needs at least one span; none was given."),
         ({"history": 2, "gaps": "fill"}, 'gaps= is "split" or "ignore"; got \'fill\'.'),
@@ -250,7 +258,7 @@ def test_the_repr_says_what_a_window_is() -> None:
         ),
         (
             {"spans": {"a": ("f32", 0)}},
-            "A span is (column, begin, end) or (column, begin, end, step); 'a' is ('f32', 0).",
+            "A span is (column, begin, end) or (column, begin, end, step), in rows; 'a' is ('f32', 0).",
         ),
         ({"spans": {"a": ("f32", 3, 1)}}, "A span has begin < end and step >= 1; 'a' is ('f32', 3, 1)."),
         ({"spans": {"a": ("f32", 0, 1, 0)}}, "A span has begin < end and step >= 1; 'a' is ('f32', 0, 1, 0)."),
@@ -268,6 +276,40 @@ def test_wrong_arguments_say_the_rule_and_the_offender(arguments: dict[str, Any]
     stash = Table([6], range(6)).stash()
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         ts.Windows(stash, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"history": 2, "columns": "f32"}, "columns= is a list of names; got the text 'f32'. Write ['f32']."),
+        ({"history": 2, "require": "f32"}, "require= is a list of names; got the text 'f32'. Write ['f32']."),
+        ({"spans": [("f32", 0, 1)]}, "spans= is a mapping from names to (column, begin, end); got a list."),
+    ],
+)
+def test_a_text_is_no_list_of_names_and_a_list_no_mapping(arguments: dict[str, Any], message: str) -> None:
+    stash = Table([6], range(6)).stash()
+    with pytest.raises(TypeError, match=f"^{re.escape(message)}$"):
+        ts.Windows(stash, **arguments)
+
+
+def test_any_kind_of_integer_is_a_number_of_rows() -> None:
+    stash = Table([6], range(6)).stash()
+    one = ts.Windows(stash, np.int64(2), np.int32(1), columns=["f32"], stride=np.int8(2), require=None)  # type: ignore[arg-type]
+    two = ts.Windows(stash, spans={"f32": ("f32", np.int64(-2), torch.tensor(1))}, stride=2)
+    assert one.fingerprint() == two.fingerprint()
+
+
+def test_a_text_column_can_be_required() -> None:
+    stash = ts.load({"word": ["a", None, "b", "c", "d"]})
+    windows = ts.Windows(stash, 2, require=["word"])
+    assert windows[:]["word"].tolist() == [[1, 2], [2, 3]]
+
+
+def test_windows_are_copied_over_one_stash() -> None:
+    windows = small()
+    twin = copy.deepcopy(windows)
+    assert twin.stash is windows.stash
+    assert oracle.same(twin[[3]]["pack"], windows[[3]]["pack"])
 
 
 def test_an_unknown_column_comes_with_the_nearest_names() -> None:

@@ -1,0 +1,86 @@
+"""Spans: which rows of which column a window holds, relative to its anchor."""
+
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from tensorstash.errors import unknown
+from tensorstash.schema import check_name
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Rows `begin, begin + step, ...` before `end` of a column, relative to a window's anchor."""
+
+    name: str
+    column: str
+    begin: int
+    end: int
+    step: int = 1
+
+    def __len__(self) -> int:
+        return len(range(self.begin, self.end, self.step))
+
+    def __str__(self) -> str:
+        return f"{self.name}={self.column}[{self.begin}:{self.end}{f':{self.step}' if self.step > 1 else ''}]"
+
+
+def make_spans(
+    stash: Mapping[str, torch.Tensor],
+    history: int | None,
+    horizon: int,
+    columns: Sequence[str] | None,
+    spans: Mapping[str, Sequence[Any]] | None,
+) -> tuple[Span, ...]:
+    """The spans that the arguments of `Windows` ask for, checked."""
+    if spans is None:
+        if history is None:
+            raise ValueError("A window needs a length: give history= (and horizon=), or spans=.")
+        before, after = at_least(1, history, "history"), at_least(0, horizon, "horizon")
+        names = [*stash] if columns is None else names_in(columns, "columns")
+        made = [Span(name, name, -before, after) for name in names]
+    elif history is not None or horizon or columns is not None:
+        raise ValueError("spans= says all; leave history=, horizon= and columns= out.")
+    elif not isinstance(spans, Mapping):
+        raise TypeError(f"spans= is a mapping from names to (column, begin, end); got a {type(spans).__name__}.")
+    else:
+        made = [_span(name, span) for name, span in spans.items()]
+    if not made:
+        raise ValueError("A window needs at least one span; none was given.")
+    for span in made:
+        check_name(span.name, "a span")
+        if span.column not in stash:
+            raise unknown(span.column, stash, "the stash")
+    return tuple(made)
+
+
+def _span(name: str, given: Sequence[Any]) -> Span:
+    if len(given) not in (3, 4) or not all(_is_integer(value) for value in given[1:]):
+        raise ValueError(
+            f"A span is (column, begin, end) or (column, begin, end, step), in rows; {name!r} is {tuple(given)}."
+        )
+    span = Span(name, given[0], *map(operator.index, given[1:]))
+    if span.step < 1 or not len(span):
+        raise ValueError(f"A span has begin < end and step >= 1; {name!r} is {tuple(given)}.")
+    return span
+
+
+def _is_integer(value: object) -> bool:
+    return hasattr(value, "__index__") and not isinstance(value, bool)
+
+
+def at_least(least: int, value: int, what: str) -> int:
+    """A number of rows given as any kind of integer."""
+    if not _is_integer(value) or operator.index(value) < least:
+        raise ValueError(f"{what}= is an integer of at least {least}; got {value!r}.")
+    return operator.index(value)
+
+
+def names_in(given: Sequence[str], what: str) -> list[str]:
+    """A list of names, which one text is not."""
+    if isinstance(given, str):
+        raise TypeError(f"{what}= is a list of names; got the text {given!r}. Write [{given!r}].")
+    return [*given]
