@@ -6,8 +6,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from tensorstash.arrays import Int64s
 from tensorstash.order import Blocks, order, shuffled
-from tensorstash.times import Int64s
 
 LIMIT = 5.0  # standard deviations that a statistic may be off; seeds are fixed, so nothing is left to chance
 
