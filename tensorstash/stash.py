@@ -125,7 +125,14 @@ class Stash(Mapping[str, torch.Tensor]):
         return self._texts(f"{name}.__vocabulary")
 
     def series(self, entity: Any) -> dict[str, torch.Tensor]:
-        """One entity's rows of every column, as views, and its times under the name of the time column."""
+        """One entity's rows of every column, as views, and its times under the name of the time column.
+
+        Example:
+            >>> import tensorstash as ts
+            >>> stash = ts.load({"e": ["a", "b", "a"], "t": [1, 1, 2], "y": [5, 6, 7]}, entity="e", time="t")
+            >>> stash.series("a")
+            {'t': tensor([1, 2]), 'y': tensor([5, 7])}
+        """
         try:
             index = self._entity_index[entity]
         except KeyError:

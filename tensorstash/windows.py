@@ -123,7 +123,15 @@ class Windows:
         """The batch of the windows `ids`: a fresh `(batch, time, ...)` tensor per span, in the span's column's dtype.
 
         `out`, an earlier batch of as many windows, is written into and returned instead. Ids lie in
-        `[-len(self), len(self))`; others are an `IndexError`.
+        `[-len(self), len(self))`; others are an `IndexError`, an `out` that does not fit is a `ValueError`.
+
+        Example:
+            >>> import numpy as np, tensorstash as ts
+            >>> windows = ts.Windows(ts.load({"y": np.arange(5)}), history=2)
+            >>> batch = windows.gather([0, 3])
+            >>> windows.gather([1, 2], out=batch)["y"]
+            tensor([[1, 2],
+                    [2, 3]])
         """
         anchors = self.anchor_rows(self._checked(ids))
         if out is None:
@@ -135,6 +143,12 @@ class Windows:
         """The `entity` (index into `stash.entities`) and the `time` of each window's anchor, both `(batch,)` int64.
 
         Without a horizon the anchor is the window's last row. Without a time column there is no `time`.
+
+        Example:
+            >>> import tensorstash as ts
+            >>> stash = ts.load({"e": ["a", "a", "b", "b"], "t": [1, 2, 1, 2], "y": [0.0] * 4}, entity="e", time="t")
+            >>> ts.Windows(stash, history=1, horizon=1).anchors([0, 1])
+            {'entity': tensor([0, 1]), 'time': tensor([2, 2])}
         """
         rows = self.anchor_rows(self._checked(ids)) - (self.horizon == 0)
         entity = np.searchsorted(self.stash.offsets.numpy(), rows, "right") - 1
@@ -144,7 +158,14 @@ class Windows:
     def to_frame(self, ids: Ids, predictions: torch.Tensor) -> "pl.DataFrame":
         """Predictions as a polars frame: `entity`, `time` and `value` of every horizon step of the windows `ids`.
 
-        `predictions` is `(batch, horizon)`, or `(batch, history)` where the windows have no horizon.
+        `predictions` is `(batch, horizon)`, or `(batch, history)` where the windows have no horizon; another shape is a
+        `ValueError`.
+
+        Example:
+            >>> import torch, tensorstash as ts
+            >>> windows = ts.Windows(ts.load({"t": [1, 2, 3], "y": [0.0] * 3}, time="t"), history=1, horizon=2)
+            >>> windows.to_frame([0], torch.tensor([[0.5, 0.25]])).rows()
+            [(2, 0.5), (3, 0.25)]
         """
         from tensorstash.interop import predictions_frame
 
@@ -159,7 +180,15 @@ class Windows:
         """Parts of these windows before, between and from the cuts, which are times in ascending order.
 
         Part k holds the windows all of whose horizon rows (all rows, without a horizon) lie in `[cut k-1, cut k)`; the
-        history may reach back across a cut. A window across a cut is in no part. Text is read in the time's zone.
+        history may reach back across a cut. A window across a cut is in no part. Text is read in the time's zone. Cuts
+        that cannot be read or do not ascend, and a stash without times, are a `ValueError`.
+
+        Example:
+            >>> import numpy as np, tensorstash as ts
+            >>> stash = ts.load({"t": np.arange("2024-01-01", "2024-01-31", dtype="M8[D]"), "y": np.ones(30)}, time="t")
+            >>> train, valid = ts.Windows(stash, history=7, horizon=2).split("2024-01-21")
+            >>> len(train), len(valid)
+            (12, 9)
         """
         times, clock = self.stash.time, self.stash.clock
         if times is None:
