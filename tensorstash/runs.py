@@ -94,7 +94,7 @@ def _most_common(times: Int64s, inner: Int64s, every: int) -> int:
     return min(counted, key=lambda step: (-counted[step], step)) if counted else _most_common(times, inner, 1)
 
 
-def missing_rows(missing: NDArray[np.bool_], begin: int) -> tuple[Int64s, Int64s]:
+def true_rows(mask: NDArray[np.bool_], begin: int) -> tuple[Int64s, Int64s]:
     """The stretches `[low, high)` of true values, counted from row `begin`."""
-    edges = np.flatnonzero(np.diff(missing.astype(np.int8), prepend=0, append=0)) + begin
+    edges = np.flatnonzero(np.diff(mask.astype(np.int8), prepend=0, append=0)) + begin
     return edges[::2], edges[1::2]

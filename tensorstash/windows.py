@@ -17,7 +17,8 @@ from tensorstash.arrays import Int64s
 from tensorstash.errors import DataError
 from tensorstash.gather import GatherPlan, compile_plan, gather, gather_into
 from tensorstash.intervals import Intervals, drop, keep, locate, of_runs, spread, union
-from tensorstash.runs import Runs, entity_runs, find_runs, missing_rows
+from tensorstash.order import shuffled
+from tensorstash.runs import Runs, entity_runs, find_runs, true_rows
 from tensorstash.spans import Span, at_least, make_spans, names_in
 from tensorstash.stash import Stash
 from tensorstash.times import bisect_rows
@@ -51,6 +52,8 @@ class Windows:
         tolerance: how far a step may be from the frequency, written likewise.
         require: columns or spans; windows with a missing value (NaN, or code -1) in one of them are left out. A column
             is judged over the whole window, a span over its own rows.
+        where: a boolean column, or `(rows,)` booleans; windows whose anchor (without a horizon, whose last row) is at a
+            false one are left out.
 
     Raises:
         DataError: there is no window, with the longest run and the length needed. ColumnError: no such column.
@@ -80,6 +83,7 @@ class Windows:
         frequency: int | str | None = None,
         tolerance: int | str | None = None,
         require: Sequence[str] | None = None,
+        where: str | Sequence[bool] | NDArray[np.bool_] | torch.Tensor | None = None,
     ) -> None:
         self.stash = stash
         self.spans = make_spans(stash, history, horizon, columns, spans)
@@ -98,7 +102,13 @@ class Windows:
         required = [] if require is None else names_in(require, "require")
         named = {span.name: span for span in self.spans}
         judged = [named.get(name) or Span(name, name, -self.history, self.horizon) for name in required]
-        self.intervals = _complete(stash, judged, self.history, whole)
+        complete = _complete(stash, judged, self.history, whole)
+        self.intervals = complete if where is None else self._anchored(_mask(stash, where), complete)
+        if len(complete) and not len(self.intervals):
+            raise DataError(
+                "where= keeps the windows whose anchor is at a true row; none of the "
+                f"{len(complete):,} windows has its anchor at one. See windows.anchors without where=."
+            )
         if not len(self.intervals):
             raise DataError(
                 f"require= keeps the windows without a missing value; each of the {len(whole):,} windows has one in "
@@ -201,6 +211,49 @@ class Windows:
         edges = [offsets[:-1], *inner, offsets[1:]]
         return tuple(self._between(low, high) for low, high in pairwise(edges))
 
+    def split_fraction(self, *fractions: float) -> tuple["Windows", ...]:
+        """Parts of these windows by time, with cuts after fractions of each entity's own rows.
+
+        `split_fraction(0.7, 0.85)` makes three parts. What a part holds is as in `split`. The fractions lie in (0, 1)
+        and ascend; others are a `ValueError`.
+
+        Example:
+            >>> import numpy as np, tensorstash as ts
+            >>> stash = ts.load({"e": ["a"] * 10 + ["b"] * 20, "y": np.ones(30)}, entity="e")
+            >>> train, valid = ts.Windows(stash, history=2, horizon=1).split_fraction(0.8)
+            >>> len(train), len(valid)
+            (20, 6)
+        """
+        offsets = self.stash.offsets.numpy()
+        inner = [offsets[:-1] + _share(fraction, np.diff(offsets)) for fraction in _ascending(fractions)]
+        return tuple(self._between(low, high) for low, high in pairwise([offsets[:-1], *inner, offsets[1:]]))
+
+    def split_entities(self, *fractions: float, seed: int = 0) -> tuple["Windows", ...]:
+        """Parts of these windows that share no entity: the entities in an order drawn from `seed`, cut at fractions.
+
+        `split_entities(0.8)` keeps a fifth of the entities for the second part, to see how a model does on series that
+        it has not met. The fractions lie in (0, 1) and ascend; others are a `ValueError`.
+
+        Example:
+            >>> import numpy as np, tensorstash as ts
+            >>> stash = ts.load({"e": list("aabbccdd"), "y": np.ones(8)}, entity="e")
+            >>> train, unseen = ts.Windows(stash, history=2).split_entities(0.75)
+            >>> len(train), len(unseen)
+            (3, 1)
+        """
+        offsets = self.stash.offsets.numpy()
+        count = len(offsets) - 1
+        drawn = shuffled(count, seed, 0)(np.arange(count))
+        cuts = [0, *(int(_share(fraction, np.array(count))) for fraction in _ascending(fractions)), count]
+        chosen = [np.sort(drawn[low:high]) for low, high in pairwise(cuts)]
+        return tuple(self._with(keep(self.intervals, offsets[part], offsets[part + 1])) for part in chosen)
+
+    def _anchored(self, mask: NDArray[np.bool_], whole: Intervals) -> Intervals:
+        """The windows whose anchor is at a true row."""
+        low, high = true_rows(mask, 0)
+        shift = self.history - (self.horizon == 0)
+        return keep(whole, low - shift, high - shift)
+
     def _between(self, low: Int64s, high: Int64s) -> "Windows":
         """The windows whose judged rows lie in `[low, high)` of their entity, both `(entities,)`."""
         offsets = self.stash.offsets.numpy()
@@ -264,6 +317,27 @@ class Windows:
         )
 
 
+def _mask(stash: Stash, where: str | Sequence[bool] | NDArray[np.bool_] | torch.Tensor) -> NDArray[np.bool_]:
+    """The `(rows,)` booleans that `where=` names or gives."""
+    mask = np.asarray(stash[where] if isinstance(where, str) else where)
+    if mask.dtype != bool or mask.shape != (stash.rows,):
+        raise ValueError(
+            f"where= is a boolean column or ({stash.rows},) booleans, one per row; got {mask.shape} of {mask.dtype}."
+        )
+    return mask
+
+
+def _ascending(fractions: Sequence[float]) -> Sequence[float]:
+    if not all(0 < fraction < 1 for fraction in fractions) or any(one >= two for one, two in pairwise(fractions)):
+        raise ValueError(f"Fractions lie in (0, 1) and ascend; got {', '.join(map(str, fractions))}.")
+    return fractions
+
+
+def _share(fraction: float, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """A fraction of each count, rounded to the nearest."""
+    return np.floor(counts * fraction + 0.5).astype(np.int64)
+
+
 def _runs(stash: Stash, gaps: str, frequency: int | str | None, tolerance: int | str | None) -> Runs:
     if gaps not in ("split", "ignore"):
         raise ValueError(f'gaps= is "split" or "ignore"; got {gaps!r}.')
@@ -315,7 +389,7 @@ def _missing(stash: Stash, name: str) -> tuple[Int64s, Int64s]:
         for begin in range(0, stash.rows, _BLOCK):
             block = column[begin : begin + _BLOCK]
             holes = torch.isnan(block) if block.dtype.is_floating_point else block < 0
-            found.append(missing_rows(holes.flatten(1).any(1).numpy() if holes.ndim > 1 else holes.numpy(), begin))
+            found.append(true_rows(holes.flatten(1).any(1).numpy() if holes.ndim > 1 else holes.numpy(), begin))
     if not found:
         return np.empty(0, np.int64), np.empty(0, np.int64)
     return np.concatenate([low for low, _ in found]), np.concatenate([high for _, high in found])

@@ -1,6 +1,7 @@
 """Windows against the oracle: which there are, what they hold, and what is said when there are none."""
 
 import copy
+import math
 import pickle
 import re
 from datetime import date
@@ -122,6 +123,97 @@ def test_tolerance_allows_jitter(table: Table, tolerance: int, frequency: int) -
     windows = ts.Windows(stash, 3, columns=["f32"], frequency=frequency, tolerance=tolerance)
 
     assert windows.anchor_rows(np.arange(len(windows))).tolist() == [start + 3 for start in expected]
+
+
+@settings(max_examples=80, deadline=None)
+@given(tables(), st.integers(1, 4), st.integers(0, 3), st.integers(1, 3), st.data())
+def test_where_keeps_exactly_the_windows_anchored_at_true_rows(
+    table: Table, history: int, horizon: int, stride: int, data: st.DataObject
+) -> None:
+    """Whatever it leaves out, the stride goes on from the first valid window of each run."""
+    stash = table.stash()
+    mask = data.draw(st.lists(st.booleans(), min_size=stash.rows, max_size=stash.rows))
+    expected = expected_starts(stash, history + horizon, stride, "split")
+    if not expected:
+        return
+    kept = [start for start in expected if mask[start + history - (horizon == 0)]]
+    if not kept:
+        with pytest.raises(ts.DataError, match=r"^where= keeps the windows whose anchor is at a true row; none of"):
+            ts.Windows(stash, history, horizon, columns=["f32"], stride=stride, where=mask)
+        return
+
+    windows = ts.Windows(stash, history, horizon, columns=["f32"], stride=stride, where=mask)
+
+    assert windows.anchor_rows(np.arange(len(windows))).tolist() == [start + history for start in kept]
+
+
+def test_where_names_a_boolean_column() -> None:
+    stash = Table([9], range(9)).stash()
+    windows = ts.Windows(stash, 2, 1, columns=["i64"], where="flag")
+    assert windows.anchor_rows(np.arange(len(windows))).tolist() == [3, 6]
+    with pytest.raises(
+        ValueError,
+        match=re.escape("where= is a boolean column or (9,) booleans, one per row; got (9,) of int64."),
+    ):
+        ts.Windows(stash, 2, where="i64")
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    tables(),
+    st.integers(1, 4),
+    st.integers(0, 3),
+    st.lists(st.sampled_from([0.1, 0.25, 0.5, 0.7, 0.9]), unique=True),
+)
+def test_split_fraction_cuts_each_entity_after_its_own_share(
+    table: Table, history: int, horizon: int, fractions: list[float]
+) -> None:
+    stash = table.stash()
+    expected = expected_starts(stash, history + horizon, 1, "split")
+    if not expected:
+        return
+    judged = range(history, history + horizon) if horizon else range(history)
+    owner = [
+        (one, row - one.first)
+        for one in oracle.series_of(stash)
+        for row in range(one.first, one.first + len(one.times))
+    ]
+
+    def part_of(row: int) -> int:
+        series, place = owner[row]
+        return sum(place >= math.floor(len(series.times) * fraction + 0.5) for fraction in sorted(fractions))
+
+    parts = ts.Windows(stash, history, horizon, columns=["f32"]).split_fraction(*sorted(fractions))
+
+    assert len(parts) == len(fractions) + 1
+    for k, part in enumerate(parts):
+        inside = [start for start in expected if all(part_of(start + j) == k for j in judged)]
+        assert part.anchor_rows(np.arange(len(part))).tolist() == [start + history for start in inside]
+
+
+def test_split_entities_gives_every_window_to_one_part_by_its_entity() -> None:
+    lengths = [5, 3, 8, 1, 6, 7, 4, 9, 2, 5]
+    stash = Table(lengths, [t for length in lengths for t in range(length)]).stash()
+    windows = ts.Windows(stash, 2, 1, columns=["f32"])
+    seen = set()
+    for seed in range(5):
+        parts = windows.split_entities(0.5, 0.8, seed=seed)
+        entities = [set(part.anchors(slice(None))["entity"].tolist()) for part in parts]
+        assert all(one.isdisjoint(two) for one, two in zip(entities, [*entities[1:], entities[0]]))
+        rows = sorted(row for part in parts for row in part.anchor_rows(np.arange(len(part))).tolist())
+        assert rows == windows.anchor_rows(np.arange(len(windows))).tolist()
+        seen.add(tuple(map(tuple, entities)))
+    assert len(seen) > 1
+    again = windows.split_entities(0.5, 0.8, seed=4)
+    assert [part.fingerprint() for part in again] == [part.fingerprint() for part in parts]
+
+
+@pytest.mark.parametrize("fractions", [(0.0,), (1.0,), (0.5, 0.5), (0.7, 0.2)])
+def test_fractions_ascend_between_nothing_and_all(fractions: tuple[float, ...]) -> None:
+    message = f"Fractions lie in (0, 1) and ascend; got {', '.join(map(str, fractions))}."
+    for split in (small().split_fraction, small().split_entities):
+        with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+            split(*fractions)
 
 
 def test_the_oracle_can_fail() -> None:
