@@ -10,10 +10,11 @@ from typing import Any
 
 import torch
 
+from tensorstash.arrays import Int64s
 from tensorstash.buffers import CudaBatches, HostBatches
 from tensorstash.gather import positions
 from tensorstash.order import Shuffle
-from tensorstash.sampler import Sampler
+from tensorstash.sampler import Sampler, Steps
 from tensorstash.windows import Windows
 
 _SPARE_BUFFERS = 3  # idle ones kept beside those in flight
@@ -51,6 +52,8 @@ class Loader:
             2 for other devices.
         num_replicas: the number of ranks; found in the process group or the environment.
         rank: of this process.
+        with_ids: batches also carry, `(batch,)` int64, the `window` ids, the `entity` (index into `stash.entities`) and
+            the `anchor` as in `Windows.anchors`: its time, or without a time column its row.
         tail: batches carry `valid`, `(batch,)` bool, false for filler, with `"pad"`, and with `"keep"` on several.
 
     Example:
@@ -73,6 +76,7 @@ class Loader:
         num_replicas: int | None = None,
         rank: int | None = None,
         tail: str = "keep",
+        with_ids: bool = False,
     ) -> None:
         if not len(windows):
             raise ValueError("A loader needs at least one window; these windows are empty. See the cuts of split().")
@@ -85,6 +89,7 @@ class Loader:
             len(windows), batch_size, shuffle=shuffle, seed=seed, num_replicas=num_replicas, rank=rank, tail=tail
         )
         self.sampler.fingerprint = windows.fingerprint()
+        self.with_ids = with_ids
         self._timer = _Timer()
         self._pass = object()
 
@@ -121,16 +126,30 @@ class Loader:
         plan, masked = self.windows.plan, self.sampler.masked
         for steps in self.sampler.steps(self.sampler.begin()):
             count = steps.ids.shape[1]
-            places = positions(plan, self.windows.anchor_rows(steps.ids))
-            for index, consumed in zip(places, steps.consumed):
+            anchors = self.windows.anchor_rows(steps.ids)
+            places, extra = positions(plan, anchors), self._extra(steps, anchors, masked, batches.device)
+            for step, (index, consumed) in enumerate(zip(places, steps.consumed)):
                 began = time.perf_counter()
                 batch, await_copy = batches.build(index, count)
                 timer.gathered += time.perf_counter() - began
                 timer.nbytes += count * plan.window_bytes
-                if masked:
-                    batch["valid"] = (torch.arange(count) < steps.valid).to(batches.device)
+                for name, values in extra.items():
+                    batch[name] = values[step]
                 yield consumed, batch, await_copy
                 del batch, await_copy
+
+    def _extra(self, steps: Steps, anchors: Int64s, masked: bool, device: torch.device) -> Batch:
+        """What batches carry beside their spans, `(steps, batch)` each."""
+        extra: Batch = {}
+        if masked:
+            extra["valid"] = (torch.arange(steps.ids.shape[1]) < steps.valid).repeat(len(steps.ids), 1)
+        if self.with_ids:
+            about = self.windows.anchors(steps.ids.reshape(-1))
+            extra["window"] = torch.from_numpy(steps.ids)
+            extra["entity"] = about["entity"].view(steps.ids.shape)
+            rows = torch.from_numpy(anchors - (self.windows.horizon == 0))
+            extra["anchor"] = about["time"].view(steps.ids.shape) if "time" in about else rows
+        return {name: values.to(device) for name, values in extra.items()}
 
     @cached_property
     def _batches(self) -> HostBatches | CudaBatches:

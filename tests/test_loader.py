@@ -119,6 +119,21 @@ def test_masked_batches_carry_valid() -> None:
     assert last["valid"].tolist() == [True] * (len(windows()) % 16) + [False] * (16 - len(windows()) % 16)
 
 
+@pytest.mark.parametrize("timed", [True, False])
+def test_ids_tell_window_entity_and_anchor(timed: bool) -> None:
+    stash = Table([9, 7], [*range(100, 109), *range(7)]).stash(timed)
+    for horizon in (0, 2):
+        loader = ts.Loader(ts.Windows(stash, 3, horizon, columns=["i64"]), 4, shuffle=True, with_ids=True)
+        for batch, ids in zip(loader, ids_of(loader)):
+            assert list(batch) == ["i64", "window", "entity", "anchor"]
+            assert batch["window"].tolist() == ids
+            rows = loader.windows.anchor_rows(np.array(ids)) - (horizon == 0)
+            assert batch["entity"].tolist() == [int(row >= 9) for row in rows]
+            times = [*range(100, 109), *range(7)]
+            anchors = [times[row] for row in rows] if timed else rows.tolist()
+            assert batch["anchor"].tolist() == anchors
+
+
 @pytest.mark.parametrize("prefetch", [0, 3])
 def test_a_state_counts_the_batches_that_were_handed_out(prefetch: int) -> None:
     """Batches gathered ahead do not count, and the rest of the epoch follows exactly."""
