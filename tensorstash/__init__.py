@@ -13,6 +13,7 @@ from tensorstash.errors import SourceError as SourceError
 from tensorstash.load import load as load
 from tensorstash.loader import Loader as Loader
 from tensorstash.order import Blocks as Blocks
+from tensorstash.order import Lanes as Lanes
 from tensorstash.plan import Plan as Plan
 from tensorstash.plan import plan as plan
 from tensorstash.plot import plot_coverage as plot_coverage

@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 
-from tensorstash.arrays import Int64s
+from tensorstash.arrays import Bools, Int64s
 from tensorstash.buffers import CudaBatches, HostBatches
 from tensorstash.gather import positions
-from tensorstash.order import Shuffle
+from tensorstash.order import Lanes, Shuffle
 from tensorstash.sampler import Sampler, Steps
 from tensorstash.windows import Windows
 
@@ -80,6 +81,11 @@ class Loader:
     ) -> None:
         if not len(windows):
             raise ValueError("A loader needs at least one window; these windows are empty. See the cuts of split().")
+        if isinstance(shuffle, Lanes) and windows.stride != windows.history:
+            raise ValueError(
+                "In lanes each window goes on where the one before ended, so that stride= is the history; got "
+                f"{windows.stride} and {windows.history}. A model would see rows twice, or miss some."
+            )
         self.windows = windows
         self.device = torch.device("cpu" if device is None else device)
         self.prefetch = (0 if self.device.type == "cpu" else 2) if prefetch is None else prefetch
@@ -143,6 +149,8 @@ class Loader:
         extra: Batch = {}
         if masked:
             extra["valid"] = (torch.arange(steps.ids.shape[1]) < steps.valid).repeat(len(steps.ids), 1)
+        if isinstance(self.sampler.shuffle, Lanes):
+            extra["reset"] = torch.from_numpy(self._resets(self.sampler.shuffle, steps, anchors))
         if self.with_ids:
             about = self.windows.anchors(steps.ids.reshape(-1))
             extra["window"] = torch.from_numpy(steps.ids)
@@ -150,6 +158,19 @@ class Loader:
             rows = torch.from_numpy(anchors - (self.windows.horizon == 0))
             extra["anchor"] = about["time"].view(steps.ids.shape) if "time" in about else rows
         return {name: values.to(device) for name, values in extra.items()}
+
+    def _resets(self, lanes: Lanes, steps: Steps, anchors: Int64s) -> Bools:
+        """Where a window does not continue the one in the same row of the batch before, `(steps, batch)`."""
+        lane, at = lanes.places(len(self.windows), steps.ids)
+        row = np.arange(steps.ids.shape[1])
+        before = self.windows.anchor_rows(np.maximum(steps.ids - 1, 0))
+        runs = self.windows.runs.first
+        start, start_before = (
+            np.searchsorted(runs, rows - self.windows.history, "right") for rows in (anchors, before)
+        )
+        goes_on = (anchors - before == self.windows.stride) & (start == start_before)
+        same_row = lane == self.sampler.ranks[1] * self.sampler.batch_size + row
+        return (at == 0) | ~goes_on | ~same_row | (row >= steps.valid)
 
     @cached_property
     def _batches(self) -> HostBatches | CudaBatches:

@@ -7,7 +7,7 @@ import hashlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,11 +44,49 @@ class Blocks:
             raise ValueError(f"A block has at least one window; got size={self.size}.")
 
 
-Shuffle = bool | Blocks
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """The sequential order in `count` equal pieces, side by side: step s takes element s of each.
+
+    Row by row, each batch continues the one before, as truncated backpropagation through time wants it. There is one
+    lane for each row of the batches of all ranks: `count` is `num_replicas * batch_size`. Of pieces that cannot be
+    equal, the first are one longer.
+
+    Example:
+        >>> import tensorstash as ts
+        >>> [ids.tolist() for ids in ts.Sampler(8, 3, shuffle=ts.Lanes(3))]
+        [[0, 3, 6], [1, 4, 7], [2, 5]]
+    """
+
+    count: int
+
+    def __post_init__(self) -> None:
+        if self.count < 1:
+            raise ValueError(f"There is at least one lane; got count={self.count}.")
+
+    def ids(self, n: int, positions: Int64s) -> Int64s:
+        """The ids at positions of the order of `0..n-1`."""
+        length, longer = divmod(n, self.count)
+        at, lane = np.divmod(positions, self.count)
+        return lane * length + np.minimum(lane, longer) + at
+
+    def places(self, n: int, ids: Int64s) -> tuple[Int64s, Int64s]:
+        """The lane of each id, and its place there."""
+        length, longer = divmod(n, self.count)
+        first_short = longer * (length + 1)
+        long_lane, long_at = np.divmod(ids, length + 1)
+        short_lane, short_at = np.divmod(ids - first_short, max(length, 1))
+        in_long = ids < first_short
+        return np.where(in_long, long_lane, longer + short_lane), np.where(in_long, long_at, short_at)
+
+
+Shuffle = bool | Blocks | Lanes
 
 
 def order(shuffle: Shuffle, n: int, seed: int, epoch: int) -> Order:
-    """The order that an argument `shuffle` asks for: sequential, shuffled, or of blocks."""
+    """The order that an argument `shuffle` asks for: sequential, shuffled, of blocks or of lanes."""
+    if isinstance(shuffle, Lanes):
+        return partial(shuffle.ids, n)
     if isinstance(shuffle, Blocks):
         return _blocks(n, shuffle.size, seed, epoch)
     return shuffled(n, seed, epoch) if shuffle else _sequential
@@ -58,6 +96,8 @@ def name_of(shuffle: Shuffle) -> str:
     """The order's name in a state."""
     if isinstance(shuffle, Blocks):
         return f"blocks of {shuffle.size}"
+    if isinstance(shuffle, Lanes):
+        return f"{shuffle.count} lanes"
     return "shuffled" if shuffle else "sequential"
 
 

@@ -10,7 +10,7 @@ import torch.distributed
 from numpy.typing import NDArray
 
 from tensorstash.arrays import Int64s
-from tensorstash.order import BLOCK, Shuffle, name_of, order
+from tensorstash.order import BLOCK, Lanes, Shuffle, name_of, order
 
 VERSION = 1
 _TAILS = ("keep", "pad", "drop")
@@ -35,7 +35,7 @@ class Sampler:
         n: the number of windows.
         batch_size: ids per step and rank.
         shuffle: `True` for a new permutation in each epoch, `ts.Blocks(size)` for permuted blocks of consecutive
-            windows, `False` for the sequential order.
+            windows, `ts.Lanes(count)` for pieces of the sequential order side by side, `False` for that order itself.
         seed: of the permutations.
         num_replicas: the number of ranks. Without it and `rank`: of the default process group, else of the environment
             (`WORLD_SIZE`, `RANK`), else 1; looked up when an iteration begins.
@@ -166,6 +166,11 @@ class Sampler:
         replicas, rank, _ = self.ranks
         at = order(self.shuffle, self.n, self.seed, self.epoch)
         size, batch = replicas * self.batch_size, self.batch_size
+        if isinstance(self.shuffle, Lanes) and self.shuffle.count != size:
+            raise ValueError(
+                f"There is one lane for each row of the batches of all ranks; got {self.shuffle.count} lanes for "
+                f"{replicas} x {self.batch_size} rows. Use ts.Lanes({size})."
+            )
         whole, left = divmod(self.n - begin, size)
         if not whole and self.tail == "drop" and begin == 0:
             raise ValueError(

@@ -47,6 +47,53 @@ def test_batches_are_the_windows_of_the_samplers_ids(prefetch: int, shuffle: boo
         assert all(oracle.same(batch[name], exact[name]) for name in exact)
 
 
+@pytest.mark.parametrize(("ranks", "batch_size"), [(1, 4), (2, 2), (4, 1)])
+@pytest.mark.parametrize("horizon", [0, 1])
+def test_reset_is_false_exactly_where_a_row_goes_on(ranks: int, batch_size: int, horizon: int) -> None:
+    """In the first window of a lane, after an entity or a gap, and where the last step moves a lane to another row."""
+    times = [*range(20), *range(30, 41), *range(23)]
+    stash = Table([31, 23], times).stash()
+    chunks = ts.Windows(stash, 3, horizon, columns=["i64"], stride=3)
+    seen = []
+    for rank in range(ranks):
+        loader = ts.Loader(
+            chunks, batch_size, shuffle=ts.Lanes(4), num_replicas=ranks, rank=rank, with_ids=True, prefetch=rank % 2
+        )
+        before: list[int] = []
+        for batch, steps in zip(loader, [taken for taken in loader.sampler.steps(0) for _ in taken.ids]):
+            # the first row of a window, as the value in it says
+            starts = (batch["i64"][:, 0] // 16).tolist()
+            expected = [
+                k >= len(before)
+                or start != before[k] + 3
+                or k >= steps.valid
+                or any(before[k] < edge <= start for edge in (20, 31))
+                for k, start in enumerate(starts)
+            ]
+            assert batch["reset"].tolist() == expected
+            before = starts
+            seen += batch["window"][: steps.valid].tolist()
+    assert sorted(seen) == list(range(len(chunks)))
+
+
+def test_lanes_need_windows_that_follow_each_other() -> None:
+    with pytest.raises(
+        ValueError,
+        match=re.escape(
+            "In lanes each window goes on where the one before ended, so that stride= is the history; got 1 and 4. A "
+            "model would see rows twice, or miss some."
+        ),
+    ):
+        ts.Loader(windows(), 8, shuffle=ts.Lanes(8))
+    with pytest.raises(
+        ValueError,
+        match=re.escape(
+            "There is one lane for each row of the batches of all ranks; got 8 lanes for 2 x 8 rows. Use ts.Lanes(16)."
+        ),
+    ):
+        list(ts.Sampler(100, 8, shuffle=ts.Lanes(8), num_replicas=2, rank=0))
+
+
 def numpy_slice(batch: dict[str, torch.Tensor]) -> Callable[[], Any]:
     array = batch["past"].numpy()[::2, 1]
     return lambda: array

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tensorstash.arrays import Int64s
-from tensorstash.order import Blocks, order, shuffled
+from tensorstash.order import Blocks, Lanes, order, shuffled
 
 LIMIT = 5.0  # standard deviations that a statistic may be off; seeds are fixed, so nothing is left to chance
 
@@ -161,6 +161,24 @@ def test_the_order_of_blocks_never_changes() -> None:
 def test_a_block_has_a_window() -> None:
     with pytest.raises(ValueError, match=r"^A block has at least one window; got size=0\.$"):
         Blocks(0)
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 30])
+@pytest.mark.parametrize("n", [0, 1, 6, 7, 8, 29, 100])
+def test_lanes_are_pieces_of_the_sequential_order_side_by_side(n: int, count: int) -> None:
+    lengths = [n // count + (lane < n % count) for lane in range(count)]
+    begins = [sum(lengths[:lane]) for lane in range(count)]
+    pieces = [list(range(begin, begin + length)) for begin, length in zip(begins, lengths)]
+    expected = [piece[step] for step in range(max(lengths)) for piece in pieces if step < len(piece)]
+    ids = order(Lanes(count), n, 0, 0)(np.arange(n))
+    assert ids.tolist() == expected
+    lane, at = Lanes(count).places(n, ids)
+    assert [pieces[k][j] for k, j in zip(lane, at)] == expected
+
+
+def test_there_is_a_lane() -> None:
+    with pytest.raises(ValueError, match=r"^There is at least one lane; got count=0\.$"):
+        Lanes(0)
 
 
 def test_n_has_a_limit() -> None:

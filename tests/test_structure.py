@@ -37,6 +37,7 @@ PUBLIC = [
     "Blocks",
     "ColumnError",
     "DataError",
+    "Lanes",
     "Loader",
     "NoMemoryError",
     "Plan",
