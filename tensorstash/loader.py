@@ -65,6 +65,8 @@ class Loader:
         [[[0.0, 1.0], [1.0, 2.0], [2.0, 3.0], [3.0, 4.0]], [[4.0, 5.0]]]
     """
 
+    batch_sampler = None  # Lightning asks whatever has a sampler for it
+
     def __init__(
         self,
         windows: Windows,

@@ -4,7 +4,9 @@ import gc
 import json
 import math
 import os
+import resource
 import struct
+import threading
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -217,7 +219,7 @@ def test_files_follow_each_other_in_the_order_of_their_paths(tmp_path: Path) -> 
 
 def test_a_directory_mixes_parquet_and_arrow_and_skips_other_files(tmp_path: Path) -> None:
     write_parquet(tmp_path / "1.parquet", [pa.table({"y": [1, 2], "s": ["a", "b"]})])
-    write_parquet(tmp_path / "4.pq", [pa.table({"y": [5], "s": ["b"]})])
+    write_parquet(tmp_path / "4.PQ", [pa.table({"y": [5], "s": ["b"]})])
     (tmp_path / "deep" / "er").mkdir(parents=True)
     text = pa.array(["c", "a"]).dictionary_encode()
     write_ipc(tmp_path / "deep" / "er" / "2.feather", [pa.table({"y": [6, 7], "s": text})], "zstd")
@@ -460,6 +462,12 @@ def test_a_slice_of_a_list_column_starts_where_it_should() -> None:
     stash = ts.load(pa.table({"a": inner.slice(3, 4), "b": nested.slice(3, 4)}))
     assert stash["a"].tolist() == [[k, k + 0.5] for k in range(3, 7)]
     assert stash["b"].tolist() == [[[k], [-k]] for k in range(3, 7)]
+
+
+def test_a_list_may_hold_a_dictionary_of_numbers() -> None:
+    items = pa.array([7, 8, 7, 9]).dictionary_encode()
+    table = pa.table({"x": pa.FixedSizeListArray.from_arrays(items, 2)})
+    assert ts.load(table)["x"].tolist() == [[7, 8], [7, 9]]
 
 
 def test_a_masked_array_of_any_shape_has_missing_values() -> None:
@@ -962,9 +970,9 @@ def test_what_is_no_source_is_refused() -> None:
 
 
 def test_too_much_is_refused_before_anything_is_allocated() -> None:
-    free = ts.plan({"y": [0]}).free
+    """A limit on the size of files sees to it that a load which is not refused does not take all memory."""
     rows = 1_000_000
-    members = free // rows // 8 + 10_000
+    members = ts.plan({"y": [0]}).free // rows // 8 + 10_000
     columns = {"x": ts.column(["y"] * members, dtype=torch.float64)}
     gc.collect()
     before = descriptors()
@@ -972,9 +980,15 @@ def test_too_much_is_refused_before_anything_is_allocated() -> None:
         r"\AA stash must fit into free memory; the mapping needs [\d,]+ MB and [\d,]+ MB are free\. Load fewer "
         r"columns, or a narrower dtype; print\(ts\.plan\(\.\.\.\)\) shows what each costs\.\Z"
     )
-    with pytest.raises(ts.NoMemoryError, match=message):
-        ts.load({"y": np.zeros(rows, np.int8)}, columns)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, limits[1]))
+    try:
+        with pytest.raises(ts.NoMemoryError, match=message):
+            ts.load({"y": np.zeros(rows, np.int8)}, columns)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert issubclass(ts.NoMemoryError, MemoryError)
+    gc.collect()
     assert descriptors() == before
 
 
@@ -983,7 +997,7 @@ def test_too_much_is_refused_before_anything_is_allocated() -> None:
 
 def test_a_private_stash_is_mapped_from_memory_without_a_name(tmp_path: Path) -> None:
     """What a load leaves behind is the columns, in pages of a file that has no name, and nothing of its own."""
-    rows = 6_000_000
+    rows = 12_500_000
     pattern = np.arange(rows, dtype=np.float32) % 1000
     table = pa.table({"a": pattern, "b": pattern + 1, "unsorted": np.arange(rows, dtype=np.int32) ^ 1})
     path = write_parquet(tmp_path / "one.parquet", [table.slice(k, 1_000_000) for k in range(0, rows, 1_000_000)])
@@ -1020,7 +1034,6 @@ print(json.dumps([stash.nbytes, size, {k: after[k] - before[k] for k in after}, 
         assert link == "/memfd:tensorstash (deleted)"
         assert not named
         assert size < nbytes * 1.02 + (rows * 8 if time else 0)
-        # time is in the file, but nobody has read it since it was written
         assert grown["RssShmem"] > nbytes * 0.98
         assert grown["RssAnon"] < nbytes * 0.4
 
@@ -1050,6 +1063,18 @@ def test_descriptors_go_with_a_load_that_fails(tmp_path: Path) -> None:
             ts.load(tmp_path, ["y"], **options)
         gc.collect()  # the traceback
         assert descriptors() == before
+
+
+def test_no_thread_outlives_a_load(tmp_path: Path) -> None:
+    """Neither one that went well nor one that failed in the first of many row groups."""
+    good = write_parquet(tmp_path / "good.parquet", [pa.table({"y": [k]}) for k in range(50)])
+    bad = write_parquet(tmp_path / "bad.parquet", [pa.table({"y": pa.array([None], pa.int64())}) for _ in range(50)])
+    before = set(threading.enumerate())
+    ts.load(good)
+    assert set(threading.enumerate()) == before
+    with pytest.raises(ts.DataError, match=r"has 1 nulls in .*, row group 0\. "):
+        ts.load(bad)
+    assert set(threading.enumerate()) == before
 
 
 def test_memory_that_cannot_be_allocated_is_an_error(tmp_path: Path) -> None:

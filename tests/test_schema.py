@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -53,12 +54,12 @@ def test_every_type_has_one_place(kind: Kind) -> None:
         pa.large_list(pa.int8()),
         pa.list_(pa.string(), 2),
         pa.list_(pa.timestamp("s"), 2),
+        pa.list_(pa.int8(), 0),
         pa.struct({"a": pa.int8()}),
         pa.map_(pa.string(), pa.int8()),
         pa.month_day_nano_interval(),
         pa.run_end_encoded(pa.int32(), pa.float32()),
         pa.dictionary(pa.int8(), pa.binary()),
-        pa.uuid(),
     ],
     ids=str,
 )
@@ -201,6 +202,40 @@ def test_a_reserved_name_of_a_mapping_comes_with_its_source_in_the_remedy() -> N
 
 
 ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40)
+
+
+def test_a_column_with_the_name_of_a_key_is_that_key() -> None:
+    """In a series and in a frame it would stand in the other's place."""
+    source = {"t": [2, 1], "e": ["a", "b"], "x": [5, 6]}
+    message = (
+        "A column has the name of the entity or time column only if it is that column; {!r} is {}. Give it another name "
+        "in columns=."
+    )
+    with pytest.raises(ts.SchemaError, match=whole(message.format("t", "x"))):
+        ts.load(source, {"t": "x"}, time="t")
+    with pytest.raises(ts.SchemaError, match=whole(message.format("e", "t"))):
+        ts.load(source, {"e": "t"}, entity="e")
+    assert ts.load(source, ["t", "x"], time="t").series(None).keys() == {"t", "x"}
+
+
+def test_names_are_texts() -> None:
+    for source, where in (({1: [1.0]}, "the mapping"), (pd.DataFrame({1: [1.0]}), "the pandas frame")):
+        with pytest.raises(ts.SchemaError, match=whole(f"Column names are texts; {where} has the int 1. Rename it.")):
+            ts.load(source)
+    message = "A column is named by a text, a list of texts, or ts.column(...); got 1."
+    wrong: Any
+    for wrong in ([1], {"x": 1}):
+        with pytest.raises(TypeError, match=whole(message)):
+            ts.load({"a": [1]}, wrong)
+    wrong = {1: "a"}
+    with pytest.raises(TypeError, match=r"text.*\b1\b"):
+        ts.load({"a": [1]}, wrong)
+
+
+def test_a_pandas_frame_with_a_name_that_stands_twice_is_refused() -> None:
+    message = "Column names must be unique; the pandas frame has ['a'] twice. Rename them."
+    with pytest.raises(ts.SchemaError, match=whole(message)):
+        ts.load(pd.DataFrame([[1, 2]], columns=["a", "a"]))
 
 
 @settings(max_examples=60, deadline=None)
