@@ -128,8 +128,7 @@ def _filled(out: torch.Tensor, holes: NDArray[np.bool_], fill: Fill) -> torch.Te
 
 def _flatten(array: pa.Array, name: str, place: str) -> pa.Array:
     """The numbers of an array, row after row: taken out of dictionaries, lists and times."""
-    if pa.types.is_dictionary(array.type):
-        array = array.dictionary_decode()
+    array = _plain(array)
     while pa.types.is_fixed_size_list(array.type):
         size = array.type.list_size
         if array.null_count:
@@ -137,12 +136,16 @@ def _flatten(array: pa.Array, name: str, place: str) -> pa.Array:
                 f"A list column has a list in every row; column {name!r} has {array.null_count:,} null lists in "
                 f"{place}. Fill them before loading."
             )
-        array = array.values.slice(array.offset * size, len(array) * size)
+        array = _plain(array.values.slice(array.offset * size, len(array) * size))
     if pa.types.is_date64(array.type):
         array = array.cast(pa.date32())
     if pa.types.is_temporal(array.type):
         array = array.view(pa.int32() if array.type.bit_width == 32 else pa.int64())
     return array
+
+
+def _plain(array: pa.Array) -> pa.Array:
+    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
 
 
 def _tensor(array: pa.Array) -> torch.Tensor:

@@ -115,7 +115,7 @@ def from_arrow(name: str, field: pa.Field) -> Column:
     if pa.types.is_dictionary(arrow):
         field = field.with_type(arrow.value_type)
         arrow = field.type
-    if pa.types.is_fixed_size_list(arrow):
+    if pa.types.is_fixed_size_list(arrow) and arrow.list_size:
         item = from_arrow(name, pa.field(field.name, arrow.value_type, metadata=field.metadata))
         if item.kind == "number":
             return replace(item, shape=(arrow.list_size, *item.shape))
@@ -180,6 +180,8 @@ def _named(columns: Columns) -> list[tuple[str, ColumnSpec]]:
     if not isinstance(columns, (Mapping, Sequence)):
         raise TypeError(f"columns= is a list of names or a mapping; got a {type(columns).__name__}.")
     if isinstance(columns, Mapping):
+        if wrong := [name for name in columns if not isinstance(name, str)]:
+            raise TypeError(f"Columns are named by texts; got {wrong[0]!r}. Write {str(wrong[0])!r}.")
         return [(name, _spec(spec)) for name, spec in columns.items()]
     specs = [_spec(spec) for spec in columns]
     for spec in specs:

@@ -208,8 +208,8 @@ def test_a_column_with_the_name_of_a_key_is_that_key() -> None:
     """In a series and in a frame it would stand in the other's place."""
     source = {"t": [2, 1], "e": ["a", "b"], "x": [5, 6]}
     message = (
-        "A column has the name of the entity or time column only if it is that column; {!r} is {}. Give it another name "
-        "in columns=."
+        "A column has the name of the entity or time column only if it is that column; {!r} is {}. Give it another "
+        "name in columns=."
     )
     with pytest.raises(ts.SchemaError, match=whole(message.format("t", "x"))):
         ts.load(source, {"t": "x"}, time="t")
