@@ -1059,7 +1059,7 @@ def test_descriptors_go_with_a_load_that_fails(tmp_path: Path) -> None:
     before = descriptors()
     wrong: list[dict[str, Any]] = [{}, {"entity": "e"}, {"time": "t"}]
     for options in wrong:
-        with pytest.raises(ts.DataError):
+        with pytest.raises(ts.DataError, match=r" null| in source rows "):
             ts.load(tmp_path, ["y"], **options)
         gc.collect()  # the traceback
         assert descriptors() == before
