@@ -113,7 +113,7 @@ class PerSample(Dataset[Any]):
 def three_loaders(windows: ts.Windows, *, shuffle: bool) -> dict[str, Iterable[Batch]]:
     """The same batches in three ways; without workers, which only add copies when the data are in memory."""
     x, y = windows.stash["x"], windows.stash["y"]
-    anchors = windows.anchor_rows(np.arange(len(windows))).tolist()
+    anchors = windows.anchor_slots(np.arange(len(windows))).tolist()
 
     def slices(row: int) -> Batch:
         return {"past": x[row - HISTORY : row], "target": y[row : row + HORIZON]}

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tensorstash.gather import GatherPlan, Selection, as_batch, select
+from tensorstash.gather import GatherPlan, Places, Selection, as_batch, select
 from tensorstash.schema import DTYPES
 
 _CACHE_LINE = 64  # bytes
@@ -60,13 +60,14 @@ class HostBatches:
         self.device = device
         self.pools = [Pool(spare) for _ in plan.selections]
 
-    def build(self, index: Sequence[torch.Tensor], count: int) -> Built:
-        """The batch of `count` windows that are at these positions."""
+    def build(self, places: Places, count: int) -> Built:
+        """The batch of `count` windows that are at these places."""
         buffers = [pool.take(selection, count) for pool, selection in zip(self.pools, self.plan.selections)]
-        select(self.plan, index, buffers)
+        observed = select(self.plan, places, buffers)
         if self.device.type != "cpu":
             buffers = [buffer.to(self.device) for buffer in buffers]
-        return as_batch(self.plan, buffers), _ready
+            observed = {name: seen.to(self.device) for name, seen in observed.items()}
+        return as_batch(self.plan, buffers) | observed, _ready
 
 
 class CudaBatches:
@@ -84,8 +85,8 @@ class CudaBatches:
             for _ in range(stages)
         )
 
-    def build(self, index: Sequence[torch.Tensor], count: int) -> Built:
-        """The batch of `count` windows that are at these positions; its copy may still be under way."""
+    def build(self, places: Places, count: int) -> Built:
+        """The batch of `count` windows that are at these places; its copy may still be under way."""
         event, pinned = self.stages.popleft()
         event.synchronize()
         shapes = [selection.buffer_shape(count) for selection in self.plan.selections]
@@ -93,12 +94,14 @@ class CudaBatches:
             views = (selection.view for selection in self.plan.selections)
             pinned = [torch.empty(shape, dtype=view.dtype, pin_memory=True) for view, shape in zip(views, shapes)]
         filled = [buffer[: shape[0]] for buffer, shape in zip(pinned, shapes)]
-        select(self.plan, index, filled)
+        observed = select(self.plan, places, filled)
         with torch.cuda.stream(self.stream):
             moved = [buffer.to(self.device, non_blocking=True) for buffer in filled]
+            seen = {name: one.to(self.device) for name, one in observed.items()}
             event.record(self.stream)
         self.stages.append((event, pinned))
-        return as_batch(self.plan, moved), lambda: _wait(event, moved, self.device)
+        copied = [*moved, *seen.values()]
+        return as_batch(self.plan, moved) | seen, lambda: _wait(event, copied, self.device)
 
 
 def _ready() -> None:

@@ -43,6 +43,11 @@ class Vocabulary:
     fill: str | None = None
     codes: dict[Hashable, int] = field(default_factory=dict)
 
+    @property
+    def names(self) -> list[Any]:
+        """All names by their codes; the fill is one of them, also where nothing was missing."""
+        return list(self.codes) if self.fill is None else list(dict.fromkeys([*self.codes, self.fill]))
+
     def encode(self, indices: NDArray[np.int32], dictionary: pa.Array) -> tuple[NDArray[np.int32], Stats]:
         """Codes of this vocabulary for indices into a dictionary that holds only names in use; -1 for null."""
         names = dictionary.to_pylist()

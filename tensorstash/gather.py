@@ -9,13 +9,14 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from tensorstash.arrays import Int64s
+from tensorstash.fill import Filling, anchor_rows, fill_in
 from tensorstash.spans import Span
 from tensorstash.stash import Block
 
@@ -58,9 +59,23 @@ class GatherPlan:
     selections: tuple[Selection, ...]
     names: tuple[str, ...]  # of the spans, in the order of the batch
     window_bytes: int  # of one window in a batch
+    filling: Filling | None  # where slots may be empty
 
 
-def compile_plan(blocks: Sequence[Block], columns: Mapping[str, torch.Tensor], spans: Sequence[Span]) -> GatherPlan:
+class Places(NamedTuple):
+    """Where the windows of one batch are."""
+
+    at: tuple[torch.Tensor, ...]  # in the view of each selection
+    broken: Int64s  # the windows that do not lie in one fragment of rows
+    anchors: Int64s  # and the slots of their anchors
+
+
+_NONE = np.empty(0, np.int64)
+
+
+def compile_plan(
+    blocks: Sequence[Block], columns: Mapping[str, torch.Tensor], spans: Sequence[Span], filling: Filling | None
+) -> GatherPlan:
     """Group spans by block, length and step; the views are over the blocks' own memory."""
     home = {name: (block, k) for block in blocks for k, name in enumerate(block.names)}
     groups: dict[tuple[str, int, int], list[Span]] = {}
@@ -73,7 +88,7 @@ def compile_plan(blocks: Sequence[Block], columns: Mapping[str, torch.Tensor], s
         offsets = [home[span.column][1] * block.stride + span.begin for span in group]
         selections.append(_selection(block, offsets, group, columns))
     nbytes = (len(span) * columns[span.column][:1].nbytes for span in spans)
-    return GatherPlan(tuple(selections), tuple(span.name for span in spans), sum(nbytes))
+    return GatherPlan(tuple(selections), tuple(span.name for span in spans), sum(nbytes), filling)
 
 
 def _selection(block: Block, offsets: list[int], group: list[Span], columns: Mapping[str, torch.Tensor]) -> Selection:
@@ -102,26 +117,37 @@ def _selection(block: Block, offsets: list[int], group: list[Span], columns: Map
 
 
 def gather(plan: GatherPlan, anchors: Int64s) -> dict[str, torch.Tensor]:
-    """A fresh batch of the windows whose anchors stand at the rows `anchors`, `(batch,)`."""
+    """A fresh batch of the windows whose anchors stand at the slots `anchors`, `(batch,)`."""
     buffers = [selection.view.new_empty(selection.buffer_shape(len(anchors))) for selection in plan.selections]
-    select(plan, positions(plan, anchors[None])[0], buffers)
-    return as_batch(plan, buffers)
+    observed = select(plan, positions(plan, anchors[None])[0], buffers)
+    return as_batch(plan, buffers) | observed
 
 
-def positions(plan: GatherPlan, anchors: Int64s) -> list[tuple[torch.Tensor, ...]]:
-    """Where windows at the rows `anchors`, `(steps, batch)`, are in the views: per step, one index per selection."""
+def positions(plan: GatherPlan, anchors: Int64s) -> list[Places]:
+    """Where windows whose anchors are at the slots `anchors`, `(steps, batch)`, are: one `Places` per step."""
+    rows, broken = anchors, [_NONE] * len(anchors)
+    if plan.filling is not None:
+        rows, whole = anchor_rows(plan.filling, anchors)
+        broken = [np.flatnonzero(~one) for one in whole]
     per_selection = []
     for selection in plan.selections:
-        places = anchors.astype(selection.offsets.dtype)[:, None] + selection.offsets
+        places = rows.astype(selection.offsets.dtype)[:, None] + selection.offsets
         per_selection.append(torch.from_numpy(places.reshape(len(anchors), -1)).unbind())
-    return list(zip(*per_selection))
+    return [Places(index, which, step[which]) for index, which, step in zip(zip(*per_selection), broken, anchors)]
 
 
-def select(plan: GatherPlan, index: Sequence[torch.Tensor], buffers: Sequence[torch.Tensor]) -> None:
-    """Fill one buffer per selection, of its `buffer_shape` and the dtype of its view, from one step's `positions`."""
+def select(plan: GatherPlan, places: Places, buffers: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Fill one buffer per selection, of its `buffer_shape` and the dtype of its view, from one step's `positions`.
+
+    Where slots may be empty, what was observed comes back: a `(batch, time)` bool tensor per span.
+    """
     check_threads()
-    for selection, places, buffer in zip(plan.selections, index, buffers):
-        torch.index_select(selection.view, 0, places, out=buffer)
+    for selection, index, buffer in zip(plan.selections, places.at, buffers):
+        if len(places.broken) * len(selection.names) < len(index):  # else no window lies in one fragment
+            torch.index_select(selection.view, 0, index, out=buffer)
+    if plan.filling is None:
+        return {}
+    return fill_in(plan.filling, as_batch(plan, buffers), places.broken, places.anchors)
 
 
 def as_batch(plan: GatherPlan, buffers: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -148,19 +174,29 @@ def _shaped(tensor: torch.Tensor, selection: Selection, dtype: torch.dtype) -> t
 def gather_into(plan: GatherPlan, anchors: Int64s, out: Mapping[str, torch.Tensor]) -> None:
     """Write a batch into the caller's tensors, one per span, each `(batch, time, ...)`."""
     check_threads()
-    for selection in plan.selections:
-        for name, dtype, offset in zip(selection.names, selection.dtypes, selection.offsets):
+    places = positions(plan, anchors[None])[0]
+    for selection, index in zip(plan.selections, places.at):
+        for name, dtype, rows in zip(selection.names, selection.dtypes, index.view(len(selection.names), len(anchors))):
             shape = (len(anchors), -(-selection.shape[0] // selection.slice_step), *selection.shape[1:])
-            target = out.get(name)
-            if target is None or target.shape != shape or target.dtype != dtype:
-                found = "nothing" if target is None else f"{tuple(target.shape)} {target.dtype}"
-                raise ValueError(f"out= has a {shape} {dtype} tensor for span {name!r}; got {found}.")
-            index = torch.from_numpy(anchors + offset)
+            target = _target(out, name, shape, dtype)
+            if len(places.broken) == len(anchors):
+                continue
             if selection.slice_step == 1 and target.is_contiguous():
                 flat = target.view(selection.view.dtype).view(len(anchors), *selection.view.shape[1:])
-                torch.index_select(selection.view, 0, index, out=flat)
+                torch.index_select(selection.view, 0, rows, out=flat)
             else:
-                target.copy_(_shaped(selection.view.index_select(0, index), selection, dtype))
+                target.copy_(_shaped(selection.view.index_select(0, rows), selection, dtype))
+    if plan.filling is not None:
+        for name, observed in fill_in(plan.filling, out, places.broken, places.anchors).items():
+            _target(out, name, tuple(observed.shape), torch.bool).copy_(observed)
+
+
+def _target(out: Mapping[str, torch.Tensor], name: str, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    target = out.get(name)
+    if target is None or target.shape != shape or target.dtype != dtype:
+        found = "nothing" if target is None else f"{tuple(target.shape)} {target.dtype}"
+        raise ValueError(f"out= has a {shape} {dtype} tensor for {name!r}; got {found}.")
+    return target
 
 
 def check_threads() -> None:

@@ -71,17 +71,15 @@ def _column_series(stash: "Stash", name: str) -> "pl.Series":
     return series if about["kind"] == "number" else _moments(series, about["kind"], about["unit"], about["zone"])
 
 
-def predictions_frame(
-    stash: "Stash", entities: torch.Tensor, rows: torch.Tensor, predictions: torch.Tensor
-) -> "pl.DataFrame":
-    """`entities` is `(batch,)`, `rows` and `predictions` are `(batch, steps)`."""
+def predictions_frame(stash: "Stash", about: dict[str, torch.Tensor], predictions: torch.Tensor) -> "pl.DataFrame":
+    """`about` has the `entity` and the `time` of each prediction, all `(n,)`."""
     import polars as pl
 
     columns: list[pl.Series] = []
     if stash.entity_name is not None:
-        columns.append(entity_names(stash, "entity").gather(entities.repeat_interleave(rows.shape[1]).numpy()))
-    if stash.time is not None:
-        columns.append(time_series(stash, "time", stash.time[rows.flatten()]))
-    values = predictions.detach().cpu().flatten()
+        columns.append(entity_names(stash, "entity").gather(about["entity"].numpy()))
+    if "time" in about:
+        columns.append(time_series(stash, "time", about["time"]))
+    values = predictions.detach().cpu()
     columns.append(pl.Series("value", (values.float() if values.dtype == torch.bfloat16 else values).numpy()))
     return pl.DataFrame(columns)

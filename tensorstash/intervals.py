@@ -10,17 +10,47 @@ _GUIDE_STEPS = 4  # then a binary search is cheaper
 
 
 @dataclass(frozen=True, slots=True)
+class Guide:
+    """Pieces of the numbers from 0 on, piece k from `ends[k - 1]` to `ends[k]`, and a table of where to look."""
+
+    ends: Int64s  # (k,) ascending
+    shift: int
+    table: Int32s  # table[i >> shift] is the piece of the number (i >> shift) << shift
+
+
+def guide(ends: Int64s) -> Guide:
+    """A table of four to eight entries per piece, however long the pieces are."""
+    total = int(ends[-1]) if len(ends) else 0
+    shift = (total // (4 * len(ends))).bit_length() if len(ends) else 0
+    return Guide(ends, shift, np.searchsorted(ends, np.arange(0, total, 1 << shift), "right").astype(np.int32))
+
+
+def find(pieces: Guide, numbers: Int64s) -> Int32s:
+    """The piece of each number in `[0, ends[-1])`: a look into the table, then a step or two."""
+    k = pieces.table[numbers >> pieces.shift]
+    for _ in range(_GUIDE_STEPS):
+        beyond = pieces.ends[k] <= numbers
+        if not beyond.any():
+            return k
+        k += beyond
+    return np.searchsorted(pieces.ends, numbers, "right").astype(np.int32)
+
+
+@dataclass(frozen=True, slots=True)
 class Intervals:
-    """Interval k holds the ids `ends[k - 1]` to `ends[k]`; id i starts at row `base[k] + stride * i`."""
+    """Interval k holds the ids `ends[k - 1]` to `ends[k]`; id i starts at slot `base[k] + stride * i`."""
 
     base: Int64s  # (k,)
-    ends: Int64s  # (k,) the number of windows up to and with each interval
+    guide: Guide  # of the ids
     stride: int
-    shift: int
-    guide: Int32s  # guide[i >> shift] is the interval of id (i >> shift) << shift
 
     def __len__(self) -> int:
         return int(self.ends[-1]) if len(self.ends) else 0
+
+    @property
+    def ends(self) -> Int64s:
+        """(k,) the number of windows up to and with each interval."""
+        return self.guide.ends
 
     @property
     def begins(self) -> Int64s:
@@ -29,55 +59,45 @@ class Intervals:
 
     @property
     def first(self) -> Int64s:
-        """(k,) the row at which the first window of each interval starts."""
+        """(k,) the slot at which the first window of each interval starts."""
         return self.base + self.stride * self.begins
 
 
 def intervals(first: Int64s, counts: Int64s, stride: int) -> Intervals:
-    """Number the windows of intervals that begin at the rows `first` (ascending) and hold `counts` windows."""
+    """Number the windows of intervals that begin at the slots `first` (ascending) and hold `counts` windows."""
     some = counts > 0
     first, counts = first[some], counts[some]
     ends = np.cumsum(counts, dtype=np.int64)
-    total = int(ends[-1]) if len(ends) else 0
-    shift = max(0, (total // (4 * len(ends))).bit_length()) if len(ends) else 0
-    guide = np.searchsorted(ends, np.arange(0, total, 1 << shift), "right").astype(np.int32)
-    return Intervals(first - (ends - counts) * stride, ends, stride, shift, guide)
+    return Intervals(first - (ends - counts) * stride, guide(ends), stride)
 
 
-def of_runs(first: Int64s, rows: Int64s, length: int, stride: int) -> Intervals:
-    """The windows of `length` rows in runs that begin at `first` and have `rows` rows."""
-    return intervals(first, np.maximum((rows - length) // stride + 1, 0), stride)
+def of_runs(first: Int64s, slots: Int64s, length: int, stride: int) -> Intervals:
+    """The windows of `length` slots in runs that begin at `first` and have `slots` slots."""
+    return intervals(first, np.maximum((slots - length) // stride + 1, 0), stride)
 
 
 def locate(within: Intervals, ids: Int64s) -> Int64s:
-    """The row at which each window starts: a look into the guide table, then a step or two."""
+    """The slot at which each window starts."""
     if len(within.base) == 1:
         return (ids if within.stride == 1 else ids * within.stride) + within.base[0]
-    k = within.guide[ids >> within.shift]
-    for _ in range(_GUIDE_STEPS):
-        beyond = within.ends[k] <= ids
-        if not beyond.any():
-            break
-        k += beyond
-    else:
-        k = np.searchsorted(within.ends, ids, "right").astype(np.int32)
-    rows = within.base[k]
-    rows += ids * within.stride
-    return rows
+    k = find(within.guide, ids)
+    starts = within.base[k]
+    starts += ids * within.stride
+    return starts
 
 
-def count_before(within: Intervals, rows: Int64s) -> Int64s:
-    """How many windows start before each row."""
+def count_before(within: Intervals, slots: Int64s) -> Int64s:
+    """How many windows start before each slot."""
     if not len(within):
-        return np.zeros(len(rows), np.int64)
+        return np.zeros(len(slots), np.int64)
     first, begins = within.first, within.begins
-    k = np.maximum(np.searchsorted(first, rows, "right") - 1, 0)
-    inside = -((first[k] - rows) // within.stride)
+    k = np.maximum(np.searchsorted(first, slots, "right") - 1, 0)
+    inside = -((first[k] - slots) // within.stride)
     return begins[k] + np.clip(inside, 0, within.ends[k] - begins[k])
 
 
 def keep(within: Intervals, low: Int64s, high: Int64s) -> Intervals:
-    """Only the windows that start in one of the row ranges `[low, high)`, which ascend and do not overlap."""
+    """Only the windows that start in one of the ranges of slots `[low, high)`, which ascend and do not overlap."""
     begins, ends = count_before(within, low), count_before(within, high)
     some = begins < ends
     begins, ends = begins[some], ends[some]
@@ -93,7 +113,7 @@ def keep(within: Intervals, low: Int64s, high: Int64s) -> Intervals:
 
 
 def drop(within: Intervals, low: Int64s, high: Int64s) -> Intervals:
-    """Only the windows that start in none of the row ranges `[low, high)`, which ascend and do not overlap."""
+    """Only the windows that start in none of the ranges of slots `[low, high)`, which ascend and do not overlap."""
     edge = np.iinfo(np.int64)
     return keep(within, np.concatenate([[edge.min // 2], high]), np.concatenate([low, [edge.max // 2]]))
 

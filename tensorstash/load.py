@@ -85,7 +85,7 @@ def load(
         places = _arrange(keys, scanned, planned, draft)
         stats, vocabularies = _decode(scanned, planned.columns, _placer(draft, places), bar.update)
     for name, vocabulary in vocabularies.items():
-        _write_texts(draft, f"{name}.__vocabulary", list(vocabulary.codes))
+        _write_texts(draft, f"{name}.__vocabulary", vocabulary.names)
     stash = Stash(draft.finish(_metadata(planned, stats, keys)))
     stash.segment.populate()
     return stash
@@ -131,7 +131,7 @@ def _read_keys(scanned: Scan, planned: Plan, draft: Draft, advance: Callable[[in
     stats, vocabularies = _decode(scanned, _keys(planned), put, advance)
     if planned.entity and codes is not None and stats["__entity"].missing:
         raise null_key(planned.entity, scanned, int(np.argmax(codes < 0)))
-    names = list(vocabularies["__entity"].codes) if planned.entity else [None]
+    names = vocabularies["__entity"].names if planned.entity else [None]
     return Keys(codes, names, stats.get("__time"))
 
 

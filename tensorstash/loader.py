@@ -16,6 +16,7 @@ from tensorstash.buffers import CudaBatches, HostBatches
 from tensorstash.gather import positions
 from tensorstash.order import Lanes, Shuffle
 from tensorstash.sampler import Sampler, Steps
+from tensorstash.slots import rows_at
 from tensorstash.windows import Windows
 
 _SPARE_BUFFERS = 3  # idle ones kept beside those in flight
@@ -134,11 +135,11 @@ class Loader:
         plan, masked = self.windows.plan, self.sampler.masked
         for steps in self.sampler.steps(self.sampler.begin()):
             count = steps.ids.shape[1]
-            anchors = self.windows.anchor_rows(steps.ids)
+            anchors = self.windows.anchor_slots(steps.ids)
             places, extra = positions(plan, anchors), self._extra(steps, anchors, masked, batches.device)
-            for step, (index, consumed) in enumerate(zip(places, steps.consumed)):
+            for step, (where, consumed) in enumerate(zip(places, steps.consumed)):
                 began = time.perf_counter()
-                batch, await_copy = batches.build(index, count)
+                batch, await_copy = batches.build(where, count)
                 timer.gathered += time.perf_counter() - began
                 timer.nbytes += count * plan.window_bytes
                 for name, values in extra.items():
@@ -157,7 +158,7 @@ class Loader:
             about = self.windows.anchors(steps.ids.reshape(-1))
             extra["window"] = torch.from_numpy(steps.ids)
             extra["entity"] = about["entity"].view(steps.ids.shape)
-            rows = torch.from_numpy(anchors - (self.windows.horizon == 0))
+            rows = torch.from_numpy(rows_at(self.windows.slots, anchors - (self.windows.horizon == 0))[0])
             extra["anchor"] = about["time"].view(steps.ids.shape) if "time" in about else rows
         return {name: values.to(device) for name, values in extra.items()}
 
@@ -165,7 +166,7 @@ class Loader:
         """Where a window does not continue the one in the same row of the batch before, `(steps, batch)`."""
         lane, at = lanes.places(len(self.windows), steps.ids)
         row = np.arange(steps.ids.shape[1])
-        before = self.windows.anchor_rows(np.maximum(steps.ids - 1, 0))
+        before = self.windows.anchor_slots(np.maximum(steps.ids - 1, 0))
         runs = self.windows.runs.first
         start, start_before = (
             np.searchsorted(runs, rows - self.windows.history, "right") for rows in (anchors, before)

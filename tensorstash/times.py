@@ -93,33 +93,64 @@ class Frequency:
     tolerance: int
     clock: Clock
 
-    def follows(self, before: Int64s, after: Int64s) -> Bools:
-        """Whether each time is one step after the one before it, both `(n,)`."""
+    def follows(self, before: Int64s, after: Int64s, steps: Int64s | int = 1) -> Bools:
+        """Whether each time is so many steps after the one before it, all `(n,)`."""
+        count, day = self.count * steps, self.clock.day
         if self.kind == "ticks":
-            return np.abs(after - before - self.count) <= self.tolerance
+            return np.abs(after - before - count) <= self.tolerance
         one, two = _local(before, self.clock), _local(after, self.clock)
         if self.kind == "days":
-            return np.abs(two - one - self.count * self.clock.day) <= self.tolerance
+            return np.abs(two - one - count * day) <= self.tolerance
         if self.kind == "months":
-            return self._months_follow(one, two)
-        day = self.clock.day
-        from_day, to_day = (one // day).astype("datetime64[D]"), (two // day).astype("datetime64[D]")
-        target = np.busday_offset(from_day, self.count, roll="backward").astype(np.int64) * day + one % day
+            return self._months_follow(one, two, count)
+        from_day, to_day = _days(one, day), _days(two, day)
+        target = np.busday_offset(from_day, count, roll="backward").astype(np.int64) * day + one % day
         working = np.is_busday(from_day) & np.is_busday(to_day)
         return working & (np.abs(two - target) <= self.tolerance)
 
-    def _months_follow(self, one: Int64s, two: Int64s) -> Bools:
-        """The same day `count` months on, or the last day of the month where one of the two months is too short."""
+    def _months_follow(self, one: Int64s, two: Int64s, months: Int64s | int) -> Bools:
+        """The same day so many months on, or the last day of the month where one of the two months is too short."""
         day = self.clock.day
-        target_month = (one // day).astype("datetime64[D]").astype("datetime64[M]") + self.count
-        month_day = (one // day) - _first_day(target_month - self.count)
-        last_of_source = _first_day(target_month - self.count + 1) - _first_day(target_month - self.count) - 1
-        last_of_target = _first_day(target_month + 1) - _first_day(target_month) - 1
-        earliest = _first_day(target_month) + np.minimum(month_day, last_of_target)
-        latest = np.where(month_day == last_of_source, _first_day(target_month) + last_of_target, earliest)
+        month = _days(one, day).astype("datetime64[M]")
+        month_day = one // day - _first_day(month)
+        last_of_source = _first_day(month + 1) - _first_day(month) - 1
+        earliest, last_of_target = _later_month(month, month_day, months)
+        latest = np.where(month_day == last_of_source, last_of_target, earliest)
         low, high = earliest * day + one % day - self.tolerance, latest * day + one % day + self.tolerance
         same_hour = np.abs((two - one + day // 2) % day - day // 2) <= self.tolerance
         return (low <= two) & (two <= high) & same_hour
+
+    def steps(self, before: Int64s, after: Int64s) -> Int64s:
+        """How many steps each time is after the one before it, both `(n,)`; 0 where it is no whole number of them."""
+        one, two, day = _local(before, self.clock), _local(after, self.clock), self.clock.day
+        if self.kind == "months":
+            passed = (_days(two, day).astype("datetime64[M]") - _days(one, day).astype("datetime64[M]")).astype(
+                np.int64
+            )
+        elif self.kind == "business days":
+            passed = np.busday_count(_days(one, day), _days(two, day))
+        else:
+            ticks = two - one if self.kind == "days" else after - before
+            unit = self.count * (day if self.kind == "days" else 1)
+            passed = (ticks + unit // 2) // unit * self.count
+        steps = np.maximum(passed // self.count, 1)
+        return np.where(self.follows(before, after, steps), steps, 0)
+
+    def advance(self, times: Int64s, steps: Int64s) -> Int64s:
+        """The times so many steps later, as polars' `offset_by` has them; both `(n,)`."""
+        count, day = self.count * steps, self.clock.day
+        if self.kind == "ticks":
+            return times + count
+        local = _local(times, self.clock)
+        if self.kind == "days":
+            later = local + count * day
+        elif self.kind == "months":
+            month = _days(local, day).astype("datetime64[M]")
+            later = _later_month(month, local // day - _first_day(month), count)[0] * day + local % day
+        else:
+            working = np.busday_offset(_days(local, day), count, roll="backward")
+            later = working.astype(np.int64) * day + local % day
+        return _from_local(later, self.clock)
 
 
 def frequency(text: int | str, clock: Clock, tolerance: int | str | None) -> Frequency:
@@ -197,8 +228,18 @@ def _ticks(text: int | str, clock: Clock, what: str) -> int:
     return ticks
 
 
+def _days(ticks: Int64s, day: int) -> NDArray[np.datetime64]:
+    return (ticks // day).astype("datetime64[D]")
+
+
 def _first_day(months: NDArray[np.datetime64]) -> Int64s:
     return months.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64)
+
+
+def _later_month(month: NDArray[np.datetime64], month_day: Int64s, months: Int64s | int) -> tuple[Int64s, Int64s]:
+    """Some months later: the day of the same number, or the last one of a shorter month, and that last day."""
+    first, after = _first_day(month + months), _first_day(month + months + 1)
+    return np.minimum(first + month_day, after - 1), after - 1
 
 
 def _local(ticks: Int64s, clock: Clock) -> Int64s:
@@ -214,6 +255,12 @@ def _local(ticks: Int64s, clock: Clock) -> Int64s:
     starts, offsets = _transitions(str(clock.zone), first, last)
     per_second = clock.day // 86_400
     return ticks + offsets[np.searchsorted(starts, ticks // per_second, "right") - 1] * per_second
+
+
+def _from_local(local: Int64s, clock: Clock) -> Int64s:
+    """Ticks in UTC from those of the wall clock; what it shows twice or never is taken by the offset before."""
+    near = 2 * local - _local(local, clock)
+    return local - (_local(near, clock) - near)
 
 
 @lru_cache(maxsize=64)

@@ -1,11 +1,10 @@
 """Windows: which stretches of rows are samples, and the batch of any of them by number."""
 
-import warnings
 import zlib
 from collections.abc import Mapping, Sequence
 from copy import copy
 from datetime import date
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
@@ -15,49 +14,57 @@ from numpy.typing import NDArray
 
 from tensorstash.arrays import Int64s
 from tensorstash.errors import DataError
+from tensorstash.fill import Filling, as_integers, fills
+from tensorstash.gaps import fragments, steps_text, warn_of_gaps
 from tensorstash.gather import GatherPlan, compile_plan, gather, gather_into
-from tensorstash.intervals import Intervals, drop, keep, locate, of_runs, spread, union
+from tensorstash.intervals import Intervals, keep, locate, of_runs
 from tensorstash.order import shuffled
-from tensorstash.runs import Runs, entity_runs, find_runs, true_rows
+from tensorstash.parts import ascending, at_share, at_time, bounds, divide, share
+from tensorstash.slots import fragment_guide, place, rows_at, times_at
 from tensorstash.spans import Span, at_least, make_spans, names_in
 from tensorstash.stash import Stash
-from tensorstash.times import bisect_rows
+from tensorstash.valid import Where, anchored, complete
 
 if TYPE_CHECKING:
     import polars as pl
 
 Ids = Sequence[int] | NDArray[np.integer[Any]] | torch.Tensor | slice
-_BLOCK = 1 << 20  # rows scanned for missing values at a time
-_COSTLY_GAPS = 0.1  # share of the windows
 
 
 class Windows:
     """Every valid window of a stash, numbered from 0; a window never crosses an entity or a gap in time.
 
-    A window is `history + horizon` consecutive rows. Its anchor is the first row of the horizon. Memory is a few
-    numbers per run of rows, whatever the number of windows.
+    A window is `history + horizon` consecutive slots, which are steps of time with one row each; with `gaps="mask"` or
+    `min_history` some are empty. Its anchor is the first slot of the horizon. Memory is a few numbers per run of rows,
+    whatever the number of windows.
+
+    Empty slots hold the column's `fill=`, else NaN or code -1. Batches then also carry `<span>.observed`,
+    `(batch, time)` bool, false where a slot is empty.
 
     Args:
         stash: the columns.
-        history: rows before the anchor. Short form: one span per column over all `history + horizon` rows, so that the
-            rows from `history` on are the future.
-        horizon: rows from the anchor on.
+        history: slots before the anchor. Short form: one span per column over all `history + horizon` slots, so that
+            the slots from `history` on are the future.
+        horizon: slots from the anchor on.
         columns: the columns of the short form; `None` for all.
         spans: instead of `history` and `horizon`, a mapping from a name in the batch to `(column, begin, end)` or
-            `(column, begin, end, step)`: half-open rows relative to the anchor, so that `("y", -96, 0)` is the past 96.
-        stride: rows from one window to the next, counted from the first window of each run.
-        gaps: `"split"` ends a run where a time step is missing; `"ignore"` takes an entity as one run.
+            `(column, begin, end, step)`: half-open slots relative to the anchor, as the past 96 are `("y", -96, 0)`.
+        min_history: windows may begin before their run, if so many slots of their history lie in it.
+        stride: slots from one window to the next, counted from the first window of each run.
+        gaps: `"split"` ends a run where a time step is missing; `"mask"` puts empty slots there, where the next row is
+            a whole number of steps away; `"ignore"` takes an entity as one run.
         frequency: the step of time, as polars writes it ("15m", "1h", "1mo", "1bd"), or an integer for integer times;
             `None` takes the most common one.
         tolerance: how far a step may be from the frequency, written likewise.
-        require: columns or spans; windows with a missing value (NaN, or code -1) in one of them are left out. A column
-            is judged over the whole window, a span over its own rows.
-        where: a boolean column, or `(rows,)` booleans; windows whose anchor (without a horizon, whose last row) is at a
-            false one are left out.
+        require: columns or spans; windows with a missing value (NaN, code -1, or an empty slot) in one of them are left
+            out. A column is judged over the whole window, a span over its own slots.
+        where: a boolean column, or `(rows,)` booleans; windows whose anchor (without a horizon, whose last slot) is not
+            at a true one are left out.
 
     Raises:
         DataError: there is no window, with the longest run and the length needed. ColumnError: no such column.
-        SchemaError: a reserved span name. A `UserWarning` tells when gaps cost more than a tenth of the windows.
+        SchemaError: a reserved span name, or a column without a value for empty slots. A `UserWarning` tells when gaps
+        cost more than a tenth of the windows, or make more empty slots than there are rows.
 
     Example:
         >>> import numpy as np, tensorstash as ts
@@ -68,6 +75,9 @@ class Windows:
         >>> windows[[0, 5]]["target"]
         tensor([[3., 4.],
                 [8., 9.]], dtype=torch.float64)
+        >>> padded = ts.Windows(stash, history=3, min_history=1)
+        >>> padded[0]
+        {'y': tensor([nan, nan, 0.], dtype=torch.float64), 'y.observed': tensor([False, False,  True])}
     """
 
     def __init__(
@@ -78,36 +88,45 @@ class Windows:
         *,
         columns: Sequence[str] | None = None,
         spans: Mapping[str, Sequence[Any]] | None = None,
+        min_history: int | None = None,
         stride: int = 1,
         gaps: str = "split",
         frequency: int | str | None = None,
         tolerance: int | str | None = None,
         require: Sequence[str] | None = None,
-        where: str | Sequence[bool] | NDArray[np.bool_] | torch.Tensor | None = None,
+        where: Where | None = None,
     ) -> None:
         self.stash = stash
         self.spans = make_spans(stash, history, horizon, columns, spans)
         self.history = max(0, -min(span.begin for span in self.spans))
         self.horizon = max(0, *(span.end for span in self.spans))
         self.stride = at_least(1, stride, "stride")
-        self.runs = _runs(stash, gaps, frequency, tolerance)
+        least = self.history if min_history is None else at_least(int(not self.horizon), min_history, "min_history")
+        if least > self.history:
+            raise ValueError(f"min_history= is at most the history, {self.history}; got {min_history}.")
+        pieces = fragments(stash, gaps, frequency, tolerance)
+        times = None if stash.time is None else stash.time.numpy()
+        self.slots, self.runs = place(pieces, stash.offsets.numpy(), times, gaps == "mask", self.history - least)
+        filled = gaps == "mask" or min_history is not None
+        self.fills = fills(stash, self.spans) if filled else None
         whole = of_runs(self.runs.first, self.runs.rows, self.length, self.stride)
         if not len(whole):
             raise DataError(
-                f"A window is {self.length} consecutive rows of one run; the longest of {len(self.runs.rows):,} runs "
-                f"has {int(self.runs.rows.max(initial=0)):,}{_steps(self.runs)}. Shorten history or horizon, or see "
-                "frequency= and gaps=."
+                f"A window is {self.length} consecutive {'slots' if filled else 'rows'} of one run; the longest of "
+                f"{len(self.runs.rows):,} runs has {int(self.runs.rows.max(initial=0)):,}{steps_text(self.runs)}. "
+                "Shorten history or horizon, or see frequency= and gaps=."
             )
-        _warn_of_gaps(stash, self.runs, whole, self.length)
+        warn_of_gaps(stash, self.runs, self.slots, whole, self.length)
         required = [] if require is None else names_in(require, "require")
         named = {span.name: span for span in self.spans}
         judged = [named.get(name) or Span(name, name, -self.history, self.horizon) for name in required]
-        complete = _complete(stash, judged, self.history, whole)
-        self.intervals = complete if where is None else self._anchored(_mask(stash, where), complete)
-        if len(complete) and not len(self.intervals):
+        self.intervals = kept = complete(stash, self.slots, judged, self.history, whole)
+        if where is not None:
+            self.intervals = anchored(stash, self.slots, where, self.history - (self.horizon == 0), kept)
+        if len(kept) and not len(self.intervals):
             raise DataError(
                 "where= keeps the windows whose anchor is at a true row; none of the "
-                f"{len(complete):,} windows has its anchor at one. See windows.anchors without where=."
+                f"{len(kept):,} windows has its anchor at one. See windows.anchors without where=."
             )
         if not len(self.intervals):
             raise DataError(
@@ -117,7 +136,7 @@ class Windows:
 
     @property
     def length(self) -> int:
-        """Rows of a window, `history + horizon`."""
+        """Slots of a window, `history + horizon`."""
         return self.history + self.horizon
 
     def __len__(self) -> int:
@@ -143,7 +162,7 @@ class Windows:
             tensor([[1, 2],
                     [2, 3]])
         """
-        anchors = self.anchor_rows(self._checked(ids))
+        anchors = self.anchor_slots(self._checked(ids))
         if out is None:
             return gather(self.plan, anchors)
         gather_into(self.plan, anchors, out)
@@ -152,7 +171,8 @@ class Windows:
     def anchors(self, ids: Ids) -> dict[str, torch.Tensor]:
         """The `entity` (index into `stash.entities`) and the `time` of each window's anchor, both `(batch,)` int64.
 
-        Without a horizon the anchor is the window's last row. Without a time column there is no `time`.
+        Without a horizon the anchor is the window's last slot. An empty slot has the time that it stands for. Without a
+        time column there is no `time`.
 
         Example:
             >>> import tensorstash as ts
@@ -160,16 +180,21 @@ class Windows:
             >>> ts.Windows(stash, history=1, horizon=1).anchors([0, 1])
             {'entity': tensor([0, 1]), 'time': tensor([2, 2])}
         """
-        rows = self.anchor_rows(self._checked(ids)) - (self.horizon == 0)
-        entity = np.searchsorted(self.stash.offsets.numpy(), rows, "right") - 1
-        times = {} if self.stash.time is None else {"time": self.stash.time[torch.from_numpy(rows)]}
-        return {"entity": torch.from_numpy(entity)} | times
+        return self._about(self.anchor_slots(self._checked(ids)) - (self.horizon == 0))
+
+    def _about(self, slots: Int64s) -> dict[str, torch.Tensor]:
+        """The entity and the time of slots."""
+        entity = np.searchsorted(self.stash.offsets.numpy(), rows_at(self.slots, slots)[0], "right") - 1
+        about = {"entity": torch.from_numpy(entity)}
+        if self.stash.time is not None:
+            about["time"] = torch.from_numpy(times_at(self.slots, self.stash.time.numpy(), slots))
+        return about
 
     def to_frame(self, ids: Ids, predictions: torch.Tensor) -> "pl.DataFrame":
         """Predictions as a polars frame: `entity`, `time` and `value` of every horizon step of the windows `ids`.
 
         `predictions` is `(batch, horizon)`, or `(batch, history)` where the windows have no horizon; another shape is a
-        `ValueError`.
+        `ValueError`. What lies before a run (`min_history`) is left out.
 
         Example:
             >>> import torch, tensorstash as ts
@@ -183,13 +208,15 @@ class Windows:
         checked = self._checked(ids)
         if predictions.shape != (len(checked), steps):
             raise ValueError(f"predictions= has shape ({len(checked)}, {steps}); got {tuple(predictions.shape)}.")
-        rows = self.anchor_rows(checked)[:, None] + np.arange(begin, begin + steps)
-        return predictions_frame(self.stash, self.anchors(checked)["entity"], torch.from_numpy(rows), predictions)
+        slots = self.anchor_slots(checked)[:, None] + np.arange(begin, begin + steps)
+        run = np.searchsorted(self.runs.first, slots[:, 0] - begin - self.history, "right") - 1
+        known = slots >= self.runs.first[run][:, None] + self.slots.lead
+        return predictions_frame(self.stash, self._about(slots[known]), predictions[torch.from_numpy(known)])
 
     def split(self, *cuts: SupportsIndex | str | date | np.datetime64) -> tuple["Windows", ...]:
         """Parts of these windows before, between and from the cuts, which are times in ascending order.
 
-        Part k holds the windows all of whose horizon rows (all rows, without a horizon) lie in `[cut k-1, cut k)`; the
+        Part k holds the windows all of whose horizon (all of which, without a horizon) lies in `[cut k-1, cut k)`; the
         history may reach back across a cut. A window across a cut is in no part. Text is read in the time's zone. Cuts
         that cannot be read or do not ascend, and a stash without times, are a `ValueError`.
 
@@ -207,9 +234,7 @@ class Windows:
         if any(one >= two for one, two in pairwise(moments)):
             raise ValueError(f"Cuts ascend; got {', '.join(map(str, cuts))}.")
         offsets = self.stash.offsets.numpy()
-        inner = [bisect_rows(times.numpy(), offsets, moment) for moment in moments]
-        edges = [offsets[:-1], *inner, offsets[1:]]
-        return tuple(self._between(low, high) for low, high in pairwise(edges))
+        return self._divided([at_time(self.slots, offsets, times.numpy(), moment) for moment in moments])
 
     def split_fraction(self, *fractions: float) -> tuple["Windows", ...]:
         """Parts of these windows by time, with cuts after fractions of each entity's own rows.
@@ -225,8 +250,7 @@ class Windows:
             (20, 6)
         """
         offsets = self.stash.offsets.numpy()
-        inner = [offsets[:-1] + _share(fraction, np.diff(offsets)) for fraction in _ascending(fractions)]
-        return tuple(self._between(low, high) for low, high in pairwise([offsets[:-1], *inner, offsets[1:]]))
+        return self._divided([at_share(self.slots, offsets, fraction) for fraction in ascending(fractions)])
 
     def split_entities(self, *fractions: float, seed: int = 0) -> tuple["Windows", ...]:
         """Parts of these windows that share no entity: the entities in an order drawn from `seed`, cut at fractions.
@@ -241,26 +265,17 @@ class Windows:
             >>> len(train), len(unseen)
             (3, 1)
         """
-        offsets = self.stash.offsets.numpy()
-        count = len(offsets) - 1
+        edges = bounds(self.slots, self.stash.offsets.numpy())
+        count = len(edges) - 1
         drawn = shuffled(count, seed, 0)(np.arange(count))
-        cuts = [0, *(int(_share(fraction, np.array(count))) for fraction in _ascending(fractions)), count]
+        cuts = [0, *(int(share(fraction, np.array(count))) for fraction in ascending(fractions)), count]
         chosen = [np.sort(drawn[low:high]) for low, high in pairwise(cuts)]
-        return tuple(self._with(keep(self.intervals, offsets[part], offsets[part + 1])) for part in chosen)
+        return tuple(self._with(keep(self.intervals, edges[part], edges[part + 1])) for part in chosen)
 
-    def _anchored(self, mask: NDArray[np.bool_], whole: Intervals) -> Intervals:
-        """The windows whose anchor is at a true row."""
-        low, high = true_rows(mask, 0)
-        shift = self.history - (self.horizon == 0)
-        return keep(whole, low - shift, high - shift)
-
-    def _between(self, low: Int64s, high: Int64s) -> "Windows":
-        """The windows whose judged rows lie in `[low, high)` of their entity, both `(entities,)`."""
+    def _divided(self, cuts: list[Int64s]) -> tuple["Windows", ...]:
         offsets = self.stash.offsets.numpy()
-        judged = (self.history, self.length) if self.horizon else (0, self.length)
-        first = np.maximum(low - judged[0], offsets[:-1])
-        last = np.minimum(high - judged[1] + 1, offsets[1:])
-        return self._with(keep(self.intervals, first, np.maximum(first, last)))
+        parts = divide(self.intervals, self.slots, offsets, cuts, history=self.history, horizon=self.horizon)
+        return tuple(map(self._with, parts))
 
     def _with(self, intervals: Intervals) -> "Windows":
         part = copy(self)
@@ -278,19 +293,39 @@ class Windows:
             "last_time": time.get("high"),
             "spans": {s.name: [s.column, s.begin, s.end, s.step] for s in self.spans},
             "stride": self.stride,
-            "runs": zlib.crc32(self.intervals.ends.tobytes(), zlib.crc32(self.intervals.base.tobytes())),
+            "runs": self._checksum(),
         }
 
-    def anchor_rows(self, ids: Int64s) -> Int64s:
-        """The row of each window's anchor, for int64 ids of any shape that are known to lie in `[0, len(self))`."""
-        rows = locate(self.intervals, ids)
-        rows += self.history
-        return rows
+    def _checksum(self) -> int:
+        arrays = [self.intervals.base, self.intervals.ends]
+        if self.fills:
+            arrays += [self.slots.first, self.slots.row]
+        return reduce(lambda crc, array: zlib.crc32(array.tobytes(), crc), arrays, 0)
+
+    def anchor_slots(self, ids: Int64s) -> Int64s:
+        """The slot of each window's anchor, for int64 ids of any shape that are known to lie in `[0, len(self))`.
+
+        Slots are rows, unless there are empty ones.
+        """
+        slots = locate(self.intervals, ids)
+        slots += self.history
+        return slots
 
     @cached_property
     def plan(self) -> GatherPlan:
         """How batches are gathered; made at the first one."""
-        return compile_plan(self.stash.blocks, self.stash, self.spans)
+        stash, filling = self.stash, None
+        if self.fills is not None:
+            filling = Filling(
+                slots=self.slots,
+                guide=fragment_guide(self.slots),
+                history=self.history,
+                horizon=self.horizon,
+                spans=self.spans,
+                columns={name: as_integers(stash[name]) for name in self.fills},
+                fills=self.fills,
+            )
+        return compile_plan(stash.blocks, stash, self.spans, filling)
 
     def _checked(self, ids: Ids) -> Int64s:
         if isinstance(ids, slice):
@@ -311,85 +346,8 @@ class Windows:
     def __repr__(self) -> str:
         spans = ", ".join(map(str, self.spans))
         step = f" every {self.runs.frequency.text}" if self.runs.frequency else ""
+        unit = "slots" if self.fills else "rows"
         return (
-            f"Windows: {len(self):,} of {self.history} + {self.horizon} rows{step}, stride {self.stride}, in "
+            f"Windows: {len(self):,} of {self.history} + {self.horizon} {unit}{step}, stride {self.stride}, in "
             f"{len(self.intervals.base):,} intervals of {len(self.stash.offsets) - 1:,} entities; {spans}"
         )
-
-
-def _mask(stash: Stash, where: str | Sequence[bool] | NDArray[np.bool_] | torch.Tensor) -> NDArray[np.bool_]:
-    """The `(rows,)` booleans that `where=` names or gives."""
-    mask = np.asarray(stash[where] if isinstance(where, str) else where)
-    if mask.dtype != bool or mask.shape != (stash.rows,):
-        raise ValueError(
-            f"where= is a boolean column or ({stash.rows},) booleans, one per row; got {mask.shape} of {mask.dtype}."
-        )
-    return mask
-
-
-def _ascending(fractions: Sequence[float]) -> Sequence[float]:
-    if not all(0 < fraction < 1 for fraction in fractions) or any(one >= two for one, two in pairwise(fractions)):
-        raise ValueError(f"Fractions lie in (0, 1) and ascend; got {', '.join(map(str, fractions))}.")
-    return fractions
-
-
-def _share(fraction: float, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """A fraction of each count, rounded to the nearest."""
-    return np.floor(counts * fraction + 0.5).astype(np.int64)
-
-
-def _runs(stash: Stash, gaps: str, frequency: int | str | None, tolerance: int | str | None) -> Runs:
-    if gaps not in ("split", "ignore"):
-        raise ValueError(f'gaps= is "split" or "ignore"; got {gaps!r}.')
-    if stash.time is None or gaps == "ignore":
-        if frequency is not None or tolerance is not None:
-            why = "gaps='ignore' was given" if gaps == "ignore" else "the stash has no time: ts.load(..., time=...)"
-            raise ValueError(f"frequency= and tolerance= tell gaps in time, but {why}.")
-        return entity_runs(stash.offsets.numpy())
-    return find_runs(stash.offsets.numpy(), stash.time.numpy(), stash.clock, frequency, tolerance)
-
-
-def _steps(runs: Runs) -> str:
-    """What the clock says, for messages about gaps."""
-    if runs.frequency is None:
-        return ""
-    common = ", ".join(f"{step} ({count:,} times)" for step, count in runs.steps)
-    return f" at frequency {runs.frequency.text!r}" + (f"; the most common other steps are {common}" if common else "")
-
-
-def _warn_of_gaps(stash: Stash, runs: Runs, split: Intervals, length: int) -> None:
-    whole = entity_runs(stash.offsets.numpy())
-    possible = len(of_runs(whole.first, whole.rows, length, split.stride))
-    if len(split) < (1 - _COSTLY_GAPS) * possible:
-        warnings.warn(
-            f"Gaps cost {1 - len(split) / possible:.0%} of the windows: {len(split):,} of {possible:,} are left"
-            f"{_steps(runs)}. If these are no gaps, give the frequency=, such as '1bd' for business days, a "
-            "tolerance=, or gaps='ignore'; if they are, shorter windows lose fewer.",
-            stacklevel=3,
-        )
-
-
-def _complete(stash: Stash, judged: list[Span], history: int, whole: Intervals) -> Intervals:
-    """Without the windows in which one of the spans has a missing value."""
-    bad_low, bad_high = [], []
-    for span in judged:
-        low, high = _missing(stash, span.column)
-        # a window that starts at row s has slot j of the span at row s + history + begin + j * step
-        shift = span.begin + history
-        low, high = spread(low - shift, high - shift, len(span), span.step)
-        bad_low.append(low)
-        bad_high.append(high)
-    return drop(whole, *union(np.concatenate(bad_low), np.concatenate(bad_high))) if bad_low else whole
-
-
-def _missing(stash: Stash, name: str) -> tuple[Int64s, Int64s]:
-    """The ranges of rows in which a column has a missing value."""
-    column, found = stash[name], []
-    if stash.about(name)["missing"]:
-        for begin in range(0, stash.rows, _BLOCK):
-            block = column[begin : begin + _BLOCK]
-            holes = torch.isnan(block) if block.dtype.is_floating_point else block < 0
-            found.append(true_rows(holes.flatten(1).any(1).numpy() if holes.ndim > 1 else holes.numpy(), begin))
-    if not found:
-        return np.empty(0, np.int64), np.empty(0, np.int64)
-    return np.concatenate([low for low, _ in found]), np.concatenate([high for _, high in found])

@@ -25,6 +25,9 @@ DTYPES = {
     "flag": torch.bool,
 }
 
+# what stands in an empty slot of the columns that have no NaN; one floating column has a fill too
+FILLS = {name: 3 for name in DTYPES if name.startswith(("i", "u"))} | {"flag": True, "f64": -1.5}
+
 
 def column(name: str, rows: int) -> torch.Tensor:
     """`(rows,)` of that dtype; row r of column k holds r * 16 + k, as far as the dtype can tell them apart."""
@@ -49,8 +52,8 @@ class Table:
     times: Sequence[int]  # of all rows
     holes: Sequence[int] = field(default=())  # rows at which f32 and pack are NaN
 
-    def stash(self, timed: bool = True) -> ts.Stash:
-        """All dtypes, a pack, and time and entity."""
+    def stash(self, timed: bool = True, fills: bool = False) -> ts.Stash:
+        """All dtypes, a pack, and time and entity; integers and booleans with a fill if empty slots need one."""
         rows = sum(self.lengths)
         columns = {name: column(name, rows) for name in DTYPES}
         columns["pack"] = torch.stack([columns["f32"], columns["f32"] + 0.25, columns["f32"] + 0.5], 1)
@@ -59,9 +62,8 @@ class Table:
         columns["pack"][holes, 1] = float("nan")
         entity = np.repeat(np.arange(len(self.lengths)), self.lengths)
         keys = {"entity_": entity, "time_": np.array(self.times, np.int64)}
-        if not timed:
-            return ts.load({**keys, **columns}, list(columns), entity="entity_")
-        return ts.load({**keys, **columns}, list(columns), entity="entity_", time="time_")
+        chosen = {name: ts.column(name, fill=FILLS.get(name) if fills else None) for name in columns}
+        return ts.load({**keys, **columns}, chosen, entity="entity_", time="time_" if timed else None)
 
 
 @st.composite

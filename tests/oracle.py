@@ -53,6 +53,37 @@ def starts_in_run(run: list[int], length: int, stride: int) -> list[int]:
     return [run[k] for k in range(0, len(run) - length + 1, stride)]
 
 
+@dataclass(frozen=True)
+class Slot:
+    """One step of time of a window; the lead of a run has no time."""
+
+    entity: int
+    row: int | None
+    time: int | None
+
+
+def slot_runs(stash: ts.Stash, frequency: int | None, masked: bool, lead: int) -> list[list[Slot]]:
+    """The slots of every run, row by row; without a frequency an entity is one run."""
+    runs: list[list[Slot]] = []
+    for entity, one_series in enumerate(series_of(stash)):
+        run: list[Slot] = []
+        for k, time in enumerate(one_series.times):
+            step = 0 if not k else time - one_series.times[k - 1]
+            missing = step // frequency - 1 if k and masked and frequency and step % frequency == 0 else 0
+            joined = k and (frequency is None or step == frequency or missing)
+            if not joined:
+                run = [Slot(entity, None, None)] * lead
+                runs.append(run)
+            run += [Slot(entity, None, time - step + (j + 1) * (frequency or 0)) for j in range(missing)]
+            run.append(Slot(entity, one_series.first + k, time))
+    return runs
+
+
+def slot_windows(runs: list[list[Slot]], length: int, stride: int) -> list[list[Slot]]:
+    """Every window, as its slots."""
+    return [run[k : k + length] for run in runs for k in range(0, len(run) - length + 1, stride)]
+
+
 def is_missing(value: object) -> bool:
     """Whether a number, or one of a pack, is NaN."""
     values = value if isinstance(value, list) else [value]
