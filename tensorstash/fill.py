@@ -68,23 +68,30 @@ def anchor_rows(needed: Filling, anchors: Int64s) -> tuple[Int64s, Bools]:
 def fill_in(
     needed: Filling, batch: Mapping[str, torch.Tensor], which: Int64s, anchors: Int64s
 ) -> dict[str, torch.Tensor]:
-    """Write the windows `which` of a batch, whose anchor slots are `anchors`; `<span>.observed` of the whole batch."""
+    """Write the windows `which` of a batch, whose anchor slots are `anchors`; `<span>.observed` of the whole batch.
+
+    Spans of the same slots have one `observed` together.
+    """
     at = torch.from_numpy(which)
-    rows = _rows(needed, anchors - needed.history)
-    seen: dict[str, torch.Tensor] = {}
+    rows = torch.from_numpy(_rows(needed, anchors - needed.history)) if len(which) else None
+    ranges: dict[tuple[int, int, int], list[Span]] = {}
     for span in needed.spans:
-        target = batch[span.name]
-        observed = seen[f"{span.name}.observed"] = torch.ones(target.shape[:2], dtype=torch.bool)
-        if not len(which):
+        ranges.setdefault((span.begin, span.end, span.step), []).append(span)
+    seen: dict[str, torch.Tensor] = {}
+    for (begin, end, step), spans in ranges.items():
+        observed = torch.ones(batch[spans[0].name].shape[:2], dtype=torch.bool)
+        seen |= {span.name: observed for span in spans}
+        if rows is None:
             continue
-        own = torch.from_numpy(rows[:, needed.history + span.begin : needed.history + span.end : span.step])
-        empty = own < 0
-        column = needed.columns[span.column]
-        values = column.index_select(0, own.clamp(min=0).reshape(-1)).view(*own.shape, *column.shape[1:])
-        values[empty] = needed.fills[span.column]
-        as_integers(target)[at] = values
-        observed[at] = ~empty
-    return seen
+        own = rows[:, needed.history + begin : needed.history + end : step]
+        empty, known = own < 0, own.clamp(min=0).reshape(-1)
+        observed.index_copy_(0, at, ~empty)
+        for span in spans:
+            column, fill = needed.columns[span.column], needed.fills[span.column]
+            values = column.index_select(0, known).view(*own.shape, *column.shape[1:])
+            values.masked_fill_(empty.view(*own.shape, *(1 for _ in column.shape[1:])), fill)
+            as_integers(batch[span.name]).index_copy_(0, at, values)
+    return {f"{span.name}.observed": seen[span.name] for span in needed.spans}
 
 
 def _rows(needed: Filling, starts: Int64s) -> Int64s:
