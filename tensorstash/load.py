@@ -77,6 +77,10 @@ def load(
         >>> stash = ts.load(data, ["temp"], entity="station", time="hour")
         >>> stash.entities, stash.offsets.tolist(), stash["temp"].tolist()
         (['B', 'A'], [0, 2, 3], [0.25, 0.5, nan])
+        >>> data["region"] = ["SE", "NO", "SE"]
+        >>> stash = ts.load(data, ["temp"], entity="station", time="hour", static=["region"])
+        >>> stash.static, stash.vocabulary("region")
+        ({'region': tensor([0, 1], dtype=torch.int32)}, ['SE', 'NO'])
     """
     constant = () if static is None else static
     scanned = scan(source, wanted(columns, entity, time, constant))

@@ -68,12 +68,12 @@ class Constant:
 
     def check(self, scanned: Scan, entities: list[Any], vocabulary: list[Any]) -> None:
         """Refuse an entity with several values, or with none, which only a source without rows and entities has."""
-        if (self._rows < 0).any():
-            raise DataError(
-                f"A static column has one value in each entity; {self.column.name!r} has none, because "
-                f"{scanned.label} has no rows. Leave static= out, or name the entity column as entity=."
-            )
         if self._other is None:
+            if not scanned.rows and entities:
+                raise DataError(
+                    f"A static column has one value in each entity; {self.column.name!r} has none, because "
+                    f"{scanned.label} has no rows. Leave static= out, or name the entity column as entity=."
+                )
             return
         row, bits = self._other
         entity = int(self._codes[row])
@@ -88,13 +88,16 @@ class Constant:
 
 
 def _telling(codes: Int32s, bits: Bits) -> Int64s:
-    """The rows that say all: the first of each entity, and those with another value than it."""
-    low = codes.min()
-    places = codes - low
+    """The rows that say all: the first of each entity, and of those with another value than it the first in a row."""
+    starts = np.ones(len(codes), np.bool_)
+    starts[1:] = (codes[1:] != codes[:-1]) | _differ(bits[1:], bits[:-1])
+    rows = np.flatnonzero(starts)  # few where the rows are grouped, so that the rest costs nothing
+    codes, bits = codes[rows], bits[rows]
+    places = codes - codes.min()
     first = np.empty(int(places.max()) + 1, np.int64)
     first[places[::-1]] = np.arange(len(codes))[::-1]  # the last that is written stays
     firsts = first[places]
-    return np.flatnonzero((firsts == np.arange(len(codes))) | _differ(bits, bits[firsts]))
+    return rows[(firsts == np.arange(len(codes))) | _differ(bits, bits[firsts])]
 
 
 def _differ(one: Bits, other: Bits) -> Bools:
