@@ -68,8 +68,8 @@ def load(
 
     Raises:
         SourceError: no file, an unreadable one, or files that differ. ColumnError: no such column. SchemaError: a type
-        or name that a stash cannot hold. DataError: a null, a lossy cast, a duplicate time or a static column that
-        is none. NoMemoryError: too large.
+        or name that a stash cannot hold. DataError: a null, a lossy cast, a duplicate time, or a static column that
+        is not constant in an entity. NoMemoryError: too large.
 
     Example:
         >>> import tensorstash as ts

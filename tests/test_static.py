@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from polars.testing import assert_series_equal
 
 import tensorstash as ts
+from tensorstash.plan import check_static as check_room
 from tensorstash.schema import Column
 from tensorstash.static import Constant
 from tests.cases_load import cases
@@ -472,3 +473,24 @@ def test_many_files_with_entities_across_them(tmp_path: Path) -> None:
     assert stash.entities == list(dict.fromkeys(entities.tolist()))
     assert stash.static["s"].tolist() == [name * 7 for name in stash.entities]
     assert decoded(stash, "t", stash.static["t"]) == [str(name % 13) for name in stash.entities]
+
+
+def test_static_columns_that_do_not_fit_are_refused_when_the_entities_are_known() -> None:
+    wide = ts.column(["size"] * 1000, dtype=torch.float64)
+    planned = ts.plan(plants(), ["power"], entity="plant", static={"wide": wide, "level": "level"})
+    entities = planned.free // 8000
+    message = (
+        rf"\AStatic columns take one value per entity; the mapping has {entities:,} entities and needs [\d,]+ MB for "
+        r"them, and [\d,]+ MB are free\. Leave some out of static=\.\Z"
+    )
+    with pytest.raises(ts.NoMemoryError, match=message):
+        check_room(planned, entities)
+    check_room(planned, 3)
+
+
+def test_many_static_columns_with_long_names() -> None:
+    """The header, whose room is laid out before it is known, holds them too."""
+    names = [f"{'ü' * 500}{k}" for k in range(200)]
+    stash = ts.load({"y": [1.0]} | {name: [f"text {name}"] for name in names}, ["y"], static=names)
+    assert list(stash.static) == names
+    assert [stash.vocabulary(name) for name in names] == [[f"text {name}"] for name in names]
