@@ -12,18 +12,22 @@ if TYPE_CHECKING:
 
 
 def to_polars(stash: "Stash") -> "pl.DataFrame":
-    """Entity, time and every column as a polars frame; packs become arrays, codes their texts."""
+    """Entity, time, every column and, repeated, every static one as a frame; packs become arrays, codes their texts."""
     import polars as pl
 
     series: list[pl.Series] = []
+    counts = np.diff(stash.offsets.numpy())
+    entities = np.repeat(np.arange(len(counts)), counts)
     if stash.entity_name is not None:
-        counts = np.diff(stash.offsets.numpy())
-        series.append(entity_names(stash, stash.entity_name).gather(np.repeat(np.arange(len(counts)), counts)))
+        series.append(entity_names(stash, stash.entity_name).gather(entities))
     if stash.time is not None:
         series.append(time_series(stash, str(stash.time_name), stash.time))
     for name in stash:
         if name not in {s.name for s in series}:
-            series.append(_column_series(stash, name))
+            series.append(_column_series(stash, name, stash[name]))
+    for name in stash.static:
+        if name not in {s.name for s in series}:
+            series.append(_column_series(stash, name, stash.static[name]).gather(entities))
     return pl.DataFrame(series)
 
 
@@ -60,10 +64,10 @@ def _moments(series: "pl.Series", kind: str, unit: str | None, zone: str | None)
     return scaled.cast(pl.Datetime(ticks, "UTC" if zone and zone[0] in "+-" else zone))
 
 
-def _column_series(stash: "Stash", name: str) -> "pl.Series":
+def _column_series(stash: "Stash", name: str, tensor: torch.Tensor) -> "pl.Series":
     import polars as pl
 
-    about, tensor = stash.about(name), stash[name]
+    about = stash.about(name)
     series = pl.Series(name, (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy())
     if about["kind"] == "category":
         codes = series.set(series < 0, None)

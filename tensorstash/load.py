@@ -17,11 +17,12 @@ from tqdm.auto import tqdm
 from tensorstash.arrange import arranged, duplicate_time, first_duplicate, is_arranged, null_key
 from tensorstash.decode import Stats, Vocabulary, indices, values
 from tensorstash.errors import SourceError
-from tensorstash.plan import Plan, check_memory, check_sorting, plan_scan, wanted
+from tensorstash.plan import Plan, check_memory, check_sorting, check_static, plan_scan, wanted
 from tensorstash.schema import Column, Columns
 from tensorstash.segment import Draft
 from tensorstash.sources import Scan, Unit, scan
 from tensorstash.stash import Stash, texts
+from tensorstash.static import Constant
 
 _MOST_THREADS = 8
 
@@ -44,6 +45,7 @@ def load(
     *,
     entity: str | None = None,
     time: str | None = None,
+    static: Columns | None = None,
     dtype: torch.dtype | None = None,
     progress: bool | None = None,
 ) -> Stash:
@@ -53,10 +55,12 @@ def load(
         source: a Parquet or Arrow IPC (Feather) file, a glob, a directory or a list of them; a polars or pandas frame;
             a pyarrow Table; a mapping of arrays or tensors. The files of one source need the same columns.
         columns: a list of source names, or a mapping from your names to a source name, a list of names (packed into one
-            `(rows, k)` column) or a `ts.column`. Only these are decoded. `None`: all but entity and time.
+            `(rows, k)` column) or a `ts.column`. Only these are decoded. `None`: all but entity, time and static ones.
         entity: the text or integer column that tells the series apart. Without it all rows are one series.
         time: the timestamp, date or integer column that orders the rows of a series, kept as int64.
-        dtype: cast the floating columns to this floating type; `None` keeps the source's.
+        static: columns that have one value in each entity, in the forms of `columns`; `stash.static` holds them,
+            `(entities, ...)`. Values are compared as they are stored: a missing value is one of its own.
+        dtype: cast the floating columns to this floating type, static ones too; `None` keeps the source's.
         progress: show a bar; `None` shows it when the output is a terminal.
 
     Returns:
@@ -64,7 +68,8 @@ def load(
 
     Raises:
         SourceError: no file, an unreadable one, or files that differ. ColumnError: no such column. SchemaError: a type
-        or name that a stash cannot hold. DataError: a null, a lossy cast or a duplicate time. NoMemoryError: too large.
+        or name that a stash cannot hold. DataError: a null, a lossy cast, a duplicate time, or a static column that
+        is not constant in an entity. NoMemoryError: too large.
 
     Example:
         >>> import tensorstash as ts
@@ -72,20 +77,31 @@ def load(
         >>> stash = ts.load(data, ["temp"], entity="station", time="hour")
         >>> stash.entities, stash.offsets.tolist(), stash["temp"].tolist()
         (['B', 'A'], [0, 2, 3], [0.25, 0.5, nan])
+        >>> data["region"] = ["SE", "NO", "SE"]
+        >>> stash = ts.load(data, ["temp"], entity="station", time="hour", static=["region"])
+        >>> stash.static, stash.vocabulary("region")
+        ({'region': tensor([0, 1], dtype=torch.int32)}, ['SE', 'NO'])
     """
-    scanned = scan(source, wanted(columns, entity, time))
-    planned = plan_scan(scanned, columns, entity, time, dtype)
+    constant = () if static is None else static
+    scanned = scan(source, wanted(columns, entity, time, constant))
+    planned = plan_scan(scanned, columns, entity, time, static=constant, dtype=dtype)
     check_memory(planned)
     tensors = [(column.name, column.dtype, (planned.rows, *column.shape)) for column in planned.stored]
     draft = Draft(tensors, header_bytes=_header_bytes(planned))
-    read = [*planned.columns, *_keys(planned)]
+    read = [*planned.columns, *planned.static, *_keys(planned)]
     total = planned.rows * sum(len(column.members) for column in read)
     with _Bar(total=total, unit=" values", unit_scale=True, disable=None if progress is None else not progress) as bar:
         keys = _read_keys(scanned, planned, draft, bar.update)
         places = _arrange(keys, scanned, planned, draft)
-        stats, vocabularies = _decode(scanned, planned.columns, _placer(draft, places), bar.update)
+        constants = _constants(keys, planned)
+        put = _placer(draft, places, constants)
+        stats, vocabularies = _decode(scanned, (*planned.columns, *planned.static), put, bar.update)
     for name, vocabulary in vocabularies.items():
         _write_texts(draft, f"{name}.__vocabulary", vocabulary.names)
+    for name, held in constants.items():
+        held.check(scanned, keys.names, vocabularies[name].names if name in vocabularies else [])
+        draft.blob(name, held.values, held.column.dtype)
+        stats[name].missing = held.missing
     stash = Stash(draft.finish(_metadata(planned, stats, keys)))
     stash.segment.populate()
     return stash
@@ -93,8 +109,9 @@ def load(
 
 def _header_bytes(planned: Plan) -> int:
     """Room for a header that is not known yet: each name stands in it up to eight times, escaped up to twice."""
-    names = [json.dumps(name) for column in planned.stored for name in (column.name, *column.members)]
-    return 16_384 + 1024 * len(planned.stored) + 16 * sum(map(len, names))
+    named = [*planned.stored, *planned.static]
+    names = [json.dumps(name) for column in named for name in (column.name, *column.members)]
+    return 16_384 + 1024 * len(named) + 16 * sum(map(len, names))
 
 
 class _Bar(tqdm):  # type: ignore[misc]
@@ -163,19 +180,29 @@ def _arrange(keys: Keys, scanned: Scan, planned: Plan, draft: Draft) -> NDArray[
 # Columns
 
 
-def _placer(draft: Draft, places: NDArray[np.int64] | None) -> Put:
-    """How values come to their rows: as they are, or scattered."""
-    if places is None:
-        return lambda column, start, found: draft.write(column.name, start, found)
+def _constants(keys: Keys, planned: Plan) -> dict[str, Constant]:
+    check_static(planned, len(keys.names))
+    codes = np.broadcast_to(np.int32(0), planned.rows) if keys.codes is None else keys.codes
+    return {column.name: Constant(column, codes, len(keys.names)) for column in planned.static}
+
+
+def _placer(draft: Draft, places: NDArray[np.int64] | None, constants: dict[str, Constant]) -> Put:
+    """How values come to their rows: as they are, or scattered; or, of static columns, to their entities."""
     arrays: dict[str, NDArray[Any]] = {}
 
-    def scatter(column: Column, start: int, found: NDArray[Any]) -> None:
+    def place(column: Column, start: int, found: NDArray[Any]) -> None:
+        if column.name in constants:
+            constants[column.name].add(start, found)
+            return
+        if places is None:
+            draft.write(column.name, start, found)
+            return
         target = arrays.get(column.name)
         if target is None:
             target = arrays.setdefault(column.name, draft.array(column.name))
         target[places[start : start + len(found)]] = found
 
-    return scatter
+    return place
 
 
 def _decode(
@@ -266,14 +293,14 @@ def _write_texts(draft: Draft, name: str, names: list[Any]) -> None:
 
 
 def _metadata(planned: Plan, stats: dict[str, Stats], keys: Keys) -> dict[str, Any]:
-    columns = [
-        {"name": c.name, "members": c.members, "kind": c.kind, "unit": c.unit, "zone": c.zone, "fill": c.fill}
-        | asdict(stats[c.name])
-        for c in planned.columns
-    ]
+    def about(c: Column) -> dict[str, Any]:
+        own = {"name": c.name, "members": c.members, "kind": c.kind, "unit": c.unit, "zone": c.zone, "fill": c.fill}
+        return own | asdict(stats[c.name])
+
     time: dict[str, Any] = {}
     if planned.time and keys.times:
         time = {"source": planned.time.members[0], "unit": planned.time.unit, "zone": planned.time.zone}
         time |= {"low": keys.times.low, "high": keys.times.high}
     entity = planned.entity.members[0] if planned.entity else None
-    return {"rows": planned.rows, "columns": columns, "entity": entity, "time": time}
+    columns, static = [*map(about, planned.columns)], [*map(about, planned.static)]
+    return {"rows": planned.rows, "columns": columns, "static": static, "entity": entity, "time": time}

@@ -23,6 +23,7 @@ class Plan:
     columns: tuple[Column, ...]
     entity: Column | None
     time: Column | None
+    static: tuple[Column, ...]  # one value per entity
     skipped: tuple[str, ...]  # source columns that are never decoded
     free: int  # bytes of memory available now
 
@@ -34,11 +35,14 @@ class Plan:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the stash will hold."""
+        """Bytes that the stash will hold, without static columns: how many entities there are is not known yet."""
         return sum(pages(self.rows * column.row_bytes) for column in self.stored)
 
     def __repr__(self) -> str:
         body = [_line(self.rows, column) for column in self.columns]
+        for column in self.static:
+            name, origin, kind, dtype, most = _line(self.rows, column)
+            body.append((name, origin, f"static {kind}", dtype, f"<= {most}"))
         if self.entity:
             body.append((self.entity.members[0], "", "entity", "", ""))
         if self.time:
@@ -46,7 +50,11 @@ class Plan:
             body.append((self.time.members[0], "", f"time {_unit(self.time)}", "int64", time[4]))
         table = _table([("column", "from", "kind", "dtype", "MB"), *body])
         skipped = f"skipped: {', '.join(self.skipped)}" if self.skipped else "skipped: nothing"
-        total = f"{self.rows:,} rows, {self.nbytes / 1e6:,.1f} MB of {self.free / 1e6:,.0f} MB free"
+        upper = self.nbytes + sum(self.rows * column.row_bytes for column in self.static)
+        size = f"{self.nbytes / 1e6:,.1f}" + (f" to {upper / 1e6:,.1f}" if self.static else "")
+        total = f"{self.rows:,} rows, {size} MB of {self.free / 1e6:,.0f} MB free"
+        if self.static:
+            skipped = f"static: one value per entity; how many entities there are, only a load counts\n{skipped}"
         return f"{self.source}: {total}\n{table}\n{skipped}"
 
 
@@ -77,6 +85,7 @@ def plan(
     *,
     entity: str | None = None,
     time: str | None = None,
+    static: Columns | None = None,
     dtype: torch.dtype | None = None,
 ) -> Plan:
     """Say what `ts.load` with the same arguments will hold: rows, MB per column, free memory, skipped columns.
@@ -90,37 +99,54 @@ def plan(
         >>> cost.rows, cost.nbytes, cost.skipped
         (1000, 16384, ('z',))
     """
-    return plan_scan(scan(source, wanted(columns, entity, time)), columns, entity, time, dtype)
+    constant = () if static is None else static
+    scanned = scan(source, wanted(columns, entity, time, constant))
+    return plan_scan(scanned, columns, entity, time, static=constant, dtype=dtype)
 
 
-def wanted(columns: Columns | None, entity: str | None, time: str | None) -> set[str] | None:
+def wanted(columns: Columns | None, entity: str | None, time: str | None, static: Columns) -> set[str] | None:
     """The source columns that a load touches; `None` for all."""
-    keys = {name for name in (entity, time) if name is not None}
-    return None if columns is None else sources_of(columns) | keys
+    others = {name for name in (entity, time) if name is not None} | sources_of(static, "static")
+    return None if columns is None else sources_of(columns) | others
 
 
 def plan_scan(
-    scanned: Scan, columns: Columns | None, entity: str | None, time: str | None, dtype: torch.dtype | None
+    scanned: Scan,
+    columns: Columns | None,
+    entity: str | None,
+    time: str | None,
+    *,
+    static: Columns,
+    dtype: torch.dtype | None,
 ) -> Plan:
     """The plan for a source that has been looked at."""
     keys = {name for name in (entity, time) if name is not None}
-    chosen: Columns = [name for name in scanned.schema.names if name not in keys] if columns is None else columns
+    others = keys | sources_of(static, "static")
+    chosen: Columns = [name for name in scanned.schema.names if name not in others] if columns is None else columns
     resolved = resolve(scanned.schema, chosen, dtype, scanned.label)
+    constant = resolve(scanned.schema, static, dtype, scanned.label, "static")
     if not resolved:
         raise ValueError(f"A stash has at least one column; none of {scanned.label} was chosen. Name some in columns=.")
-    for column in resolved:
+    if twice := {column.name for column in resolved} & {column.name for column in constant}:
+        raise SchemaError(
+            f"A name stands for one column; {sorted(twice)[0]!r} is in both columns= and static=. Leave it out of one, "
+            "or give it another name there."
+        )
+    for column in (*resolved, *constant):
         if column.name in keys and column.members != (column.name,):
+            argument = "columns" if column in resolved else "static"
             raise SchemaError(
                 f"A column has the name of the entity or time column only if it is that column; {column.name!r} is "
-                f"{', '.join(column.members)}. Give it another name in columns=."
+                f"{', '.join(column.members)}. Give it another name in {argument}=."
             )
-    used = keys.union(*(column.members for column in resolved))
+    used = keys.union(*(column.members for column in (*resolved, *constant)))
     return Plan(
         source=scanned.label,
         rows=scanned.rows,
         columns=resolved,
         entity=entity_column(scanned.schema, entity, scanned.label) if entity is not None else None,
         time=time_column(scanned.schema, time, scanned.label) if time is not None else None,
+        static=constant,
         skipped=tuple(name for name in scanned.schema.names if name not in used),
         free=psutil.virtual_memory().available,
     )
@@ -133,6 +159,18 @@ def check_memory(planned: Plan) -> None:
             f"A stash must fit into free memory; {planned.source} needs {planned.nbytes / 1e6:,.0f} MB and "
             f"{planned.free / 1e6:,.0f} MB are free. Load fewer columns, or a narrower dtype; print(ts.plan(...)) "
             "shows what each costs."
+        )
+
+
+def check_static(planned: Plan, entities: int) -> None:
+    """Refuse static columns that do not fit; how many values they have is known only when the keys have been read."""
+    # while they are gathered there is a second copy of them, and the row of each value
+    needed = entities * sum(2 * column.row_bytes + 8 for column in planned.static)
+    free = psutil.virtual_memory().available
+    if needed > free:
+        raise NoMemoryError(
+            f"Static columns take one value per entity; {planned.source} has {entities:,} entities and needs "
+            f"{needed / 1e6:,.0f} MB for them, and {free / 1e6:,.0f} MB are free. Leave some out of static=."
         )
 
 

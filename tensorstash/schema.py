@@ -127,7 +127,7 @@ def from_arrow(name: str, field: pa.Field) -> Column:
         return Column(name, (field.name,), torch.int64, *_temporal(arrow))
     raise SchemaError(
         f"A stash holds numbers, booleans, text, dates, times and fixed-size lists of numbers; column {field.name!r} "
-        f"is {arrow}. Leave it out of columns=, or convert it before loading."
+        f"is {arrow}. Leave it out of columns= and static=, or convert it before loading."
     )
 
 
@@ -150,23 +150,25 @@ def field_of(schema: pa.Schema, name: str, where: str) -> pa.Field:
     return schema.field(indices[0])
 
 
-def check_name(name: str, what: str, source: object = None) -> None:
+def check_name(name: str, what: str, source: object = None, argument: str = "columns") -> None:
     """Refuse a name that batches or the segment need for themselves."""
     if name in RESERVED or "." in name or name.startswith("__") or not name:
         raise SchemaError(
             f"The names {', '.join(sorted(RESERVED))}, names with a dot and names that begin with '__' are reserved; "
-            f'{what} is named {name!r}. Give it another name: columns={{"new_name": {source or repr(name)}}}.'
+            f'{what} is named {name!r}. Give it another name: {argument}={{"new_name": {source or repr(name)}}}.'
         )
 
 
-def resolve(schema: pa.Schema, columns: Columns, dtype: torch.dtype | None, where: str) -> tuple[Column, ...]:
-    """The columns to load, in the order asked for."""
+def resolve(
+    schema: pa.Schema, columns: Columns, dtype: torch.dtype | None, where: str, argument: str = "columns"
+) -> tuple[Column, ...]:
+    """The columns to load, in the order asked for; `argument` is what the caller names them with."""
     if dtype is not None and not dtype.is_floating_point:
         raise ValueError(f"dtype= casts the floating columns and must be floating; got {dtype}. Use ts.column(dtype=).")
     resolved = []
-    for name, spec in _named(columns):
+    for name, spec in _named(columns, argument):
         members = (spec.source,) if isinstance(spec.source, str) else spec.source
-        check_name(name, "a column", repr(spec.source if isinstance(spec.source, str) else list(members)))
+        check_name(name, "a column", repr(spec.source if isinstance(spec.source, str) else list(members)), argument)
         fields = [field_of(schema, member, where) for member in members]
         parts = [from_arrow(name, field) for field in fields]
         whole = parts[0] if isinstance(spec.source, str) else _pack(name, parts)
@@ -174,11 +176,11 @@ def resolve(schema: pa.Schema, columns: Columns, dtype: torch.dtype | None, wher
     return tuple(resolved)
 
 
-def _named(columns: Columns) -> list[tuple[str, ColumnSpec]]:
+def _named(columns: Columns, argument: str) -> list[tuple[str, ColumnSpec]]:
     if isinstance(columns, str):
-        raise TypeError(f"columns= is a list of names or a mapping; got the text {columns!r}. Write [{columns!r}].")
+        raise TypeError(f"{argument}= is a list of names or a mapping; got the text {columns!r}. Write [{columns!r}].")
     if not isinstance(columns, (Mapping, Sequence)):
-        raise TypeError(f"columns= is a list of names or a mapping; got a {type(columns).__name__}.")
+        raise TypeError(f"{argument}= is a list of names or a mapping; got a {type(columns).__name__}.")
     if isinstance(columns, Mapping):
         if wrong := [name for name in columns if not isinstance(name, str)]:
             raise TypeError(f"Columns are named by texts; got {wrong[0]!r}. Write {str(wrong[0])!r}.")
@@ -203,9 +205,9 @@ def _spec(given: object) -> ColumnSpec:
     return column(given if isinstance(given, str) else names)
 
 
-def sources_of(columns: Columns) -> set[str]:
+def sources_of(columns: Columns, argument: str = "columns") -> set[str]:
     """The source columns that are named."""
-    sources = [spec.source for _, spec in _named(columns)]
+    sources = [spec.source for _, spec in _named(columns, argument)]
     return {name for source in sources for name in ([source] if isinstance(source, str) else source)}
 
 

@@ -36,15 +36,21 @@ class Stash(Mapping[str, torch.Tensor]):
     Rows are grouped by entity, in the order in which the entities first appear in the source, and ordered by time
     within each. `ts.load` and `ts.open` make one. The tensors are mapped copy-on-write: an in-place write is seen by
     this process alone and never reaches the file. Text columns hold int32 codes into `vocabulary(name)`, or -1 where
-    there is no text.
+    there is no text. `static` holds the columns that were loaded as static: tensors `(entities, ...)` whose row k
+    belongs to `entities[k]`.
     """
 
     def __init__(self, segment: Segment) -> None:
         self.segment = segment
         try:
             about = segment.metadata
-            self._columns: dict[str, dict[str, Any]] = {column["name"]: column for column in about["columns"]}
-            self._tensors = {name: segment.tensor(name) for name in self._columns}
+            self._tensors = {column["name"]: segment.tensor(column["name"]) for column in about["columns"]}
+            self.static: dict[str, torch.Tensor] = {
+                column["name"]: segment.tensor(column["name"]) for column in about.get("static", ())
+            }
+            self._about: dict[str, dict[str, Any]] = {
+                column["name"]: column for column in (*about["columns"], *about.get("static", ()))
+            }
             self.rows: int = about["rows"]
         except (KeyError, TypeError) as error:
             why = f"its header cannot be read ({type(error).__name__}: {error})"
@@ -68,7 +74,7 @@ class Stash(Mapping[str, torch.Tensor]):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the columns, without time, names and padding."""
+        """Bytes of the columns, without time, static columns, names and padding."""
         return sum(tensor.nbytes for tensor in self.values())
 
     @cached_property
@@ -107,9 +113,14 @@ class Stash(Mapping[str, torch.Tensor]):
         return cast("str | None", self.segment.metadata["entity"])
 
     def about(self, name: str) -> dict[str, Any]:
-        """What the header says of a column: kind, unit, zone, fill, sources, and nulls, missing, low, high."""
-        self[name]
-        return self._columns[name]
+        """What the header says of a column: kind, unit, zone, fill, sources, and nulls, missing, low, high.
+
+        Of a static column, nulls are counted in the rows of the source, missing values in the entities.
+        """
+        try:
+            return self._about[name]
+        except KeyError:
+            raise unknown(name, self._about, "the stash") from None
 
     def vocabulary(self, name: str) -> list[str]:
         """The texts behind the codes of a column.
@@ -121,7 +132,8 @@ class Stash(Mapping[str, torch.Tensor]):
             ([0, 1, 0, -1], ['NO', 'PE'])
         """
         if self.about(name)["kind"] != "category":
-            raise ColumnError(f"Only text columns have a vocabulary; {name!r} holds {self[name].dtype}.")
+            tensor = self.static[name] if name in self.static else self[name]
+            raise ColumnError(f"Only text columns have a vocabulary; {name!r} holds {tensor.dtype}.")
         return self._texts(f"{name}.__vocabulary")
 
     def series(self, entity: Any) -> dict[str, torch.Tensor]:
@@ -142,7 +154,10 @@ class Stash(Mapping[str, torch.Tensor]):
         return times | {name: tensor[rows] for name, tensor in self.items()}
 
     def to_polars(self) -> "pl.DataFrame":
-        """A polars frame of entity, time and every column; packs become arrays, codes their texts."""
+        """A polars frame of entity, time and every column; packs become arrays, codes their texts.
+
+        Static columns come last, their values repeated in every row of their entity.
+        """
         from tensorstash.interop import to_polars
 
         return to_polars(self)
@@ -200,10 +215,10 @@ class Stash(Mapping[str, torch.Tensor]):
 
     def _summary(self) -> list[tuple[str, str, str, str, str]]:
         lines = [("column", "dtype", "shape", "MB", "missing")]
-        for name, tensor in self.items():
-            missing, dtype = self._columns[name]["missing"], str(tensor.dtype).removeprefix("torch.")
-            kind = self._columns[name]["kind"]
-            note = dtype if kind == "number" else f"{dtype} {kind}"
+        for name, tensor in (*self.items(), *self.static.items()):
+            missing, kind = self._about[name]["missing"], self._about[name]["kind"]
+            words = [str(tensor.dtype).removeprefix("torch."), "static" if name in self.static else "", kind]
+            note = " ".join(word for word in words if word not in ("", "number"))
             lines.append((name, note, str(tuple(tensor.shape)), f"{tensor.nbytes / 1e6:,.1f}", f"{missing:,}"))
         return lines
 

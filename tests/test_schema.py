@@ -67,7 +67,7 @@ def test_a_type_that_a_stash_cannot_hold_is_refused(arrow: pa.DataType) -> None:
     shown = arrow.value_type if pa.types.is_dictionary(arrow) else arrow
     message = (
         "A stash holds numbers, booleans, text, dates, times and fixed-size lists of numbers; column 'x' is "
-        f"{shown}. Leave it out of columns=, or convert it before loading."
+        f"{shown}. Leave it out of columns= and static=, or convert it before loading."
     )
     table = empty(y=pa.int8(), x=arrow)
     for call in (ts.load, ts.plan):

@@ -19,6 +19,7 @@ MODULES = [
     "plan",
     "arrange",
     "decode",
+    "static",
     "stash",
     "load",
     "intervals",
