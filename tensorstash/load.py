@@ -16,11 +16,16 @@ from tqdm.auto import tqdm
 
 from tensorstash.arrange import arranged, duplicate_time, first_duplicate, is_arranged, null_key
 from tensorstash.decode import Stats, Vocabulary, indices, values
+from tensorstash.directory import Name, check_label
 from tensorstash.errors import SourceError
+from tensorstash.fingerprint import check_unchanged, contents, key, label_of, stamps
+from tensorstash.limits import memory_limits
+from tensorstash.nameless import Nameless
 from tensorstash.plan import Plan, check_memory, check_sorting, plan_scan, wanted
-from tensorstash.schema import Column, Columns
+from tensorstash.schema import Column, Columns, named
 from tensorstash.segment import Draft
-from tensorstash.sources import Scan, Unit, scan
+from tensorstash.share import obtain
+from tensorstash.sources import Scan, Unit, files, scan
 from tensorstash.stash import Stash, texts
 
 _MOST_THREADS = 8
@@ -45,9 +50,14 @@ def load(
     entity: str | None = None,
     time: str | None = None,
     dtype: torch.dtype | None = None,
+    share: str | bool | None = None,
+    timeout: float | None = None,
     progress: bool | None = None,
 ) -> Stash:
     """Load the named columns once into memory, as a dict of tensors.
+
+    With `share=` they are there once per machine: of all processes that make the same call, now or later, the first
+    loads and the others attach what it has loaded. It stays until `ts.remove(label)`, `ts.collect` or a reboot.
 
     Args:
         source: a Parquet or Arrow IPC (Feather) file, a glob, a directory or a list of them; a polars or pandas frame;
@@ -57,6 +67,9 @@ def load(
         entity: the text or integer column that tells the series apart. Without it all rows are one series.
         time: the timestamp, date or integer column that orders the rows of a series, kept as int64.
         dtype: cast the floating columns to this floating type; `None` keeps the source's.
+        share: a label for a copy that all processes of this user attach; `True` makes one of the source's name.
+            Changed files, other data or other arguments are another copy under the same label.
+        timeout: with `share=`, seconds to wait for another process that loads; `None` waits until it is done.
         progress: show a bar; `None` shows it when the output is a terminal.
 
     Returns:
@@ -65,6 +78,8 @@ def load(
     Raises:
         SourceError: no file, an unreadable one, or files that differ. ColumnError: no such column. SchemaError: a type
         or name that a stash cannot hold. DataError: a null, a lossy cast or a duplicate time. NoMemoryError: too large.
+        SegmentError: the directory for shared segments is not this user's alone. TimeoutError: see `timeout`. A process
+        that waited for another one's load gets the error of that load.
 
     Example:
         >>> import tensorstash as ts
@@ -73,22 +88,89 @@ def load(
         >>> stash.entities, stash.offsets.tolist(), stash["temp"].tolist()
         (['B', 'A'], [0, 2, 3], [0.25, 0.5, nan])
     """
-    scanned = scan(source, wanted(columns, entity, time))
-    planned = plan_scan(scanned, columns, entity, time, dtype)
-    check_memory(planned)
+    ask = _Ask(source, columns, entity, time, dtype, progress)
+    return _load_private(ask) if share is None or share is False else _load_shared(ask, share, timeout)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ask:
+    """What `load` was asked for."""
+
+    source: Any
+    columns: Columns | None
+    entity: str | None
+    time: str | None
+    dtype: torch.dtype | None
+    progress: bool | None
+
+    def survey(self) -> tuple[Scan, Plan]:
+        """The source, looked at, and the plan for it."""
+        scanned = scan(self.source, wanted(self.columns, self.entity, self.time))
+        return scanned, plan_scan(scanned, self.columns, self.entity, self.time, self.dtype)
+
+    def key(self, data: object) -> str:
+        """The key of a shared segment with these columns."""
+        columns = None if self.columns is None else named(self.columns)
+        choices = {"columns": columns, "entity": self.entity, "time": self.time, "dtype": self.dtype}
+        return key(data, choices)
+
+
+def _load_private(ask: _Ask) -> Stash:
+    before = stamps(files(ask.source) or [])
+    scanned, planned = ask.survey()
+    check_memory(planned, memory_limits())
+    draft = _draft(planned, None)
+    metadata = _fill(scanned, planned, draft, ask.progress, lambda _: None)
+    check_unchanged(before)
+    stash = Stash(draft.finish(metadata))
+    stash.segment.populate()
+    return stash
+
+
+def _load_shared(ask: _Ask, share: str | bool, timeout: float | None) -> Stash:
+    """Attached if it is there; files are looked at by their stamps alone then."""
+    label = check_label(label_of(ask.source) if share is True else share)
+    paths = files(ask.source)
+    before = stamps(paths or [])
+    surveyed = ask.survey() if paths is None else None
+    data = before if surveyed is None else contents(*surveyed)
+
+    def build(target: Nameless, report: Callable[[float], None]) -> None:
+        scanned, planned = surveyed or ask.survey()
+        check_memory(planned, target.limits())
+        draft = _draft(planned, target.fd)
+        draft.seal(_fill(scanned, planned, draft, ask.progress, report))
+        check_unchanged(before)
+
+    return Stash(obtain(Name(label, ask.key(data)[:16]), build, timeout))
+
+
+def _draft(planned: Plan, fd: int | None) -> Draft:
     tensors = [(column.name, column.dtype, (planned.rows, *column.shape)) for column in planned.stored]
-    draft = Draft(tensors, header_bytes=_header_bytes(planned))
+    return Draft(tensors, _header_bytes(planned), fd)
+
+
+def _fill(
+    scanned: Scan, planned: Plan, draft: Draft, progress: bool | None, report: Callable[[float], None]
+) -> dict[str, Any]:
+    """Write all tensors of a segment; its metadata. `report` is told the fraction of the values that are done."""
     read = [*planned.columns, *_keys(planned)]
     total = planned.rows * sum(len(column.members) for column in read)
     with _Bar(total=total, unit=" values", unit_scale=True, disable=None if progress is None else not progress) as bar:
-        keys = _read_keys(scanned, planned, draft, bar.update)
+        done = 0
+
+        def advance(values: int) -> None:
+            nonlocal done
+            done += values
+            bar.update(values)
+            report(done / max(total, 1))
+
+        keys = _read_keys(scanned, planned, draft, advance)
         places = _arrange(keys, scanned, planned, draft)
-        stats, vocabularies = _decode(scanned, planned.columns, _placer(draft, places), bar.update)
+        stats, vocabularies = _decode(scanned, planned.columns, _placer(draft, places), advance)
     for name, vocabulary in vocabularies.items():
         _write_texts(draft, f"{name}.__vocabulary", list(vocabulary.codes))
-    stash = Stash(draft.finish(_metadata(planned, stats, keys)))
-    stash.segment.populate()
-    return stash
+    return _metadata(planned, stats, keys)
 
 
 def _header_bytes(planned: Plan) -> int:

@@ -1,12 +1,13 @@
 """What a load will take, before anything is decoded or allocated."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import psutil
 import torch
 
-from tensorstash.errors import NoMemoryError, SchemaError
+from tensorstash.errors import SchemaError
+from tensorstash.limits import Limit, check_free, memory_limits, tightest
 from tensorstash.schema import Column, Columns, entity_column, resolve, sources_of, time_column
 from tensorstash.segment import pages
 from tensorstash.sources import Scan, scan
@@ -122,25 +123,27 @@ def plan_scan(
         entity=entity_column(scanned.schema, entity, scanned.label) if entity is not None else None,
         time=time_column(scanned.schema, time, scanned.label) if time is not None else None,
         skipped=tuple(name for name in scanned.schema.names if name not in used),
-        free=psutil.virtual_memory().available,
+        free=tightest(memory_limits()).free,
     )
 
 
-def check_memory(planned: Plan) -> None:
+def check_memory(planned: Plan, limits: Sequence[Limit]) -> None:
     """Refuse before anything is allocated."""
-    if planned.nbytes > planned.free:
-        raise NoMemoryError(
-            f"A stash must fit into free memory; {planned.source} needs {planned.nbytes / 1e6:,.0f} MB and "
-            f"{planned.free / 1e6:,.0f} MB are free. Load fewer columns, or a narrower dtype; print(ts.plan(...)) "
-            "shows what each costs."
-        )
+    check_free(
+        planned.nbytes,
+        limits,
+        "A stash must fit into free memory",
+        planned.source,
+        "Load fewer columns, or a narrower dtype; print(ts.plan(...)) shows what each costs.",
+    )
 
 
 def check_sorting(planned: Plan) -> None:
     """Refuse to sort what cannot be sorted in memory; that it has to be is known only when the keys have been read."""
-    needed, free = planned.rows * _SORT_BYTES, psutil.virtual_memory().available
-    if needed > free:
-        raise NoMemoryError(
-            f"Rows that are not grouped by entity and ordered by time are sorted in memory; {planned.source} needs "
-            f"{needed / 1e6:,.0f} MB for it and {free / 1e6:,.0f} MB are free. Sort the source, or load fewer columns."
-        )
+    check_free(
+        planned.rows * _SORT_BYTES,
+        memory_limits(),
+        "Rows that are not grouped by entity and ordered by time are sorted in memory",
+        planned.source,
+        "Sort the source, or load fewer columns.",
+    )

@@ -164,7 +164,7 @@ def resolve(schema: pa.Schema, columns: Columns, dtype: torch.dtype | None, wher
     if dtype is not None and not dtype.is_floating_point:
         raise ValueError(f"dtype= casts the floating columns and must be floating; got {dtype}. Use ts.column(dtype=).")
     resolved = []
-    for name, spec in _named(columns):
+    for name, spec in named(columns):
         members = (spec.source,) if isinstance(spec.source, str) else spec.source
         check_name(name, "a column", repr(spec.source if isinstance(spec.source, str) else list(members)))
         fields = [field_of(schema, member, where) for member in members]
@@ -174,7 +174,8 @@ def resolve(schema: pa.Schema, columns: Columns, dtype: torch.dtype | None, wher
     return tuple(resolved)
 
 
-def _named(columns: Columns) -> list[tuple[str, ColumnSpec]]:
+def named(columns: Columns) -> list[tuple[str, ColumnSpec]]:
+    """Each column's name and what was chosen for it, however they were written."""
     if isinstance(columns, str):
         raise TypeError(f"columns= is a list of names or a mapping; got the text {columns!r}. Write [{columns!r}].")
     if not isinstance(columns, (Mapping, Sequence)):
@@ -205,7 +206,7 @@ def _spec(given: object) -> ColumnSpec:
 
 def sources_of(columns: Columns) -> set[str]:
     """The source columns that are named."""
-    sources = [spec.source for _, spec in _named(columns)]
+    sources = [spec.source for _, spec in named(columns)]
     return {name for source in sources for name in ([source] if isinstance(source, str) else source)}
 
 

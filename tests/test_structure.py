@@ -12,11 +12,17 @@ PACKAGE = Path(ts.__file__).parent
 MODULES = [
     "arrays",
     "errors",
+    "limits",
     "schema",
     "times",
     "sources",
     "segment",
+    "directory",
+    "nameless",
+    "share",
+    "inventory",
     "plan",
+    "fingerprint",
     "arrange",
     "decode",
     "stash",
@@ -47,11 +53,15 @@ PUBLIC = [
     "SourceError",
     "Stash",
     "Windows",
+    "attach",
+    "collect",
     "column",
     "load",
     "open",
     "plan",
     "plot_coverage",
+    "remove",
+    "segments",
 ]
 
 
