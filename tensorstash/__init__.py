@@ -10,6 +10,9 @@ from tensorstash.errors import NoMemoryError as NoMemoryError
 from tensorstash.errors import SchemaError as SchemaError
 from tensorstash.errors import SegmentError as SegmentError
 from tensorstash.errors import SourceError as SourceError
+from tensorstash.inventory import collect as collect
+from tensorstash.inventory import remove as remove
+from tensorstash.inventory import segments as segments
 from tensorstash.load import load as load
 from tensorstash.loader import Loader as Loader
 from tensorstash.order import Blocks as Blocks
@@ -20,5 +23,6 @@ from tensorstash.plot import plot_coverage as plot_coverage
 from tensorstash.sampler import Sampler as Sampler
 from tensorstash.schema import column as column
 from tensorstash.stash import Stash as Stash
+from tensorstash.stash import attach as attach
 from tensorstash.stash import open as open  # noqa: A004  ts.open is the natural name
 from tensorstash.windows import Windows as Windows

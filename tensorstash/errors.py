@@ -3,7 +3,9 @@
 Wrong arguments raise plain `ValueError` and `TypeError`; these types are for what is found in files and data.
 """
 
+import builtins
 from collections.abc import Iterable
+from contextlib import suppress
 from difflib import get_close_matches
 from itertools import islice
 
@@ -30,7 +32,7 @@ class ColumnError(KeyError):
 
 
 class SegmentError(OSError):
-    """A file is not a stash, or is a damaged one."""
+    """A file is not a stash or a damaged one, or there is no shared stash of that label."""
 
 
 class NoMemoryError(MemoryError):
@@ -43,3 +45,12 @@ def unknown(name: object, known: Iterable[object], where: str, what: str = "colu
     near = [shown[other] for other in get_close_matches(str(name), shown, n=3, cutoff=0.5)]
     hint = f"did you mean {' or '.join(near)}?" if near else f"it has {', '.join([*shown.values()][:20])}."
     return ColumnError(f"{where} has no {what} {name!r}; {hint}")
+
+
+def named_error(kind: str, message: str) -> Exception:
+    """The error of another process: of its type, if that is one of ours or of Python's, with its message."""
+    made = globals().get(kind, getattr(builtins, kind, None))
+    if isinstance(made, type) and issubclass(made, Exception):
+        with suppress(TypeError):  # a few types want more than a text
+            return made(message)
+    return RuntimeError(f"{kind}: {message}")

@@ -5,8 +5,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from tensorstash.schema import BFLOAT16
+
 if TYPE_CHECKING:
     import polars as pl
+    import pyarrow as pa
 
     from tensorstash.stash import Stash
 
@@ -29,6 +32,56 @@ def to_polars(stash: "Stash") -> "pl.DataFrame":
         if name not in {s.name for s in series}:
             series.append(_column_series(stash, name, stash.static[name]).gather(entities))
     return pl.DataFrame(series)
+
+
+def to_arrow(stash: "Stash") -> "pa.Table":
+    """Entity, time and every column as an Arrow table over the memory of the stash."""
+    import pyarrow as pa
+
+    columns: dict[str, pa.Array] = {}
+    fields: list[pa.Field] = []
+    if stash.entity_name is not None:
+        codes = np.repeat(np.arange(len(stash.entities), dtype=np.int32), np.diff(stash.offsets.numpy()))
+        columns[stash.entity_name] = pa.DictionaryArray.from_arrays(pa.array(codes), pa.array(stash.entities))
+    if stash.time is not None:
+        times = pa.array(stash.time.numpy())
+        columns[str(stash.time_name)] = _arrow_moments(times, "timestamp", stash.clock.unit, stash.clock.zone)
+    for name in stash:
+        if name not in columns:
+            columns[name] = _arrow_column(stash, name)
+    for name, array in columns.items():
+        bits = name in stash and stash[name].dtype == torch.bfloat16
+        fields.append(pa.field(name, array.type, metadata=BFLOAT16 if bits else None))
+    return pa.table([*columns.values()], schema=pa.schema(fields))
+
+
+def _arrow_column(stash: "Stash", name: str) -> "pa.Array":
+    import pyarrow as pa
+
+    about, tensor = stash.about(name), stash[name]
+    array = (tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
+    if about["kind"] == "category":
+        valid = np.packbits(array >= 0, bitorder="little") if about["missing"] else None
+        buffers = [None if valid is None else pa.py_buffer(valid), pa.py_buffer(array)]
+        codes = pa.Array.from_buffers(pa.int32(), len(array), buffers)
+        return pa.DictionaryArray.from_arrays(codes, pa.array(stash.vocabulary(name), pa.string()))
+    flat = _arrow_moments(pa.array(array.reshape(-1)), about["kind"], about["unit"], about["zone"])
+    for size in reversed(array.shape[1:]):
+        flat = pa.FixedSizeListArray.from_arrays(flat, size)
+    return flat
+
+
+def _arrow_moments(array: "pa.Array", kind: str, unit: str | None, zone: str | None) -> "pa.Array":
+    """Numbers, or int64 in the type of a time, which is 32 bits wide for dates and coarse times of day."""
+    import pyarrow as pa
+
+    if unit is None:
+        return array
+    if unit == "d":
+        return array.cast(pa.int32()).view(pa.date32())
+    if kind == "time":
+        return array.cast(pa.int32()).view(pa.time32(unit)) if unit in ("s", "ms") else array.view(pa.time64(unit))
+    return array.view(pa.duration(unit) if kind == "duration" else pa.timestamp(unit, zone))
 
 
 def entity_names(stash: "Stash", name: str) -> "pl.Series":

@@ -1,12 +1,13 @@
 """What a load will take, before anything is decoded or allocated."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import psutil
 import torch
 
-from tensorstash.errors import NoMemoryError, SchemaError
+from tensorstash.errors import SchemaError
+from tensorstash.limits import Limit, check_free, memory_limits, tightest
 from tensorstash.schema import Column, Columns, entity_column, resolve, sources_of, time_column
 from tensorstash.segment import pages
 from tensorstash.sources import Scan, scan
@@ -99,30 +100,42 @@ def plan(
         >>> cost.rows, cost.nbytes, cost.skipped
         (1000, 16384, ('z',))
     """
-    constant = () if static is None else static
-    scanned = scan(source, wanted(columns, entity, time, constant))
-    return plan_scan(scanned, columns, entity, time, static=constant, dtype=dtype)
+    return survey(Request(source, columns, entity, time, () if static is None else static, dtype))[1]
 
 
-def wanted(columns: Columns | None, entity: str | None, time: str | None, static: Columns) -> set[str] | None:
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What `load` or `plan` was asked for."""
+
+    source: Any
+    columns: Columns | None
+    entity: str | None
+    time: str | None
+    static: Columns
+    dtype: torch.dtype | None
+
+
+def survey(request: Request) -> tuple[Scan, Plan]:
+    """The source, looked at, and the plan for it."""
+    scanned = scan(request.source, _wanted(request))
+    return scanned, _plan(scanned, request)
+
+
+def _wanted(request: Request) -> set[str] | None:
     """The source columns that a load touches; `None` for all."""
-    others = {name for name in (entity, time) if name is not None} | sources_of(static, "static")
-    return None if columns is None else sources_of(columns) | others
+    if request.columns is None:
+        return None
+    keys = {name for name in (request.entity, request.time) if name is not None}
+    return sources_of(request.columns) | sources_of(request.static, "static") | keys
 
 
-def plan_scan(
-    scanned: Scan,
-    columns: Columns | None,
-    entity: str | None,
-    time: str | None,
-    *,
-    static: Columns,
-    dtype: torch.dtype | None,
-) -> Plan:
-    """The plan for a source that has been looked at."""
+def _plan(scanned: Scan, request: Request) -> Plan:
+    entity, time, static, dtype = request.entity, request.time, request.static, request.dtype
     keys = {name for name in (entity, time) if name is not None}
     others = keys | sources_of(static, "static")
-    chosen: Columns = [name for name in scanned.schema.names if name not in others] if columns is None else columns
+    chosen: Columns = (
+        [name for name in scanned.schema.names if name not in others] if request.columns is None else request.columns
+    )
     resolved = resolve(scanned.schema, chosen, dtype, scanned.label)
     constant = resolve(scanned.schema, static, dtype, scanned.label, "static")
     if not resolved:
@@ -148,37 +161,39 @@ def plan_scan(
         time=time_column(scanned.schema, time, scanned.label) if time is not None else None,
         static=constant,
         skipped=tuple(name for name in scanned.schema.names if name not in used),
-        free=psutil.virtual_memory().available,
+        free=tightest(memory_limits()).free,
     )
 
 
-def check_memory(planned: Plan) -> None:
+def check_memory(planned: Plan, limits: Sequence[Limit]) -> None:
     """Refuse before anything is allocated."""
-    if planned.nbytes > planned.free:
-        raise NoMemoryError(
-            f"A stash must fit into free memory; {planned.source} needs {planned.nbytes / 1e6:,.0f} MB and "
-            f"{planned.free / 1e6:,.0f} MB are free. Load fewer columns, or a narrower dtype; print(ts.plan(...)) "
-            "shows what each costs."
-        )
+    check_free(
+        planned.nbytes,
+        limits,
+        "A stash must fit into free memory",
+        planned.source,
+        "Load fewer columns, or a narrower dtype; print(ts.plan(...)) shows what each costs.",
+    )
 
 
 def check_static(planned: Plan, entities: int) -> None:
     """Refuse static columns that do not fit; how many values they have is known only when the keys have been read."""
     # while they are gathered there is a second copy of them, and the row of each value
-    needed = entities * sum(2 * column.row_bytes + 8 for column in planned.static)
-    free = psutil.virtual_memory().available
-    if needed > free:
-        raise NoMemoryError(
-            f"Static columns take one value per entity; {planned.source} has {entities:,} entities and needs "
-            f"{needed / 1e6:,.0f} MB for them, and {free / 1e6:,.0f} MB are free. Leave some out of static=."
-        )
+    check_free(
+        entities * sum(2 * column.row_bytes + 8 for column in planned.static),
+        memory_limits(),
+        f"Static columns take one value per entity, and there are {entities:,} entities",
+        planned.source,
+        "Leave some out of static=.",
+    )
 
 
 def check_sorting(planned: Plan) -> None:
     """Refuse to sort what cannot be sorted in memory; that it has to be is known only when the keys have been read."""
-    needed, free = planned.rows * _SORT_BYTES, psutil.virtual_memory().available
-    if needed > free:
-        raise NoMemoryError(
-            f"Rows that are not grouped by entity and ordered by time are sorted in memory; {planned.source} needs "
-            f"{needed / 1e6:,.0f} MB for it and {free / 1e6:,.0f} MB are free. Sort the source, or load fewer columns."
-        )
+    check_free(
+        planned.rows * _SORT_BYTES,
+        memory_limits(),
+        "Rows that are not grouped by entity and ordered by time are sorted in memory",
+        planned.source,
+        "Sort the source, or load fewer columns.",
+    )

@@ -166,7 +166,7 @@ def resolve(
     if dtype is not None and not dtype.is_floating_point:
         raise ValueError(f"dtype= casts the floating columns and must be floating; got {dtype}. Use ts.column(dtype=).")
     resolved = []
-    for name, spec in _named(columns, argument):
+    for name, spec in named(columns, argument):
         members = (spec.source,) if isinstance(spec.source, str) else spec.source
         check_name(name, "a column", repr(spec.source if isinstance(spec.source, str) else list(members)), argument)
         fields = [field_of(schema, member, where) for member in members]
@@ -176,7 +176,8 @@ def resolve(
     return tuple(resolved)
 
 
-def _named(columns: Columns, argument: str) -> list[tuple[str, ColumnSpec]]:
+def named(columns: Columns, argument: str = "columns") -> list[tuple[str, ColumnSpec]]:
+    """Each column's name and what was chosen for it, however they were written."""
     if isinstance(columns, str):
         raise TypeError(f"{argument}= is a list of names or a mapping; got the text {columns!r}. Write [{columns!r}].")
     if not isinstance(columns, (Mapping, Sequence)):
@@ -207,7 +208,7 @@ def _spec(given: object) -> ColumnSpec:
 
 def sources_of(columns: Columns, argument: str = "columns") -> set[str]:
     """The source columns that are named."""
-    sources = [spec.source for _, spec in _named(columns, argument)]
+    sources = [spec.source for _, spec in named(columns, argument)]
     return {name for source in sources for name in ([source] if isinstance(source, str) else source)}
 
 

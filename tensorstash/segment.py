@@ -16,9 +16,10 @@ import secrets
 import stat
 import sys
 import tempfile
+import warnings
 import weakref
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -30,7 +31,7 @@ from tensorstash.errors import NoMemoryError, SegmentError
 from tensorstash.schema import DTYPES
 
 PAGE = 4096
-_VERSION = "1"
+VERSION = "1"
 _MAX_HEADER = 100_000_000  # the limit of safetensors
 _CODES = {code: dtype for dtype, (code, _) in DTYPES.items()}
 _NO_CRC = "0" * 8  # stands in the header's place while its CRC is computed
@@ -63,19 +64,28 @@ def pages(nbytes: int) -> int:
 
 
 class Draft:
-    """A segment that is being written: an unnamed file, its tensors at their places, no header yet."""
+    """A segment that is being written: its tensors at their places, no header yet."""
 
-    def __init__(self, tensors: Iterable[tuple[str, torch.dtype, tuple[int, ...]]], header_bytes: int) -> None:
-        """Lay the tensors out, room for a header of `header_bytes` before them, and allocate every byte."""
+    def __init__(
+        self,
+        tensors: Iterable[tuple[str, torch.dtype, tuple[int, ...]]],
+        header_bytes: int,
+        fd: int | None = None,
+    ) -> None:
+        """Lay the tensors out, room for a header of `header_bytes` before them, and allocate every byte.
+
+        They are written to the empty file behind `fd`, which the caller closes; `None` takes an unnamed one of its own.
+        """
         self.begin = end = pages(header_bytes)
         self.entries: dict[str, Entry] = {}
         for name, dtype, shape in tensors:
             self.entries[name] = entry = Entry(name, dtype, shape, end)
             end += pages(entry.nbytes)
         self.end = end
-        self.fd = _unnamed_file()
-        self._finalizer = weakref.finalize(self, os.close, self.fd)
-        self._allocate(0, end)
+        self.fd = _unnamed_file() if fd is None else fd
+        if fd is None:
+            weakref.finalize(self, os.close, self.fd)
+        allocate(self.fd, 0, end)
 
     def write(self, name: str, row: int, values: NDArray[Any]) -> None:
         """Put the rows `row, row + 1, ...` of a tensor into place."""
@@ -83,14 +93,14 @@ class Draft:
         if row < 0 or row + len(values) > entry.shape[0]:
             raise IndexError(f"rows must lie in [0, {entry.shape[0]}); got [{row}, {row + len(values)})")
         row_bytes = entry.nbytes // entry.shape[0] if entry.shape[0] else 0
-        self._write(_bytes(values), entry.begin + row * row_bytes)
+        write(self.fd, _bytes(values), entry.begin + row * row_bytes)
 
     def blob(self, name: str, values: NDArray[Any], dtype: torch.dtype) -> None:
         """Append a whole tensor whose size was not known at the start."""
         self.entries[name] = entry = Entry(name, dtype, values.shape, self.end)
-        self._allocate(self.end, pages(entry.nbytes))
+        allocate(self.fd, self.end, pages(entry.nbytes))
         self.end += pages(entry.nbytes)
-        self._write(_bytes(values), entry.begin)
+        write(self.fd, _bytes(values), entry.begin)
 
     def array(self, name: str) -> NDArray[Any]:
         """A tensor as a writable numpy array over the file itself: bfloat16 as the bits of a uint16."""
@@ -101,32 +111,40 @@ class Draft:
         flat = np.frombuffer(memory, DTYPES[entry.dtype][1], math.prod(entry.shape), entry.begin)
         return flat.reshape(entry.shape)
 
-    def finish(self, metadata: Mapping[str, Any]) -> "Segment":
-        """Write the header, and map what has been written."""
+    def seal(self, metadata: Mapping[str, Any]) -> None:
+        """Write the header, with which the file is a whole segment."""
         header = _header(self.entries.values(), self.begin, self.end, metadata)
         if len(header) > self.begin:
             raise SegmentError(f"The header needs {len(header):,} bytes; {self.begin:,} were laid out for it.")
-        self._write(memoryview(header.ljust(self.begin)), 0)
-        return attach(os.dup(self.fd), None)
+        write(self.fd, memoryview(header.ljust(self.begin)), 0)
 
-    def _allocate(self, begin: int, nbytes: int) -> None:
-        if not nbytes:
-            return
-        try:
-            if hasattr(os, "posix_fallocate"):
-                os.posix_fallocate(self.fd, begin, nbytes)
-            else:
-                os.ftruncate(self.fd, begin + nbytes)
-        except OSError as error:
-            raise NoMemoryError(
-                f"A stash is allocated as a whole; {nbytes / 1e6:,.1f} MB could not be: {error}. "
-                "Load fewer columns, or a narrower dtype."
-            ) from error
+    def finish(self, metadata: Mapping[str, Any]) -> "Segment":
+        """Seal the file, and map what has been written."""
+        self.seal(metadata)
+        return mapped(os.dup(self.fd))
 
-    def _write(self, data: memoryview, begin: int) -> None:
-        done = 0
-        while done < len(data):
-            done += os.pwrite(self.fd, data[done:], begin + done)
+
+def allocate(fd: int, begin: int, nbytes: int) -> None:
+    """Take memory for a stretch of a file, so that no later write to it can fail."""
+    if not nbytes:
+        return
+    try:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(fd, begin, nbytes)
+        else:
+            os.ftruncate(fd, begin + nbytes)
+    except OSError as error:
+        raise NoMemoryError(
+            f"A stash is allocated as a whole; {nbytes / 1e6:,.1f} MB could not be: {error}. "
+            "Load fewer columns, or a narrower dtype."
+        ) from error
+
+
+def write(fd: int, data: memoryview, begin: int) -> None:
+    """Write all bytes at a place."""
+    done = 0
+    while done < len(data):
+        done += os.pwrite(fd, data[done:], begin + done)
 
 
 def _bytes(values: NDArray[Any]) -> memoryview:
@@ -152,7 +170,7 @@ def _header(entries: Iterable[Entry], begin: int, end: int, metadata: Mapping[st
         if at > stop:
             tensors[f"__pad.{k}"] = {"dtype": "U8", "shape": [at - stop], "data_offsets": [stop, at]}
     assert begin + at == end
-    own = {"tensorstash.version": _VERSION, "tensorstash.crc": _NO_CRC, "tensorstash.schema": json.dumps(metadata)}
+    own = {"tensorstash.version": VERSION, "tensorstash.crc": _NO_CRC, "tensorstash.schema": json.dumps(metadata)}
     text = json.dumps({"__metadata__": own, **tensors}, separators=(",", ":")).encode()
     size = (begin - 8).to_bytes(8, "little")
     return size + text.replace(_NO_CRC.encode(), f"{zlib.crc32(text):08x}".encode(), 1)
@@ -164,14 +182,19 @@ def _header(entries: Iterable[Entry], begin: int, end: int, metadata: Mapping[st
 class Segment:
     """A finished segment, mapped copy-on-write: a stray write in this process reaches no other and not the file."""
 
-    def __init__(self, fd: int, path: str | None) -> None:
-        """Check the file behind a descriptor, which is owned from here on, and map it."""
-        self.entries, self.metadata, self.crc = _parse(fd, path)
+    def __init__(self, fd: int, path: str | None = None, label: str | None = None, strict: bool = False) -> None:
+        """Check the file behind a descriptor, which is owned from here on, and map it.
+
+        `path` is its name if it has one, `label` is given if it is shared, and `strict` maps it read-only.
+        """
+        self.entries, self.metadata, self.crc = parse(fd, path, label)
         self.fd = fd
         self.path = path
+        self.label = label
+        self.strict = strict
         self.size = os.fstat(fd).st_size
-        flags = mmap.MAP_PRIVATE | _NORESERVE
-        self.memory = mmap.mmap(fd, self.size, flags=flags, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+        writable = 0 if strict else mmap.PROT_WRITE
+        self.memory = mmap.mmap(fd, self.size, flags=mmap.MAP_PRIVATE | _NORESERVE, prot=mmap.PROT_READ | writable)
         weakref.finalize(self, os.close, fd)
 
     def tensor(self, name: str) -> torch.Tensor:
@@ -184,7 +207,30 @@ class Segment:
         """`count` items of the mapping from byte `begin` on, as a flat tensor."""
         if not count:
             return torch.from_numpy(np.empty(0, numpy_dtype))
-        return torch.from_numpy(np.frombuffer(self.memory, numpy_dtype, count, begin))
+        array = np.frombuffer(self.memory, numpy_dtype, count, begin)
+        if not self.strict:
+            return torch.from_numpy(array)
+        with warnings.catch_warnings():  # torch has no read-only tensors, and says so
+            warnings.simplefilter("ignore", UserWarning)
+            return torch.from_numpy(array)
+
+    def private_bytes(self) -> int | None:
+        """Bytes of the mapping that this process has written to, by pages; `None` where the system does not tell."""
+        begin = np.frombuffer(self.memory, np.uint8).ctypes.data
+        try:
+            with open("/proc/self/smaps") as file:
+                lines = file.read().splitlines()
+        except OSError:
+            return None
+        inside, total = False, 0
+        for line in lines:
+            first, *rest = line.split()
+            if not first.endswith(":"):
+                low, high = (int(end, 16) for end in first.split("-"))
+                inside = begin <= low and high <= begin + pages(self.size)
+            elif inside and first == "Anonymous:":
+                total += 1024 * int(rest[0])
+        return total
 
     def advise_random(self) -> None:
         """Tell the kernel that windows are read from anywhere: reading ahead would only evict."""
@@ -197,13 +243,18 @@ class Segment:
         with contextlib.suppress(AttributeError, OSError, ValueError):
             self.memory.madvise(_POPULATE_READ)
 
+    def chunks(self) -> Iterator[tuple[int, bytes]]:
+        """The bytes of the file, whatever this process wrote into its mapping, and where each piece begins."""
+        for begin in range(0, self.size, _CHUNK):
+            yield begin, os.pread(self.fd, _CHUNK, begin)
+
     def save(self, path: str) -> None:
         """Copy the file to `path`, which appears only when it is whole."""
         draft = f"{path}.{secrets.token_hex(8)}.tmp"
         try:
             with open(draft, "xb") as file:
-                for begin in range(0, self.size, _CHUNK):
-                    file.write(os.pread(self.fd, _CHUNK, begin))
+                for _, chunk in self.chunks():
+                    file.write(chunk)
             os.replace(draft, path)
         except BaseException:
             with contextlib.suppress(FileNotFoundError):
@@ -211,16 +262,17 @@ class Segment:
             raise
 
 
-def damaged(path: str | None, why: str) -> SegmentError:
+def damaged(path: str | None, why: str, label: str | None = None) -> SegmentError:
     """The error for a file that is no segment."""
     where = path or "the private segment"
-    return SegmentError(f"{where} is not a whole stash: {why}. Make it again with stash.save(path).")
+    remedy = "Make it again with stash.save(path)." if label is None else f"Remove it: ts.remove({label!r})."
+    return SegmentError(f"{where} is not a whole stash: {why}. {remedy}")
 
 
-def attach(fd: int, path: str | None) -> Segment:
-    """Check the segment behind a descriptor, which is owned from here on, and map it."""
+def mapped(fd: int, path: str | None = None, label: str | None = None, strict: bool = False) -> Segment:
+    """`Segment` of the same arguments; the descriptor is closed if it cannot be one."""
     try:
-        return Segment(fd, path)
+        return Segment(fd, path, label, strict)
     except BaseException:
         os.close(fd)
         raise
@@ -228,19 +280,19 @@ def attach(fd: int, path: str | None) -> Segment:
 
 def open_file(path: str) -> Segment:
     """Map a saved segment."""
-    return attach(os.open(path, os.O_RDONLY | os.O_CLOEXEC), path)
+    return mapped(os.open(path, os.O_RDONLY | os.O_CLOEXEC), path)
 
 
-def _parse(fd: int, path: str | None) -> tuple[dict[str, Entry], dict[str, Any], str]:
+def parse(fd: int, path: str | None, label: str | None) -> tuple[dict[str, Entry], dict[str, Any], str]:
     """The tensors, the metadata and the checksum of a segment; every number is checked before it is used."""
     if not stat.S_ISREG(os.fstat(fd).st_mode):
-        raise damaged(path, "it is no regular file")
+        raise damaged(path, "it is no regular file", label)
     size = os.fstat(fd).st_size
     begin = 8 + int.from_bytes(os.pread(fd, 8, 0), "little")
     if size < 10 or not 10 <= begin <= min(size, _MAX_HEADER):
-        raise damaged(path, f"{size:,} bytes, a header of {begin:,}")
+        raise damaged(path, f"{size:,} bytes, a header of {begin:,}", label)
     if begin % PAGE:
-        raise damaged(path, "its tensors are not aligned; it may be a safetensors file of another library")
+        raise damaged(path, "its tensors are not aligned; it may be a safetensors file of another library", label)
     text = os.pread(fd, begin - 8, 8).rstrip(b" ")
     try:
         header = json.loads(text.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_constant)
@@ -249,11 +301,11 @@ def _parse(fd: int, path: str | None) -> tuple[dict[str, Entry], dict[str, Any],
         metadata = json.loads(own["tensorstash.schema"])
         entries = _entries(header, begin, size)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise damaged(path, f"its header cannot be read ({type(error).__name__}: {error})") from error
-    if version != _VERSION:
-        raise damaged(path, f"it has version {version!r} of the format, this release reads {_VERSION!r}")
+        raise damaged(path, f"its header cannot be read ({type(error).__name__}: {error})", label) from error
+    if version != VERSION:
+        raise damaged(path, f"it has version {version!r} of the format, this release reads {VERSION!r}", label)
     if f"{zlib.crc32(text.replace(str(crc).encode(), _NO_CRC.encode(), 1)):08x}" != crc:
-        raise damaged(path, "the checksum of its header is wrong")
+        raise damaged(path, "the checksum of its header is wrong", label)
     return entries, metadata, crc
 
 

@@ -58,11 +58,9 @@ def scan(source: Any, wanted: Collection[str] | None) -> Scan:
 
     Only the columns `wanted` (`None`: all) of a frame or mapping are converted to Arrow.
     """
-    if isinstance(source, (str, os.PathLike)):
-        return _scan_files(_expand(os.fspath(source)), str(source), wanted)
-    if isinstance(source, (list, tuple)) and all(isinstance(item, (str, os.PathLike)) for item in source):
-        paths = [path for item in source for path in _expand(os.fspath(item))]
-        return _scan_files(sorted(set(paths)), f"{len(source)} paths", wanted)
+    if (paths := files(source)) is not None:
+        label = f"{len(source)} paths" if isinstance(source, (list, tuple)) else str(source)
+        return _scan_files(paths, label, wanted)
     if isinstance(source, pa.Table):
         return _scan_table(source, source.schema, "the pyarrow Table")
     if isinstance(source, Mapping):
@@ -107,6 +105,15 @@ def _among(names: Iterable[str], wanted: Collection[str] | None) -> list[str]:
 
 
 # Files
+
+
+def files(source: Any) -> list[str] | None:
+    """The paths of a source in the order of their rows; `None` if it is in memory."""
+    if isinstance(source, (str, os.PathLike)):
+        return _expand(os.fspath(source))
+    if isinstance(source, (list, tuple)) and all(isinstance(item, (str, os.PathLike)) for item in source):
+        return sorted({path for item in source for path in _expand(os.fspath(item))})
+    return None
 
 
 def _expand(path: str) -> list[str]:

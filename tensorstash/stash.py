@@ -13,12 +13,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from tensorstash.directory import check_label
 from tensorstash.errors import ColumnError, SegmentError, unknown
-from tensorstash.segment import Segment, attach, damaged, open_file, pages
+from tensorstash.segment import Segment, damaged, mapped, open_file, pages
+from tensorstash.share import attach_newest, reattach, share_copy
 from tensorstash.times import Clock
 
 if TYPE_CHECKING:
     import polars as pl
+    import pyarrow as pa
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +57,7 @@ class Stash(Mapping[str, torch.Tensor]):
             self.rows: int = about["rows"]
         except (KeyError, TypeError) as error:
             why = f"its header cannot be read ({type(error).__name__}: {error})"
-            raise damaged(segment.path, why) from error
+            raise damaged(segment.path, why, segment.label) from error
 
     def __getitem__(self, name: str) -> torch.Tensor:
         try:
@@ -76,6 +79,25 @@ class Stash(Mapping[str, torch.Tensor]):
     def nbytes(self) -> int:
         """Bytes of the columns, without time, static columns, names and padding."""
         return sum(tensor.nbytes for tensor in self.values())
+
+    @property
+    def path(self) -> str | None:
+        """The file of a shared or opened stash, which `safetensors.safe_open` reads too; `None` for a private one."""
+        return self.segment.path
+
+    def private_bytes(self) -> int | None:
+        """Bytes that this process holds alone because it wrote into the tensors, by pages; 0 as long as nobody does.
+
+        `None` where the system does not tell (macOS).
+
+        Example:
+            >>> import tensorstash as ts
+            >>> stash = ts.load({"y": [1.0, 2.0]})
+            >>> stash["y"][0] = 5.0
+            >>> stash.private_bytes() in (4096, None)
+            True
+        """
+        return self.segment.private_bytes()
 
     @cached_property
     def entities(self) -> list[Any]:
@@ -162,6 +184,37 @@ class Stash(Mapping[str, torch.Tensor]):
 
         return to_polars(self)
 
+    def to_arrow(self) -> "pa.Table":
+        """A pyarrow Table of entity, time and every column over the memory of the stash, without a copy of it.
+
+        Packs are fixed-size lists, codes are dictionary arrays, and bfloat16 is uint16 with its bits, which `ts.load`
+        reads as bfloat16 again. Arrow needs other memory for booleans (bits), dates, times of day in s and ms, what is
+        null in a text column (a bit per row) and the entities (a code per row).
+
+        Example:
+            >>> import tensorstash as ts
+            >>> table = ts.load({"e": ["a", "b", "a"], "y": [5, 6, 7]}, ["y"], entity="e").to_arrow()
+            >>> table["e"].to_pylist(), table["y"].to_pylist()
+            (['a', 'a', 'b'], [5, 7, 6])
+        """
+        from tensorstash.interop import to_arrow
+
+        return to_arrow(self)
+
+    def share(self, label: str) -> "Stash":
+        """Copy the stash into memory that all processes of this user can attach, and return it attached.
+
+        What was loaded is copied, without in-place changes. A stash with the same bytes under that label is attached
+        instead. Raises `NoMemoryError` where there is no room for it.
+
+        Example:
+            >>> import tensorstash as ts
+            >>> shared = ts.load({"y": [1.0, 2.0]}).share("example-share")
+            >>> ts.attach("example-share")["y"].tolist(), len(ts.remove("example-share"))
+            ([1.0, 2.0], 1)
+        """
+        return Stash(share_copy(self.segment, check_label(label)))
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write what was loaded to one safetensors file, which `ts.open` maps; it appears only when it is whole.
 
@@ -204,11 +257,15 @@ class Stash(Mapping[str, torch.Tensor]):
         return self  # the columns are not to be changed, so that one copy serves all
 
     def __reduce__(self) -> Any:
-        if self.segment.path is not None:
-            return _reopen, (self.segment.path, self.segment.crc)
+        segment = self.segment
+        if segment.label is not None:
+            return _reattach, (segment.path, segment.crc, segment.strict)
+        if segment.path is not None:
+            return _reopen, (segment.path, segment.crc)
         raise TypeError(
-            "A private stash lives in the memory of its process and cannot be pickled. Save it, stash.save(path), and "
-            "open it where it is needed: ts.open(path). (multiprocessing and DataLoader workers can take it as it is.)"
+            "A private stash lives in the memory of its process and cannot be pickled. Share it, stash.share(label), "
+            "or save it, stash.save(path), and open it where it is needed: ts.open(path). (multiprocessing and "
+            "DataLoader workers can take it as it is.)"
         )
 
     # Printing: from the header alone, whatever the size
@@ -277,13 +334,38 @@ def _reopen(path: str, crc: str) -> Stash:
     return stash
 
 
-def _attach(descriptor: Any, path: str | None) -> Stash:
-    return Stash(attach(descriptor.detach(), path))
+def attach(label: str, *, strict: bool = False) -> Stash:
+    """Attach the newest shared stash of a label, in milliseconds whatever its size.
+
+    Args:
+        label: what was given as `share=`, or to `stash.share`.
+        strict: map the memory read-only. A write into a tensor then ends the process (SIGSEGV) instead of making a page
+            private: to find such writes, with `python -X faulthandler`.
+
+    Raises:
+        SegmentError: there is no such label, or its segment is damaged.
+
+    Example:
+        >>> import tensorstash as ts
+        >>> loaded = ts.load({"y": [1.0, 2.0]}, share="example-attach")
+        >>> ts.attach("example-attach")["y"], len(ts.remove("example-attach"))
+        (tensor([1., 2.], dtype=torch.float64), 1)
+    """
+    return Stash(attach_newest(label, strict))
+
+
+def _reattach(path: str, crc: str, strict: bool) -> Stash:
+    return Stash(reattach(path, crc, strict))
+
+
+def _receive(descriptor: Any, path: str | None, label: str | None, strict: bool) -> Stash:
+    return Stash(mapped(descriptor.detach(), path, label, strict))
 
 
 def _reduce_for_children(stash: Stash) -> Any:
     """Between processes of one program a stash travels as a descriptor of the same memory or file."""
-    return _attach, (reduction.DupFd(stash.segment.fd), stash.segment.path)
+    segment = stash.segment
+    return _receive, (reduction.DupFd(segment.fd), segment.path, segment.label, segment.strict)
 
 
 reduction.ForkingPickler.register(Stash, _reduce_for_children)

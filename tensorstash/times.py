@@ -177,6 +177,11 @@ def frequency(text: int | str, clock: Clock, tolerance: int | str | None) -> Fre
     return Frequency(str(text), "ticks", ticks, allowed, clock)
 
 
+def duration(text: str, what: str) -> timedelta:
+    """A fixed duration as polars writes it; `what` is the argument that it was given for."""
+    return timedelta(microseconds=_ticks(text, Clock("us", None), what))
+
+
 def inferred(step: int, clock: Clock, tolerance: int | str | None) -> list[Frequency]:
     """What the most common step of a source may mean, the likeliest first: months vary in length, and so do days."""
     found = [frequency(_text_of(step, clock), clock, tolerance)]

@@ -977,7 +977,7 @@ def test_too_much_is_refused_before_anything_is_allocated() -> None:
     gc.collect()
     before = descriptors()
     message = (
-        r"\AA stash must fit into free memory; the mapping needs [\d,]+ MB and [\d,]+ MB are free\. Load fewer "
+        r"\AA stash must fit into free memory; the mapping needs [\d,]+ MB and [\d,]+ MB are free in RAM\. Load fewer "
         r"columns, or a narrower dtype; print\(ts\.plan\(\.\.\.\)\) shows what each costs\.\Z"
     )
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)

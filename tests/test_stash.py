@@ -38,8 +38,9 @@ from tests.oracle_load import (
 )
 
 PRIVATE = (
-    "A private stash lives in the memory of its process and cannot be pickled. Save it, stash.save(path), and open it "
-    "where it is needed: ts.open(path). (multiprocessing and DataLoader workers can take it as it is.)"
+    "A private stash lives in the memory of its process and cannot be pickled. Share it, stash.share(label), or save "
+    "it, stash.save(path), and open it where it is needed: ts.open(path). (multiprocessing and DataLoader workers can "
+    "take it as it is.)"
 )
 
 
