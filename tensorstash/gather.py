@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from tensorstash.arrays import Int64s
-from tensorstash.fill import Filling, anchor_rows, fill_in
+from tensorstash.fill import Filling, anchor_rows, as_integers, fill_in
 from tensorstash.spans import Span
 from tensorstash.stash import Block
 
@@ -187,8 +187,13 @@ def gather_into(plan: GatherPlan, anchors: Int64s, out: Mapping[str, torch.Tenso
             else:
                 target.copy_(_shaped(selection.view.index_select(0, rows), selection, dtype))
     if plan.filling is not None:
-        for name, observed in fill_in(plan.filling, out, places.broken, places.anchors).items():
-            _target(out, name, tuple(observed.shape), torch.bool).copy_(observed)
+        copy_into(fill_in(plan.filling, out, places.broken, places.anchors), out)
+
+
+def copy_into(batch: Mapping[str, torch.Tensor], out: Mapping[str, torch.Tensor]) -> None:
+    """Write tensors into the caller's of the same names."""
+    for name, tensor in batch.items():
+        _target(out, name, tuple(tensor.shape), tensor.dtype).copy_(tensor)
 
 
 def _target(out: Mapping[str, torch.Tensor], name: str, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
@@ -197,6 +202,11 @@ def _target(out: Mapping[str, torch.Tensor], name: str, shape: tuple[int, ...], 
         found = "nothing" if target is None else f"{tuple(target.shape)} {target.dtype}"
         raise ValueError(f"out= has a {shape} {dtype} tensor for {name!r}; got {found}.")
     return target
+
+
+def static_values(static: Mapping[str, torch.Tensor], entities: torch.Tensor) -> dict[str, torch.Tensor]:
+    """What static columns hold for entities `(batch,)`, on the device of both."""
+    return {name: as_integers(tensor).index_select(0, entities).view(tensor.dtype) for name, tensor in static.items()}
 
 
 def check_threads() -> None:

@@ -480,8 +480,8 @@ def test_static_columns_that_do_not_fit_are_refused_when_the_entities_are_known(
     planned = ts.plan(plants(), ["power"], entity="plant", static={"wide": wide, "level": "level"})
     entities = planned.free // 8000
     message = (
-        rf"\AStatic columns take one value per entity, and there are {entities:,} entities; the mapping needs [\d,]+ MB "
-        r"and [\d,]+ MB are free in .*\. Leave some out of static=\.\Z"
+        rf"\AStatic columns take one value per entity, and there are {entities:,} entities; the mapping needs "
+        r"[\d,]+ MB and [\d,]+ MB are free in .*\. Leave some out of static=\.\Z"
     )
     with pytest.raises(ts.NoMemoryError, match=message):
         check_room(planned, entities)
