@@ -24,7 +24,7 @@ def shuffle_of(kind: str, size: int) -> Any:
     return {"sequential": False, "shuffled": True, "blocks": ts.Blocks(5), "lanes": ts.Lanes(size)}[kind]
 
 
-def order_of(kind: str, n: int, size: int, epoch: int = 0, seed: int = 0) -> list[int]:
+def order_of(kind: str, n: int, size: int = 1, epoch: int = 0, seed: int = 0) -> list[int]:
     """The windows of an epoch in the global order."""
     ids: list[int] = order(shuffle_of(kind, size), n, seed, epoch)(np.arange(n)).tolist()
     return ids
