@@ -49,16 +49,17 @@ def take_part(meeting_point: str, rank: int, ranks: int) -> None:
     loader = ts.Loader(windows, BATCH_SIZE, tail="pad")  # finds its rank in the process group
     losses, valid = evaluate(loader)
     mean, _ = mean_over_ranks(losses, valid)
-    own = losses.mean()  # filler and all
-    dist.all_reduce(own)
-    print(f"rank {rank}: {len(loader)} batches of {BATCH_SIZE}, {int(valid.sum()):,} windows", flush=True)
-    dist.barrier()
+    shares = torch.zeros(ranks, 2, dtype=torch.float64)
+    shares[rank] = torch.stack([losses.mean(), valid.sum()])  # of this rank alone, its mean with the filler
+    dist.all_reduce(shares)
     if rank == 0:
+        for k, count in enumerate(shares[:, 1].long().tolist()):
+            print(f"rank {k}: {len(loader)} batches of {BATCH_SIZE}, {count:,} windows")
         alone, _ = evaluate(ts.Loader(windows, BATCH_SIZE, num_replicas=1, rank=0))
         assert math.isclose(mean, alone.mean(), rel_tol=1e-12)  # sums in another order, in float64
         print(f"{mean:.10f}  the mean over the windows of {ranks} ranks")
         print(f"{alone.mean():.10f}  in one process over {len(alone):,} windows: equal")
-        print(f"{own / ranks:.10f}  the mean of the ranks' means, which counts filler: not equal")
+        print(f"{shares[:, 0].mean():.10f}  the mean of the ranks' means, which counts filler: not equal")
     dist.barrier()  # a rank that leaves first may abort the others
     dist.destroy_process_group()
 
