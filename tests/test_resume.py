@@ -189,6 +189,24 @@ def test_the_state_of_a_sampler_in_a_data_loader_without_workers_counts_its_batc
         assert np.concatenate([ids, *again]).tolist() == order_of("shuffled", N)
 
 
+def test_the_state_of_a_sampler_in_a_data_loader_with_workers_counts_what_they_have_been_asked_for() -> None:
+    """So that a script sets what it has seen itself."""
+    windows, sampler = windows_of(N), ts.Sampler(N, 8, shuffle=True)
+    loader = torch.utils.data.DataLoader(
+        windows,  # type: ignore[arg-type]
+        sampler=sampler,
+        batch_size=None,
+        num_workers=1,
+        prefetch_factor=2,
+        multiprocessing_context="spawn",
+    )
+    ids = [k for _, batch in zip(range(1), loader) for k in numbers(N, batch)]
+    assert sampler.state_dict()["consumed"] == 3 * 8
+    again = ts.Sampler(N, 8, shuffle=True)
+    again.load_state_dict(sampler.state_dict() | {"consumed": len(ids)})
+    assert np.concatenate([ids, *again]).tolist() == order_of("shuffled", N)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_loader_goes_back_to_an_earlier_state_of_its_own(kind: str) -> None:
     """A state is a snapshot: what the loop does after it does not change it, nor does a loader that takes it up."""
