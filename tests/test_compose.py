@@ -123,7 +123,7 @@ def check_part(part: Part) -> None:
     """The windows that the oracle left, in its order, and each of them once in every order."""
     windows = part.windows
     assert len(windows) == len(part.starts)
-    assert windows.anchor_rows(np.arange(len(windows))).tolist() == part.anchors
+    assert windows.anchor_slots(np.arange(len(windows))).tolist() == part.anchors
     if not part.starts:
         with pytest.raises(ValueError, match=r"^A loader needs at least one window; these windows are empty\."):
             ts.Loader(windows, 4)
