@@ -256,7 +256,17 @@ def anchored(stash: ts.Stash, length: int) -> ts.Windows:
     return ts.Windows(stash, length - 2, 2, columns=["y"], where="week")
 
 
-WAYS = {"Windows": plain, "frequency=1": without_frequency, 'require=["y"]': required, 'where="week"': anchored}
+def masked(stash: ts.Stash, length: int) -> ts.Windows:
+    return ts.Windows(stash, length - 2, 2, columns=["y"], gaps="mask")
+
+
+WAYS = {
+    "Windows": plain,
+    "frequency=1": without_frequency,
+    'require=["y"]': required,
+    'where="week"': anchored,
+    'gaps="mask"': masked,
+}
 
 
 def building(quick: bool) -> None:
@@ -306,7 +316,7 @@ def nbytes_of(windows: ts.Windows, runs: bool = True) -> int:
     """Bytes of the arrays that windows consist of; parts of windows share their runs."""
     within = windows.intervals
     of_runs = windows.runs.first.nbytes + windows.runs.rows.nbytes if runs else 0
-    return within.base.nbytes + within.ends.nbytes + within.guide.nbytes + of_runs
+    return within.base.nbytes + within.ends.nbytes + within.guide.table.nbytes + of_runs
 
 
 SECTIONS: dict[str, Callable[[bool], None]] = {"orders": orders, "gathering": gathering, "building": building}

@@ -264,7 +264,7 @@ def large(entities: int) -> ts.Stash:
 
 def array_sizes(windows: ts.Windows) -> list[int]:
     within = windows.intervals
-    return [len(within.base), len(within.ends), len(within.guide)]
+    return [len(within.base), len(within.ends), len(within.guide.table)]
 
 
 @pytest.mark.parametrize("entities", [1, 10])
