@@ -192,7 +192,7 @@ def test_the_state_of_a_sampler_in_a_data_loader_without_workers_counts_its_batc
 def test_the_state_of_a_sampler_in_a_data_loader_with_workers_counts_what_they_have_been_asked_for() -> None:
     """So that a script sets what it has seen itself."""
     windows, sampler = windows_of(N), ts.Sampler(N, 8, shuffle=True)
-    loader = torch.utils.data.DataLoader(
+    loader = torch.utils.data.DataLoader(  # type: ignore[var-annotated]
         windows,  # type: ignore[arg-type]
         sampler=sampler,
         batch_size=None,
