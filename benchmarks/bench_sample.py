@@ -1,4 +1,4 @@
-"""What sampling costs: ids per second of each order, blocks against shuffled windows, and building `Windows`.
+"""What sampling costs: ids per second, blocks against shuffled windows, masked against strided, building `Windows`.
 
     python benchmarks/bench_sample.py            # some minutes, 5 GB
     python benchmarks/bench_sample.py --quick    # the same, small, to see that it runs
@@ -216,6 +216,47 @@ def spend(batches: Iterator[dict[str, torch.Tensor]], steps: int) -> float:
     return time.perf_counter() - began
 
 
+# Masked against strided windows
+
+
+def masking(quick: bool) -> None:
+    """Whole loaders over windows with empty slots, against the same rows without a time: ratio by share of gaps."""
+    rows, batch, length = (200_000 if quick else 5_000_000), 1024, 120
+    table = (torch.arange(rows)[:, None] * COLUMNS + torch.arange(COLUMNS)) % (1 << 24)
+    columns = {f"c{k}": table[:, k].float() for k in range(COLUMNS)}
+    strided = ts.Windows(ts.load(columns), history=length)
+    print(f"\nmasking: {batch} windows of {length} slots x {COLUMNS} float32, {rows:,} rows; medians of 15 rounds")
+    for every in (rows, 10_000, 1_000, 100):
+        times = torch.arange(rows) + torch.arange(rows) // every
+        masked = ts.Windows(ts.load(columns | {"t": times}, [*columns], time="t"), history=length, gaps="mask")
+        share = check_masked(masked, every)
+        steps = 5 if quick else 30
+        running = {way: endless(ts.Loader(way, batch, shuffle=True, seed=1)) for way in (masked, strided)}
+        for batches in running.values():
+            spend(batches, steps)
+        rounds = [{way: spend(batches, steps) / steps for way, batches in running.items()} for _ in range(15)]
+        ratio = statistics.median(one[masked] / one[strided] for one in rounds)
+        spent = {way: 1000 * statistics.median(one[way] for one in rounds) for way in running}
+        print(
+            f"    {share:4.0%} of the windows with empty slots: {ratio:5.2f} times the time, "
+            f"{spent[masked]:.2f} ms and {spent[strided]:.2f} ms a batch"
+        )
+
+
+def check_masked(windows: ts.Windows, every: int) -> float:
+    """Each slot holds its row or nothing, in a sample of windows; the share of them that have an empty slot."""
+    ids = torch.from_numpy(np.random.default_rng(0).integers(0, len(windows), 2000))
+    batch = windows[ids]
+    slots = ids[:, None] + torch.arange(windows.length)
+    empty = slots % (every + 1) == every
+    row = slots - (slots + 1) // (every + 1)
+    for k in range(COLUMNS):
+        expected = ((row * COLUMNS + k) % (1 << 24)).float().masked_fill(empty, float("nan"))
+        assert torch.equal(batch[f"c{k}"].nan_to_num(-1), expected.nan_to_num(-1))
+        assert torch.equal(batch[f"c{k}.observed"], ~empty)
+    return float(empty.any(1).float().mean())
+
+
 # Building windows
 
 
@@ -319,7 +360,12 @@ def nbytes_of(windows: ts.Windows, runs: bool = True) -> int:
     return within.base.nbytes + within.ends.nbytes + within.guide.table.nbytes + of_runs
 
 
-SECTIONS: dict[str, Callable[[bool], None]] = {"orders": orders, "gathering": gathering, "building": building}
+SECTIONS: dict[str, Callable[[bool], None]] = {
+    "orders": orders,
+    "gathering": gathering,
+    "masking": masking,
+    "building": building,
+}
 
 
 def main() -> None:

@@ -233,4 +233,7 @@ def _ahead(made: Iterator[_Made], prefetch: int) -> Generator[_Made, None, None]
             yield item
             del item
     finally:
-        thread.shutdown(cancel_futures=True)
+        # not shutdown(cancel_futures=True): what that needs may be gone when the interpreter exits
+        for future in waiting:
+            future.cancel()
+        thread.shutdown()

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from tensorstash.arrays import Int64s
 from tensorstash.errors import DataError
-from tensorstash.fill import Filling, as_integers, fills
+from tensorstash.fill import Filling, fills
 from tensorstash.gaps import fragments, steps_text, warn_of_gaps
 from tensorstash.gather import GatherPlan, compile_plan, copy_into, gather, gather_into, static_values
 from tensorstash.intervals import Intervals, keep, locate, of_runs
@@ -329,7 +329,6 @@ class Windows:
                 history=self.history,
                 horizon=self.horizon,
                 spans=self.spans,
-                columns={name: as_integers(stash[name]) for name in self.fills},
                 fills=self.fills,
             )
         return compile_plan(stash.blocks, stash, self.spans, filling)
