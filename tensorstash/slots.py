@@ -44,7 +44,8 @@ def place(fragments: Runs, offsets: Int64s, times: Int64s | None, masked: bool, 
         return Slots(fragments.first, fragments.first, fragments.rows, joined, fragments.frequency, 0), fragments
     apart = np.zeros(len(fragments.first), np.int64)  # steps of time from the fragment before, 0 where a run begins
     if masked and times is not None and fragments.frequency is not None:
-        after = np.flatnonzero(~np.isin(fragments.first, offsets))
+        # both ascend; numpy's own isin is ten times slower
+        after = np.flatnonzero(offsets[np.searchsorted(offsets, fragments.first)] != fragments.first)
         rows = fragments.first[after]
         apart[after] = fragments.frequency.steps(times[rows - 1], times[rows])
     gaps = np.where(apart > 0, apart - 1, lead)
