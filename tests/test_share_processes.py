@@ -10,7 +10,6 @@ import duckdb
 import numpy as np
 import polars as pl
 import pyarrow as pa
-import pytest
 import safetensors
 import torch
 from hypothesis import given, settings
@@ -21,63 +20,63 @@ from tests.oracle_load import Case, arranged, exact, run_python
 
 # Processes
 
-SHARED_GROWTH = """
-import gc, os, sys, numpy as np, torch, tensorstash as ts
+WORKERS = """
+import os, numpy as np, torch, tensorstash as ts
 
 class Rows(torch.utils.data.Dataset):
-    def __init__(self, stash):
-        self.stash = stash
+    def __init__(self, stashes):
+        self.stashes = stashes
     def __len__(self):
         return 8
     def __getitem__(self, k):
-        stash = self.stash
-        total = torch.stack([tensor[k * 1000 : (k + 1) * 1000].sum() for tensor in stash.values()]).sum()
-        return total, os.fstat(stash.segment.fd).st_ino, stash.private_bytes(), stash["a"].is_shared()
+        return [seen(stash, slice(k * 1000, (k + 1) * 1000)) for stash in self.stashes]
+
+def seen(stash, rows):
+    total = sum(tensor[rows].sum().item() for tensor in stash.values())
+    about = os.fstat(stash.segment.fd)
+    return [total, about.st_ino, about.st_dev, stash.private_bytes(), stash["a"].is_shared()]
 
 def memory():
     with open("/proc/meminfo") as file:
         return next(int(line.split()[1]) for line in file if line.startswith("Shmem:"))
 
-def work(rank, stash, queue):
-    queue.put((rank, stash["a"].sum().item(), os.fstat(stash.segment.fd).st_ino))
+def work(rank, stashes, queue):
+    queue.put([seen(stash, slice(None)) for stash in stashes])
 
 if __name__ == "__main__":
     source = {name: np.arange(4_000_000, dtype=np.float64) for name in "abcd"}  # 128 MB
-    stash = ts.load(source, share=sys.argv[2] if len(sys.argv) > 2 else None)
-    del source
-    inode, address = os.fstat(stash.segment.fd).st_ino, stash["a"].data_ptr()
+    stashes = [ts.load(source), ts.load(source, share="across")]
+    addresses = [stash["a"].data_ptr() for stash in stashes]
+    grown = []
+    for method in ("fork", "spawn", "forkserver"):
+        before = memory()
+        loader = torch.utils.data.DataLoader(
+            Rows(stashes), batch_size=None, num_workers=2, multiprocessing_context=method
+        )
+        for k, found in enumerate(loader):
+            assert found == [seen(stash, slice(k * 1000, (k + 1) * 1000)) for stash in stashes], (method, found)
+            grown.append(memory() - before)
+    queue = torch.multiprocessing.get_context("spawn").SimpleQueue()
     before = memory()
-    most = 0
-    if sys.argv[1] == "torch":
-        context = torch.multiprocessing.get_context("spawn")
-        queue = context.SimpleQueue()
-        torch.multiprocessing.spawn(work, (stash, queue), nprocs=2)
-        found = sorted(queue.get() for _ in range(2))
-        assert found == [(rank, stash["a"].sum().item(), inode) for rank in range(2)], found
-        most = memory() - before
-    else:
-        loader = torch.utils.data.DataLoader(Rows(stash), num_workers=2, multiprocessing_context=sys.argv[1])
-        for k, (total, number, private, shared) in enumerate(loader):
-            assert total.item() == 4 * sum(range(k * 1000, (k + 1) * 1000))
-            assert (number.item(), private.item(), shared.item()) == (inode, 0, False)
-            most = max(most, memory() - before)
-    assert stash["a"].data_ptr() == address
-    print(most < 64 * 1024)
+    torch.multiprocessing.spawn(work, (stashes, queue), nprocs=2)
+    for rank in range(2):
+        assert queue.get() == [seen(stash, slice(None)) for stash in stashes]
+    grown.append(memory() - before)
+    assert not any(stash["a"].is_shared() or stash.private_bytes() for stash in stashes)
+    assert [stash["a"].data_ptr() for stash in stashes] == addresses
+    print(max(grown) < 64 * 1024)
 """
 
 
-@pytest.mark.parametrize("share", [[], ["across"]], ids=["private", "shared"])
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver", "torch"])
-def test_workers_take_a_stash_without_a_copy(method: str, share: list[str], shm: Path, tmp_path: Path) -> None:
-    """128 MB: the shared memory of the machine grows by less than half of it, whatever others do meanwhile."""
-    script = tmp_path / "workers.py"
-    script.write_text(SHARED_GROWTH)
-    program = "import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"
-    if method == "fork":
-        assert run_python(program, script, method, *share) == "True"
-        return
-    # the children of the others import the script by its name
-    command = [sys.executable, str(script), method, *share]
+def test_workers_take_stashes_without_a_copy(shm: Path, tmp_path: Path) -> None:
+    """DataLoader under fork, spawn and forkserver, and torch's spawn: the same memory, and none besides it.
+
+    A private and a shared stash, of 128 MB each; the shared memory of the machine grows by less than half of one,
+    whatever others do meanwhile.
+    """
+    script = tmp_path / "workers.py"  # the workers import it by its name
+    script.write_text(WORKERS)
+    command = [sys.executable, str(script)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
     assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
 
