@@ -26,7 +26,7 @@ from tensorstash.plan import Plan, check_memory, check_sorting, plan_scan, wante
 from tensorstash.schema import Column, Columns, named
 from tensorstash.segment import Draft
 from tensorstash.share import obtain
-from tensorstash.sources import Scan, Unit, files, scan
+from tensorstash.sources import Scan, Unit, scan
 from tensorstash.stash import Stash, texts
 
 _MOST_THREADS = 8
@@ -117,12 +117,12 @@ class _Ask:
 
 
 def _load_private(ask: _Ask) -> Stash:
-    before = stamps(files(ask.source) or [])
+    before = stamps(ask.source)
     scanned, planned = ask.survey()
     check_memory(planned, memory_limits())
     draft = _draft(planned, None)
     metadata = _fill(scanned, planned, draft, ask.progress, lambda _: None)
-    check_unchanged(before)
+    check_unchanged(ask.source, before)
     stash = Stash(draft.finish(metadata))
     stash.segment.populate()
     return stash
@@ -131,9 +131,8 @@ def _load_private(ask: _Ask) -> Stash:
 def _load_shared(ask: _Ask, share: str | bool, timeout: float | None) -> Stash:
     """Attached if it is there; files are looked at by their stamps alone then."""
     label = check_label(label_of(ask.source) if share is True else share)
-    paths = files(ask.source)
-    before = stamps(paths or [])
-    surveyed = ask.survey() if paths is None else None
+    before = stamps(ask.source)
+    surveyed = None if before else ask.survey()
     data = before if surveyed is None else contents(*surveyed)
 
     def build(target: Nameless, report: Callable[[float], None]) -> None:
@@ -141,7 +140,7 @@ def _load_shared(ask: _Ask, share: str | bool, timeout: float | None) -> Stash:
         check_memory(planned, target.limits())
         draft = _draft(planned, target.fd)
         draft.seal(_fill(scanned, planned, draft, ask.progress, report))
-        check_unchanged(before)
+        check_unchanged(ask.source, before)
 
     return Stash(obtain(Name(label, ask.key(data)[:16]), build, timeout))
 
