@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from threading import RLock
 from typing import Any
 
 import numpy as np
@@ -85,6 +86,8 @@ class _Bar(tqdm):  # type: ignore[misc]
     """A bar without the thread that watches bars: a load leaves nothing running."""
 
     monitor_interval = 0
+    # tqdm's own lock is shared with forked processes, and locked for ever when one of them is killed while it has it
+    _lock = RLock()
 
 
 # Keys: the entity and the time of every row
