@@ -73,7 +73,7 @@ def key(source: object, arguments: Mapping[str, object]) -> str:
 
 
 def label_of(source: Any) -> str:
-    """A label for a source: the name of the first file without its suffix, or the type of the source."""
+    """A label for a source: the name of the first path without its suffix, or the type of the source."""
     while isinstance(source, (list, tuple)) and source:
         source = source[0]
     is_path = isinstance(source, (str, os.PathLike))
