@@ -64,7 +64,7 @@ def main() -> None:
         for step, batch in enumerate(loader, 1):
             mean, loss = mean_over_ranks((model(batch["past"]) - batch["target"]).abs().mean(1), batch["valid"])
             optimizer.zero_grad()
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             ids = batch["window"][batch["valid"]].cpu()
             seen.index_add_(0, ids, torch.ones(len(ids), dtype=seen.dtype))
@@ -145,37 +145,37 @@ def resume(path: Path, model: Any, optimizer: Any, loader: ts.Loader, seen: torc
 # Memory: the proportional set size (PSS) counts a page that n processes have mapped as 1/n of a page in each
 
 
-def memory(path: str | None = None) -> tuple[float, float]:
-    """MB of this process and of its page tables, or with a path MB of that mapped file alone."""
-    inside, kilobytes = path is None, 0
+def memory(inode: int | None = None) -> float:
+    """MB of this process, or of one file in it."""
+    kilobytes, inside = 0, True
     for line in Path("/proc/self/smaps").read_text().splitlines():
         first, *rest = line.split()
-        if not first.endswith(":"):
-            inside = path is None or rest[-1] == path
+        if not first.endswith(":"):  # the first line of a mapping: address, mode, offset, device, inode, path
+            inside = inode in (None, int(rest[3]))
         elif first == "Pss:" and inside:
             kilobytes += int(rest[0])
-    tables = Path("/proc/self/status").read_text().split("VmPTE:")[1].split()[0]
-    return kilobytes / 1024, int(tables) / 1024
+    return kilobytes / 1024
 
 
-def print_memory(stash: ts.Stash, took: float, alone: tuple[float, float]) -> None:
+def print_memory(stash: ts.Stash, took: float, alone: float) -> None:
     """Of every rank: the time of its load, its memory, and how much of that is its part of the one copy."""
     dist.barrier()
-    mine = (took * 1000, *memory(), memory(stash.path)[0], alone[0])
-    dist.barrier()
+    about = os.stat(str(stash.path))
+    tables = int(Path("/proc/self/status").read_text().split("VmPTE:")[1].split()[0]) / 1024
+    mine = (took * 1000, memory(), tables, memory(about.st_ino), alone)
     ranks: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(ranks, mine)
     if dist.get_rank() == 0:
         for rank, (milliseconds, pss, tables, data, _) in enumerate(ranks):
             print(
-                f"rank {rank}: ts.load took {milliseconds:,.1f} ms; PSS {pss:,.0f} MB, of which {data:,.1f} MB are data; "
-                f"page tables {tables:,.1f} MB"
+                f"rank {rank}: ts.load took {milliseconds:,.1f} ms; PSS {pss:,.0f} MB, page tables {tables:,.1f} MB; "
+                f"its part of the data {data:,.1f} MB"
             )
         pss, data, before = (sum(rank[k] for rank in ranks) for k in (1, 3, 4))
-        copy = os.stat(str(stash.path)).st_size / 2**20
+        copy = about.st_size / 2**20
         print(
-            f"all ranks: PSS {pss:,.0f} MB, of which {data:,.1f} MB are data, {data / copy:.2f} copies of {copy:,.1f} MB; "
-            f"before ts.load it was {before:,.0f} MB"
+            f"all ranks: PSS {pss:,.0f} MB, {before:,.0f} MB before ts.load; {data:,.1f} MB are data, which is "
+            f"{data / copy:.2f} copies of {copy:,.1f} MB"
         )
 
 
