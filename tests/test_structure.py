@@ -45,6 +45,8 @@ MODULES = [
     "loader",
     "interop",
     "plot",
+    "cli",
+    "__main__",
 ]
 PUBLIC = [
     "Blocks",
