@@ -18,6 +18,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 
 import tensorstash as ts
+from tensorstash.errors import named_error
 from tensorstash.fingerprint import check_unchanged, stamps
 from tests.cases_load import cases
 from tests.oracle_load import Case, check, run_python, whole, write_parquet
@@ -269,6 +270,25 @@ def test_what_killed_processes_left_is_collected(shm: Path) -> None:
     assert sorted(os.listdir(shm))[:1] == ["of somebody else"]
     assert not set(left) & set(os.listdir(shm))
     (shm / "of somebody else").unlink()
+
+
+def test_what_a_killed_loader_noted_stops_nobody(shm: Path) -> None:
+    """Neither how far it was, nor that it was about to report a failure, nor half of that."""
+    name = os.path.basename(str(small().path))
+    for note in (b"", b'{"pid": 1, "done": 0.5}\n', b'{"error": "SourceError", "message": "old"}\n', b'{"err', b"[]\n"):
+        ts.remove("small")
+        (shm / f"{name}.lock").write_bytes(note)
+        assert small()["y"].tolist() == [1.0, 2.0, 3.0]
+        assert os.listdir(shm) == [name]
+
+
+def test_the_error_of_another_process_keeps_its_type_where_it_can() -> None:
+    for kind in (ts.SourceError, ts.ColumnError, ts.NoMemoryError, ValueError, MemoryError):
+        error = named_error(kind.__name__, "why")
+        assert type(error) is kind
+        assert str(error) == "why"
+    for name in ("PanicException", "UnicodeDecodeError", "SystemExit", "print", "Iterable"):
+        assert repr(named_error(name, "why")) == repr(RuntimeError(f"{name}: why"))
 
 
 # References
