@@ -20,8 +20,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import polars as pl
-import pyarrow.parquet as pq
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
@@ -41,7 +39,7 @@ def main() -> None:
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if cuda else torch.device("cpu")
     dist.init_process_group("nccl" if cuda else "gloo", timeout=timedelta(minutes=5))
     rank = dist.get_rank()
-    if rank == 0 and options.rows:
+    if rank == 0 and not options.source.exists():
         write_copies(options.source, options.rows)
     dist.barrier()
 
@@ -181,6 +179,9 @@ def print_memory(stash: ts.Stash, took: float, alone: float) -> None:
 
 def write_copies(path: Path, rows: int) -> None:
     """The data over and over again, each time with other names of the airports."""
+    import polars as pl
+    import pyarrow.parquet as pq
+
     frame = pl.read_parquet(SOURCE, columns=["origin", "time_hour", "temp", "dewp", "humid"])
     with pq.ParquetWriter(f"{path}.part", frame.to_arrow().schema) as file:
         for copy in range(-(-rows // len(frame))):

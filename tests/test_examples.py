@@ -23,8 +23,8 @@ def blocks() -> list[str]:
 
 
 @pytest.fixture
-def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory in which the paths of the README hold, and where what it writes may lie."""
+def workplace(shm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory in which the paths of the README hold, and where what it writes may lie; one for what it shares."""
     (tmp_path / "examples").symlink_to(ROOT / "examples", target_is_directory=True)
     monkeypatch.chdir(tmp_path)
     return tmp_path
