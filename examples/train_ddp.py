@@ -20,8 +20,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import polars as pl
-import pyarrow.parquet as pq
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
@@ -35,28 +33,33 @@ HISTORY, HORIZON = 96, 24  # hours
 
 
 def main() -> None:
-    """Train, from the last checkpoint if there is one; every rank runs this."""
+    """Join the other ranks, train, and leave them; every rank runs this."""
     options = parse_options()
     cuda = torch.cuda.is_available()
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if cuda else torch.device("cpu")
     dist.init_process_group("nccl" if cuda else "gloo", timeout=timedelta(minutes=5))
-    rank = dist.get_rank()
-    if rank == 0 and options.rows:
+    if dist.get_rank() == 0 and not options.source.exists():
         write_copies(options.source, options.rows)
     dist.barrier()
+    train(options, device)
+    dist.barrier()  # a rank that leaves first may abort the others
+    dist.destroy_process_group()
 
-    alone = memory()
+
+def train(options: argparse.Namespace, device: torch.device) -> None:
+    """Train, from the last checkpoint if there is one."""
+    before = memory()
     began = time.perf_counter()
     stash = ts.load(options.source, COLUMNS, entity="origin", time="time_hour", share=options.share)
     took = time.perf_counter() - began
 
-    train = windows_of(stash)
-    loader = ts.Loader(train, options.batch_size, shuffle=True, device=device, tail="pad", with_ids=True)
+    windows, rank = windows_of(stash), dist.get_rank()
+    loader = ts.Loader(windows, options.batch_size, shuffle=True, device=device, tail="pad", with_ids=True)
     torch.manual_seed(0)
     network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(HISTORY * 3, 64), torch.nn.GELU())
     model = DistributedDataParallel(network.append(torch.nn.Linear(64, HORIZON)).to(device))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    seen = torch.zeros(len(train), dtype=torch.int32)  # how often this rank has trained on each window
+    seen = torch.zeros(len(windows), dtype=torch.int32)  # how often this rank has trained on each window
     resume(options.checkpoint, model, optimizer, loader, seen)
 
     for epoch in range(loader.state_dict()["epoch"], options.epochs):
@@ -75,11 +78,8 @@ def main() -> None:
         times = save(options.checkpoint, model, optimizer, loader, seen)
         if rank == 0:
             once = "every window once" if (times == epoch + 1).all() else "NOT every window once"
-            print(f"epoch {epoch}: {once}, {len(train):,} of them; the last error was {mean:.2f} degrees")
-
-    print_memory(stash, took, alone)
-    dist.barrier()  # a rank that leaves first may abort the others
-    dist.destroy_process_group()
+            print(f"epoch {epoch}: {once}, {len(windows):,} of them; the last error was {mean:.2f} degrees", flush=True)
+    print_memory(stash, took, before)
 
 
 def parse_options() -> argparse.Namespace:
@@ -157,12 +157,12 @@ def memory(inode: int | None = None) -> float:
     return kilobytes / 1024
 
 
-def print_memory(stash: ts.Stash, took: float, alone: float) -> None:
+def print_memory(stash: ts.Stash, took: float, before: float) -> None:
     """Of every rank: the time of its load, its memory, and how much of that is its part of the one copy."""
     dist.barrier()
     about = os.stat(str(stash.path))
     tables = int(Path("/proc/self/status").read_text().split("VmPTE:")[1].split()[0]) / 1024
-    mine = (took * 1000, memory(), tables, memory(about.st_ino), alone)
+    mine = (took * 1000, memory(), tables, memory(about.st_ino), before)
     ranks: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(ranks, mine)
     if dist.get_rank() == 0:
@@ -171,16 +171,19 @@ def print_memory(stash: ts.Stash, took: float, alone: float) -> None:
                 f"rank {rank}: ts.load took {milliseconds:,.1f} ms; PSS {pss:,.0f} MB, page tables {tables:,.1f} MB; "
                 f"its part of the data {data:,.1f} MB"
             )
-        pss, data, before = (sum(rank[k] for rank in ranks) for k in (1, 3, 4))
+        pss, data, alone = (sum(rank[k] for rank in ranks) for k in (1, 3, 4))
         copy = about.st_size / 2**20
         print(
-            f"all ranks: PSS {pss:,.0f} MB, {before:,.0f} MB before ts.load; {data:,.1f} MB are data, which is "
+            f"all ranks: PSS {pss:,.0f} MB, {alone:,.0f} MB before ts.load; {data:,.1f} MB are data, which is "
             f"{data / copy:.2f} copies of {copy:,.1f} MB"
         )
 
 
 def write_copies(path: Path, rows: int) -> None:
     """The data over and over again, each time with other names of the airports."""
+    import polars as pl
+    import pyarrow.parquet as pq
+
     frame = pl.read_parquet(SOURCE, columns=["origin", "time_hour", "temp", "dewp", "humid"])
     with pq.ParquetWriter(f"{path}.part", frame.to_arrow().schema) as file:
         for copy in range(-(-rows // len(frame))):

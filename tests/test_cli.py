@@ -242,6 +242,35 @@ def test_help_has_examples_that_are_read(command: str) -> None:
         commands.commands[command].make_context(command, words)
 
 
+def test_the_commands_of_the_readme_run(tmp_path: Path, shm: Path) -> None:
+    """As a person types them, one after the other; the load is that of the README's Python."""
+    readme = (ROOT / "README.md").read_text("utf-8")
+    section = readme.split("\n## The command line\n")[1].split("\n## ")[0]
+    (block,) = re.findall(r"^```sh\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
+    script = tmp_path / "tensorstash"
+    script.write_text(f'#!/bin/sh\nexec {sys.executable} -m tensorstash "$@"\n')
+    script.chmod(0o700)
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    lines = block.splitlines()
+    printed = {}
+    for line in lines:
+        command = line.split()[1]
+        done = subprocess.run(
+            ["sh", "-c", line], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert (done.returncode, done.stderr) == (0, ""), line
+        printed[command] = done.stdout
+        if command == "load":
+            (path,) = shm.iterdir()
+            columns = {"x": ["temp", "dewp", "humid"], "y": "temp"}
+            stash = ts.load(WEATHER, columns, entity="origin", time="time_hour", share="nyc-weather")
+            assert stash.path == str(path)
+            del stash
+    assert sorted(printed) == sorted(commands.commands)
+    assert printed["ls"].splitlines()[1].startswith("nyc-weather ")
+    assert printed["rm"] == f"removed {path.name}\n"
+
+
 def test_the_script_is_the_command_line() -> None:
     assert 'tensorstash = "tensorstash.cli:main"' in (ROOT / "pyproject.toml").read_text().splitlines()
     assert re.fullmatch(r".*, version \d+\.\d+\.\d+\n", run("--version"))

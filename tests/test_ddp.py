@@ -6,6 +6,7 @@ import subprocess
 import sys
 import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -74,3 +75,50 @@ def check_memory(printed: str, ranks: int, nbytes: int) -> None:
     assert copy == pytest.approx(nbytes / 2**20, abs=0.06)
     assert 0 < data <= 1.02 * copy + 0.06
     assert 0.5 < copies <= 1.02
+
+
+READER = """
+import os, sys, tensorstash as ts
+from pathlib import Path
+stash = ts.attach("large")
+inode = os.fstat(stash.segment.fd).st_ino
+assert sum(float(column.sum()) for column in stash.values()) == 0.0
+print("read", flush=True)
+sys.stdin.readline()
+size, inside = 0, False
+for line in Path("/proc/self/smaps").read_text().splitlines():
+    first, *rest = line.split()
+    if not first.endswith(":"):
+        inside = rest[3] == str(inode)
+    elif inside and first == "Pss:":
+        size += int(rest[0]) * 1024
+print(size, stash.private_bytes(), flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.mark.usefixtures("shm")
+def test_processes_that_have_read_everything_hold_one_copy_together() -> None:
+    """By proportional set size: of a page that n processes have mapped, each is charged the nth part."""
+    stash = ts.load({f"c{k}": torch.zeros(2_000_000) for k in range(4)}, share="large")
+    size = stash.segment.size
+    del stash
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    readers = [subprocess.Popen([sys.executable, "-c", READER], text=True, env=environment, **pipes) for _ in range(3)]
+    try:
+        assert [reader.stdout.readline() for reader in readers if reader.stdout] == ["read\n"] * 3
+        answers = []
+        for reader in readers:
+            assert reader.stdin is not None
+            assert reader.stdout is not None
+            reader.stdin.write("weigh\n")
+            reader.stdin.flush()
+            answers.append([int(text) for text in reader.stdout.readline().split()])
+        assert ts.segments()["users"].to_list() in ([3], [None])
+    finally:
+        for reader in readers:
+            reader.kill()
+            reader.communicate()
+    assert 0.98 * size <= sum(pss for pss, _ in answers) <= 1.02 * size
+    assert [private for _, private in answers] == [0, 0, 0]
