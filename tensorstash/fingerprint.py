@@ -5,6 +5,7 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from hashlib import blake2b, sha256
 from pathlib import Path
 from typing import Any
@@ -12,31 +13,22 @@ from typing import Any
 import pyarrow as pa
 
 from tensorstash.errors import SourceError
+from tensorstash.paths import File, Stamp, label_of_paths, stamps
 from tensorstash.plan import Plan
 from tensorstash.segment import VERSION
-from tensorstash.sources import Scan
-
-Stamp = tuple[str, int, int, int]  # of a file: its real path, size, time of change in nanoseconds, inode
+from tensorstash.units import Scan
 
 
-def stamps(paths: Sequence[str]) -> list[Stamp]:
-    """What tells that files have not changed."""
-    found = []
-    for path in paths:
-        about = os.stat(path)
-        found.append((os.path.realpath(path), about.st_size, about.st_mtime_ns, about.st_ino))
-    return found
-
-
-def check_unchanged(before: Sequence[Stamp]) -> None:
+def check_unchanged(files: Sequence[File], before: Sequence[Stamp]) -> None:
     """Refuse values of files that were written to while they were read: some would be old and some new."""
-    for stamp in before:
-        try:
-            same = stamps([stamp[0]]) == [stamp]
-        except OSError:
-            same = False
-        if not same:
-            raise SourceError(f"A source must not change while it is loaded; {stamp[0]} did. Load it again.")
+    with suppress(OSError):
+        if stamps(files) == list(before):
+            return
+    for file, stamp in zip(files, before):
+        with suppress(OSError):
+            if stamps([file]) == [stamp]:
+                continue
+        raise SourceError(f"A source must not change while it is loaded; {file} did. Load it again.")
 
 
 class _Digest(io.RawIOBase):
@@ -76,6 +68,6 @@ def label_of(source: Any) -> str:
     """A label for a source: the name of the first file without its suffix, or the type of the source."""
     while isinstance(source, (list, tuple)) and source:
         source = source[0]
-    is_path = isinstance(source, (str, os.PathLike))
-    name = Path(os.path.abspath(source)).stem if is_path else type(source).__name__.lower()
+    named = isinstance(source, (str, os.PathLike))
+    name = Path(os.path.abspath(label_of_paths(source))).stem if named else type(source).__name__.lower()
     return re.sub(r"[^A-Za-z0-9_.+@=-]+", "-", name).lstrip("_.+@=-")[:100] or "stash"

@@ -6,14 +6,14 @@ from typing import Any
 import torch
 
 from tensorstash.directory import Name, check_label
-from tensorstash.fingerprint import check_unchanged, contents, key, label_of, stamps
+from tensorstash.fingerprint import check_unchanged, contents, key, label_of
 from tensorstash.ingest import draft, ingest
 from tensorstash.limits import memory_limits
 from tensorstash.nameless import Nameless
+from tensorstash.paths import find, stamps
 from tensorstash.plan import Request, check_memory, survey
 from tensorstash.schema import Columns, named
 from tensorstash.share import obtain
-from tensorstash.sources import files
 from tensorstash.stash import Stash
 
 
@@ -25,6 +25,7 @@ def load(
     time: str | None = None,
     static: Columns | None = None,
     dtype: torch.dtype | None = None,
+    filesystem: Any = None,
     share: str | bool | None = None,
     timeout: float | None = None,
     progress: bool | None = None,
@@ -35,8 +36,11 @@ def load(
     loads and the others attach what it has loaded. It stays until `ts.remove(label)`, `ts.collect` or a reboot.
 
     Args:
-        source: a Parquet or Arrow IPC (Feather) file, a glob, a directory or a list of them; a polars or pandas frame;
-            a pyarrow Table; a mapping of arrays or tensors. The files of one source need the same columns.
+        source: Parquet or Arrow IPC files or streams, here or in any file system: a path, a glob, a directory, a URL
+            such as `s3://bucket/weather/*.parquet`, or a list of them; a polars or pandas frame; a pyarrow Table or
+            RecordBatch; a Hugging Face Dataset; a mapping of arrays or tensors. The files of one source need the same
+            columns; integers, floats and timestamps of different widths and units are widened to the widest. Of a
+            directory or glob, parts of paths such as `year=2024` are columns.
         columns: a list of source names, or a mapping from your names to a source name, a list of names (packed into one
             `(rows, k)` column) or a `ts.column`. Only these are decoded. `None`: all but entity, time and static ones.
         entity: the text or integer column that tells the series apart. Without it all rows are one series.
@@ -44,6 +48,8 @@ def load(
         static: columns that have one value in each entity, in the forms of `columns`; `stash.static` holds them,
             `(entities, ...)`. Values are compared as they are stored: a missing value is one of its own.
         dtype: cast the floating columns to this floating type, static ones too; `None` keeps the source's.
+        filesystem: where the paths are: a `pyarrow.fs.FileSystem` or an fsspec file system; `None` takes this machine,
+            and for a URL what pyarrow or fsspec have for its scheme.
         share: a label for a copy that all processes of this user attach; `True` makes one of the source's name.
             Changed files, other data or other arguments are another copy under the same label.
         timeout: with `share=`, seconds to wait for another process that loads; `None` waits until it is done.
@@ -70,19 +76,20 @@ def load(
         >>> stash.static, stash.vocabulary("region")
         ({'region': tensor([0, 1], dtype=torch.int32)}, ['SE', 'NO'])
     """
-    request = Request(source, columns, entity, time, () if static is None else static, dtype)
+    request = Request(source, columns, entity, time, () if static is None else static, dtype, filesystem)
     if share is None or share is False:
         return _load_private(request, progress)
     return _load_shared(request, share, timeout, progress)
 
 
 def _load_private(request: Request, progress: bool | None) -> Stash:
-    before = stamps(files(request.source) or [])
-    scanned, planned = survey(request)
+    files = find(request.source, request.filesystem)
+    before = stamps(files or [])
+    scanned, planned = survey(request, files, progress)
     check_memory(planned, memory_limits())
     segment = draft(planned, None)
     metadata = ingest(scanned, planned, segment, progress, lambda _: None)
-    check_unchanged(before)
+    check_unchanged(files or [], before)
     stash = Stash(segment.finish(metadata))
     stash.segment.populate()
     return stash
@@ -91,17 +98,17 @@ def _load_private(request: Request, progress: bool | None) -> Stash:
 def _load_shared(request: Request, share: str | bool, timeout: float | None, progress: bool | None) -> Stash:
     """Attached if it is there; files are looked at by their stamps alone then."""
     label = check_label(label_of(request.source) if share is True else share)
-    paths = files(request.source)
-    before = stamps(paths or [])
-    surveyed = survey(request) if paths is None else None
+    files = find(request.source, request.filesystem)
+    before = stamps(files or [])
+    surveyed = survey(request, None, progress) if files is None else None
     data = before if surveyed is None else contents(*surveyed)
 
     def build(target: Nameless, report: Callable[[float], None]) -> None:
-        scanned, planned = surveyed or survey(request)
+        scanned, planned = surveyed or survey(request, files, progress)
         check_memory(planned, target.limits())
         segment = draft(planned, target.fd)
         segment.seal(ingest(scanned, planned, segment, progress, report))
-        check_unchanged(before)
+        check_unchanged(files or [], before)
 
     return Stash(obtain(Name(label, _key(request, data)[:16]), build, timeout))
 

@@ -8,9 +8,11 @@ import torch
 
 from tensorstash.errors import SchemaError
 from tensorstash.limits import Limit, check_free, memory_limits, tightest
+from tensorstash.paths import File, find
 from tensorstash.schema import Column, Columns, entity_column, resolve, sources_of, time_column
 from tensorstash.segment import pages
-from tensorstash.sources import Scan, scan
+from tensorstash.sources import scan
+from tensorstash.units import Scan, Wanted
 
 _SORT_BYTES = 24  # per row: an order, the places that it makes of it, and one column being moved
 
@@ -88,6 +90,7 @@ def plan(
     time: str | None = None,
     static: Columns | None = None,
     dtype: torch.dtype | None = None,
+    filesystem: Any = None,
 ) -> Plan:
     """Say what `ts.load` with the same arguments will hold: rows, MB per column, free memory, skipped columns.
 
@@ -100,7 +103,8 @@ def plan(
         >>> cost.rows, cost.nbytes, cost.skipped
         (1000, 16384, ('z',))
     """
-    return survey(Request(source, columns, entity, time, () if static is None else static, dtype))[1]
+    request = Request(source, columns, entity, time, () if static is None else static, dtype, filesystem)
+    return survey(request, find(source, filesystem), None)[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,20 +117,21 @@ class Request:
     time: str | None
     static: Columns
     dtype: torch.dtype | None
+    filesystem: Any
 
 
-def survey(request: Request) -> tuple[Scan, Plan]:
-    """The source, looked at, and the plan for it."""
-    scanned = scan(request.source, _wanted(request))
+def survey(request: Request, files: Sequence[File] | None, progress: bool | None) -> tuple[Scan, Plan]:
+    """The source, or its files, looked at, and the plan for it."""
+    scanned = scan(request.source, files, _wanted(request), progress)
     return scanned, _plan(scanned, request)
 
 
-def _wanted(request: Request) -> set[str] | None:
-    """The source columns that a load touches; `None` for all."""
+def _wanted(request: Request) -> Wanted:
+    """The source columns that a load touches."""
     if request.columns is None:
-        return None
+        return Wanted(None)
     keys = {name for name in (request.entity, request.time) if name is not None}
-    return sources_of(request.columns) | sources_of(request.static, "static") | keys
+    return Wanted(frozenset(sources_of(request.columns) | sources_of(request.static, "static") | keys))
 
 
 def _plan(scanned: Scan, request: Request) -> Plan:

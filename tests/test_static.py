@@ -20,6 +20,7 @@ import tensorstash as ts
 from tensorstash.plan import check_static as check_room
 from tensorstash.schema import Column
 from tensorstash.static import Constant
+from tensorstash.units import Wanted
 from tests.cases_load import cases
 from tests.oracle_load import (
     FORMS,
@@ -302,7 +303,7 @@ def test_pieces_may_come_in_any_order(data: st.DataObject) -> None:
     held = Constant(column, np.array(codes, np.int32), max(codes) + 1)
     for a, b in data.draw(st.permutations([*zip([0, *cuts], [*cuts, len(codes)])])):
         held.add(a, np.array(values[a:b]))
-    scanned = ts.sources.scan({"s": values}, None)
+    scanned = ts.sources.scan({"s": values}, None, Wanted(None), None)
     firsts = [codes.index(code) for code in range(max(codes) + 1)]
     wrong = [row for row, code in enumerate(codes) if values[row] != values[firsts[code]]]
     if not wrong:
@@ -480,8 +481,8 @@ def test_static_columns_that_do_not_fit_are_refused_when_the_entities_are_known(
     planned = ts.plan(plants(), ["power"], entity="plant", static={"wide": wide, "level": "level"})
     entities = planned.free // 8000
     message = (
-        rf"\AStatic columns take one value per entity, and there are {entities:,} entities; the mapping needs [\d,]+ MB "
-        r"and [\d,]+ MB are free in .*\. Leave some out of static=\.\Z"
+        rf"\AStatic columns take one value per entity, and there are {entities:,} entities; the mapping needs "
+        r"[\d,]+ MB and [\d,]+ MB are free in .*\. Leave some out of static=\.\Z"
     )
     with pytest.raises(ts.NoMemoryError, match=message):
         check_room(planned, entities)

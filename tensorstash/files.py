@@ -1,0 +1,259 @@
+"""Parquet and Arrow IPC files as a scan: all footers first, compared; then readers of row groups and batches."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as pads
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from tensorstash.alike import unify
+from tensorstash.errors import SourceError
+from tensorstash.paths import ARROW, REQUESTS, File
+from tensorstash.pool import each
+from tensorstash.schema import is_text
+from tensorstash.units import Range, Scan, Unit, Wanted
+
+BATCH_ROWS = 131_072  # rows decoded at a time: large enough for vectorized casts, small enough for the cache
+_MOST_THREADS = 8
+_MAGIC = b"ARROW1"  # of an Arrow file; a stream has none
+_FORMAT = pads.ParquetFileFormat()
+_HERE = fs.LocalFileSystem()
+
+
+@dataclass(frozen=True, slots=True)
+class Footer:
+    """What a file says of itself."""
+
+    file: File
+    schema: pa.Schema  # with the keys of its path as columns behind its own
+    own: frozenset[str]  # the columns that it holds itself
+    rows: tuple[int, ...]  # of each row group, record batch, or of a whole stream
+    piece: str  # what these are called
+    fragment: pads.ParquetFileFragment | None  # of a Parquet file: it has been parsed, which may take long
+
+
+def scan_files(files: Sequence[File], label: str, wanted: Wanted, progress: bool | None) -> Scan:
+    """Read all footers, several at a time, and compare them."""
+    types = _key_types(files)
+    threads = _MOST_THREADS if all(file.system is None for file in files) else REQUESTS
+    footers = each(partial(_footer, types=types, wanted=wanted), files, threads, "footers", progress)
+    names = [str(footer.file) for footer in footers]
+    schema, notes = unify(names, [footer.schema for footer in footers], wanted)
+    pieces = [(footer, index, rows) for footer in footers for index, rows in enumerate(footer.rows)]
+    starts = accumulate((rows for _, _, rows in pieces), initial=0)
+    units = tuple(
+        Unit(_place(footer, index), start, rows, partial(_read, footer, index, schema), start)
+        for (footer, index, rows), start in zip(pieces, starts)
+    )
+    return Scan(label, schema, units, len(units), notes, partial(_ranges, footers))
+
+
+def _place(footer: Footer, index: int) -> str:
+    return f"{footer.file}, {footer.piece} {index}" if footer.piece != "stream" else str(footer.file)
+
+
+# Footers
+
+
+def _footer(file: File, types: Mapping[str, pa.DataType], wanted: Wanted) -> Footer:
+    try:
+        if file.path.lower().endswith(ARROW):
+            return _arrow_footer(file, types, wanted)
+        return _parquet_footer(file, types)
+    except SourceError:
+        raise
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise SourceError(f"{file} is not a readable Parquet or Arrow IPC file: {error}") from error
+
+
+def _parquet_footer(file: File, types: Mapping[str, pa.DataType]) -> Footer:
+    fragment = _FORMAT.make_fragment(file.path, file.system or _HERE)
+    meta, own = fragment.metadata, fragment.physical_schema
+    rows = tuple(meta.row_group(index).num_rows for index in range(meta.num_row_groups))
+    if sum(rows) != meta.num_rows or min(rows, default=0) < 0:
+        raise SourceError(
+            f"{file} is damaged: its row groups have {sum(rows):,} rows, and the whole file has {meta.num_rows:,}."
+        )
+    return Footer(file, _with_keys(own, file, types), frozenset(own.names), rows, "row group", fragment)
+
+
+def _arrow_footer(file: File, types: Mapping[str, pa.DataType], wanted: Wanted) -> Footer:
+    """A batch tells its rows only when it is read: of one column, over a map of the file where there can be one."""
+    with pa.memory_map(file.path) if file.system is None else file.open() as opened:
+        whole = opened.read(len(_MAGIC)) == _MAGIC
+        opened.seek(0)
+        own = (pa.ipc.open_file(opened) if whole else pa.ipc.open_stream(opened)).schema
+        opened.seek(0)
+        field = own.names.index((wanted.among(own.names) or own.names)[0])
+        options = pa.ipc.IpcReadOptions(included_fields=[field], use_threads=False)
+        if whole:
+            reader = pa.ipc.open_file(opened, options=options)
+            rows = [reader.get_batch(index).num_rows for index in range(reader.num_record_batches)]
+        else:
+            rows = [sum(batch.num_rows for batch in pa.ipc.open_stream(opened, options=options))]
+    piece = "record batch" if whole else "stream"
+    return Footer(file, _with_keys(own, file, types), frozenset(own.names), tuple(rows), piece, None)
+
+
+# Keys of paths
+
+
+def _key_types(files: Sequence[File]) -> dict[str, pa.DataType]:
+    """The types of the keys: integers where all values are, else text."""
+    values: dict[str, set[str | None]] = {}
+    for keys in {file.keys for file in files}:
+        for key, value in keys:
+            values.setdefault(key, set()).add(value)
+    text = pa.dictionary(pa.int32(), pa.string())
+    return {key: pa.int64() if all(map(_is_integer, found)) else text for key, found in values.items()}
+
+
+def _is_integer(value: str | None) -> bool:
+    return value is None or (value.removeprefix("-").isdecimal() and value.isascii() and len(value) < 19)
+
+
+def _with_keys(own: pa.Schema, file: File, types: Mapping[str, pa.DataType]) -> pa.Schema:
+    """Keys behind the columns; a column that a file holds itself is that column, whatever its path says."""
+    for key in dict(file.keys):
+        if key not in own.names:
+            own = own.append(pa.field(key, types[key]))
+    return own
+
+
+def _constant(value: str | None, arrow: pa.DataType, rows: int) -> pa.Array:
+    if value is None:
+        return pa.nulls(rows, arrow)
+    if pa.types.is_dictionary(arrow):
+        return pa.repeat(pa.scalar(value), rows).dictionary_encode()
+    return pa.repeat(pa.scalar(int(value), arrow), rows)
+
+
+# Readers
+
+
+def _read(footer: Footer, index: int, schema: pa.Schema, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The batches of a row group, a record batch or a stream, in the types of the schema of all files."""
+    own = [name for name in names if name in footer.own]
+    keys = dict(footer.file.keys)
+    for rows, columns in _own(footer, index, own):
+        arrays = [
+            _as(columns[name], schema.field(name).type)
+            if name in columns
+            else _constant(keys[name], schema.field(name).type, rows)
+            for name in names
+        ]
+        yield pa.RecordBatch.from_arrays(arrays, names=list(names))
+
+
+def _own(footer: Footer, index: int, names: Collection[str]) -> Iterator[tuple[int, dict[str, pa.Array]]]:
+    """The rows of each batch, and the columns that the file itself holds; without any, no file is opened."""
+    if not names:
+        rows = footer.rows[index]
+        for begin in range(0, rows, BATCH_ROWS):
+            yield min(BATCH_ROWS, rows - begin), {}
+        return
+    batches = _parquet(footer, index, names) if footer.fragment else _arrow(footer, index, names)
+    for batch in batches:
+        yield batch.num_rows, dict(zip(batch.schema.names, batch.columns))
+
+
+def _as(array: pa.Array, arrow: pa.DataType) -> pa.Array:
+    return array if array.type == arrow or is_text(arrow) else array.cast(arrow)
+
+
+def _parquet(footer: Footer, group: int, names: Collection[str]) -> Iterator[pa.RecordBatch]:
+    assert footer.fragment is not None
+    _check_counts(footer, group, names)
+    remote = footer.file.system is not None
+    source = footer.file.open()
+    with (
+        closing(source) if remote else nullcontext(),
+        pq.ParquetFile(
+            source,
+            metadata=footer.fragment.metadata,
+            # one dictionary instead of a string object per row
+            read_dictionary=[name for name in names if is_text(footer.schema.field(name).type)],
+            # of a local file it would hold more than is needed; elsewhere it asks for all columns of the group at once
+            pre_buffer=remote,
+            buffer_size=0 if remote else 1 << 20,
+            page_checksum_verification=True,
+        ) as file,
+    ):
+        yield from file.iter_batches(BATCH_ROWS, row_groups=[group], columns=list(names), use_threads=False)
+
+
+def _check_counts(footer: Footer, group: int, names: Collection[str]) -> None:
+    """A column with another number of values than its row group has rows would be cut off or shifted."""
+    assert footer.fragment is not None
+    meta = footer.fragment.metadata
+    about = meta.row_group(group)
+    for name in names:
+        field = footer.schema.get_field_index(name)
+        if pa.types.is_nested(footer.schema.field(field).type):
+            continue
+        count = about.column(_leaf(meta, field, name)).num_values
+        if count != about.num_rows:
+            raise SourceError(
+                f"{_place(footer, group)} has {count:,} values in column {name!r}, its footer says {about.num_rows:,} "
+                "rows: it is damaged."
+            )
+
+
+def _leaf(meta: pq.FileMetaData, field: int, name: str) -> int:
+    """The place of a plain column among those that Parquet stores, which has several for one with fields of its own."""
+    if field < meta.num_columns and meta.schema.column(field).path == name:
+        return field
+    return next(leaf for leaf in range(meta.num_columns) if meta.schema.column(leaf).path == name)
+
+
+def _arrow(footer: Footer, index: int, names: Collection[str]) -> Iterator[pa.RecordBatch]:
+    fields = sorted(footer.schema.get_field_index(name) for name in names)
+    options = pa.ipc.IpcReadOptions(included_fields=fields, use_threads=False)
+    with pa.OSFile(footer.file.path) if footer.file.system is None else footer.file.open() as opened:
+        if footer.piece == "stream":
+            batches: Iterable[pa.RecordBatch] = pa.ipc.open_stream(opened, options=options)
+        else:
+            batches = [pa.ipc.open_file(opened, options=options).get_batch(index)]
+        for batch in batches:
+            batch.validate(full=True)  # nothing else has looked at the offsets and codes of such a file
+            yield batch
+
+
+# Statistics
+
+
+def _ranges(footers: Sequence[Footer], names: Sequence[str]) -> dict[str, Range]:
+    """What the statistics of all row groups say of columns."""
+    return {name: _range(footers, name) for name in names}
+
+
+def _range(footers: Sequence[Footer], name: str) -> Range:
+    nulls: int | None = 0
+    lows: list[Any] = []
+    highs: list[Any] = []
+    for footer in footers:
+        if footer.fragment is None or name not in footer.own:
+            return Range()
+        meta = footer.fragment.metadata
+        try:
+            leaf = _leaf(meta, footer.schema.get_field_index(name), name)
+        except StopIteration:
+            return Range()
+        for group in range(meta.num_row_groups):
+            about = meta.row_group(group).column(leaf)
+            found = about.statistics
+            if found is None:
+                return Range()
+            nulls = nulls + found.null_count if nulls is not None and found.has_null_count else None
+            if found.has_min_max:
+                lows.append(found.min)
+                highs.append(found.max)
+            elif not (found.has_null_count and found.null_count == about.num_values):
+                return Range(nulls)
+    return Range(nulls, min(lows, default=None), max(highs, default=None))
