@@ -77,7 +77,7 @@ def _difference(name: str, field: pa.Field | None, whole: pa.Field) -> str:
 
 
 def _shown(field: pa.Field) -> str:
-    return "bfloat16" if _is_bfloat16(field) else str(field.type)
+    return "bfloat16" if is_bfloat16(field) else str(field.type)
 
 
 def _said(name: str, found: Sequence[pa.Field | None], whole: pa.Field) -> list[str]:
@@ -91,13 +91,14 @@ def _said(name: str, found: Sequence[pa.Field | None], whole: pa.Field) -> list[
     return [f"{name!r} is read as {whole.type}: {shares}"]
 
 
-def _is_bfloat16(field: pa.Field) -> bool:
+def is_bfloat16(field: pa.Field) -> bool:
+    """Whether an integer field holds the bits of bfloat16."""
     return field.metadata is not None and BFLOAT16.items() <= field.metadata.items()
 
 
 def _wider(one: pa.Field, other: pa.Field) -> pa.Field | None:
     """A field that holds every value of both, if both mean the same."""
-    if _is_bfloat16(one) != _is_bfloat16(other):
+    if is_bfloat16(one) != is_bfloat16(other):
         return None
     wide = _wider_type(one.type, other.type)
     return None if wide is None else one.with_type(wide)

@@ -1,19 +1,20 @@
 """Parquet and Arrow IPC files as a scan: all footers first, compared; then readers of row groups and batches."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, nullcontext
+from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 from pyarrow import fs
 
 from tensorstash.alike import unify
 from tensorstash.errors import SourceError
+from tensorstash.filter import Filter
 from tensorstash.paths import ARROW, REQUESTS, File
 from tensorstash.pool import each
 from tensorstash.schema import is_text
@@ -38,20 +39,29 @@ class Footer:
     fragment: pads.ParquetFileFragment | None  # of a Parquet file: it has been parsed, which may take long
 
 
-def scan_files(files: Sequence[File], label: str, wanted: Wanted, progress: bool | None) -> Scan:
-    """Read all footers, several at a time, and compare them."""
+def scan_files(
+    files: Sequence[File], label: str, wanted: Wanted, condition: Filter | None, progress: bool | None
+) -> Scan:
+    """Read all footers, several at a time, and compare them; what paths and statistics exclude is left out."""
     types = _key_types(files)
+    look = partial(_footer, types=types, wanted=wanted)
+    if condition is not None and types:
+        files = _kept_files(files, look(files[0]), types, condition) or files[:1]
     threads = _MOST_THREADS if all(file.system is None for file in files) else REQUESTS
-    footers = each(partial(_footer, types=types, wanted=wanted), files, threads, "footers", progress)
+    footers = each(look, files, threads, "footers", progress)
     names = [str(footer.file) for footer in footers]
     schema, notes = unify(names, [footer.schema for footer in footers], wanted)
-    pieces = [(footer, index, rows) for footer in footers for index, rows in enumerate(footer.rows)]
-    starts = accumulate((rows for _, _, rows in pieces), initial=0)
-    units = tuple(
-        Unit(_place(footer, index), start, rows, partial(_read, footer, index, schema), start)
-        for (footer, index, rows), start in zip(pieces, starts)
-    )
-    return Scan(label, schema, units, len(units), notes, partial(_ranges, footers))
+    units, start, first = [], 0, 0
+    for footer in footers:
+        kept = _kept_groups(footer, schema, condition)
+        for index, rows in enumerate(footer.rows):
+            if index in kept:
+                read = partial(_read, footer, index, schema)
+                units.append(Unit(_place(footer, index), start, rows, read, first))
+                start += rows
+            first += rows
+    pieces = sum(len(footer.rows) for footer in footers)
+    return Scan(label, schema, tuple(units), pieces, notes, partial(_ranges, footers))
 
 
 def _place(footer: Footer, index: int) -> str:
@@ -132,6 +142,47 @@ def _constant(value: str | None, arrow: pa.DataType, rows: int) -> pa.Array:
     if pa.types.is_dictionary(arrow):
         return pa.repeat(pa.scalar(value), rows).dictionary_encode()
     return pa.repeat(pa.scalar(int(value), arrow), rows)
+
+
+# What a filter excludes unread
+
+
+def _kept_files(
+    files: Sequence[File], first: Footer, types: Mapping[str, pa.DataType], condition: Filter
+) -> Sequence[File]:
+    """Those whose keys do not contradict the filter."""
+    keys = {key: arrow for key, arrow in types.items() if key not in first.own}
+    said = [_said(file, keys) for file in files]
+    fragments = [_FORMAT.make_fragment(str(k), _HERE, partition_expression=about) for k, about in enumerate(said)]
+    dataset = pads.FileSystemDataset(fragments, first.schema, _FORMAT, _HERE)
+    with suppress(pa.ArrowException):  # a filter that does not fit the columns is refused later, with its names
+        return [files[int(fragment.path)] for fragment in dataset.get_fragments(condition.expression)]
+    return files
+
+
+def _said(file: File, keys: Mapping[str, pa.DataType]) -> pc.Expression:
+    """What the keys of a path say of the rows of the file."""
+    about = pc.scalar(True)
+    for key, value in file.keys:
+        if key in keys:
+            plain = value if value is None or pa.types.is_dictionary(keys[key]) else int(value)
+            about &= pc.field(key).is_null() if plain is None else pc.field(key) == plain
+    return about
+
+
+def _kept_groups(footer: Footer, schema: pa.Schema, condition: Filter | None) -> Collection[int]:
+    """The row groups whose statistics do not contradict the filter."""
+    every = range(len(footer.rows))
+    if condition is None or footer.fragment is None:
+        return every
+    names = condition.names(footer.schema)
+    asked = condition.for_statistics(footer.schema)
+    same = all(footer.schema.field(name).type == schema.field(name).type for name in names)
+    if asked is None or not same:
+        return every
+    with suppress(pa.ArrowException):
+        return {group.id for group in footer.fragment.subset(asked, schema=footer.schema).row_groups}
+    return every
 
 
 # Readers

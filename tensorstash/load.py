@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from tensorstash.directory import Name, check_label
+from tensorstash.filter import parse
 from tensorstash.fingerprint import check_unchanged, contents, key, label_of
 from tensorstash.ingest import draft, ingest
 from tensorstash.limits import memory_limits
@@ -25,6 +26,7 @@ def load(
     time: str | None = None,
     static: Columns | None = None,
     dtype: torch.dtype | None = None,
+    filter: Any = None,  # noqa: A002  as in pyarrow
     filesystem: Any = None,
     share: str | bool | None = None,
     timeout: float | None = None,
@@ -48,6 +50,10 @@ def load(
         static: columns that have one value in each entity, in the forms of `columns`; `stash.static` holds them,
             `(entities, ...)`. Values are compared as they are stored: a missing value is one of its own.
         dtype: cast the floating columns to this floating type, static ones too; `None` keeps the source's.
+        filter: the rows to load, as an expression, `pyarrow.compute.field("year") >= 2020`, or as tuples,
+            `[("year", ">=", 2020), ("station", "in", ["A", "B"])]`, all of which must hold; of several such lists one
+            must. A comparison with a null is not true. Files whose paths, and row groups whose statistics exclude all
+            rows are not decoded; of the others the columns of the filter are read first.
         filesystem: where the paths are: a `pyarrow.fs.FileSystem` or an fsspec file system; `None` takes this machine,
             and for a URL what pyarrow or fsspec have for its scheme.
         share: a label for a copy that all processes of this user attach; `True` makes one of the source's name.
@@ -76,7 +82,7 @@ def load(
         >>> stash.static, stash.vocabulary("region")
         ({'region': tensor([0, 1], dtype=torch.int32)}, ['SE', 'NO'])
     """
-    request = Request(source, columns, entity, time, () if static is None else static, dtype, filesystem)
+    request = Request(source, columns, entity, time, () if static is None else static, dtype, filter, filesystem)
     if share is None or share is False:
         return _load_private(request, progress)
     return _load_shared(request, share, timeout, progress)
@@ -115,9 +121,13 @@ def _load_shared(request: Request, share: str | bool, timeout: float | None, pro
 
 def _key(request: Request, data: object) -> str:
     """The key of a shared segment: of the data, as stamps or a hash, and of all arguments that change a byte."""
-    columns = None if request.columns is None else named(request.columns)
-    static = named(request.static, "static")
-    return key(
-        data,
-        {"columns": columns, "static": static, "entity": request.entity, "time": request.time, "dtype": request.dtype},
-    )
+    condition = parse(request.filter)
+    arguments = {
+        "columns": None if request.columns is None else named(request.columns),
+        "static": named(request.static, "static"),
+        "entity": request.entity,
+        "time": request.time,
+        "dtype": request.dtype,
+        "filter": None if condition is None else condition.key(),
+    }
+    return key(data, arguments)

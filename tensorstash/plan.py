@@ -1,12 +1,13 @@
 """What a load will take, before anything is decoded or allocated."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from tensorstash.errors import SchemaError
+from tensorstash.filter import columns_of, filtered, parse
 from tensorstash.limits import Limit, check_free, memory_limits, tightest
 from tensorstash.paths import File, find
 from tensorstash.schema import Column, Columns, entity_column, resolve, sources_of, time_column
@@ -29,6 +30,9 @@ class Plan:
     static: tuple[Column, ...]  # one value per entity
     skipped: tuple[str, ...]  # source columns that are never decoded
     free: int  # bytes of memory available now
+    pieces: int  # row groups, record batches or slices of the source
+    kept: int  # those of them that have rows which the filter keeps
+    notes: tuple[str, ...]  # what differs between the files and is made alike
 
     @property
     def stored(self) -> tuple[Column, ...]:
@@ -58,7 +62,8 @@ class Plan:
         total = f"{self.rows:,} rows, {size} MB of {self.free / 1e6:,.0f} MB free"
         if self.static:
             skipped = f"static: one value per entity; how many entities there are, only a load counts\n{skipped}"
-        return f"{self.source}: {total}\n{table}\n{skipped}"
+        notes = "".join(f"\nnote: {note}" for note in self.notes)
+        return f"{self.source}: {total}\n{table}\n{skipped}{notes}"
 
 
 def _line(rows: int, column: Column) -> tuple[str, str, str, str, str]:
@@ -90,6 +95,7 @@ def plan(
     time: str | None = None,
     static: Columns | None = None,
     dtype: torch.dtype | None = None,
+    filter: Any = None,  # noqa: A002  as in pyarrow
     filesystem: Any = None,
 ) -> Plan:
     """Say what `ts.load` with the same arguments will hold: rows, MB per column, free memory, skipped columns.
@@ -103,7 +109,7 @@ def plan(
         >>> cost.rows, cost.nbytes, cost.skipped
         (1000, 16384, ('z',))
     """
-    request = Request(source, columns, entity, time, () if static is None else static, dtype, filesystem)
+    request = Request(source, columns, entity, time, () if static is None else static, dtype, filter, filesystem)
     return survey(request, find(source, filesystem), None)[1]
 
 
@@ -117,17 +123,26 @@ class Request:
     time: str | None
     static: Columns
     dtype: torch.dtype | None
+    filter: Any
     filesystem: Any
 
 
 def survey(request: Request, files: Sequence[File] | None, progress: bool | None) -> tuple[Scan, Plan]:
     """The source, or its files, looked at, and the plan for it."""
-    scanned = scan(request.source, files, _wanted(request), progress)
-    return scanned, _plan(scanned, request)
+    condition = parse(request.filter)
+    wanted = _wanted(request) if condition is None else condition.add_to(_wanted(request))
+    scanned = scan(request.source, files, wanted, condition, progress)
+    planned = _plan(scanned, request)
+    if condition is None:
+        return scanned, planned
+    names = columns_of(condition, scanned.schema, scanned.label)
+    scanned = filtered(scanned, condition, names, progress)
+    skipped = tuple(name for name in planned.skipped if name not in names)
+    return scanned, replace(planned, rows=scanned.rows, skipped=skipped, kept=len(scanned.units))
 
 
 def _wanted(request: Request) -> Wanted:
-    """The source columns that a load touches."""
+    """The source columns that a load touches, besides those of the filter."""
     if request.columns is None:
         return Wanted(None)
     keys = {name for name in (request.entity, request.time) if name is not None}
@@ -167,6 +182,9 @@ def _plan(scanned: Scan, request: Request) -> Plan:
         static=constant,
         skipped=tuple(name for name in scanned.schema.names if name not in used),
         free=tightest(memory_limits()).free,
+        pieces=scanned.pieces,
+        kept=len(scanned.units),
+        notes=scanned.notes,
     )
 
 

@@ -11,18 +11,22 @@ import torch
 
 from tensorstash.errors import SchemaError, SourceError
 from tensorstash.files import BATCH_ROWS, scan_files
+from tensorstash.filter import Filter
 from tensorstash.paths import File, label_of_paths
 from tensorstash.schema import BFLOAT16
 from tensorstash.units import Read, Scan, Unit, Wanted
 
 
-def scan(source: Any, files: Sequence[File] | None, wanted: Wanted, progress: bool | None) -> Scan:
+def scan(
+    source: Any, files: Sequence[File] | None, wanted: Wanted, condition: Filter | None, progress: bool | None
+) -> Scan:
     """Look at a source: its `files`, or what it holds in memory: a frame, a table, or a mapping of arrays.
 
-    Only the columns `wanted` of a frame or mapping are converted to Arrow.
+    Only the columns `wanted` of a frame or mapping are converted to Arrow. Of files, the row groups that statistics
+    exclude under the condition are left out, and no other rows.
     """
     if files is not None:
-        return scan_files(files, label_of_paths(source), wanted, progress)
+        return scan_files(files, label_of_paths(source), wanted, condition, progress)
     kind = f"{type(source).__module__.split('.')[0]}.{type(source).__name__}"
     look = _KINDS.get(kind, _scan_mapping if isinstance(source, Mapping) and kind not in _REMEDIES else None)
     if look is not None:

@@ -89,6 +89,7 @@ def checked(unit: Unit, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
     except (pa.ArrowException, OSError) as error:
         if isinstance(error, SourceError):
             raise
-        raise SourceError(f"{unit.place} cannot be decoded: {error}. Write the file again.") from error
+        why = " ".join(str(error).split())
+        raise SourceError(f"{unit.place} cannot be decoded: {why}. Write the file again.") from error
     if rows != unit.rows:
         raise SourceError(f"{unit.place} holds {rows:,} rows, its footer says {unit.rows:,}: it is damaged.")

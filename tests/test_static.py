@@ -303,7 +303,7 @@ def test_pieces_may_come_in_any_order(data: st.DataObject) -> None:
     held = Constant(column, np.array(codes, np.int32), max(codes) + 1)
     for a, b in data.draw(st.permutations([*zip([0, *cuts], [*cuts, len(codes)])])):
         held.add(a, np.array(values[a:b]))
-    scanned = ts.sources.scan({"s": values}, None, Wanted(None), None)
+    scanned = ts.sources.scan({"s": values}, None, Wanted(None), None, None)
     firsts = [codes.index(code) for code in range(max(codes) + 1)]
     wrong = [row for row, code in enumerate(codes) if values[row] != values[firsts[code]]]
     if not wrong:

@@ -19,6 +19,7 @@ MODULES = [
     "paths",
     "pool",
     "alike",
+    "filter",
     "files",
     "sources",
     "segment",
