@@ -4,7 +4,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,7 +17,8 @@ from tensorstash.filter import Filter
 from tensorstash.paths import ARROW, REQUESTS, File
 from tensorstash.pool import each
 from tensorstash.schema import is_text
-from tensorstash.units import Range, Scan, Unit, Wanted
+from tensorstash.statistics import check_counts, kept_groups, range_of
+from tensorstash.units import Scan, Unit, Wanted
 
 BATCH_ROWS = 131_072  # rows decoded at a time: large enough for vectorized casts, small enough for the cache
 _MOST_THREADS = 8
@@ -53,7 +53,9 @@ def scan_files(
     schema, notes = unify(names, [footer.schema for footer in footers], wanted)
     units, start, first = [], 0, 0
     for footer in footers:
-        kept = _kept_groups(footer, schema, condition)
+        kept: Collection[int] = range(len(footer.rows))
+        if condition is not None and footer.fragment is not None:
+            kept = kept_groups(footer.fragment, footer.schema, condition, schema)
         for index, rows in enumerate(footer.rows):
             if index in kept:
                 read = partial(_read, footer, index, schema)
@@ -61,7 +63,8 @@ def scan_files(
                 start += rows
             first += rows
     pieces = sum(len(footer.rows) for footer in footers)
-    return Scan(label, schema, tuple(units), pieces, notes, partial(_ranges, footers))
+    metas = [footer.fragment and (footer.fragment.metadata, footer.fragment.physical_schema) for footer in footers]
+    return Scan(label, schema, tuple(units), pieces, notes, partial(range_of, metas))
 
 
 def _place(footer: Footer, index: int) -> str:
@@ -170,21 +173,6 @@ def _said(file: File, keys: Mapping[str, pa.DataType]) -> pc.Expression:
     return about
 
 
-def _kept_groups(footer: Footer, schema: pa.Schema, condition: Filter | None) -> Collection[int]:
-    """The row groups whose statistics do not contradict the filter."""
-    every = range(len(footer.rows))
-    if condition is None or footer.fragment is None:
-        return every
-    names = condition.names(footer.schema)
-    asked = condition.for_statistics(footer.schema)
-    same = all(footer.schema.field(name).type == schema.field(name).type for name in names)
-    if asked is None or not same:
-        return every
-    with suppress(pa.ArrowException):
-        return {group.id for group in footer.fragment.subset(asked, schema=footer.schema).row_groups}
-    return every
-
-
 # Readers
 
 
@@ -220,7 +208,7 @@ def _as(array: pa.Array, arrow: pa.DataType) -> pa.Array:
 
 def _parquet(footer: Footer, group: int, names: Collection[str]) -> Iterator[pa.RecordBatch]:
     assert footer.fragment is not None
-    _check_counts(footer, group, names)
+    texts = [name for name in names if is_text(footer.schema.field(name).type)]
     remote = footer.file.system is not None
     source = footer.file.open()
     with (
@@ -229,38 +217,21 @@ def _parquet(footer: Footer, group: int, names: Collection[str]) -> Iterator[pa.
             source,
             metadata=footer.fragment.metadata,
             # one dictionary instead of a string object per row
-            read_dictionary=[name for name in names if is_text(footer.schema.field(name).type)],
+            read_dictionary=texts,
             # of a local file it would hold more than is needed; elsewhere it asks for all columns of the group at once
             pre_buffer=remote,
             buffer_size=0 if remote else 1 << 20,
             page_checksum_verification=True,
         ) as file,
     ):
-        yield from file.iter_batches(BATCH_ROWS, row_groups=[group], columns=list(names), use_threads=False)
-
-
-def _check_counts(footer: Footer, group: int, names: Collection[str]) -> None:
-    """A column with another number of values than its row group has rows would be cut off or shifted."""
-    assert footer.fragment is not None
-    meta = footer.fragment.metadata
-    about = meta.row_group(group)
-    for name in names:
-        field = footer.schema.get_field_index(name)
-        if pa.types.is_nested(footer.schema.field(field).type):
-            continue
-        count = about.column(_leaf(meta, field, name)).num_values
-        if count != about.num_rows:
-            raise SourceError(
-                f"{_place(footer, group)} has {count:,} values in column {name!r}, its footer says {about.num_rows:,} "
-                "rows: it is damaged."
-            )
-
-
-def _leaf(meta: pq.FileMetaData, field: int, name: str) -> int:
-    """The place of a plain column among those that Parquet stores, which has several for one with fields of its own."""
-    if field < meta.num_columns and meta.schema.column(field).path == name:
-        return field
-    return next(leaf for leaf in range(meta.num_columns) if meta.schema.column(leaf).path == name)
+        batches = file.iter_batches(BATCH_ROWS, row_groups=[group], columns=list(names), use_threads=False)
+        for number, batch in enumerate(batches):
+            if not number:
+                meta, place = footer.fragment.metadata, _place(footer, group)
+                check_counts(meta, group, footer.schema, names, place)
+            for name in texts:  # codes of a damaged file may point anywhere, and its texts be no UTF-8
+                batch.column(name).validate(full=True)
+            yield batch
 
 
 def _arrow(footer: Footer, index: int, names: Collection[str]) -> Iterator[pa.RecordBatch]:
@@ -274,37 +245,3 @@ def _arrow(footer: Footer, index: int, names: Collection[str]) -> Iterator[pa.Re
         for batch in batches:
             batch.validate(full=True)  # nothing else has looked at the offsets and codes of such a file
             yield batch
-
-
-# Statistics
-
-
-def _ranges(footers: Sequence[Footer], names: Sequence[str]) -> dict[str, Range]:
-    """What the statistics of all row groups say of columns."""
-    return {name: _range(footers, name) for name in names}
-
-
-def _range(footers: Sequence[Footer], name: str) -> Range:
-    nulls: int | None = 0
-    lows: list[Any] = []
-    highs: list[Any] = []
-    for footer in footers:
-        if footer.fragment is None or name not in footer.own:
-            return Range()
-        meta = footer.fragment.metadata
-        try:
-            leaf = _leaf(meta, footer.schema.get_field_index(name), name)
-        except StopIteration:
-            return Range()
-        for group in range(meta.num_row_groups):
-            about = meta.row_group(group).column(leaf)
-            found = about.statistics
-            if found is None:
-                return Range()
-            nulls = nulls + found.null_count if nulls is not None and found.has_null_count else None
-            if found.has_min_max:
-                lows.append(found.min)
-                highs.append(found.max)
-            elif not (found.has_null_count and found.null_count == about.num_values):
-                return Range(nulls)
-    return Range(nulls, min(lows, default=None), max(highs, default=None))

@@ -1,7 +1,7 @@
 """A source as units of work: stretches of rows that yield Arrow record batches, and nothing decoded yet."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,7 +60,7 @@ class Scan:
     units: tuple[Unit, ...]
     pieces: int  # row groups, record batches or slices, those that a filter excludes too
     notes: tuple[str, ...] = ()  # what differs between files and was made alike
-    ranges: Callable[[Sequence[str]], Mapping[str, Range]] = lambda _: {}
+    range_of: Callable[[str], Range] = lambda _: Range()  # what statistics say of a column
 
     @property
     def rows(self) -> int:

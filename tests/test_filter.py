@@ -171,8 +171,9 @@ def test_row_groups_that_statistics_exclude_are_not_decoded(
     real = pq.ParquetFile.iter_batches
 
     def counted(self: Any, *arguments: Any, row_groups: list[int], **options: Any) -> Any:
-        seen.extend(row_groups)
-        return real(self, *arguments, row_groups=row_groups, **options)
+        for batch in real(self, *arguments, row_groups=row_groups, **options):
+            seen.extend(row_groups)
+            yield batch
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pq.ParquetFile, "iter_batches", counted)

@@ -233,7 +233,7 @@ def place(case: Case, row: int, form: Form, directory: Path) -> str:
         return ""
     piece = max(k for k, begin in enumerate(case.cuts[:-1]) if begin <= row)
     if form == "list":
-        return f" ({directory}/part={piece:03}/rows.parquet, row group 0)"
+        return f" ({directory}/part-{piece:03}/rows.parquet, row group 0)"
     return f" ({directory}/one.parquet, row group {piece})"
 
 

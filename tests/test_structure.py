@@ -20,6 +20,7 @@ MODULES = [
     "pool",
     "alike",
     "filter",
+    "statistics",
     "files",
     "sources",
     "segment",
