@@ -7,10 +7,10 @@ import sys
 import tempfile
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import tensorstash as ts
@@ -51,7 +51,7 @@ def write(kind: str, path: Path) -> int:
 
 def load(path: Path) -> tuple[object, ...]:
     """Everything that a load gives."""
-    columns = {"f": "f", "i": ts.column("i", fill=-1), "s": "s", "l": "l"}
+    columns: dict[str, Any] = {"f": "f", "i": ts.column("i", fill=-1), "s": "s", "l": "l"}
     condition = [("i", ">=", 700)] if path.name.startswith("filtered") else None
     stash = ts.load(path, columns, entity="e", time="t", filter=condition)
     assert stash.time is not None
@@ -94,8 +94,7 @@ def main(kind: str, count: int) -> None:
                     except Exception as error:
                         outcome = repr(error)
                     found[f"{mutation}: {outcome}"] += 1
-    assert pc is not None
-    print(json.dumps(found))
+    sys.stdout.write(json.dumps(found))
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 import torch
 
 import tensorstash as ts
+from tensorstash import files
 from tests.fuzz_load import CHECKED, KINDS, MUTATIONS
 from tests.oracle_load import whole, write_ipc, write_parquet
 
@@ -32,7 +34,7 @@ def test_mutants_of_a_file_load_as_before_or_fail_with_an_error_of_ours(kind: st
     assert {outcome.partition(": ")[2] for outcome in found} <= allowed
     assert kind == "stream" or {outcome for outcome in found if outcome.startswith("cut")} == {"cut: error"}
     if kind == CHECKED:
-        assert found["zero: error"] == 2 * count
+        assert found["zero: error"] >= count  # in row groups that the filter excludes, nobody sees it
 
 
 def number(value: int) -> bytes:
@@ -41,6 +43,14 @@ def number(value: int) -> bytes:
     while value > 127:
         out, value = out + bytes([value & 127 | 128]), value >> 7
     return out + bytes([value])
+
+
+def loaded(path: Path) -> Any:
+    """The values, or the file that an error begins with."""
+    try:
+        return ts.load(path, ["x"])["x"].tolist()
+    except ts.SourceError as error:
+        return str(error)[: len(str(path))]
 
 
 def test_footers_that_lie_about_rows(tmp_path: Path) -> None:
@@ -56,13 +66,9 @@ def test_footers_that_lie_about_rows(tmp_path: Path) -> None:
             for at in chosen:
                 changed[at : at + 2] = number(lie)
             path.write_bytes(data[:begin] + changed + data[-8:])
-            try:
-                found = ts.load(path, ["x"])["x"]
-            except ts.SourceError as error:
-                assert str(error).startswith(str(path))
-            else:
-                # nothing that was lied about concerns the column, or the whole footer agrees on a shorter file
-                assert found.tolist() == list(range(1000)) or (chosen == places and len(found) == lie)
+            found = loaded(path)
+            # nothing that was lied about concerns the column, or the whole footer agrees on a shorter file
+            assert found in (str(path), [*range(1000)]) or (chosen == places and found == [*range(lie)])
 
 
 @pytest.mark.parametrize("form", ["arrow", "parquet"])
@@ -86,27 +92,24 @@ def test_a_file_that_is_replaced_or_written_to_while_it_is_loaded(form: str, tmp
     def rewritten() -> None:
         write(pa.table({"y": -np.arange(3000)}), path)
 
+    label = f"test-faults-{tmp_path.name}"
     for change in (replaced, appended, rewritten, path.unlink):
-        write(table, path)
-        before = path.stat().st_ino
-        assert before
-        changes = [change]
-        real = ts.ingest.values
+        for share in (None, label):
+            write(table, path)
+            changes = [change]
 
-        def changing(*arguments: Any, real: Any = real, changes: Any = changes) -> Any:
-            while changes:
-                changes.pop()()
-            return real(*arguments)
+            def read(*arguments: Any, real: Any = files._own, changes: Any = changes) -> Iterator[Any]:
+                for batch in real(*arguments):
+                    yield batch
+                    while changes:
+                        changes.pop()()
 
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(ts.ingest, "values", changing)
-            for share in (None, f"test-faults-{tmp_path.name}"):
-                if not path.exists() or changes == []:
-                    write(table, path)
-                    changes.append(change)
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(files, "_own", read)
                 with pytest.raises(ts.SourceError, match=rf"\A(A source must not change while it is .*)?{path}"):
                     ts.load(path, share=share)
-        assert [found for found in ts.segments() if found.label == f"test-faults-{tmp_path.name}"] == []
+            assert not changes
+        assert label not in ts.segments()["label"]
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".arrow", ".arrows"])
@@ -174,4 +177,4 @@ def test_a_failed_load_leaves_no_segment(tmp_path: Path) -> None:
     for _ in range(2):
         with pytest.raises(ts.SourceError, match=rf"\A{whole(str(path))[2:-2]}, row group \d cannot be decoded"):
             ts.load(path, share=label)
-        assert [found for found in ts.segments() if found.label == label] == []
+        assert label not in ts.segments()["label"]
