@@ -9,8 +9,8 @@ from tensorstash.arrays import Int64s
 from tensorstash.errors import DataError
 from tensorstash.plan import Plan
 from tensorstash.schema import Column
-from tensorstash.sources import Scan
 from tensorstash.times import Clock
+from tensorstash.units import Scan
 
 _BLOCK = 1 << 20  # rows looked at together
 

@@ -12,30 +12,21 @@ from typing import Any
 import pyarrow as pa
 
 from tensorstash.errors import SourceError
+from tensorstash.paths import Stamp, find, label_of_paths, stamps
 from tensorstash.plan import Plan
 from tensorstash.segment import VERSION
-from tensorstash.sources import Scan, files
-
-Stamp = tuple[str, int, int, int]  # of a file: its real path, size, time of change in nanoseconds, inode
+from tensorstash.units import Scan
 
 
-def stamps(source: Any) -> list[Stamp]:
-    """What tells that the files of a source have not changed; nothing for a source in memory."""
-    found = []
-    for path in files(source) or []:
-        about = os.stat(path)
-        found.append((os.path.realpath(path), about.st_size, about.st_mtime_ns, about.st_ino))
-    return found
-
-
-def check_unchanged(source: Any, before: Sequence[Stamp]) -> None:
+def check_unchanged(source: Any, filesystem: Any, before: Sequence[Stamp]) -> None:
     """Refuse values of files that were written to while they were read: some would be old and some new."""
     try:
-        after = stamps(source)
+        after = stamps(find(source, filesystem) or [])
     except OSError:
         after = []
     if changed := set(before).symmetric_difference(after):
-        raise SourceError(f"A source must not change while it is loaded; {min(changed)[0]} did. Load it again.")
+        name = min(str(stamp[0]) for stamp in changed)
+        raise SourceError(f"A source must not change while it is loaded; {name} did. Load it again.")
 
 
 class _Digest(io.RawIOBase):
@@ -75,6 +66,6 @@ def label_of(source: Any) -> str:
     """A label for a source: the name of the first path without its suffix, or the type of the source."""
     while isinstance(source, (list, tuple)) and source:
         source = source[0]
-    is_path = isinstance(source, (str, os.PathLike))
-    name = Path(os.path.abspath(source)).stem if is_path else type(source).__name__.lower()
+    named = isinstance(source, (str, os.PathLike))
+    name = Path(os.path.abspath(label_of_paths(source))).stem if named else type(source).__name__.lower()
     return re.sub(r"[^A-Za-z0-9_.+@=-]+", "-", name).lstrip("_.+@=-")[:100] or "stash"

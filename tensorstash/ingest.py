@@ -21,9 +21,9 @@ from tensorstash.errors import SourceError
 from tensorstash.plan import Plan, check_sorting, check_static
 from tensorstash.schema import Column
 from tensorstash.segment import Draft
-from tensorstash.sources import Scan, Unit
 from tensorstash.stash import texts
 from tensorstash.static import Constant
+from tensorstash.units import Scan, Unit
 
 _MOST_THREADS = 8
 

@@ -6,10 +6,12 @@ from typing import Any
 import torch
 
 from tensorstash.directory import Name, check_label
-from tensorstash.fingerprint import check_unchanged, contents, key, label_of, stamps
+from tensorstash.filter import parse
+from tensorstash.fingerprint import check_unchanged, contents, key, label_of
 from tensorstash.ingest import draft, ingest
 from tensorstash.limits import memory_limits
 from tensorstash.nameless import Nameless
+from tensorstash.paths import find, stamps
 from tensorstash.plan import Request, check_memory, survey
 from tensorstash.schema import Columns, named
 from tensorstash.share import obtain
@@ -24,6 +26,8 @@ def load(
     time: str | None = None,
     static: Columns | None = None,
     dtype: torch.dtype | None = None,
+    filter: Any = None,  # noqa: A002  as in pyarrow
+    filesystem: Any = None,
     share: str | bool | None = None,
     timeout: float | None = None,
     progress: bool | None = None,
@@ -34,8 +38,11 @@ def load(
     loads and the others attach what it has loaded. It stays until `ts.remove(label)`, `ts.collect` or a reboot.
 
     Args:
-        source: a Parquet or Arrow IPC (Feather) file, a glob, a directory or a list of them; a polars or pandas frame;
-            a pyarrow Table; a mapping of arrays or tensors. The files of one source need the same columns.
+        source: Parquet or Arrow IPC files or streams, here or in any file system: a path, a glob, a directory, a URL
+            such as `s3://bucket/weather/*.parquet`, or a list of them; a polars or pandas frame; a pyarrow Table or
+            RecordBatch; a Hugging Face Dataset; a mapping of arrays or tensors. The files of one source need the same
+            columns; integers, floats and timestamps of different widths and units are widened to the widest. Of a
+            directory or glob, parts of paths such as `year=2024` are columns.
         columns: a list of source names, or a mapping from your names to a source name, a list of names (packed into one
             `(rows, k)` column) or a `ts.column`. Only these are decoded. `None`: all but entity, time and static ones.
         entity: the text or integer column that tells the series apart. Without it all rows are one series.
@@ -43,6 +50,12 @@ def load(
         static: columns that have one value in each entity, in the forms of `columns`; `stash.static` holds them,
             `(entities, ...)`. Values are compared as they are stored: a missing value is one of its own.
         dtype: cast the floating columns to this floating type, static ones too; `None` keeps the source's.
+        filter: the rows to load, as an expression, `pyarrow.compute.field("year") >= 2020`, or as tuples,
+            `[("year", ">=", 2020), ("station", "in", ["A", "B"])]`, all of which must hold; of several such lists one
+            must. A comparison with a null is not true. Files whose paths, and row groups whose statistics exclude all
+            rows are not decoded; of the others the columns of the filter are read first.
+        filesystem: where the paths are: a `pyarrow.fs.FileSystem` or an fsspec file system; `None` takes this machine,
+            and for a URL what pyarrow or fsspec have for its scheme.
         share: a label for a copy that all processes of this user attach; `True` makes one of the source's name.
             Changed files, other data or other arguments are another copy under the same label.
         timeout: with `share=`, seconds to wait for another process that loads; `None` waits until it is done.
@@ -69,19 +82,20 @@ def load(
         >>> stash.static, stash.vocabulary("region")
         ({'region': tensor([0, 1], dtype=torch.int32)}, ['SE', 'NO'])
     """
-    request = Request(source, columns, entity, time, () if static is None else static, dtype)
+    request = Request(source, columns, entity, time, () if static is None else static, dtype, filter, filesystem)
     if share is None or share is False:
         return _load_private(request, progress)
     return _load_shared(request, share, timeout, progress)
 
 
 def _load_private(request: Request, progress: bool | None) -> Stash:
-    before = stamps(request.source)
-    scanned, planned = survey(request)
+    files = find(request.source, request.filesystem)
+    before = stamps(files or [])
+    scanned, planned = survey(request, files, progress)
     check_memory(planned, memory_limits())
     segment = draft(planned, None)
     metadata = ingest(scanned, planned, segment, progress, lambda _: None)
-    check_unchanged(request.source, before)
+    check_unchanged(request.source, request.filesystem, before)
     stash = Stash(segment.finish(metadata))
     stash.segment.populate()
     return stash
@@ -90,25 +104,30 @@ def _load_private(request: Request, progress: bool | None) -> Stash:
 def _load_shared(request: Request, share: str | bool, timeout: float | None, progress: bool | None) -> Stash:
     """Attached if it is there; files are looked at by their stamps alone then."""
     label = check_label(label_of(request.source) if share is True else share)
-    before = stamps(request.source)
-    surveyed = None if before else survey(request)
+    files = find(request.source, request.filesystem)
+    before = stamps(files or [])
+    surveyed = survey(request, None, progress) if files is None else None
     data = before if surveyed is None else contents(*surveyed)
 
     def build(target: Nameless, report: Callable[[float], None]) -> None:
-        scanned, planned = surveyed or survey(request)
+        scanned, planned = surveyed or survey(request, files, progress)
         check_memory(planned, target.limits())
         segment = draft(planned, target.fd)
         segment.seal(ingest(scanned, planned, segment, progress, report))
-        check_unchanged(request.source, before)
+        check_unchanged(request.source, request.filesystem, before)
 
     return Stash(obtain(Name(label, _key(request, data)[:16]), build, timeout))
 
 
 def _key(request: Request, data: object) -> str:
     """The key of a shared segment: of the data, as stamps or a hash, and of all arguments that change a byte."""
-    columns = None if request.columns is None else named(request.columns)
-    static = named(request.static, "static")
-    return key(
-        data,
-        {"columns": columns, "static": static, "entity": request.entity, "time": request.time, "dtype": request.dtype},
-    )
+    condition = parse(request.filter)
+    arguments = {
+        "columns": None if request.columns is None else named(request.columns),
+        "static": named(request.static, "static"),
+        "entity": request.entity,
+        "time": request.time,
+        "dtype": request.dtype,
+        "filter": None if condition is None else condition.key(),
+    }
+    return key(data, arguments)

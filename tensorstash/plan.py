@@ -1,18 +1,24 @@
 """What a load will take, before anything is decoded or allocated."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+import pyarrow as pa
 import torch
 
 from tensorstash.errors import SchemaError
+from tensorstash.filter import columns_of, filtered, parse
 from tensorstash.limits import Limit, check_free, memory_limits, tightest
+from tensorstash.paths import File, find
 from tensorstash.schema import Column, Columns, entity_column, resolve, sources_of, time_column
-from tensorstash.segment import pages
-from tensorstash.sources import Scan, scan
+from tensorstash.segment import PAGE, pages
+from tensorstash.sources import scan
+from tensorstash.units import Range, Scan, Wanted
 
 _SORT_BYTES = 24  # per row: an order, the places that it makes of it, and one column being moved
+_WIDEST = 26  # characters of a minimum or maximum that are shown: a time with its zone
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -27,6 +33,11 @@ class Plan:
     static: tuple[Column, ...]  # one value per entity
     skipped: tuple[str, ...]  # source columns that are never decoded
     free: int  # bytes of memory available now
+    pieces: int  # row groups, record batches or slices of the source
+    kept: int  # those of them that have rows which the filter keeps
+    notes: tuple[str, ...]  # what differs between the files and is made alike, and casts that would fail
+    types: Mapping[str, str]  # the Arrow type of each source column
+    ranges: Mapping[str, Range]  # what statistics say of source columns, whatever a filter keeps; `load` looks at none
 
     @property
     def stored(self) -> tuple[Column, ...]:
@@ -39,32 +50,67 @@ class Plan:
         """Bytes that the stash will hold, without static columns: how many entities there are is not known yet."""
         return sum(pages(self.rows * column.row_bytes) for column in self.stored)
 
+    @property
+    def page_tables(self) -> int:
+        """Bytes that the system needs in each process that maps the stash, beside the memory itself."""
+        return self.nbytes // PAGE * 8
+
     def __repr__(self) -> str:
-        body = [_line(self.rows, column) for column in self.columns]
+        body = [self._line(column) for column in self.columns]
         for column in self.static:
-            name, origin, kind, dtype, most = _line(self.rows, column)
-            body.append((name, origin, f"static {kind}", dtype, f"<= {most}"))
+            name, origin, source, kind, *rest, most = self._line(column)
+            body.append((name, origin, source, f"static {kind}", *rest, f"<= {most}"))
         if self.entity:
-            body.append((self.entity.members[0], "", "entity", "", ""))
+            name = self.entity.members[0]
+            body.append((name, "", self.types[name], "entity", "", *_shown(self.ranges.get(name, Range())), ""))
         if self.time:
-            time = _line(self.rows, self.time)
-            body.append((self.time.members[0], "", f"time {_unit(self.time)}", "int64", time[4]))
-        table = _table([("column", "from", "kind", "dtype", "MB"), *body])
-        skipped = f"skipped: {', '.join(self.skipped)}" if self.skipped else "skipped: nothing"
+            _, _, source, _, dtype, *rest = self._line(self.time)
+            body.append((self.time.members[0], "", source, f"time {_unit(self.time)}".rstrip(), dtype, *rest))
+        table = _table([("column", "from", "source", "kind", "dtype", "nulls", "min", "max", "MB"), *body])
         upper = self.nbytes + sum(self.rows * column.row_bytes for column in self.static)
         size = f"{self.nbytes / 1e6:,.1f}" + (f" to {upper / 1e6:,.1f}" if self.static else "")
         total = f"{self.rows:,} rows, {size} MB of {self.free / 1e6:,.0f} MB free"
+        lines = [f"{self.source}: {total}", table]
         if self.static:
-            skipped = f"static: one value per entity; how many entities there are, only a load counts\n{skipped}"
-        return f"{self.source}: {total}\n{table}\n{skipped}"
+            lines.append("static: one value per entity; how many entities there are, only a load counts")
+        lines.append(f"page tables: {self.page_tables / 1e6:,.1f} MB in each process")
+        if self.kept != self.pieces:
+            lines.append(f"filter: keeps rows of {self.kept:,} of {self.pieces:,} row groups")
+        lines.append(f"skipped: {', '.join(self.skipped) or 'nothing'}")
+        return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
+
+    def _line(self, column: Column) -> tuple[str, ...]:
+        origin = ", ".join(column.members) if column.members != (column.name,) else ""
+        source = ", ".join(dict.fromkeys(self.types[member] for member in column.members))
+        shape = "".join(f" x {size}" for size in column.shape)
+        kind = f"{column.kind} {_unit(column)}".strip()
+        dtype = str(column.dtype).removeprefix("torch.") + shape
+        about = _shown(_together([self.ranges.get(member, Range()) for member in column.members]))
+        return column.name, origin, source, kind, dtype, *about, f"{self.rows * column.row_bytes / 1e6:,.1f}"
 
 
-def _line(rows: int, column: Column) -> tuple[str, str, str, str, str]:
-    origin = ", ".join(column.members) if column.members != (column.name,) else ""
-    shape = "".join(f" x {size}" for size in column.shape)
-    kind = f"{column.kind} {_unit(column)}".strip()
-    megabytes = f"{rows * column.row_bytes / 1e6:,.1f}"
-    return column.name, origin, kind, str(column.dtype).removeprefix("torch.") + shape, megabytes
+def _type_name(arrow: pa.DataType) -> str:
+    return f"dictionary of {arrow.value_type}" if pa.types.is_dictionary(arrow) else str(arrow)
+
+
+def _together(ranges: Sequence[Range]) -> Range:
+    """The range of the members of a pack."""
+    if len(ranges) == 1:
+        return ranges[0]
+    nulls = None if any(about.nulls is None for about in ranges) else sum(about.nulls or 0 for about in ranges)
+    if any(about.low is None for about in ranges):
+        return Range(nulls)
+    return Range(nulls, min(about.low for about in ranges), max(about.high for about in ranges))
+
+
+def _shown(about: Range) -> tuple[str, str, str]:
+    low, high = (_short(value) for value in (about.low, about.high))
+    return "" if about.nulls is None else f"{about.nulls:,}", low, high
+
+
+def _short(value: Any) -> str:
+    text = "" if value is None else f"{value + 0.0:g}" if isinstance(value, float) else str(value)
+    return text if len(text) <= _WIDEST else text[: _WIDEST - 1] + "…"
 
 
 def _unit(column: Column) -> str:
@@ -72,7 +118,8 @@ def _unit(column: Column) -> str:
 
 
 def _table(lines: list[tuple[str, ...]]) -> str:
-    """Columns of text aligned to the left, the last, a number, to the right."""
+    """Columns of text aligned to the left, the last, a number, to the right; columns without a cell are left out."""
+    lines = [*zip(*[cells for cells in zip(*lines) if any(cells[1:])])]
     widths = [max(map(len, cells)) for cells in zip(*lines)]
     return "\n".join(
         "  " + "  ".join(cell.ljust(width) for cell, width in zip(cells[:-1], widths)) + cells[-1].rjust(widths[-1] + 2)
@@ -88,11 +135,16 @@ def plan(
     time: str | None = None,
     static: Columns | None = None,
     dtype: torch.dtype | None = None,
+    filter: Any = None,  # noqa: A002  as in pyarrow
+    filesystem: Any = None,
 ) -> Plan:
     """Say what `ts.load` with the same arguments will hold: rows, MB per column, free memory, skipped columns.
 
-    Only schemas and footers are read (of Arrow files one column too, because only their batches tell their rows). The
-    arguments, and the errors for wrong ones, are those of `ts.load`.
+    Printed, it also shows the type of each column in the source, its nulls, minimum and maximum as far as the
+    statistics of Parquet files tell, how many row groups a filter leaves, and what will fail or was made alike.
+
+    Only schemas and footers are read; of Arrow files one column too, because only their batches tell their rows, and
+    the columns of a filter. The arguments, and the errors for wrong ones, are those of `ts.load`.
 
     Example:
         >>> import numpy as np, tensorstash as ts
@@ -100,7 +152,33 @@ def plan(
         >>> cost.rows, cost.nbytes, cost.skipped
         (1000, 16384, ('z',))
     """
-    return survey(Request(source, columns, entity, time, () if static is None else static, dtype))[1]
+    request = Request(source, columns, entity, time, () if static is None else static, dtype, filter, filesystem)
+    scanned, planned = survey(request, find(source, filesystem), None)
+    keys = [column for column in (planned.entity, planned.time) if column]
+    columns_ = [*planned.columns, *planned.static, *keys]
+    names = dict.fromkeys(member for column in columns_ for member in column.members)
+    ranges = {name: about for name in names if (about := scanned.range_of(name)) != Range()}
+    notes = [note for column in columns_ for note in _losses(column, ranges)]
+    return replace(planned, ranges=ranges, notes=(*planned.notes, *notes))
+
+
+def _losses(column: Column, ranges: Mapping[str, Range]) -> Iterator[str]:
+    """A note for each member with a value that its column's type cannot hold."""
+    for member in column.members:
+        about = ranges.get(member, Range())
+        for value in (about.low, about.high):
+            if column.kind == "number" and isinstance(value, (int, float)) and not _holds(column.dtype, value):
+                cannot = f"which {column.dtype} cannot hold: a load will refuse it. Widen dtype=."
+                yield f"{member!r} has the value {value:g}, {cannot}"
+                break
+
+
+def _holds(dtype: torch.dtype, value: float) -> bool:
+    if not math.isfinite(value) or dtype == torch.bool:
+        return True
+    if dtype.is_floating_point:
+        return bool(torch.tensor(float(value), dtype=torch.float64).to(dtype).isfinite())
+    return torch.iinfo(dtype).min <= value <= torch.iinfo(dtype).max
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,20 +191,30 @@ class Request:
     time: str | None
     static: Columns
     dtype: torch.dtype | None
+    filter: Any
+    filesystem: Any
 
 
-def survey(request: Request) -> tuple[Scan, Plan]:
-    """The source, looked at, and the plan for it."""
-    scanned = scan(request.source, _wanted(request))
-    return scanned, _plan(scanned, request)
+def survey(request: Request, files: Sequence[File] | None, progress: bool | None) -> tuple[Scan, Plan]:
+    """The source, or its files, looked at, and the plan for it."""
+    condition = parse(request.filter)
+    wanted = _wanted(request) if condition is None else condition.add_to(_wanted(request))
+    scanned = scan(request.source, files, wanted, condition, progress)
+    planned = _plan(scanned, request)
+    if condition is None:
+        return scanned, planned
+    names = columns_of(condition, scanned.schema, scanned.label)
+    scanned = filtered(scanned, condition, names, progress)
+    skipped = tuple(name for name in planned.skipped if name not in names)
+    return scanned, replace(planned, rows=scanned.rows, skipped=skipped, kept=len(scanned.units))
 
 
-def _wanted(request: Request) -> set[str] | None:
-    """The source columns that a load touches; `None` for all."""
+def _wanted(request: Request) -> Wanted:
+    """The source columns that a load touches, besides those of the filter."""
     if request.columns is None:
-        return None
+        return Wanted(None)
     keys = {name for name in (request.entity, request.time) if name is not None}
-    return sources_of(request.columns) | sources_of(request.static, "static") | keys
+    return Wanted(frozenset(sources_of(request.columns) | sources_of(request.static, "static") | keys))
 
 
 def _plan(scanned: Scan, request: Request) -> Plan:
@@ -162,6 +250,11 @@ def _plan(scanned: Scan, request: Request) -> Plan:
         static=constant,
         skipped=tuple(name for name in scanned.schema.names if name not in used),
         free=tightest(memory_limits()).free,
+        pieces=scanned.pieces,
+        kept=len(scanned.units),
+        notes=scanned.notes,
+        types={field.name: _type_name(field.type) for field in scanned.schema},
+        ranges={},
     )
 
 

@@ -1,95 +1,84 @@
 """Every source as one scan: a schema, a number of rows, and units of work that yield Arrow record batches."""
 
-import glob
-import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import accumulate
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import torch
 
 from tensorstash.errors import SchemaError, SourceError
-from tensorstash.schema import BFLOAT16, is_text
-
-Read = Callable[[Sequence[str]], Iterable[pa.RecordBatch]]
-
-BATCH_ROWS = 131_072  # rows decoded at a time: large enough for vectorized casts, small enough for the cache
-_PARQUET = (".parquet", ".parq", ".pq")
-_ARROW = (".arrow", ".feather", ".ipc")
+from tensorstash.files import BATCH_ROWS, scan_files
+from tensorstash.filter import Filter
+from tensorstash.paths import File, label_of_paths
+from tensorstash.schema import BFLOAT16
+from tensorstash.units import Read, Scan, Unit, Wanted
 
 
-@dataclass(frozen=True, slots=True)
-class Unit:
-    """A stretch of rows that is decoded by one thread: a row group, a record batch, a slice of a table."""
+def scan(
+    source: Any, files: Sequence[File] | None, wanted: Wanted, condition: Filter | None, progress: bool | None
+) -> Scan:
+    """Look at a source: its `files`, or what it holds in memory: a frame, a table, or a mapping of arrays.
 
-    place: str  # for errors: where in the source it is
-    start: int  # its first row in the source
-    rows: int
-    read: Read  # names -> batches that hold exactly these columns
-
-
-@dataclass(frozen=True, slots=True)
-class Scan:
-    """A source that is ready to be read: nothing has been decoded yet."""
-
-    label: str
-    schema: pa.Schema  # unwanted columns of a frame, which nobody looked at, have the null type
-    units: tuple[Unit, ...]
-
-    @property
-    def rows(self) -> int:
-        """Of all units."""
-        return sum(unit.rows for unit in self.units)
-
-    def name_row(self, row: int) -> str:
-        """A row for messages: its number in the source, and the piece of a file that holds it."""
-        unit = next(unit for unit in self.units if unit.start <= row < unit.start + unit.rows)
-        return f"{row:,}" if unit.place == self.label else f"{row:,} ({unit.place})"
-
-
-def scan(source: Any, wanted: Collection[str] | None) -> Scan:
-    """Look at a source: Parquet or Arrow IPC files, a frame, a table, or a mapping of arrays.
-
-    Only the columns `wanted` (`None`: all) of a frame or mapping are converted to Arrow.
+    Only the columns `wanted` of a frame or mapping are converted to Arrow. Of files, the row groups that statistics
+    exclude under the condition are left out, and no other rows.
     """
-    if (paths := files(source)) is not None:
-        label = f"{len(source)} paths" if isinstance(source, (list, tuple)) else str(source)
-        return _scan_files(paths, label, wanted)
-    if isinstance(source, pa.Table):
-        return _scan_table(source, source.schema, "the pyarrow Table")
-    if isinstance(source, Mapping):
-        names = _texts(source, "the mapping")
-        table = _table_of_arrays({name: source[name] for name in _among(names, wanted)})
-        return _scan_table(table, _with_unwanted(table, names), "the mapping")
+    if files is not None:
+        return scan_files(files, label_of_paths(source), wanted, condition, progress)
     kind = f"{type(source).__module__.split('.')[0]}.{type(source).__name__}"
-    if kind == "polars.DataFrame":
-        kept = source.select(_among(source.columns, wanted)).to_arrow()
-        return _scan_table(kept, _with_unwanted(kept, source.columns), "the polars frame")
-    if kind == "pandas.DataFrame":
-        return _scan_pandas(source, wanted)
-    remedy = " Call .collect() first." if kind == "polars.LazyFrame" else ""
+    look = _KINDS.get(kind, _scan_mapping if isinstance(source, Mapping) and kind not in _REMEDIES else None)
+    if look is not None:
+        return look(source, wanted)
     raise TypeError(
-        "A source is a path, a glob, a directory, a list of paths, a polars or pandas DataFrame, a pyarrow Table, or "
-        f"a mapping of arrays; got {type(source).__module__}.{type(source).__name__}.{remedy}"
+        "A source is a path, a glob, a directory, a URL, a list of them, a polars or pandas DataFrame, a pyarrow Table "
+        "or RecordBatch, a Hugging Face Dataset, or a mapping of arrays; got "
+        f"{type(source).__module__}.{type(source).__name__}.{_REMEDIES.get(kind, '')}"
     )
 
 
-def _scan_pandas(frame: Any, wanted: Collection[str] | None) -> Scan:
+def _scan_arrow(table: Any, wanted: Wanted) -> Scan:  # noqa: ARG001  a column that is not read costs nothing
+    label = f"the pyarrow {type(table).__name__}"
+    whole = pa.Table.from_batches([table]) if isinstance(table, pa.RecordBatch) else table
+    return _scan_table(whole, whole.schema, label)
+
+
+def _scan_mapping(source: Mapping[Any, Any], wanted: Wanted) -> Scan:
+    names = _texts(source, "the mapping")
+    table = _table_of_arrays({name: source[name] for name in wanted.among(names)})
+    return _scan_table(table, _with_unwanted(table, names), "the mapping")
+
+
+def _scan_polars(frame: Any, wanted: Wanted) -> Scan:
+    kept = frame.select(wanted.among(frame.columns)).to_arrow()
+    return _scan_table(kept, _with_unwanted(kept, frame.columns), "the polars frame")
+
+
+def _scan_dataset(source: Any, wanted: Wanted) -> Scan:  # noqa: ARG001  only what is read is looked at
+    """A Hugging Face data set: slices of its Arrow table, in the order that `shuffle` or `select` gave it."""
+
+    def read(start: int, rows: int, names: Sequence[str]) -> list[pa.RecordBatch]:
+        view = source.select_columns(list(names)).with_format("arrow")
+        return view[start : start + rows].select(list(names)).to_batches()
+
+    label, count = "the Hugging Face Dataset", len(source)
+    starts = range(0, count, BATCH_ROWS)
+    lengths = [min(BATCH_ROWS, count - start) for start in starts]
+    units = tuple(Unit(label, start, rows, partial(read, start, rows), start) for start, rows in zip(starts, lengths))
+    return Scan(label, source.features.arrow_schema, units, len(units))
+
+
+def _scan_pandas(frame: Any, wanted: Wanted) -> Scan:
     """The columns and the named levels of the index."""
     levels = [name for name in frame.index.names if name is not None and name not in frame.columns]
     if levels:
         frame = frame.reset_index(level=levels)
     names = _texts(frame.columns, "the pandas frame")
-    twice = {name for name in _among(names, wanted) if names.count(name) > 1}
+    twice = {name for name in wanted.among(names) if names.count(name) > 1}
     if twice:
         raise SchemaError(f"Column names must be unique; the pandas frame has {sorted(twice)} twice. Rename them.")
-    table = pa.Table.from_pandas(frame[_among(names, wanted)], preserve_index=False)
+    table = pa.Table.from_pandas(frame[wanted.among(names)], preserve_index=False)
     return _scan_table(table, _with_unwanted(table, names), "the pandas frame")
 
 
@@ -100,133 +89,19 @@ def _texts(names: Iterable[Any], where: str) -> list[str]:
     return [*names]
 
 
-def _among(names: Iterable[str], wanted: Collection[str] | None) -> list[str]:
-    return [name for name in names if wanted is None or name in wanted]
-
-
-# Files
-
-
-def files(source: Any) -> list[str] | None:
-    """The paths of a source in the order of their rows; `None` if it is in memory."""
-    if isinstance(source, (str, os.PathLike)):
-        return _expand(os.fspath(source))
-    if isinstance(source, (list, tuple)) and all(isinstance(item, (str, os.PathLike)) for item in source):
-        return sorted({path for item in source for path in _expand(os.fspath(item))})
-    return None
-
-
-def _expand(path: str) -> list[str]:
-    if os.path.isdir(path):
-        found = sorted(
-            str(file) for file in Path(path).rglob("*") if _is_data(file.relative_to(path)) and file.is_file()
-        )
-        what = f"the directory {path!r} holds no {', '.join(_PARQUET + _ARROW)} file"
-    elif os.path.exists(path):
-        return [path]
-    else:
-        found = sorted(file for file in glob.glob(path, recursive=True) if os.path.isfile(file))
-        what = f"{path!r} matches no file"
-    if not found:
-        raise SourceError(f"A source needs at least one file; {what} (working directory {os.getcwd()!r}).")
-    return found
-
-
-def _is_data(path: Path) -> bool:
-    """Whether a file in a directory is meant: by convention, names with a dot or underscore first are bookkeeping."""
-    return path.suffix.lower() in _PARQUET + _ARROW and not any(part.startswith((".", "_")) for part in path.parts)
-
-
-def _is_arrow(path: str) -> bool:
-    return path.lower().endswith(_ARROW)
-
-
-@dataclass(frozen=True, slots=True)
-class _Footer:
-    """What a file says of itself."""
-
-    path: str
-    schema: pa.Schema
-    rows: list[int]  # of each row group or record batch
-    parquet: pq.FileMetaData | None  # parsed once, because it may be large
-
-    def pieces(self) -> Iterator[tuple[str, int, Read]]:
-        """The place, the rows and the reader of each row group or record batch."""
-        for index, rows in enumerate(self.rows):
-            place = f"{self.path}, {'row group' if self.parquet else 'record batch'} {index}"
-            yield place, rows, partial(_read_parquet if self.parquet else _read_arrow, self, index)
-
-
-def _scan_files(paths: list[str], label: str, wanted: Collection[str] | None) -> Scan:
-    if not paths:
-        raise SourceError("A source needs at least one file; the list of paths is empty.")
-    footers = [_footer(path, wanted) for path in paths]
-    _check_alike(footers, wanted)
-    pieces = [piece for footer in footers for piece in footer.pieces()]
-    starts = accumulate((rows for _, rows, _ in pieces), initial=0)
-    units = (Unit(place, start, rows, read) for (place, rows, read), start in zip(pieces, starts))
-    return Scan(label, footers[0].schema, tuple(units))
-
-
-def _footer(path: str, wanted: Collection[str] | None) -> _Footer:
-    try:
-        if _is_arrow(path):
-            with pa.memory_map(path) as file:
-                schema = pa.ipc.open_file(file).schema
-                # a batch tells its rows only when it is read: of one column, over a map
-                field = next((k for k, name in enumerate(schema.names) if wanted is None or name in wanted), 0)
-                reader = pa.ipc.open_file(file, options=pa.ipc.IpcReadOptions(included_fields=[field]))
-                rows = [reader.get_batch(index).num_rows for index in range(reader.num_record_batches)]
-                return _Footer(path, schema, rows, None)
-        with pq.ParquetFile(path, memory_map=False) as file:
-            meta = file.metadata
-            rows = [meta.row_group(index).num_rows for index in range(meta.num_row_groups)]
-            return _Footer(path, file.schema_arrow, rows, meta)
-    except (pa.ArrowException, OSError) as error:
-        raise SourceError(f"{path} is not a readable Parquet or Arrow IPC file: {error}") from error
-
-
-def _read_parquet(footer: _Footer, group: int, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    with pq.ParquetFile(
-        footer.path,
-        metadata=footer.parquet,
-        # one dictionary instead of a string object per row
-        read_dictionary=[name for name in names if is_text(footer.schema.field(name).type)],
-        # it would hold the whole file
-        pre_buffer=False,
-        buffer_size=1 << 20,
-        page_checksum_verification=True,
-    ) as file:
-        yield from file.iter_batches(BATCH_ROWS, row_groups=[group], columns=list(names), use_threads=False)
-
-
-def _read_arrow(footer: _Footer, index: int, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    fields = sorted(footer.schema.get_field_index(name) for name in names)
-    options = pa.ipc.IpcReadOptions(included_fields=fields, use_threads=False)
-    with pa.OSFile(footer.path) as file, pa.ipc.open_file(file, options=options) as reader:
-        yield reader.get_batch(index).select(list(names))
-
-
-def _check_alike(footers: list[_Footer], wanted: Collection[str] | None) -> None:
-    """All differences in one error, before anything is allocated."""
-    first, differences = footers[0], []
-    for footer in footers[1:]:
-        for field in first.schema:
-            if wanted is not None and field.name not in wanted:
-                continue
-            index = footer.schema.get_field_index(field.name)
-            if index < 0:
-                differences.append(f"{footer.path} has no column {field.name!r}")
-            elif not _same_type(footer.schema.field(index).type, field.type):
-                found = footer.schema.field(index).type
-                differences.append(f"{footer.path} has {field.name!r} as {found}, not {field.type}")
-    if differences:
-        shown = "; ".join(differences[:10]) + (f"; and {len(differences) - 10} more" if len(differences) > 10 else "")
-        raise SourceError(f"All files of a source need the columns and types of the first, {first.path}: {shown}.")
-
-
-def _same_type(one: pa.DataType, other: pa.DataType) -> bool:
-    return one == other or (is_text(one) and is_text(other))
+_KINDS: dict[str, Callable[[Any, Wanted], Scan]] = {
+    "pyarrow.Table": _scan_arrow,
+    "pyarrow.RecordBatch": _scan_arrow,
+    "polars.DataFrame": _scan_polars,
+    "pandas.DataFrame": _scan_pandas,
+    "datasets.Dataset": _scan_dataset,
+}
+_REMEDIES = {
+    "polars.LazyFrame": " Call .collect() first.",
+    "pyarrow.RecordBatchReader": " It can be read only once: call .read_all() first.",
+    "datasets.DatasetDict": " Choose one of its splits.",
+    "datasets.IterableDataset": " Load it without streaming=True.",
+}
 
 
 # Memory
@@ -235,8 +110,8 @@ def _same_type(one: pa.DataType, other: pa.DataType) -> bool:
 def _scan_table(table: pa.Table, schema: pa.Schema, label: str) -> Scan:
     batches = table.to_batches(max_chunksize=BATCH_ROWS)
     starts = accumulate((batch.num_rows for batch in batches), initial=0)
-    units = (Unit(label, start, batch.num_rows, _selector(batch)) for batch, start in zip(batches, starts))
-    return Scan(label, schema, tuple(units))
+    units = (Unit(label, start, batch.num_rows, _selector(batch), start) for batch, start in zip(batches, starts))
+    return Scan(label, schema, tuple(units), len(batches))
 
 
 def _with_unwanted(table: pa.Table, names: Iterable[str]) -> pa.Schema:
@@ -277,7 +152,10 @@ def _arrow_of(values: Any) -> tuple[pa.Array, dict[bytes, bytes] | None]:
     if not isinstance(values, np.ndarray):
         return pa.array(values), metadata
     mask = np.ma.getmaskarray(values).reshape(-1) if isinstance(values, np.ma.MaskedArray) else None
-    array = pa.array(np.ascontiguousarray(np.ma.getdata(values)).reshape(-1), mask=mask)
+    plain = np.ascontiguousarray(np.ma.getdata(values)).reshape(-1)
+    if not plain.dtype.isnative:
+        plain = plain.astype(plain.dtype.newbyteorder("="))
+    array = pa.array(plain, mask=mask)
     for size in reversed(values.shape[1:]):
         array = pa.FixedSizeListArray.from_arrays(array, size)
     return array, metadata

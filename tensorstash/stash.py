@@ -254,7 +254,14 @@ class Stash(Mapping[str, torch.Tensor]):
     def _texts(self, name: str) -> list[str]:
         text = self.segment.tensor(f"{name}.text").numpy().tobytes()
         ends = self.segment.tensor(f"{name}.ends").tolist()
-        return [text[begin:end].decode() for begin, end in pairwise([0, *ends])]
+        bounds = [0, *ends]
+        try:
+            names = [text[begin:end].decode() for begin, end in pairwise(bounds)]
+        except UnicodeDecodeError as error:
+            raise damaged(self.segment.path, f"the texts of {name!r} are none: {error}", self.segment.label) from error
+        if bounds != sorted(bounds) or bounds[-1] != len(text):
+            raise damaged(self.segment.path, f"the texts of {name!r} do not fill their bytes", self.segment.label)
+        return names
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Stash":
         return self  # the columns are not to be changed, so that one copy serves all

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from tensorstash.arrays import Bools, Int32s, Int64s
 from tensorstash.errors import DataError
 from tensorstash.schema import Column
-from tensorstash.sources import Scan
 from tensorstash.times import Clock
+from tensorstash.units import Scan
 
 Bits = NDArray[np.signedinteger[Any]]  # (n, items) values as integers of their width, so that NaN can be compared
 

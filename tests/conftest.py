@@ -17,6 +17,7 @@ from tests.oracle_load import descriptors
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--rounds", type=int, default=10, help="rounds of racing and killed processes")
     parser.addoption("--mutations", type=int, default=1000, help="damaged headers to attach")
+    parser.addoption("--mutants", type=int, default=15, help="of each kind of damage and file; thousands take hours")
 
 
 def traces(path: Path) -> tuple[Counter[str], int]:

@@ -347,7 +347,7 @@ def source_of(form: Form, case: Case, directory: Path) -> Any:
 
 def _many_files(form: Form, pieces: list[pa.Table], directory: Path) -> Any:
     # both names and depth grow with the number, so that the order by path is the order of the rows
-    paths = [directory / f"part={k:03}" / "rows.parquet" for k in range(len(pieces))]
+    paths = [directory / f"part-{k:03}" / "rows.parquet" for k in range(len(pieces))]
     for path, piece in zip(paths, pieces):
         path.parent.mkdir()
         write_parquet(path, [piece])

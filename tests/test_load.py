@@ -880,7 +880,7 @@ def test_a_source_with_no_file(tmp_path: Path) -> None:
     for source, why in (
         (tmp_path / "missing.parquet", f"'{tmp_path}/missing.parquet' matches no file"),
         (str(tmp_path / "*.parquet"), f"'{tmp_path}/*.parquet' matches no file"),
-        (tmp_path, f"the directory '{tmp_path}' holds no .parquet, .parq, .pq, .arrow, .feather, .ipc file"),
+        (tmp_path, f"the directory '{tmp_path}' holds no .parquet, .parq, .pq, .arrow, .arrows, .feather, .ipc file"),
         ([tmp_path / "*.pq"], f"'{tmp_path}/*.pq' matches no file"),
     ):
         message = f"A source needs at least one file; {why} (working directory '{here}')."
@@ -914,7 +914,7 @@ def test_a_footer_that_promises_more_rows_than_there_are(tmp_path: Path) -> None
     at = data.rindex(b"\xc8\x01", len(data) - 8 - length)
     path.write_bytes(data[:at] + b"\xca\x01" + data[at + 2 :])
     assert pq.ParquetFile(path).metadata.row_group(0).num_rows == 101
-    message = f"{path}, row group 0 holds 100 rows, its footer says 101: it is damaged."
+    message = f"{path} is damaged: its row groups have 101 rows, and the whole file has 100."
     with pytest.raises(ts.SourceError, match=whole(message)):
         ts.load(path)
 
@@ -962,8 +962,9 @@ def test_values_that_are_no_column_are_refused_by_name(values: Any) -> None:
 
 def test_what_is_no_source_is_refused() -> None:
     message = (
-        "A source is a path, a glob, a directory, a list of paths, a polars or pandas DataFrame, a pyarrow Table, or a "
-        "mapping of arrays; got polars.lazyframe.frame.LazyFrame. Call .collect() first."
+        "A source is a path, a glob, a directory, a URL, a list of them, a polars or pandas DataFrame, a pyarrow Table "
+        "or RecordBatch, a Hugging Face Dataset, or a mapping of arrays; got polars.lazyframe.frame.LazyFrame. Call "
+        ".collect() first."
     )
     with pytest.raises(TypeError, match=whole(message)):
         ts.load(pl.LazyFrame({"y": [1]}))

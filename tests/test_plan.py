@@ -1,12 +1,15 @@
 """The plan: what a load will hold and cost, said before anything is decoded."""
 
 import gc
+import math
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import psutil
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from hypothesis import given, settings
@@ -65,15 +68,79 @@ def test_a_printed_plan_is_a_table() -> None:
         "\n".join(lines)
         == f"""\
 the pyarrow Table: 1,250,000 rows, 42.5 MB of {plan.free / 1e6:,.0f} MB free
-  column  from        kind                   dtype          MB
-  x       temp, dewp  number                 float64 x 2  20.0
-  temp                number                 float32       5.0
-  sky                 category               int32         5.0
-  y       dewp        number                 float16       2.5
-  origin              entity
-  hour                time ms Europe/Berlin  int64        10.0
+  column  from        source                           kind                   dtype          MB
+  x       temp, dewp  float, double                    number                 float64 x 2  20.0
+  temp                float                            number                 float32       5.0
+  sky                 dictionary of string             category               int32         5.0
+  y       dewp        double                           number                 float16       2.5
+  origin              string                           entity
+  hour                timestamp[ms, tz=Europe/Berlin]  time ms Europe/Berlin  int64        10.0
+page tables: 0.1 MB in each process
 skipped: unused, other"""
     )
+
+
+def test_a_plan_of_parquet_shows_its_statistics(tmp_path: Path) -> None:
+    """Of all row groups; of a column that one of them tells nothing of, nothing."""
+    pieces = [
+        pa.table(
+            {
+                "e": ["a", "b"],
+                "t": pa.array([k, k + 1], pa.timestamp("s", "UTC")),
+                "f": pa.array([k * 1e5, None]),
+                "empty": pa.nulls(2, pa.int8()),
+                "text": ["x" * 40, "ü"],
+                "nan": [math.nan, 1.0 - k],
+                "n": pa.array([k, k], pa.timestamp("ns")),
+            }
+        )
+        for k in range(2)
+    ]
+    write_parquet(tmp_path / "1.parquet", pieces[:1])
+    write_parquet(tmp_path / "2.parquet", pieces)
+    columns: dict[str, Any] = {
+        "p": ["f", "nan"],
+        "f": ts.column("f", dtype=torch.float16),
+        "small": ts.column("f", dtype=torch.int16),
+        "empty": "empty",
+        "text": "text",
+    }
+    plan = ts.plan(tmp_path, columns, entity="e", time="t", filter=[("f", ">", 1.0)])
+    day = "1970-01-01"
+    lines = [" | ".join(re.split(" {2,}", line.strip())) for line in str(plan).splitlines()]
+    assert lines == [
+        f"{tmp_path}: 1 rows, 0.0 MB of {plan.free / 1e6:,.0f} MB free",
+        "column | from | source | kind | dtype | nulls | min | max | MB",
+        "p | f, nan | double | number | float64 x 2 | 3 | 0 | 100000 | 0.0",
+        "f | double | number | float16 | 3 | 0 | 100000 | 0.0",
+        "small | f | double | number | int16 | 3 | 0 | 100000 | 0.0",
+        "empty | int8 | number | int8 | 6 | 0.0",
+        "text | string | category | int32 | 0 | xxxxxxxxxxxxxxxxxxxxxxxxx… | ü | 0.0",
+        "e | string | entity | 0 | a | b",
+        f"t | timestamp[ms, tz=UTC] | time ms UTC | int64 | 0 | {day} 00:00:00+00:00 | {day} 00:00:02+00:00 | 0.0",
+        "page tables: 0.0 MB in each process",
+        "filter: keeps rows of 1 of 3 row groups",
+        "skipped: n",
+        "note: 'f' has the value 100000, which torch.float16 cannot hold: a load will refuse it. Widen dtype=.",
+        "note: 'f' has the value 100000, which torch.int16 cannot hold: a load will refuse it. Widen dtype=.",
+    ]
+    pq.write_table(pieces[0], tmp_path / "3.parquet", write_statistics=False)
+    assert set(ts.plan(tmp_path, columns).ranges) == set()
+
+
+def test_a_cast_that_a_plan_warns_of_is_one_that_a_load_refuses(tmp_path: Path) -> None:
+    values = [65504.0, 65519.0, 65520.0, 1e39, -1e39, 255.0, 256.0, -1.0, 2.0**31]
+    for value in values:
+        path = write_parquet(tmp_path / "one.parquet", [pa.table({"y": [value]})])
+        for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.uint8, torch.int32):
+            columns = {"y": ts.column("y", dtype=dtype)}
+            notes = ts.plan(path, columns).notes
+            try:
+                ts.load(path, columns)
+            except ts.DataError:
+                assert len(notes) == 1
+            else:
+                assert notes == ()
 
 
 def test_free_memory_is_what_the_system_says() -> None:

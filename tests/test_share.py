@@ -19,7 +19,8 @@ from hypothesis import HealthCheck, given, settings
 
 import tensorstash as ts
 from tensorstash.errors import named_error
-from tensorstash.fingerprint import check_unchanged, stamps
+from tensorstash.fingerprint import check_unchanged
+from tensorstash.paths import find, stamps
 from tests.cases_load import cases
 from tests.oracle_load import Case, check, run_python, whole, write_parquet
 
@@ -134,16 +135,16 @@ def test_a_file_that_changes_while_it_is_loaded_is_refused(share: str | None, tm
 def test_files_that_come_and_go_while_a_directory_is_loaded(tmp_path: Path) -> None:
     for name in ("a", "b"):
         write_parquet(tmp_path / f"{name}.parquet", [pa.table({"y": [1]})])
-    before = stamps(tmp_path)
-    check_unchanged(tmp_path, before)
+    before = stamps(find(tmp_path) or [])
+    check_unchanged(tmp_path, None, before)
     write_parquet(tmp_path / "c.parquet", [pa.table({"y": [1]})])
     message = "A source must not change while it is loaded; {} did. Load it again."
     with pytest.raises(ts.SourceError, match=whole(message.format(tmp_path / "c.parquet"))):
-        check_unchanged(tmp_path, before)
+        check_unchanged(tmp_path, None, before)
     os.remove(tmp_path / "c.parquet")
     os.remove(tmp_path / "a.parquet")
     with pytest.raises(ts.SourceError, match=whole(message.format(tmp_path / "a.parquet"))):
-        check_unchanged(str(tmp_path / "*.parquet"), before)
+        check_unchanged(str(tmp_path / "*.parquet"), None, before)
 
 
 def test_a_label_of_the_sources_name(tmp_path: Path) -> None:

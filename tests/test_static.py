@@ -20,6 +20,7 @@ import tensorstash as ts
 from tensorstash.plan import check_static as check_room
 from tensorstash.schema import Column
 from tensorstash.static import Constant
+from tensorstash.units import Wanted
 from tests.cases_load import cases
 from tests.oracle_load import (
     FORMS,
@@ -232,7 +233,7 @@ def place(case: Case, row: int, form: Form, directory: Path) -> str:
         return ""
     piece = max(k for k, begin in enumerate(case.cuts[:-1]) if begin <= row)
     if form == "list":
-        return f" ({directory}/part={piece:03}/rows.parquet, row group 0)"
+        return f" ({directory}/part-{piece:03}/rows.parquet, row group 0)"
     return f" ({directory}/one.parquet, row group {piece})"
 
 
@@ -302,7 +303,7 @@ def test_pieces_may_come_in_any_order(data: st.DataObject) -> None:
     held = Constant(column, np.array(codes, np.int32), max(codes) + 1)
     for a, b in data.draw(st.permutations([*zip([0, *cuts], [*cuts, len(codes)])])):
         held.add(a, np.array(values[a:b]))
-    scanned = ts.sources.scan({"s": values}, None)
+    scanned = ts.sources.scan({"s": values}, None, Wanted(None), None, None)
     firsts = [codes.index(code) for code in range(max(codes) + 1)]
     wrong = [row for row, code in enumerate(codes) if values[row] != values[firsts[code]]]
     if not wrong:

@@ -1,0 +1,95 @@
+"""A source as units of work: stretches of rows that yield Arrow record batches, and nothing decoded yet."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from tensorstash.errors import SourceError
+
+Read = Callable[[Sequence[str]], Iterable[pa.RecordBatch]]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The columns of a source that a load touches."""
+
+    names: frozenset[str] | None  # `None`: all
+    mentions: str = ""  # an expression that may name more
+
+    def among(self, names: Iterable[str]) -> list[str]:
+        """Those of some names, in their order."""
+        return [name for name in names if self.names is None or name in self.names or self._mentions(name)]
+
+    def _mentions(self, name: str) -> bool:
+        # pyarrow does not tell which columns an expression has, only prints it: there may be too many, never too few
+        return name in self.mentions and re.search(rf"(?<!\w){re.escape(name)}(?!\w)", self.mentions) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A stretch of rows that is decoded by one thread: a row group, a record batch, a slice of a table."""
+
+    place: str  # for errors: where in the source it is
+    start: int  # its first row among those that are loaded
+    rows: int
+    read: Read  # names -> batches that hold exactly these columns
+    first: int  # its first row in the source, which is `start` where nothing has been left out before it
+    kept: NDArray[np.uint8] | None = None  # bits of the rows from `first` on that are loaded; `None`: all
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """What the statistics of a file say of a column: of all row groups, or nothing."""
+
+    nulls: int | None = None
+    low: Any = None
+    high: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """A source that is ready to be read: nothing has been decoded yet."""
+
+    label: str
+    schema: pa.Schema  # unwanted columns of a frame, which nobody looked at, have the null type
+    units: tuple[Unit, ...]
+    pieces: int  # row groups, record batches or slices, those that a filter excludes too
+    notes: tuple[str, ...] = ()  # what differs between files and was made alike
+    range_of: Callable[[str], Range] = lambda _: Range()  # what statistics say of a column
+
+    @property
+    def rows(self) -> int:
+        """Of all units."""
+        return sum(unit.rows for unit in self.units)
+
+    def name_row(self, row: int) -> str:
+        """A row for messages: its number in the source, and the piece of a file that holds it."""
+        unit = next(unit for unit in self.units if unit.start <= row < unit.start + unit.rows)
+        at = row - unit.start
+        if unit.kept is not None:
+            at = int(np.flatnonzero(np.unpackbits(unit.kept))[at])
+        number = unit.first + at
+        return f"{number:,}" if unit.place == self.label else f"{number:,} ({unit.place})"
+
+
+def checked(unit: Unit, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The batches of a unit, which must hold as many rows as were promised; failures name the place."""
+    rows = 0
+    try:
+        for batch in unit.read(names):
+            rows += batch.num_rows
+            if rows > unit.rows:
+                raise SourceError(f"{unit.place} holds more rows than the {unit.rows:,} of its footer: it is damaged.")
+            yield batch
+    except (pa.ArrowException, OSError) as error:
+        if isinstance(error, SourceError):
+            raise
+        why = " ".join(str(error).split())
+        raise SourceError(f"{unit.place} cannot be decoded: {why}. Write the file again.") from error
+    if rows != unit.rows:
+        raise SourceError(f"{unit.place} holds {rows:,} rows, its footer says {unit.rows:,}: it is damaged.")
