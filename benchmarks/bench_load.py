@@ -69,9 +69,9 @@ def write(path: Path, table: pa.Table, group: int) -> None:
     pq.write_table(table, path, row_group_size=group, compression="snappy", write_page_checksum=True)
 
 
-def numbers(directory: Path, name: str, rows: int, columns: int, group: int, wanted: Sequence[int]) -> Case:
+def numbers(path: Path, rows: int, columns: int, group: int, wanted: Sequence[int]) -> Case:
     """Columns without keys."""
-    path, table = directory / f"{name}.parquet", {}
+    table = {}
     for index in range(columns):
         table[f"c{index}"] = column(index, rows)
     write(path, pa.table(table), group)
@@ -202,10 +202,9 @@ def child(name: str, path: str) -> None:
     _warm(name)
     print("ready", flush=True)
     input()
-    began = time.perf_counter()
+    began, busy = time.perf_counter(), time.process_time()
     found = CONTESTANTS[name](case)
-    spent = time.perf_counter() - began
-    print(spent, flush=True)
+    print(time.perf_counter() - began, time.process_time() - busy, flush=True)
     for column_, array in found.items():
         assert array[case.places].tolist() == case.values[column_], column_
         assert _sum(array) == case.sums[column_], column_
@@ -215,13 +214,21 @@ def child(name: str, path: str) -> None:
 
 def _warm(name: str) -> None:
     with tempfile.TemporaryDirectory() as directory:
-        small = numbers(Path(directory), "warm", 1000, 2, 500, [0, 1])
+        small = numbers(Path(directory) / "warm.parquet", 1000, 2, 500, [0, 1])
         CONTESTANTS[name](small)
     pa.default_memory_pool().release_unused()
 
 
-def run(name: str, case: Case, about: Path) -> tuple[float, float]:
-    """Seconds, and MB of anonymous memory that were taken meanwhile."""
+@dataclass(frozen=True)
+class Run:
+    """What one run took."""
+
+    seconds: float
+    busy: float  # seconds of the processors, which other programs on the machine disturb less
+    peak: float  # MB of anonymous memory
+
+
+def run(name: str, case: Case, about: Path) -> Run:
     about.write_text(json.dumps(case.__dict__))
     environment = os.environ | {"OMP_NUM_THREADS": str(THREADS), "POLARS_MAX_THREADS": str(THREADS)}
     command = [sys.executable, __file__, "--child", name, str(about)]
@@ -236,9 +243,9 @@ def run(name: str, case: Case, about: Path) -> tuple[float, float]:
         process.stdin.flush()
         while not select.select([process.stdout], [], [], 0.003)[0]:
             highest = max(highest, _anonymous(process.pid))
-        line = process.stdout.readline()
+        seconds, busy = map(float, process.stdout.readline().split())
         assert process.stdout.readline() == "same\n"
-    return float(line), (highest - before) / 1e6
+    return Run(seconds, busy, (highest - before) / 1e6)
 
 
 def _anonymous(pid: int) -> int:
@@ -249,17 +256,19 @@ def _anonymous(pid: int) -> int:
 def compare(title: str, turns: Sequence[tuple[str, str, Case]], rounds: int, about: Path) -> None:
     """Let contestants take turns, and print the best of each, as ratios to the first."""
     print(f"\n{title}")
-    results: dict[str, list[tuple[float, float]]] = {label: [] for label, _, _ in turns}
+    results: dict[str, list[Run]] = {label: [] for label, _, _ in turns}
     for _ in range(rounds):
         for label, name, case in turns:
             results[label].append(run(name, case, about))
-    first = min(spent for spent, _ in results[turns[0][0]])
+    first = results[turns[0][0]]
     for label, _, case in turns:
-        best, peak = min(spent for spent, _ in results[label]), max(peak for _, peak in results[label])
-        every = " ".join(f"{spent:.2f}" for spent, _ in results[label])
+        runs = results[label]
+        best, busy = min(r.seconds for r in runs), min(r.busy for r in runs)
+        ratios = min(r.seconds for r in first) / best, min(r.busy for r in first) / busy
         print(
-            f"    {label:22s} {first / best:5.2f}   {best:6.2f} s  {case.nbytes / best / 1e6:6.0f} MB/s"
-            f"   +{peak:5.0f} MB   ({every})",
+            f"    {label:20s} {ratios[0]:5.2f} {best:6.2f} s {case.nbytes / best / 1e6:6.0f} MB/s "
+            f"  busy {ratios[1]:5.2f} {busy:6.2f} s   +{max(r.peak for r in runs):5.0f} MB"
+            f"   ({' '.join(f'{r.seconds:.2f}' for r in runs)})",
             flush=True,
         )
 
@@ -276,7 +285,7 @@ def main() -> None:
         return
     scale, rounds = (20, 1) if asked.quick else (1, asked.rounds)
     print(f"pyarrow {pa.__version__}, numpy {np.__version__}, {os.cpu_count()} cores, {THREADS} threads")
-    print("columns: ratio to the first line, best time, speed, peak beside what is loaded, all times")
+    print("speed relative to the first line, best time, the same in processor time, highest peak, all times")
     with tempfile.TemporaryDirectory() as name:
         for each in (_wide, _giant, _few, _keys):
             if asked.only in (None, each.__name__.removeprefix("_")):
@@ -287,14 +296,14 @@ def main() -> None:
 
 def _wide(directory: Path, scale: int, rounds: int) -> None:
     rows, group = 20_000_000 // scale, 1_000_000 // scale
-    case = numbers(directory, "wide", rows, COLUMNS, group, range(COLUMNS))
+    case = numbers(directory / "wide.parquet", rows, COLUMNS, group, range(COLUMNS))
     turns = [(contestant, contestant, case) for contestant in CONTESTANTS]
     compare(f"{rows:,} rows x {COLUMNS} float32, {rows // group} row groups", turns, rounds, directory / "about")
 
 
 def _giant(directory: Path, scale: int, rounds: int) -> None:
     rows = 10_000_000 // scale
-    case = numbers(directory, "giant", rows, COLUMNS, rows, range(COLUMNS))
+    case = numbers(directory / "giant.parquet", rows, COLUMNS, rows, range(COLUMNS))
     turns = [(contestant, contestant, case) for contestant in ("ts.load", "row groups, pwrite", "batches, pwrite")]
     compare(f"{rows:,} rows x {COLUMNS} float32, one row group", turns, rounds, directory / "about")
 
@@ -302,8 +311,8 @@ def _giant(directory: Path, scale: int, rounds: int) -> None:
 def _few(directory: Path, scale: int, rounds: int) -> None:
     rows = 2_000_000 // scale
     group = rows // 4
-    few = numbers(directory, "many", rows, 200, group, [7, 150])
-    alone = numbers(directory, "two", rows, 2, group, [0, 1])
+    few = numbers(directory / "many.parquet", rows, 200, group, [7, 150])
+    alone = numbers(directory / "two.parquet", rows, 2, group, [0, 1])
     turns = [("2 of 200 columns", "ts.load", few), ("2 of 2 columns", "ts.load", alone)]
     compare(f"{rows:,} rows, 2 of 200 columns, 4 row groups", turns, rounds, directory / "about")
 

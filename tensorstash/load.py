@@ -1,6 +1,6 @@
 """`ts.load`: a source as a stash, of this process alone or one for the machine."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -11,7 +11,7 @@ from tensorstash.ingest import draft, ingest
 from tensorstash.limits import memory_limits
 from tensorstash.nameless import Nameless
 from tensorstash.plan import Request, check_memory, survey
-from tensorstash.schema import Columns, named
+from tensorstash.schema import Columns, entity_columns, named
 from tensorstash.share import obtain
 from tensorstash.sources import files
 from tensorstash.stash import Stash
@@ -21,7 +21,7 @@ def load(
     source: Any,
     columns: Columns | None = None,
     *,
-    entity: str | None = None,
+    entity: str | Sequence[str] | None = None,
     time: str | None = None,
     static: Columns | None = None,
     dtype: torch.dtype | None = None,
@@ -39,7 +39,8 @@ def load(
             a pyarrow Table; a mapping of arrays or tensors. The files of one source need the same columns.
         columns: a list of source names, or a mapping from your names to a source name, a list of names (packed into one
             `(rows, k)` column) or a `ts.column`. Only these are decoded. `None`: all but entity, time and static ones.
-        entity: the text or integer column that tells the series apart. Without it all rows are one series.
+        entity: the text or integer column that tells the series apart, or a list of them: then an entity is a tuple of
+            their values. Without it all rows are one series.
         time: the timestamp, date or integer column that orders the rows of a series, kept as int64.
         static: columns that have one value in each entity, in the forms of `columns`; `stash.static` holds them,
             `(entities, ...)`. Values are compared as they are stored: a missing value is one of its own.
@@ -110,7 +111,8 @@ def _key(request: Request, data: object) -> str:
     """The key of a shared segment: of the data, as stamps or a hash, and of all arguments that change a byte."""
     columns = None if request.columns is None else named(request.columns)
     static = named(request.static, "static")
+    entity = request.entity if isinstance(request.entity, str) else [*entity_columns(request.entity)]
     return key(
         data,
-        {"columns": columns, "static": static, "entity": request.entity, "time": request.time, "dtype": request.dtype},
+        {"columns": columns, "static": static, "entity": entity, "time": request.time, "dtype": request.dtype},
     )

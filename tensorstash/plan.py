@@ -8,11 +8,11 @@ import torch
 
 from tensorstash.errors import SchemaError
 from tensorstash.limits import Limit, check_free, memory_limits, tightest
-from tensorstash.schema import Column, Columns, entity_column, resolve, sources_of, time_column
+from tensorstash.schema import Column, Columns, entity_column, entity_columns, resolve, sources_of, time_column
 from tensorstash.segment import pages
 from tensorstash.sources import Scan, scan
 
-_SORT_BYTES = 24  # per row: an order, the places that it makes of it, and one column being moved
+_SORT_BYTES = 24  # per row: its entity, its place there before and after sorting, and the times once more
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -45,7 +45,7 @@ class Plan:
             name, origin, kind, dtype, most = _line(self.rows, column)
             body.append((name, origin, f"static {kind}", dtype, f"<= {most}"))
         if self.entity:
-            body.append((self.entity.members[0], "", "entity", "", ""))
+            body += [(member, "", "entity", "", "") for member in self.entity.members]
         if self.time:
             time = _line(self.rows, self.time)
             body.append((self.time.members[0], "", f"time {_unit(self.time)}", "int64", time[4]))
@@ -84,7 +84,7 @@ def plan(
     source: Any,
     columns: Columns | None = None,
     *,
-    entity: str | None = None,
+    entity: str | Sequence[str] | None = None,
     time: str | None = None,
     static: Columns | None = None,
     dtype: torch.dtype | None = None,
@@ -109,7 +109,7 @@ class Request:
 
     source: Any
     columns: Columns | None
-    entity: str | None
+    entity: str | Sequence[str] | None
     time: str | None
     static: Columns
     dtype: torch.dtype | None
@@ -125,13 +125,13 @@ def _wanted(request: Request) -> set[str] | None:
     """The source columns that a load touches; `None` for all."""
     if request.columns is None:
         return None
-    keys = {name for name in (request.entity, request.time) if name is not None}
+    keys = {*entity_columns(request.entity), *([] if request.time is None else [request.time])}
     return sources_of(request.columns) | sources_of(request.static, "static") | keys
 
 
 def _plan(scanned: Scan, request: Request) -> Plan:
     entity, time, static, dtype = request.entity, request.time, request.static, request.dtype
-    keys = {name for name in (entity, time) if name is not None}
+    keys = {*entity_columns(entity), *([] if time is None else [time])}
     others = keys | sources_of(static, "static")
     chosen: Columns = (
         [name for name in scanned.schema.names if name not in others] if request.columns is None else request.columns

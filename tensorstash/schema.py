@@ -93,6 +93,7 @@ class Column:
     zone: str | None = None
     fill: Fill | None = None
     bits: bool = False  # whether the source has bfloat16, as uint16
+    mask: bool = False  # whether it says where the source has a value, instead of holding it
 
     @property
     def row_bytes(self) -> int:
@@ -266,10 +267,26 @@ def time_column(schema: pa.Schema, name: str, where: str) -> Column:
     )
 
 
-def entity_column(schema: pa.Schema, name: str, where: str) -> Column:
-    """The entity column, as a category; its dtype is int64 where the names are integers."""
-    field = field_of(schema, name, where)
-    arrow = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
-    if not (is_text(arrow) or pa.types.is_integer(arrow)):
-        raise SchemaError(f"entity= names a text or integer column; {name!r} is {field.type}. Convert it to text.")
-    return Column("__entity", (name,), torch.int32 if is_text(arrow) else torch.int64, kind="category")
+def entity_columns(entity: str | Sequence[str] | None) -> tuple[str, ...]:
+    """The names of the entity columns, however they were written."""
+    if entity is None:
+        return ()
+    names = (entity,) if isinstance(entity, str) else tuple(entity) if isinstance(entity, (list, tuple)) else ()
+    if not names or not all(isinstance(name, str) for name in names):
+        raise TypeError(f"entity= is the name of a column, or a list of names; got {entity!r}.")
+    if twice := [name for k, name in enumerate(names) if name in names[:k]]:
+        raise SchemaError(f"An entity column is named once; entity= has {twice[0]!r} twice.")
+    return names
+
+
+def entity_column(schema: pa.Schema, entity: str | Sequence[str], where: str) -> Column:
+    """The entity column, or several as one, `(k,)`, as a category; the dtype of a single one is its names' kind."""
+    names, dtype = entity_columns(entity), torch.int32
+    for name in names:
+        field = field_of(schema, name, where)
+        arrow = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+        if not (is_text(arrow) or pa.types.is_integer(arrow)):
+            raise SchemaError(f"entity= names a text or integer column; {name!r} is {field.type}. Convert it to text.")
+        dtype = torch.int32 if is_text(arrow) else torch.int64
+    shape = () if isinstance(entity, str) else (len(names),)
+    return Column("__entity", names, dtype, shape, kind="category")

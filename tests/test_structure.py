@@ -12,6 +12,8 @@ PACKAGE = Path(ts.__file__).parent
 MODULES = [
     "arrays",
     "errors",
+    "jobs",
+    "progress",
     "limits",
     "schema",
     "times",
@@ -27,6 +29,7 @@ MODULES = [
     "decode",
     "static",
     "stash",
+    "keys",
     "ingest",
     "load",
     "intervals",
