@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tensorstash.arrays import Bools, Int32s, Int64s
 from tensorstash.errors import DataError, SourceError
-from tensorstash.schema import DTYPES, Column, Fill
+from tensorstash.schema import DTYPES, Column, Fill, is_text
 from tensorstash.sources import Unit
 
 Number = int | float
@@ -184,7 +184,9 @@ def values(arrays: list[pa.Array], column: Column, place: str) -> tuple[NDArray[
 
 def _member(array: pa.Array, column: Column, name: str, place: str, stats: Stats) -> NDArray[Any]:
     """The values of one source column, flat, with what is missing filled in."""
-    flat = _flatten(array, name, place)
+    if column.mask:
+        return _valid(array, column, name, place)
+    flat = _flatten(array, column, name, place)
     nulls, fill = flat.null_count, column.fill
     stats.nulls += nulls
     if nulls and fill is None and not column.dtype.is_floating_point:
@@ -205,6 +207,21 @@ def _member(array: pa.Array, column: Column, name: str, place: str, stats: Stats
     return out if holes is None else np.where(holes, _stored(math.nan if fill is None else fill, column.dtype), out)
 
 
+def _valid(array: pa.Array, column: Column, name: str, place: str) -> NDArray[Any]:
+    """Where one source column has a value, flat."""
+    if is_text(array.type):
+        plain = _plain_text(array)
+        if pa.types.is_dictionary(plain.type):
+            plain = plain.dictionary_decode() if plain.dictionary.null_count else plain.indices
+        return np.asarray(plain.is_valid().to_numpy(zero_copy_only=False))
+    flat = _flatten(array, column, name, place)
+    valid = np.asarray(flat.is_valid().to_numpy(zero_copy_only=False))
+    if pa.types.is_floating(flat.type) or column.bits:
+        raw = _numpy(pc.fill_null(flat, pa.scalar(0).cast(flat.type)))
+        valid &= ~np.isnan(_from_bfloat16(raw) if column.bits else raw)
+    return valid
+
+
 def _stored(fill: Fill, dtype: torch.dtype) -> NDArray[Any]:
     if dtype == torch.bfloat16:
         return _to_bfloat16(np.array(fill, np.float32))
@@ -222,7 +239,7 @@ def _from_bfloat16(bits: NDArray[np.uint16]) -> NDArray[np.float32]:
     return (bits.astype(np.uint32) << 16).view(np.float32)
 
 
-def _flatten(array: pa.Array, name: str, place: str) -> pa.Array:
+def _flatten(array: pa.Array, column: Column, name: str, place: str) -> pa.Array:
     """The numbers of an array, row after row: taken out of dictionaries, lists and times."""
     array = _plain(array)
     while pa.types.is_fixed_size_list(array.type):
@@ -236,8 +253,27 @@ def _flatten(array: pa.Array, name: str, place: str) -> pa.Array:
     if pa.types.is_date64(array.type):
         array = array.cast(pa.date32())
     if pa.types.is_temporal(array.type):
+        if column.unit not in (None, "d", getattr(array.type, "unit", None)):
+            array = _in_unit(array, column.unit, name, place)
         array = array.view(pa.int32() if array.type.bit_width == 32 else pa.int64())
     return array
+
+
+def _in_unit(array: pa.Array, unit: str, name: str, place: str) -> pa.Array:
+    """The same times in another unit, exactly."""
+    if pa.types.is_timestamp(array.type):
+        target = pa.timestamp(unit, array.type.tz)
+    elif pa.types.is_duration(array.type):
+        target = pa.duration(unit)
+    else:
+        target = pa.time32(unit) if unit in ("s", "ms") else pa.time64(unit)
+    try:
+        return array.cast(target)
+    except pa.ArrowInvalid as error:
+        raise DataError(
+            f"Times keep their exact value in the unit of the column; column {name!r} is {array.type} in {place}, and "
+            f"cannot be held in {unit}: {error}. Write all files with one unit."
+        ) from error
 
 
 def _plain(array: pa.Array) -> pa.Array:

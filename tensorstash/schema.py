@@ -56,8 +56,9 @@ class ColumnSpec:
     """What `ts.column` returns: a source column, or several packed into one, and the choices made for it."""
 
     source: str | tuple[str, ...]
-    dtype: torch.dtype | None
-    fill: Fill | None
+    dtype: torch.dtype | None = None
+    fill: Fill | None = None
+    mask: bool = False
 
 
 def column(source: str | Sequence[str], *, dtype: torch.dtype | None = None, fill: Fill | None = None) -> ColumnSpec:
@@ -78,6 +79,23 @@ def column(source: str | Sequence[str], *, dtype: torch.dtype | None = None, fil
     """
     plain = fill.item() if isinstance(fill, (np.generic, torch.Tensor)) else fill
     return ColumnSpec(source if isinstance(source, str) else tuple(source), dtype, plain)
+
+
+def is_valid(source: str | Sequence[str]) -> ColumnSpec:
+    """A bool column that says where the source has a value: neither a null nor, in a floating column, NaN.
+
+    Args:
+        source: the name of a source column, or several names, which are packed into one column of shape
+            `(rows, len(source))`. The column itself need not be loaded.
+
+    Example:
+        >>> import tensorstash as ts
+        >>> columns = {"temp": ts.column("temp", fill=0.0), "temp_ok": ts.is_valid("temp")}
+        >>> stash = ts.load({"temp": [1.5, None, 0.0]}, columns)
+        >>> stash["temp"].tolist(), stash["temp_ok"].tolist()
+        ([1.5, 0.0, 0.0], [True, False, True])
+    """
+    return ColumnSpec(source if isinstance(source, str) else tuple(source), mask=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +190,9 @@ def resolve(
         check_name(name, "a column", repr(spec.source if isinstance(spec.source, str) else list(members)), argument)
         fields = [field_of(schema, member, where) for member in members]
         parts = [from_arrow(name, field) for field in fields]
+        if spec.mask:
+            resolved.append(_mask(name, parts, spec))
+            continue
         whole = parts[0] if isinstance(spec.source, str) else _pack(name, parts)
         resolved.append(_choose(whole, parts, spec, dtype))
     return tuple(resolved)
@@ -189,6 +210,10 @@ def named(columns: Columns, argument: str = "columns") -> list[tuple[str, Column
         return [(name, _spec(spec)) for name, spec in columns.items()]
     specs = [_spec(spec) for spec in columns]
     for spec in specs:
+        if spec.mask:
+            raise ValueError(
+                f"A mask needs a name; got ts.is_valid({spec.source!r}) in a list. Write {{'name': ts.is_valid(...)}}."
+            )
         if not isinstance(spec.source, str):
             raise ValueError(f"A pack needs a name; got {list(spec.source)} in a list. Write {{'name': [...]}}.")
     named = [(str(spec.source), spec) for spec in specs]
@@ -211,6 +236,18 @@ def sources_of(columns: Columns, argument: str = "columns") -> set[str]:
     """The source columns that are named."""
     sources = [spec.source for _, spec in named(columns, argument)]
     return {name for source in sources for name in ([source] if isinstance(source, str) else source)}
+
+
+def _mask(name: str, parts: list[Column], spec: ColumnSpec) -> Column:
+    """The column that says where others have a value."""
+    members = tuple(part.members[0] for part in parts)
+    if isinstance(spec.source, str):
+        return Column(name, members, torch.bool, parts[0].shape, bits=parts[0].bits, mask=True)
+    if not parts or any(part.shape or part.bits for part in parts):
+        raise SchemaError(
+            f"A pack of masks is of plain columns; {name!r} is of {list(members)}. Take one mask for each column."
+        )
+    return Column(name, members, torch.bool, (len(parts),), mask=True)
 
 
 def _pack(name: str, parts: list[Column]) -> Column:

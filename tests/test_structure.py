@@ -66,6 +66,7 @@ PUBLIC = [
     "attach",
     "collect",
     "column",
+    "is_valid",
     "load",
     "open",
     "plan",
