@@ -38,7 +38,8 @@ def load(
         source: a Parquet or Arrow IPC (Feather) file, a glob, a directory or a list of them; a polars or pandas frame;
             a pyarrow Table; a mapping of arrays or tensors. The files of one source need the same columns.
         columns: a list of source names, or a mapping from your names to a source name, a list of names (packed into one
-            `(rows, k)` column) or a `ts.column`. Only these are decoded. `None`: all but entity, time and static ones.
+            `(rows, k)` column), a `ts.column` or a `ts.is_valid`. Only these are decoded. `None`: all but entity, time
+            and static ones.
         entity: the text or integer column that tells the series apart, or a list of them: then an entity is a tuple of
             their values. Without it all rows are one series.
         time: the timestamp, date or integer column that orders the rows of a series, kept as int64.
@@ -48,10 +49,11 @@ def load(
         share: a label for a copy that all processes of this user attach; `True` makes one of the source's name.
             Changed files, other data or other arguments are another copy under the same label.
         timeout: with `share=`, seconds to wait for another process that loads; `None` waits until it is done.
-        progress: show a bar; `None` shows it when the output is a terminal.
+        progress: show a bar, in rows and MB/s; `None` shows it when the output is a terminal or a notebook.
 
     Returns:
-        A `Stash` whose rows are grouped by entity, in order of first appearance, and ordered by time.
+        A `Stash` whose rows are grouped by entity, in order of first appearance, and ordered by time. A load that is
+        interrupted (Ctrl-C) frees what it has taken.
 
     Raises:
         SourceError: no file, an unreadable one, or files that differ. ColumnError: no such column. SchemaError: a type
