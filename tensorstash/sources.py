@@ -19,7 +19,7 @@ from tensorstash.schema import BFLOAT16, is_text
 
 Read = Callable[[Sequence[str]], Iterable[pa.RecordBatch]]
 
-BATCH_ROWS = 131_072  # rows decoded at a time: large enough for vectorized casts, small enough for the cache
+BATCH_ROWS = 262_144  # rows decoded at a time: large enough for vectorized casts, small enough for the cache
 _PARQUET = (".parquet", ".parq", ".pq")
 _ARROW = (".arrow", ".feather", ".ipc")
 
