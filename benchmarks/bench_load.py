@@ -5,10 +5,10 @@
 
 Each contestant runs in a fresh process with two threads, reads a file that the page cache holds, and writes all values
 into memory that it takes itself and maps, ready to be read: the clock covers that too, since taking and mapping memory
-is a good part of the work. What is in that memory is compared with the data before a time counts. Contestants take turns, and of all turns the best counts.
-The peak is the growth of the process's anonymous memory while it runs, sampled every 3 ms from outside. What is loaded
-lies in a file in memory, which counts as shared memory and so stands beside the peak; where a contestant keeps it in
-anonymous memory (`read_table`, polars) it is a part of the peak.
+is a good part of the work. What is in that memory is compared with the data before a time counts. Contestants take
+turns, and of all turns the best counts. The peak is the growth of the process's anonymous memory while it runs, sampled
+every 3 ms from outside. What is loaded lies in a file in memory, which counts as shared memory and so stands beside the
+peak; where a contestant keeps it in anonymous memory (`read_table`, polars) it is a part of the peak.
 """
 
 import argparse

@@ -19,15 +19,24 @@ _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 @dataclass(frozen=True, slots=True)
 class Filling:
-    """What is needed to fill windows, which have `history + horizon` slots."""
+    """How windows, which have `history + horizon` slots, stand among the rows."""
 
     slots: Slots
     guide: Guide  # fragment k from its first slot up to the next fragment's, the first from slot 0
     history: int
     horizon: int
     spans: tuple[Span, ...]
-    columns: Mapping[str, torch.Tensor]  # the spans' columns, as integers of their width, for any dtype
-    fills: Mapping[str, torch.Tensor]  # () likewise
+    fills: Mapping[str, torch.Tensor]  # of the spans' columns, () integers of their width
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """How windows are written row by row into a buffer that holds several spans of one block."""
+
+    items: torch.Tensor  # (n, items of a row) all rows of the block, as integers
+    first: Int64s  # (spans,) where the column of each span begins in it
+    ranges: tuple[slice, ...]  # of each span, among the slots of a window
+    fills: torch.Tensor  # (spans, 1, 1, 1)
 
 
 def fills(stash: Stash, spans: tuple[Span, ...]) -> dict[str, torch.Tensor]:
@@ -65,33 +74,36 @@ def anchor_rows(needed: Filling, anchors: Int64s) -> tuple[Int64s, Bools]:
     return np.where(whole, slots.row[k] + after, 0) + needed.history, whole
 
 
-def fill_in(
-    needed: Filling, batch: Mapping[str, torch.Tensor], which: Int64s, anchors: Int64s
-) -> dict[str, torch.Tensor]:
-    """Write the windows `which` of a batch, whose anchor slots are `anchors`; `<span>.observed` of the whole batch.
+def rows_of(needed: Filling, places: Int64s) -> Int64s:
+    """The row of every slot of windows with anchors at `places`, -1 for an empty one: `(windows, length)`."""
+    return _rows(needed, places - needed.history)
 
-    Spans of the same slots have one `observed` together.
+
+def observed(needed: Filling, rows: Int64s, which: torch.Tensor, count: int) -> dict[str, torch.Tensor]:
+    """`<span>.observed` for a batch of `count`, in which the windows `which` have the `rows`.
+
+    Spans of the same slots have one tensor together.
     """
-    at = torch.from_numpy(which)
-    rows = torch.from_numpy(_rows(needed, anchors - needed.history)) if len(which) else None
-    ranges: dict[tuple[int, int, int], list[Span]] = {}
+    seen: dict[tuple[int, int, int], torch.Tensor] = {}
     for span in needed.spans:
-        ranges.setdefault((span.begin, span.end, span.step), []).append(span)
-    seen: dict[str, torch.Tensor] = {}
-    for (begin, end, step), spans in ranges.items():
-        observed = torch.ones(batch[spans[0].name].shape[:2], dtype=torch.bool)
-        seen |= {span.name: observed for span in spans}
-        if rows is None:
-            continue
-        own = rows[:, needed.history + begin : needed.history + end : step]
-        empty, known = own < 0, own.clamp(min=0).reshape(-1)
-        observed.index_copy_(0, at, ~empty)
-        for span in spans:
-            column, fill = needed.columns[span.column], needed.fills[span.column]
-            values = column.index_select(0, known).view(*own.shape, *column.shape[1:])
-            values.masked_fill_(empty.view(*own.shape, *(1 for _ in column.shape[1:])), fill)
-            as_integers(batch[span.name]).index_copy_(0, at, values)
-    return {f"{span.name}.observed": seen[span.name] for span in needed.spans}
+        key = (span.begin, span.end, span.step)
+        if key not in seen:
+            seen[key] = torch.ones(count, len(span), dtype=torch.bool)
+            own = rows[:, needed.history + span.begin : needed.history + span.end : span.step]
+            seen[key].index_copy_(0, which, torch.from_numpy(own >= 0))
+    return {f"{span.name}.observed": seen[span.begin, span.end, span.step] for span in needed.spans}
+
+
+def fill_in(patch: Patch, buffer: torch.Tensor, rows: Int64s, which: torch.Tensor) -> None:
+    """Write the windows `which`, which have the `rows`, into a buffer `(spans * batch, ...)`."""
+    own = np.stack([rows[:, slots] for slots in patch.ranges])
+    empty = torch.from_numpy(own < 0)[..., None]
+    index = np.maximum(own, 0, out=own)
+    index += patch.first[:, None, None]
+    values = patch.items.index_select(0, torch.from_numpy(index.reshape(-1))).view(*own.shape, -1)
+    filled = torch.where(empty, patch.fills, values)
+    target = as_integers(buffer).view(len(own), len(buffer) // len(own), -1)
+    target.index_copy_(1, which, filled.view(*own.shape[:2], -1))
 
 
 def _rows(needed: Filling, starts: Int64s) -> Int64s:

@@ -14,29 +14,28 @@ import pyarrow as pa
 from tensorstash.errors import SourceError
 from tensorstash.plan import Plan
 from tensorstash.segment import VERSION
-from tensorstash.sources import Scan
+from tensorstash.sources import Scan, files
 
 Stamp = tuple[str, int, int, int]  # of a file: its real path, size, time of change in nanoseconds, inode
 
 
-def stamps(paths: Sequence[str]) -> list[Stamp]:
-    """What tells that files have not changed."""
+def stamps(source: Any) -> list[Stamp]:
+    """What tells that the files of a source have not changed; nothing for a source in memory."""
     found = []
-    for path in paths:
+    for path in files(source) or []:
         about = os.stat(path)
         found.append((os.path.realpath(path), about.st_size, about.st_mtime_ns, about.st_ino))
     return found
 
 
-def check_unchanged(before: Sequence[Stamp]) -> None:
+def check_unchanged(source: Any, before: Sequence[Stamp]) -> None:
     """Refuse values of files that were written to while they were read: some would be old and some new."""
-    for stamp in before:
-        try:
-            same = stamps([stamp[0]]) == [stamp]
-        except OSError:
-            same = False
-        if not same:
-            raise SourceError(f"A source must not change while it is loaded; {stamp[0]} did. Load it again.")
+    try:
+        after = stamps(source)
+    except OSError:
+        after = []
+    if changed := set(before).symmetric_difference(after):
+        raise SourceError(f"A source must not change while it is loaded; {min(changed)[0]} did. Load it again.")
 
 
 class _Digest(io.RawIOBase):
@@ -73,7 +72,7 @@ def key(source: object, arguments: Mapping[str, object]) -> str:
 
 
 def label_of(source: Any) -> str:
-    """A label for a source: the name of the first file without its suffix, or the type of the source."""
+    """A label for a source: the name of the first path without its suffix, or the type of the source."""
     while isinstance(source, (list, tuple)) and source:
         source = source[0]
     is_path = isinstance(source, (str, os.PathLike))

@@ -2,7 +2,7 @@
 
 import warnings
 
-from tensorstash.intervals import Intervals, of_runs
+from tensorstash.intervals import Intervals, windows_in
 from tensorstash.runs import Runs, entity_runs, find_runs
 from tensorstash.slots import Slots
 from tensorstash.stash import Stash
@@ -35,7 +35,7 @@ def steps_text(runs: Runs) -> str:
 def warn_of_gaps(stash: Stash, runs: Runs, slots: Slots, windows: Intervals, length: int) -> None:
     """Tell when gaps cost many windows, or make more empty slots than there are rows."""
     whole = entity_runs(stash.offsets.numpy())
-    possible = len(of_runs(whole.first, whole.rows, length, windows.stride))
+    possible = int(windows_in(whole.rows, length, windows.stride).sum())
     if len(windows) < (1 - _COSTLY) * possible:
         warnings.warn(
             f"Gaps cost {1 - len(windows) / possible:.0%} of the windows: {len(windows):,} of {possible:,} are left"

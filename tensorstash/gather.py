@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from tensorstash.arrays import Int64s
-from tensorstash.fill import Filling, anchor_rows, fill_in
+from tensorstash.fill import Filling, Patch, anchor_rows, as_integers, fill_in, observed, rows_of
 from tensorstash.spans import Span
 from tensorstash.stash import Block
 
@@ -46,6 +46,7 @@ class Selection:
     shape: tuple[int, ...]  # of one window as it is selected
     slice_step: int  # above 1, the batch takes every n-th of the selected slots
     plain: bool  # whether what is selected is `(batch, time)` of the right dtype already
+    patch: Patch | None  # where slots may be empty
 
     def buffer_shape(self, count: int) -> tuple[int, ...]:
         """The shape of what is selected for a batch of `count` windows."""
@@ -66,6 +67,7 @@ class Places(NamedTuple):
     """Where the windows of one batch are."""
 
     at: tuple[torch.Tensor, ...]  # in the view of each selection
+    size: int  # of the batch
     broken: Int64s  # the windows that do not lie in one fragment of rows
     anchors: Int64s  # and the slots of their anchors
 
@@ -85,13 +87,17 @@ def compile_plan(
     selections = []
     for group in groups.values():
         block = home[group[0].column][0]
-        offsets = [home[span.column][1] * block.stride + span.begin for span in group]
-        selections.append(_selection(block, offsets, group, columns))
+        firsts = np.array([home[span.column][1] * block.stride for span in group])
+        row = math.prod(columns[group[0].column].shape[1:])
+        patch = None if filling is None else _patch(block.items.view(-1, row), firsts, group, filling)
+        selections.append(_selection(block, firsts, group, columns, patch))
     nbytes = (len(span) * columns[span.column][:1].nbytes for span in spans)
     return GatherPlan(tuple(selections), tuple(span.name for span in spans), sum(nbytes), filling)
 
 
-def _selection(block: Block, offsets: list[int], group: list[Span], columns: Mapping[str, torch.Tensor]) -> Selection:
+def _selection(
+    block: Block, firsts: Int64s, group: list[Span], columns: Mapping[str, torch.Tensor], patch: Patch | None
+) -> Selection:
     first = group[0]
     dtypes = tuple(columns[span.column].dtype for span in group)
     typed = len(set(dtypes)) == 1 and dtypes[0].is_floating_point
@@ -105,22 +111,35 @@ def _selection(block: Block, offsets: list[int], group: list[Span], columns: Map
         view = items.as_strided((places, extent * row), (row, 1))
     else:
         view = items.as_strided((places, len(first), row), (row, row * first.step, 1))
+    offsets = firsts + [span.begin for span in group]
     return Selection(
         view=view,
-        offsets=np.array(offsets, np.int32 if places < 1 << 31 else np.int64)[:, None],
+        offsets=offsets.astype(np.int32 if places < 1 << 31 else np.int64)[:, None],
         names=tuple(span.name for span in group),
         dtypes=dtypes,
         shape=(extent if sliced else len(first), *tail),
         slice_step=first.step if sliced else 1,
         plain=items.dtype == dtypes[0] and len(set(dtypes)) == 1 and not tail and first.step == 1,
+        patch=patch,
+    )
+
+
+def _patch(items: torch.Tensor, firsts: Int64s, group: list[Span], filling: Filling) -> Patch:
+    """The same spans row by row, those too that are sliced away later."""
+    extent = (len(group[0]) - 1) * group[0].step + 1
+    step = 1 if group[0].step <= _SLICED_STEPS else group[0].step
+    begins = [filling.history + span.begin for span in group]
+    fills = torch.stack([filling.fills[span.column] for span in group])
+    return Patch(
+        items, firsts, tuple(slice(begin, begin + extent, step) for begin in begins), fills[:, None, None, None]
     )
 
 
 def gather(plan: GatherPlan, anchors: Int64s) -> dict[str, torch.Tensor]:
     """A fresh batch of the windows whose anchors stand at the slots `anchors`, `(batch,)`."""
     buffers = [selection.view.new_empty(selection.buffer_shape(len(anchors))) for selection in plan.selections]
-    observed = select(plan, positions(plan, anchors[None])[0], buffers)
-    return as_batch(plan, buffers) | observed
+    seen = select(plan, positions(plan, anchors[None])[0], buffers)
+    return as_batch(plan, buffers) | seen
 
 
 def positions(plan: GatherPlan, anchors: Int64s) -> list[Places]:
@@ -133,7 +152,10 @@ def positions(plan: GatherPlan, anchors: Int64s) -> list[Places]:
     for selection in plan.selections:
         places = rows.astype(selection.offsets.dtype)[:, None] + selection.offsets
         per_selection.append(torch.from_numpy(places.reshape(len(anchors), -1)).unbind())
-    return [Places(index, which, step[which]) for index, which, step in zip(zip(*per_selection), broken, anchors)]
+    count = anchors.shape[1]
+    return [
+        Places(index, count, which, step[which]) for index, which, step in zip(zip(*per_selection), broken, anchors)
+    ]
 
 
 def select(plan: GatherPlan, places: Places, buffers: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -147,7 +169,11 @@ def select(plan: GatherPlan, places: Places, buffers: Sequence[torch.Tensor]) ->
             torch.index_select(selection.view, 0, index, out=buffer)
     if plan.filling is None:
         return {}
-    return fill_in(plan.filling, as_batch(plan, buffers), places.broken, places.anchors)
+    rows, which = rows_of(plan.filling, places.anchors), torch.from_numpy(places.broken)
+    for selection, buffer in zip(plan.selections, buffers):
+        if selection.patch is not None and len(which):
+            fill_in(selection.patch, buffer, rows, which)
+    return observed(plan.filling, rows, which, places.size)
 
 
 def as_batch(plan: GatherPlan, buffers: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -174,21 +200,24 @@ def _shaped(tensor: torch.Tensor, selection: Selection, dtype: torch.dtype) -> t
 def gather_into(plan: GatherPlan, anchors: Int64s, out: Mapping[str, torch.Tensor]) -> None:
     """Write a batch into the caller's tensors, one per span, each `(batch, time, ...)`."""
     check_threads()
-    places = positions(plan, anchors[None])[0]
-    for selection, index in zip(plan.selections, places.at):
+    if plan.filling is not None:
+        copy_into(gather(plan, anchors), out)
+        return
+    for selection, index in zip(plan.selections, positions(plan, anchors[None])[0].at):
         for name, dtype, rows in zip(selection.names, selection.dtypes, index.view(len(selection.names), len(anchors))):
             shape = (len(anchors), -(-selection.shape[0] // selection.slice_step), *selection.shape[1:])
             target = _target(out, name, shape, dtype)
-            if len(places.broken) == len(anchors):
-                continue
             if selection.slice_step == 1 and target.is_contiguous():
                 flat = target.view(selection.view.dtype).view(len(anchors), *selection.view.shape[1:])
                 torch.index_select(selection.view, 0, rows, out=flat)
             else:
                 target.copy_(_shaped(selection.view.index_select(0, rows), selection, dtype))
-    if plan.filling is not None:
-        for name, observed in fill_in(plan.filling, out, places.broken, places.anchors).items():
-            _target(out, name, tuple(observed.shape), torch.bool).copy_(observed)
+
+
+def copy_into(batch: Mapping[str, torch.Tensor], out: Mapping[str, torch.Tensor]) -> None:
+    """Write tensors into the caller's of the same names."""
+    for name, tensor in batch.items():
+        _target(out, name, tuple(tensor.shape), tensor.dtype).copy_(tensor)
 
 
 def _target(out: Mapping[str, torch.Tensor], name: str, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
@@ -197,6 +226,11 @@ def _target(out: Mapping[str, torch.Tensor], name: str, shape: tuple[int, ...], 
         found = "nothing" if target is None else f"{tuple(target.shape)} {target.dtype}"
         raise ValueError(f"out= has a {shape} {dtype} tensor for {name!r}; got {found}.")
     return target
+
+
+def static_values(static: Mapping[str, torch.Tensor], entities: torch.Tensor) -> dict[str, torch.Tensor]:
+    """What static columns hold for entities `(batch,)`, on the device of both."""
+    return {name: as_integers(tensor).index_select(0, entities).view(tensor.dtype) for name, tensor in static.items()}
 
 
 def check_threads() -> None:

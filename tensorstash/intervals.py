@@ -7,6 +7,7 @@ import numpy as np
 from tensorstash.arrays import Int32s, Int64s
 
 _GUIDE_STEPS = 4  # then a binary search is cheaper
+_BLOCK = 1 << 16  # ranges at a time: the temporary arrays stay in the cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,9 +21,11 @@ class Guide:
 
 def guide(ends: Int64s) -> Guide:
     """A table of four to eight entries per piece, however long the pieces are."""
-    total = int(ends[-1]) if len(ends) else 0
-    shift = (total // (4 * len(ends))).bit_length() if len(ends) else 0
-    return Guide(ends, shift, np.searchsorted(ends, np.arange(0, total, 1 << shift), "right").astype(np.int32))
+    if not len(ends):
+        return Guide(ends, 0, np.empty(0, np.int32))
+    shift = (int(ends[-1]) // (4 * len(ends))).bit_length()
+    upto = (ends + ((1 << shift) - 1)) >> shift  # entries of the table up to and with each piece
+    return Guide(ends, shift, np.repeat(np.arange(len(ends), dtype=np.int32), np.diff(upto, prepend=0)))
 
 
 def find(pieces: Guide, numbers: Int64s) -> Int32s:
@@ -65,15 +68,27 @@ class Intervals:
 
 def intervals(first: Int64s, counts: Int64s, stride: int) -> Intervals:
     """Number the windows of intervals that begin at the slots `first` (ascending) and hold `counts` windows."""
-    some = counts > 0
-    first, counts = first[some], counts[some]
+    if not counts.all():
+        some = counts > 0
+        first, counts = first[some], counts[some]
     ends = np.cumsum(counts, dtype=np.int64)
-    return Intervals(first - (ends - counts) * stride, guide(ends), stride)
+    base = counts - ends  # in place from here on: there may be millions
+    base *= stride
+    base += first
+    return Intervals(base, guide(ends), stride)
 
 
 def of_runs(first: Int64s, slots: Int64s, length: int, stride: int) -> Intervals:
     """The windows of `length` slots in runs that begin at `first` and have `slots` slots."""
-    return intervals(first, np.maximum((slots - length) // stride + 1, 0), stride)
+    return intervals(first, windows_in(slots, length, stride), stride)
+
+
+def windows_in(slots: Int64s, length: int, stride: int) -> Int64s:
+    """How many windows of `length` slots fit into each run."""
+    counts = slots - length
+    counts //= stride
+    counts += 1
+    return np.maximum(counts, 0, out=counts)
 
 
 def locate(within: Intervals, ids: Int64s) -> Int64s:
@@ -86,30 +101,37 @@ def locate(within: Intervals, ids: Int64s) -> Int64s:
     return starts
 
 
-def count_before(within: Intervals, slots: Int64s) -> Int64s:
-    """How many windows start before each slot."""
-    if not len(within):
-        return np.zeros(len(slots), np.int64)
+def keep(within: Intervals, low: Int64s, high: Int64s) -> Intervals:
+    """Only the windows that start in one of the ranges of slots `[low, high)`, which ascend and do not overlap."""
     first, begins = within.first, within.begins
+    starts, counts = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    for at in range(0, len(low) if len(within) else 0, _BLOCK):
+        ids = [_before(within, first, begins, edges[at : at + _BLOCK]) for edges in (low, high)]
+        piece_begins, piece_ends = _pieces(begins, *ids)
+        starts.append(locate(within, piece_begins))
+        counts.append(piece_ends - piece_begins)
+    return intervals(np.concatenate(starts), np.concatenate(counts), within.stride)
+
+
+def _before(within: Intervals, first: Int64s, begins: Int64s, slots: Int64s) -> Int64s:
+    """How many windows start before each slot."""
     k = np.maximum(np.searchsorted(first, slots, "right") - 1, 0)
     inside = -((first[k] - slots) // within.stride)
     return begins[k] + np.clip(inside, 0, within.ends[k] - begins[k])
 
 
-def keep(within: Intervals, low: Int64s, high: Int64s) -> Intervals:
-    """Only the windows that start in one of the ranges of slots `[low, high)`, which ascend and do not overlap."""
-    begins, ends = count_before(within, low), count_before(within, high)
+def _pieces(bounds: Int64s, begins: Int64s, ends: Int64s) -> tuple[Int64s, Int64s]:
+    """Ranges of ids `[begins, ends)`, ascending and apart, cut at the bounds of intervals."""
     some = begins < ends
     begins, ends = begins[some], ends[some]
     if not len(begins):
-        return intervals(np.empty(0, np.int64), np.empty(0, np.int64), within.stride)
-    edges = np.sort(np.concatenate([begins, ends, within.begins]))
+        return begins, ends
+    cuts = bounds[np.searchsorted(bounds, begins[0], "right") : np.searchsorted(bounds, ends[-1])]
+    edges = np.sort(np.concatenate([begins, ends, cuts]), kind="stable")
     edges = edges[np.append(True, edges[1:] != edges[:-1])]
-    piece_begins, piece_ends = edges[:-1], edges[1:]
-    k = np.searchsorted(begins, piece_begins, "right") - 1
-    inside = (k >= 0) & (piece_begins < ends[np.maximum(k, 0)])
-    piece_begins, piece_ends = piece_begins[inside], piece_ends[inside]
-    return intervals(locate(within, piece_begins), piece_ends - piece_begins, within.stride)
+    k = np.searchsorted(begins, edges[:-1], "right") - 1
+    inside = edges[:-1] < ends[k]
+    return edges[:-1][inside], edges[1:][inside]
 
 
 def drop(within: Intervals, low: Int64s, high: Int64s) -> Intervals:
@@ -120,17 +142,20 @@ def drop(within: Intervals, low: Int64s, high: Int64s) -> Intervals:
 
 def union(low: Int64s, high: Int64s) -> tuple[Int64s, Int64s]:
     """Ranges `[low, high)` in any order as ascending ranges that neither overlap nor touch."""
-    order = np.argsort(low, kind="stable")
-    low, reach = low[order], np.maximum.accumulate(high[order])
+    if (low[1:] < low[:-1]).any():
+        order = np.argsort(low, kind="stable")
+        low, high = low[order], high[order]
     if not len(low):
-        return low, reach
-    new = np.concatenate([[True], low[1:] > reach[:-1]])
-    last = np.concatenate([new[1:], [True]])
-    return low[new], reach[last]
+        return low, high
+    reach = np.maximum.accumulate(high)
+    new = np.append(True, low[1:] > reach[:-1])
+    return low[new], reach[np.append(new[1:], True)]
 
 
 def spread(low: Int64s, high: Int64s, count: int, step: int) -> tuple[Int64s, Int64s]:
     """The union of the ranges moved back by 0, `step`, ..., `(count - 1) * step`, doubling as it goes."""
+    if step == 1:
+        return union(low - (count - 1), high)
     done = 1
     low, high = union(low, high)
     while done < count:

@@ -110,7 +110,7 @@ def collect(*, older_than: timedelta | str | None = None, max_bytes: int | None 
 
     Example:
         >>> import tensorstash as ts
-        >>> ts.collect(older_than="365d")
+        >>> ts.collect()
         []
     """
     age = duration(older_than, "older_than") if isinstance(older_than, str) else older_than

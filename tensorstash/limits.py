@@ -87,20 +87,18 @@ def _upwards(path: str) -> Iterator[str]:
 def _group_limit(directory: Path, group: str, limit: str, usage: str) -> Iterator[Limit]:
     try:
         most = (directory / limit).read_text().strip()
-        used = int((directory / usage).read_text())
-        cache = _reclaimable(directory / "memory.stat")
+        if most == "max":
+            return
+        free = int(most) - int((directory / usage).read_text()) + _reclaimable(directory / "memory.stat")
     except (OSError, ValueError):
         return
-    if most != "max":
-        remedy = (
-            "Give the job more memory (docker run --memory=..., Kubernetes resources.limits.memory, sbatch --mem=...)."
-        )
-        yield Limit(max(0, int(most) - used + cache), f"in the memory cgroup {group}", remedy)
+    remedy = "Give the job more memory (docker run --memory=..., Kubernetes resources.limits.memory, sbatch --mem=...)."
+    yield Limit(max(0, free), f"in the memory cgroup {group}", remedy)
 
 
 def _reclaimable(path: Path) -> int:
     """Bytes of files that are only kept because nobody else needs the memory."""
-    fields = dict(line.split(" ", 1) for line in path.read_text().splitlines())
+    fields = dict(line.split() for line in path.read_text().splitlines())
     # version 1 counts the groups below apart, version 2 has no such names
     prefix = "total_" if "total_inactive_file" in fields else ""
     return sum(int(fields.get(f"{prefix}{kind}_file", 0)) for kind in ("inactive", "active"))

@@ -13,7 +13,6 @@ from tensorstash.nameless import Nameless
 from tensorstash.plan import Request, check_memory, survey
 from tensorstash.schema import Columns, entity_columns, named
 from tensorstash.share import obtain
-from tensorstash.sources import files
 from tensorstash.stash import Stash
 
 
@@ -80,12 +79,12 @@ def load(
 
 
 def _load_private(request: Request, progress: bool | None) -> Stash:
-    before = stamps(files(request.source) or [])
+    before = stamps(request.source)
     scanned, planned = survey(request)
     check_memory(planned, memory_limits())
     segment = draft(planned, None)
     metadata = ingest(scanned, planned, segment, progress, lambda _: None)
-    check_unchanged(before)
+    check_unchanged(request.source, before)
     stash = Stash(segment.finish(metadata))
     stash.segment.populate()
     return stash
@@ -94,9 +93,8 @@ def _load_private(request: Request, progress: bool | None) -> Stash:
 def _load_shared(request: Request, share: str | bool, timeout: float | None, progress: bool | None) -> Stash:
     """Attached if it is there; files are looked at by their stamps alone then."""
     label = check_label(label_of(request.source) if share is True else share)
-    paths = files(request.source)
-    before = stamps(paths or [])
-    surveyed = survey(request) if paths is None else None
+    before = stamps(request.source)
+    surveyed = None if before else survey(request)
     data = before if surveyed is None else contents(*surveyed)
 
     def build(target: Nameless, report: Callable[[float], None]) -> None:
@@ -104,7 +102,7 @@ def _load_shared(request: Request, share: str | bool, timeout: float | None, pro
         check_memory(planned, target.limits())
         segment = draft(planned, target.fd)
         segment.seal(ingest(scanned, planned, segment, progress, report))
-        check_unchanged(before)
+        check_unchanged(request.source, before)
 
     return Stash(obtain(Name(label, _key(request, data)[:16]), build, timeout))
 

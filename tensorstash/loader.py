@@ -13,7 +13,7 @@ import torch
 
 from tensorstash.arrays import Bools, Int64s
 from tensorstash.buffers import CudaBatches, HostBatches
-from tensorstash.gather import positions
+from tensorstash.gather import positions, static_values
 from tensorstash.order import Lanes, Shuffle
 from tensorstash.sampler import Sampler, Steps
 from tensorstash.slots import rows_at
@@ -133,15 +133,20 @@ class Loader:
     def _make(self, batches: HostBatches | CudaBatches, timer: _Timer) -> Generator[_Made, None, None]:
         """Build the batches of this pass one after the other, in whichever thread iterates."""
         plan, masked = self.windows.plan, self.sampler.masked
+        static = {name: values.to(batches.device) for name, values in self.windows.stash.static.items()}
         for steps in self.sampler.steps(self.sampler.begin()):
             count = steps.ids.shape[1]
             anchors = self.windows.anchor_slots(steps.ids)
             places, extra = positions(plan, anchors), self._extra(steps, anchors, masked, batches.device)
+            if static:
+                entities = torch.from_numpy(self.windows.entity(anchors)).to(batches.device)
             for step, (where, consumed) in enumerate(zip(places, steps.consumed)):
                 began = time.perf_counter()
                 batch, await_copy = batches.build(where, count)
                 timer.gathered += time.perf_counter() - began
                 timer.nbytes += count * plan.window_bytes
+                if static:
+                    batch |= static_values(static, entities[step])
                 for name, values in extra.items():
                     batch[name] = values[step]
                 yield consumed, batch, await_copy
@@ -228,4 +233,7 @@ def _ahead(made: Iterator[_Made], prefetch: int) -> Generator[_Made, None, None]
             yield item
             del item
     finally:
-        thread.shutdown(cancel_futures=True)
+        # not shutdown(cancel_futures=True): what that needs may be gone when the interpreter exits
+        for future in waiting:
+            future.cancel()
+        thread.shutdown()

@@ -57,10 +57,13 @@ class Nameless:
 
     def _reader(self) -> int:
         """A descriptor of the same file that cannot write to it, and holds a shared lock."""
-        if self._temporary is None:
-            fd = os.open(f"{_DESCRIPTORS}/{self.fd}", os.O_RDONLY | os.O_CLOEXEC)
-        else:
-            fd = os.open(self._temporary, OPEN, dir_fd=self.directory.fd)
+        try:
+            if self._temporary is None:
+                fd = os.open(f"{_DESCRIPTORS}/{self.fd}", os.O_RDONLY | os.O_CLOEXEC)
+            else:
+                fd = os.open(self._temporary, OPEN, dir_fd=self.directory.fd)
+        except FileNotFoundError:  # the directory was removed
+            fd = os.dup(self.fd)
         fcntl.flock(fd, fcntl.LOCK_SH)
         return fd
 

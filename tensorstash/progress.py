@@ -11,9 +11,10 @@ _PAUSE = 0.1  # seconds between two reports
 
 
 class _Bar(tqdm):  # type: ignore[misc]
-    """A bar without the thread that watches bars and the lock between processes: a load leaves nothing behind."""
+    """A bar without the thread that watches bars: a load leaves nothing running."""
 
     monitor_interval = 0
+    # tqdm's own lock is shared with forked processes, and locked for ever when one of them is killed while it has it
     _lock = RLock()
 
 

@@ -39,9 +39,13 @@ def place(fragments: Runs, offsets: Int64s, times: Int64s | None, masked: bool, 
 
     The runs that come back are in slots, each with its lead.
     """
+    if not masked and not lead:
+        joined = np.zeros(len(fragments.first), np.bool_)
+        return Slots(fragments.first, fragments.first, fragments.rows, joined, fragments.frequency, 0), fragments
     apart = np.zeros(len(fragments.first), np.int64)  # steps of time from the fragment before, 0 where a run begins
     if masked and times is not None and fragments.frequency is not None:
-        after = np.flatnonzero(~np.isin(fragments.first, offsets))
+        # both ascend; numpy's own isin is ten times slower
+        after = np.flatnonzero(offsets[np.searchsorted(offsets, fragments.first)] != fragments.first)
         rows = fragments.first[after]
         apart[after] = fragments.frequency.steps(times[rows - 1], times[rows])
     gaps = np.where(apart > 0, apart - 1, lead)
@@ -70,8 +74,10 @@ def rows_at(slots: Slots, at: Int64s) -> tuple[Int64s, Bools]:
 
 def slots_at(slots: Slots, rows: Int64s) -> Int64s:
     """The slot of each row; of the row behind the last one, the slot behind the last."""
+    if slots.first is slots.row:
+        return rows
     k = _fragment(slots.row, rows)
-    return slots.first[k] + rows - slots.row[k] if len(slots.row) else np.zeros_like(rows)
+    return slots.first[k] + rows - slots.row[k]
 
 
 def empty_slots(slots: Slots) -> tuple[Int64s, Int64s]:

@@ -5,10 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
-from tensorstash.errors import unknown
+from tensorstash.errors import SchemaError, unknown
 from tensorstash.schema import check_name
+from tensorstash.stash import Stash
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +28,7 @@ class Span:
 
 
 def make_spans(
-    stash: Mapping[str, torch.Tensor],
+    stash: Stash,
     history: int | None,
     horizon: int,
     columns: Sequence[str] | None,
@@ -54,6 +53,10 @@ def make_spans(
         check_name(span.name, "a span")
         if span.column not in stash:
             raise unknown(span.column, stash, "the stash")
+        if span.name in stash.static:
+            raise SchemaError(
+                f"A batch has one tensor per name; {span.name!r} is a static column. Give the span another name."
+            )
     return tuple(made)
 
 

@@ -45,9 +45,10 @@ class Stash(Mapping[str, torch.Tensor]):
 
     def __init__(self, segment: Segment) -> None:
         self.segment = segment
+        self._tensors: dict[str, torch.Tensor] = {}  # made when they are asked for: attaching hundreds takes longer
         try:
             about = segment.metadata
-            self._tensors = {column["name"]: segment.tensor(column["name"]) for column in about["columns"]}
+            self._names = {column["name"]: segment.entries[column["name"]] for column in about["columns"]}
             self.static: dict[str, torch.Tensor] = {
                 column["name"]: segment.tensor(column["name"]) for column in about.get("static", ())
             }
@@ -60,20 +61,22 @@ class Stash(Mapping[str, torch.Tensor]):
             raise damaged(segment.path, why, segment.label) from error
 
     def __getitem__(self, name: str) -> torch.Tensor:
-        try:
-            return self._tensors[name]
-        except KeyError:
-            raise unknown(name, self, "the stash") from None
+        tensor = self._tensors.get(name)
+        if tensor is None:
+            if name not in self._names:
+                raise unknown(name, self, "the stash")
+            tensor = self._tensors.setdefault(name, self.segment.tensor(name))
+        return tensor
 
     # a stash is itself alone: a comparison of tensors would have no truth value
     __eq__ = object.__eq__
     __hash__ = object.__hash__
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._tensors)
+        return iter(self._names)
 
     def __len__(self) -> int:
-        return len(self._tensors)
+        return len(self._names)
 
     @property
     def nbytes(self) -> int:

@@ -1,6 +1,6 @@
 """Which windows are taken: without missing values (`require`), anchored where a mask is true (`where`)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -24,31 +24,45 @@ def complete(stash: Stash, slots: Slots, judged: list[Span], history: int, whole
     for span in judged:
         low, high = _missing(stash, span.column)
         low, high = slots_at(slots, low), slots_at(slots, high - 1) + 1
-        low, high = union(np.concatenate([low, empty[0]]), np.concatenate([high, empty[1]]))
+        if len(empty[0]):
+            low, high = union(np.concatenate([low, empty[0]]), np.concatenate([high, empty[1]]))
         # a window that starts at slot s has slot j of the span at slot s + history + begin + j * step
         shift = span.begin + history
         low, high = spread(low - shift, high - shift, len(span), span.step)
         bad_low.append(low)
         bad_high.append(high)
-    return drop(whole, *union(np.concatenate(bad_low), np.concatenate(bad_high))) if bad_low else whole
+    if len(judged) > 1:
+        return drop(whole, *union(np.concatenate(bad_low), np.concatenate(bad_high)))
+    return drop(whole, bad_low[0], bad_high[0]) if judged else whole
 
 
 def _missing(stash: Stash, name: str) -> tuple[Int64s, Int64s]:
     """The ranges of rows in which a column has a missing value."""
-    column, found = stash[name], []
-    if stash.about(name)["missing"]:
-        for begin in range(0, stash.rows, _BLOCK):
-            block = column[begin : begin + _BLOCK]
-            holes = torch.isnan(block) if block.dtype.is_floating_point else block < 0
-            found.append(true_rows(holes.flatten(1).any(1).numpy() if holes.ndim > 1 else holes.numpy(), begin))
-    if not found:
+    if not stash.about(name)["missing"]:
         return np.empty(0, np.int64), np.empty(0, np.int64)
-    return np.concatenate([low for low, _ in found]), np.concatenate([high for _, high in found])
+    column = stash[name]
+
+    def holes(rows: slice) -> NDArray[np.bool_]:
+        block = column[rows]
+        found = torch.isnan(block) if block.dtype.is_floating_point else block < 0
+        return (found.flatten(1).any(1) if found.ndim > 1 else found).numpy()
+
+    return _ranges(holes, stash.rows)
+
+
+def _ranges(true: Callable[[slice], NDArray[np.bool_]], rows: int) -> tuple[Int64s, Int64s]:
+    """The ranges of rows that are true, found in blocks."""
+    found = [true_rows(true(slice(begin, begin + _BLOCK)), begin) for begin in range(0, rows, _BLOCK)]
+    none = np.empty(0, np.int64)
+    return union(
+        np.concatenate([none, *(low for low, _ in found)]), np.concatenate([none, *(high for _, high in found)])
+    )
 
 
 def anchored(stash: Stash, slots: Slots, where: Where, shift: int, whole: Intervals) -> Intervals:
     """The windows whose row `shift` is a true one; an empty slot is not."""
-    low, high = true_rows(_mask(stash, where), 0)
+    mask = _mask(stash, where)
+    low, high = _ranges(mask.__getitem__, stash.rows)
     kept = keep(whole, slots_at(slots, low) - shift, slots_at(slots, high - 1) + 1 - shift)
     return drop(kept, *(edges - shift for edges in empty_slots(slots)))
 

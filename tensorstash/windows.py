@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from tensorstash.arrays import Int64s
 from tensorstash.errors import DataError
-from tensorstash.fill import Filling, as_integers, fills
+from tensorstash.fill import Filling, fills
 from tensorstash.gaps import fragments, steps_text, warn_of_gaps
-from tensorstash.gather import GatherPlan, compile_plan, gather, gather_into
+from tensorstash.gather import GatherPlan, compile_plan, copy_into, gather, gather_into, static_values
 from tensorstash.intervals import Intervals, keep, locate, of_runs
 from tensorstash.order import shuffled
 from tensorstash.parts import ascending, at_share, at_time, bounds, divide, share
@@ -151,6 +151,8 @@ class Windows:
     def gather(self, ids: Ids, out: Mapping[str, torch.Tensor] | None = None) -> dict[str, torch.Tensor]:
         """The batch of the windows `ids`: a fresh `(batch, time, ...)` tensor per span, in the span's column's dtype.
 
+        Static columns are `(batch, ...)`, each window with the values of its entity.
+
         `out`, an earlier batch of as many windows, is written into and returned instead. Ids lie in
         `[-len(self), len(self))`; others are an `IndexError`, an `out` that does not fit is a `ValueError`.
 
@@ -163,9 +165,11 @@ class Windows:
                     [2, 3]])
         """
         anchors = self.anchor_slots(self._checked(ids))
+        static = static_values(self.stash.static, torch.from_numpy(self.entity(anchors))) if self.stash.static else {}
         if out is None:
-            return gather(self.plan, anchors)
+            return gather(self.plan, anchors) | static
         gather_into(self.plan, anchors, out)
+        copy_into(static, out)
         return dict(out)
 
     def anchors(self, ids: Ids) -> dict[str, torch.Tensor]:
@@ -184,11 +188,14 @@ class Windows:
 
     def _about(self, slots: Int64s) -> dict[str, torch.Tensor]:
         """The entity and the time of slots."""
-        entity = np.searchsorted(self.stash.offsets.numpy(), rows_at(self.slots, slots)[0], "right") - 1
-        about = {"entity": torch.from_numpy(entity)}
+        about = {"entity": torch.from_numpy(self.entity(slots))}
         if self.stash.time is not None:
             about["time"] = torch.from_numpy(times_at(self.slots, self.stash.time.numpy(), slots))
         return about
+
+    def entity(self, slots: Int64s) -> Int64s:
+        """The index into `stash.entities` of slots of any shape."""
+        return np.searchsorted(self.stash.offsets.numpy(), rows_at(self.slots, slots)[0], "right") - 1
 
     def to_frame(self, ids: Ids, predictions: torch.Tensor) -> "pl.DataFrame":
         """Predictions as a polars frame: `entity`, `time` and `value` of every horizon step of the windows `ids`.
@@ -322,7 +329,6 @@ class Windows:
                 history=self.history,
                 horizon=self.horizon,
                 spans=self.spans,
-                columns={name: as_integers(stash[name]) for name in self.fills},
                 fills=self.fills,
             )
         return compile_plan(stash.blocks, stash, self.spans, filling)

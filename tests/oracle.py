@@ -95,6 +95,26 @@ def span(column: torch.Tensor, anchor: int, begin: int, end: int, step: int) -> 
     return column[anchor + begin : anchor + end : step]
 
 
+def steps(
+    order: list[int], batch_size: int, ranks: int, tail: str, begin: int = 0
+) -> list[list[tuple[list[int], int]]]:
+    """For every step and rank the ids, and how many of them are no filler: the order cut into lists."""
+    made = []
+    for start in range(begin, len(order), ranks * batch_size):
+        step = order[start : start + ranks * batch_size]
+        if len(step) < ranks * batch_size and tail == "drop":
+            break
+        share, more = divmod(len(step), ranks)
+        parts, at = [], 0
+        for rank in range(ranks):
+            part = step[at : at + share + (rank < more)]
+            at += len(part)
+            short = batch_size - len(part) if tail == "pad" else not part
+            parts.append((part + step[:1] * short, len(part)))
+        made.append(parts)
+    return made
+
+
 def same(one: torch.Tensor, two: torch.Tensor) -> bool:
     """Equal shape, dtype and bits."""
     if one.shape != two.shape or one.dtype != two.dtype:

@@ -13,7 +13,8 @@ import torch
 from torch import distributed
 
 ROOT = Path(__file__).parent.parent
-EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+ELSEWHERE = {"train_ddp.py"}  # needs several processes: test_ddp.py
+EXAMPLES = sorted(path for path in (ROOT / "examples").glob("*.py") if path.name not in ELSEWHERE)
 GAP_WARNING = r"Gaps cost 13% of the windows: .* are left at frequency '1h'; .* shorter windows lose fewer\."
 
 
@@ -26,6 +27,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory in which the paths of the README hold, and where what it writes may lie."""
     (tmp_path / "examples").symlink_to(ROOT / "examples", target_is_directory=True)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TENSORSTASH_DIR", str(tmp_path / "segments"))
     return tmp_path
 
 
@@ -46,6 +48,7 @@ def test_every_python_block_of_the_readme_runs_and_gives_the_values_it_states() 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         _, compared = run_readme()
+    assert os.listdir("segments") == []
     assert len(blocks()) >= 8
     assert compared >= 15
     assert caught
@@ -81,6 +84,12 @@ def test_the_mean_over_ranks_in_the_readme_is_that_of_one_process(monkeypatch: p
     assert torch.stack(gradients).mean() == expected
 
 
+def test_the_mean_over_ranks_of_the_example_is_that_of_the_readme() -> None:
+    source = (ROOT / "examples" / "masked_mean.py").read_text("utf-8")
+    (function,) = re.findall(r"^def mean_over_ranks\(.*?(?=^\S)", source, re.DOTALL | re.MULTILINE)
+    assert any(function.strip() in block for block in blocks())
+
+
 def test_the_claims_of_every_example_are_checked() -> None:
     assert [path.name for path in EXAMPLES] == sorted(CLAIMS) == sorted(PICTURES)
 
@@ -90,7 +99,8 @@ def test_an_example_runs_and_what_it_prints_holds(path: Path) -> None:
     out = path.parent / "out"
     before = {picture: picture.stat().st_mtime_ns for picture in out.glob("*.png")}
     quiet = os.environ | {"MPLBACKEND": "Agg"}
-    done = subprocess.run([sys.executable, path], cwd=ROOT, env=quiet, capture_output=True, text=True, check=False)
+    command = [sys.executable, str(path)]
+    done = subprocess.run(command, cwd=ROOT, env=quiet, capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 0, done.stderr
     CLAIMS[path.name](done.stdout, done.stderr)
     for picture in PICTURES[path.name]:
@@ -119,6 +129,22 @@ def check_quickstart(printed: str, errors: str) -> None:
         assert 0 <= int(waiting) <= 100
 
 
+def check_masked_mean(printed: str, errors: str) -> None:
+    """The ranks have as many batches each, their windows add up, and the mean is that of one process."""
+    ranks = re.findall(r"^rank (\d): (\d+) batches of 256, ([\d,]+) windows$", printed, re.MULTILINE)
+    assert [rank for rank, _, _ in ranks] == ["0", "1", "2"]
+    assert len({batches for _, batches, _ in ranks}) == 1
+    found = re.findall(r"^(\d\.\d{10})  (.*)$", printed, re.MULTILINE)
+    total = sum(int(windows.replace(",", "")) for _, _, windows in ranks)
+    assert [said for _, said in found] == [
+        "the mean over the windows of 3 ranks",
+        f"in one process over {total:,} windows: equal",
+        "the mean of the ranks' means, which counts filler: not equal",
+    ]
+    over_ranks, alone, of_means = (mean for mean, _ in found)
+    assert over_ranks == alone != of_means
+
+
 def check_picture(path: Path) -> None:
     """A picture that shows something: many shades, in an image of a fair size."""
     assert path.read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
@@ -129,5 +155,5 @@ def check_picture(path: Path) -> None:
     assert len({tuple(pixel) for pixel in image[::4, ::4].reshape(-1, image.shape[2])}) > 4
 
 
-CLAIMS = {"quickstart.py": check_quickstart}
-PICTURES = {"quickstart.py": ["forecast.png", "coverage.png"]}
+CLAIMS = {"masked_mean.py": check_masked_mean, "quickstart.py": check_quickstart}
+PICTURES: dict[str, list[str]] = {"masked_mean.py": [], "quickstart.py": ["forecast.png", "coverage.png"]}

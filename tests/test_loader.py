@@ -19,7 +19,7 @@ import torch
 
 import tensorstash as ts
 from tests import oracle
-from tests.data import Table
+from tests.data import DTYPES, Table
 
 SPANS = {"past": ("f32", -4, 0), "pack": ("pack", -4, 2), "flag": ("flag", 0, 2), "code": ("i32", -4, 0)}
 
@@ -351,3 +351,40 @@ def test_batches_move_to_another_device() -> None:
     assert {tensor.device.type for tensor in batch.values()} == {"meta"}
     assert batch["pack"].shape == (8, 6, 3)
     assert batch["flag"].dtype == torch.bool
+
+
+def with_static() -> ts.Stash:
+    """Five entities; every static column tells the entity."""
+    entity = np.repeat(np.arange(5), [4, 6, 3, 7, 5])
+    columns = {f"s_{name}": torch.from_numpy(entity).to(dtype) for name, dtype in DTYPES.items()}
+    columns["s_pair"] = torch.from_numpy(np.stack([entity, entity + 0.5], 1))
+    data = {"e": entity, "y": np.arange(25.0), **columns, "s_text": [f"name {k}" for k in entity]}
+    return ts.load(data, ["y"], entity="e", static=[*columns, "s_text"])
+
+
+@pytest.mark.parametrize("gaps", [{}, {"min_history": 1}])
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_batches_carry_static_columns(gaps: dict[str, Any], prefetch: int) -> None:
+    stash = with_static()
+    windows = ts.Windows(stash, history=2, horizon=1, **gaps)
+    loader = ts.Loader(windows, 4, shuffle=True, with_ids=True, prefetch=prefetch)
+    for batch in loader:
+        ids, entities = batch["window"], batch["entity"]
+        again = windows.gather(ids, out=windows[[0] * len(ids)])
+        for one in (batch, windows[ids], again):
+            for name, tensor in stash.static.items():
+                assert oracle.same(one[name], torch.stack([tensor[entity] for entity in entities.tolist()]))
+        assert oracle.same(windows[int(ids[0])]["s_pair"], stash.static["s_pair"][entities[0]])
+
+
+def test_static_batches_are_never_the_stash() -> None:
+    stash = with_static()
+    batch = ts.Windows(stash, history=2)[[0, 1]]
+    batch["s_f32"] += 100
+    assert stash.static["s_f32"].tolist() == [0, 1, 2, 3, 4]
+
+
+def test_a_span_has_no_name_of_a_static_column() -> None:
+    message = "A batch has one tensor per name; 's_f32' is a static column. Give the span another name."
+    with pytest.raises(ts.SchemaError, match=f"^{re.escape(message)}$"):
+        ts.Windows(with_static(), spans={"s_f32": ("y", -2, 0)})

@@ -1,5 +1,6 @@
 """The order of an epoch: a permutation, uniform where it is drawn as a whole, the same for ever."""
 
+import hashlib
 import math
 from collections import Counter
 
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 
 from tensorstash.arrays import Int64s
-from tensorstash.order import Blocks, Lanes, order, shuffled
+from tensorstash.order import Blocks, Lanes, Shuffle, order, shuffled
 
 LIMIT = 5.0  # standard deviations that a statistic may be off; seeds are fixed, so nothing is left to chance
 
@@ -125,7 +126,56 @@ GOLDEN = {
 }
 
 
-GOLDEN_BLOCKS = [636, 637, 638, 639, 160, 161, 746, 747]
+GOLDEN_BLOCKS = {
+    (4, 1000, 3, 1): [636, 637, 638, 639, 909, 624, 625, 746, 747],
+    (96, 1000, 0, 0): [459, 460, 461, 462, 120, 767, 768, 998, 999],
+    (7, 1_000_003, 12345, 7): [476763, 476764, 476765, 476766, 674010, 49418, 49419, 1000001, 1000002],
+    (1024, 10**12, -1, 3): [
+        542927093249,
+        542927093250,
+        542927093251,
+        542927093252,
+        683439725398,
+        689617339905,
+        689617339906,
+        999999999998,
+        999999999999,
+    ],
+}
+
+GOLDEN_LANES = {
+    (1, 7): [0, 1, 2, 3, 2, 3, 4, 5, 6],
+    (3, 8): [0, 3, 6, 1, 6, 4, 7, 2, 5],
+    (4, 10): [0, 3, 6, 8, 8, 4, 7, 2, 5],
+    (8, 5): [0, 1, 2, 3, 1, 2, 3, 3, 4],
+    (256, 1_000_003): [0, 3907, 7814, 11721, 87256, 130884, 134791, 257861, 261768],
+    (1024, 10**12): [
+        0,
+        976562500,
+        1953125000,
+        2929687500,
+        333333333333,
+        488281250,
+        1464843750,
+        999023437499,
+        999999999999,
+    ],
+}
+
+# of all ids of an epoch as little-endian int64
+GOLDEN_DIGESTS = {
+    (False, 1000, 0): "7a4aec930eb259dc",
+    (True, 7, 0): "b28bc93e4c98b5c9",
+    (True, 1000, 0): "75e681546d16e857",
+    (True, 65_536, 1): "e3546061aef574e2",
+    (True, 65_537, 1): "dbc271a722a16e17",
+    (True, 300_000, 2): "874a6ab8f60c4183",
+    (Blocks(10), 1000, 0): "1131dc0522544520",
+    (Blocks(4), 300_000, 1): "e7cb36621d7358ca",
+    (Blocks(1024), 300_000, 2): "a457a3224b9f2690",
+    (Lanes(16), 1000, 0): "bae860854178411e",
+    (Lanes(1024), 300_000, 1): "c2c744b767e8404d",
+}
 
 
 @pytest.mark.parametrize(("n", "seed", "epoch"), GOLDEN)
@@ -154,8 +204,29 @@ def test_blocks_begin_elsewhere_and_come_in_another_order_in_each_epoch() -> Non
     assert abs(chi_square_deviation(np.bincount(first, minlength=50))) < LIMIT
 
 
-def test_the_order_of_blocks_never_changes() -> None:
-    assert order(Blocks(4), 1000, 3, 1)(np.array([0, 1, 2, 3, 4, 5, 998, 999])).tolist() == GOLDEN_BLOCKS
+def ends(n: int) -> Int64s:
+    """A few positions at the beginning of an order, in its middle and at its end."""
+    return np.array([k for k in (0, 1, 2, 3, n // 3, n // 2, n // 2 + 1, n - 2, n - 1) if k < n])
+
+
+@pytest.mark.parametrize(("size", "n", "seed", "epoch"), GOLDEN_BLOCKS)
+def test_the_order_of_blocks_never_changes(size: int, n: int, seed: int, epoch: int) -> None:
+    assert order(Blocks(size), n, seed, epoch)(ends(n)).tolist() == GOLDEN_BLOCKS[size, n, seed, epoch]
+
+
+@pytest.mark.parametrize(("count", "n"), GOLDEN_LANES)
+def test_the_order_of_lanes_never_changes(count: int, n: int) -> None:
+    """Whatever the seed and the epoch."""
+    for seed, epoch in ((0, 0), (5, 3)):
+        assert order(Lanes(count), n, seed, epoch)(ends(n)).tolist() == GOLDEN_LANES[count, n]
+
+
+@pytest.mark.parametrize(("shuffle", "n", "epoch"), GOLDEN_DIGESTS)
+def test_no_position_of_any_order_ever_changes(shuffle: Shuffle, n: int, epoch: int) -> None:
+    ids = order(shuffle, n, 0, epoch)(np.arange(n))
+    assert np.array_equal(np.sort(ids), np.arange(n))
+    digest = hashlib.blake2b(ids.astype("<i8").tobytes(), digest_size=8).hexdigest()
+    assert digest == GOLDEN_DIGESTS[shuffle, n, epoch]
 
 
 def test_a_block_has_a_window() -> None:

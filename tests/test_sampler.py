@@ -11,27 +11,15 @@ from hypothesis import strategies as st
 
 import tensorstash as ts
 from tensorstash.order import BLOCK, shuffled
+from tests import oracle
 
 TAILS = ["keep", "pad", "drop"]
 
 
-def steps_of(n: int, batch_size: int, ranks: int, tail: str, begin: int = 0, seed: int = 0) -> list[list[list[int]]]:
-    """The ids of every step and rank, the obvious way: the order cut into lists."""
-    order = shuffled(n, seed, 0)(np.arange(n)).tolist()
-    made = []
-    for start in range(begin, n, ranks * batch_size):
-        step = order[start : start + ranks * batch_size]
-        if len(step) < ranks * batch_size and tail == "drop":
-            break
-        share, more = divmod(len(step), ranks)
-        parts, at = [], 0
-        for rank in range(ranks):
-            part = step[at : at + share + (rank < more)]
-            at += len(part)
-            short = batch_size - len(part) if tail == "pad" else not part
-            parts.append(part + step[:1] * short)
-        made.append(parts)
-    return made
+def steps_of(n: int, batch_size: int, ranks: int, tail: str, begin: int = 0) -> list[list[list[int]]]:
+    """The ids of every step and rank, the obvious way."""
+    order = shuffled(n, 0, 0)(np.arange(n)).tolist()
+    return [[ids for ids, _ in step] for step in oracle.steps(order, batch_size, ranks, tail, begin)]
 
 
 def sampler(n: int, batch_size: int, tail: str, ranks: int = 1, rank: int = 0) -> ts.Sampler:

@@ -48,6 +48,8 @@ MODULES = [
     "loader",
     "interop",
     "plot",
+    "cli",
+    "__main__",
 ]
 PUBLIC = [
     "Blocks",

@@ -1,0 +1,212 @@
+"""The command line: what is shared on this machine, and loading something into it."""
+
+import json
+import math
+import re
+import sys
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import click
+import torch
+
+from tensorstash.directory import place
+from tensorstash.errors import ColumnError, NoMemoryError, SchemaError
+from tensorstash.inventory import collect, remove, segments
+from tensorstash.load import load
+from tensorstash.plan import plan
+
+_FLOATS = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32, "float64": torch.float64}
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?) *((?:[kmgt]i?)?)b?", re.IGNORECASE)
+
+
+def main() -> None:
+    """Run the command line; an error of tensorstash is one line on stderr and status 1."""
+    try:
+        commands(prog_name="tensorstash")
+    except (OSError, ValueError, ColumnError, SchemaError, NoMemoryError) as error:
+        sys.exit(f"tensorstash: {' '.join(str(error).split())}")
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 116})
+@click.version_option(package_name="tensorstash")
+def commands() -> None:
+    """Shared segments of this user on this machine: columns that are in memory once, for every process.
+
+    They lie in TENSORSTASH_DIR, or else in /dev/shm/tensorstash-UID, until they are removed or the machine restarts.
+    """
+
+
+@commands.command(epilog="\b\nExamples:\n  tensorstash ls\n  tensorstash ls --json | jq '.[].label'")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON array of objects; times are in UTC.")
+def ls(as_json: bool) -> None:
+    """List the shared segments.
+
+    The oldest comes first; users is how many times a segment is attached now.
+    """
+    found = segments().to_dicts()
+    if as_json:
+        click.echo(json.dumps(found, indent=2, default=lambda created: created.isoformat()))
+    elif not found:
+        click.echo(f"No shared segments in {place()}.")
+    else:
+        click.echo(_table([("label", "key", "size", "rows", "columns", "created", "users"), *map(_cells, found)]))
+
+
+@commands.command(epilog="\b\nExamples:\n  tensorstash rm nyc-weather\n  tensorstash rm train valid")
+@click.argument("labels", metavar="LABEL...", nargs=-1, required=True)
+def rm(labels: tuple[str, ...]) -> None:
+    """Remove all segments of a label.
+
+    Those in use too: who has attached one keeps it, and nobody else can.
+    """
+    missing = []
+    for label in labels:
+        removed = remove(label)
+        missing += [] if removed else [repr(label)]
+        _say_removed(removed)
+    if missing:
+        sys.exit(f"tensorstash: No segment in {place()} has the label {' or '.join(missing)}. See: tensorstash ls")
+
+
+def _bytes(_context: click.Context, _option: click.Parameter, text: str | None) -> int | None:
+    """A size as people write it, in bytes."""
+    if text is None:
+        return None
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise click.BadParameter(f"{text!r} is no size such as 500MB, 10GB or 8GiB.")
+    return int(float(match[1]) * _UNITS[match[2].lower()])
+
+
+@commands.command(epilog="\b\nExamples:\n  tensorstash gc --older-than 1d\n  tensorstash gc --max-bytes 10GB")
+@click.option("--older-than", metavar="DURATION", help="Remove those made longer ago than this, such as 12h or 7d.")
+@click.option(
+    "--max-bytes",
+    metavar="SIZE",
+    callback=_bytes,
+    help="Remove until all that are left, those in use included, have at most so many bytes, such as 10GB or 8GiB.",
+)
+def gc(older_than: str | None, max_bytes: int | None) -> None:
+    """Remove segments that nobody uses.
+
+    The oldest go first, and never one that is attached. Without options, only what killed processes have left goes.
+    """
+    removed = collect(older_than=older_than, max_bytes=max_bytes)
+    _say_removed(removed)
+    if not removed:
+        click.echo("No segment was removed.")
+
+
+def _columns(
+    _context: click.Context, _option: click.Parameter, texts: tuple[str, ...]
+) -> dict[str, str | list[str]] | None:
+    """The columns that an option names, as `load` takes them."""
+    chosen: dict[str, str | list[str]] = {}
+    for text in texts:
+        name, equals, members = text.partition("=")
+        names = [part.strip() for part in (members if equals else text).split(",")]
+        named = {name.strip(): names[0] if len(names) == 1 else names} if equals else {part: part for part in names}
+        if (not equals and len(named) < len(names)) or named.keys() & chosen:
+            raise click.BadParameter(f"{text!r} names a column twice.")
+        chosen |= named
+    return chosen or None
+
+
+def _source(files: tuple[str, ...]) -> str | list[str]:
+    return [*files] if len(files) > 1 else files[0]
+
+
+def _request(command: Callable[..., None]) -> Callable[..., None]:
+    """The arguments that say what is loaded."""
+    forms = "a,b for columns, x=a,b for a pack of two named x, y=a for another name; may be given several times"
+    for decorate in (
+        click.option("--dtype", type=click.Choice([*_FLOATS]), help="Cast the floating columns."),
+        click.option(
+            "--static",
+            metavar="COLUMNS",
+            multiple=True,
+            callback=_columns,
+            help="Columns with one value in each entity, in the same forms.",
+        ),
+        click.option("--time", metavar="COLUMN", help="The column that orders the rows of a series."),
+        click.option("--entity", metavar="COLUMN", help="The column that tells the series apart."),
+        click.option("--columns", metavar="COLUMNS", multiple=True, callback=_columns, help=f"{forms}. Default: all."),
+        click.argument("source", metavar="FILE...", nargs=-1, required=True),
+    ):
+        command = decorate(command)
+    return command
+
+
+@commands.command(
+    "load",
+    epilog="\b\nExamples:\n"
+    "  tensorstash load weather.parquet --columns temp,humid --entity origin --time time_hour --share weather\n"
+    "  tensorstash load 'data/*.parquet' --columns x=temp,dewp,humid --columns y=temp --dtype float32",
+)
+@_request
+@click.option("--share", metavar="LABEL", help="Its label. Default: the name of the first file.")
+def load_command(source: tuple[str, ...], dtype: str | None, share: str | None, **columns: Any) -> None:
+    """Load columns and leave them there.
+
+    The data stay warm across restarts of a job: ts.load with the same files, arguments and share=LABEL attaches them in
+    milliseconds, and so does ts.attach(LABEL). A file may be a glob or a directory.
+    """
+    before = {f"{line['label']}-{line['key']}" for line in segments().to_dicts()}
+    begin = time.perf_counter()
+    stash = load(_source(source), dtype=_FLOATS.get(dtype or ""), share=share or True, **columns)
+    seconds = time.perf_counter() - begin
+    label, path = stash.segment.label, str(stash.path)
+    was_there = path.rpartition("/")[2] in before
+    done = f"was there already, attached in {seconds:.4f} s" if was_there else f"loaded in {seconds:.2f} s"
+    click.echo(f"{label}: {_size(stash.segment.size)}, {done}: {path}\n{stash}")
+    click.echo(f"It stays until it is removed (tensorstash rm {label}) or the machine restarts.")
+
+
+@commands.command(
+    epilog="\b\nExamples:\n"
+    "  tensorstash inspect weather.parquet\n"
+    "  tensorstash inspect weather.parquet --columns temp,humid --entity origin --time time_hour --dtype float16",
+)
+@_request
+def inspect(source: tuple[str, ...], dtype: str | None, **columns: Any) -> None:
+    """Print what a load would take.
+
+    Rows, MB per column and free memory, from schemas and footers alone.
+    """
+    click.echo(repr(plan(_source(source), dtype=_FLOATS.get(dtype or ""), **columns)))
+
+
+# Printing
+
+
+def _cells(line: dict[str, Any]) -> tuple[str, ...]:
+    created = line["created"].astimezone().strftime("%Y-%m-%d %H:%M")
+    rows, columns, users = ("?" if line[name] is None else f"{line[name]:,}" for name in ("rows", "columns", "users"))
+    return line["label"], line["key"], _size(line["MB"] * 1e6), rows, columns, created, users
+
+
+def _size(nbytes: float) -> str:
+    if nbytes < 1000:
+        return f"{nbytes:,.0f} bytes"
+    power = min(int(math.log10(nbytes) / 3), 3)
+    return f"{nbytes / 1000**power:,.1f} {'_kMG'[power]}B"
+
+
+def _table(lines: Iterable[tuple[str, ...]]) -> str:
+    """Numbers are aligned to the right, as their headings are."""
+    lines = [*lines]
+    widths = [max(map(len, cells)) for cells in zip(*lines)]
+    return "\n".join(
+        "  ".join(
+            cell.rjust(width) if at in (2, 3, 4, 6) else cell.ljust(width) for at, (cell, width) in enumerate(row)
+        )
+        for row in (zip(cells, widths) for cells in lines)
+    )
+
+
+def _say_removed(names: list[str]) -> None:
+    for name in names:
+        click.echo(f"removed {name}")

@@ -1,0 +1,41 @@
+"""Options of the long tests, and the place for shared segments of a test, which must leave nothing behind."""
+
+import gc
+import os
+import secrets
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import tensorstash as ts
+from tests.oracle_load import descriptors
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--rounds", type=int, default=10, help="rounds of racing and killed processes")
+    parser.addoption("--mutations", type=int, default=1000, help="damaged headers to attach")
+
+
+def traces(path: Path) -> tuple[Counter[str], int]:
+    """Descriptors of this process in a directory, with or without a name, and mappings of its files."""
+    gc.collect()
+    inside = Counter({link: count for link, count in descriptors().items() if link.startswith(str(path))})
+    return inside, Path("/proc/self/maps").read_text().count(str(path))
+
+
+@pytest.fixture
+def shm(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A directory for segments, not made yet. At the end it may hold segments, but no locks and nothing half-made."""
+    path = Path("/dev/shm") / f"tensorstash-test-{secrets.token_hex(4)}"
+    monkeypatch.setenv("TENSORSTASH_DIR", str(path))
+    yield path
+    try:
+        for label in set(ts.segments()["label"]):
+            ts.remove(label)
+        assert os.listdir(path) == []
+        assert traces(path) == (Counter(), 0)
+    finally:
+        shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,101 @@
+"""Whole epochs of all ranks in one process, over windows whose values say which window they are."""
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+
+import tensorstash as ts
+from tensorstash.order import order
+from tests import oracle
+from tests.data import Table
+
+KINDS = ["sequential", "shuffled", "blocks", "lanes"]
+TAILS = ["keep", "pad", "drop"]
+SPANS = {"past": ("i64", -2, 0), "target": ("f32", 0, 1), "pack": ("pack", -1, 1), "flag": ("flag", -2, 1)}
+
+Batch = dict[str, torch.Tensor]
+
+
+def shuffle_of(kind: str, size: int) -> Any:
+    """The argument `shuffle` for steps of `size` windows on all ranks together."""
+    return {"sequential": False, "shuffled": True, "blocks": ts.Blocks(5), "lanes": ts.Lanes(size)}[kind]
+
+
+def order_of(kind: str, n: int, size: int = 1, epoch: int = 0, seed: int = 0) -> list[int]:
+    """The windows of an epoch in the global order."""
+    ids: list[int] = order(shuffle_of(kind, size), n, seed, epoch)(np.arange(n)).tolist()
+    return ids
+
+
+def lengths_of(n: int) -> list[int]:
+    """Rows of the entities that hold n windows of 2 + 1 rows, each beginning where the history of the last ended."""
+    parts = [n // 3, n - n // 3]
+    return [2 * part + 1 for part in parts if part]
+
+
+@cache
+def windows_of(n: int) -> ts.Windows:
+    lengths = lengths_of(n)
+    return ts.Windows(Table(lengths, [t for rows in lengths for t in range(rows)]).stash(), spans=SPANS, stride=2)
+
+
+@cache
+def anchors_of(n: int) -> list[int]:
+    """The row of the anchor of each window."""
+    return [start + 2 for start in oracle.starts(oracle.series_of(windows_of(n).stash), 3, 2)]
+
+
+def loaders_of(
+    n: int, ranks: int, batch_size: int, kind: str = "shuffled", tail: str = "keep", seed: int = 0
+) -> list[ts.Loader]:
+    """The loaders of all ranks, every other one with prefetch."""
+    return [
+        ts.Loader(
+            windows_of(n),
+            batch_size,
+            shuffle=shuffle_of(kind, ranks * batch_size),
+            seed=seed,
+            tail=tail,
+            num_replicas=ranks,
+            rank=rank,
+            prefetch=3 * ((rank + ranks) % 2),
+        )
+        for rank in range(ranks)
+    ]
+
+
+def numbers(n: int, batch: Batch) -> list[int]:
+    """Which windows a batch holds, filler included; all its values are those of these windows."""
+    anchors, windows = anchors_of(n), windows_of(n)
+    number = {anchor - 2: k for k, anchor in enumerate(anchors)}
+    ids = [number[value // 16] for value in batch["past"][:, 0].tolist()]
+    for name, (column, begin, end) in SPANS.items():
+        rows = [oracle.span(windows.stash[column], anchors[k], begin, end, 1) for k in ids]
+        assert oracle.same(batch[name], torch.stack(rows))
+    return ids
+
+
+def valid_numbers(n: int, batch: Batch) -> list[int]:
+    """Which windows a batch holds, without filler."""
+    ids = numbers(n, batch)
+    return ids if "valid" not in batch else [k for k, valid in zip(ids, batch["valid"].tolist()) if valid]
+
+
+def steps_of(loaders: list[ts.Loader]) -> Iterator[list[Batch]]:
+    """The batches of all ranks, step by step, over one pass; all ranks end it together."""
+    passing = [iter(loader) for loader in loaders]
+    while True:
+        step = [next(batches, None) for batches in passing]
+        given = [batch for batch in step if batch is not None]
+        if not given:
+            return
+        assert len(given) == len(step), "a rank has no batch at a step at which another has one"
+        yield given
+
+
+def taken(n: int, step: list[Batch]) -> list[int]:
+    """The windows of a step over all ranks, in the global order."""
+    return [k for batch in step for k in valid_numbers(n, batch)]
