@@ -40,10 +40,9 @@ class Arranger:
         self._counts: Int64s = np.zeros(0, np.int64)  # the rows of each entity so far
         self._last: Int64s = np.zeros(0, np.int64)  # the time of the last of them
         self._late: Bools = np.zeros(0, np.bool_)  # whether a time was not later than the one before
-        self._codes: Int32s | None = None  # the entity of each row, once they do not come grouped
-        self._ranks: Int32s | Int64s | None = (
-            None  # the place of each row in its entity, once they do not come in order
-        )
+        # of rows that do not come so: the entity of each, if they are not grouped, and its place in the entity
+        self._codes: Int32s | None = None
+        self._ranks: Int32s | Int64s | None = None
         self.offsets: Int64s = np.zeros(1, np.int64)
         self._grow(entities)
 
