@@ -22,6 +22,7 @@ from tensorstash.plan import plan as plan
 from tensorstash.plot import plot_coverage as plot_coverage
 from tensorstash.sampler import Sampler as Sampler
 from tensorstash.schema import column as column
+from tensorstash.schema import is_valid as is_valid
 from tensorstash.stash import Stash as Stash
 from tensorstash.stash import attach as attach
 from tensorstash.stash import open as open  # noqa: A004  ts.open is the natural name

@@ -1,19 +1,22 @@
 """One Arrow array -> the values of one stretch of a column. Where the stretch lives is not known here."""
 
+import contextlib
 import math
-from collections.abc import Hashable
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from threading import Lock
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import torch
-import torch.utils.dlpack
 from numpy.typing import NDArray
 
-from tensorstash.errors import DataError
-from tensorstash.schema import DTYPES, Column, Fill
+from tensorstash.arrays import Bools, Int32s, Int64s
+from tensorstash.errors import DataError, SourceError
+from tensorstash.schema import DTYPES, Column, Fill, is_text
+from tensorstash.units import Unit
 
 Number = int | float
 
@@ -36,42 +39,113 @@ class Stats:
         self.low, self.high = min(lows, default=None), max(highs, default=None)
 
 
-@dataclass(slots=True)
-class Vocabulary:
-    """The names behind codes, in order of first appearance."""
+def read(unit: Unit, names: Sequence[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The batches of a unit, each with its first row; they are as many as were promised."""
+    row = unit.start
+    for batch in unit.read(names):
+        if row + batch.num_rows > unit.start + unit.rows:
+            raise SourceError(f"{unit.place} holds more rows than the {unit.rows:,} of its footer: it is damaged.")
+        yield row, batch
+        row += batch.num_rows
+    if row != unit.start + unit.rows:
+        raise SourceError(
+            f"{unit.place} holds {row - unit.start:,} rows, its footer says {unit.rows:,}: it is damaged."
+        )
 
-    fill: str | None = None
-    codes: dict[Hashable, int] = field(default_factory=dict)
+
+@contextlib.contextmanager
+def damage_named(unit: Unit) -> Iterator[None]:
+    """Whatever the libraries find wrong with a unit is said with its place."""
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        if isinstance(error, SourceError):
+            raise
+        raise SourceError(f"{unit.place} cannot be decoded: {error}. Write the file again.") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Text or integers: `(n,)` indices into their distinct values, which are in order of appearance; -1 for null."""
+
+    indices: Int32s
+    names: list[Any]
+    firsts: Int64s  # where in the piece each of them appears first
+
+
+def piece_of(array: pa.Array) -> Piece:
+    """The distinct values of an array of text or integers, and which of them stands in each row."""
+    array = _plain_text(array)
+    if not pa.types.is_dictionary(array.type):
+        array = pc.dictionary_encode(array)
+    places = _int32(array.indices)
+    firsts = np.full(len(array.dictionary) + 1, len(places))
+    firsts[places[::-1]] = np.arange(len(places) - 1, -1, -1)  # the last that is written stays; -1 finds the last
+    used = np.flatnonzero(firsts[:-1] < len(places))
+    used = used[np.argsort(firsts[used])]
+    if np.array_equal(used, np.arange(len(array.dictionary))):
+        return Piece(places, array.dictionary.to_pylist(), firsts[:-1])
+    compact = np.full(len(firsts), -1, np.int32)
+    compact[used] = np.arange(len(used), dtype=np.int32)
+    return Piece(compact[places], array.dictionary.take(pa.array(used)).to_pylist(), firsts[used])
+
+
+class Vocabulary:
+    """The names behind codes. Threads bring pieces in any order; at the end `renumbering` puts the names in order."""
+
+    def __init__(self, fill: str | None = None) -> None:
+        """`fill` is the name that null gets."""
+        self.fill = fill
+        self._codes: dict[Hashable, int] = {}
+        self._rows: list[int] = []  # in which row of the source each name appears first, by codes
+        self._lock = Lock()
+
+    def encode(self, piece: Piece, start: int) -> tuple[Int32s, Stats]:
+        """Codes for the rows `start, start + 1, ...`, in order of appearance among the pieces so far; -1 for null."""
+        with self._lock:
+            local = [self._code(name, start + at) for name, at in zip(piece.names, piece.firsts.tolist())]
+        codes = piece.indices if local == [*range(len(local))] else np.array([*local, -1], np.int32)[piece.indices]
+        nulls = int(np.count_nonzero(codes < 0))
+        if nulls and self.fill is not None:
+            empty = codes < 0
+            with self._lock:
+                code = self._code(self.fill, start + int(empty.argmax()))
+            return np.where(empty, np.int32(code), codes), Stats(nulls)
+        return codes, Stats(nulls, nulls)
+
+    def _code(self, name: Hashable, row: int) -> int:
+        if name is None:
+            return -1
+        code = self._codes.setdefault(name, len(self._codes))
+        if code == len(self._rows):
+            self._rows.append(row)
+        elif row < self._rows[code]:
+            self._rows[code] = row
+        return code
+
+    def renumbering(self) -> Int32s | None:
+        """`(names + 1,)`, what each code, and -1 as the last, becomes, so that codes follow the source.
+
+        From then on `names` follows it too. `None` if nothing changes.
+        """
+        order = np.argsort(np.array(self._rows, np.int64))
+        if np.array_equal(order, np.arange(len(order))):
+            return None
+        names, changed = [*self._codes], np.full(len(order) + 1, -1, np.int32)
+        changed[order] = np.arange(len(order), dtype=np.int32)
+        self._codes = {names[old]: new for new, old in enumerate(order.tolist())}
+        self._rows = [self._rows[old] for old in order.tolist()]
+        return changed
 
     @property
     def names(self) -> list[Any]:
         """All names by their codes; the fill is one of them, also where nothing was missing."""
-        return list(self.codes) if self.fill is None else list(dict.fromkeys([*self.codes, self.fill]))
+        return list(self._codes) if self.fill is None else list(dict.fromkeys([*self._codes, self.fill]))
 
-    def encode(self, indices: NDArray[np.int32], dictionary: pa.Array) -> tuple[NDArray[np.int32], Stats]:
-        """Codes of this vocabulary for indices into a dictionary that holds only names in use; -1 for null."""
-        names = dictionary.to_pylist()
-        local = [-1 if name is None else self.codes.setdefault(name, len(self.codes)) for name in names]
-        codes = np.array([*local, -1], np.int32)[indices]  # index -1 finds the last
-        nulls = int(np.count_nonzero(codes < 0))
-        if nulls and self.fill is not None:
-            codes[codes < 0] = self.codes.setdefault(self.fill, len(self.codes))
-        low, high, _ = _summary(codes[codes >= 0])
-        return codes, Stats(nulls, int(np.count_nonzero(codes < 0)), low, high)
-
-
-def indices(array: pa.Array) -> tuple[NDArray[np.int32], pa.Array]:
-    """Text or integers as `(n,)` indices into the dictionary of their distinct values, in order of appearance."""
-    if pa.types.is_dictionary(array.type):
-        array = _plain_text(array)
-        used, places = np.unique(_int32(array.indices), return_index=True)
-        used = used[np.argsort(places, kind="stable")]
-        used = used[used >= 0]
-        compact = np.full(len(array.dictionary) + 1, -1, np.int32)
-        compact[used] = np.arange(len(used), dtype=np.int32)
-        return compact[_int32(array.indices)], array.dictionary.take(pa.array(used))
-    encoded = pc.dictionary_encode(_plain_text(array))
-    return _int32(encoded.indices), encoded.dictionary
+    @property
+    def highest(self) -> int | None:
+        """The highest code that some row has; the lowest is 0."""
+        return len(self._codes) - 1 if self._codes else None
 
 
 def _plain_text(array: pa.Array) -> pa.Array:
@@ -81,57 +155,91 @@ def _plain_text(array: pa.Array) -> pa.Array:
     return array.cast(pa.large_string()) if pa.types.is_string_view(array.type) else array
 
 
-def _int32(array: pa.Array) -> NDArray[np.int32]:
+def _int32(array: pa.Array) -> Int32s:
     filled = pc.fill_null(array.cast(pa.int32()), -1)
     return np.asarray(filled.to_numpy(zero_copy_only=False))
 
 
-def values(arrays: list[pa.Array], column: Column, place: str) -> tuple[torch.Tensor, Stats]:
-    """The rows of a column of numbers or times, `(n, *column.shape)`, cast to the column's dtype.
+def values(arrays: list[pa.Array], column: Column, place: str) -> tuple[NDArray[Any], Stats]:
+    """The rows of a column of numbers or times, `(n, *column.shape)`, cast to the column's dtype; bfloat16 as its bits.
 
-    `arrays` are the column's members, one array each; `place` is where in the source they stand.
+    `arrays` are the column's members, one array each; `place` is where in the source they stand. All of it is numpy's:
+    torch would divide each piece among threads of its own, which wait for one another where cores are shared.
     """
     stats = Stats()
     if len(column.members) == 1:
         out = _member(arrays[0], column, column.members[0], place, stats).reshape(-1, *column.shape)
     else:
-        out = torch.empty(len(arrays[0]), len(arrays), dtype=column.dtype)
+        out = np.empty((len(arrays[0]), len(arrays)), DTYPES[column.dtype][1])
         for k, (array, member) in enumerate(zip(arrays, column.members)):
             out[:, k] = _member(array, column, member, place, stats)
-    stats.low, stats.high, stats.missing = _summary((out.float() if column.dtype == torch.bfloat16 else out).numpy())
+    plain = out
+    if column.dtype == torch.bfloat16:
+        plain = _from_bfloat16(out)
+    elif column.dtype == torch.float16:
+        plain = out.astype(np.float32)  # processors cannot compare halves
+    stats.low, stats.high, stats.missing = _summary(plain)
     return out, stats
 
 
-def _member(array: pa.Array, column: Column, name: str, place: str, stats: Stats) -> torch.Tensor:
+def _member(array: pa.Array, column: Column, name: str, place: str, stats: Stats) -> NDArray[Any]:
     """The values of one source column, flat, with what is missing filled in."""
-    flat = _flatten(array, name, place)
-    nulls, fill, floating = flat.null_count, column.fill, column.dtype.is_floating_point
+    if column.mask:
+        return _valid(array, column, name, place)
+    flat = _flatten(array, column, name, place)
+    nulls, fill = flat.null_count, column.fill
     stats.nulls += nulls
-    if nulls and fill is None and not floating:
+    if nulls and fill is None and not column.dtype.is_floating_point:
         raise DataError(
             f"Integers, booleans and times have no missing value; column {name!r} has {nulls:,} nulls in {place}. "
             f"Say what to store, ts.column({name!r}, fill=...), or load it as floating: ts.column({name!r}, dtype=...)."
         )
     holes = flat.is_null().to_numpy(zero_copy_only=False) if nulls else None
-    tensor = _tensor(pc.fill_null(flat, pa.scalar(0).cast(flat.type)) if nulls else flat)
-    tensor = tensor.view(torch.bfloat16) if column.bits else tensor
-    if fill is not None and tensor.dtype.is_floating_point:
-        unknown = torch.isnan(tensor)
-        holes = unknown.numpy() if holes is None else holes | unknown.numpy()
-        tensor = tensor.masked_fill(unknown, 0)
-    out = _cast(tensor, column.dtype, name, place)
-    return out if holes is None else _filled(out, holes, math.nan if fill is None else fill)
+    raw = _numpy(pc.fill_null(flat, pa.scalar(0).cast(flat.type)) if nulls else flat)
+    if column.bits and column.dtype == torch.bfloat16 and holes is None and fill is None:
+        return raw
+    raw = _from_bfloat16(raw) if column.bits else raw
+    if fill is not None and raw.dtype.kind == "f":
+        unknown = np.isnan(raw)
+        holes = unknown if holes is None else holes | unknown
+        raw = np.where(unknown, raw.dtype.type(0), raw)
+    out = _cast(raw, column.dtype, name, place)
+    return out if holes is None else np.where(holes, _stored(math.nan if fill is None else fill, column.dtype), out)
 
 
-def _filled(out: torch.Tensor, holes: NDArray[np.bool_], fill: Fill) -> torch.Tensor:
-    """A copy with the fill in the holes; torch cannot do it for all unsigned integers, numpy not for bfloat16."""
-    if out.dtype == torch.bfloat16:
-        return out.masked_fill(torch.from_numpy(holes), float(fill))
-    values = out.numpy()
-    return torch.from_numpy(np.where(holes, np.asarray(fill).astype(values.dtype), values))
+def _valid(array: pa.Array, column: Column, name: str, place: str) -> NDArray[Any]:
+    """Where one source column has a value, flat."""
+    if is_text(array.type):
+        plain = _plain_text(array)
+        if pa.types.is_dictionary(plain.type):
+            plain = plain.dictionary_decode() if plain.dictionary.null_count else plain.indices
+        return np.asarray(plain.is_valid().to_numpy(zero_copy_only=False))
+    flat = _flatten(array, column, name, place)
+    valid = np.asarray(flat.is_valid().to_numpy(zero_copy_only=False))
+    if pa.types.is_floating(flat.type) or column.bits:
+        raw = _numpy(pc.fill_null(flat, pa.scalar(0).cast(flat.type)))
+        valid &= ~np.isnan(_from_bfloat16(raw) if column.bits else raw)
+    return valid
 
 
-def _flatten(array: pa.Array, name: str, place: str) -> pa.Array:
+def _stored(fill: Fill, dtype: torch.dtype) -> NDArray[Any]:
+    if dtype == torch.bfloat16:
+        return _to_bfloat16(np.array(fill, np.float32))
+    return np.asarray(fill).astype(DTYPES[dtype][1])
+
+
+def _to_bfloat16(array: NDArray[np.float32]) -> NDArray[np.uint16]:
+    """The bits of the nearest bfloat16, of two equally near ones that with an even last bit."""
+    bits = array.view(np.uint32)
+    near = ((bits + (0x7FFF + ((bits >> 16) & 1))) >> 16).astype(np.uint16)
+    return np.where(np.isnan(array), np.uint16(0x7FC0), near)
+
+
+def _from_bfloat16(bits: NDArray[np.uint16]) -> NDArray[np.float32]:
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+def _flatten(array: pa.Array, column: Column, name: str, place: str) -> pa.Array:
     """The numbers of an array, row after row: taken out of dictionaries, lists and times."""
     array = _plain(array)
     while pa.types.is_fixed_size_list(array.type):
@@ -145,60 +253,75 @@ def _flatten(array: pa.Array, name: str, place: str) -> pa.Array:
     if pa.types.is_date64(array.type):
         array = array.cast(pa.date32())
     if pa.types.is_temporal(array.type):
+        if column.unit not in (None, "d", getattr(array.type, "unit", None)):
+            array = _in_unit(array, column.unit, name, place)
         array = array.view(pa.int32() if array.type.bit_width == 32 else pa.int64())
     return array
+
+
+def _in_unit(array: pa.Array, unit: str, name: str, place: str) -> pa.Array:
+    """The same times in another unit, exactly."""
+    if pa.types.is_timestamp(array.type):
+        target = pa.timestamp(unit, array.type.tz)
+    elif pa.types.is_duration(array.type):
+        target = pa.duration(unit)
+    else:
+        target = pa.time32(unit) if unit in ("s", "ms") else pa.time64(unit)
+    try:
+        return array.cast(target)
+    except pa.ArrowInvalid as error:
+        raise DataError(
+            f"Times keep their exact value in the unit of the column; column {name!r} is {array.type} in {place}, and "
+            f"cannot be held in {unit}: {error}. Write all files with one unit."
+        ) from error
 
 
 def _plain(array: pa.Array) -> pa.Array:
     return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
 
 
-def _tensor(array: pa.Array) -> torch.Tensor:
-    """The same memory as a tensor (a copy for booleans, which Arrow keeps as bits); never written to."""
-    if pa.types.is_boolean(array.type) or not len(array):
-        return torch.from_numpy(np.array(array.to_numpy(zero_copy_only=False)))
-    return torch.utils.dlpack.from_dlpack(array)
+def _numpy(array: pa.Array) -> NDArray[Any]:
+    """The same memory as a numpy array (a copy for booleans, which Arrow keeps as bits); never written to."""
+    return np.asarray(array.to_numpy(zero_copy_only=False))
 
 
-def _cast(tensor: torch.Tensor, dtype: torch.dtype, name: str, place: str) -> torch.Tensor:
+def _cast(raw: NDArray[Any], dtype: torch.dtype, name: str, place: str) -> NDArray[Any]:
     """From floating to floating rounds; every other cast must keep every value."""
-    if tensor.dtype == dtype:
-        return tensor
-    if tensor.dtype.is_floating_point and dtype.is_floating_point:
-        out = tensor.to(dtype)
-        lost = (torch.isinf(out) & ~torch.isinf(tensor)).numpy()
-    else:
-        out, lost = _exact_cast(tensor, dtype)
-    if lost.any():
+    plain = np.dtype("float32" if dtype == torch.bfloat16 else DTYPES[dtype][1])
+    out, lost = _plain_cast(raw, plain)
+    if dtype == torch.bfloat16:
+        # every bfloat16 is a float32, and a float32 that is a bfloat16 comes back from it
+        single, out = out, _to_bfloat16(out)
+        back = _from_bfloat16(out)
+        further = np.isinf(back) & ~np.isinf(single) if raw.dtype.kind == "f" else back != single
+        lost = further if lost is None else lost | further
+    if lost is not None and lost.any():
         raise DataError(
-            f"A cast must keep the values; {tensor[int(lost.argmax())].item()} in column {name!r} ({place}; "
+            f"A cast must keep the values; {raw[int(lost.argmax())].item()} in column {name!r} ({place}; "
             f"{int(lost.sum()):,} such values) does not fit into {dtype}. Choose a wider type: "
             f"ts.column({name!r}, dtype=...)."
         )
     return out
 
 
-def _exact_cast(tensor: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, NDArray[np.bool_]]:
-    """Between integers, or to or from them: the result, and where it is another value. By numpy, whose casts wrap."""
-    if torch.bfloat16 in (tensor.dtype, dtype):
-        # every bfloat16 is a float32, and a float32 that is a bfloat16 comes back from it
-        single, lost = _exact_cast(tensor.float() if tensor.dtype == torch.bfloat16 else tensor, _numpy_like(dtype))
-        out = single.to(dtype)
-        return out, lost | (out.float() != single.float()).numpy()
-    raw = tensor.numpy()
+def _plain_cast(raw: NDArray[Any], target: np.dtype[Any]) -> tuple[NDArray[Any], Bools | None]:
+    """The result, and where it is not the value that it should be; `None` if that cannot be."""
+    if np.can_cast(raw.dtype, target, "safe") and raw.dtype.itemsize + target.itemsize < 16:  # int64 to float64 is not
+        return raw.astype(target, copy=False), None
+    if raw.dtype == target:
+        return raw, None
     with np.errstate(invalid="ignore", over="ignore"):
-        cast = raw.astype(DTYPES[dtype][1])
+        cast = raw.astype(target)
+        if raw.dtype.kind == target.kind == "f":
+            endless = np.isinf(cast)
+            return cast, endless & ~np.isinf(raw) if endless.any() else None
         lost = (cast.astype(raw.dtype) != raw) | ((cast < 0) != (raw < 0))
     # at the end of an integer's range the way there or back may saturate, and hide that a value was lost
-    floating, integer = (cast, raw) if dtype.is_floating_point else (raw, cast)
+    floating, integer = (cast, raw) if target.kind == "f" else (raw, cast)
     if floating.dtype.kind == "f" and integer.dtype.kind in "iu":
         lost |= ~(np.abs(floating.astype(np.float64)) <= np.iinfo(integer.dtype).max + 1.0)
         lost |= floating.astype(np.float64) == np.iinfo(integer.dtype).max + 1.0
-    return torch.from_numpy(cast), lost
-
-
-def _numpy_like(dtype: torch.dtype) -> torch.dtype:
-    return torch.float32 if dtype == torch.bfloat16 else dtype
+    return cast, lost
 
 
 def _summary(array: NDArray[Any]) -> tuple[Number | None, Number | None, int]:
@@ -207,6 +330,6 @@ def _summary(array: NDArray[Any]) -> tuple[Number | None, Number | None, int]:
         return None, None, 0
     low, high, missing = array.min(), array.max(), 0
     if low != low:  # noqa: PLR0124  a NaN anywhere makes the minimum one
-        missing = int(np.isnan(array).sum())
+        missing = int(np.count_nonzero(array != array))  # noqa: PLR0124
         low, high = np.fmin.reduce(array, axis=None), np.fmax.reduce(array, axis=None)
     return (None, None, missing) if missing == array.size else (low.item(), high.item(), missing)

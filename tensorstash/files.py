@@ -20,7 +20,7 @@ from tensorstash.schema import is_text
 from tensorstash.statistics import check_counts, kept_groups, range_of
 from tensorstash.units import Scan, Unit, Wanted
 
-BATCH_ROWS = 131_072  # rows decoded at a time: large enough for vectorized casts, small enough for the cache
+BATCH_ROWS = 262_144  # rows decoded at a time: large enough for vectorized casts, small enough for the cache
 _MOST_THREADS = 8
 _MAGIC = b"ARROW1"  # of an Arrow file; a stream has none
 _FORMAT = pads.ParquetFileFormat()

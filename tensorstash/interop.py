@@ -21,8 +21,7 @@ def to_polars(stash: "Stash") -> "pl.DataFrame":
     series: list[pl.Series] = []
     counts = np.diff(stash.offsets.numpy())
     entities = np.repeat(np.arange(len(counts)), counts)
-    if stash.entity_name is not None:
-        series.append(entity_names(stash, stash.entity_name).gather(entities))
+    series += [names.gather(entities) for names in entity_parts(stash)]
     if stash.time is not None:
         series.append(time_series(stash, str(stash.time_name), stash.time))
     for name in stash:
@@ -40,9 +39,10 @@ def to_arrow(stash: "Stash") -> "pa.Table":
 
     columns: dict[str, pa.Array] = {}
     fields: list[pa.Field] = []
-    if stash.entity_name is not None:
-        codes = np.repeat(np.arange(len(stash.entities), dtype=np.int32), np.diff(stash.offsets.numpy()))
-        columns[stash.entity_name] = pa.DictionaryArray.from_arrays(pa.array(codes), pa.array(stash.entities))
+    for name in stash.entity_names:
+        each = pa.array(stash.entity_values(name)).dictionary_encode()
+        rows = np.repeat(np.asarray(each.indices), np.diff(stash.offsets.numpy()))
+        columns[name] = pa.DictionaryArray.from_arrays(pa.array(rows), each.dictionary)
     if stash.time is not None:
         times = pa.array(stash.time.numpy())
         columns[str(stash.time_name)] = _arrow_moments(times, "timestamp", stash.clock.unit, stash.clock.zone)
@@ -84,13 +84,15 @@ def _arrow_moments(array: "pa.Array", kind: str, unit: str | None, zone: str | N
     return array.view(pa.duration(unit) if kind == "duration" else pa.timestamp(unit, zone))
 
 
-def entity_names(stash: "Stash", name: str) -> "pl.Series":
-    """The entities, `(entities,)`, as text or integers."""
+def entity_parts(stash: "Stash", single: str | None = None) -> "list[pl.Series]":
+    """The entities, `(entities,)` for each of their columns, as text or integers; `single` renames an only one."""
     import polars as pl
 
-    if "__entities.integers" in stash.segment.entries:
-        return pl.Series(name, stash.segment.tensor("__entities.integers").numpy())
-    return pl.Series(name, stash.entities, dtype=pl.String)
+    columns = []
+    for name in stash.entity_names:
+        values = stash.entity_values(name)
+        columns.append(pl.Series(name, values, dtype=None if isinstance(values, np.ndarray) else pl.String))
+    return [columns[0].alias(single)] if single is not None and len(columns) == 1 else columns
 
 
 def time_series(stash: "Stash", name: str, times: torch.Tensor) -> "pl.Series":
@@ -133,8 +135,7 @@ def predictions_frame(stash: "Stash", about: dict[str, torch.Tensor], prediction
     import polars as pl
 
     columns: list[pl.Series] = []
-    if stash.entity_name is not None:
-        columns.append(entity_names(stash, "entity").gather(about["entity"].numpy()))
+    columns += [names.gather(about["entity"].numpy()) for names in entity_parts(stash, "entity")]
     if "time" in about:
         columns.append(time_series(stash, "time", about["time"]))
     values = predictions.detach().cpu()

@@ -1,6 +1,6 @@
 """`ts.load`: a source as a stash, of this process alone or one for the machine."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ from tensorstash.limits import memory_limits
 from tensorstash.nameless import Nameless
 from tensorstash.paths import find, stamps
 from tensorstash.plan import Request, check_memory, survey
-from tensorstash.schema import Columns, named
+from tensorstash.schema import Columns, entity_columns, named
 from tensorstash.share import obtain
 from tensorstash.stash import Stash
 
@@ -22,7 +22,7 @@ def load(
     source: Any,
     columns: Columns | None = None,
     *,
-    entity: str | None = None,
+    entity: str | Sequence[str] | None = None,
     time: str | None = None,
     static: Columns | None = None,
     dtype: torch.dtype | None = None,
@@ -44,8 +44,10 @@ def load(
             columns; integers, floats and timestamps of different widths and units are widened to the widest. Of a
             directory or glob, parts of paths such as `year=2024` are columns.
         columns: a list of source names, or a mapping from your names to a source name, a list of names (packed into one
-            `(rows, k)` column) or a `ts.column`. Only these are decoded. `None`: all but entity, time and static ones.
-        entity: the text or integer column that tells the series apart. Without it all rows are one series.
+            `(rows, k)` column), a `ts.column` or a `ts.is_valid`. Only these are decoded. `None`: all but entity, time
+            and static ones.
+        entity: the text or integer column that tells the series apart, or a list of them: then an entity is a tuple of
+            their values. Without it all rows are one series.
         time: the timestamp, date or integer column that orders the rows of a series, kept as int64.
         static: columns that have one value in each entity, in the forms of `columns`; `stash.static` holds them,
             `(entities, ...)`. Values are compared as they are stored: a missing value is one of its own.
@@ -59,10 +61,11 @@ def load(
         share: a label for a copy that all processes of this user attach; `True` makes one of the source's name.
             Changed files, other data or other arguments are another copy under the same label.
         timeout: with `share=`, seconds to wait for another process that loads; `None` waits until it is done.
-        progress: show a bar; `None` shows it when the output is a terminal.
+        progress: show a bar, in rows and MB/s; `None` shows it when the output is a terminal or a notebook.
 
     Returns:
-        A `Stash` whose rows are grouped by entity, in order of first appearance, and ordered by time.
+        A `Stash` whose rows are grouped by entity, in order of first appearance, and ordered by time. A load that is
+        interrupted (Ctrl-C) frees what it has taken.
 
     Raises:
         SourceError: no file, an unreadable one, or files that differ. ColumnError: no such column. SchemaError: a type
@@ -125,7 +128,7 @@ def _key(request: Request, data: object) -> str:
     arguments = {
         "columns": None if request.columns is None else named(request.columns),
         "static": named(request.static, "static"),
-        "entity": request.entity,
+        "entity": request.entity if isinstance(request.entity, str) else [*entity_columns(request.entity)],
         "time": request.time,
         "dtype": request.dtype,
         "filter": None if condition is None else condition.key(),

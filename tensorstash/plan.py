@@ -12,12 +12,12 @@ from tensorstash.errors import SchemaError
 from tensorstash.filter import columns_of, filtered, parse
 from tensorstash.limits import Limit, check_free, memory_limits, tightest
 from tensorstash.paths import File, find
-from tensorstash.schema import Column, Columns, entity_column, resolve, sources_of, time_column
+from tensorstash.schema import Column, Columns, entity_column, entity_columns, resolve, sources_of, time_column
 from tensorstash.segment import PAGE, pages
 from tensorstash.sources import scan
 from tensorstash.units import Range, Scan, Wanted
 
-_SORT_BYTES = 24  # per row: an order, the places that it makes of it, and one column being moved
+_SORT_BYTES = 24  # per row: its entity, its place there before and after sorting, and the times once more
 _WIDEST = 26  # characters of a minimum or maximum that are shown: a time with its zone
 
 
@@ -61,8 +61,9 @@ class Plan:
             name, origin, source, kind, *rest, most = self._line(column)
             body.append((name, origin, source, f"static {kind}", *rest, f"<= {most}"))
         if self.entity:
-            name = self.entity.members[0]
-            body.append((name, "", self.types[name], "entity", "", *_shown(self.ranges.get(name, Range())), ""))
+            for member in self.entity.members:
+                shown = _shown(self.ranges.get(member, Range()))
+                body.append((member, "", self.types[member], "entity", "", *shown, ""))
         if self.time:
             _, _, source, _, dtype, *rest = self._line(self.time)
             body.append((self.time.members[0], "", source, f"time {_unit(self.time)}".rstrip(), dtype, *rest))
@@ -131,7 +132,7 @@ def plan(
     source: Any,
     columns: Columns | None = None,
     *,
-    entity: str | None = None,
+    entity: str | Sequence[str] | None = None,
     time: str | None = None,
     static: Columns | None = None,
     dtype: torch.dtype | None = None,
@@ -187,7 +188,7 @@ class Request:
 
     source: Any
     columns: Columns | None
-    entity: str | None
+    entity: str | Sequence[str] | None
     time: str | None
     static: Columns
     dtype: torch.dtype | None
@@ -213,13 +214,13 @@ def _wanted(request: Request) -> Wanted:
     """The source columns that a load touches, besides those of the filter."""
     if request.columns is None:
         return Wanted(None)
-    keys = {name for name in (request.entity, request.time) if name is not None}
+    keys = {*entity_columns(request.entity), *([] if request.time is None else [request.time])}
     return Wanted(frozenset(sources_of(request.columns) | sources_of(request.static, "static") | keys))
 
 
 def _plan(scanned: Scan, request: Request) -> Plan:
     entity, time, static, dtype = request.entity, request.time, request.static, request.dtype
-    keys = {name for name in (entity, time) if name is not None}
+    keys = {*entity_columns(entity), *([] if time is None else [time])}
     others = keys | sources_of(static, "static")
     chosen: Columns = (
         [name for name in scanned.schema.names if name not in others] if request.columns is None else request.columns

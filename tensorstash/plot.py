@@ -55,7 +55,7 @@ def plot_coverage(stash: Stash, *, frequency: int | str | None = None, axes: "Ax
             axes.axhline(edge, color="white")
         axes.set_yticks(np.arange(len(chosen)) + 0.5, [str(stash.entities[k]) for k in chosen])
     shown = "" if len(chosen) == count else f", {len(chosen)} of {count:,}"
-    axes.set_ylabel(f"{stash.entity_name or 'entity'}{shown}")
+    axes.set_ylabel(f"{', '.join(stash.entity_names) or 'entity'}{shown}")
     zone = "" if stash.clock.zone is None else " (UTC)"
     axes.set_xlabel(f"{stash.time_name}{zone}" if stash.time_name else "row of the entity")
     axes.legend(

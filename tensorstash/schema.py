@@ -56,8 +56,9 @@ class ColumnSpec:
     """What `ts.column` returns: a source column, or several packed into one, and the choices made for it."""
 
     source: str | tuple[str, ...]
-    dtype: torch.dtype | None
-    fill: Fill | None
+    dtype: torch.dtype | None = None
+    fill: Fill | None = None
+    mask: bool = False
 
 
 def column(source: str | Sequence[str], *, dtype: torch.dtype | None = None, fill: Fill | None = None) -> ColumnSpec:
@@ -80,6 +81,23 @@ def column(source: str | Sequence[str], *, dtype: torch.dtype | None = None, fil
     return ColumnSpec(source if isinstance(source, str) else tuple(source), dtype, plain)
 
 
+def is_valid(source: str | Sequence[str]) -> ColumnSpec:
+    """A bool column that says where the source has a value: neither a null nor, in a floating column, NaN.
+
+    Args:
+        source: the name of a source column, or several names, which are packed into one column of shape
+            `(rows, len(source))`. The column itself need not be loaded.
+
+    Example:
+        >>> import tensorstash as ts
+        >>> columns = {"temp": ts.column("temp", fill=0.0), "temp_ok": ts.is_valid("temp")}
+        >>> stash = ts.load({"temp": [1.5, None, 0.0]}, columns)
+        >>> stash["temp"].tolist(), stash["temp_ok"].tolist()
+        ([1.5, 0.0, 0.0], [True, False, True])
+    """
+    return ColumnSpec(source if isinstance(source, str) else tuple(source), mask=True)
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
     """A column of a stash, resolved against the schema of its source."""
@@ -93,6 +111,7 @@ class Column:
     zone: str | None = None
     fill: Fill | None = None
     bits: bool = False  # whether the source has bfloat16, as uint16
+    mask: bool = False  # whether it says where the source has a value, instead of holding it
 
     @property
     def row_bytes(self) -> int:
@@ -171,6 +190,9 @@ def resolve(
         check_name(name, "a column", repr(spec.source if isinstance(spec.source, str) else list(members)), argument)
         fields = [field_of(schema, member, where) for member in members]
         parts = [from_arrow(name, field) for field in fields]
+        if spec.mask:
+            resolved.append(_mask(name, parts, spec))
+            continue
         whole = parts[0] if isinstance(spec.source, str) else _pack(name, parts)
         resolved.append(_choose(whole, parts, spec, dtype))
     return tuple(resolved)
@@ -188,6 +210,10 @@ def named(columns: Columns, argument: str = "columns") -> list[tuple[str, Column
         return [(name, _spec(spec)) for name, spec in columns.items()]
     specs = [_spec(spec) for spec in columns]
     for spec in specs:
+        if spec.mask:
+            raise ValueError(
+                f"A mask needs a name; got ts.is_valid({spec.source!r}) in a list. Write {{'name': ts.is_valid(...)}}."
+            )
         if not isinstance(spec.source, str):
             raise ValueError(f"A pack needs a name; got {list(spec.source)} in a list. Write {{'name': [...]}}.")
     named = [(str(spec.source), spec) for spec in specs]
@@ -210,6 +236,18 @@ def sources_of(columns: Columns, argument: str = "columns") -> set[str]:
     """The source columns that are named."""
     sources = [spec.source for _, spec in named(columns, argument)]
     return {name for source in sources for name in ([source] if isinstance(source, str) else source)}
+
+
+def _mask(name: str, parts: list[Column], spec: ColumnSpec) -> Column:
+    """The column that says where others have a value."""
+    members = tuple(part.members[0] for part in parts)
+    if isinstance(spec.source, str):
+        return Column(name, members, torch.bool, parts[0].shape, bits=parts[0].bits, mask=True)
+    if not parts or any(part.shape or part.bits for part in parts):
+        raise SchemaError(
+            f"A pack of masks is of plain columns; {name!r} is of {list(members)}. Take one mask for each column."
+        )
+    return Column(name, members, torch.bool, (len(parts),), mask=True)
 
 
 def _pack(name: str, parts: list[Column]) -> Column:
@@ -266,10 +304,26 @@ def time_column(schema: pa.Schema, name: str, where: str) -> Column:
     )
 
 
-def entity_column(schema: pa.Schema, name: str, where: str) -> Column:
-    """The entity column, as a category; its dtype is int64 where the names are integers."""
-    field = field_of(schema, name, where)
-    arrow = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
-    if not (is_text(arrow) or pa.types.is_integer(arrow)):
-        raise SchemaError(f"entity= names a text or integer column; {name!r} is {field.type}. Convert it to text.")
-    return Column("__entity", (name,), torch.int32 if is_text(arrow) else torch.int64, kind="category")
+def entity_columns(entity: str | Sequence[str] | None) -> tuple[str, ...]:
+    """The names of the entity columns, however they were written."""
+    if entity is None:
+        return ()
+    names = (entity,) if isinstance(entity, str) else tuple(entity) if isinstance(entity, (list, tuple)) else ()
+    if not names or not all(isinstance(name, str) for name in names):
+        raise TypeError(f"entity= is the name of a column, or a list of names; got {entity!r}.")
+    if twice := [name for k, name in enumerate(names) if name in names[:k]]:
+        raise SchemaError(f"An entity column is named once; entity= has {twice[0]!r} twice.")
+    return names
+
+
+def entity_column(schema: pa.Schema, entity: str | Sequence[str], where: str) -> Column:
+    """The entity column, or several as one, `(k,)`, as a category; the dtype of a single one is its names' kind."""
+    names, dtype = entity_columns(entity), torch.int32
+    for name in names:
+        field = field_of(schema, name, where)
+        arrow = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+        if not (is_text(arrow) or pa.types.is_integer(arrow)):
+            raise SchemaError(f"entity= names a text or integer column; {name!r} is {field.type}. Convert it to text.")
+        dtype = torch.int32 if is_text(arrow) else torch.int64
+    shape = () if isinstance(entity, str) else (len(names),)
+    return Column("__entity", names, dtype, shape, kind="category")

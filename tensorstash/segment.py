@@ -36,7 +36,8 @@ _MAX_HEADER = 100_000_000  # the limit of safetensors
 _CODES = {code: dtype for dtype, (code, _) in DTYPES.items()}
 _NO_CRC = "0" * 8  # stands in the header's place while its CRC is computed
 _CHUNK = 1 << 24
-_POPULATE_READ = 22  # MADV_POPULATE_READ of Linux 5.14, which mmap does not name
+_POPULATE_READ, _POPULATE_WRITE = 22, 23  # MADV_POPULATE_... of Linux 5.14, which mmap does not name
+_PIECE = 1 << 28
 _NORESERVE = 0x4000 if sys.platform == "linux" else 0  # named in mmap from Python 3.13
 
 
@@ -95,6 +96,12 @@ class Draft:
         row_bytes = entry.nbytes // entry.shape[0] if entry.shape[0] else 0
         write(self.fd, _bytes(values), entry.begin + row * row_bytes)
 
+    def read(self, name: str, row: int, count: int) -> NDArray[Any]:
+        """A copy of the rows `row, row + 1, ...` of a flat tensor; bfloat16 as its bits."""
+        entry = self.entries[name]
+        size = entry.dtype.itemsize
+        return np.frombuffer(os.pread(self.fd, count * size, entry.begin + row * size), DTYPES[entry.dtype][1])
+
     def blob(self, name: str, values: NDArray[Any], dtype: torch.dtype) -> None:
         """Append a whole tensor whose size was not known at the start."""
         self.entries[name] = entry = Entry(name, dtype, values.shape, self.end)
@@ -108,6 +115,7 @@ class Draft:
         if not entry.nbytes:
             return np.empty(entry.shape, DTYPES[entry.dtype][1])
         memory = mmap.mmap(self.fd, self.end)
+        populate(memory, _POPULATE_WRITE, entry.begin, pages(entry.nbytes))
         flat = np.frombuffer(memory, DTYPES[entry.dtype][1], math.prod(entry.shape), entry.begin)
         return flat.reshape(entry.shape)
 
@@ -138,6 +146,14 @@ def allocate(fd: int, begin: int, nbytes: int) -> None:
             f"A stash is allocated as a whole; {nbytes / 1e6:,.1f} MB could not be: {error}. "
             "Load fewer columns, or a narrower dtype."
         ) from error
+
+
+def populate(memory: mmap.mmap, how: int, begin: int, nbytes: int) -> None:
+    """Map pages; piece by piece, because a signal is not handled before the kernel is done with what it was told."""
+    # on older kernels and macOS the pages are mapped when they are touched
+    with contextlib.suppress(AttributeError, OSError, ValueError):
+        for at in range(begin, begin + nbytes, _PIECE):
+            memory.madvise(how, at, min(_PIECE, begin + nbytes - at))
 
 
 def write(fd: int, data: memoryview, begin: int) -> None:
@@ -239,9 +255,7 @@ class Segment:
 
     def populate(self) -> None:
         """Map all pages at once, which takes a third of the time of the faults that it spares."""
-        # on older kernels and macOS the pages are mapped when they are touched
-        with contextlib.suppress(AttributeError, OSError, ValueError):
-            self.memory.madvise(_POPULATE_READ)
+        populate(self.memory, _POPULATE_READ, 0, self.size)
 
     def chunks(self) -> Iterator[tuple[int, bytes]]:
         """The bytes of the file, whatever this process wrote into its mapping, and where each piece begins."""

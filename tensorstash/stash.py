@@ -104,12 +104,28 @@ class Stash(Mapping[str, torch.Tensor]):
 
     @cached_property
     def entities(self) -> list[Any]:
-        """The names of the entities, in the order of their rows; `[None]` where the source has no entity column."""
+        """The names of the entities, in the order of their rows; `[None]` where the source has no entity column.
+
+        They are tuples where a list of columns tells the entities apart.
+        """
         if self.entity_name is None:
             return [None]
-        if "__entities.integers" in self.segment.entries:
-            return self.segment.tensor("__entities.integers").tolist()
-        return self._texts("__entities")
+        values = map(self.entity_values, self.entity_names)
+        parts = [names if isinstance(names, list) else names.tolist() for names in values]
+        return parts[0] if isinstance(self.entity_name, str) else [*zip(*parts)]
+
+    def entity_values(self, name: str) -> "NDArray[Any] | list[str]":
+        """The value that each entity has in one of the columns in `entity_names`: an array of integers, or texts."""
+        blob = "__entities" if isinstance(self.entity_name, str) else f"__entities.{self.entity_names.index(name)}"
+        if f"{blob}.integers" in self.segment.entries:
+            return self.segment.tensor(f"{blob}.integers").numpy()
+        return self._texts(blob)
+
+    @property
+    def entity_names(self) -> tuple[str, ...]:
+        """The source columns of the entities: none, one or several."""
+        name = self.entity_name
+        return () if name is None else (name,) if isinstance(name, str) else name
 
     @cached_property
     def offsets(self) -> torch.Tensor:
@@ -133,9 +149,10 @@ class Stash(Mapping[str, torch.Tensor]):
         return Clock(time.get("unit"), time.get("zone"))
 
     @property
-    def entity_name(self) -> str | None:
-        """The source column of the entities."""
-        return cast("str | None", self.segment.metadata["entity"])
+    def entity_name(self) -> str | tuple[str, ...] | None:
+        """The source column of the entities; a tuple of them where `load` was given a list."""
+        name = self.segment.metadata["entity"]
+        return tuple(name) if isinstance(name, list) else cast("str | None", name)
 
     def about(self, name: str) -> dict[str, Any]:
         """What the header says of a column: kind, unit, zone, fill, sources, and nulls, missing, low, high.
@@ -164,6 +181,8 @@ class Stash(Mapping[str, torch.Tensor]):
     def series(self, entity: Any) -> dict[str, torch.Tensor]:
         """One entity's rows of every column, as views, and its times under the name of the time column.
 
+        Where several columns tell the entities apart, `entity` is a tuple of their values.
+
         Example:
             >>> import tensorstash as ts
             >>> stash = ts.load({"e": ["a", "b", "a"], "t": [1, 1, 2], "y": [5, 6, 7]}, entity="e", time="t")
@@ -171,7 +190,7 @@ class Stash(Mapping[str, torch.Tensor]):
             {'t': tensor([1, 2]), 'y': tensor([5, 7])}
         """
         try:
-            index = self._entity_index[entity]
+            index = self._entity_index[tuple(entity) if isinstance(entity, list) else entity]
         except KeyError:
             raise unknown(entity, self.entities, "the stash", "entity") from None
         rows = slice(int(self.offsets[index]), int(self.offsets[index + 1]))
@@ -291,7 +310,7 @@ class Stash(Mapping[str, torch.Tensor]):
 
     def _caption(self) -> str:
         count = len(self.segment.tensor("__offsets")) - 1
-        entities = f"{count:,} entities ({self.entity_name}), " if self.entity_name is not None else ""
+        entities = f"{count:,} entities ({', '.join(self.entity_names)}), " if self.entity_name is not None else ""
         time = self.segment.metadata["time"]
         span = ""
         if time and time["low"] is not None:

@@ -1,6 +1,7 @@
 """A static column: while its rows are decoded, the one value of each entity, and whether there is another."""
 
 import math
+from collections.abc import Callable
 from threading import Lock
 from typing import Any
 
@@ -23,14 +24,15 @@ class Constant:
     Threads add pieces in any order; they are taken up in that of the source, so that an error is the same every time.
     """
 
-    def __init__(self, column: Column, codes: Int32s, entities: int) -> None:
-        """`codes` is `(rows,)`, the entity of each row of the source."""
+    def __init__(self, column: Column, codes: Callable[[int, int], Int32s], entities: int) -> None:
+        """`codes(start, stop)` are the entities of some rows of the source."""
         self.column = column
         self._codes = codes
         self._bits: Bits = np.zeros((entities, math.prod(column.shape)), f"i{column.dtype.itemsize}")
         self._rows: Int64s = np.full(entities, -1)  # the source row of each value; -1: none has come yet
-        self._other: tuple[int, Bits] | None = None  # the first row with another value than its entity, and it
-        self._waiting: dict[int, tuple[int, Int64s, Bits]] = {}  # start -> end, and the rows that say all
+        # the first row with another value than its entity's, that entity, and the value
+        self._other: tuple[int, int, Bits] | None = None
+        self._waiting: dict[int, tuple[int, Int64s, Int32s, Bits]] = {}  # start -> end, and the rows that say all
         self._next = 0
         self._lock = Lock()
 
@@ -39,21 +41,28 @@ class Constant:
         if not len(values) or self._other is not None:
             return
         bits, end = _bits(values, self.column), start + len(values)
-        rows = _telling(self._codes[start:end], bits)
+        codes = self._codes(start, end)
+        rows = _telling(codes, bits)
         with self._lock:
-            self._waiting[start] = end, start + rows, bits[rows]
+            self._waiting[start] = end, start + rows, codes[rows], bits[rows]
             while self._next in self._waiting:
-                self._next, taken, found = self._waiting.pop(self._next)
-                self._take(taken, found)
+                self._next, taken, entities, found = self._waiting.pop(self._next)
+                self._take(taken, entities, found)
 
-    def _take(self, rows: Int64s, bits: Bits) -> None:
-        codes = self._codes[rows]
+    def _take(self, rows: Int64s, codes: Int32s, bits: Bits) -> None:
         new = np.flatnonzero(self._rows[codes] < 0)[::-1]  # backwards, so that an entity's first row is written last
         self._rows[codes[new]] = rows[new]
         self._bits[codes[new]] = bits[new]
         others = np.flatnonzero(_differ(bits, self._bits[codes]))
         if len(others) and self._other is None:
-            self._other = int(rows[others[0]]), bits[others[:1]]
+            self._other = int(rows[others[0]]), int(codes[others[0]]), bits[others[:1]]
+
+    def renumber(self, changed: Int32s) -> None:
+        """Put `changed[code]` in the place of each code."""
+        self._bits = changed[self._bits]
+        if self._other is not None:
+            row, entity, bits = self._other
+            self._other = row, entity, changed[bits]
 
     @property
     def values(self) -> Bits:
@@ -75,8 +84,7 @@ class Constant:
                     f"{scanned.label} has no rows. Leave static= out, or name the entity column as entity=."
                 )
             return
-        row, bits = self._other
-        entity = int(self._codes[row])
+        row, entity, bits = self._other
         item = int((bits[0] != self._bits[entity]).argmax())
         one, other = (_shown(found, self.column, vocabulary, item) for found in (self._bits[[entity]], bits))
         whose = "the series (no entity= was given)" if entities == [None] else f"entity {entities[entity]!r}"
@@ -106,18 +114,16 @@ def _differ(one: Bits, other: Bits) -> Bools:
 
 def _bits(values: NDArray[Any], column: Column) -> Bits:
     """Values as integers, `(n, items)`; every NaN as the same one."""
-    tensor = torch.from_numpy(values.reshape(len(values), math.prod(column.shape))).view(column.dtype)
-    if column.dtype.is_floating_point:
-        tensor = tensor.masked_fill(tensor.isnan(), math.nan)
-    return tensor.view(_integer(column)).numpy()
+    flat = values.reshape(len(values), math.prod(column.shape))
+    if column.dtype == torch.bfloat16:
+        flat = np.where(flat & 0x7FFF > 0x7F80, np.uint16(0x7FC0), flat)
+    elif column.dtype.is_floating_point:
+        flat = np.where(np.isnan(flat), flat.dtype.type(math.nan), flat)
+    return np.ascontiguousarray(flat).view(f"i{column.dtype.itemsize}")
 
 
 def _values(bits: Bits, column: Column) -> torch.Tensor:
     return torch.from_numpy(bits).view(column.dtype).reshape(-1, *column.shape)
-
-
-def _integer(column: Column) -> torch.dtype:
-    return {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[column.dtype.itemsize]
 
 
 def _item_name(column: Column, item: int) -> str:

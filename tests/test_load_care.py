@@ -1,9 +1,15 @@
 """What a load leaves alone and leaves behind: threads, bookkeeping files, names, and the stash in other hands."""
 
+import contextlib
+import fcntl
+import os
 import pickle
+import pty
 import re
+import struct
 import subprocess
 import sys
+import termios
 from importlib.resources import files
 from pathlib import Path
 
@@ -25,6 +31,29 @@ print([thread.name for thread in threading.enumerate()])
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "['MainThread']\n"
+
+
+@pytest.mark.parametrize("progress", [None, False])
+def test_a_bar_in_rows_and_megabytes_is_shown_in_a_terminal_unless_it_is_switched_off(progress: bool | None) -> None:
+    program = f"import tensorstash as ts; ts.load({{'a': [1.0] * 500_000, 'b': [2] * 500_000}}, progress={progress})"
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 120, 0, 0))
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stderr=theirs, env=os.environ | {"TERM": "xterm"}
+    ) as process:
+        os.close(theirs)
+        shown = b""
+        with contextlib.suppress(OSError), os.fdopen(ours, "rb", buffering=0) as terminal:  # an error is the end of it
+            while piece := terminal.read(1000):
+                shown += piece
+    assert process.returncode == 0
+    if progress is None:
+        assert b"100%" in shown
+        assert b"500k/500k" in shown
+        assert b" rows/s" in shown
+        assert b" MB/s" in shown
+    else:
+        assert shown == b""
 
 
 def test_bookkeeping_files_of_a_directory_are_no_data(tmp_path: Path) -> None:

@@ -300,7 +300,7 @@ def test_pieces_may_come_in_any_order(data: st.DataObject) -> None:
         values[row] += 1
     cuts = sorted(data.draw(st.lists(st.integers(0, len(codes)), max_size=5)))
     column = Column("s", ("s",), torch.int64)
-    held = Constant(column, np.array(codes, np.int32), max(codes) + 1)
+    held = Constant(column, lambda start, stop: np.array(codes[start:stop], np.int32), max(codes) + 1)
     for a, b in data.draw(st.permutations([*zip([0, *cuts], [*cuts, len(codes)])])):
         held.add(a, np.array(values[a:b]))
     scanned = ts.sources.scan({"s": values}, None, Wanted(None), None, None)
@@ -390,12 +390,13 @@ def test_a_plan_shows_static_columns_and_what_they_take_at_most() -> None:
         "\n".join(lines)
         == f"""\
 the pyarrow Table: 1,250,000 rows, 10.0 to 25.0 MB of {plan.free / 1e6:,.0f} MB free
-  column  from  kind             dtype             MB
-  y             number           float64         10.0
-  s             static category  int32         <= 5.0
-  pack    a, a  static number    float32 x 2  <= 10.0
-  e             entity
+  column  from  source  kind             dtype             MB
+  y             double  number           float64         10.0
+  s             string  static category  int32         <= 5.0
+  pack    a, a  double  static number    float32 x 2  <= 10.0
+  e             int64   entity
 static: one value per entity; how many entities there are, only a load counts
+page tables: 0.0 MB in each process
 skipped: z"""
     )
     assert plan.nbytes == -(-rows * 8 // 4096) * 4096

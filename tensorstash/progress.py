@@ -1,0 +1,55 @@
+"""How far a load is: a bar for people, a fraction for the processes that wait."""
+
+import time
+from collections.abc import Callable
+from threading import RLock
+from typing import Any
+
+from tqdm.auto import tqdm
+
+_PAUSE = 0.1  # seconds between two reports
+
+
+class _Bar(tqdm):  # type: ignore[misc]
+    """A bar without the thread that watches bars: a load leaves nothing running."""
+
+    monitor_interval = 0
+    # tqdm's own lock is shared with forked processes, and locked for ever when one of them is killed while it has it
+    _lock = RLock()
+
+
+class Progress:
+    """Counts what is done, in any thread; rows are shown, of which some columns may be further than others."""
+
+    def __init__(self, rows: int, shown: bool | None, report: Callable[[float], None]) -> None:
+        """`report` is told the fraction that is done."""
+        self._rows = rows
+        self._values = 1
+        self._report = report
+        self._lock = RLock()
+        self._done = self._nbytes = 0
+        self._reported = self._began = time.monotonic()
+        self._bar = _Bar(total=rows, unit=" rows", unit_scale=True, disable=None if shown is None else not shown)
+
+    def __enter__(self) -> "Progress":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._bar.close()
+
+    def expect(self, values: int) -> None:
+        """So many values are to be done in all."""
+        self._values = max(values, 1)
+
+    def add(self, values: int, nbytes: int) -> None:
+        """Some values, which take that many bytes, are in their place."""
+        with self._lock:
+            now = time.monotonic()
+            self._done += values
+            self._nbytes += nbytes
+            speed = self._nbytes / max(now - self._began, 1e-6) / 1e6
+            self._bar.set_postfix_str(f"{speed:,.0f} MB/s", refresh=False)
+            self._bar.update(self._rows * self._done / self._values - self._bar.n)
+            if now - self._reported > _PAUSE:
+                self._reported = now
+                self._report(self._done / self._values)
