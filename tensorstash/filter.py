@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from pyarrow import acero
 
 from tensorstash.alike import is_bfloat16
-from tensorstash.errors import SchemaError, unknown
+from tensorstash.errors import DataError, SchemaError, unknown
 from tensorstash.pool import each
 from tensorstash.schema import field_of, is_text
 from tensorstash.units import Scan, Unit, Wanted, checked
@@ -116,7 +116,8 @@ def _judge(names: Sequence[str], condition: Filter, unit: Unit) -> tuple[NDArray
         batches: Iterator[pa.RecordBatch] = iter([pa.record_batch({"": pa.nulls(unit.rows)})])
     else:
         batches = checked(unit, names)
-    flags = np.concatenate([np.empty(0, np.bool_), *(_mask(batch, condition.expression) for batch in batches)])
+    found = [_flags(batch, condition, unit.place) for batch in batches]
+    flags = np.concatenate([np.empty(0, np.bool_), *found])
     return np.packbits(flags), int(np.count_nonzero(flags))
 
 
@@ -128,6 +129,13 @@ def _read(unit: Unit, bits: NDArray[np.uint8], names: Sequence[str]) -> Iterator
         at = end
         if flags.any():
             yield batch.filter(pa.array(flags))
+
+
+def _flags(batch: pa.RecordBatch, condition: Filter, place: str) -> NDArray[np.bool_]:
+    try:
+        return _mask(batch, condition.expression)
+    except pa.ArrowException as error:  # a division by zero, say
+        raise DataError(f"filter= must have a value for every row; in {place} it fails: {error}.") from error
 
 
 def _mask(batch: pa.RecordBatch, expression: pc.Expression) -> NDArray[np.bool_]:
@@ -160,7 +168,7 @@ def columns_of(condition: Filter, schema: pa.Schema, where: str) -> list[str]:
         names = condition.names(schema)
     fields = [field_of(schema, name, where) for name in names]
     try:
-        _mask(_empty(fields), condition.expression)
+        _mask(_nothing(fields), condition.expression)
     except (pa.ArrowException, TypeError, ValueError, KeyError) as error:
         if missing := re.search(r"No match for FieldRef\.Name\((.*?)\) in", str(error)):
             raise unknown(missing[1], schema.names, where) from error
@@ -169,14 +177,14 @@ def columns_of(condition: Filter, schema: pa.Schema, where: str) -> list[str]:
     for field in list(fields):
         rest = [other for other in fields if other is not field]
         with suppress(pa.ArrowException):
-            _mask(_empty(rest), condition.expression)
+            _mask(_nothing(rest), condition.expression)
             fields = rest  # its name only stood in a value
     if odd := [field.name for field in fields if is_bfloat16(field)]:
         raise SchemaError(f"filter= compares what Arrow has; {odd[0]!r} is bfloat16, which it has not. Leave it out.")
     return [field.name for field in fields]
 
 
-def _empty(fields: Sequence[pa.Field]) -> pa.RecordBatch:
-    """A batch without rows; one that would have no columns either gets one that has no name."""
-    arrays = [pa.array([], pa.string() if is_text(field.type) else field.type) for field in fields] or [pa.nulls(0)]
+def _nothing(fields: Sequence[pa.Field]) -> pa.RecordBatch:
+    """A row of nulls, because some functions look at the types only when there is a row, and at least one column."""
+    arrays = [pa.nulls(1, pa.string() if is_text(field.type) else field.type) for field in fields] or [pa.nulls(1)]
     return pa.RecordBatch.from_arrays(arrays, names=[field.name for field in fields] or [""])

@@ -373,8 +373,9 @@ def test_what_is_no_filter_is_refused(wrong: Any) -> None:
 
 
 def test_a_filter_that_does_not_fit_is_refused(tmp_path: Path) -> None:
-    table = pa.table({"temp": [1.0], "name": ["x"], "bits": pa.array([1], pa.uint16())})
-    fields = [*[*table.schema][:2], pa.field("bits", pa.uint16(), metadata={"tensorstash.dtype": "bfloat16"})]
+    when = pa.array([1], pa.timestamp("us", "UTC"))
+    table = pa.table({"temp": [1.0], "name": ["x"], "when": when, "bits": pa.array([1], pa.uint16())})
+    fields = [*[*table.schema][:3], pa.field("bits", pa.uint16(), metadata={"tensorstash.dtype": "bfloat16"})]
     table = table.cast(pa.schema(fields))
     path = write_parquet(tmp_path / "one.parquet", [table])
     for source, where in ((table, "the pyarrow Table"), (path, str(path))):
@@ -382,7 +383,8 @@ def test_a_filter_that_does_not_fit_is_refused(tmp_path: Path) -> None:
         for condition in unknown:
             with pytest.raises(ts.ColumnError, match=whole(f"{where} has no column 'tmp'; did you mean 'temp'?")):
                 ts.load(source, ["name"], filter=condition)
-        unfit: list[Any] = [[("name", ">", 1)], pc.field("temp") + 1, pc.field("temp") == "x"]
+        zoned = pc.field("when") > pa.scalar(1, pa.timestamp("us"))
+        unfit: list[Any] = [zoned, [("name", ">", 1)], pc.field("temp") + 1, pc.field("temp") == "x"]
         for condition in unfit:
             with pytest.raises(
                 ts.SchemaError, match=rf"\Afilter= must be true or false for every row of {where}, where"
@@ -390,3 +392,11 @@ def test_a_filter_that_does_not_fit_is_refused(tmp_path: Path) -> None:
                 ts.load(source, ["name"], filter=condition)
         with pytest.raises(ts.SchemaError, match=r"'bits' is bfloat16, which it has not\. Leave it out\.\Z"):
             ts.load(source, ["name"], filter=[("bits", ">", 1)])
+
+
+def test_a_filter_that_fails_for_a_row_is_refused_with_the_place(tmp_path: Path) -> None:
+    table = pa.table({"a": [1, 2], "b": [1, 0]})
+    path = write_parquet(tmp_path / "one.parquet", [table.slice(0, 1), table.slice(1)])
+    message = f"filter= must have a value for every row; in {path}, row group 1 it fails: divide by zero."
+    with pytest.raises(ts.DataError, match=whole(message)):
+        ts.load(path, ["a"], filter=pc.divide(pc.field("a"), pc.field("b")) > 0)
