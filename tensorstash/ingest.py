@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from threading import Lock
 from typing import Any
 
 from numpy.typing import NDArray
@@ -67,6 +68,7 @@ def _header_bytes(planned: Plan) -> int:
 def _placer(draft: Draft, constants: dict[str, Constant]) -> Put:
     """How values come to their rows: as they are, or scattered; or, of static columns, to their entities."""
     arrays: dict[str, NDArray[Any]] = {}
+    lock = Lock()  # mapping a column takes long; two threads must not do it both
 
     def place(column: Column, start: int, places: Int64s | None, found: NDArray[Any]) -> None:
         if column.name in constants:
@@ -75,10 +77,10 @@ def _placer(draft: Draft, constants: dict[str, Constant]) -> Put:
         if places is None:
             draft.write(column.name, start, found)
             return
-        target = arrays.get(column.name)
-        if target is None:
-            target = arrays.setdefault(column.name, draft.array(column.name))
-        target[places] = found
+        with lock:
+            if column.name not in arrays:
+                arrays[column.name] = draft.array(column.name)
+        arrays[column.name][places] = found
 
     return place
 
