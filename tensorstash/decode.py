@@ -1,8 +1,7 @@
 """One Arrow array -> the values of one stretch of a column. Where the stretch lives is not known here."""
 
-import contextlib
 import math
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any
@@ -14,9 +13,8 @@ import torch
 from numpy.typing import NDArray
 
 from tensorstash.arrays import Bools, Int32s, Int64s
-from tensorstash.errors import DataError, SourceError
+from tensorstash.errors import DataError
 from tensorstash.schema import DTYPES, Column, Fill, is_text
-from tensorstash.units import Unit
 
 Number = int | float
 
@@ -37,31 +35,6 @@ class Stats:
         lows = [x for x in (self.low, other.low) if x is not None]
         highs = [x for x in (self.high, other.high) if x is not None]
         self.low, self.high = min(lows, default=None), max(highs, default=None)
-
-
-def read(unit: Unit, names: Sequence[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The batches of a unit, each with its first row; they are as many as were promised."""
-    row = unit.start
-    for batch in unit.read(names):
-        if row + batch.num_rows > unit.start + unit.rows:
-            raise SourceError(f"{unit.place} holds more rows than the {unit.rows:,} of its footer: it is damaged.")
-        yield row, batch
-        row += batch.num_rows
-    if row != unit.start + unit.rows:
-        raise SourceError(
-            f"{unit.place} holds {row - unit.start:,} rows, its footer says {unit.rows:,}: it is damaged."
-        )
-
-
-@contextlib.contextmanager
-def damage_named(unit: Unit) -> Iterator[None]:
-    """Whatever the libraries find wrong with a unit is said with its place."""
-    try:
-        yield
-    except (pa.ArrowException, OSError) as error:
-        if isinstance(error, SourceError):
-            raise
-        raise SourceError(f"{unit.place} cannot be decoded: {error}. Write the file again.") from error
 
 
 @dataclass(frozen=True, slots=True)

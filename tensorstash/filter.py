@@ -22,7 +22,7 @@ from tensorstash.alike import is_bfloat16
 from tensorstash.errors import DataError, SchemaError, unknown
 from tensorstash.pool import each
 from tensorstash.schema import field_of, is_text
-from tensorstash.units import Scan, Unit, Wanted, checked
+from tensorstash.units import Scan, Unit, Wanted, read
 
 _MOST_THREADS = 8
 _OPERATORS = ("=", "==", "!=", "<", ">", "<=", ">=", "in", "not in")
@@ -115,7 +115,7 @@ def _judge(names: Sequence[str], condition: Filter, unit: Unit) -> tuple[NDArray
     if not names:
         batches: Iterator[pa.RecordBatch] = iter([pa.record_batch({"": pa.nulls(unit.rows)})])
     else:
-        batches = checked(unit, names)
+        batches = (batch for _, batch in read(unit, names))
     found = [_flags(batch, condition, unit.place) for batch in batches]
     flags = np.concatenate([np.empty(0, np.bool_), *found])
     return np.packbits(flags), int(np.count_nonzero(flags))
@@ -123,7 +123,7 @@ def _judge(names: Sequence[str], condition: Filter, unit: Unit) -> tuple[NDArray
 
 def _read(unit: Unit, bits: NDArray[np.uint8], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
     at = 0
-    for batch in checked(unit, names):
+    for _, batch in read(unit, names):
         end = at + batch.num_rows
         flags = np.unpackbits(bits[at // 8 : -(-end // 8)])[at % 8 :][: batch.num_rows].view(np.bool_)
         at = end

@@ -9,7 +9,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from tensorstash.arrays import Int32s, Int64s
-from tensorstash.decode import Stats, Vocabulary, damage_named, piece_of, read, values
+from tensorstash.decode import Stats, Vocabulary, piece_of, values
 from tensorstash.jobs import in_threads, threads
 from tensorstash.keys import Keys, Work, is_key, read_keys, write_key, write_texts
 from tensorstash.plan import Plan, check_static
@@ -17,7 +17,7 @@ from tensorstash.progress import Progress
 from tensorstash.schema import Column
 from tensorstash.segment import Draft
 from tensorstash.static import Constant
-from tensorstash.units import Scan, Unit
+from tensorstash.units import Scan, Unit, damage_named, read
 
 _BLOCK = 1 << 17  # rows looked at together
 

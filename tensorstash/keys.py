@@ -10,7 +10,7 @@ import torch
 
 from tensorstash.arrange import Arranger, duplicate_time, null_key
 from tensorstash.arrays import Int32s
-from tensorstash.decode import Piece, Stats, Vocabulary, damage_named, piece_of, read, values
+from tensorstash.decode import Piece, Stats, Vocabulary, piece_of, values
 from tensorstash.errors import DataError
 from tensorstash.jobs import in_threads
 from tensorstash.plan import Plan, check_sorting
@@ -18,7 +18,7 @@ from tensorstash.progress import Progress
 from tensorstash.schema import DTYPES, Column, from_arrow, is_text
 from tensorstash.segment import Draft
 from tensorstash.stash import texts
-from tensorstash.units import Scan, Unit
+from tensorstash.units import Scan, Unit, damage_named, read
 
 _BLOCK = 1 << 17  # rows looked at together
 

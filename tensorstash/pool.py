@@ -4,18 +4,12 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from tqdm.auto import tqdm
+from tensorstash.progress import Bar
 
 _SILENCE = 1.0  # seconds before a bar appears
 
 T = TypeVar("T")
 R = TypeVar("R")
-
-
-class Bar(tqdm):  # type: ignore[misc]
-    """A bar without the thread that watches bars: a load leaves nothing running."""
-
-    monitor_interval = 0
 
 
 def each(work: Callable[[T], R], items: Sequence[T], threads: int, what: str, progress: bool | None) -> list[R]:

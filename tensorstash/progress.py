@@ -10,7 +10,7 @@ from tqdm.auto import tqdm
 _PAUSE = 0.1  # seconds between two reports
 
 
-class _Bar(tqdm):  # type: ignore[misc]
+class Bar(tqdm):  # type: ignore[misc]
     """A bar without the thread that watches bars: a load leaves nothing running."""
 
     monitor_interval = 0
@@ -29,7 +29,7 @@ class Progress:
         self._lock = RLock()
         self._done = self._nbytes = 0
         self._reported = self._began = time.monotonic()
-        self._bar = _Bar(total=rows, unit=" rows", unit_scale=True, disable=None if shown is None else not shown)
+        self._bar = Bar(total=rows, unit=" rows", unit_scale=True, disable=None if shown is None else not shown)
 
     def __enter__(self) -> "Progress":
         return self

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,19 +78,28 @@ class Scan:
         return f"{number:,}" if unit.place == self.label else f"{number:,} ({unit.place})"
 
 
-def checked(unit: Unit, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The batches of a unit, which must hold as many rows as were promised; failures name the place."""
-    rows = 0
+@contextmanager
+def damage_named(unit: Unit) -> Iterator[None]:
+    """Whatever the libraries find wrong with a unit is said with its place."""
     try:
-        for batch in unit.read(names):
-            rows += batch.num_rows
-            if rows > unit.rows:
-                raise SourceError(f"{unit.place} holds more rows than the {unit.rows:,} of its footer: it is damaged.")
-            yield batch
+        yield
     except (pa.ArrowException, OSError) as error:
         if isinstance(error, SourceError):
             raise
         why = " ".join(str(error).split())
         raise SourceError(f"{unit.place} cannot be decoded: {why}. Write the file again.") from error
-    if rows != unit.rows:
-        raise SourceError(f"{unit.place} holds {rows:,} rows, its footer says {unit.rows:,}: it is damaged.")
+
+
+def read(unit: Unit, names: Sequence[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The batches of a unit, each with its first row among those that are loaded; they are as many as promised."""
+    row, end = unit.start, unit.start + unit.rows
+    with damage_named(unit):
+        for batch in unit.read(names):
+            if row + batch.num_rows > end:
+                raise SourceError(f"{unit.place} holds more rows than the {unit.rows:,} of its footer: it is damaged.")
+            yield row, batch
+            row += batch.num_rows
+    if row != end:
+        raise SourceError(
+            f"{unit.place} holds {row - unit.start:,} rows, its footer says {unit.rows:,}: it is damaged."
+        )
