@@ -131,7 +131,9 @@ if __name__ == "__main__":
 
 
 def shared_memory() -> set[str]:
-    return set(os.listdir("/dev/shm")) if os.path.isdir("/dev/shm") else set()
+    """What torch names its own."""
+    names = os.listdir("/dev/shm") if os.path.isdir("/dev/shm") else []
+    return {name for name in names if name.startswith("torch_")}
 
 
 def left_behind(before: set[str]) -> set[str]:
