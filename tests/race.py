@@ -68,7 +68,7 @@ def load_file(path: str, timeout: float | None = None) -> dict[str, Any]:
             found["error"] = f"{type(error).__module__}.{type(error).__name__}: {error}"
         errors.seek(0)
         said = errors.read().decode()
-    return found | {"loaded": " values/s" in said, "said": [line for line in said.splitlines() if "waiting" in line]}
+    return found | {"loaded": " rows/s" in said, "said": [line for line in said.splitlines() if "waiting" in line]}
 
 
 def stopped_loader(path: str, pipe: int) -> int:
