@@ -135,7 +135,9 @@ def predictions_frame(stash: "Stash", about: dict[str, torch.Tensor], prediction
     import polars as pl
 
     columns: list[pl.Series] = []
-    columns += [names.gather(about["entity"].numpy()) for names in entity_parts(stash, "entity")]
+    for names in entity_parts(stash, "entity"):
+        clear = f"entity.{names.name}" if names.name in ("time", "value") else names.name
+        columns.append(names.gather(about["entity"].numpy()).alias(clear))
     if "time" in about:
         columns.append(time_series(stash, "time", about["time"]))
     values = predictions.detach().cpu()

@@ -84,11 +84,8 @@ class Loader:
     ) -> None:
         if not len(windows):
             raise ValueError("A loader needs at least one window; these windows are empty. See the cuts of split().")
-        if isinstance(shuffle, Lanes) and windows.stride != windows.history:
-            raise ValueError(
-                "In lanes each window goes on where the one before ended, so that stride= is the history; got "
-                f"{windows.stride} and {windows.history}. A model would see rows twice, or miss some."
-            )
+        if isinstance(shuffle, Lanes):
+            _check_lanes(windows)
         self.windows = windows
         self.device = torch.device("cpu" if device is None else device)
         self.prefetch = (0 if self.device.type == "cpu" else 2) if prefetch is None else prefetch
@@ -220,6 +217,17 @@ class Loader:
 
     def __repr__(self) -> str:
         return f"Loader: to {self.device}, prefetch {self.prefetch}\n  {self.sampler}\n  {self.windows}"
+
+
+def _check_lanes(windows: Windows) -> None:
+    """Refuse windows whose past would overlap that of the one before, or leave rows out."""
+    # spans that end before the anchor are lags, and those from it on are the future
+    past = max((-span.begin for span in windows.spans if span.begin < 0 <= span.end), default=windows.history)
+    if past != windows.stride:
+        raise ValueError(
+            "In lanes each window goes on where the one before ended, so that stride= is the length of the past; got "
+            f"{windows.stride} and {past}. A model would see rows twice, or miss some."
+        )
 
 
 def _ahead(made: Iterator[_Made], prefetch: int) -> Generator[_Made, None, None]:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensorstash.arrays import Int64s
+from tensorstash.checks import at_least
 
 Uint64s = NDArray[np.uint64]
 Order = Callable[[Int64s], Int64s]
@@ -40,8 +41,7 @@ class Blocks:
     size: int
 
     def __post_init__(self) -> None:
-        if self.size < 1:
-            raise ValueError(f"A block has at least one window; got size={self.size}.")
+        at_least(1, self.size, "size")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +61,7 @@ class Lanes:
     count: int
 
     def __post_init__(self) -> None:
-        if self.count < 1:
-            raise ValueError(f"There is at least one lane; got count={self.count}.")
+        at_least(1, self.count, "count")
 
     def ids(self, n: int, positions: Int64s) -> Int64s:
         """The ids at positions of the order of `0..n-1`."""
@@ -81,6 +80,12 @@ class Lanes:
 
 
 Shuffle = bool | Blocks | Lanes
+
+
+def check_shuffle(shuffle: object) -> None:
+    """Refuse what is no order, such as a class in place of an instance."""
+    if not isinstance(shuffle, (bool, np.bool_, Blocks, Lanes)):
+        raise TypeError(f"shuffle= is True, False, ts.Blocks(size) or ts.Lanes(count); got {shuffle!r}.")
 
 
 def order(shuffle: Shuffle, n: int, seed: int, epoch: int) -> Order:
@@ -122,6 +127,7 @@ def _sequential(positions: Int64s) -> Int64s:
 def _blocks(n: int, size: int, seed: int, epoch: int) -> Order:
     """Whole blocks first, permuted, then the windows before the first and behind the last of them."""
     first = min(_keys(seed, epoch)[0] % size, n)
+    size = min(size, _LARGEST)
     whole = (n - first) // size
     permuted = shuffled(whole, seed, epoch)
 

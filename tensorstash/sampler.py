@@ -10,7 +10,8 @@ import torch.distributed
 from numpy.typing import NDArray
 
 from tensorstash.arrays import Int64s
-from tensorstash.order import BLOCK, Lanes, Shuffle, name_of, order
+from tensorstash.checks import at_least
+from tensorstash.order import BLOCK, Lanes, Shuffle, check_shuffle, name_of, order
 
 VERSION = 1
 _TAILS = ("keep", "pad", "drop")
@@ -69,6 +70,7 @@ class Sampler:
             raise ValueError(f"num_replicas= and rank= come together; got {num_replicas} and {rank}.")
         if num_replicas is not None and rank is not None and not 0 <= rank < num_replicas:
             raise ValueError(f"rank= lies in [0, num_replicas); got rank={rank}, num_replicas={num_replicas}.")
+        check_shuffle(shuffle)
         self.n = operator.index(n)
         self.batch_size = operator.index(batch_size)
         self.shuffle = shuffle
@@ -125,6 +127,8 @@ class Sampler:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Let the next pass go on where the state stands; a state of other windows is a `ValueError`."""
         own = self.state_dict()
+        if not isinstance(state, Mapping):
+            raise TypeError(f"A state is what state_dict() gave; got a {type(state).__name__}.")
         if missing := own.keys() - state.keys():
             raise ValueError(f"A state has {', '.join(own)}; this one lacks {', '.join(sorted(missing))}.")
         pairs = {name: (state[name], own[name]) for name in ("version", "order")}
@@ -137,7 +141,10 @@ class Sampler:
                 f"A state continues the same windows in the same order; these differ: {'; '.join(lines)}. "
                 "Build the windows and the loader as they were built when the state was saved."
             )
-        self.epoch, self._consumed, self.seed = state["epoch"], state["consumed"], state["seed"]
+        epoch, consumed = at_least(0, state["epoch"], "epoch"), at_least(0, state["consumed"], "consumed")
+        if consumed > self.n:
+            raise ValueError(f"consumed= counts windows of one epoch, {self.n:,} here; the state has {consumed:,}.")
+        self.epoch, self._consumed, self.seed = epoch, consumed, operator.index(state["seed"])
         self._resume, self._epoch_asked = True, False
 
     # A pass, in its parts, for iterators that run ahead of what they hand out

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tensorstash.checks import at_least, is_integer
 from tensorstash.errors import SchemaError, unknown
 from tensorstash.schema import check_name
 from tensorstash.stash import Stash
@@ -50,7 +51,7 @@ def make_spans(
     if not made:
         raise ValueError("A window needs at least one span; none was given.")
     for span in made:
-        check_name(span.name, "a span")
+        check_name(span.name, "a span", (span.column, span.begin, span.end), "spans")
         if span.column not in stash:
             raise unknown(span.column, stash, "the stash")
         if span.name in stash.static:
@@ -61,7 +62,11 @@ def make_spans(
 
 
 def _span(name: str, given: Sequence[Any]) -> Span:
-    if len(given) not in (3, 4) or not all(_is_integer(value) for value in given[1:]):
+    if not isinstance(name, str):
+        raise TypeError(f"Spans are named by texts; got {name!r}. Write {str(name)!r}.")
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        raise TypeError(f"A span is (column, begin, end) or (column, begin, end, step); {name!r} is {given!r}.")
+    if len(given) not in (3, 4) or not all(is_integer(value) for value in given[1:]):
         raise ValueError(
             f"A span is (column, begin, end) or (column, begin, end, step), in rows; {name!r} is {tuple(given)}."
         )
@@ -69,17 +74,6 @@ def _span(name: str, given: Sequence[Any]) -> Span:
     if span.step < 1 or not len(span):
         raise ValueError(f"A span has begin < end and step >= 1; {name!r} is {tuple(given)}.")
     return span
-
-
-def _is_integer(value: object) -> bool:
-    return hasattr(value, "__index__") and not isinstance(value, bool)
-
-
-def at_least(least: int, value: int, what: str) -> int:
-    """A number of rows given as any kind of integer."""
-    if not _is_integer(value) or operator.index(value) < least:
-        raise ValueError(f"{what}= is an integer of at least {least}; got {value!r}.")
-    return operator.index(value)
 
 
 def names_in(given: Sequence[str], what: str) -> list[str]:

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from tensorstash.arrays import Int64s
+from tensorstash.checks import at_least
 from tensorstash.errors import DataError
 from tensorstash.fill import Filling, fills
 from tensorstash.gaps import fragments, steps_text, warn_of_gaps
@@ -21,7 +22,7 @@ from tensorstash.intervals import Intervals, keep, locate, of_runs
 from tensorstash.order import shuffled
 from tensorstash.parts import ascending, at_share, at_time, bounds, divide, share
 from tensorstash.slots import fragment_guide, place, rows_at, times_at
-from tensorstash.spans import Span, at_least, make_spans, names_in
+from tensorstash.spans import Span, make_spans, names_in
 from tensorstash.stash import Stash
 from tensorstash.valid import Where, anchored, complete
 
@@ -96,6 +97,8 @@ class Windows:
         require: Sequence[str] | None = None,
         where: Where | None = None,
     ) -> None:
+        if not isinstance(stash, Stash):
+            raise TypeError(f"Windows are made of a stash, ts.load(...); got a {type(stash).__name__}.")
         self.stash = stash
         self.spans = make_spans(stash, history, horizon, columns, spans)
         self.history = max(0, -min(span.begin for span in self.spans))
@@ -212,7 +215,7 @@ class Windows:
         from tensorstash.interop import predictions_frame
 
         begin, steps = (0, self.horizon) if self.horizon else (-self.history, self.history)
-        checked = self._checked(ids)
+        checked, predictions = self._checked(ids), torch.as_tensor(predictions)
         if predictions.shape != (len(checked), steps):
             raise ValueError(f"predictions= has shape ({len(checked)}, {steps}); got {tuple(predictions.shape)}.")
         slots = self.anchor_slots(checked)[:, None] + np.arange(begin, begin + steps)

@@ -80,8 +80,8 @@ def test_lanes_need_windows_that_follow_each_other() -> None:
     with pytest.raises(
         ValueError,
         match=re.escape(
-            "In lanes each window goes on where the one before ended, so that stride= is the history; got 1 and 4. A "
-            "model would see rows twice, or miss some."
+            "In lanes each window goes on where the one before ended, so that stride= is the length of the past; got 1 "
+            "and 4. A model would see rows twice, or miss some."
         ),
     ):
         ts.Loader(windows(), 8, shuffle=ts.Lanes(8))
@@ -388,3 +388,11 @@ def test_a_span_has_no_name_of_a_static_column() -> None:
     message = "A batch has one tensor per name; 's_f32' is a static column. Give the span another name."
     with pytest.raises(ts.SchemaError, match=f"^{re.escape(message)}$"):
         ts.Windows(with_static(), spans={"s_f32": ("y", -2, 0)})
+
+
+def test_lanes_follow_the_past_whatever_lags_there_are() -> None:
+    stash = ts.load({"y": np.arange(40.0)})
+    spans = {"past": ("y", -4, 0), "lag": ("y", -8, -6), "target": ("y", 0, 2)}
+    batches = [*ts.Loader(ts.Windows(stash, spans=spans, stride=4), 2, shuffle=ts.Lanes(2))]
+    assert [batch["past"][:, 0].tolist() for batch in batches] == [[4, 20], [8, 24], [12, 28], [16, 32]]
+    assert [batch["reset"].tolist() for batch in batches] == [[True, True]] + [[False, False]] * 3

@@ -230,7 +230,7 @@ def test_no_position_of_any_order_ever_changes(shuffle: Shuffle, n: int, epoch: 
 
 
 def test_a_block_has_a_window() -> None:
-    with pytest.raises(ValueError, match=r"^A block has at least one window; got size=0\.$"):
+    with pytest.raises(ValueError, match=r"^size= is an integer of at least 1; got 0\.$"):
         Blocks(0)
 
 
@@ -248,7 +248,7 @@ def test_lanes_are_pieces_of_the_sequential_order_side_by_side(n: int, count: in
 
 
 def test_there_is_a_lane() -> None:
-    with pytest.raises(ValueError, match=r"^There is at least one lane; got count=0\.$"):
+    with pytest.raises(ValueError, match=r"^count= is an integer of at least 1; got 0\.$"):
         Lanes(0)
 
 

@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -211,3 +212,39 @@ dist.destroy_process_group()
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout == "4\n"
+
+
+@pytest.mark.parametrize("shuffle", [ts.Lanes, "blocks", 1, None])
+def test_what_is_no_order_is_refused(shuffle: Any) -> None:
+    message = f"shuffle= is True, False, ts.Blocks(size) or ts.Lanes(count); got {shuffle!r}."
+    with pytest.raises(TypeError, match=f"^{re.escape(message)}$"):
+        ts.Sampler(10, 3, shuffle=shuffle)
+
+
+@pytest.mark.parametrize("size", [0, 1.5, "3", True])
+def test_sizes_of_blocks_and_counts_of_lanes_are_integers(size: Any) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(f'size= is an integer of at least 1; got {size!r}.')}$"):
+        ts.Blocks(size)
+    with pytest.raises(ValueError, match=f"^{re.escape(f'count= is an integer of at least 1; got {size!r}.')}$"):
+        ts.Lanes(size)
+
+
+def test_one_block_may_be_larger_than_any_number_of_windows() -> None:
+    assert sorted(np.concatenate([*ts.Sampler(10, 3, shuffle=ts.Blocks(10**20))]).tolist()) == list(range(10))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"consumed": 11}, "consumed= counts windows of one epoch, 10 here; the state has 11."),
+        ({"consumed": -1}, "consumed= is an integer of at least 0; got -1."),
+        ({"consumed": 1.5}, "consumed= is an integer of at least 0; got 1.5."),
+        ({"epoch": "x"}, "epoch= is an integer of at least 0; got 'x'."),
+    ],
+)
+def test_a_state_of_nonsense_is_refused_when_it_is_loaded(change: dict[str, Any], message: str) -> None:
+    one = ts.Sampler(10, 3)
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        one.load_state_dict(one.state_dict() | change)
+    with pytest.raises(TypeError, match=r"^A state is what state_dict\(\) gave; got a NoneType\.$"):
+        one.load_state_dict(None)  # type: ignore[arg-type]

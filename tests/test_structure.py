@@ -11,6 +11,7 @@ PACKAGE = Path(ts.__file__).parent
 # upstream first: a module imports only those above it, but for interop, which is imported where it is used
 MODULES = [
     "arrays",
+    "checks",
     "errors",
     "jobs",
     "progress",

@@ -478,3 +478,23 @@ def test_split_needs_times_and_ascending_cuts() -> None:
         small().split(3, 1)
     with pytest.raises(ValueError, match=re.escape("A cut is an integer, as the times are; got '2024-01-01'.")):
         small().split("2024-01-01")
+
+
+def test_what_is_no_stash_or_span_is_said() -> None:
+    stash = ts.load({"y": np.arange(9.0)})
+    with pytest.raises(TypeError, match=r"^Windows are made of a stash, ts\.load\(\.\.\.\); got a str\.$"):
+        ts.Windows("stash", 3)  # type: ignore[arg-type]
+    message = "A span is (column, begin, end) or (column, begin, end, step); 'a' is None."
+    with pytest.raises(TypeError, match=f"^{re.escape(message)}$"):
+        ts.Windows(stash, spans={"a": None})  # type: ignore[dict-item]
+    with pytest.raises(TypeError, match=r"^Spans are named by texts; got 1\. Write '1'\.$"):
+        ts.Windows(stash, spans={1: ("y", -1, 0)})  # type: ignore[dict-item]
+    with pytest.raises(ts.SchemaError, match=r'Give it another name: spans=\{"new_name": \(\'y\', -1, 0\)\}\.$'):
+        ts.Windows(stash, spans={"valid": ("y", -1, 0)})
+
+
+def test_frames_of_predictions_have_no_column_twice() -> None:
+    data = {"value": ["a", "a"], "time": [1, 1], "t": [1, 2], "y": [1.0, 2.0]}
+    stash = ts.load(data, ["y"], entity=["value", "time"], time="t")
+    frame = ts.Windows(stash, history=1, horizon=1).to_frame([0], np.array([[0.5]]))  # type: ignore[arg-type]
+    assert frame.rows(named=True) == [{"entity.value": "a", "entity.time": 1, "time": 2, "value": 0.5}]
