@@ -1,7 +1,6 @@
 """Which rows are loaded: an expression, asked of paths and statistics first, then of the columns that it names."""
 
 import math
-import os
 import pickle
 import re
 from collections.abc import Iterator, Sequence
@@ -20,11 +19,11 @@ from pyarrow import acero
 
 from tensorstash.alike import is_bfloat16
 from tensorstash.errors import DataError, SchemaError, unknown
+from tensorstash.jobs import threads
 from tensorstash.pool import each
 from tensorstash.schema import field_of, is_text
 from tensorstash.units import Scan, Unit, Wanted, read
 
-_MOST_THREADS = 8
 _OPERATORS = ("=", "==", "!=", "<", ">", "<=", ">=", "in", "not in")
 _ORDERED = ("=", "==", "<", ">", "<=", ">=")  # what NaN never satisfies, so that ranges without NaN may exclude rows
 
@@ -98,8 +97,7 @@ def _excludes_nan(term: tuple[str, str, Any]) -> bool:
 
 def filtered(scanned: Scan, condition: Filter, names: Sequence[str], progress: bool | None) -> Scan:
     """The rows that the filter keeps, after a pass over `names`, the columns that it has."""
-    threads = min(os.cpu_count() or 1, _MOST_THREADS)
-    judged = each(partial(_judge, names, condition), scanned.units, threads, "filter", progress)
+    judged = each(partial(_judge, names, condition), scanned.units, threads(), "filter", progress)
     units, start = [], 0
     for unit, (bits, rows) in zip(scanned.units, judged):
         if rows == unit.rows:
