@@ -61,7 +61,7 @@ def check_label(label: object) -> str:
 def place() -> str:
     """Where the directory is."""
     if given := os.environ.get("TENSORSTASH_DIR"):
-        return os.path.abspath(given)
+        return os.path.abspath(os.path.expanduser(given))
     if os.path.isdir(_SHM):
         return f"{_SHM}/tensorstash-{os.geteuid()}"
     cache = "~/Library/Caches" if sys.platform == "darwin" else os.environ.get("XDG_CACHE_HOME", "~/.cache")
@@ -101,9 +101,11 @@ def opened(path: str | None = None) -> Iterator[Directory]:
 
 
 def _not_ours(path: str, why: str, remedy: str = "S") -> SegmentError:
+    inside = os.path.isdir(path) and os.access(path, os.W_OK | os.X_OK)  # or else nothing can be made in it
+    other = f"{path}{'/' if inside else '-'}{os.geteuid()}"
     return SegmentError(
         f"Shared segments stand in a directory that its owner alone can use; {path} is none: {why}. {remedy}et "
-        f"TENSORSTASH_DIR to a directory that is not there yet, for example {path}/{os.geteuid()}, and it will be made."
+        f"TENSORSTASH_DIR to a directory that is not there yet, for example {other}, and it will be made."
     )
 
 
@@ -191,6 +193,8 @@ def remove_unused(directory: Directory, name: Name) -> bool:
     except OSError:
         return False  # it is none of ours
     try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            return False
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # only what has been locked is removed, not what has been given its name since
         if same_file(directory, name, fd):

@@ -14,6 +14,7 @@ from pyarrow import fs
 from tensorstash.alike import unify
 from tensorstash.errors import SourceError
 from tensorstash.filter import Filter
+from tensorstash.jobs import threads
 from tensorstash.paths import ARROW, REQUESTS, File
 from tensorstash.pool import each
 from tensorstash.schema import is_text
@@ -21,7 +22,6 @@ from tensorstash.statistics import check_counts, kept_groups, range_of
 from tensorstash.units import Scan, Unit, Wanted
 
 BATCH_ROWS = 262_144  # rows decoded at a time: large enough for vectorized casts, small enough for the cache
-_MOST_THREADS = 8
 _MAGIC = b"ARROW1"  # of an Arrow file; a stream has none
 _FORMAT = pads.ParquetFileFormat()
 _HERE = fs.LocalFileSystem()
@@ -47,8 +47,8 @@ def scan_files(
     look = partial(_footer, types=types, wanted=wanted)
     if condition is not None and types:
         files = _kept_files(files, look(files[0]), types, condition) or files[:1]
-    threads = _MOST_THREADS if all(file.system is None for file in files) else REQUESTS
-    footers = each(look, files, threads, "footers", progress)
+    at_a_time = threads() if all(file.system is None for file in files) else REQUESTS
+    footers = each(look, files, at_a_time, "footers", progress)
     names = [str(footer.file) for footer in footers]
     schema, notes = unify(names, [footer.schema for footer in footers], wanted)
     units, start, first = [], 0, 0

@@ -1,10 +1,9 @@
 """Which rows are loaded: an expression, asked of paths and statistics first, then of the columns that it names."""
 
 import math
-import os
 import pickle
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,11 +19,11 @@ from pyarrow import acero
 
 from tensorstash.alike import is_bfloat16
 from tensorstash.errors import DataError, SchemaError, unknown
+from tensorstash.jobs import threads
 from tensorstash.pool import each
 from tensorstash.schema import field_of, is_text
 from tensorstash.units import Scan, Unit, Wanted, read
 
-_MOST_THREADS = 8
 _OPERATORS = ("=", "==", "!=", "<", ">", "<=", ">=", "in", "not in")
 _ORDERED = ("=", "==", "<", ">", "<=", ">=")  # what NaN never satisfies, so that ranges without NaN may exclude rows
 
@@ -69,6 +68,8 @@ def parse(given: Any) -> Filter | None:
     if given is None:
         return None
     if isinstance(given, pc.Expression):
+        if _has_positions(given):
+            raise ValueError(f"A filter names its columns; {given} has one by its number. Write pc.field('name').")
         return Filter(given)
     groups = given if isinstance(given, list) and given and all(isinstance(item, list) for item in given) else [given]
     for group in groups:
@@ -78,11 +79,41 @@ def parse(given: Any) -> Filter | None:
                 f"value), or a list of such lists, of which one must hold; operators are {', '.join(_OPERATORS)}; "
                 f"got {given!r}."
             )
+        for term in group:
+            _check_value(*term)
     return Filter(pq.filters_to_expression(given), tuple(tuple(map(tuple, group)) for group in groups))
 
 
+def _has_positions(expression: pc.Expression) -> bool:
+    """Whether it has a column by its number, which depends on the columns that happen to be read."""
+    try:
+        pickle.dumps(expression)
+    except pa.ArrowNotImplementedError:  # it keeps names only
+        return "FieldPath(" in str(expression)
+    return False
+
+
 def _is_term(term: Any) -> bool:
-    return isinstance(term, tuple) and len(term) == 3 and isinstance(term[0], str) and term[1] in _OPERATORS
+    if not (isinstance(term, tuple) and len(term) == 3):
+        return False
+    return isinstance(term[0], str) and isinstance(term[1], str) and term[1] in _OPERATORS
+
+
+def _check_value(name: str, operator: str, value: Any) -> None:
+    """Refuse what is not comparable at all; whether it fits the column is known only when there is one."""
+    shown = " ".join(repr(value).split())
+    several = isinstance(value, Sized) and isinstance(value, Iterable) and not isinstance(value, (str, bytes))
+    if operator in ("in", "not in") and not several:
+        raise TypeError(
+            f"The operator {operator!r} takes a list of values; {name!r} is compared with {shown}. Write [{shown}]."
+        )
+    try:
+        pq.filters_to_expression([(name, operator, value)])
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise TypeError(
+            f"filter= compares a column with numbers, texts, dates and times; {name!r} is compared with {shown}, "
+            f"a {type(value).__name__}. For one of several values write ({name!r}, 'in', [...])."
+        ) from error
 
 
 def _holds_nan(arrow: pa.DataType) -> bool:
@@ -98,8 +129,7 @@ def _excludes_nan(term: tuple[str, str, Any]) -> bool:
 
 def filtered(scanned: Scan, condition: Filter, names: Sequence[str], progress: bool | None) -> Scan:
     """The rows that the filter keeps, after a pass over `names`, the columns that it has."""
-    threads = min(os.cpu_count() or 1, _MOST_THREADS)
-    judged = each(partial(_judge, names, condition), scanned.units, threads, "filter", progress)
+    judged = each(partial(_judge, names, condition), scanned.units, threads(), "filter", progress)
     units, start = [], 0
     for unit, (bits, rows) in zip(scanned.units, judged):
         if rows == unit.rows:

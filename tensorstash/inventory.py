@@ -1,9 +1,11 @@
 """What is shared on this machine: `ts.segments`, `ts.remove`, `ts.collect`."""
 
 import os
+import stat
 import time
 from contextlib import suppress
 from datetime import datetime, timedelta, timezone
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from tensorstash.directory import Directory, Listed, listed, names, open_segment, opened, remove_unused
@@ -93,6 +95,8 @@ def remove(label: str) -> list[str]:
                 remove_unused(directory, name)
                 continue
             with suppress(FileNotFoundError):
+                if not stat.S_ISREG(os.stat(str(name), dir_fd=directory.fd, follow_symlinks=False).st_mode):
+                    continue  # it is none of ours
                 os.unlink(str(name), dir_fd=directory.fd)
                 removed.append(str(name))
     return removed
@@ -113,6 +117,7 @@ def collect(*, older_than: timedelta | str | None = None, max_bytes: int | None 
         >>> ts.collect()
         []
     """
+    _check_limits(older_than, max_bytes)
     age = duration(older_than, "older_than") if isinstance(older_than, str) else older_than
     removed = []
     with opened() as directory:
@@ -128,3 +133,10 @@ def collect(*, older_than: timedelta | str | None = None, max_bytes: int | None 
                 removed.append(str(segment.name))
                 total -= segment.nbytes
     return removed
+
+
+def _check_limits(older_than: object, max_bytes: object) -> None:
+    if not (older_than is None or isinstance(older_than, (timedelta, str))):
+        raise TypeError(f"older_than= is a timedelta or a text such as '12h' or '7d'; got {older_than!r}.")
+    if isinstance(max_bytes, bool) or not (max_bytes is None or isinstance(max_bytes, Real)):
+        raise TypeError(f"max_bytes= is a number of bytes, such as 10**9; got {max_bytes!r}.")

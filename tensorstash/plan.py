@@ -86,7 +86,7 @@ class Plan:
         shape = "".join(f" x {size}" for size in column.shape)
         kind = f"{column.kind} {_unit(column)}".strip()
         dtype = str(column.dtype).removeprefix("torch.") + shape
-        about = _shown(_together([self.ranges.get(member, Range()) for member in column.members]))
+        about = _shown(_range(column, self.ranges))
         return column.name, origin, source, kind, dtype, *about, f"{self.rows * column.row_bytes / 1e6:,.1f}"
 
 
@@ -94,14 +94,13 @@ def _type_name(arrow: pa.DataType) -> str:
     return f"dictionary of {arrow.value_type}" if pa.types.is_dictionary(arrow) else str(arrow)
 
 
-def _together(ranges: Sequence[Range]) -> Range:
-    """The range of the members of a pack."""
-    if len(ranges) == 1:
-        return ranges[0]
-    nulls = None if any(about.nulls is None for about in ranges) else sum(about.nulls or 0 for about in ranges)
-    if any(about.low is None for about in ranges):
+def _range(column: Column, ranges: Mapping[str, Range]) -> Range:
+    """The range of all members together; of a mask only the nulls, which it tells apart, whatever the values are."""
+    found = [ranges.get(member, Range()) for member in column.members]
+    nulls = None if any(about.nulls is None for about in found) else sum(about.nulls or 0 for about in found)
+    if column.mask or any(about.low is None for about in found):
         return Range(nulls)
-    return Range(nulls, min(about.low for about in ranges), max(about.high for about in ranges))
+    return Range(nulls, min(about.low for about in found), max(about.high for about in found))
 
 
 def _shown(about: Range) -> tuple[str, str, str]:

@@ -77,8 +77,15 @@ def column(source: str | Sequence[str], *, dtype: torch.dtype | None = None, fil
         >>> stash["x"]
         tensor([1., 0., 3.], dtype=torch.float16)
     """
+    check_dtype(dtype)
     plain = fill.item() if isinstance(fill, (np.generic, torch.Tensor)) else fill
     return ColumnSpec(source if isinstance(source, str) else tuple(source), dtype, plain)
+
+
+def check_dtype(dtype: object) -> None:
+    """Refuse the names and types of other libraries."""
+    if dtype is not None and not isinstance(dtype, torch.dtype):
+        raise TypeError(f"dtype= is a torch.dtype, such as torch.float32; got {dtype!r}.")
 
 
 def is_valid(source: str | Sequence[str]) -> ColumnSpec:
@@ -182,6 +189,7 @@ def resolve(
     schema: pa.Schema, columns: Columns, dtype: torch.dtype | None, where: str, argument: str = "columns"
 ) -> tuple[Column, ...]:
     """The columns to load, in the order asked for; `argument` is what the caller names them with."""
+    check_dtype(dtype)
     if dtype is not None and not dtype.is_floating_point:
         raise ValueError(f"dtype= casts the floating columns and must be floating; got {dtype}. Use ts.column(dtype=).")
     resolved = []

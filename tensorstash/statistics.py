@@ -62,8 +62,11 @@ def is_sound(meta: pq.FileMetaData, group: int, names: Sequence[str]) -> bool:
 
 
 def leaf_of(meta: pq.FileMetaData, field: int, name: str) -> int | None:
-    """The place of a plain column among those that Parquet stores, which has several for one with fields of its own."""
-    if field < meta.num_columns and meta.schema.column(field).path == name:
+    """The place of a plain column among those that Parquet stores, which has several for one with fields of its own.
+
+    `field` is -1 where the file does not hold it: a key of its path.
+    """
+    if 0 <= field < meta.num_columns and meta.schema.column(field).path == name:
         return field
     return next((leaf for leaf in range(meta.num_columns) if meta.schema.column(leaf).path == name), None)
 

@@ -372,6 +372,40 @@ def test_what_is_no_filter_is_refused(wrong: Any) -> None:
         ts.load({"y": [1]}, filter=wrong)
 
 
+def test_a_filter_names_its_columns(tmp_path: Path) -> None:
+    """A number would count the columns that happen to be read."""
+    table = pa.table({"a": [1, 2], "FieldPath(0)": [2, 1]})
+    for source in (table, write_parquet(tmp_path / "one.parquet", [table])):
+        for positional in (pc.field(0) == 2, (pc.field("a") > 0) & ~pc.field(1).is_null()):
+            message = f"A filter names its columns; {positional} has one by its number. Write pc.field('name')."
+            with pytest.raises(ValueError, match=whole(message)):
+                ts.load(source, filter=positional)
+        assert ts.load(source, ["a"], filter=pc.field("FieldPath(0)") == 2)["a"].tolist() == [1]
+    texts = {"a": [1, 2], "s": ["FieldPath(0)", "x"]}
+    assert ts.load(texts, ["a"], filter=pc.field("s") == "FieldPath(0)")["a"].tolist() == [1]
+
+
+def test_a_value_that_is_none_is_refused() -> None:
+    for value, shown in ((2.0, "2.0"), ("abc", "'abc'"), (None, "None")):
+        for operator_ in ("in", "not in"):
+            message = (
+                f"The operator {operator_!r} takes a list of values; 'y' is compared with {shown}. Write [{shown}]."
+            )
+            with pytest.raises(TypeError, match=whole(message)):
+                ts.load({"y": ["a"]}, filter=[("y", operator_, value)])
+    odd: list[Any] = [pl.Series([1.0]), torch.tensor(1.0), object()]
+    for value in odd:
+        shown = " ".join(repr(value).split())
+        message = (
+            f"filter= compares a column with numbers, texts, dates and times; 'y' is compared with {shown}, a "
+            f"{type(value).__name__}. For one of several values write ('y', 'in', [...])."
+        )
+        with pytest.raises(TypeError, match=whole(message)):
+            ts.load({"y": [1.0]}, filter=[("y", "==", value)])
+    for values in ([1.0], (1.0,), {1.0}, range(2), pl.Series([1.0]), np.ones(1), pa.array([1.0])):
+        assert ts.load({"y": [1.0, 2.0]}, filter=[("y", "in", values)])["y"].tolist() == [1.0]
+
+
 def test_a_filter_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     when = pa.array([1], pa.timestamp("us", "UTC"))
     table = pa.table({"temp": [1.0], "name": ["x"], "when": when, "bits": pa.array([1], pa.uint16())})

@@ -195,3 +195,23 @@ def test_a_source_without_rows_has_a_plan() -> None:
     plan = ts.plan({"y": pa.array([], pa.float32())})
     assert (plan.rows, plan.nbytes) == (0, 0)
     assert "0 rows, 0.0 MB" in str(plan)
+
+
+def test_a_key_of_the_paths_has_a_plan_and_no_range(tmp_path: Path) -> None:
+    (tmp_path / "station=C").mkdir()
+    write_parquet(tmp_path / "station=C" / "0.parquet", [pa.table({"t": [1, 2], "y": [0.5, 1.5]})])
+    for columns in (["y"], None):
+        plan = ts.plan(tmp_path, columns, entity="station", time="t")
+        assert (plan.rows, sorted(plan.ranges)) == (2, ["t", "y"])
+    assert sorted(ts.plan(tmp_path).ranges) == ["t", "y"]
+    assert ts.load(tmp_path, ["y"], entity="station", time="t").entities == ["C"]
+
+
+def test_a_mask_has_nulls_and_no_range(tmp_path: Path) -> None:
+    path = write_parquet(tmp_path / "m.parquet", [pa.table({"a": ["x", None], "b": [1, 2]})])
+    plan = ts.plan(path, {"m": ts.is_valid(["a", "b"]), "one": ts.is_valid("b")})
+    lines = [" | ".join(re.split(" {2,}", line.strip())) for line in str(plan).splitlines()]
+    assert lines[2:4] == [
+        "m | a, b | string, int64 | number | bool x 2 | 1 | 0.0",
+        "one | b | int64 | number | bool | 0 | 0.0",
+    ]

@@ -372,3 +372,12 @@ def test_a_column_spec_is_a_value() -> None:
     assert ts.column(["a", "b"], dtype=torch.float16, fill=0) == ts.column(("a", "b"), dtype=torch.float16, fill=0)
     assert hash(ts.column("a")) == hash(ts.column("a"))
     assert ts.column("a") != ts.column(["a"])
+
+
+def test_a_dtype_is_one_of_torch() -> None:
+    for wrong in ("float32", np.float32, float):
+        message = whole(f"dtype= is a torch.dtype, such as torch.float32; got {wrong!r}.")
+        with pytest.raises(TypeError, match=message):
+            ts.load({"a": [1.0]}, dtype=wrong)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match=message):
+            ts.column("a", dtype=wrong)  # type: ignore[arg-type]

@@ -261,6 +261,17 @@ def test_collect_goes_by_age_and_size_and_leaves_what_is_used() -> None:
         ts.collect(older_than="soon")
 
 
+def test_limits_that_are_none_are_refused_also_where_nothing_is_shared() -> None:
+    for age in (5, 1.5, np.timedelta64(1, "h")):
+        message = whole(f"older_than= is a timedelta or a text such as '12h' or '7d'; got {age!r}.")
+        with pytest.raises(TypeError, match=message):
+            ts.collect(older_than=age)  # type: ignore[arg-type]
+    for most in ("1GB", True, [1]):
+        with pytest.raises(TypeError, match=whole(f"max_bytes= is a number of bytes, such as 10**9; got {most!r}.")):
+            ts.collect(max_bytes=most)  # type: ignore[arg-type]
+    assert ts.collect(max_bytes=np.int64(0)) == []  # type: ignore[arg-type]
+
+
 def test_what_killed_processes_left_is_collected(shm: Path) -> None:
     _ = small()
     left = [f"x-{'0' * 16}.tmp.{'1' * 16}", f"x-{'2' * 16}.lock"]

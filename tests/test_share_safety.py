@@ -27,10 +27,11 @@ def small() -> ts.Stash:
     return ts.load({"y": [1.0, 2.0, 3.0], "s": ["a", None, "b"]}, share="small")
 
 
-def refused(path: Path, why: str, first: str = "S") -> str:
+def refused(path: Path, why: str, first: str = "S", sign: str = "/") -> str:
     return whole(
         f"Shared segments stand in a directory that its owner alone can use; {path} is none: {why}. {first}et "
-        f"TENSORSTASH_DIR to a directory that is not there yet, for example {path}/{os.geteuid()}, and it will be made."
+        "TENSORSTASH_DIR to a directory that is not there yet, for example "
+        f"{path}{sign}{os.geteuid()}, and it will be made."
     )
 
 
@@ -51,6 +52,10 @@ def test_where_the_directory_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     monkeypatch.setenv("TENSORSTASH_DIR", "sub/here")
     monkeypatch.chdir(tmp_path)
     assert place() == str(tmp_path / "sub" / "here")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("TENSORSTASH_DIR", "~/ts")
+    assert place() == str(tmp_path / "home" / "ts")
+    monkeypatch.setenv("TENSORSTASH_DIR", "sub/here")
     stash = small()
     assert Path(str(stash.path)).parent == tmp_path / "sub" / "here"
     assert ts.attach("small")["y"].tolist() == stash["y"].tolist()
@@ -69,13 +74,13 @@ def test_a_directory_that_others_may_use_is_refused(shm: Path) -> None:
 def test_a_link_or_a_file_in_the_place_of_the_directory_is_refused(shm: Path, tmp_path: Path) -> None:
     (tmp_path / "target").mkdir(mode=0o700)
     shm.symlink_to(tmp_path / "target")
-    message = refused(shm, "it is a link, no directory, or closed to you")
-    with pytest.raises(ts.SegmentError, match=message):
+    why = "it is a link, no directory, or closed to you"
+    with pytest.raises(ts.SegmentError, match=refused(shm, why)):
         small()
     assert os.listdir(tmp_path / "target") == []
     shm.unlink()
     shm.write_text("")
-    with pytest.raises(ts.SegmentError, match=message):
+    with pytest.raises(ts.SegmentError, match=refused(shm, why, sign="-")):
         small()
     shm.unlink()
 
@@ -148,6 +153,17 @@ def test_what_is_no_file_of_ours_is_never_followed(shm: Path, tmp_path: Path) ->
         path.unlink() if path.is_fifo() else path.rmdir()
     os.mkfifo(f"{path}.lock")
     assert small()["y"].tolist() == [1.0, 2.0, 3.0]
+
+
+def test_what_is_no_regular_file_is_never_removed(shm: Path) -> None:
+    path = Path(str(small().path))
+    path.unlink()
+    for suffix in ("", ".lock", f".tmp.{'1' * 16}"):
+        for make in (os.mkfifo, os.mkdir):
+            odd = Path(f"{path}{suffix}")
+            make(odd)
+            assert ts.remove("small") == ts.collect() == ts.collect(older_than="0s", max_bytes=0) == []
+            odd.unlink() if odd.is_fifo() else odd.rmdir()
 
 
 def foreign(path: Path, why: str) -> str:
