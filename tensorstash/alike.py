@@ -28,20 +28,25 @@ def unify(names: Sequence[str], schemas: Sequence[pa.Schema], wanted: Wanted) ->
     wrong, notes = [], []
     for place, name in enumerate(touched):
         found = [schema.field(name) if name in schema.names else None for schema in kinds]
-        whole = next(field for field in found if field is not None)
+        holder = next(kind for kind, field in enumerate(found) if field is not None)
+        whole = kinds[holder].field(name)
+        having = names[kind_of.index(holder)] if holder else ""
         for kind, field in enumerate(found):
             wide = None if field is None else _wider(whole, field)
             if wide is None:
-                why = _difference(name, field, whole)
+                why = _difference(name, field, whole, having)
                 wrong += [(k, place, f"{names[k]} {why}") for k, other in enumerate(kind_of) if other == kind]
             else:
                 whole = wide
         fields[name] = whole
         notes += _said(name, [found[kind] for kind in kind_of], whole)
     if wrong:
+        lacking = not set(touched) <= set(first.names)
         shown = "; ".join(text for _, _, text in sorted(wrong)[:_SHOWN])
         more = f"; and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
-        raise SourceError(f"All files of a source need the columns and types of the first, {names[0]}: {shown}{more}.")
+        # the columns of the first are no measure where it is one of those that lack some
+        model = "same columns and types" if lacking else f"columns and types of the first, {names[0]}"
+        raise SourceError(f"All files of a source need the {model}: {shown}{more}.")
     return pa.schema([fields.get(field.name, field) for field in first]), tuple(notes)
 
 
@@ -70,9 +75,10 @@ def _check_names(schema: pa.Schema, where: str, wanted: Wanted) -> None:
             raise SchemaError(f"Column names must be unique; {where} has {counts[name]} columns {name!r}. Rename them.")
 
 
-def _difference(name: str, field: pa.Field | None, whole: pa.Field) -> str:
+def _difference(name: str, field: pa.Field | None, whole: pa.Field, having: str) -> str:
+    """How a file differs; `having` is the one that has the column, if it is not the first."""
     if field is None:
-        return f"has no column {name!r}"
+        return f"has no column {name!r}" + (f", which {having} has" if having else "")
     return f"has {name!r} as {_shown(field)}, not {_shown(whole)}"
 
 

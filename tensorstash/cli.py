@@ -6,6 +6,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable
+from datetime import timedelta
 from typing import Any
 
 import click
@@ -16,6 +17,7 @@ from tensorstash.errors import ColumnError, NoMemoryError, SchemaError
 from tensorstash.inventory import collect, remove, segments
 from tensorstash.load import load
 from tensorstash.plan import plan
+from tensorstash.times import duration
 
 _FLOATS = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32, "float64": torch.float64}
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
@@ -81,15 +83,25 @@ def _bytes(_context: click.Context, _option: click.Parameter, text: str | None) 
     return int(float(match[1]) * _UNITS[match[2].lower()])
 
 
+def _age(_context: click.Context, _option: click.Parameter, text: str | None) -> timedelta | None:
+    """A duration as people write it."""
+    try:
+        return None if text is None else duration(text, "older_than")
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r} is no duration such as 15m, 12h or 7d.") from error
+
+
 @commands.command(epilog="\b\nExamples:\n  tensorstash gc --older-than 1d\n  tensorstash gc --max-bytes 10GB")
-@click.option("--older-than", metavar="DURATION", help="Remove those made longer ago than this, such as 12h or 7d.")
+@click.option(
+    "--older-than", metavar="DURATION", callback=_age, help="Remove those made longer ago than this, such as 12h or 7d."
+)
 @click.option(
     "--max-bytes",
     metavar="SIZE",
     callback=_bytes,
     help="Remove until all that are left, those in use included, have at most so many bytes, such as 10GB or 8GiB.",
 )
-def gc(older_than: str | None, max_bytes: int | None) -> None:
+def gc(older_than: timedelta | None, max_bytes: int | None) -> None:
     """Remove segments that nobody uses.
 
     The oldest go first, and never one that is attached. Without options, only what killed processes have left goes.
@@ -115,6 +127,11 @@ def _columns(
     return chosen or None
 
 
+def _entity(_context: click.Context, _option: click.Parameter, names: tuple[str, ...]) -> str | list[str] | None:
+    """One column or several, as `load` takes them."""
+    return [*names] if len(names) > 1 else names[0] if names else None
+
+
 def _source(files: tuple[str, ...]) -> str | list[str]:
     return [*files] if len(files) > 1 else files[0]
 
@@ -132,7 +149,13 @@ def _request(command: Callable[..., None]) -> Callable[..., None]:
             help="Columns with one value in each entity, in the same forms.",
         ),
         click.option("--time", metavar="COLUMN", help="The column that orders the rows of a series."),
-        click.option("--entity", metavar="COLUMN", help="The column that tells the series apart."),
+        click.option(
+            "--entity",
+            metavar="COLUMN",
+            multiple=True,
+            callback=_entity,
+            help="The column that tells the series apart; may be given several times, for tuples of several columns.",
+        ),
         click.option("--columns", metavar="COLUMNS", multiple=True, callback=_columns, help=f"{forms}. Default: all."),
         click.argument("source", metavar="FILE...", nargs=-1, required=True),
     ):

@@ -176,7 +176,7 @@ def _member(array: pa.Array, column: Column, name: str, place: str, stats: Stats
         unknown = np.isnan(raw)
         holes = unknown if holes is None else holes | unknown
         raw = np.where(unknown, raw.dtype.type(0), raw)
-    out = _cast(raw, column.dtype, name, place)
+    out = _cast(raw, column, name, place)
     return out if holes is None else np.where(holes, _stored(math.nan if fill is None else fill, column.dtype), out)
 
 
@@ -258,8 +258,9 @@ def _numpy(array: pa.Array) -> NDArray[Any]:
     return np.asarray(array.to_numpy(zero_copy_only=False))
 
 
-def _cast(raw: NDArray[Any], dtype: torch.dtype, name: str, place: str) -> NDArray[Any]:
+def _cast(raw: NDArray[Any], column: Column, name: str, place: str) -> NDArray[Any]:
     """From floating to floating rounds; every other cast must keep every value."""
+    dtype = column.dtype
     plain = np.dtype("float32" if dtype == torch.bfloat16 else DTYPES[dtype][1])
     out, lost = _plain_cast(raw, plain)
     if dtype == torch.bfloat16:
@@ -269,10 +270,14 @@ def _cast(raw: NDArray[Any], dtype: torch.dtype, name: str, place: str) -> NDArr
         further = np.isinf(back) & ~np.isinf(single) if raw.dtype.kind == "f" else back != single
         lost = further if lost is None else lost | further
     if lost is not None and lost.any():
+        remedy = (
+            "Times are kept as int64: leave those rows out with filter=, or count from a later moment."
+            if column.name == "__time"
+            else f"Choose a wider type: ts.column({name!r}, dtype=...)."
+        )
         raise DataError(
             f"A cast must keep the values; {raw[int(lost.argmax())].item()} in column {name!r} ({place}; "
-            f"{int(lost.sum()):,} such values) does not fit into {dtype}. Choose a wider type: "
-            f"ts.column({name!r}, dtype=...)."
+            f"{int(lost.sum()):,} such values) does not fit into {dtype}. {remedy}"
         )
     return out
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from tensorstash.alike import unify
-from tensorstash.errors import SourceError
+from tensorstash.errors import DataError, SourceError
 from tensorstash.filter import Filter
 from tensorstash.jobs import threads
 from tensorstash.paths import ARROW, REQUESTS, File
@@ -182,7 +182,7 @@ def _read(footer: Footer, index: int, schema: pa.Schema, names: Sequence[str]) -
     keys = dict(footer.file.keys)
     for rows, columns in _own(footer, index, own):
         arrays = [
-            _as(columns[name], schema.field(name).type)
+            _as(columns[name], schema.field(name), _place(footer, index))
             if name in columns
             else _constant(keys[name], schema.field(name).type, rows)
             for name in names
@@ -202,8 +202,18 @@ def _own(footer: Footer, index: int, names: Collection[str]) -> Iterator[tuple[i
         yield batch.num_rows, dict(zip(batch.schema.names, batch.columns))
 
 
-def _as(array: pa.Array, arrow: pa.DataType) -> pa.Array:
-    return array if array.type == arrow or is_text(arrow) else array.cast(arrow)
+def _as(array: pa.Array, field: pa.Field, place: str) -> pa.Array:
+    if array.type == field.type or is_text(field.type):
+        return array
+    try:
+        return array.cast(field.type)
+    except pa.ArrowInvalid as error:
+        if not pa.types.is_timestamp(field.type):
+            raise
+        raise DataError(
+            f"Files of different units are read in the finest; column {field.name!r} is {array.type} in {place}, and "
+            f"does not fit into {field.type}: {error}. Write all files with one unit."
+        ) from error
 
 
 def _parquet(footer: Footer, group: int, names: Collection[str]) -> Iterator[pa.RecordBatch]:

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from tensorstash.errors import SourceError
-from tensorstash.paths import Stamp, find, label_of_paths, stamps
+from tensorstash.paths import MAGIC, Stamp, find, fixed, label_of_paths, stamps
 from tensorstash.plan import Plan
 from tensorstash.segment import VERSION
 from tensorstash.units import Scan
@@ -63,9 +63,20 @@ def key(source: object, arguments: Mapping[str, object]) -> str:
 
 
 def label_of(source: Any) -> str:
-    """A label for a source: the name of the first path without its suffix, or the type of the source."""
+    """A label for a source: the name of the first path without its suffix, or the type of the source.
+
+    Of a glob it is the name before the first wildcard, or that of the directory where the name begins with one.
+    """
     while isinstance(source, (list, tuple)) and source:
         source = source[0]
-    named = isinstance(source, (str, os.PathLike))
-    name = Path(os.path.abspath(label_of_paths(source))).stem if named else type(source).__name__.lower()
-    return re.sub(r"[^A-Za-z0-9_.+@=-]+", "-", name).lstrip("_.+@=-")[:100] or "stash"
+    if not isinstance(source, (str, os.PathLike)):
+        return _as_label(type(source).__name__.lower()) or "stash"
+    path = os.path.abspath(label_of_paths(source))
+    name = Path(path).stem
+    magic = None if os.path.exists(path) else MAGIC.search(name)
+    found = _as_label(name[: magic.start()]).rstrip("_.+@=-") if magic else _as_label(name)
+    return found or (_as_label(os.path.basename(fixed(path))) if magic else "") or "stash"
+
+
+def _as_label(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.+@=-]+", "-", name).lstrip("_.+@=-")[:100]

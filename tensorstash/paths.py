@@ -19,11 +19,11 @@ from tensorstash.errors import SourceError
 
 PARQUET = (".parquet", ".parq", ".pq")
 ARROW = (".arrow", ".arrows", ".feather", ".ipc")
+MAGIC = re.compile(r"[*?\[]")  # a wildcard of a glob
 REQUESTS = 16  # that are under way at a time where each waits for a network
 
 Stamp = tuple[str | int | None, ...]  # of a file: its name, size, time of change in nanoseconds, inode or version
 _NULL = "__HIVE_DEFAULT_PARTITION__"
-_MAGIC = re.compile(r"[*?\[]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,7 @@ def _place(path: str, given: _Place | None) -> _Place:
 def _resolve(url: str) -> _Place:
     """The file system of a URL: by pyarrow if it knows the scheme, else by fsspec."""
     bare, mark, options = url.partition("?")
-    magic = _MAGIC.search(bare)
+    magic = MAGIC.search(bare)
     fixed = bare[: magic.start()] if magic else bare
     scheme = bare.partition("://")[0] + "://"
     try:
@@ -192,7 +192,7 @@ def _local(path: str) -> tuple[list[File], str]:
     if os.path.exists(path):
         return [File(path)], ""
     found = [file for file in glob.glob(path, recursive=True) if os.path.isfile(file)]
-    return _files(found, _fixed(path)), f"{path!r} matches no file"
+    return _files(found, fixed(path)), f"{path!r} matches no file"
 
 
 def _remote(place: _Place) -> tuple[list[File], str]:
@@ -205,8 +205,8 @@ def _remote(place: _Place) -> tuple[list[File], str]:
         if info.type == fs.FileType.File:
             return [File(path, system, place.scheme)], ""
         directory = info.type == fs.FileType.Directory
-        root = path.rstrip("/") if directory else _fixed(path)
-        if not directory and not _MAGIC.search(path):
+        root = path.rstrip("/") if directory else fixed(path)
+        if not directory and not MAGIC.search(path):
             return [], f"{shown!r} is not there"
         listed = system.get_file_info(fs.FileSelector(root, recursive=True, allow_not_found=True))
     except OSError as error:
@@ -221,9 +221,9 @@ def _remote(place: _Place) -> tuple[list[File], str]:
     return [replace(file, system=system, scheme=place.scheme) for file in _files(paths, root)], what
 
 
-def _fixed(pattern: str) -> str:
+def fixed(pattern: str) -> str:
     """The directory before the first wildcard of a pattern."""
-    magic = _MAGIC.search(pattern)
+    magic = MAGIC.search(pattern)
     return pattern[: magic.start() if magic else None].rpartition("/")[0]
 
 

@@ -188,6 +188,18 @@ def test_an_error_is_one_line_with_the_remedy(tmp_path: Path) -> None:
     )
 
 
+def test_several_entity_columns_make_tuples(tmp_path: Path) -> None:
+    path = table(tmp_path)
+    run("load", path, "--columns", "u", "--entity", "e", "--entity", "s", "--time", "t", "--share", "two")
+    stash = ts.load(path, ["u"], entity=["e", "s"], time="t", share="two")
+    assert stash.entities == [("a", 7), ("b", 8)]
+    assert len(ts.segments()) == 1
+    assert (
+        str(ts.plan(path, ["u"], entity=["e", "s"])).splitlines()[1:4]
+        == (run("inspect", path, "--columns", "u", "--entity", "e", "--entity", "s").splitlines()[1:4])
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -195,10 +207,6 @@ def test_an_error_is_one_line_with_the_remedy(tmp_path: Path) -> None:
         (["load", WEATHER, "--share", "a/b"], "A label has up to 100 letters"),
         (["load", WEATHER, "--columns", "__x=temp"], "The names anchor, entity, reset, valid, window, "),
         (["load", WEATHER, "--columns", "temp", "--time", "time_hour"], "A time stands once in each entity; "),
-        (
-            ["gc", "--older-than", "10x"],
-            "older_than= is a duration as polars writes it, such as '15m', '1h', '1d'; got '10x'.",
-        ),
     ],
 )
 def test_errors_of_every_type_are_lines(monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str) -> None:
@@ -215,6 +223,7 @@ def test_errors_of_every_type_are_lines(monkeypatch: pytest.MonkeyPatch, argumen
             ["gc", "--max-bytes", "10x"],
             "Invalid value for '--max-bytes': '10x' is no size such as 500MB, 10GB or 8GiB.",
         ),
+        (["gc", "--older-than", "1x"], "Invalid value for '--older-than': '1x' is no duration such as 15m, 12h or 7d."),
         (["load", "f", "--columns", "a,a"], "Invalid value for '--columns': 'a,a' names a column twice."),
         (
             ["load", "f", "--columns", "a", "--columns", "a=b"],

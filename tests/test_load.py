@@ -723,7 +723,7 @@ def test_the_message_of_a_lossy_cast_is_about_the_first_value() -> None:
 def test_integer_times_beyond_int64_are_refused() -> None:
     message = (
         "A cast must keep the values; 9223372036854775808 in column 't' (the mapping; 1 such values) does not fit into "
-        "torch.int64. Choose a wider type: ts.column('t', dtype=...)."
+        "torch.int64. Times are kept as int64: leave those rows out with filter=, or count from a later moment."
     )
     with pytest.raises(ts.DataError, match=whole(message)):
         ts.load({"t": np.array([1, 2**63], np.uint64), "y": [1, 2]}, ["y"], time="t")

@@ -3,6 +3,7 @@
 import gc
 import os
 import pickle
+import re
 import threading
 import time
 from datetime import datetime, timedelta, timezone
@@ -19,7 +20,7 @@ from hypothesis import HealthCheck, given, settings
 
 import tensorstash as ts
 from tensorstash.errors import named_error
-from tensorstash.fingerprint import check_unchanged
+from tensorstash.fingerprint import check_unchanged, label_of
 from tensorstash.paths import find, stamps
 from tests.cases_load import cases
 from tests.oracle_load import Case, check, run_python, whole, write_parquet
@@ -151,7 +152,30 @@ def test_a_label_of_the_sources_name(tmp_path: Path) -> None:
     path = write_parquet(tmp_path / "-a b (1).v2.parquet", [pa.table({"y": [1, 2]})])
     for source in (path, str(path), [path], [str(path)], {"y": [1]}, pl.DataFrame({"y": [2]}), tmp_path / "-*.parquet"):
         ts.load(source, share=True)
-    assert sorted(ts.segments()["label"]) == ["a-b-1-.v2", "dataframe", "dict", "stash"]
+    assert sorted(ts.segments()["label"]) == ["a-b-1-.v2", "dataframe", "dict", as_label(tmp_path.name)]
+
+
+def as_label(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.+@=-]+", "-", name)
+
+
+def test_a_label_of_a_glob(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Of what stands before the first wildcard; a file that has one in its name is no glob."""
+    (tmp_path / "weather" / "year=1").mkdir(parents=True)
+    (tmp_path / "weather" / "year=1" / "rain[1].parquet").write_bytes(b"")
+    monkeypatch.chdir(tmp_path / "weather")
+    labels = {
+        "/data/weather/*.parquet": "weather",
+        "/data/weather/**/*.parquet": "weather",
+        "/data/weather/year=*/[0-9]*.parquet": "weather",
+        "/data/weather/rain_*.parquet": "rain",
+        "/data/*/rain.parquet": "rain",
+        "s3://bucket/weather/*.parquet": "weather",
+        "*.parquet": "weather",
+        "year=1/rain[1].parquet": "rain-1-",
+        "/*.parquet": "stash",
+    }
+    assert {source: label_of(source) for source in labels} == labels
 
 
 @pytest.mark.parametrize("label", ["", ".x", "a/b", "a b", "é", "x" * 101, "../x", "-x", "a\n", 3])

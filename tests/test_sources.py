@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -210,11 +211,31 @@ def test_bits_of_bfloat16_are_no_integers(tmp_path: Path) -> None:
 def test_a_column_that_only_the_first_file_has_not(tmp_path: Path) -> None:
     paths = write_all(tmp_path, {"y": [1]}, {"y": [1], "z": [2]}, {"z": [2]})
     message = (
-        f"All files of a source need the columns and types of the first, {paths[0]}: {paths[0]} has no column 'z'; "
+        f"All files of a source need the same columns and types: {paths[0]} has no column 'z', which {paths[1]} has; "
         f"{paths[2]} has no column 'y'."
     )
     with pytest.raises(ts.SourceError, match=whole(message)):
         ts.load(tmp_path, ["y", "z"])
+
+
+def test_a_key_that_only_the_first_path_has_not(tmp_path: Path) -> None:
+    (tmp_path / "k=1").mkdir()
+    one, two = (write_all(tmp_path / name, {"y": [1]})[0] for name in ("", "k=1"))
+    message = f"All files of a source need the same columns and types: {one} has no column 'k', which {two} has."
+    with pytest.raises(ts.SourceError, match=whole(message)):
+        ts.load(tmp_path, ["y", "k"])
+
+
+def test_times_beyond_the_finest_unit_of_all_files_are_refused(tmp_path: Path) -> None:
+    for k, (unit, time) in enumerate([("s", 10**15), ("ns", 1)]):
+        write_ipc(tmp_path / f"{k}.arrow", [pa.table({"t": pa.array([time], pa.timestamp(unit)), "y": [1]})], None)
+    message = (
+        rf"\AFiles of different units are read in the finest; column 't' is timestamp\[s\] in {tmp_path}/0\.arrow, "
+        r"record batch 0, and does not fit into timestamp\[ns\]: .*\. Write all files with one unit\.\Z"
+    )
+    for arguments in ({"time": "t"}, {"filter": [("t", ">", datetime(2000, 1, 1))]}):
+        with pytest.raises(ts.DataError, match=message):
+            ts.load(tmp_path, ["y"], **arguments)
 
 
 def test_names_that_stand_twice_come_with_their_file(tmp_path: Path) -> None:
