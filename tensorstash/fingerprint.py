@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b, sha256
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,13 @@ def contents(scanned: Scan, planned: Plan) -> str:
 
 def key(source: object, arguments: Mapping[str, object]) -> str:
     """64 hex digits for a source, as its stamps or contents, and the arguments that change what is stored."""
-    about = {"format": VERSION, "source": source, "arguments": {name: repr(arguments[name]) for name in arguments}}
+    release = version("tensorstash")  # another one may decode otherwise
+    about = {
+        "format": VERSION,
+        "release": release,
+        "source": source,
+        "arguments": {name: repr(arguments[name]) for name in arguments},
+    }
     return sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
 
 
