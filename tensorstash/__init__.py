@@ -21,6 +21,7 @@ from tensorstash.plan import Plan as Plan
 from tensorstash.plan import plan as plan
 from tensorstash.plot import plot_coverage as plot_coverage
 from tensorstash.sampler import Sampler as Sampler
+from tensorstash.scaling import Scaler as Scaler
 from tensorstash.schema import column as column
 from tensorstash.schema import is_valid as is_valid
 from tensorstash.stash import Stash as Stash
