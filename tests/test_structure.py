@@ -52,6 +52,8 @@ MODULES = [
     "windows",
     "moments",
     "scaling",
+    "instance",
+    "cast",
     "sampler",
     "buffers",
     "loader",
@@ -62,8 +64,10 @@ MODULES = [
 ]
 PUBLIC = [
     "Blocks",
+    "Cast",
     "ColumnError",
     "DataError",
+    "InstanceNorm",
     "Lanes",
     "Loader",
     "NoMemoryError",
