@@ -4,12 +4,14 @@
 valid window of it; `Loader` iterates over batches of windows, in the order of a `Sampler`.
 """
 
+from tensorstash.cast import Cast as Cast
 from tensorstash.errors import ColumnError as ColumnError
 from tensorstash.errors import DataError as DataError
 from tensorstash.errors import NoMemoryError as NoMemoryError
 from tensorstash.errors import SchemaError as SchemaError
 from tensorstash.errors import SegmentError as SegmentError
 from tensorstash.errors import SourceError as SourceError
+from tensorstash.instance import InstanceNorm as InstanceNorm
 from tensorstash.inventory import collect as collect
 from tensorstash.inventory import remove as remove
 from tensorstash.inventory import segments as segments
@@ -21,6 +23,7 @@ from tensorstash.plan import Plan as Plan
 from tensorstash.plan import plan as plan
 from tensorstash.plot import plot_coverage as plot_coverage
 from tensorstash.sampler import Sampler as Sampler
+from tensorstash.scaling import Scaler as Scaler
 from tensorstash.schema import column as column
 from tensorstash.schema import is_valid as is_valid
 from tensorstash.stash import Stash as Stash

@@ -101,6 +101,14 @@ def locate(within: Intervals, ids: Int64s) -> Int64s:
     return starts
 
 
+def covered(within: Intervals, length: int) -> tuple[Int64s, Int64s]:
+    """The ranges `[low, high)` of slots that lie in windows of `length` slots; one per window where these are apart."""
+    if within.stride > length:
+        low = locate(within, np.arange(len(within)))
+        return low, low + length
+    return union(within.first, within.base + within.stride * (within.ends - 1) + length)
+
+
 def keep(within: Intervals, low: Int64s, high: Int64s) -> Intervals:
     """Only the windows that start in one of the ranges of slots `[low, high)`, which ascend and do not overlap."""
     first, begins = within.first, within.begins

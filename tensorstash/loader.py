@@ -2,7 +2,7 @@
 
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -22,6 +22,7 @@ from tensorstash.windows import Windows
 _SPARE_BUFFERS = 3  # idle ones kept beside those in flight
 
 Batch = dict[str, torch.Tensor]
+Transform = Callable[[Batch], Batch]
 _Made = tuple[int, Batch, Callable[[], None]]
 
 
@@ -34,6 +35,7 @@ class _Timer:
     steps: int = 0
     waited: float = 0.0
     gathered: float = 0.0
+    transformed: float = 0.0
     nbytes: int = 0
 
 
@@ -56,6 +58,9 @@ class Loader:
         rank: of this process.
         with_ids: batches also carry, `(batch,)` int64, the `window` ids, the `entity` (index into `stash.entities`) and
             the `anchor` as in `Windows.anchors`: its time, or without a time column its row.
+        transform: callables from batch to batch, such as `Scaler`, called one after the other on every batch. They run
+            in the thread of the loop, once the batch is complete and on the device; they may write into it. What they
+            raise comes out of the loop, and that batch does not count as handed out.
         tail: batches carry `valid`, `(batch,)` bool, false for filler, with `"pad"`, and with `"keep"` on several.
 
     Example:
@@ -81,6 +86,7 @@ class Loader:
         rank: int | None = None,
         tail: str = "keep",
         with_ids: bool = False,
+        transform: Sequence[Transform] = (),
     ) -> None:
         if not len(windows):
             raise ValueError("A loader needs at least one window; these windows are empty. See the cuts of split().")
@@ -96,6 +102,7 @@ class Loader:
         )
         self.sampler.fingerprint = windows.fingerprint()
         self.with_ids = with_ids
+        self.transform = _callables(transform)
         self._timer = _Timer()
         self._pass = object()
 
@@ -116,6 +123,7 @@ class Loader:
                 if self._pass is not current:
                     raise RuntimeError("A loader has one live iterator, and another was started. Make a second Loader.")
                 await_copy()
+                batch = self._transformed(batch, timer)  # noqa: PLW2901  the first name would keep its memory
                 self.sampler.hand_out(consumed)
                 timer.steps += 1
                 timer.waited += time.perf_counter() - asked
@@ -126,6 +134,15 @@ class Loader:
         finally:
             timer.ended = time.perf_counter()
             made.close()
+
+    def _transformed(self, batch: Batch, timer: _Timer) -> Batch:
+        began = time.perf_counter()
+        for transform in self.transform:
+            batch = transform(batch)
+            if not isinstance(batch, dict):
+                raise TypeError(f"A transform returns the batch; {transform!r} returned a {type(batch).__name__}.")
+        timer.transformed += time.perf_counter() - began
+        return batch
 
     def _make(self, batches: HostBatches | CudaBatches, timer: _Timer) -> Generator[_Made, None, None]:
         """Build the batches of this pass one after the other, in whichever thread iterates."""
@@ -203,7 +220,8 @@ class Loader:
         """Where the time of the current or last pass went.
 
         `steps`; `seconds` of the pass; `wait_seconds`, in which the loop waited for a batch; `gather_seconds`, in which
-        batches were built, in the thread if there is prefetch; `gigabytes_per_second` of the batches while built.
+        batches were built, in the thread if there is prefetch; `transform_seconds`, a part of the waiting, in which
+        transforms ran, on a GPU only until their work was queued; `gigabytes_per_second` of the batches while built.
         """
         timer = self._timer
         ended = time.perf_counter() if timer.ended is None else timer.ended
@@ -212,6 +230,7 @@ class Loader:
             "seconds": ended - timer.started,
             "wait_seconds": timer.waited,
             "gather_seconds": timer.gathered,
+            "transform_seconds": timer.transformed,
             "gigabytes_per_second": timer.nbytes / timer.gathered / 1e9 if timer.gathered else 0.0,
         }
 
@@ -228,6 +247,15 @@ def _check_lanes(windows: Windows) -> None:
             "In lanes each window goes on where the one before ended, so that stride= is the length of the past; got "
             f"{windows.stride} and {past}. A model would see rows twice, or miss some."
         )
+
+
+def _callables(transform: Sequence[Transform]) -> tuple[Transform, ...]:
+    if callable(transform):
+        raise TypeError(f"transform= is a list of callables; got {transform!r}. Write [it].")
+    for one in transform:
+        if not callable(one):
+            raise TypeError(f"A transform is callable, from batch to batch; got {one!r}.")
+    return tuple(transform)
 
 
 def _ahead(made: Iterator[_Made], prefetch: int) -> Generator[_Made, None, None]:

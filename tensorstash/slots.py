@@ -72,6 +72,12 @@ def rows_at(slots: Slots, at: Int64s) -> tuple[Int64s, Bools]:
     return slots.row[k] + np.clip(after, 0, slots.rows[k] - 1), (after < 0) | (after >= slots.rows[k])
 
 
+def rows_from(slots: Slots, at: Int64s) -> Int64s:
+    """The first row at or after each slot."""
+    k = _fragment(slots.first, at)
+    return slots.row[k] + np.clip(at - slots.first[k], 0, slots.rows[k])
+
+
 def slots_at(slots: Slots, rows: Int64s) -> Int64s:
     """The slot of each row; of the row behind the last one, the slot behind the last."""
     if slots.first is slots.row:

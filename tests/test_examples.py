@@ -8,12 +8,14 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import polars as pl
 import pytest
 import torch
 from torch import distributed
 
 ROOT = Path(__file__).parent.parent
-ELSEWHERE = {"train_ddp.py"}  # needs several processes: test_ddp.py
+ELSEWHERE = {"train_ddp.py", "dlinear.py"}  # several processes: test_ddp.py; a file of data: below
 EXAMPLES = sorted(path for path in (ROOT / "examples").glob("*.py") if path.name not in ELSEWHERE)
 GAP_WARNING = r"Gaps cost 13% of the windows: .* are left at frequency '1h'; .* shorter windows lose fewer\."
 
@@ -104,6 +106,29 @@ def test_an_example_runs_and_what_it_prints_holds(path: Path) -> None:
     for picture in PICTURES[path.name]:
         assert before.get(out / picture) != (out / picture).stat().st_mtime_ns
         check_picture(out / picture)
+
+
+def test_dlinear_learns_a_file_of_the_form_of_etth1(tmp_path: Path) -> None:
+    """Waves of a day and of a week, with noise of 0.005 of their variance; the last hours are not to be used."""
+    hours = np.arange(20 * 30 * 24 + 50)
+    rng = np.random.default_rng(0)
+    waves = [np.sin(2 * np.pi * (hours / period + k / 7)) for k, period in enumerate([24, 168] * 3 + [24])]
+    columns = {name: wave * 2**0.5 * 30 + 500 for name, wave in zip("ABCDEFG", waves)}
+    noisy = {name: values + rng.normal(0, 3, len(hours)) for name, values in columns.items()}
+    for values in noisy.values():
+        values[20 * 30 * 24 :] = 1e6
+    dates = np.datetime64("2016-07-01", "ms") + hours * np.timedelta64(3_600_000, "ms")
+    pl.DataFrame({"date": dates, **noisy}).write_csv(tmp_path / "h1.csv", datetime_format="%Y-%m-%d %H:%M:%S")
+    command = [sys.executable, str(ROOT / "examples" / "dlinear.py"), str(tmp_path / "h1.csv")]
+    done = subprocess.run(
+        [*command, "--seeds", "1", "--epochs", "1"], cwd=ROOT, capture_output=True, text=True, timeout=200, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "standard, of the 8,640 rows seen" in done.stdout
+    assert "8,209, 2,785 and 2,785 windows" in done.stdout
+    ((mse, mae),) = re.findall(r"^mean: +MSE (\d\.\d{4})  MAE (\d\.\d{4})  \(paper", done.stdout, re.MULTILINE)
+    assert 0.004 < float(mse) < 0.1  # the noise; a forecast of the mean has 1
+    assert float(mae) ** 2 < float(mse)
 
 
 def check_quickstart(printed: str, errors: str) -> None:

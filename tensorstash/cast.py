@@ -1,0 +1,38 @@
+"""Batches in another dtype than the one that is kept in memory."""
+
+from collections.abc import Mapping
+
+import torch
+
+from tensorstash.errors import unknown
+
+
+class Cast:
+    """Casts spans of a batch: stored narrow, copied to the device narrow, wide for the model.
+
+    Args:
+        dtypes: the new dtype of each span.
+
+    Example:
+        >>> import numpy as np, torch, tensorstash as ts
+        >>> stash = ts.load({"y": np.arange(6, dtype=np.int16)})
+        >>> windows = ts.Windows(stash, history=2)
+        >>> loader = ts.Loader(windows, batch_size=2, transform=[ts.Cast({"y": torch.float32})])
+        >>> next(iter(loader))["y"]
+        tensor([[0., 1.],
+                [1., 2.]])
+    """
+
+    def __init__(self, dtypes: Mapping[str, torch.dtype]) -> None:
+        self.dtypes = dict(dtypes)
+
+    def __call__(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Replace the spans in the batch and return it; a span that is not there is a `ColumnError`."""
+        for name, dtype in self.dtypes.items():
+            if name not in batch:
+                raise unknown(name, batch, "the batch", "span")
+            batch[name] = batch[name].to(dtype)
+        return batch
+
+    def __repr__(self) -> str:
+        return f"Cast({self.dtypes})"
