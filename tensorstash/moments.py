@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from tensorstash.arrays import Int64s
+from tensorstash.fill import as_integers
 
 _BLOCK = 1 << 16  # values at a time: the temporary arrays stay in the cache
 _TABLE = 1 << 22  # values sorted at a time, unless one group alone has more
@@ -92,7 +93,7 @@ def sampled(column: torch.Tensor, rows: Rows, which: Int64s) -> tuple[torch.Tens
     index = rows.high[k] - ends[k] + which
     edges = np.array([0, len(index)])
     small = Rows(edges[:1], edges[1:], np.searchsorted(index, rows.offsets).astype(np.int64))
-    return column[torch.from_numpy(index)], small
+    return as_integers(column).index_select(0, torch.from_numpy(index)).view(column.dtype), small
 
 
 def _items(column: torch.Tensor) -> int:
