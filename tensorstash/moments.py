@@ -6,13 +6,13 @@ Variances", 1979.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from tensorstash.arrays import Int64s
+from tensorstash.fill import as_integers
 
 _BLOCK = 1 << 16  # values at a time: the temporary arrays stay in the cache
 _TABLE = 1 << 22  # values sorted at a time, unless one group alone has more
@@ -92,7 +92,7 @@ def sampled(column: torch.Tensor, rows: Rows, which: Int64s) -> tuple[torch.Tens
     index = rows.high[k] - ends[k] + which
     edges = np.array([0, len(index)])
     small = Rows(edges[:1], edges[1:], np.searchsorted(index, rows.offsets).astype(np.int64))
-    return column[torch.from_numpy(index)], small
+    return as_integers(column).index_select(0, torch.from_numpy(index)).view(column.dtype), small
 
 
 def _items(column: torch.Tensor) -> int:
@@ -132,12 +132,13 @@ def _groups(offsets: Int64s, begin: int, end: int) -> tuple[Int64s, Int64s]:
 def _item_quantiles(column: torch.Tensor, item: int, rows: Rows, at: tuple[float, ...]) -> tuple[Int64s, Floats]:
     """Of one number of each row: counts `(groups,)`, quantiles `(len(at), groups)`."""
     one = column.flatten(1)[:, item] if column.ndim > 1 else column
-    count, kept = np.zeros(rows.groups, np.int64), [np.empty(0)]
+    count, flat, known = np.zeros(rows.groups, np.int64), np.empty(len(rows)), 0
     for values, groups, starts in _blocks(one, rows):
         there = ~np.isnan(values[0])
         count[groups] += np.add.reduceat(there, starts, dtype=np.int64)
-        kept.append(values[0, there])
-    flat = np.concatenate(kept)
+        kept = values[0, there]
+        flat[known : known + len(kept)] = kept
+        known += len(kept)
     ends, found = np.cumsum(count), np.full((len(at), rows.groups), np.nan)
     width = np.frexp(np.maximum(count - 1, 0))[1]  # groups of like size share a table, at most half of it empty
     for wide in np.unique(width[count > 0]):
@@ -150,17 +151,18 @@ def _item_quantiles(column: torch.Tensor, item: int, rows: Rows, at: tuple[float
 
 
 def _of_table(flat: Floats, begins: Int64s, counts: Int64s, at: tuple[float, ...]) -> Floats:
-    """The quantiles of stretches of `flat`, each sorted in a row of a table: `(len(at), stretches)`."""
-    step = np.arange(counts.max())
-    inside = step < counts[:, None]
-    table: NDArray[Any] = np.full(inside.shape, np.inf)
-    table[inside] = flat[(begins[:, None] + step)[inside]]
+    """The quantiles of stretches of `flat`, whose order is lost: `(len(at), stretches)`."""
     place = np.array(at)[:, None] * (counts - 1)
     below = np.floor(place).astype(np.int64)
     above = np.minimum(below + 1, counts - 1)
     if len(counts) == 1:
+        table = flat[None, begins[0] : begins[0] + counts[0]]
         table.partition(np.unique([below, above]), axis=1)
     else:
+        step = np.arange(counts.max())
+        inside = step < counts[:, None]
+        table = np.full(inside.shape, np.inf)
+        table[inside] = flat[(begins[:, None] + step)[inside]]
         table.sort(axis=1)
     row = np.arange(len(counts))
     return table[row, below] + (place - below) * (table[row, above] - table[row, below])

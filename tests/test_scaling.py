@@ -19,7 +19,7 @@ import tensorstash as ts
 from tensorstash import moments
 from tensorstash.scaling import rows_seen
 from tensorstash.slots import rows_at
-from tests.data import Table, tables
+from tests.data import DTYPES, Table, tables
 
 THEIRS = {"standard": StandardScaler, "minmax": MinMaxScaler, "robust": RobustScaler, "maxabs": MaxAbsScaler}
 KINDS = [*THEIRS]
@@ -78,13 +78,16 @@ def test_each_entity_is_scaled_as_scikit_learn_does(kind: str, block: int, monke
         np.testing.assert_allclose(batch["y"][0], theirs(kind, stash["y"][rows, None].numpy())[:, 0], rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.int16, torch.uint8, torch.int64])
+@pytest.mark.parametrize("dtype", [dtype for dtype in DTYPES.values() if dtype not in (torch.bool, torch.int8)])
 def test_statistics_are_float64_whatever_the_column_is(dtype: torch.dtype) -> None:
     column = (torch.arange(1000) % 128 + 100).to(dtype)
     scaler = ts.Scaler.fit(ts.load({"y": column}), ["y"])
     exact = column.double().numpy()
     assert scaler.center["y"].item() == pytest.approx(exact.mean(), rel=1e-14)
     assert scaler.scale["y"].item() == pytest.approx(exact.std(), rel=1e-13)
+    one = ts.Scaler.fit(ts.load({"y": column[:128]}), ["y"], kind="minmax", sample=127)
+    assert one.center["y"].item() in exact[:128]
+    assert one.scale["y"].item() >= exact.max() - exact.min() - 2
 
 
 @pytest.mark.parametrize("by", [None, "entity"])
