@@ -7,6 +7,7 @@ import torch
 from numpy.typing import NDArray
 
 from tensorstash.arrays import Int64s
+from tensorstash.errors import DataError
 from tensorstash.intervals import Intervals, drop, keep, spread, union
 from tensorstash.runs import true_rows
 from tensorstash.slots import Slots, empty_slots, slots_at
@@ -19,7 +20,9 @@ Where = str | Sequence[bool] | NDArray[np.bool_] | torch.Tensor
 
 
 def complete(stash: Stash, slots: Slots, judged: list[Span], history: int, whole: Intervals) -> Intervals:
-    """Without the windows in which one of the spans has a missing value."""
+    """Without the windows in which one of the spans has a missing value; if none is left, a `DataError`."""
+    if not judged:
+        return whole
     bad_low, bad_high, empty = [], [], empty_slots(slots)
     for span in judged:
         low, high = _missing(stash, span.column)
@@ -31,9 +34,16 @@ def complete(stash: Stash, slots: Slots, judged: list[Span], history: int, whole
         low, high = spread(low - shift, high - shift, len(span), span.step)
         bad_low.append(low)
         bad_high.append(high)
+    bad = bad_low[0], bad_high[0]
     if len(judged) > 1:
-        return drop(whole, *union(np.concatenate(bad_low), np.concatenate(bad_high)))
-    return drop(whole, bad_low[0], bad_high[0]) if judged else whole
+        bad = union(np.concatenate(bad_low), np.concatenate(bad_high))
+    kept = drop(whole, *bad)
+    if not len(kept):
+        raise DataError(
+            f"require= keeps the windows without a missing value; each of the {len(whole):,} windows has one in "
+            f"{', '.join(repr(span.name) for span in judged)}. Shorten the window, or load with fill=."
+        )
+    return kept
 
 
 def _missing(stash: Stash, name: str) -> tuple[Int64s, Int64s]:
@@ -60,11 +70,17 @@ def _ranges(true: Callable[[slice], NDArray[np.bool_]], rows: int) -> tuple[Int6
 
 
 def anchored(stash: Stash, slots: Slots, where: Where, shift: int, whole: Intervals) -> Intervals:
-    """The windows whose row `shift` is a true one; an empty slot is not."""
+    """The windows whose slot `shift` is a true row, which an empty slot is not; if there is none, a `DataError`."""
     mask = _mask(stash, where)
     low, high = _ranges(mask.__getitem__, stash.rows)
     kept = keep(whole, slots_at(slots, low) - shift, slots_at(slots, high - 1) + 1 - shift)
-    return drop(kept, *(edges - shift for edges in empty_slots(slots)))
+    kept = drop(kept, *(edges - shift for edges in empty_slots(slots)))
+    if not len(kept):
+        raise DataError(
+            "where= keeps the windows whose anchor is at a true row; none of the "
+            f"{len(whole):,} windows has its anchor at one. See windows.anchors without where=."
+        )
+    return kept
 
 
 def _mask(stash: Stash, where: Where) -> NDArray[np.bool_]:

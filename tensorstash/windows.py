@@ -120,22 +120,13 @@ class Windows:
                 "Shorten history or horizon, or see frequency= and gaps=."
             )
         warn_of_gaps(stash, self.runs, self.slots, whole, self.length)
-        required = [] if require is None else names_in(require, "require")
         named = {span.name: span for span in self.spans}
+        required = [] if require is None else names_in(require, "require")
         judged = [named.get(name) or Span(name, name, -self.history, self.horizon) for name in required]
-        self.intervals = kept = complete(stash, self.slots, judged, self.history, whole)
+        self.intervals = complete(stash, self.slots, judged, self.history, whole)
         if where is not None:
-            self.intervals = anchored(stash, self.slots, where, self.history - (self.horizon == 0), kept)
-        if len(kept) and not len(self.intervals):
-            raise DataError(
-                "where= keeps the windows whose anchor is at a true row; none of the "
-                f"{len(kept):,} windows has its anchor at one. See windows.anchors without where=."
-            )
-        if not len(self.intervals):
-            raise DataError(
-                f"require= keeps the windows without a missing value; each of the {len(whole):,} windows has one in "
-                f"{', '.join(map(repr, required))}. Shorten the window, or load with fill=."
-            )
+            anchor = self.history - (self.horizon == 0)
+            self.intervals = anchored(stash, self.slots, where, anchor, self.intervals)
 
     @property
     def length(self) -> int:
