@@ -24,7 +24,11 @@ def opened(stash: ts.Stash, path: Path) -> ts.Stash:
     return ts.open(path / "stash")
 
 
-STASHES: list[Make] = [private, opened]  # ways to hold the same columns
+def shared(stash: ts.Stash, path: Path) -> ts.Stash:
+    return stash.share("same")
+
+
+STASHES: list[Make] = [private, opened, shared]  # ways to hold the same columns
 ORDERS: dict[str, Any] = {"sequential": False, "shuffled": True, "blocks": ts.Blocks(96), "lanes": ts.Lanes(512)}
 PACKED = [(f"{name}_past", name) for name in (*DTYPES, "pack")]
 # every dtype, and a pack; batches are large enough for torch to gather them on several threads
@@ -69,6 +73,7 @@ def threads(request: pytest.FixtureRequest) -> Iterator[int]:
     torch.set_num_threads(before)
 
 
+@pytest.mark.usefixtures("shm")
 @pytest.mark.parametrize("make", STASHES)
 @pytest.mark.parametrize("order", ORDERS)
 def test_batches_are_the_same_bits_on_any_threads_with_and_without_prefetch(
@@ -96,6 +101,7 @@ def extras(order: str) -> list[dict[str, list[Any]]]:
     ]
 
 
+@pytest.mark.usefixtures("shm")
 @pytest.mark.parametrize("make", STASHES)
 def test_states_and_orders_do_not_depend_on_where_the_columns_lie(make: Make, tmp_path: Path) -> None:
     stash = make(loaded(), tmp_path)
