@@ -84,7 +84,7 @@ def share(path):
     fields = dict(line.split(":", 1) for line in lines[at + 1 : at + 10])
     return int(fields["Pss"].split()[0]), int(fields["Rss"].split()[0])
 
-ready, go, out = os.pipe(), os.pipe(), os.pipe()
+ready, go, out, end = os.pipe(), os.pipe(), os.pipe(), os.pipe()
 for _ in range(8):
     if not os.fork():
         stash = ts.attach("eight")
@@ -92,7 +92,7 @@ for _ in range(8):
         os.write(ready[1], b".")
         os.read(go[0], 1)
         os.write(out[1], f"{total} {' '.join(map(str, share(stash.path)))}\\n".encode())
-        os.read(go[0], 1)
+        os.read(end[0], 1)
         os._exit(0)
 for _ in range(8):
     os.read(ready[0], 1)
@@ -100,7 +100,7 @@ os.write(go[1], b"." * 8)
 lines = b""
 while lines.count(b"\\n") < 8:
     lines += os.read(out[0], 1000)
-os.write(go[1], b"." * 8)
+os.write(end[1], b"." * 8)
 for _ in range(8):
     os.wait()
 print(lines.decode())
