@@ -25,6 +25,7 @@ _Doubt = tuple[str, str, Int64s]  # what, in which column, of which entities
 
 _FEWEST = 2  # values of an entity that has statistics of its own
 _NAMED = 3  # entities or columns named in a warning
+_TILES = 4  # slots whose constants stand side by side
 _VERSION = 1
 
 
@@ -157,7 +158,8 @@ class Scaler:
             factor, shift = (pair[0].to(values) for pair in self._affine(column, inverse=True))
         else:
             shape = (-1, *[1] * (values.ndim - 1 - len(tail)), *tail)
-            factor, shift = (x.view(shape) for x in self._of_entities(values, column, _entity(entity), inverse=True))
+            constants = self._of_entities(values, column, _entity(entity), inverse=True, tiles=1)
+            factor, shift = (x.view(shape) for x in constants)
         return values * factor + shift
 
     def _all(self, batch: Batch, *, inverse: bool) -> Batch:
@@ -182,12 +184,8 @@ class Scaler:
         tail = self._tail(tensor, column, span)
         if self.by is not None:
             entity = _entity(entity)
-            factor, shift = self._of_entities(tensor, column, entity, inverse)
-            shape = (*entity.shape, 1, *tail)
-            if tail:
-                torch.addcmul(shift.view(shape), tensor, factor.view(shape), out=tensor)
-            else:
-                tensor.mul_(factor.view(shape)).add_(shift.view(shape))
+            tiles = _TILES if tail and tensor.is_contiguous() else 1
+            _scale_each(tensor, entity.ndim, tiles, *self._of_entities(tensor, column, entity, inverse, tiles))
             return
         tiles = tensor.shape[-1 - len(tail)] if tail and tensor.is_contiguous() else 1
         factor, shift, number = self._tiled(column, inverse, tensor.dtype, tensor.device, tiles)
@@ -212,12 +210,14 @@ class Scaler:
         return (scale, center) if inverse else (1 / scale, -center / scale)
 
     def _of_entities(
-        self, like: torch.Tensor, column: str, entity: torch.Tensor, inverse: bool
+        self, like: torch.Tensor, column: str, entity: torch.Tensor, inverse: bool, tiles: int
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Factor and shift of entities, `(batch, ...)`, in the dtype and on the device of a tensor."""
-        key = (column, inverse, like.dtype, like.device)
+        """Factor and shift of entities, `(batch, tiles * items)`, in the dtype and on the device of a tensor."""
+        key = (column, inverse, like.dtype, like.device, tiles)
         if key not in self._ready:
-            self._ready[key] = tuple(constant.to(like) for constant in self._affine(column, inverse))
+            self._ready[key] = tuple(
+                x.view(len(x), -1).repeat(1, tiles).to(like) for x in self._affine(column, inverse)
+            )
         index = entity.reshape(-1).to(like.device)
         factor, shift = (constant.index_select(0, index) for constant in self._ready[key])
         return factor, shift
@@ -346,6 +346,23 @@ def _entity(entity: torch.Tensor | None) -> torch.Tensor:
             "batch['entity'] = windows.anchors(ids)['entity']."
         )
     return entity
+
+
+def _scale_each(tensor: torch.Tensor, time: int, tiles: int, factor: torch.Tensor, shift: torch.Tensor) -> None:
+    """Scale windows in place by constants of their own, `(windows, tiles * items)`; `time` is the slots' dimension.
+
+    Those of a pack are tiled over some slots: an inner loop over the few numbers of one slot is several times slower.
+    """
+    windows, slots, tail = tensor.shape[:time], tensor.shape[time], tensor.shape[time + 1 :]
+    if not tail:
+        tensor.mul_(factor.view(*windows, 1)).add_(shift.view(*windows, 1))
+        return
+    tiled = slots - slots % tiles if tiles > 1 else 0
+    if tiled:
+        flat = tensor.narrow(time, 0, tiled).view(*windows, tiled // tiles, -1)
+        torch.addcmul(shift.view(*windows, 1, -1), flat, factor.view(*windows, 1, -1), out=flat)
+    rest, items = tensor.narrow(time, tiled, slots - tiled), tail.numel()
+    torch.addcmul(shift[:, :items].view(*windows, 1, *tail), rest, factor[:, :items].view(*windows, 1, *tail), out=rest)
 
 
 def _short(values: torch.Tensor) -> str:

@@ -78,6 +78,33 @@ def test_each_entity_is_scaled_as_scikit_learn_does(kind: str, block: int, monke
         np.testing.assert_allclose(batch["y"][0], theirs(kind, stash["y"][rows, None].numpy())[:, 0], rtol=0, atol=1e-9)
 
 
+@pytest.mark.parametrize("slots", [1, 7, 8, 9, 24, 31])
+@pytest.mark.parametrize("layout", ["whole", "slice", "one window"])
+def test_windows_of_many_entities_are_scaled_each_by_its_own(slots: int, layout: str) -> None:
+    stash = panel([40, 50, 60, 70], holes=0)
+    windows = ts.Windows(stash, history=slots)
+    scaler = ts.Scaler.fit(windows, ["x", "y"], by="entity")
+    ids = np.random.default_rng(0).integers(len(windows), size=50)
+    batch = windows[ids] | {"entity": windows.anchors(ids)["entity"]}
+    if layout == "slice":
+        batch = {name: tensor[::2] for name, tensor in batch.items()}
+    if layout == "one window":
+        batch = {name: tensor[3] for name, tensor in batch.items()}
+    before = {name: tensor.double().clone() for name, tensor in batch.items()}
+    scaler(batch)
+    entity = batch["entity"].reshape(-1).tolist()
+    for name in ("x", "y"):
+        shape = (len(entity), *stash[name].shape[1:])
+        for k, (mine, old) in enumerate(
+            zip(batch[name].reshape(-1, slots, *shape[1:]), before[name].view(-1, slots, *shape[1:]))
+        ):
+            expected = (old - scaler.center[name][entity[k]]) / scaler.scale[name][entity[k]]
+            np.testing.assert_allclose(mine, expected, rtol=0, atol=1e-9)
+    restored = scaler.inverse(batch)
+    for name in ("x", "y"):
+        np.testing.assert_allclose(restored[name], before[name], rtol=0, atol=1e-9)
+
+
 @pytest.mark.parametrize("dtype", [dtype for dtype in DTYPES.values() if dtype not in (torch.bool, torch.int8)])
 def test_statistics_are_float64_whatever_the_column_is(dtype: torch.dtype) -> None:
     column = (torch.arange(1000) % 128 + 100).to(dtype)
