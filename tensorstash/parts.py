@@ -34,8 +34,9 @@ def share(fraction: float, counts: Int64s) -> Int64s:
 
 def ascending(fractions: Sequence[float]) -> Sequence[float]:
     """Fractions that can cut."""
-    if not all(0 < fraction < 1 for fraction in fractions) or any(one >= two for one, two in pairwise(fractions)):
-        raise ValueError(f"Fractions lie in (0, 1) and ascend; got {', '.join(map(str, fractions))}.")
+    inside = all(isinstance(fraction, (float, np.floating)) and 0 < fraction < 1 for fraction in fractions)
+    if not inside or any(one >= two for one, two in pairwise(fractions)):
+        raise ValueError(f"Fractions lie in (0, 1) and ascend; got {', '.join(map(repr, fractions))}.")
     return fractions
 
 
