@@ -38,9 +38,8 @@ class Selection:
     """The spans of one block, length and step: one strided view, one `index_select`."""
 
     view: torch.Tensor  # (positions, items of one window) or, strided, (positions, slots, items of a row)
-    offsets: NDArray[
-        Any
-    ]  # (spans, 1) from a window's anchor row to the span's position in the view; int32 if that fits
+    # (spans, 1) from the anchor row of a window to the position of the span in the view; int32 if that fits
+    offsets: NDArray[Any]
     names: tuple[str, ...]  # of the spans
     dtypes: tuple[torch.dtype, ...]  # of the spans; the view has the one floating dtype of all, else integers
     shape: tuple[int, ...]  # of one window as it is selected
