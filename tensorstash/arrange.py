@@ -37,6 +37,7 @@ class Arranger:
         self.rows = rows
         self._check = check
         self._taken = 0
+        self._known = 0  # entities; the arrays of them have room for more
         self._counts: Int64s = np.zeros(0, np.int64)  # the rows of each entity so far
         self._last: Int64s = np.zeros(0, np.int64)  # the time of the last of them
         self._late: Bools = np.zeros(0, np.bool_)  # whether a time was not later than the one before
@@ -50,8 +51,8 @@ class Arranger:
         """Take the entities, numbered in order of first appearance, and the times of the next rows."""
         if not len(codes):
             return
-        entities = len(self._counts)
-        self._grow(int(codes.max()) + 1 - entities)
+        entities = self._known
+        self._grow(int(codes.max()) + 1)
         order = None
         if self._codes is None and (codes[0] < entities - 1 or (codes[1:] < codes[:-1]).any()):
             self._codes, self._ranks = self._expanded()
@@ -68,8 +69,10 @@ class Arranger:
         self._counts[groups] += sizes
         self._taken += len(codes)
 
-    def _grow(self, more: int) -> None:
-        if more > 0:
+    def _grow(self, entities: int) -> None:
+        self._known = max(self._known, entities)
+        if self._known > len(self._counts):
+            more = self._known  # twice as many at least: a new array for each new entity would cost their square
             self._counts = np.append(self._counts, np.zeros(more, np.int64))
             self._last = np.append(self._last, np.zeros(more, np.int64))
             self._late = np.append(self._late, np.zeros(more, np.bool_))
@@ -87,7 +90,7 @@ class Arranger:
         """Codes and ranks of all rows; filled in are those that came before, which were grouped."""
         self._check()
         codes, ranks = np.empty(self.rows, np.int32), self._empty_ranks()
-        self.offsets = np.append(0, np.cumsum(self._counts))
+        self.offsets = np.append(0, np.cumsum(self._counts[: self._known]))
         for start, stop in self._blocks(self._taken):
             codes[start:stop] = self.entities(start, stop)
             ranks[start:stop] = np.arange(start, stop) - self.offsets[codes[start:stop]]
@@ -99,7 +102,7 @@ class Arranger:
 
     def finish(self, open_times: Callable[[], Int64s | None]) -> Duplicate | None:
         """Bring the times, in the order of the source, into that of the stash; what stands twice, if anything does."""
-        self.offsets = np.append(0, np.cumsum(self._counts))
+        self.offsets = np.append(0, np.cumsum(self._counts[: self._known]))
         if self._codes is None and not self._late.any():
             return None
         times = open_times()
@@ -147,7 +150,7 @@ class Arranger:
     def _stretches(self) -> Iterator[tuple[int, int]]:
         """Entities, first and end, that have some block of rows together, or one entity that has more."""
         first = 0
-        while first < len(self._counts):
+        while first < self._known:
             end = int(np.searchsorted(self.offsets, self.offsets[first] + _BLOCK, "right")) - 1
             yield first, max(end, first + 1)
             first = max(end, first + 1)
