@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from tensorstash.derive import with_keys
 from tensorstash.directory import Name, check_label
 from tensorstash.filter import parse
 from tensorstash.fingerprint import check_unchanged, contents, key, label_of
@@ -13,7 +14,7 @@ from tensorstash.limits import memory_limits
 from tensorstash.nameless import Nameless
 from tensorstash.paths import find, stamps
 from tensorstash.plan import Request, check_memory, survey
-from tensorstash.schema import Columns, entity_columns, named
+from tensorstash.schema import Columns, entity_columns
 from tensorstash.share import obtain
 from tensorstash.stash import Stash
 
@@ -126,8 +127,8 @@ def _key(request: Request, data: object) -> str:
     """The key of a shared segment: of the data, as stamps or a hash, and of all arguments that change a byte."""
     condition = parse(request.filter)
     arguments = {
-        "columns": None if request.columns is None else named(request.columns),
-        "static": named(request.static, "static"),
+        "columns": None if request.columns is None else with_keys(request.columns, "columns"),
+        "static": with_keys(request.static, "static"),
         "entity": request.entity if isinstance(request.entity, str) else [*entity_columns(request.entity)],
         "time": request.time,
         "dtype": request.dtype,

@@ -28,14 +28,20 @@ _MONTHS = {"mo": 1, "q": 3, "y": 12}
 _FIRST_DAY, _LAST_DAY = -719_160, 2_932_890  # of the years that Python's datetime knows, since 1970
 _UTC = {None, "UTC", "Etc/UTC", "GMT", "Z", "+00:00"}
 _FRACTION = re.compile(r"(:\d\d)[.,](\d{1,9})\d*")
+_DISTANCE = re.compile(r"[+-]\d\d:\d\d")
 _PART = re.compile(r"(\d+)(ns|us|ms|mo|bd|s|m|h|d|w|q|y|i)")
 
 
 def _zone(name: str) -> tzinfo:
     """A zone of the database, or one that Arrow writes as its distance from UTC, such as "+05:30"."""
-    if re.fullmatch(r"[+-]\d\d:\d\d", name):
+    if _DISTANCE.fullmatch(name):
         return datetime.strptime(name, "%z").tzinfo or timezone.utc
     return ZoneInfo(name)
+
+
+def fixed_offset(zone: str) -> int | None:
+    """The seconds that a zone is ahead of UTC, if that is all that it says."""
+    return None if not _DISTANCE.fullmatch(zone) else int((_zone(zone).utcoffset(None) or timedelta(0)).total_seconds())
 
 
 @dataclass(frozen=True, slots=True)
