@@ -51,10 +51,10 @@ def bind(expression: Expression, name: str, fields: Sequence[pa.Field], where: s
         try:
             inputs = [_series(*one).alias(column) for column, *one in zip(columns, arrays, fields, dtypes)]
             values = pl.DataFrame(inputs).with_columns(expr.alias(name))[name]
-        except (Exception, pl.exceptions.PanicException) as error:  # polars, or a function of the user
+        except (Exception, pl.exceptions.PanicException) as error:  # of polars or of a function
             raise DataError(
-                f"An expression must have a value in every row; {name!r} fails in {place}: {_first_line(error)}. Let it "
-                "be null there, as cast(..., strict=False) does, or leave such rows out with filter=."
+                f"An expression must have a value in every row; {name!r} fails in {place}: {_first_line(error)}. "
+                "Let it be null there, as cast(..., strict=False) does, or leave such rows out with filter=."
             ) from error
         if values.dtype != dtype:
             raise SchemaError(
