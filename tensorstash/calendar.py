@@ -85,6 +85,13 @@ class Moment:
                 f"A date has neither hour nor minute; time={about.name!r} is {about.type}. Leave {self.field!r} out of "
                 "ts.calendar."
             )
+        try:
+            _wall_clock(pa.array([0], pa.int64()).cast(about.type) if kind == "timestamp" else pa.nulls(0, pa.date32()))
+        except pa.ArrowException as error:
+            raise SchemaError(
+                f"ts.calendar reads zones of the database; time={about.name!r} is {about.type}. Convert it before "
+                "loading."
+            ) from error
         cycle = _CYCLES[self.field]
         values = np.arange(cycle.first, cycle.first + cycle.length, dtype=np.int16 if cycle.length > 127 else np.int8)
         if self.wave is not None:

@@ -51,16 +51,13 @@ def bind(expression: Expression, name: str, fields: Sequence[pa.Field], where: s
         try:
             inputs = [_series(*one).alias(column) for column, *one in zip(columns, arrays, fields, dtypes)]
             values = pl.DataFrame(inputs).with_columns(expr.alias(name))[name]
+            if values.dtype != dtype:
+                raise TypeError(f"its values are {values.dtype}, not {dtype}")
         except (Exception, pl.exceptions.PanicException) as error:  # of polars or of a function
             raise DataError(
                 f"An expression must have a value in every row; {name!r} fails in {place}: {_first_line(error)}. "
                 "Let it be null there, as cast(..., strict=False) does, or leave such rows out with filter=."
             ) from error
-        if values.dtype != dtype:
-            raise SchemaError(
-                f"An expression has values of one type; {name!r} has {values.dtype} in {place}, and was announced as "
-                f"{dtype}. Say which, as in map_elements(..., return_dtype=pl.Float64), or cast the result."
-            )
         return values.to_arrow()
 
     return arrow, compute
@@ -156,7 +153,7 @@ def _dtype(about: pa.Field) -> Any:
             found = pl.Series(pl.from_arrow(pa.schema([about]).empty_table())).dtype
             if isinstance(found, pl.Enum):
                 return found
-    return _series(pa.array([], about.type), about, None).dtype
+    return _series(pa.nulls(0, about.type), about, None).dtype
 
 
 def _series(array: pa.Array, about: pa.Field, dtype: Any) -> "pl.Series":
