@@ -6,13 +6,12 @@ from typing import Literal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tensorstash.arrays import Int64s
 from tensorstash.errors import SchemaError
 from tensorstash.evaluate import Compute
 from tensorstash.schema import ColumnSpec, time_column
-from tensorstash.times import fixed_offset
+from tensorstash.times import Clock, wall_clock
 
 Wave = Literal["sin", "cos"]
 _DAY = 86_400  # seconds
@@ -85,13 +84,8 @@ class Moment:
                 f"A date has neither hour nor minute; time={about.name!r} is {about.type}. Leave {self.field!r} out of "
                 "ts.calendar."
             )
-        try:
-            _wall_clock(pa.array([0], pa.int64()).cast(about.type) if kind == "timestamp" else pa.nulls(0, pa.date32()))
-        except pa.ArrowException as error:
-            raise SchemaError(
-                f"ts.calendar reads zones of the database; time={about.name!r} is {about.type}. Convert it before "
-                "loading."
-            ) from error
+        if kind == "timestamp":
+            _check_zone(about)
         cycle = _CYCLES[self.field]
         values = np.arange(cycle.first, cycle.first + cycle.length, dtype=np.int16 if cycle.length > 127 else np.int8)
         if self.wave is not None:
@@ -139,6 +133,15 @@ def calendar(*fields: str, cyclic: bool = False) -> ColumnSpec:
     return ColumnSpec(tuple(Moment(field, wave) for field in fields for wave in waves))
 
 
+def _check_zone(about: pa.Field) -> None:
+    try:
+        _wall_clock(pa.array([0], pa.int64()).view(about.type))
+    except KeyError as error:
+        raise SchemaError(
+            f"ts.calendar reads zones of the database; time={about.name!r} is {about.type}. Convert it before loading."
+        ) from error
+
+
 def _wall_clock(times: pa.Array) -> tuple[Int64s, Int64s]:
     """The day since 1970 and the second of the day that clocks in the zone of the times show, each `(n,)`."""
     if pa.types.is_dictionary(times.type):
@@ -146,9 +149,6 @@ def _wall_clock(times: pa.Array) -> tuple[Int64s, Int64s]:
     if pa.types.is_date(times.type):
         days = times.cast(pa.date32()).view(pa.int32()).to_numpy().astype(np.int64)
         return days, np.zeros_like(days)
-    zone, offset = times.type.tz, 0
-    if zone is not None:
-        known = fixed_offset(zone)  # not in the database of zones
-        offset, times = (0, pc.local_timestamp(times)) if known is None else (known, times)
-    seconds = times.view(pa.int64()).to_numpy() // _PER_SECOND[times.type.unit] + offset
+    unit = times.type.unit
+    seconds = wall_clock(times.view(pa.int64()).to_numpy(), Clock(unit, times.type.tz)) // _PER_SECOND[unit]
     return seconds // _DAY, seconds % _DAY

@@ -111,6 +111,12 @@ def test_years_far_beyond_those_of_pandas() -> None:
         assert other["c"].equal(stashes[0]["c"])
 
 
+def test_years_in_a_zone_that_python_does_not_know_are_refused() -> None:
+    source = pa.table({"t": pa.array([10**12], pa.timestamp("s", "Europe/Berlin"))})
+    with pytest.raises(ts.DataError, match=r"\ACalendar steps in a zone are known for the years 1 to 9999; the times "):
+        ts.load(source, {"c": ts.calendar("hour")}, time="t")
+
+
 def test_beside_other_columns_in_disorder_and_in_other_types() -> None:
     hours = np.array(["2024-01-01T05", "2024-01-01T01", "2024-01-02T03"], "M8[h]").astype("M8[s]")
     source = {"t": hours, "e": ["B", "A", "B"], "y": [1.0, 2.0, 3.0]}
