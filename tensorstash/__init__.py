@@ -4,6 +4,7 @@
 valid window of it; `Loader` iterates over batches of windows, in the order of a `Sampler`.
 """
 
+from tensorstash.calendar import calendar as calendar
 from tensorstash.cast import Cast as Cast
 from tensorstash.errors import ColumnError as ColumnError
 from tensorstash.errors import DataError as DataError

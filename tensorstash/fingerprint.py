@@ -48,7 +48,7 @@ class _Digest(io.RawIOBase):
 def contents(scanned: Scan, planned: Plan) -> str:
     """A hash of the columns in memory that a plan takes, with their types."""
     digest = _Digest()
-    names = [name for name in scanned.schema.names if name not in planned.skipped]
+    names = [name for name in scanned.schema.names if name not in planned.skipped and name not in planned.derived]
     schema = pa.schema([scanned.schema.field(name) for name in names])
     with pa.PythonFile(digest, mode="w") as sink, pa.ipc.new_stream(sink, schema) as stream:
         for unit in scanned.units:

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from tensorstash.derive import with_keys
 from tensorstash.directory import Name, check_label
 from tensorstash.filter import parse
 from tensorstash.fingerprint import check_unchanged, contents, key, label_of
@@ -13,7 +14,7 @@ from tensorstash.limits import memory_limits
 from tensorstash.nameless import Nameless
 from tensorstash.paths import find, stamps
 from tensorstash.plan import Request, check_memory, survey
-from tensorstash.schema import Columns, entity_columns, named
+from tensorstash.schema import Columns, entity_columns
 from tensorstash.share import obtain
 from tensorstash.stash import Stash
 
@@ -44,8 +45,10 @@ def load(
             columns; integers, floats and timestamps of different widths and units are widened to the widest. Of a
             directory or glob, parts of paths such as `year=2024` are columns.
         columns: a list of source names, or a mapping from your names to a source name, a list of names (packed into one
-            `(rows, k)` column), a `ts.column` or a `ts.is_valid`. Only these are decoded. `None`: all but entity, time
-            and static ones.
+            `(rows, k)` column), a `ts.column`, a `ts.is_valid` or a `ts.calendar`. Only these are decoded. `None`: all
+            but entity, time and static ones. A polars expression stands wherever a source name does, and is computed
+            while the source is read: each value from its own row, whose other columns are read and not kept. In it,
+            text is a String, bfloat16 a Float32, and integers overflow as polars has it.
         entity: the text or integer column that tells the series apart, or a list of them: then an entity is a tuple of
             their values. Without it all rows are one series.
         time: the timestamp, date or integer column that orders the rows of a series, kept as int64.
@@ -69,8 +72,10 @@ def load(
 
     Raises:
         SourceError: no file, an unreadable one, or files that differ. ColumnError: no such column. SchemaError: a type
-        or name that a stash cannot hold. DataError: a null, a lossy cast, a duplicate time, or a static column that
-        is not constant in an entity. NoMemoryError: too large.
+        or name that a stash cannot hold, or an expression that depends on other rows. DataError: a null, a lossy cast,
+        a duplicate time, an expression that fails in a row, or a static column that is not constant in an entity.
+        ValueError: an expression of no column, of several outputs, or with Python functions and `share=`.
+        NoMemoryError: too large.
         SegmentError: the directory for shared segments is not this user's alone. TimeoutError: see `timeout`. A process
         that waited for another one's load gets the error of that load.
 
@@ -84,6 +89,9 @@ def load(
         >>> stash = ts.load(data, ["temp"], entity="station", time="hour", static=["region"])
         >>> stash.static, stash.vocabulary("region")
         ({'region': tensor([0, 1], dtype=torch.int32)}, ['SE', 'NO'])
+        >>> import polars as pl
+        >>> ts.load(data, {"x": pl.col("temp") * 4, "log": pl.col("hour").log(2)}, entity="station")["log"]
+        tensor([1., 0., 0.], dtype=torch.float64)
     """
     request = Request(source, columns, entity, time, () if static is None else static, dtype, filter, filesystem)
     if share is None or share is False:
@@ -126,8 +134,8 @@ def _key(request: Request, data: object) -> str:
     """The key of a shared segment: of the data, as stamps or a hash, and of all arguments that change a byte."""
     condition = parse(request.filter)
     arguments = {
-        "columns": None if request.columns is None else named(request.columns),
-        "static": named(request.static, "static"),
+        "columns": None if request.columns is None else with_keys(request.columns, "columns"),
+        "static": with_keys(request.static, "static"),
         "entity": request.entity if isinstance(request.entity, str) else [*entity_columns(request.entity)],
         "time": request.time,
         "dtype": request.dtype,

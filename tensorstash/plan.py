@@ -8,7 +8,9 @@ from typing import Any
 import pyarrow as pa
 import torch
 
+from tensorstash.derive import bound, with_derived, without_formulas
 from tensorstash.errors import SchemaError
+from tensorstash.expression import Formula
 from tensorstash.filter import columns_of, filtered, parse
 from tensorstash.limits import Limit, check_free, memory_limits, tightest
 from tensorstash.paths import File, find
@@ -31,6 +33,7 @@ class Plan:
     entity: Column | None
     time: Column | None
     static: tuple[Column, ...]  # one value per entity
+    derived: Mapping[str, tuple[str, ...]]  # computed columns, and the source columns that each is of
     skipped: tuple[str, ...]  # source columns that are never decoded
     free: int  # bytes of memory available now
     pieces: int  # row groups, record batches or slices of the source
@@ -49,6 +52,13 @@ class Plan:
     def nbytes(self) -> int:
         """Bytes that the stash will hold, without static columns: how many entities there are is not known yet."""
         return sum(pages(self.rows * column.row_bytes) for column in self.stored)
+
+    @property
+    def not_kept(self) -> tuple[str, ...]:
+        """Source columns that are read only to compute others."""
+        keys = [column for column in (self.entity, self.time) if column]
+        kept = {member for column in (*self.columns, *self.static, *keys) for member in column.members}
+        return tuple(dict.fromkeys(name for inputs in self.derived.values() for name in inputs if name not in kept))
 
     @property
     def page_tables(self) -> int:
@@ -77,6 +87,8 @@ class Plan:
         lines.append(f"page tables: {self.page_tables / 1e6:,.1f} MB in each process")
         if self.kept != self.pieces:
             lines.append(f"filter: keeps rows of {self.kept:,} of {self.pieces:,} row groups")
+        if self.not_kept:
+            lines.append(f"read, not kept: {', '.join(self.not_kept)}")
         lines.append(f"skipped: {', '.join(self.skipped) or 'nothing'}")
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
@@ -198,31 +210,44 @@ class Request:
 def survey(request: Request, files: Sequence[File] | None, progress: bool | None) -> tuple[Scan, Plan]:
     """The source, or its files, looked at, and the plan for it."""
     condition = parse(request.filter)
-    wanted = _wanted(request) if condition is None else condition.add_to(_wanted(request))
+    formulas: dict[str, Formula] = {}
+    static = without_formulas(request.static, "static", request.time, formulas)
+    if request.columns is not None:
+        request = replace(request, columns=without_formulas(request.columns, "columns", request.time, formulas))
+    request = replace(request, static=static)
+    wanted = _wanted(request, formulas)
+    if condition is not None:
+        wanted = condition.add_to(wanted)
     scanned = scan(request.source, files, wanted, condition, progress)
-    planned = _plan(scanned, request)
-    if condition is None:
-        return scanned, planned
-    names = columns_of(condition, scanned.schema, scanned.label)
-    scanned = filtered(scanned, condition, names, progress)
-    skipped = tuple(name for name in planned.skipped if name not in names)
-    return scanned, replace(planned, rows=scanned.rows, skipped=skipped, kept=len(scanned.units))
+    derived = bound(formulas, request.time, scanned)
+    inputs = {column.field.name: column.inputs for column in derived}
+    planned = _plan(with_derived(scanned, derived), request, inputs)
+    if condition is not None:
+        names = columns_of(condition, scanned.schema, scanned.label)
+        scanned = filtered(scanned, condition, names, progress)
+        skipped = tuple(name for name in planned.skipped if name not in names)
+        planned = replace(planned, rows=scanned.rows, skipped=skipped, kept=len(scanned.units))
+    return with_derived(scanned, derived), planned
 
 
-def _wanted(request: Request) -> Wanted:
+def _wanted(request: Request, formulas: Mapping[str, Formula]) -> Wanted:
     """The source columns that a load touches, besides those of the filter."""
     if request.columns is None:
         return Wanted(None)
     keys = {*entity_columns(request.entity), *([] if request.time is None else [request.time])}
-    return Wanted(frozenset(sources_of(request.columns) | sources_of(request.static, "static") | keys))
+    inputs = {name for formula in formulas.values() for name in formula.inputs(request.time)}
+    plain = (sources_of(request.columns) | sources_of(request.static, "static")).difference(formulas)
+    return Wanted(frozenset(plain | inputs | keys))
 
 
-def _plan(scanned: Scan, request: Request) -> Plan:
+def _plan(scanned: Scan, request: Request, derived: Mapping[str, tuple[str, ...]]) -> Plan:
     entity, time, static, dtype = request.entity, request.time, request.static, request.dtype
     keys = {*entity_columns(entity), *([] if time is None else [time])}
     others = keys | sources_of(static, "static")
     chosen: Columns = (
-        [name for name in scanned.schema.names if name not in others] if request.columns is None else request.columns
+        [name for name in scanned.schema.names if name not in others and name not in derived]
+        if request.columns is None
+        else request.columns
     )
     resolved = resolve(scanned.schema, chosen, dtype, scanned.label)
     constant = resolve(scanned.schema, static, dtype, scanned.label, "static")
@@ -240,7 +265,7 @@ def _plan(scanned: Scan, request: Request) -> Plan:
                 f"A column has the name of the entity or time column only if it is that column; {column.name!r} is "
                 f"{', '.join(column.members)}. Give it another name in {argument}=."
             )
-    used = keys.union(*(column.members for column in (*resolved, *constant)))
+    used = keys.union(*(column.members for column in (*resolved, *constant)), *derived.values())
     return Plan(
         source=scanned.label,
         rows=scanned.rows,
@@ -248,6 +273,7 @@ def _plan(scanned: Scan, request: Request) -> Plan:
         entity=entity_column(scanned.schema, entity, scanned.label) if entity is not None else None,
         time=time_column(scanned.schema, time, scanned.label) if time is not None else None,
         static=constant,
+        derived=derived,
         skipped=tuple(name for name in scanned.schema.names if name not in used),
         free=tightest(memory_limits()).free,
         pieces=scanned.pieces,

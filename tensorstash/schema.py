@@ -3,17 +3,22 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, Union
 
 import numpy as np
 import pyarrow as pa
 import torch
 
 from tensorstash.errors import DataError, SchemaError, unknown
+from tensorstash.expression import Formula, alias_of, source_of
+
+if TYPE_CHECKING:
+    import polars as pl
 
 Kind = Literal["number", "category", "timestamp", "date", "time", "duration"]
 Fill = float | int | bool | str
-Columns = Sequence["str | ColumnSpec"] | Mapping[str, "str | Sequence[str] | ColumnSpec"]
+Source = Union[str, "pl.Expr"]
+Columns = Sequence["Source | ColumnSpec"] | Mapping[str, "Source | Sequence[Source] | ColumnSpec"]
 
 # torch dtype -> (safetensors code, numpy name); bfloat16 has no numpy type and travels as the bits of a uint16.
 DTYPES: dict[torch.dtype, tuple[str, str]] = {
@@ -55,18 +60,20 @@ RESERVED = frozenset({"valid", "window", "entity", "anchor", "reset"})
 class ColumnSpec:
     """What `ts.column` returns: a source column, or several packed into one, and the choices made for it."""
 
-    source: str | tuple[str, ...]
+    source: str | Formula | tuple[str | Formula, ...]
     dtype: torch.dtype | None = None
     fill: Fill | None = None
     mask: bool = False
 
 
-def column(source: str | Sequence[str], *, dtype: torch.dtype | None = None, fill: Fill | None = None) -> ColumnSpec:
+def column(
+    source: "Source | Sequence[Source]", *, dtype: torch.dtype | None = None, fill: Fill | None = None
+) -> ColumnSpec:
     """Choose how one column of a stash is stored.
 
     Args:
-        source: the name of a source column, or several names, which are packed into one column of shape
-            `(rows, len(source))`.
+        source: the name of a source column or a polars expression, or several of them, which are packed into one
+            column of shape `(rows, len(source))`.
         dtype: the type to store. Floating types are rounded to it; any other cast must keep every value.
         fill: stored where the source has a missing value (a null, or NaN in a floating column). Without it
             floating columns get NaN, text gets code -1, and integers and booleans are an error.
@@ -79,7 +86,7 @@ def column(source: str | Sequence[str], *, dtype: torch.dtype | None = None, fil
     """
     check_dtype(dtype)
     plain = fill.item() if isinstance(fill, (np.generic, torch.Tensor)) else fill
-    return ColumnSpec(source if isinstance(source, str) else tuple(source), dtype, plain)
+    return ColumnSpec(source_of(source), dtype, plain)
 
 
 def check_dtype(dtype: object) -> None:
@@ -88,12 +95,12 @@ def check_dtype(dtype: object) -> None:
         raise TypeError(f"dtype= is a torch.dtype, such as torch.float32; got {dtype!r}.")
 
 
-def is_valid(source: str | Sequence[str]) -> ColumnSpec:
+def is_valid(source: "Source | Sequence[Source]") -> ColumnSpec:
     """A bool column that says where the source has a value: neither a null nor, in a floating column, NaN.
 
     Args:
-        source: the name of a source column, or several names, which are packed into one column of shape
-            `(rows, len(source))`. The column itself need not be loaded.
+        source: the name of a source column or a polars expression, or several of them, which are packed into one
+            column of shape `(rows, len(source))`. The column itself need not be loaded.
 
     Example:
         >>> import tensorstash as ts
@@ -102,7 +109,7 @@ def is_valid(source: str | Sequence[str]) -> ColumnSpec:
         >>> stash["temp"].tolist(), stash["temp_ok"].tolist()
         ([1.5, 0.0, 0.0], [True, False, True])
     """
-    return ColumnSpec(source if isinstance(source, str) else tuple(source), mask=True)
+    return ColumnSpec(source_of(source), mask=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,14 +201,14 @@ def resolve(
         raise ValueError(f"dtype= casts the floating columns and must be floating; got {dtype}. Use ts.column(dtype=).")
     resolved = []
     for name, spec in named(columns, argument):
-        members = (spec.source,) if isinstance(spec.source, str) else spec.source
-        check_name(name, "a column", repr(spec.source if isinstance(spec.source, str) else list(members)), argument)
-        fields = [field_of(schema, member, where) for member in members]
+        members = spec.source if isinstance(spec.source, tuple) else (spec.source,)
+        check_name(name, "a column", repr(list(members) if isinstance(spec.source, tuple) else spec.source), argument)
+        fields = [field_of(schema, str(member), where) for member in members]
         parts = [from_arrow(name, field) for field in fields]
         if spec.mask:
             resolved.append(_mask(name, parts, spec))
             continue
-        whole = parts[0] if isinstance(spec.source, str) else _pack(name, parts)
+        whole = _pack(name, parts) if isinstance(spec.source, tuple) else parts[0]
         resolved.append(_choose(whole, parts, spec, dtype))
     return tuple(resolved)
 
@@ -222,9 +229,9 @@ def named(columns: Columns, argument: str = "columns") -> list[tuple[str, Column
             raise ValueError(
                 f"A mask needs a name; got ts.is_valid({spec.source!r}) in a list. Write {{'name': ts.is_valid(...)}}."
             )
-        if not isinstance(spec.source, str):
+        if isinstance(spec.source, tuple):
             raise ValueError(f"A pack needs a name; got {list(spec.source)} in a list. Write {{'name': [...]}}.")
-    named = [(str(spec.source), spec) for spec in specs]
+    named = [(alias_of(spec.source), spec) for spec in specs]
     twice = {name for name, _ in named if sum(name == other for other, _ in named) > 1}
     if twice:
         raise SchemaError(f"Column names must be unique; {sorted(twice)} came more than once. Use a mapping of names.")
@@ -234,22 +241,20 @@ def named(columns: Columns, argument: str = "columns") -> list[tuple[str, Column
 def _spec(given: object) -> ColumnSpec:
     if isinstance(given, ColumnSpec):
         return given
-    names = [given] if isinstance(given, str) else given
-    if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
-        raise TypeError(f"A column is named by a text, a list of texts, or ts.column(...); got {given!r}.")
-    return column(given if isinstance(given, str) else names)
+    return ColumnSpec(source_of(given))
 
 
 def sources_of(columns: Columns, argument: str = "columns") -> set[str]:
-    """The source columns that are named."""
+    """The source columns that are named, not those of formulas."""
     sources = [spec.source for _, spec in named(columns, argument)]
-    return {name for source in sources for name in ([source] if isinstance(source, str) else source)}
+    members = [member for source in sources for member in (source if isinstance(source, tuple) else (source,))]
+    return {member for member in members if isinstance(member, str)}
 
 
 def _mask(name: str, parts: list[Column], spec: ColumnSpec) -> Column:
     """The column that says where others have a value."""
     members = tuple(part.members[0] for part in parts)
-    if isinstance(spec.source, str):
+    if not isinstance(spec.source, tuple):
         return Column(name, members, torch.bool, parts[0].shape, bits=parts[0].bits, mask=True)
     if not parts or any(part.shape or part.bits for part in parts):
         raise SchemaError(

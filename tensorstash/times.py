@@ -26,6 +26,7 @@ _NANOSECONDS = {
 }
 _MONTHS = {"mo": 1, "q": 3, "y": 12}
 _FIRST_DAY, _LAST_DAY = -719_160, 2_932_890  # of the years that Python's datetime knows, since 1970
+_DAYS = 4096  # times are looked up in so many together, so that what is known of a zone serves the next ones too
 _UTC = {None, "UTC", "Etc/UTC", "GMT", "Z", "+00:00"}
 _FRACTION = re.compile(r"(:\d\d)[.,](\d{1,9})\d*")
 _PART = re.compile(r"(\d+)(ns|us|ms|mo|bd|s|m|h|d|w|q|y|i)")
@@ -98,7 +99,7 @@ class Frequency:
         count, day = self.count * steps, self.clock.day
         if self.kind == "ticks":
             return np.abs(after - before - count) <= self.tolerance
-        one, two = _local(before, self.clock), _local(after, self.clock)
+        one, two = wall_clock(before, self.clock), wall_clock(after, self.clock)
         if self.kind == "days":
             return np.abs(two - one - count * day) <= self.tolerance
         if self.kind == "months":
@@ -122,7 +123,7 @@ class Frequency:
 
     def steps(self, before: Int64s, after: Int64s) -> Int64s:
         """How many steps each time is after the one before it, both `(n,)`; 0 where it is no whole number of them."""
-        one, two, day = _local(before, self.clock), _local(after, self.clock), self.clock.day
+        one, two, day = wall_clock(before, self.clock), wall_clock(after, self.clock), self.clock.day
         if self.kind == "months":
             passed = (_days(two, day).astype("datetime64[M]") - _days(one, day).astype("datetime64[M]")).astype(
                 np.int64
@@ -141,7 +142,7 @@ class Frequency:
         count, day = self.count * steps, self.clock.day
         if self.kind == "ticks":
             return times + count
-        local = _local(times, self.clock)
+        local = wall_clock(times, self.clock)
         if self.kind == "days":
             later = local + count * day
         elif self.kind == "months":
@@ -247,16 +248,18 @@ def _later_month(month: NDArray[np.datetime64], month_day: Int64s, months: Int64
     return np.minimum(first + month_day, after - 1), after - 1
 
 
-def _local(ticks: Int64s, clock: Clock) -> Int64s:
-    """Ticks of the wall clock in the zone."""
+def wall_clock(ticks: Int64s, clock: Clock) -> Int64s:
+    """Ticks of the wall clock in the zone, both `(n,)`."""
     if clock.zone in _UTC or not len(ticks):
         return ticks
     first, last = int(ticks.min()) // clock.day, int(ticks.max()) // clock.day
     if not _FIRST_DAY < first <= last < _LAST_DAY:
         raise DataError(
             "Calendar steps in a zone are known for the years 1 to 9999; the times go from "
-            f"{clock.format(int(ticks.min()))} to {clock.format(int(ticks.max()))}. Give a frequency= in hours."
+            f"{clock.format(int(ticks.min()))} to {clock.format(int(ticks.max()))}. Give a frequency= in hours, or "
+            "convert them to UTC."
         )
+    first, last = max(first - first % _DAYS, _FIRST_DAY + 1), min(last - last % _DAYS + _DAYS, _LAST_DAY - 1)
     starts, offsets = _transitions(str(clock.zone), first, last)
     per_second = clock.day // 86_400
     return ticks + offsets[np.searchsorted(starts, ticks // per_second, "right") - 1] * per_second
@@ -264,8 +267,8 @@ def _local(ticks: Int64s, clock: Clock) -> Int64s:
 
 def _from_local(local: Int64s, clock: Clock) -> Int64s:
     """Ticks in UTC from those of the wall clock; what it shows twice or never is taken by the offset before."""
-    near = 2 * local - _local(local, clock)
-    return local - (_local(near, clock) - near)
+    near = 2 * local - wall_clock(local, clock)
+    return local - (wall_clock(near, clock) - near)
 
 
 @lru_cache(maxsize=64)

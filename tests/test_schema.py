@@ -222,7 +222,7 @@ def test_names_are_texts() -> None:
     for source, where in (({1: [1.0]}, "the mapping"), (pd.DataFrame({1: [1.0]}), "the pandas frame")):
         with pytest.raises(ts.SchemaError, match=whole(f"Column names are texts; {where} has the int 1. Rename it.")):
             ts.load(source)
-    message = "A column is named by a text, a list of texts, or ts.column(...); got 1."
+    message = "A column is named by a text, a list of texts, a polars expression, or ts.column(...); got 1."
     wrong: Any
     for wrong in ([1], {"x": 1}):
         with pytest.raises(TypeError, match=whole(message)):
