@@ -5,12 +5,14 @@ valid window of it; `Loader` iterates over batches of windows, in the order of a
 """
 
 from tensorstash.cast import Cast as Cast
+from tensorstash.cross import crossed as crossed
 from tensorstash.errors import ColumnError as ColumnError
 from tensorstash.errors import DataError as DataError
 from tensorstash.errors import NoMemoryError as NoMemoryError
 from tensorstash.errors import SchemaError as SchemaError
 from tensorstash.errors import SegmentError as SegmentError
 from tensorstash.errors import SourceError as SourceError
+from tensorstash.hashing import hashed as hashed
 from tensorstash.instance import InstanceNorm as InstanceNorm
 from tensorstash.inventory import collect as collect
 from tensorstash.inventory import remove as remove

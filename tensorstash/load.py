@@ -1,5 +1,6 @@
 """`ts.load`: a source as a stash, of this process alone or one for the machine."""
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -87,8 +88,27 @@ def load(
     """
     request = Request(source, columns, entity, time, () if static is None else static, dtype, filter, filesystem)
     if share is None or share is False:
-        return _load_private(request, progress)
-    return _load_shared(request, share, timeout, progress)
+        stash = _load_private(request, progress)
+    else:
+        stash = _load_shared(request, share, timeout, progress)
+    if strangers := _without_known(stash):
+        warnings.warn(
+            f"No value of {' and '.join(map(repr, strangers))} is in the vocabulary that was given: all have the code "
+            "of unknown ones. Compare the spelling with the source.",
+            UserWarning,
+            stacklevel=2,
+        )
+    return stash
+
+
+def _without_known(stash: Stash) -> list[str]:
+    """The columns with values of which none is in the vocabulary that was given."""
+    found = []
+    for name, tensor in (*stash.items(), *stash.static.items()):
+        about = stash.about(name)
+        if about.get("unknown") and about["unknown"] + about["missing"] == len(tensor):
+            found.append(name)
+    return found
 
 
 def _load_private(request: Request, progress: bool | None) -> Stash:
