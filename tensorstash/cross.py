@@ -36,7 +36,7 @@ class Cross:
                     f"Crossed spans have the same slots, and static columns the same windows; {name!r} is "
                     f"{tuple(codes.shape)} beside {tuple(longest.shape)}. Cross spans of equal length."
                 )
-            state = _mix(state ^ codes.view(*codes.shape, *[1] * (longest.ndim - codes.ndim)))
+            state = _mix(state ^ codes.view((*codes.shape, *[1] * (longest.ndim - codes.ndim))))
         batch[self.name] = (state & _POSITIVE).remainder_(self.buckets)
         return batch
 

@@ -252,7 +252,7 @@ def test_unknown_is_shown_where_a_vocabulary_was_given() -> None:
 
 
 def test_unknown_values_are_not_missing() -> None:
-    times = {"t": [0, 1, 2, 3, 5], "c": ["a", "x", None, "a", "b"]}
+    times: dict[str, list[Any]] = {"t": [0, 1, 2, 3, 5], "c": ["a", "x", None, "a", "b"]}
     for spec, kept in ((ts.column("c", vocabulary=["a", "b"]), [0, 1, 3]), (ts.hashed("c", 8), [0, 1, 3])):
         stash = ts.load(times, {"c": spec}, time="t")
         windows = ts.Windows(stash, history=1, require=["c"], gaps="ignore")
@@ -328,7 +328,7 @@ def test_helpful_errors() -> None:
         ),
         (
             TypeError,
-            lambda: ts.column("c", vocabulary=["SE", None]),  # type: ignore[list-item]
+            lambda: ts.column("c", vocabulary=["SE", None]),  # type: ignore[arg-type]
             "vocabulary= holds texts, or integers; got None among 2 values.",
         ),
         (
@@ -338,7 +338,7 @@ def test_helpful_errors() -> None:
         ),
         (
             TypeError,
-            lambda: ts.column("c", vocabulary=[1.0]),  # type: ignore[list-item]
+            lambda: ts.column("c", vocabulary=[1.0]),  # type: ignore[arg-type]
             "vocabulary= holds texts, or integers; got 1.0 among 1 values.",
         ),
         (
