@@ -17,7 +17,6 @@ from tensorstash.plan import Plan, check_sorting
 from tensorstash.progress import Progress
 from tensorstash.schema import DTYPES, Column, from_arrow, is_text
 from tensorstash.segment import Draft
-from tensorstash.stash import texts
 from tensorstash.units import Scan, Unit, damage_named, read
 
 _BLOCK = 1 << 17  # rows looked at together
@@ -182,8 +181,9 @@ def _write_integers(draft: Draft, name: str, names: list[int]) -> None:
 
 def _write_texts(draft: Draft, name: str, names: list[str]) -> None:
     """Texts as two blobs: their UTF-8, and where each ends."""
-    text, ends = texts(names)
-    draft.blob(f"{name}.text", text, torch.uint8)
+    encoded = [text.encode() for text in names]
+    ends = np.cumsum([len(text) for text in encoded], dtype=np.int64)
+    draft.blob(f"{name}.text", np.frombuffer(b"".join(encoded), np.uint8), torch.uint8)
     draft.blob(f"{name}.ends", ends, torch.int64)
 
 

@@ -1,20 +1,19 @@
 """The stash: a read-only dict of column tensors over one segment, grouped by entity and ordered by time."""
 
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
 from multiprocessing import reduction
 from typing import TYPE_CHECKING, Any, cast
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from tensorstash.blocks import Block, blocks_of
 from tensorstash.directory import check_label
 from tensorstash.errors import ColumnError, SegmentError, unknown
-from tensorstash.segment import Segment, damaged, mapped, open_file, pages
+from tensorstash.segment import Segment, damaged, mapped, open_file
 from tensorstash.share import attach_newest, reattach, share_copy
 from tensorstash.summary import as_html, as_text
 from tensorstash.times import Clock
@@ -22,15 +21,6 @@ from tensorstash.times import Clock
 if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """Columns of one item size side by side: column k begins at item `k * stride` of `items`."""
-
-    items: torch.Tensor  # (n,) integers of that size
-    names: tuple[str, ...]
-    stride: int
 
 
 class Stash(Mapping[str, torch.Tensor]):
@@ -231,6 +221,42 @@ class Stash(Mapping[str, torch.Tensor]):
 
         return to_arrow(self)
 
+    def describe(
+        self,
+        columns: Sequence[str] | None = None,
+        *,
+        by: str | None = None,
+        sample: int | None = 100_000,
+        seed: int = 0,
+    ) -> "pl.DataFrame":
+        """Figures of columns: how many values, mean, standard deviation, minimum, quartiles, maximum, or most common.
+
+        Booleans count as 0 and 1, times as the integers that the tensor holds, each number of a pack for itself. All
+        is in float64 and of all rows; only the quartiles are of a random sample. NaN is missing, and infinite values
+        leave no mean.
+
+        Args:
+            columns: their names; `None`: all, without `by=` also the static ones, whose values count once per entity.
+            by: `"entity"` for a line per entity and column.
+            sample: rows of each column, or entity, that quartiles are taken of; `None`: all, 8 bytes for each.
+            seed: of the sample.
+
+        Returns:
+            A polars frame: with `by="entity"` the entity; `column`; `count` and `missing`; `mean`, `std` (of a sample:
+            divided by `count - 1`), `min`, `25%`, `50%`, `75%`, `max`, null for codes; `distinct` and `top` for codes:
+            how many different values there are, and the most common one as text, or the bucket of a hash. What is
+            not in a vocabulary that was given counts, but is in neither of them.
+
+        Example:
+            >>> import tensorstash as ts
+            >>> stash = ts.load({"y": [1.0, None, 3.0, 5.0], "sky": ["clear", "rain", "rain", None]})
+            >>> stash.describe(["y", "sky"]).select("column", "count", "missing", "mean", "50%", "top").rows()
+            [('y', 3, 1, 3.0, 3.0, None), ('sky', 3, 1, None, None, 'rain')]
+        """
+        from tensorstash.describe import describe
+
+        return describe(self, columns, by, sample, seed)
+
     def share(self, label: str) -> "Stash":
         """Copy the stash into memory that all processes of this user can attach, and return it attached.
 
@@ -254,25 +280,8 @@ class Stash(Mapping[str, torch.Tensor]):
 
     @cached_property
     def blocks(self) -> list[Block]:
-        """The memory as gather takes it: one block per item size, and one per column of more dimensions."""
-        shared: dict[int, list[str]] = {}
-        packs = []
-        for name, tensor in self.items():
-            if tensor.ndim > 1:
-                packs.append([name])
-            else:
-                shared.setdefault(tensor.itemsize, []).append(name)
-        return [self._block(names) for names in (*shared.values(), *packs)]
-
-    def _block(self, names: list[str]) -> Block:
-        entries = sorted((self.segment.entries[name] for name in names), key=lambda entry: entry.begin)
-        size = entries[0].dtype.itemsize
-        stride = pages(entries[0].nbytes)
-        if any(two.begin - one.begin != stride for one, two in pairwise(entries)):
-            raise SegmentError("Columns of one item size must stand side by side in a segment. Save the stash again.")
-        count = ((len(entries) - 1) * stride + entries[-1].nbytes) // size
-        items = self.segment.items(entries[0].begin, count, f"int{8 * size}")
-        return Block(items, tuple(entry.name for entry in entries), stride // size)
+        """The memory as gather takes it."""
+        return blocks_of(self, self.segment)
 
     @cached_property
     def _entity_index(self) -> dict[Any, int]:
@@ -316,13 +325,6 @@ class Stash(Mapping[str, torch.Tensor]):
 
     def _repr_html_(self) -> str:
         return as_html(self)
-
-
-def texts(names: list[str]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Names as they stand in a segment: their UTF-8 in a row, and where each ends."""
-    encoded = [name.encode() for name in names]
-    ends = np.cumsum([len(name) for name in encoded], dtype=np.int64)
-    return np.frombuffer(b"".join(encoded), np.uint8), ends
 
 
 def open(path: str | os.PathLike[str]) -> Stash:  # noqa: A001  its name is ts.open
