@@ -24,6 +24,7 @@ from tensorstash.order import Lanes as Lanes
 from tensorstash.plan import Plan as Plan
 from tensorstash.plan import plan as plan
 from tensorstash.plot import plot_coverage as plot_coverage
+from tensorstash.plot import plot_series as plot_series
 from tensorstash.sampler import Sampler as Sampler
 from tensorstash.scaling import Scaler as Scaler
 from tensorstash.schema import column as column

@@ -96,6 +96,7 @@ PUBLIC = [
     "open",
     "plan",
     "plot_coverage",
+    "plot_series",
     "remove",
     "segments",
 ]
