@@ -45,8 +45,8 @@ def load(
             columns; integers, floats and timestamps of different widths and units are widened to the widest. Of a
             directory or glob, parts of paths such as `year=2024` are columns.
         columns: a list of source names, or a mapping from your names to a source name, a list of names (packed into one
-            `(rows, k)` column), a `ts.column` or a `ts.is_valid`. Only these are decoded. `None`: all but entity, time
-            and static ones.
+            `(rows, k)` column), a `ts.column`, `ts.hashed` or `ts.is_valid`. Only these are decoded. `None`: all but
+            entity, time and static ones.
         entity: the text or integer column that tells the series apart, or a list of them: then an entity is a tuple of
             their values. Without it all rows are one series.
         time: the timestamp, date or integer column that orders the rows of a series, kept as int64.
@@ -66,7 +66,7 @@ def load(
 
     Returns:
         A `Stash` whose rows are grouped by entity, in order of first appearance, and ordered by time. A load that is
-        interrupted (Ctrl-C) frees what it has taken.
+        interrupted (Ctrl-C) frees what it has taken. A `UserWarning` tells of a vocabulary of which no value occurs.
 
     Raises:
         SourceError: no file, an unreadable one, or files that differ. ColumnError: no such column. SchemaError: a type

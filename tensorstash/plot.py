@@ -30,7 +30,7 @@ _STATES = (
 _COMPLETE, _MISSING, _GAP = 1, 2, 3
 _PIXELS = 1000  # across the axes of a figure of usual width
 # they differ in lightness, and then in dashes
-_COLOURS = ("#14507a", "#e08a1e", "#9cc3e0")
+_COLOURS = ("#14507a", "#c8641b", "#9cc3e0")
 _DASHES = ("-", "--", ":", "-.")
 _MOST_NAMES = 20  # of a vocabulary along an axis
 

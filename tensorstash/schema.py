@@ -226,7 +226,7 @@ def resolve(
             resolved.append(_mask(name, parts, spec))
             continue
         if spec.vocabulary is not None or spec.buckets is not None:
-            resolved.append(_coded(name, parts, fields[0].type, spec))
+            resolved.append(_coded(name, parts, [field.type for field in fields], spec))
             continue
         whole = parts[0] if isinstance(spec.source, str) else _pack(name, parts)
         resolved.append(_choose(whole, parts, spec, dtype))
@@ -285,11 +285,12 @@ def _mask(name: str, parts: list[Column], spec: ColumnSpec) -> Column:
     return Column(name, members, torch.bool, (len(parts),), mask=True)
 
 
-def _coded(name: str, parts: list[Column], arrow: pa.DataType, spec: ColumnSpec) -> Column:
+def _coded(name: str, parts: list[Column], types: list[pa.DataType], spec: ColumnSpec) -> Column:
     """A column of codes for text or integers, by a vocabulary that was given, or hashed."""
     what = "A vocabulary is" if spec.buckets is None else "Hashing is"
-    if not isinstance(spec.source, str):
+    if isinstance(spec.source, tuple):
         raise SchemaError(f"{what} for one column; {name!r} is of {list(spec.source)}. Load each one for itself.")
+    (arrow,) = types
     plain = arrow.value_type if pa.types.is_dictionary(arrow) else arrow
     if not is_text(plain) and (not pa.types.is_integer(plain) or parts[0].bits):
         raise SchemaError(f"{what} for text and integers; column {spec.source!r} is {arrow}. Load it as it is.")

@@ -242,8 +242,8 @@ class Stash(Mapping[str, torch.Tensor]):
             seed: of the sample.
 
         Returns:
-            A polars frame: with `by="entity"` the entity; `column`; `count` and `missing`; `mean`, `std` (of a sample:
-            divided by `count - 1`), `min`, `25%`, `50%`, `75%`, `max`, null for codes; `distinct` and `top` for codes:
+            A polars frame: with `by="entity"` the entity; `column`; `count` and `missing`; `mean`, `std`
+            (divided by `count - 1`), `min`, `25%`, `50%`, `75%`, `max`, null for codes; `distinct` and `top` for codes:
             how many different values there are, and the most common one as text, or the bucket of a hash. What is
             not in a vocabulary that was given counts, but is in neither of them.
 

@@ -353,6 +353,11 @@ def test_helpful_errors() -> None:
         ),
         (
             ts.SchemaError,
+            lambda: ts.load(source, {"x": ts.column([], vocabulary=["a"])}),
+            "A vocabulary is for one column; 'x' is of []. Load each one for itself.",
+        ),
+        (
+            ts.SchemaError,
             lambda: ts.load(source, [ts.column("f", vocabulary=[1])]),
             "A vocabulary is for text and integers; column 'f' is double. Load it as it is.",
         ),
