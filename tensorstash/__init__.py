@@ -6,12 +6,14 @@ valid window of it; `Loader` iterates over batches of windows, in the order of a
 
 from tensorstash.calendar import calendar as calendar
 from tensorstash.cast import Cast as Cast
+from tensorstash.cross import crossed as crossed
 from tensorstash.errors import ColumnError as ColumnError
 from tensorstash.errors import DataError as DataError
 from tensorstash.errors import NoMemoryError as NoMemoryError
 from tensorstash.errors import SchemaError as SchemaError
 from tensorstash.errors import SegmentError as SegmentError
 from tensorstash.errors import SourceError as SourceError
+from tensorstash.hashing import hashed as hashed
 from tensorstash.instance import InstanceNorm as InstanceNorm
 from tensorstash.inventory import collect as collect
 from tensorstash.inventory import remove as remove
@@ -23,6 +25,7 @@ from tensorstash.order import Lanes as Lanes
 from tensorstash.plan import Plan as Plan
 from tensorstash.plan import plan as plan
 from tensorstash.plot import plot_coverage as plot_coverage
+from tensorstash.plot import plot_series as plot_series
 from tensorstash.sampler import Sampler as Sampler
 from tensorstash.scaling import Scaler as Scaler
 from tensorstash.schema import column as column

@@ -25,6 +25,7 @@ class Stats:
 
     nulls: int = 0  # nulls in the source
     missing: int = 0  # missing values in the stash: NaN, or code -1
+    unknown: int | None = None  # values that are not in the vocabulary that was given
     low: Number | None = None
     high: Number | None = None
 
@@ -32,6 +33,8 @@ class Stats:
         """Count what was counted elsewhere."""
         self.nulls += other.nulls
         self.missing += other.missing
+        if other.unknown is not None:
+            self.unknown = (self.unknown or 0) + other.unknown
         lows = [x for x in (self.low, other.low) if x is not None]
         highs = [x for x in (self.high, other.high) if x is not None]
         self.low, self.high = min(lows, default=None), max(highs, default=None)
@@ -119,6 +122,14 @@ class Vocabulary:
     def highest(self) -> int | None:
         """The highest code that some row has; the lowest is 0."""
         return len(self._codes) - 1 if self._codes else None
+
+
+def count_codes(codes: Int32s) -> Stats:
+    """What is to be known of codes: how many are -1, and the least and the greatest of the others."""
+    known = codes[codes >= 0]
+    missing = len(codes) - len(known)
+    low, high = (int(known.min()), int(known.max())) if len(known) else (None, None)
+    return Stats(missing, missing, low=low, high=high)
 
 
 def _plain_text(array: pa.Array) -> pa.Array:

@@ -55,6 +55,8 @@ def _fill(stash: Stash, name: str) -> torch.Tensor:
     fill: Any = about["fill"]
     if about["kind"] == "category":
         fill = -1 if fill is None else stash.vocabulary(name).index(fill)
+    elif about["kind"] == "hashed":
+        fill = -1
     elif fill is None and dtype.is_floating_point:
         fill = float("nan")
     if fill is None:

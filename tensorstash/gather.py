@@ -16,9 +16,9 @@ import torch
 from numpy.typing import NDArray
 
 from tensorstash.arrays import Int64s
+from tensorstash.blocks import Block
 from tensorstash.fill import Filling, Patch, anchor_rows, as_integers, fill_in, observed, rows_of
 from tensorstash.spans import Span
-from tensorstash.stash import Block
 
 _SLICED_STEPS = 4  # up to this step it is faster to take every row and slice than to stride
 

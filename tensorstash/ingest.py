@@ -10,8 +10,10 @@ from numpy.typing import NDArray
 
 from tensorstash.arrays import Int32s, Int64s
 from tensorstash.decode import Stats, Vocabulary, piece_of, values
+from tensorstash.fixed import FixedVocabulary
+from tensorstash.hashing import Buckets
 from tensorstash.jobs import in_threads, threads
-from tensorstash.keys import Keys, Work, is_key, read_keys, write_key, write_texts
+from tensorstash.keys import Keys, Work, is_key, read_keys, write_key, write_names
 from tensorstash.plan import Plan, check_static
 from tensorstash.progress import Progress
 from tensorstash.schema import Column
@@ -23,6 +25,7 @@ _BLOCK = 1 << 17  # rows looked at together
 
 # a column, its first row in the source, their places (None: as in the source), and the values
 Put = Callable[[Column, int, "Int64s | None", NDArray[Any]], None]
+Coder = Vocabulary | FixedVocabulary | Buckets
 
 
 def draft(planned: Plan, fd: int | None) -> Draft:
@@ -43,18 +46,19 @@ def ingest(
         keys = read_keys(work)
         check_static(planned, len(keys.names))
         constants = {c.name: Constant(c, keys.arranger.codes, len(keys.names)) for c in planned.static}
-        stats, vocabularies = _decode(work, columns, keys, _placer(draft, constants))
-    names = {name: vocabulary.names for name, vocabulary in _ordered(vocabularies, draft, constants, stats).items()}
+        stats, coders = _decode(work, columns, keys, _placer(draft, constants))
+    _put_in_order(coders, draft, constants, stats)
+    names = {name: coder.names for name, coder in coders.items() if not isinstance(coder, Buckets)}
     for column in known:
         stats[column.name], texts = write_key(column, keys, work)
         names |= {} if texts is None else {column.name: texts}
     for column in (*planned.columns, *planned.static):
         if column.name in names:
-            write_texts(draft, f"{column.name}.__vocabulary", names[column.name])
+            write_names(draft, f"{column.name}.__vocabulary", names[column.name])
     for name, held in constants.items():
         held.check(scanned, keys.names, names.get(name, []))
         draft.blob(name, held.values, held.column.dtype)
-        stats[name].missing = held.missing
+        stats[name].missing, stats[name].unknown = held.missing, held.unknown
     return _metadata(planned, stats, keys)
 
 
@@ -85,16 +89,18 @@ def _placer(draft: Draft, constants: dict[str, Constant]) -> Put:
     return place
 
 
-def _decode(
-    work: Work, columns: Sequence[Column], keys: Keys, put: Put
-) -> tuple[dict[str, Stats], dict[str, Vocabulary]]:
+def _coder(column: Column) -> Coder:
+    if column.buckets is not None:
+        return Buckets(column.buckets)
+    if column.vocabulary is not None:
+        return FixedVocabulary(column.vocabulary, column.fill)
+    return Vocabulary(column.fill if isinstance(column.fill, str) else None)
+
+
+def _decode(work: Work, columns: Sequence[Column], keys: Keys, put: Put) -> tuple[dict[str, Stats], dict[str, Coder]]:
     """Decode columns, several units at a time, or several columns of a unit where there are few units."""
-    stats = {column.name: Stats() for column in columns}
-    vocabularies = {
-        column.name: Vocabulary(column.fill if isinstance(column.fill, str) else None)
-        for column in columns
-        if column.kind == "category"
-    }
+    stats = {column.name: Stats(unknown=None if column.vocabulary is None else 0) for column in columns}
+    coders = {column.name: _coder(column) for column in columns if column.is_coded}
 
     def decode(job: tuple[Unit, Sequence[Column]], go_on: Callable[[], None]) -> dict[str, Stats]:
         unit, chosen = job
@@ -107,8 +113,8 @@ def _decode(
                 nbytes = 0
                 for column in chosen:
                     arrays = [batch.column(names.index(member)) for member in column.members]
-                    if column.kind == "category":
-                        found, counted = vocabularies[column.name].encode(piece_of(arrays[0]), row)
+                    if column.is_coded:
+                        found, counted = coders[column.name].encode(piece_of(arrays[0]), row)
                     else:
                         found, counted = values(arrays, column, unit.place)
                     counts[column.name].add(counted)
@@ -123,14 +129,16 @@ def _decode(
     for _, counts in in_threads(jobs, decode):
         for name, counted in counts.items():
             stats[name].add(counted)
-    return stats, vocabularies
+    return stats, coders
 
 
-def _ordered(
-    vocabularies: dict[str, Vocabulary], draft: Draft, constants: dict[str, Constant], stats: dict[str, Stats]
-) -> dict[str, Vocabulary]:
+def _put_in_order(
+    coders: dict[str, Coder], draft: Draft, constants: dict[str, Constant], stats: dict[str, Stats]
+) -> None:
     """The vocabularies in order of first appearance, and the codes that threads gave otherwise changed to it."""
-    for name, vocabulary in vocabularies.items():
+    for name, vocabulary in coders.items():
+        if not isinstance(vocabulary, Vocabulary):
+            continue
         changed = vocabulary.renumbering()
         if changed is not None and name in constants:
             constants[name].renumber(changed)
@@ -138,7 +146,6 @@ def _ordered(
             _renumber(draft, name, changed)
         stats[name].low = None if vocabulary.highest is None else 0
         stats[name].high = vocabulary.highest
-    return vocabularies
 
 
 def _renumber(draft: Draft, name: str, changed: Int32s) -> None:

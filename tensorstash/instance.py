@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
+from tensorstash.checks import at_least
 from tensorstash.errors import SchemaError, unknown
 
 _KINDS = ("standard", "last")
@@ -22,12 +23,16 @@ class InstanceNorm:
 
     NaN and empty slots count for nothing; a window without a value in its history keeps its level and spread.
 
+    A transform does not know where the horizon begins. Where a span reaches into it, as each one does that
+    `Windows(stash, history=, horizon=)` makes, `rows=` keeps what is to be forecast out of level and spread.
+
     Args:
         history: the span that level and spread are taken from.
         others: spans that are shifted and scaled likewise, as the target in training; those that a batch lacks are left
             out.
         kind: `"standard"`: mean and standard deviation; `"last"`: the last value, and no spread.
         eps: added to the variance, so that a constant history can be divided by it.
+        rows: how many of the first slots of the span are the history; `None`: all of them.
 
     Example:
         >>> import numpy as np, tensorstash as ts
@@ -39,19 +44,27 @@ class InstanceNorm:
         ([[-2.0, 0.0], [-2.0, 0.0], [-98.0, 0.0]], [[2.0], [98.0], [2.0]])
         >>> norm.inverse(batch["next"], batch).tolist()
         [[5.0], [103.0], [105.0]]
+        >>> whole = ts.Windows(stash, history=2, horizon=1)  # one span over past and future
+        >>> ts.InstanceNorm("y", kind="last", rows=2)(whole[:])["y"].tolist()
+        [[-2.0, 0.0, 2.0], [-2.0, 0.0, 98.0], [-98.0, 0.0, 2.0]]
     """
 
     history: str
     others: tuple[str, ...]
     kind: str
     eps: float
+    rows: int | None
 
-    def __init__(self, history: str, *others: str, kind: str = "standard", eps: float = 1e-5) -> None:
+    def __init__(
+        self, history: str, *others: str, kind: str = "standard", eps: float = 1e-5, rows: int | None = None
+    ) -> None:
         if kind not in _KINDS:
             raise ValueError(f"kind= is one of {', '.join(map(repr, _KINDS))}; got {kind!r}.")
         if not eps > 0:
             raise ValueError(f"eps= is above 0; got {eps}.")
-        for name, value in {"history": history, "others": others, "kind": kind, "eps": eps}.items():
+        rows = None if rows is None else at_least(1, rows, "rows")
+        own = {"history": history, "others": others, "kind": kind, "eps": eps, "rows": rows}
+        for name, value in own.items():
             object.__setattr__(self, name, value)
 
     def __call__(self, batch: Batch) -> Batch:
@@ -71,7 +84,11 @@ class InstanceNorm:
                     f"The spans of one instance normalisation are of one column; {self.history!r} is "
                     f"{tuple(past.shape)}, {name!r} {tuple(batch[name].shape)}. Make a second one."
                 )
-        center, scale = self._statistics(past, batch.get(f"{self.history}.observed"))
+        if self.rows is not None and self.rows > past.shape[1]:
+            raise ValueError(f"rows= are of the span {self.history!r}, which has {past.shape[1]}; got {self.rows}.")
+        observed = batch.get(f"{self.history}.observed")
+        judged = slice(self.rows)
+        center, scale = self._statistics(past[:, judged], None if observed is None else observed[:, judged])
         for span in spans:
             span.sub_(center)
             if self.kind == "standard":

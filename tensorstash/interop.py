@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from tensorstash.schema import BFLOAT16
 
@@ -60,15 +61,33 @@ def _arrow_column(stash: "Stash", name: str) -> "pa.Array":
 
     about, tensor = stash.about(name), stash[name]
     array = (tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
-    if about["kind"] == "category":
-        valid = np.packbits(array >= 0, bitorder="little") if about["missing"] else None
-        buffers = [None if valid is None else pa.py_buffer(valid), pa.py_buffer(array)]
-        codes = pa.Array.from_buffers(pa.int32(), len(array), buffers)
-        return pa.DictionaryArray.from_arrays(codes, pa.array(stash.vocabulary(name), pa.string()))
+    if about["kind"] in ("category", "hashed"):
+        names = None if about["kind"] == "hashed" else stash.vocabulary(name)
+        valid = None
+        if about["missing"] or about.get("unknown"):
+            there = ~_without_value(array, None if names is None else len(names))
+            valid = pa.py_buffer(np.packbits(there, bitorder="little"))
+        codes = pa.Array.from_buffers(pa.int32(), len(array), [valid, pa.py_buffer(array)])
+        if names is None:
+            return codes
+        numbers = _integers(names)
+        return pa.DictionaryArray.from_arrays(codes, pa.array(names, pa.string()) if numbers is None else numbers)
     flat = _arrow_moments(pa.array(array.reshape(-1)), about["kind"], about["unit"], about["zone"])
     for size in reversed(array.shape[1:]):
         flat = pa.FixedSizeListArray.from_arrays(flat, size)
     return flat
+
+
+def _integers(vocabulary: list[Any]) -> NDArray[Any] | None:
+    """The values of a vocabulary of integers."""
+    if not vocabulary or isinstance(vocabulary[0], str):
+        return None
+    return np.array(vocabulary, np.uint64 if max(vocabulary) > np.iinfo(np.int64).max else np.int64)
+
+
+def _without_value(codes: NDArray[Any], count: int | None) -> NDArray[np.bool_]:
+    """Which codes are -1, or that of what is not among the `count` values of a vocabulary."""
+    return codes < 0 if count is None else (codes < 0) | (codes >= count)
 
 
 def _arrow_moments(array: "pa.Array", kind: str, unit: str | None, zone: str | None) -> "pa.Array":
@@ -124,9 +143,13 @@ def _column_series(stash: "Stash", name: str, tensor: torch.Tensor) -> "pl.Serie
 
     about = stash.about(name)
     series = pl.Series(name, (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy())
+    if about["kind"] == "hashed":
+        return series.set(series < 0, None)
     if about["kind"] == "category":
-        codes = series.set(series < 0, None)
-        return pl.Series(name, stash.vocabulary(name), dtype=pl.String).gather(codes)
+        names = stash.vocabulary(name)
+        codes = series.set(pl.Series(_without_value(series.to_numpy(), len(names))), None)
+        numbers = _integers(names)
+        return pl.Series(name, *((names, pl.String) if numbers is None else (numbers,))).gather(codes)
     return series if about["kind"] == "number" else _moments(series, about["kind"], about["unit"], about["zone"])
 
 

@@ -17,7 +17,6 @@ from tensorstash.plan import Plan, check_sorting
 from tensorstash.progress import Progress
 from tensorstash.schema import DTYPES, Column, from_arrow, is_text
 from tensorstash.segment import Draft
-from tensorstash.stash import texts
 from tensorstash.units import Scan, Unit, damage_named, read
 
 _BLOCK = 1 << 17  # rows looked at together
@@ -155,11 +154,9 @@ def _write_entities(work: Work, entities: Entities | None) -> list[Any]:
     for k, (member, names) in enumerate(zip(entity.members, parts)):
         blob = f"__entities.{k}" if entity.shape else "__entities"
         if is_text(_plain_type(work.scanned, member)):
-            write_texts(work.draft, blob, names)
-            continue
-        large = max(names, default=0) > np.iinfo(np.int64).max
-        numbers = np.array(names, np.uint64 if large else np.int64)
-        work.draft.blob(f"{blob}.integers", numbers, torch.uint64 if large else torch.int64)
+            _write_texts(work.draft, blob, names)
+        else:
+            _write_integers(work.draft, blob, names)
     return [*zip(*parts)] if entity.shape else parts[0]
 
 
@@ -168,10 +165,25 @@ def _plain_type(scanned: Scan, name: str) -> pa.DataType:
     return arrow.value_type if pa.types.is_dictionary(arrow) else arrow
 
 
-def write_texts(draft: Draft, name: str, names: list[Any]) -> None:
+def write_names(draft: Draft, name: str, names: list[Any]) -> None:
+    """A vocabulary, of integers or of texts, of which there may be none."""
+    if names and isinstance(names[0], int):
+        _write_integers(draft, name, names)
+    else:
+        _write_texts(draft, name, names)
+
+
+def _write_integers(draft: Draft, name: str, names: list[int]) -> None:
+    large = max(names, default=0) > np.iinfo(np.int64).max
+    numbers = np.array(names, np.uint64 if large else np.int64)
+    draft.blob(f"{name}.integers", numbers, torch.uint64 if large else torch.int64)
+
+
+def _write_texts(draft: Draft, name: str, names: list[str]) -> None:
     """Texts as two blobs: their UTF-8, and where each ends."""
-    text, ends = texts(names)
-    draft.blob(f"{name}.text", text, torch.uint8)
+    encoded = [text.encode() for text in names]
+    ends = np.cumsum([len(text) for text in encoded], dtype=np.int64)
+    draft.blob(f"{name}.text", np.frombuffer(b"".join(encoded), np.uint8), torch.uint8)
     draft.blob(f"{name}.ends", ends, torch.int64)
 
 
@@ -182,6 +194,8 @@ def is_key(column: Column, work: Work) -> bool:
     """Whether a column holds the very values of the time, or of an entity column."""
     planned = work.planned
     if len(column.members) > 1 or column.shape or column.mask or column.bits:
+        return False
+    if column.vocabulary is not None or column.buckets is not None:
         return False
     if planned.time and column.members == planned.time.members:
         return column.dtype == torch.int64 and column.kind == planned.time.kind

@@ -1,5 +1,6 @@
 """`ts.load`: a source as a stash, of this process alone or one for the machine."""
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -45,10 +46,10 @@ def load(
             columns; integers, floats and timestamps of different widths and units are widened to the widest. Of a
             directory or glob, parts of paths such as `year=2024` are columns.
         columns: a list of source names, or a mapping from your names to a source name, a list of names (packed into one
-            `(rows, k)` column), a `ts.column`, a `ts.is_valid` or a `ts.calendar`. Only these are decoded. `None`: all
-            but entity, time and static ones. A polars expression stands wherever a source name does, and is computed
-            while the source is read: each value from its own row, whose other columns are read and not kept. In it,
-            text is a String, bfloat16 a Float32, and integers overflow as polars has it.
+            `(rows, k)` column), a `ts.column`, `ts.hashed`, `ts.is_valid` or `ts.calendar`. Only these are decoded.
+            `None`: all but entity, time and static ones. A polars expression stands wherever a source name does, and is
+            computed while the source is read: each value from its own row, whose other columns are read and not kept.
+            In it, text is a String, bfloat16 a Float32, and integers overflow as polars has it.
         entity: the text or integer column that tells the series apart, or a list of them: then an entity is a tuple of
             their values. Without it all rows are one series.
         time: the timestamp, date or integer column that orders the rows of a series, kept as int64.
@@ -68,7 +69,7 @@ def load(
 
     Returns:
         A `Stash` whose rows are grouped by entity, in order of first appearance, and ordered by time. A load that is
-        interrupted (Ctrl-C) frees what it has taken.
+        interrupted (Ctrl-C) frees what it has taken. A `UserWarning` tells of a vocabulary of which no value occurs.
 
     Raises:
         SourceError: no file, an unreadable one, or files that differ. ColumnError: no such column. SchemaError: a type
@@ -95,8 +96,27 @@ def load(
     """
     request = Request(source, columns, entity, time, () if static is None else static, dtype, filter, filesystem)
     if share is None or share is False:
-        return _load_private(request, progress)
-    return _load_shared(request, share, timeout, progress)
+        stash = _load_private(request, progress)
+    else:
+        stash = _load_shared(request, share, timeout, progress)
+    if strangers := _without_known(stash):
+        warnings.warn(
+            f"No value of {' and '.join(map(repr, strangers))} is in the vocabulary that was given: all have the code "
+            "of unknown ones. Compare the spelling with the source.",
+            UserWarning,
+            stacklevel=2,
+        )
+    return stash
+
+
+def _without_known(stash: Stash) -> list[str]:
+    """The columns with values of which none is in the vocabulary that was given."""
+    found = []
+    for name, tensor in (*stash.items(), *stash.static.items()):
+        about = stash.about(name)
+        if about.get("unknown") and about["unknown"] + about["missing"] == len(tensor):
+            found.append(name)
+    return found
 
 
 def _load_private(request: Request, progress: bool | None) -> Stash:

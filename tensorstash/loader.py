@@ -153,7 +153,7 @@ class Loader:
             anchors = self.windows.anchor_slots(steps.ids)
             places, extra = positions(plan, anchors), self._extra(steps, anchors, masked, batches.device)
             if static:
-                entities = torch.from_numpy(self.windows.entity(anchors)).to(batches.device)
+                entities = torch.from_numpy(self.windows.entities_of(anchors)).to(batches.device)
             for step, (where, consumed) in enumerate(zip(places, steps.consumed)):
                 began = time.perf_counter()
                 batch, await_copy = batches.build(where, count)

@@ -4,6 +4,7 @@ Blocks are merged as in Chan, Golub and LeVeque, "Updating Formulae and a Pairwi
 Variances", 1979.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -97,7 +98,7 @@ def sampled(column: torch.Tensor, rows: Rows, which: Int64s) -> tuple[torch.Tens
 
 def _items(column: torch.Tensor) -> int:
     """Numbers in one row."""
-    return column[:1].numel()
+    return math.prod(column.shape[1:])
 
 
 def _blocks(column: torch.Tensor, rows: Rows) -> Iterator[_Part]:

@@ -1,16 +1,22 @@
 """Pictures of a stash, with matplotlib (the extra `plot`)."""
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from datetime import date
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from tensorstash.arrays import Bools, Int64s
 from tensorstash.runs import Runs, entity_runs, find_runs
+from tensorstash.spans import names_in
 from tensorstash.stash import Stash
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+Moment = SupportsIndex | str | date | np.datetime64
 
 _BINS = 500  # a bin narrower than a pixel may not be drawn, and a short gap would vanish
 _MOST_ENTITIES = 200
@@ -22,6 +28,11 @@ _STATES = (
     ("gap in time", "#7a0c0c"),
 )
 _COMPLETE, _MISSING, _GAP = 1, 2, 3
+_PIXELS = 1000  # across the axes of a figure of usual width
+# they differ in lightness, and then in dashes
+_COLOURS = ("#14507a", "#c8641b", "#9cc3e0")
+_DASHES = ("-", "--", ":", "-.")
+_MOST_NAMES = 20  # of a vocabulary along an axis
 
 
 def plot_coverage(stash: Stash, *, frequency: int | str | None = None, axes: "Axes | None" = None) -> "Axes":
@@ -56,8 +67,7 @@ def plot_coverage(stash: Stash, *, frequency: int | str | None = None, axes: "Ax
         axes.set_yticks(np.arange(len(chosen)) + 0.5, [str(stash.entities[k]) for k in chosen])
     shown = "" if len(chosen) == count else f", {len(chosen)} of {count:,}"
     axes.set_ylabel(f"{', '.join(stash.entity_names) or 'entity'}{shown}")
-    zone = "" if stash.clock.zone is None else " (UTC)"
-    axes.set_xlabel(f"{stash.time_name}{zone}" if stash.time_name else "row of the entity")
+    axes.set_xlabel(_time_label(stash))
     axes.legend(
         handles=[Patch(facecolor=colour, edgecolor="grey", label=label) for label, colour in _STATES],
         loc="lower center",
@@ -66,6 +76,153 @@ def plot_coverage(stash: Stash, *, frequency: int | str | None = None, axes: "Ax
         frameon=False,
     )
     return axes
+
+
+def plot_series(
+    stash: Stash,
+    entity: Any,
+    columns: Sequence[str],
+    *,
+    start: Moment | None = None,
+    end: Moment | None = None,
+    frequency: int | str | None = None,
+    axes: "Sequence[Axes] | None" = None,
+) -> "list[Axes]":
+    """Draw columns of one entity over time, each in axes of its own, a pack with a line for each of its numbers.
+
+    A line is open where time steps are missing and where a value is (NaN, infinite, or code -1); a value between two
+    such places is a dot. Of more rows than pixels, the first, the last, the smallest and the largest of each pixel are
+    drawn, which gives the same picture (Jugel et al., "M4: A Visualization-Oriented Time Series Data Aggregation",
+    2014). Codes are steps, with the names of a small vocabulary beside them.
+
+    Args:
+        stash: where the columns are.
+        entity: one of `stash.entities`; `None` where there are none.
+        columns: their names.
+        start: the first time that is drawn, written as the cuts of `Windows.split`.
+        end: the time before which drawing ends.
+        frequency: that of `Windows`, for gaps.
+        axes: as many as there are columns; `None` makes a figure.
+
+    Returns:
+        The axes, one for each column. Without a time column they count the rows of the entity.
+
+    Raises:
+        ColumnError: no such column or entity. ValueError: no row in these times. ImportError: matplotlib is missing.
+    """
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError as error:
+        raise ImportError("plot_series draws with matplotlib: pip install 'tensorstash[plot]'.") from error
+    names = names_in(columns, "columns")
+    if not names:
+        raise ValueError("columns= names at least one column; none was given.")
+    series = stash.series(entity)
+    for name in names:
+        stash[name]  # a name that is not there is an error
+    rows, times, gaps = _rows_drawn(stash, series, start, end, frequency)
+    if axes is None:
+        _, grid = plt.subplots(
+            len(names), squeeze=False, sharex=True, figsize=(10, 1 + 2 * len(names)), layout="constrained"
+        )
+        axes = [*grid[:, 0]]
+    if len(axes) != len(names):
+        raise ValueError(f"axes= has one for each column; got {len(axes)} for {len(names)} columns.")
+    for name, one in zip(names, axes):
+        _draw(one, stash, name, series[name][rows], times=times, gaps=gaps)
+    if stash.entity_name is not None:
+        axes[0].set_title(f"{', '.join(stash.entity_names)} {entity}", loc="left")
+    axes[-1].set_xlabel(_time_label(stash))
+    return [*axes]
+
+
+def _rows_drawn(
+    stash: Stash, series: dict[str, torch.Tensor], start: Moment | None, end: Moment | None, frequency: int | str | None
+) -> tuple[slice, Int64s, Bools]:
+    """Which rows of a series lie in the times asked for, their times, and where one does not follow the one before."""
+    if stash.time is None:
+        if start is not None or end is not None:
+            raise ValueError("start= and end= are times, and this stash has none: ts.load(..., time=...).")
+        count = len(next(iter(series.values())))
+        return slice(0, count), np.arange(count), np.zeros(count, np.bool_)
+    times = series[str(stash.time_name)].numpy()
+    gaps = np.zeros(len(times), np.bool_)
+    gaps[find_runs(np.array([0, len(times)]), times, stash.clock, frequency, None).first] = True
+    low = 0 if start is None else int(np.searchsorted(times, stash.clock.parse(start)))
+    high = len(times) if end is None else int(np.searchsorted(times, stash.clock.parse(end)))
+    if low >= high:
+        known = f"{stash.clock.format(int(times[0]))} to {stash.clock.format(int(times[-1]))}" if len(times) else "none"
+        raise ValueError(f"start= and end= enclose at least one row; got {start} to {end}, and the times are {known}.")
+    return slice(low, high), times[low:high], gaps[low:high]
+
+
+def _draw(axes: "Axes", stash: Stash, name: str, values: torch.Tensor, *, times: Int64s, gaps: Bools) -> None:
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+
+    about, members = stash.about(name), stash.about(name)["members"]
+    is_coded = about["kind"] in ("category", "hashed")
+    flat = values.flatten(1) if values.ndim > 1 else values[:, None]
+    for k in range(flat.shape[1]):
+        numbers = flat[:, k].to(torch.float64).numpy()
+        if is_coded:
+            numbers = np.where(numbers < 0, np.nan, numbers)
+        label = members[k] if len(members) > 1 else str(k)
+        colour, dashes = _COLOURS[k % len(_COLOURS)], _DASHES[k // len(_COLOURS) % len(_DASHES)]
+        at, drawn, alone = line(times, numbers, gaps)
+        steps = "steps-post" if is_coded or values.dtype == torch.bool else "default"
+        axes.plot(_axis(stash, at), drawn, dashes, linewidth=1, color=colour, drawstyle=steps, label=label)
+        axes.plot(_axis(stash, at[alone]), drawn[alone], ".", markersize=3, color=colour)
+    if flat.shape[1] > 1:
+        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
+    if about["kind"] == "category" and len(stash.vocabulary(name)) <= _MOST_NAMES:
+        shown = [*map(str, stash.vocabulary(name)), *(["(unknown)"] if about.get("unknown") else [])]
+        axes.set_yticks(range(len(shown)), shown)
+    axes.set_ylabel(name if about["unit"] is None else f"{name} ({about['unit']})")
+    if stash.clock.unit is not None:
+        locator = AutoDateLocator()  # type: ignore[no-untyped-call]
+        axes.xaxis.set_major_locator(locator)
+        axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+
+
+def line(times: Int64s, values: NDArray[np.float64], gaps: Bools) -> tuple[Int64s, NDArray[np.float64], Int64s]:
+    """The points of a line that is open at gaps and missing values: times, values, and which of them stand alone.
+
+    NaN is where the line is open. Of each pixel first, last, smallest and largest value are kept.
+    """
+    there = np.isfinite(values)
+    opens = gaps.copy()
+    opens[1:] |= ~there[:-1]
+    piece = np.cumsum(opens)[there]
+    times, values = times[there], values[there]
+    if len(times) > 4 * _PIXELS:
+        kept = _telling(times, values)
+        piece, times, values = piece[kept], times[kept], values[kept]
+    new = np.flatnonzero(np.diff(piece)) + 1
+    ends = np.concatenate([[0], new, [len(piece)]])
+    alone = ends[:-1][np.diff(ends) == 1]
+    # a point without a value stands behind each piece, at its last time: steps would be drawn on up to a later one
+    places = alone + np.searchsorted(new, alone, "right")
+    return np.insert(times, new, times[new - 1]), np.insert(values, new, np.nan), places
+
+
+def _telling(times: Int64s, values: NDArray[np.float64]) -> Int64s:
+    """The first, last, smallest and largest of the points in each pixel."""
+    edges = times[0] + _cuts(int(times[-1]) - int(times[0]) + 1, _PIXELS)
+    pixel = _bin(edges, times)
+    first = np.flatnonzero(np.diff(pixel, prepend=-1))
+    sizes = np.diff(first, append=len(pixel))
+    kept = [first, first + sizes - 1]
+    for extreme in (np.minimum, np.maximum):
+        same = np.flatnonzero(values == np.repeat(extreme.reduceat(values, first), sizes))
+        kept.append(same[np.flatnonzero(np.diff(pixel[same], prepend=-1))])
+    return np.unique(np.concatenate(kept))
+
+
+def _time_label(stash: Stash) -> str:
+    zone = "" if stash.clock.zone is None else " (UTC)"
+    return f"{stash.time_name}{zone}" if stash.time_name else "row of the entity"
 
 
 def coverage(

@@ -1,7 +1,7 @@
 """What a column is: the table of types between Arrow, numpy, torch and safetensors, and the choice of columns."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, Union
 
@@ -9,13 +9,14 @@ import numpy as np
 import pyarrow as pa
 import torch
 
+from tensorstash.checks import vocabulary_of
 from tensorstash.errors import DataError, SchemaError, unknown
 from tensorstash.expression import Formula, alias_of, source_of
 
 if TYPE_CHECKING:
     import polars as pl
 
-Kind = Literal["number", "category", "timestamp", "date", "time", "duration"]
+Kind = Literal["number", "category", "hashed", "timestamp", "date", "time", "duration"]
 Fill = float | int | bool | str
 Source = Union[str, "pl.Expr"]
 Columns = Sequence["Source | ColumnSpec"] | Mapping[str, "Source | Sequence[Source] | ColumnSpec"]
@@ -64,10 +65,16 @@ class ColumnSpec:
     dtype: torch.dtype | None = None
     fill: Fill | None = None
     mask: bool = False
+    vocabulary: tuple[str, ...] | tuple[int, ...] | None = None
+    buckets: int | None = None  # as `ts.hashed` has it
 
 
 def column(
-    source: "Source | Sequence[Source]", *, dtype: torch.dtype | None = None, fill: Fill | None = None
+    source: "Source | Sequence[Source]",
+    *,
+    dtype: torch.dtype | None = None,
+    fill: Fill | None = None,
+    vocabulary: Iterable[str] | Iterable[int] | None = None,
 ) -> ColumnSpec:
     """Choose how one column of a stash is stored.
 
@@ -76,17 +83,25 @@ def column(
             column of shape `(rows, len(source))`.
         dtype: the type to store. Floating types are rounded to it; any other cast must keep every value.
         fill: stored where the source has a missing value (a null, or NaN in a floating column). Without it
-            floating columns get NaN, text gets code -1, and integers and booleans are an error.
+            floating columns get NaN, codes are -1, and integers and booleans are an error.
+        vocabulary: the texts or integers of a text or integer column, which is held as int32 codes then: value k has
+            code k, everything that is not in it has the code `len(vocabulary)`, and a null -1 or the code of `fill`,
+            which must be in it. An embedding needs `len(vocabulary) + 1` rows. Without it, the values of a text column
+            are numbered in order of appearance.
 
     Example:
         >>> import torch, tensorstash as ts
         >>> stash = ts.load({"a": [1, None, 3]}, columns={"x": ts.column("a", dtype=torch.float16, fill=0)})
         >>> stash["x"]
         tensor([1., 0., 3.], dtype=torch.float16)
+        >>> country = ts.column("country", vocabulary=["SE", "NO"])
+        >>> ts.load({"country": ["NO", "PE", "SE", None]}, [country])["country"]
+        tensor([ 1,  2,  0, -1], dtype=torch.int32)
     """
     check_dtype(dtype)
     plain = fill.item() if isinstance(fill, (np.generic, torch.Tensor)) else fill
-    return ColumnSpec(source_of(source), dtype, plain)
+    values = None if vocabulary is None else vocabulary_of(vocabulary)
+    return ColumnSpec(source_of(source), dtype, plain, vocabulary=values)
 
 
 def check_dtype(dtype: object) -> None:
@@ -126,6 +141,13 @@ class Column:
     fill: Fill | None = None
     bits: bool = False  # whether the source has bfloat16, as uint16
     mask: bool = False  # whether it says where the source has a value, instead of holding it
+    vocabulary: tuple[str, ...] | tuple[int, ...] | None = None  # that was given
+    buckets: int | None = None  # of a hash of each value
+
+    @property
+    def is_coded(self) -> bool:
+        """Whether it holds codes for values, and -1 for a missing one."""
+        return self.kind in ("category", "hashed")
 
     @property
     def row_bytes(self) -> int:
@@ -208,6 +230,9 @@ def resolve(
         if spec.mask:
             resolved.append(_mask(name, parts, spec))
             continue
+        if spec.vocabulary is not None or spec.buckets is not None:
+            resolved.append(_coded(name, parts, [field.type for field in fields], spec))
+            continue
         whole = _pack(name, parts) if isinstance(spec.source, tuple) else parts[0]
         resolved.append(_choose(whole, parts, spec, dtype))
     return tuple(resolved)
@@ -261,6 +286,30 @@ def _mask(name: str, parts: list[Column], spec: ColumnSpec) -> Column:
             f"A pack of masks is of plain columns; {name!r} is of {list(members)}. Take one mask for each column."
         )
     return Column(name, members, torch.bool, (len(parts),), mask=True)
+
+
+def _coded(name: str, parts: list[Column], types: list[pa.DataType], spec: ColumnSpec) -> Column:
+    """A column of codes for text or integers, by a vocabulary that was given, or hashed."""
+    what = "A vocabulary is" if spec.buckets is None else "Hashing is"
+    if isinstance(spec.source, tuple):
+        raise SchemaError(f"{what} for one column; {name!r} is of {list(spec.source)}. Load each one for itself.")
+    (arrow,) = types
+    plain = arrow.value_type if pa.types.is_dictionary(arrow) else arrow
+    if not is_text(plain) and (not pa.types.is_integer(plain) or parts[0].bits):
+        raise SchemaError(f"{what} for text and integers; column {spec.source!r} is {arrow}. Load it as it is.")
+    if spec.dtype is not None:
+        raise SchemaError(f"Codes are int32; column {name!r} asks for {spec.dtype}. Leave dtype= out.")
+    given = Column(name, parts[0].members, torch.int32, vocabulary=spec.vocabulary, buckets=spec.buckets)
+    if spec.vocabulary is None:
+        return replace(given, kind="hashed")
+    if is_text(plain) != isinstance(spec.vocabulary[0], str):
+        raise SchemaError(
+            f"vocabulary= holds values of its column; {spec.vocabulary[0]!r} is none of {spec.source!r}, which is "
+            f"{arrow}. Convert the vocabulary."
+        )
+    if spec.fill is not None and (isinstance(spec.fill, (bool, float)) or spec.fill not in spec.vocabulary):
+        raise ValueError(f"fill= is in the vocabulary of its column; {spec.fill!r} is not in that of {name!r}. Add it.")
+    return replace(given, kind="category", fill=spec.fill)
 
 
 def _pack(name: str, parts: list[Column]) -> Column:

@@ -1,36 +1,26 @@
 """The stash: a read-only dict of column tensors over one segment, grouped by entity and ordered by time."""
 
-import html
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
 from multiprocessing import reduction
 from typing import TYPE_CHECKING, Any, cast
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from tensorstash.blocks import Block, blocks_of
 from tensorstash.directory import check_label
 from tensorstash.errors import ColumnError, SegmentError, unknown
-from tensorstash.segment import Segment, damaged, mapped, open_file, pages
+from tensorstash.segment import Segment, damaged, mapped, open_file
 from tensorstash.share import attach_newest, reattach, share_copy
+from tensorstash.summary import as_html, as_text
 from tensorstash.times import Clock
 
 if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """Columns of one item size side by side: column k begins at item `k * stride` of `items`."""
-
-    items: torch.Tensor  # (n,) integers of that size
-    names: tuple[str, ...]
-    stride: int
 
 
 class Stash(Mapping[str, torch.Tensor]):
@@ -39,8 +29,8 @@ class Stash(Mapping[str, torch.Tensor]):
     Rows are grouped by entity, in the order in which the entities first appear in the source, and ordered by time
     within each. `ts.load` and `ts.open` make one. The tensors are mapped copy-on-write: an in-place write is seen by
     this process alone and never reaches the file. Text columns hold int32 codes into `vocabulary(name)`, or -1 where
-    there is no text. `static` holds the columns that were loaded as static: tensors `(entities, ...)` whose row k
-    belongs to `entities[k]`.
+    there is no text; where a vocabulary was given, its length is the code of what is not in it. `static` holds the
+    columns that were loaded as static: tensors `(entities, ...)` whose row k belongs to `entities[k]`.
     """
 
     def __init__(self, segment: Segment) -> None:
@@ -116,10 +106,9 @@ class Stash(Mapping[str, torch.Tensor]):
 
     def entity_values(self, name: str) -> "NDArray[Any] | list[str]":
         """The value that each entity has in one of the columns in `entity_names`: an array of integers, or texts."""
-        blob = "__entities" if isinstance(self.entity_name, str) else f"__entities.{self.entity_names.index(name)}"
-        if f"{blob}.integers" in self.segment.entries:
-            return self.segment.tensor(f"{blob}.integers").numpy()
-        return self._texts(blob)
+        return self._values(
+            "__entities" if isinstance(self.entity_name, str) else f"__entities.{self.entity_names.index(name)}"
+        )
 
     @property
     def entity_names(self) -> tuple[str, ...]:
@@ -155,17 +144,21 @@ class Stash(Mapping[str, torch.Tensor]):
         return tuple(name) if isinstance(name, list) else cast("str | None", name)
 
     def about(self, name: str) -> dict[str, Any]:
-        """What the header says of a column: kind, unit, zone, fill, sources, and nulls, missing, low, high.
+        """What the header says of a column: kind, unit, zone, fill, sources, and nulls, missing, unknown, low, high.
 
-        Of a static column, nulls are counted in the rows of the source, missing values in the entities.
+        Unknown are the values that are not in the vocabulary that was given.
+
+        Of a static column, nulls are counted in the rows of the source, missing and unknown values in the entities.
         """
         try:
             return self._about[name]
         except KeyError:
             raise unknown(name, self._about, "the stash") from None
 
-    def vocabulary(self, name: str) -> list[str]:
-        """The texts behind the codes of a column.
+    def vocabulary(self, name: str) -> list[Any]:
+        """What the codes of a column stand for: texts, or the integers of a vocabulary that was given.
+
+        Given to another load, `ts.column(name, vocabulary=stash.vocabulary(name))`, the codes there are the same.
 
         Example:
             >>> import tensorstash as ts
@@ -175,8 +168,11 @@ class Stash(Mapping[str, torch.Tensor]):
         """
         if self.about(name)["kind"] != "category":
             tensor = self.static[name] if name in self.static else self[name]
-            raise ColumnError(f"Only text columns have a vocabulary; {name!r} holds {tensor.dtype}.")
-        return self._texts(f"{name}.__vocabulary")
+            raise ColumnError(
+                f"Text columns have a vocabulary, and those that were given one; {name!r} holds {tensor.dtype}."
+            )
+        values = self._values(f"{name}.__vocabulary")
+        return values if isinstance(values, list) else values.tolist()
 
     def series(self, entity: Any) -> dict[str, torch.Tensor]:
         """One entity's rows of every column, as views, and its times under the name of the time column.
@@ -198,9 +194,10 @@ class Stash(Mapping[str, torch.Tensor]):
         return times | {name: tensor[rows] for name, tensor in self.items()}
 
     def to_polars(self) -> "pl.DataFrame":
-        """A polars frame of entity, time and every column; packs become arrays, codes their texts.
+        """A polars frame of entity, time and every column; packs become arrays, codes what they stand for.
 
-        Static columns come last, their values repeated in every row of their entity.
+        What is not in a vocabulary that was given is null; hashed codes stay. Static columns come last, their values
+        repeated in every row of their entity.
         """
         from tensorstash.interop import to_polars
 
@@ -209,9 +206,10 @@ class Stash(Mapping[str, torch.Tensor]):
     def to_arrow(self) -> "pa.Table":
         """A pyarrow Table of entity, time and every column over the memory of the stash, without a copy of it.
 
-        Packs are fixed-size lists, codes are dictionary arrays, and bfloat16 is uint16 with its bits, which `ts.load`
-        reads as bfloat16 again. Arrow needs other memory for booleans (bits), dates, times of day in s and ms, what is
-        null in a text column (a bit per row) and the entities (a code per row).
+        Packs are fixed-size lists, codes are dictionary arrays, hashed codes int32, and bfloat16 is uint16 with its
+        bits, which `ts.load` reads as bfloat16 again. What is not in a vocabulary that was given is null. Arrow needs
+        other memory for booleans (bits), dates, times of day in s and ms, what is null among codes (a bit per row) and
+        the entities (a code per row).
 
         Example:
             >>> import tensorstash as ts
@@ -222,6 +220,42 @@ class Stash(Mapping[str, torch.Tensor]):
         from tensorstash.interop import to_arrow
 
         return to_arrow(self)
+
+    def describe(
+        self,
+        columns: Sequence[str] | None = None,
+        *,
+        by: str | None = None,
+        sample: int | None = 100_000,
+        seed: int = 0,
+    ) -> "pl.DataFrame":
+        """Figures of columns: how many values, mean, standard deviation, minimum, quartiles, maximum, or most common.
+
+        Booleans count as 0 and 1, times as the integers that the tensor holds, each number of a pack for itself. All
+        is in float64 and of all rows; only the quartiles are of a random sample. NaN is missing, and infinite values
+        leave no mean.
+
+        Args:
+            columns: their names; `None`: all, without `by=` also the static ones, whose values count once per entity.
+            by: `"entity"` for a line per entity and column.
+            sample: rows of each column, or entity, that quartiles are taken of; `None`: all, 8 bytes for each.
+            seed: of the sample.
+
+        Returns:
+            A polars frame: with `by="entity"` the entity; `column`; `count` and `missing`; `mean`, `std`
+            (divided by `count - 1`), `min`, `25%`, `50%`, `75%`, `max`, null for codes; `distinct` and `top` for codes:
+            how many different values there are, and the most common one as text, or the bucket of a hash. What is
+            not in a vocabulary that was given counts, but is in neither of them.
+
+        Example:
+            >>> import tensorstash as ts
+            >>> stash = ts.load({"y": [1.0, None, 3.0, 5.0], "sky": ["clear", "rain", "rain", None]})
+            >>> stash.describe(["y", "sky"]).select("column", "count", "missing", "mean", "50%", "top").rows()
+            [('y', 3, 1, 3.0, 3.0, None), ('sky', 3, 1, None, None, 'rain')]
+        """
+        from tensorstash.describe import describe
+
+        return describe(self, columns, by, sample, seed)
 
     def share(self, label: str) -> "Stash":
         """Copy the stash into memory that all processes of this user can attach, and return it attached.
@@ -246,29 +280,18 @@ class Stash(Mapping[str, torch.Tensor]):
 
     @cached_property
     def blocks(self) -> list[Block]:
-        """The memory as gather takes it: one block per item size, and one per column of more dimensions."""
-        shared: dict[int, list[str]] = {}
-        packs = []
-        for name, tensor in self.items():
-            if tensor.ndim > 1:
-                packs.append([name])
-            else:
-                shared.setdefault(tensor.itemsize, []).append(name)
-        return [self._block(names) for names in (*shared.values(), *packs)]
-
-    def _block(self, names: list[str]) -> Block:
-        entries = sorted((self.segment.entries[name] for name in names), key=lambda entry: entry.begin)
-        size = entries[0].dtype.itemsize
-        stride = pages(entries[0].nbytes)
-        if any(two.begin - one.begin != stride for one, two in pairwise(entries)):
-            raise SegmentError("Columns of one item size must stand side by side in a segment. Save the stash again.")
-        count = ((len(entries) - 1) * stride + entries[-1].nbytes) // size
-        items = self.segment.items(entries[0].begin, count, f"int{8 * size}")
-        return Block(items, tuple(entry.name for entry in entries), stride // size)
+        """The memory as gather takes it."""
+        return blocks_of(self, self.segment)
 
     @cached_property
     def _entity_index(self) -> dict[Any, int]:
         return {name: index for index, name in enumerate(self.entities)}
+
+    def _values(self, blob: str) -> "NDArray[Any] | list[str]":
+        """An array of integers, or texts."""
+        if f"{blob}.integers" in self.segment.entries:
+            return self.segment.tensor(f"{blob}.integers").numpy()
+        return self._texts(blob)
 
     def _texts(self, name: str) -> list[str]:
         text = self.segment.tensor(f"{name}.text").numpy().tobytes()
@@ -297,46 +320,11 @@ class Stash(Mapping[str, torch.Tensor]):
             "DataLoader workers can take it as it is.)"
         )
 
-    # Printing: from the header alone, whatever the size
-
-    def _summary(self) -> list[tuple[str, str, str, str, str]]:
-        lines = [("column", "dtype", "shape", "MB", "missing")]
-        for name, tensor in (*self.items(), *self.static.items()):
-            missing, kind = self._about[name]["missing"], self._about[name]["kind"]
-            words = [str(tensor.dtype).removeprefix("torch."), "static" if name in self.static else "", kind]
-            note = " ".join(word for word in words if word not in ("", "number"))
-            lines.append((name, note, str(tuple(tensor.shape)), f"{tensor.nbytes / 1e6:,.1f}", f"{missing:,}"))
-        return lines
-
-    def _caption(self) -> str:
-        count = len(self.segment.tensor("__offsets")) - 1
-        entities = f"{count:,} entities ({', '.join(self.entity_names)}), " if self.entity_name is not None else ""
-        time = self.segment.metadata["time"]
-        span = ""
-        if time and time["low"] is not None:
-            span = f", {self.time_name} {self.clock.format(time['low'])} to {self.clock.format(time['high'])}"
-        return f"{self.rows:,} rows, {entities}{self.nbytes / 1e6:,.1f} MB{span}"
-
     def __repr__(self) -> str:
-        lines = self._summary()
-        widths = [max(map(len, cells)) for cells in zip(*lines)]
-        rows = ("  " + "  ".join(c.ljust(w) for c, w in zip(cells, widths)).rstrip() for cells in lines)
-        return f"Stash: {self._caption()}\n" + "\n".join(rows)
+        return as_text(self)
 
     def _repr_html_(self) -> str:
-        def row(cells: tuple[str, ...], tag: str) -> str:
-            return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
-
-        head, *body = self._summary()
-        table = row(head, "th") + "".join(row(cells, "td") for cells in body)
-        return f"<p><b>Stash</b>: {html.escape(self._caption())}</p><table>{table}</table>"
-
-
-def texts(names: list[str]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Names as they stand in a segment: their UTF-8 in a row, and where each ends."""
-    encoded = [name.encode() for name in names]
-    ends = np.cumsum([len(name) for name in encoded], dtype=np.int64)
-    return np.frombuffer(b"".join(encoded), np.uint8), ends
+        return as_html(self)
 
 
 def open(path: str | os.PathLike[str]) -> Stash:  # noqa: A001  its name is ts.open

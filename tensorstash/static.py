@@ -73,7 +73,13 @@ class Constant:
     def missing(self) -> int:
         """How many of the values are NaN or code -1."""
         values = _values(self._bits, self.column)
-        return int((values < 0 if self.column.kind == "category" else values.isnan()).sum())
+        return int((values < 0 if self.column.is_coded else values.isnan()).sum())
+
+    @property
+    def unknown(self) -> int | None:
+        """How many of the values are not in the vocabulary that was given."""
+        given = self.column.vocabulary
+        return None if given is None else int(np.count_nonzero(self._bits == len(given)))
 
     def check(self, scanned: Scan, entities: list[Any], vocabulary: list[Any]) -> None:
         """Refuse an entity with several values, or with none, which only a source without rows and entities has."""
@@ -135,8 +141,12 @@ def _item_name(column: Column, item: int) -> str:
 
 def _shown(bits: Bits, column: Column, vocabulary: list[Any], item: int) -> str:
     value = _values(bits, column).flatten()[item]
+    if column.is_coded and value < 0:
+        return "null"
+    if column.kind == "hashed":
+        return f"bucket {int(value)}"
     if column.kind == "category":
-        return "null" if value < 0 else repr(vocabulary[int(value)])
+        return repr(vocabulary[int(value)]) if value < len(vocabulary) else "not in its vocabulary"
     if column.kind in ("timestamp", "date"):
         return Clock(column.unit, column.zone).format(int(value))
     # numpy writes a float32 with as many digits as tell it apart

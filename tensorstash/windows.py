@@ -159,7 +159,9 @@ class Windows:
                     [2, 3]])
         """
         anchors = self.anchor_slots(self._checked(ids))
-        static = static_values(self.stash.static, torch.from_numpy(self.entity(anchors))) if self.stash.static else {}
+        static = {}
+        if self.stash.static:
+            static = static_values(self.stash.static, torch.from_numpy(self.entities_of(anchors)))
         if out is None:
             return gather(self.plan, anchors) | static
         gather_into(self.plan, anchors, out)
@@ -182,13 +184,16 @@ class Windows:
 
     def _about(self, slots: Int64s) -> dict[str, torch.Tensor]:
         """The entity and the time of slots."""
-        about = {"entity": torch.from_numpy(self.entity(slots))}
+        about = {"entity": torch.from_numpy(self._entity(slots))}
         if self.stash.time is not None:
             about["time"] = torch.from_numpy(times_at(self.slots, self.stash.time.numpy(), slots))
         return about
 
-    def entity(self, slots: Int64s) -> Int64s:
-        """The index into `stash.entities` of slots of any shape."""
+    def entities_of(self, anchors: Int64s) -> Int64s:
+        """The index into `stash.entities` of windows, by the slots of their anchors, of any shape."""
+        return self._entity(anchors - (self.horizon == 0))  # without a horizon the anchor is the slot after the window
+
+    def _entity(self, slots: Int64s) -> Int64s:
         return np.searchsorted(self.stash.offsets.numpy(), rows_at(self.slots, slots)[0], "right") - 1
 
     def to_frame(self, ids: Ids, predictions: torch.Tensor) -> "pl.DataFrame":

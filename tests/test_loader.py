@@ -364,9 +364,10 @@ def with_static() -> ts.Stash:
 
 @pytest.mark.parametrize("gaps", [{}, {"min_history": 1}])
 @pytest.mark.parametrize("prefetch", [0, 2])
-def test_batches_carry_static_columns(gaps: dict[str, Any], prefetch: int) -> None:
+@pytest.mark.parametrize("horizon", [0, 1])  # without one, the anchor of the last window stands in the next entity
+def test_batches_carry_static_columns(gaps: dict[str, Any], prefetch: int, horizon: int) -> None:
     stash = with_static()
-    windows = ts.Windows(stash, history=2, horizon=1, **gaps)
+    windows = ts.Windows(stash, history=2, horizon=horizon, **gaps)
     loader = ts.Loader(windows, 4, shuffle=True, with_ids=True, prefetch=prefetch)
     for batch in loader:
         ids, entities = batch["window"], batch["entity"]

@@ -135,7 +135,10 @@ def test_only_text_columns_have_a_vocabulary() -> None:
     stash = weather()
     assert stash.vocabulary("sky") == ["clear", "rain"]
     assert [-1 if code < 0 else stash.vocabulary("sky")[code] for code in stash["sky"]][:2] == ["rain", "clear"]
-    with pytest.raises(ts.ColumnError, match=whole("Only text columns have a vocabulary; 'temp' holds torch.float32.")):
+    with pytest.raises(
+        ts.ColumnError,
+        match=whole("Text columns have a vocabulary, and those that were given one; 'temp' holds torch.float32."),
+    ):
         stash.vocabulary("temp")
 
 

@@ -372,7 +372,10 @@ def test_a_static_column_is_no_column_of_the_mapping() -> None:
     with pytest.raises(ts.ColumnError, match=whole("the stash has no column 'regio'; did you mean 'region'?")):
         stash.about("regio")
     stash = ts.load(plants(), ["power"], entity="plant", static=["size"])
-    with pytest.raises(ts.ColumnError, match=whole("Only text columns have a vocabulary; 'size' holds torch.float64.")):
+    with pytest.raises(
+        ts.ColumnError,
+        match=whole("Text columns have a vocabulary, and those that were given one; 'size' holds torch.float64."),
+    ):
         stash.vocabulary("size")
 
 

@@ -167,6 +167,29 @@ def test_a_constant_history_on_a_high_level_is_zero(kind: str) -> None:
     assert batch["past"].eq(0).all()
 
 
+@pytest.mark.parametrize("kind", ["standard", "last"])
+@pytest.mark.parametrize("observed", [False, True])
+def test_the_future_in_a_span_has_no_influence_on_level_and_spread(kind: str, observed: bool) -> None:
+    """In the short form of windows one span holds history and horizon."""
+    every = ts.Windows(Table([200], [*range(200)]).stash(), 6, 3, columns=["f64", "pack"])
+    for name in ("f64", "pack"):
+        norm = ts.InstanceNorm(name, kind=kind, rows=6)
+        plain, changed, past = every[:], every[:], {name: every[:][name][:, :6].clone()}
+        changed[name][:, 6:] = 1e9
+        for batch in (plain, changed, past) if observed else ():
+            batch[f"{name}.observed"] = torch.arange(batch[name].shape[1]).ne(2).expand(batch[name].shape[:2])
+        target = plain[name][:, 6:].clone()
+        for batch in (plain, changed):
+            norm(batch)
+        ts.InstanceNorm(name, kind=kind)(past)
+        for key in (f"{name}.center", f"{name}.scale"):
+            assert oracle.same(plain[key], past[key])
+            assert oracle.same(changed[key], past[key])
+        assert oracle.same(plain[name][:, :6], past[name])
+        assert oracle.same(changed[name][:, :6], past[name])
+        torch.testing.assert_close(norm.inverse(plain[name][:, 6:], plain), target, rtol=0, atol=1e-2)
+
+
 def test_half_precision_is_summed_in_single() -> None:
     """The sum of 4,000 values of 100 is beyond what float16 can hold."""
     past = (torch.arange(4000) % 2 + 100).half()[None]
@@ -196,6 +219,12 @@ def test_instance_normalisation_says_what_does_not_fit() -> None:
             "kind= is one of 'standard', 'last'; got 'robust'.",
         ),
         (ValueError, lambda: ts.InstanceNorm("past", eps=0), "eps= is above 0; got 0."),
+        (ValueError, lambda: ts.InstanceNorm("past", rows=0), "rows= is an integer of at least 1; got 0."),
+        (
+            ValueError,
+            lambda: ts.InstanceNorm("past", rows=5)(batch),
+            "rows= are of the span 'past', which has 4; got 5.",
+        ),
         (ts.ColumnError, lambda: ts.InstanceNorm("ast")(batch), "the batch has no span 'ast'; did you mean 'past'?"),
         (
             ts.SchemaError,
@@ -219,5 +248,5 @@ def test_instance_normalisation_says_what_does_not_fit() -> None:
         with pytest.raises(kind, match=f"^{re.escape(message)}$"):
             call()
     assert repr(ts.InstanceNorm("past", "next")) == (
-        "InstanceNorm(history='past', others=('next',), kind='standard', eps=1e-05)"
+        "InstanceNorm(history='past', others=('next',), kind='standard', eps=1e-05, rows=None)"
     )
