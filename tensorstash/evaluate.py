@@ -101,7 +101,7 @@ def check_rows(expr: "pl.Expr", nothing: "pl.DataFrame") -> None:
     if _RANDOM.search(str(expr)):
         raise SchemaError(f"An expression has the same values every time; {text_of(expr)} is random. {_REMEDY}")
     whole = expr.meta.undo_aliases()
-    for part in _parts(expr):
+    for part in _parts(expr, nothing):
         with suppress(pl.exceptions.PolarsError):  # what stands for the elements of a list has no type elsewhere
             types = nothing.lazy().select(part).collect_schema().dtypes()
             if types == [pl.Categorical] and part.meta.undo_aliases().meta.ne(whole):
@@ -117,7 +117,7 @@ def _beyond_rows(expr: "pl.Expr", nothing: "pl.DataFrame") -> "pl.Expr | None":
 
     if _is_by_row(expr, nothing):
         return None
-    for part in expr.meta.pop():
+    for part in expr.meta.pop(schema=nothing.schema):
         if part.meta.root_names():
             with suppress(pl.exceptions.PolarsError):  # what stands for the elements of a list has no type elsewhere
                 if (culprit := _beyond_rows(part, nothing)) is not None:
@@ -135,10 +135,10 @@ def _is_by_row(expr: "pl.Expr", nothing: "pl.DataFrame") -> bool:
     return next(step for step in steps if step and not step.startswith("simple")).startswith("WITH_COLUMNS")
 
 
-def _parts(expr: "pl.Expr") -> "Iterator[pl.Expr]":
+def _parts(expr: "pl.Expr", nothing: "pl.DataFrame") -> "Iterator[pl.Expr]":
     yield expr
-    for part in expr.meta.pop():
-        yield from _parts(part)
+    for part in expr.meta.pop(schema=nothing.schema):
+        yield from _parts(part, nothing)
 
 
 # Arrow to polars
