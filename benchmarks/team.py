@@ -25,10 +25,10 @@ class Team:
         self.members = [subprocess.Popen(command, **pipes) for _ in range(size)]
 
     def ask(self, line: str, size: int | None = None) -> list[Any]:
-        """The answers of the first `size` members, or of all."""
+        """The answers of the first `size` members, or of all; `{member}` in the line is the number of each."""
         asked = self.members[:size]
-        for member in asked:
-            member.stdin.write(f"{line}\n")  # type: ignore[union-attr]
+        for k, member in enumerate(asked):
+            member.stdin.write(line.format(member=k) + "\n")  # type: ignore[union-attr]
             member.stdin.flush()  # type: ignore[union-attr]
         return [json.loads(member.stdout.readline()) for member in asked]  # type: ignore[union-attr]
 
