@@ -43,7 +43,7 @@ import tensorstash as ts
 COLUMNS = [f"c{k:02}" for k in range(46)]
 USED = COLUMNS[4:40:6]  # 6
 TARGET = USED[0]
-HISTORY, HORIZON, STRIDE = 96, 24, 8
+HISTORY, HORIZON, STRIDE = 96, 24, 4
 LENGTH = HISTORY + HORIZON
 BATCH = 256
 EPOCHS = 2
@@ -384,7 +384,7 @@ def main() -> None:
         print(json.dumps(run(Data(Path(place), series, steps), WAYS[name])))
         return
     with tempfile.TemporaryDirectory() as folder:
-        data = Data(Path(folder), *((2, 3_000) if options.quick else (20, 10_000)))
+        data = Data(Path(folder), *((2, 3_000) if options.quick else (10, 8_000)))
         write_data(data)
         rows = compare(data, 1 if options.quick else ROUNDS)
     print("times tensorstash, then seconds; losses of all steps agree")
