@@ -1,7 +1,7 @@
 """A training pipeline before and after: rows preprocessed one by one and read from disk, against resident columns.
 
     python benchmarks/pipeline.py            # about four minutes, 0.5 GB on disk
-    python benchmarks/pipeline.py --quick    # small, to see that it runs
+    python benchmarks/pipeline.py --quick    # small, and all but one way in one process, to see that it runs
 
 A Parquet file of 46 float32 columns, of which a model uses 6. Every way makes the same batches of scaled windows in the
 same order, and trains the same model from the same start: the losses of all steps are compared. The ways:
@@ -25,7 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -149,8 +149,8 @@ class Slices(Dataset[Batch]):
     def __len__(self) -> int:
         return self.data.windows
 
-    def __getitem__(self, index: int) -> Batch:
-        start = int(self.data.starts(np.array(index)))
+    def __getitem__(self, index: Any) -> Batch:
+        start = int(self.data.starts(index))
         found = self.table.slice(start, LENGTH)
         return split(torch.stack([torch.tensor(found[name].to_numpy()) for name in USED], 1))
 
@@ -177,24 +177,10 @@ def split(values: torch.Tensor) -> Batch:
     return {"past": values[..., :HISTORY, :], "target": values[..., HISTORY:, 0]}
 
 
-class Order:
-    """The order of an epoch as a DataLoader's batch sampler gives it, in lists."""
-
-    def __init__(self, data: Data) -> None:
-        self.sampler = order(data)
-
-    def __iter__(self) -> Iterator[list[int]]:
-        return (ids.tolist() for ids in self.sampler)
-
-    def __len__(self) -> int:
-        return len(self.sampler)
-
-
 def one_by_one(dataset: Dataset[Batch], data: Data) -> Epoch:
     """Epochs of a data set with a window per item."""
-    ids = Order(data)
-    loader = DataLoader(dataset, batch_sampler=ids, num_workers=WORKERS, persistent_workers=True)
-    return by_epoch(ids.sampler, loader)
+    ids: Any = order(data)
+    return by_epoch(ids, DataLoader(dataset, batch_sampler=ids, num_workers=WORKERS, persistent_workers=True))
 
 
 def read_slices(data: Data, _: Any) -> Epoch:
@@ -255,8 +241,8 @@ class Views(Dataset[Batch]):
     def __len__(self) -> int:
         return self.data.windows
 
-    def __getitem__(self, index: int) -> Batch:
-        start = int(self.data.starts(np.array(index)))
+    def __getitem__(self, index: Any) -> Batch:
+        start = int(self.data.starts(index))
         found = self.dataset[start : start + LENGTH]
         return split(torch.stack([found[name] for name in USED], 1))
 
@@ -339,23 +325,28 @@ def run(data: Data, way: Way) -> dict[str, Any]:
     }
 
 
-def alone(name: str, place: str, series: int, steps: int) -> dict[str, Any]:
-    """A way in a fresh process; what it has written is there for no other."""
-    with tempfile.TemporaryDirectory(dir=place) as folder:
+def fresh(name: str, data: Data, own_process: bool) -> dict[str, Any]:
+    """A way in a new folder; what it has written is there for no other."""
+    with tempfile.TemporaryDirectory(dir=data.folder) as folder:
         for file in ("data.parquet", "constants.json"):
-            (Path(folder) / file).symlink_to(Path(place) / file)
-        asked = json.dumps([name, folder, series, steps])
+            (Path(folder) / file).symlink_to(data.folder / file)
+        if not own_process:
+            return run(Data(Path(folder), data.series, data.steps), WAYS[name])
+        asked = json.dumps([name, folder, data.series, data.steps])
         done = subprocess.run([sys.executable, __file__, "--way", asked], stdout=subprocess.PIPE, check=True)
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 
 
-def compare(data: Data, rounds: int) -> list[record.Row]:
+def compare(data: Data, quick: bool) -> list[record.Row]:
     """All ways by turns, and a row for each: medians over the rounds, ratios taken round by round."""
     names = [name for name, way in WAYS.items() if importlib.util.find_spec(way.needs)]
     for name in WAYS.keys() - set(names):
         print(f"    {name} left out: {WAYS[name].needs} is not installed")
-    found = [{name: alone(name, str(data.folder), data.series, data.steps) for name in names} for _ in range(rounds)]
+    found = [
+        {name: fresh(name, data, not quick or name == "tensorstash") for name in names}
+        for _ in range(1 if quick else ROUNDS)
+    ]
     expected = found[0]["tensorstash"]["losses"]
     assert len(expected) == EPOCHS * len(order(data))
     for results in found:
@@ -384,9 +375,9 @@ def main() -> None:
         print(json.dumps(run(Data(Path(place), series, steps), WAYS[name])))
         return
     with tempfile.TemporaryDirectory() as folder:
-        data = Data(Path(folder), *((2, 3_000) if options.quick else (10, 8_000)))
+        data = Data(Path(folder), *((2, 1_500) if options.quick else (10, 8_000)))
         write_data(data)
-        rows = compare(data, 1 if options.quick else ROUNDS)
+        rows = compare(data, options.quick)
     print("times tensorstash, then seconds; losses of all steps agree")
     print(f"    {'':22}{'preprocessing':>18}{'first batch':>18}{'epoch':>18}{'waiting':>10}")
     for one in rows:

@@ -68,11 +68,11 @@ def bars(axes: Axes, names: Sequence[str], values: Sequence[float], texts: Seque
 
 
 def round_number(value: float) -> str:
-    """A figure in three digits at most: 1.05, 12, 0.0042, 35k, 1.7M."""
-    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= size:
-            return f"{value / size:.3g}{unit}"
-    return f"{value:.2g}" if value < 10 else f"{value:.0f}"
+    """A figure in two digits below 10, else in three: 1.1, 12, 0.0042, 35k, 1.72M."""
+    if value < 10:
+        return f"{value:.2g}"
+    unit = next(((size, unit) for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")) if value >= size), (1, ""))
+    return f"{value / unit[0]:.3g}{unit[1]}"
 
 
 # The pictures
@@ -93,8 +93,10 @@ def compare(about: record.Row, rows: list[record.Row]) -> Figure:
 
 
 def label(row: record.Row) -> str:
-    """The contestant, with its workers and threads where these are not what one expects."""
+    """The contestant, with its workers, threads and rows where these are not what one expects."""
     extra = [f"{row[what]} {what}" for what, usual in (("workers", 0), ("threads", 1)) if row.get(what, usual) != usual]
+    if row.get("smaller"):
+        extra.append(f"on {row['rows']:,} rows")
     return ", ".join([row["name"], *extra])
 
 
@@ -124,10 +126,14 @@ def sweep(about: record.Row, rows: list[record.Row]) -> Figure:
         above.axhline(1, color="black", linewidth=0.6)
         above.set_ylim(0, max(1.2, *(row["ratio"] for row in own)) * 1.05)
         above.tick_params(labelbottom=False)
-        below.set_yscale("log")
-        below.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        speeds = [row["windows_per_s"] for row in own]
+        if max(speeds) > 8 * min(speeds):
+            below.set_yscale("log")
+            below.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            below.yaxis.set_minor_formatter(NullFormatter())
+        else:
+            below.set_ylim(0, max(speeds) * 1.25)
         below.yaxis.set_major_formatter(FuncFormatter(lambda value, _: round_number(value)))
-        below.yaxis.set_minor_formatter(NullFormatter())
         below.set_xlabel(AXES[name], fontsize=8)
         below.legend(fontsize=7, frameon=False)
     panels[-1][0].set_axis_off()

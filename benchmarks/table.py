@@ -97,7 +97,11 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="of the results of quick runs, whose figures mean nothing")
     options = parser.parse_args()
     for name in options.names or TABLES:
-        about, rows = record.saved(name, options.quick)
+        try:
+            about, rows = record.saved(name, options.quick)
+        except FileNotFoundError:
+            print(f"{name}: no results yet; python benchmarks/{name}.py\n")
+            continue
         print(f"{markdown(*TABLES[name](rows))}\n\n{caption(about)}; `{about['command']}`\n")
 
 
