@@ -126,13 +126,14 @@ def sweep(about: record.Row, rows: list[record.Row]) -> Figure:
         above.axhline(1, color="black", linewidth=0.6)
         above.set_ylim(0, max(1.2, *(row["ratio"] for row in own)) * 1.05)
         above.tick_params(labelbottom=False)
-        speeds = [row["windows_per_s"] for row in own]
+        lines(below, own, "bare_windows_per_s", "windows/s", bare=True)
+        speeds = [row[key] for row in own for key in ("windows_per_s", "bare_windows_per_s")]
         if max(speeds) > 8 * min(speeds):
             below.set_yscale("log")
             below.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
             below.yaxis.set_minor_formatter(NullFormatter())
         else:
-            below.set_ylim(0, max(speeds) * 1.25)
+            below.set_ylim(0, max(speeds) * 1.35)
         below.yaxis.set_major_formatter(FuncFormatter(lambda value, _: round_number(value)))
         below.set_xlabel(AXES[name], fontsize=8)
         below.legend(fontsize=7, frameon=False)
@@ -147,12 +148,19 @@ def sweep(about: record.Row, rows: list[record.Row]) -> Figure:
     )
 
 
-def lines(axes: Axes, rows: list[record.Row], key: str, text: str) -> None:
-    """A line for each layout over the values of one axis of the sweep."""
+def lines(axes: Axes, rows: list[record.Row], key: str, text: str, bare: bool = False) -> None:
+    """A line for each layout over the values of one axis of the sweep; thin and hollow for the bare gather."""
     for k, layout in enumerate(dict.fromkeys(row["layout"] for row in rows)):
         own = [row for row in rows if row["layout"] == layout]
         style: dict[str, Any] = {**STYLES[k], "color": SHADES[k], "markersize": 4, "linewidth": 1.2}
-        axes.plot([row["value"] for row in own], [row[key] for row in own], label=layout, **style)
+        if bare:
+            style |= {"linewidth": 0.5, "markerfacecolor": "white"}
+        axes.plot(
+            [row["value"] for row in own],
+            [row[key] for row in own],
+            label=f"{layout}, bare" if bare else layout,
+            **style,
+        )
     powers_of_ten = rows[0]["axis"] in ("windows", "entities")
     axes.set_xscale("log", base=10 if powers_of_ten else 2)
     if not powers_of_ten:
@@ -167,6 +175,11 @@ def memory(axes: Axes, rows: list[record.Row]) -> None:
     """What all ranks hold together, which should not grow with their number."""
     counts = [str(row["value"]) for row in rows]
     axes.bar(counts, [row["pss_mb"] for row in rows], color=OTHERS, hatch="///", edgecolor="#444444")
+    axes.axhline(rows[0]["copy_mb"], color="black", linewidth=0.8)
+    axes.annotate(
+        "one copy", (0.02, rows[0]["copy_mb"]), (0, 2), ("axes fraction", "data"), "offset points", fontsize=7
+    )
+    axes.set_ylim(0, max(row["pss_mb"] for row in rows) * 1.1)
     axes.set_xlabel(AXES["ranks"], fontsize=8)
     axes.set_ylabel("memory of all together (PSS), MB", fontsize=8)
     axes.tick_params(labelsize=7)

@@ -151,6 +151,7 @@ def point(quick: bool, axis: str, at: int, case: Case, layout: str) -> record.Ro
         "length": case.length,
         "threads": torch.get_num_threads(),
         "windows_per_s": case.batch / spent,
+        "bare_windows_per_s": case.batch * steps / statistics.median(other for _, other in rounds),
         "gb_per_s": case.nbytes / spent / 1e9,
         "ratio": statistics.median(other / ours for ours, other in rounds),
         "us_per_batch": spent * 1e6,
@@ -215,7 +216,7 @@ def entities(quick: bool) -> Iterator[record.Row]:
 def ranks(quick: bool) -> Iterator[record.Row]:
     """Processes that share one segment, a thread each; each gathers its part of every step."""
     stash = packed(100_000 if quick else 32_000_000).share(LABEL)
-    nbytes = Case(stash).nbytes
+    nbytes, copy = Case(stash).nbytes, stash.nbytes
     del stash
     steps, rounds = (3, 2) if quick else (200, 7)
     for size in (1, 2) if quick else (1, 2, 4, 8):
@@ -233,9 +234,11 @@ def ranks(quick: bool) -> Iterator[record.Row]:
             "length": 120,
             "threads": 1,
             "windows_per_s": size * 1024 / spent,
+            "bare_windows_per_s": size * 1024 * steps / statistics.median(other for _, other in found),
             "gb_per_s": size * nbytes / spent / 1e9,
             "ratio": statistics.median(other / ours for ours, other in found),
             "us_per_batch": spent * 1e6,
+            "copy_mb": copy / 1e6,
             "pss_mb": sum(weight["pss"] for weight in after) - sum(weight["pss"] for weight in before),
         }
         tell(row)
