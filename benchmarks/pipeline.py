@@ -330,6 +330,7 @@ def fresh(name: str, data: Data, own_process: bool) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(dir=data.folder) as folder:
         for file in ("data.parquet", "constants.json"):
             (Path(folder) / file).symlink_to(data.folder / file)
+        print(f"    {name} ...", flush=True)
         if not own_process:
             return run(Data(Path(folder), data.series, data.steps), WAYS[name])
         asked = json.dumps([name, folder, data.series, data.steps])

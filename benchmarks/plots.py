@@ -174,14 +174,15 @@ def lines(axes: Axes, rows: list[record.Row], key: str, text: str, bare: bool = 
 def memory(axes: Axes, rows: list[record.Row]) -> None:
     """What all ranks hold together, which should not grow with their number."""
     counts = [str(row["value"]) for row in rows]
-    axes.bar(counts, [row["pss_mb"] for row in rows], color=OTHERS, hatch="///", edgecolor="#444444")
-    axes.axhline(rows[0]["copy_mb"], color="black", linewidth=0.8)
-    axes.annotate(
-        "one copy", (0.02, rows[0]["copy_mb"]), (0, 2), ("axes fraction", "data"), "offset points", fontsize=7
-    )
-    axes.set_ylim(0, max(row["pss_mb"] for row in rows) * 1.1)
+    shared, total = ([row[key] for row in rows] for key in ("segment_mb", "pss_mb"))
+    own = [both - one for both, one in zip(total, shared)]
+    axes.bar(counts, shared, color=OURS, edgecolor="#444444", label="the segment")
+    axes.bar(counts, own, bottom=shared, color=OTHERS, hatch="///", edgecolor="#444444", label="batches and else")
+    axes.axhline(rows[0]["copy_mb"], color="black", linewidth=0.8, label="one copy")
+    axes.legend(fontsize=7, frameon=False, ncols=3, loc="upper left", columnspacing=0.8)
+    axes.set_ylim(0, max(total) * 1.2)
     axes.set_xlabel(AXES["ranks"], fontsize=8)
-    axes.set_ylabel("memory of all together (PSS), MB", fontsize=8)
+    axes.set_ylabel("PSS of all together, MB", fontsize=8)
     axes.tick_params(labelsize=7)
 
 

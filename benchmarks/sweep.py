@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 import record
 import torch
-from team import Team, weigh
+from team import Team, held, weigh
 
 import tensorstash as ts
 
@@ -161,7 +161,11 @@ def point(quick: bool, axis: str, at: int, case: Case, layout: str) -> record.Ro
 
 
 def tell(row: record.Row) -> None:
-    sum_of_pss = f"  PSS of all {row['pss_mb']:8,.0f} MB" if "pss_mb" in row else ""
+    sum_of_pss = ""
+    if "pss_mb" in row:
+        sum_of_pss = (
+            f"  PSS of all {row['pss_mb']:,.0f} MB, of the segment {row['segment_mb'] / row['copy_mb']:.3f} copies"
+        )
     print(
         f"    {row['axis']:12} {row['value']:>13,}  {row['layout']:10} {row['ratio']:5.2f} of bare  "
         f"{row['windows_per_s']:11,.0f} windows/s  {row['gb_per_s']:6.2f} GB/s{sum_of_pss}",
@@ -224,7 +228,7 @@ def ranks(quick: bool) -> Iterator[record.Row]:
             before = team.ask("weigh")
             team.ask("open {member}")
             found = [(max(team.ask(f"loop {steps}")), max(team.ask(f"bare {steps}"))) for _ in range(rounds)]
-            after = team.ask("weigh")
+            after, segment = team.ask("weigh"), team.ask("held")
         spent = statistics.median(ours for ours, _ in found) / steps
         row: record.Row = {
             "axis": "ranks",
@@ -239,6 +243,7 @@ def ranks(quick: bool) -> Iterator[record.Row]:
             "ratio": statistics.median(other / ours for ours, other in found),
             "us_per_batch": spent * 1e6,
             "copy_mb": copy / 1e6,
+            "segment_mb": sum(segment),
             "pss_mb": sum(weight["pss"] for weight in after) - sum(weight["pss"] for weight in before),
         }
         tell(row)
@@ -266,6 +271,8 @@ def serve(replicas: int) -> None:
                 answer = gather(int(steps))
             case ["weigh"]:
                 answer = weigh()
+            case ["held"]:
+                answer = held(str(case.stash.path))
         print(json.dumps(answer), flush=True)
 
 
