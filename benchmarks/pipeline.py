@@ -27,6 +27,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -140,18 +141,28 @@ def preprocess_batches(data: Data) -> None:
             file.write_batch(pa.record_batch([column.astype(np.float32) for column in columns], schema))
 
 
+class Mapped:
+    """An Arrow file that each process maps when it first reads: a table itself would travel to workers as a copy."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @cached_property
+    def table(self) -> pa.Table:
+        return pa.ipc.open_file(pa.memory_map(str(self.path))).read_all()
+
+
 class Slices(Dataset[Batch]):
     """A window per item: a slice of the mapped table, each column made a tensor."""
 
     def __init__(self, data: Data) -> None:
-        self.data, self.table = data, mapped(data.folder / "rows.arrow")
+        self.data, self.file = data, Mapped(data.folder / "rows.arrow")
 
     def __len__(self) -> int:
         return self.data.windows
 
     def __getitem__(self, index: Any) -> Batch:
-        start = int(self.data.starts(index))
-        found = self.table.slice(start, LENGTH)
+        found = self.file.table.slice(int(self.data.starts(index)), LENGTH)
         return split(torch.stack([torch.tensor(found[name].to_numpy()) for name in USED], 1))
 
 
@@ -159,17 +170,13 @@ class Takes(Dataset[Batch]):
     """A batch per item: all rows of all its windows at once."""
 
     def __init__(self, data: Data) -> None:
-        self.data, self.table = data, mapped(data.folder / "batches.arrow")
+        self.data, self.file = data, Mapped(data.folder / "batches.arrow")
 
     def __getitem__(self, ids: Ids) -> Batch:
         rows = self.data.starts(ids)[:, None] + np.arange(LENGTH)
-        found = self.table.take(pa.array(rows.ravel()))
+        found = self.file.table.take(pa.array(rows.ravel()))
         columns = [found[name].to_numpy().reshape(rows.shape) for name in USED]
         return split(torch.from_numpy(np.stack(columns, 2)))
-
-
-def mapped(path: Path) -> pa.Table:
-    return pa.ipc.open_file(pa.memory_map(str(path))).read_all()
 
 
 def split(values: torch.Tensor) -> Batch:
@@ -206,7 +213,8 @@ def by_epoch(sampler: Any, batches: Iterable[Batch]) -> Epoch:
 
 def map_rows(data: Data) -> Any:
     constants = data.constants()
-    return opened(data).map(lambda row: scaled_row(row, constants), features=features(COLUMNS))
+    rows = opened(data)
+    return rows.map(lambda row: scaled_row(row, constants), features=rows.features)
 
 
 def map_batches(data: Data) -> Any:
@@ -216,7 +224,7 @@ def map_batches(data: Data) -> Any:
         return {name: (batch[name] - constants[name][0]) / constants[name][1] for name in USED}
 
     used = opened(data).select_columns(USED).with_format("numpy")
-    return used.map(scaled, batched=True, batch_size=CHUNK, features=features(USED))
+    return used.map(scaled, batched=True, batch_size=CHUNK, features=used.features)
 
 
 def opened(data: Data) -> Any:
@@ -224,12 +232,6 @@ def opened(data: Data) -> Any:
 
     datasets.disable_progress_bars()
     return datasets.Dataset.from_parquet(str(data.source), cache_dir=str(data.folder / "cache"), columns=COLUMNS)
-
-
-def features(columns: list[str]) -> Any:
-    import datasets
-
-    return datasets.Features({name: datasets.Value("float32") for name in columns})
 
 
 class Views(Dataset[Batch]):

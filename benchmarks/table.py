@@ -61,7 +61,16 @@ def formats(rows: list[record.Row]) -> Table:
 
 
 def sweep(rows: list[record.Row]) -> Table:
-    heads = ["axis", "value", "layout", "ratio to bare gather", "windows/s", "GB/s", "PSS of all, MB"]
+    heads = [
+        "axis",
+        "value",
+        "layout",
+        "ratio to bare gather",
+        "windows/s",
+        "GB/s",
+        "PSS of all, MB",
+        "copies of the segment",
+    ]
     return heads, [
         [
             row["axis"],
@@ -70,7 +79,7 @@ def sweep(rows: list[record.Row]) -> Table:
             f"{row['ratio']:.2f}",
             f"{row['windows_per_s']:,.0f}",
             f"{row['gb_per_s']:.2f}",
-            f"{row['pss_mb']:,.0f}" if "pss_mb" in row else "",
+            *([f"{row['pss_mb']:,.0f}", f"{row['segment_mb'] / row['copy_mb']:.3f}"] if "pss_mb" in row else ["", ""]),
         ]
         for row in rows
     ]
