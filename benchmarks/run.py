@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-SCRIPTS = ("compare", "sweep", "formats", "pipeline", "plots")
+SCRIPTS = ("compare", "sweep", "formats", "pipeline", "plots", "table")
 
 
 def main() -> None:

@@ -9,6 +9,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pytest
+import torch
+
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 QUICK = BENCHMARKS / "results" / "quick"
 
@@ -60,3 +64,30 @@ def test_all_run_and_their_results_are_drawn() -> None:
     for row in [*formats.values(), *ways.values()]:
         assert f"\n| {row['name']} | " in tables
     assert tables.count("\n| ") == len(sweep) + len(formats) + len(ways) + 5  # a rule each, and two heads
+
+
+def test_a_window_that_begins_one_row_late_is_noticed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    import formats
+    from layouts import COLUMNS, LENGTH, Data
+
+    data = Data(tmp_path, series=2, steps=LENGTH + 24 * 600)
+    ids = np.arange(formats.BATCH)
+    rows = data.starts(ids)[:, None] + np.arange(LENGTH)
+    values = torch.from_numpy(data.values())
+    formats.check(data, {"x": values[rows]}, ids)
+    formats.check(data, {f"c{k}": values[rows, k] for k in range(COLUMNS)}, ids)
+    rows[-1] += 1
+    with pytest.raises(AssertionError):
+        formats.check(data, {"x": values[rows]}, ids)
+
+
+def test_the_sweep_notices_values_of_other_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    import sweep
+
+    case = sweep.Case(sweep.separate(2_000, 2, 4), batch=16, length=12)
+    sweep.verify(case)
+    case.stash["c1"].copy_(case.stash["c1"].roll(1))
+    with pytest.raises(AssertionError):
+        sweep.verify(case)
