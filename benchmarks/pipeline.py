@@ -378,7 +378,7 @@ def main() -> None:
         print(json.dumps(run(Data(Path(place), series, steps), WAYS[name])))
         return
     with tempfile.TemporaryDirectory() as folder:
-        data = Data(Path(folder), *((2, 1_500) if options.quick else (10, 8_000)))
+        data = Data(Path(folder), *((2, 1_500) if options.quick else (10, 6_000)))
         write_data(data)
         rows = compare(data, options.quick)
     print("times tensorstash, then seconds; losses of all steps agree")
