@@ -29,6 +29,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
+from team import Team, weigh
 
 import tensorstash as ts
 
@@ -163,40 +164,6 @@ def check(batch: dict[str, torch.Tensor], starts: Any) -> None:
         assert torch.equal(batch[f"c{k}"], values(at, k))
 
 
-def weigh() -> dict[str, float]:
-    """MB of this process by proportional set size, and of its page tables."""
-    rollup, status = (Path(f"/proc/self/{name}").read_text() for name in ("smaps_rollup", "status"))
-    return {
-        "pss": int(rollup.split("\nPss:")[1].split()[0]) * 1024 / 1e6,
-        "tables": int(status.split("VmPTE:")[1].split()[0]) * 1024 / 1e6,
-    }
-
-
-class Team:
-    """Several processes that all do the same thing at the same time."""
-
-    def __init__(self, size: int, *arguments: str) -> None:
-        command = [sys.executable, __file__, *arguments]
-        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        self.members = [subprocess.Popen(command, **pipes) for _ in range(size)]
-
-    def ask(self, line: str, size: int | None = None) -> list[Any]:
-        """The answers of the first `size` members, or of all."""
-        asked = self.members[:size]
-        for member in asked:
-            member.stdin.write(f"{line}\n")  # type: ignore[union-attr]
-            member.stdin.flush()  # type: ignore[union-attr]
-        return [json.loads(member.stdout.readline()) for member in asked]  # type: ignore[union-attr]
-
-    def __enter__(self) -> "Team":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for member in self.members:
-            member.kill()
-            member.communicate()
-
-
 # What is printed
 
 
@@ -214,7 +181,7 @@ def compare(folder: Path, rows: int, size: int, steps: int) -> None:
         began = time.perf_counter()
         make(folder)
         made = time.perf_counter() - began
-        with Team(size, "--serve", way, str(folder), str(rows)) as team:
+        with Team(size, __file__, "--serve", way, str(folder), str(rows)) as team:
             before = team.ask("weigh")
             opened = statistics.median(team.ask("open"))
             first, second = (team.ask(f"pass {steps}", 1)[0] for _ in range(2))

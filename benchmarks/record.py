@@ -18,17 +18,27 @@ RESULTS = Path(__file__).parent / "results"
 Row = dict[str, Any]
 
 
-def save(name: str, rows: Sequence[Row], libraries: Sequence[str] = ("tensorstash", "torch", "numpy")) -> Path:
+def folder(quick: bool = False) -> Path:
+    """Where results lie; those of quick runs, whose figures mean nothing, elsewhere than those that count."""
+    return RESULTS / "quick" if quick else RESULTS
+
+
+def save(
+    name: str,
+    rows: Sequence[Row],
+    libraries: Sequence[str] = ("tensorstash", "torch", "numpy"),
+    quick: bool = False,
+) -> Path:
     """Write the rows of one benchmark, and what they were measured on; the file is replaced whole."""
-    RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"{name}.json"
+    path = folder(quick) / f"{name}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"about": about(libraries), "rows": list(rows)}, indent=1) + "\n")
     return path
 
 
-def saved(name: str) -> tuple[dict[str, Any], list[Row]]:
+def saved(name: str, quick: bool = False) -> tuple[dict[str, Any], list[Row]]:
     """What `save` has written: about the run, and its rows."""
-    found = json.loads((RESULTS / f"{name}.json").read_text())
+    found = json.loads((folder(quick) / f"{name}.json").read_text())
     return found["about"], found["rows"]
 
 

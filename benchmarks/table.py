@@ -1,0 +1,118 @@
+"""The results as Markdown tables for the README: ratios first, absolute figures second, the machine below.
+
+python benchmarks/table.py compare pipeline formats sweep
+"""
+
+import argparse
+from collections.abc import Callable, Sequence
+
+import record
+from plots import caption, label, round_number
+
+Table = tuple[list[str], list[list[str]]]  # the heads, and the cells of each row
+
+
+def compare(rows: list[record.Row]) -> Table:
+    heads = ["", "ratio to C", "windows/s", "GB/s", "first batch, s", "peak MB", ""]
+    rows = sorted((row for row in rows if row.get("ratio")), key=lambda row: -row["ratio"])
+    return heads, [
+        [
+            label(row),
+            round_number(row["ratio"]),
+            f"{row['windows_per_s']:,.0f}",
+            round_number(row["gb_per_s"]),
+            round_number(row["first_batch_s"]),
+            f"{row['peak_mb']:,.0f}",
+            row.get("note") or "",
+        ]
+        for row in rows
+    ]
+
+
+def pipeline(rows: list[record.Row]) -> Table:
+    """Each time as a multiple of that of tensorstash, and in seconds."""
+    heads = ["", "preprocessing", "to the first batch", "epoch", "waiting for data", ""]
+    times = ("preprocess", "first_batch", "epoch")
+    return heads, [
+        [
+            row["name"],
+            *(f"{round_number(row[f'{key}_ratio'])}x, {round_number(row[f'{key}_s'])} s" for key in times),
+            f"{row['waiting']:.0%}",
+            row["note"],
+        ]
+        for row in rows
+    ]
+
+
+def formats(rows: list[record.Row]) -> Table:
+    """A row for each format; the ratios of its four cases, then what the fastest of them is in windows/s."""
+    cases = list(dict.fromkeys((row["shuffle"], row["workers"]) for row in rows))
+    heads = ["ratio to the stash"]
+    heads += [f"{'shuffled' if shuffle else 'in order'}, {workers} workers" for shuffle, workers in cases]
+    heads += ["best windows/s, shuffled", "first batch, s", "MB on disk", ""]
+    cells = []
+    for name in dict.fromkeys(row["name"] for row in rows):
+        own = {(row["shuffle"], row["workers"]): row for row in rows if row["name"] == name}
+        best = max((row for (shuffle, _), row in own.items() if shuffle), key=lambda row: row["windows_per_s"])
+        ratios = [round_number(own[case]["ratio"]) if case in own else "" for case in cases]
+        figures = [f"{best['windows_per_s']:,.0f}", f"{best['first_batch_s']:.2f}", f"{best['disk_mb']:,.0f}"]
+        cells.append([name, *ratios, *figures, best["note"]])
+    return heads, cells
+
+
+def sweep(rows: list[record.Row]) -> Table:
+    heads = [
+        "axis",
+        "value",
+        "layout",
+        "ratio to bare gather",
+        "windows/s",
+        "GB/s",
+        "PSS of all, MB",
+        "copies of the segment",
+    ]
+    return heads, [
+        [
+            row["axis"],
+            f"{row['value']:,}",
+            row["layout"],
+            f"{row['ratio']:.2f}",
+            f"{row['windows_per_s']:,.0f}",
+            f"{row['gb_per_s']:.2f}",
+            *([f"{row['pss_mb']:,.0f}", f"{row['segment_mb'] / row['copy_mb']:.3f}"] if "pss_mb" in row else ["", ""]),
+        ]
+        for row in rows
+    ]
+
+
+TABLES: dict[str, Callable[[list[record.Row]], Table]] = {
+    "compare": compare,
+    "pipeline": pipeline,
+    "formats": formats,
+    "sweep": sweep,
+}
+
+
+def markdown(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table with its first column on the left and the figures on the right."""
+    named = [k == 0 or heads[k] in ("", "layout") for k in range(len(heads))]
+    rule = [":--" if left else "--:" for left in named]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in (heads, rule, *rows))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(TABLES)}; all without one")
+    parser.add_argument("--quick", action="store_true", help="of the results of quick runs, whose figures mean nothing")
+    options = parser.parse_args()
+    for name in options.names or TABLES:
+        try:
+            about, rows = record.saved(name, options.quick)
+        except FileNotFoundError:
+            print(f"{name}: no results yet; python benchmarks/{name}.py\n")
+            continue
+        print(f"{markdown(*TABLES[name](rows))}\n\n{caption(about)}; `{about['command']}`\n")
+
+
+if __name__ == "__main__":
+    main()
