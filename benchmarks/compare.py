@@ -1,4 +1,4 @@
-"""tensorstash beside what people use instead, over one Parquet file: ratios to a loop in C, and where tensorstash loses.
+"""tensorstash beside what people use instead, over one Parquet file: ratios to a loop in C, and who is ahead of it.
 
     python benchmarks/compare.py                         # all that is installed, about 15 minutes, 6 GB of memory
     python benchmarks/compare.py --quick                 # a small file: does each yield windows that are in the file?
@@ -24,37 +24,33 @@ between rounds. Libraries and interpreter count, the page cache does not, unless
 """
 
 import argparse
-import importlib
 import importlib.util
 import itertools
-import json
-import os
-import select
+import math
 import shutil
-import signal
 import statistics
-import subprocess
 import sys
-import time
-import traceback
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, suppress
+import textwrap
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import psutil
 import record
 from contestants import CONTESTANTS, Contestant
-from contestants.workload import NAMES, Batch, Workload, check, write
+from contestants.process import Process
+from contestants.serve import CHECKED, serve
+from contestants.workload import Workload, write
 
 Row = dict[str, Any]
 
-CHECKED = 3  # batches
-SAMPLE = 0.05  # seconds from one look at the memory to the next
-LIBRARIES = ("tensorstash", "torch", "numpy", "pyarrow", "pandas", "darts", "datasets", "gluonts", "grain")
-LIBRARIES += ("neuralforecast", "pytorch-forecasting", "tensordict", "torchrl", "tsai", "xarray", "xbatcher")
+LIBRARIES = (
+    *("tensorstash", "torch", "numpy", "pyarrow", "pandas", "darts", "datasets", "gluonts", "grain", "neuralforecast"),
+    *("pytorch-forecasting", "tensordict", "torchrl", "tsai", "xarray", "xbatcher"),
+)
+LIMITS = ("c.loop", "hand.packed_reused")  # the first that is there
 
 
 @dataclass(frozen=True)
@@ -73,146 +69,6 @@ class Effort:
 
 
 QUICK = Effort((40, 500), (40, 250), 64, warm=0.0, rounds=1, seconds=0.0, limit_seconds=0.0, together=True)
-LIMITS = ("c.loop", "hand.packed_reused")  # the first that is there
-
-
-# The process of a contestant: it does what a line of its input says, and answers with a line of JSON
-
-
-def serve(module: str) -> None:
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what libraries print is no answer
-    import torch
-
-    family = importlib.import_module(f"contestants.{module}")
-
-    def answer(value: Any, error: str | None = None) -> None:
-        print(json.dumps({"value": value, "error": error}), file=answers, flush=True)
-
-    answer("ready")
-    running: Iterator[Any] = iter(())
-    for line in sys.stdin:
-        try:
-            match json.loads(line):
-                case ["first", function, threads, described]:
-                    running = iter(())  # ends the workers of the last one
-                    work = Workload(**described)
-                    torch.set_num_threads(threads)
-                    began = time.perf_counter()
-                    running = getattr(family, function)(work)
-                    batch = next(running)
-                    answer(time.perf_counter() - began)
-                case ["check"]:
-                    columns = getattr(family, "columns", plain)
-                    more = itertools.islice(running, CHECKED - 1)
-                    answer([check(columns(each, work), work) for each in itertools.chain([batch], more)][0])
-                    del batch
-                case ["run", seconds]:
-                    answer(windows_per_second(running, seconds) * work.batch)
-        except Exception as error:
-            traceback.print_exc()
-            answer(None, f"{type(error).__name__}: {error}")
-
-
-def plain(batch: Any, _: Workload) -> Batch:
-    return batch if isinstance(batch, dict) else dict(zip(NAMES, batch.unbind(2)))
-
-
-def windows_per_second(batches: Iterator[Any], seconds: float) -> float:
-    """Batches per second; each is held until the next one is there, as in a loop."""
-    count, began = 0, time.perf_counter()
-    while True:
-        batch = next(batches)  # noqa: F841
-        count += 1
-        spent = time.perf_counter() - began
-        if spent >= seconds:
-            return count / spent
-
-
-# The measuring process
-
-
-class Process:
-    """A process for contestants of one module, in a session of its own: its workers stop and end with it."""
-
-    def __init__(self, module: str, log: Path, patience: float) -> None:
-        self.log, self.patience, self.peak = log, patience, 0
-        quiet = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "TMPDIR": str(log.parent)}
-        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        with log.open("w") as stderr:
-            self.child = subprocess.Popen(
-                [sys.executable, __file__, "--serve", module],
-                stderr=stderr,
-                env=os.environ | quiet,
-                start_new_session=True,
-                **pipes,
-            )
-        self.began: float | None = time.perf_counter()
-        self.import_s = 0.0
-
-    def ready(self) -> None:
-        """Wait until the process has imported what its contestants need."""
-        if self.began is not None:
-            self.answer()
-            self.import_s, self.began = time.perf_counter() - self.began, None
-
-    def ask(self, *request: Any) -> Any:
-        self.child.stdin.write(json.dumps(request) + "\n")  # type: ignore[union-attr]
-        self.child.stdin.flush()  # type: ignore[union-attr]
-        return self.answer()
-
-    def answer(self) -> Any:
-        deadline = time.monotonic() + self.patience
-        while not select.select([self.child.stdout], [], [], SAMPLE)[0]:
-            self.peak = max(self.peak, resident(self.child.pid))
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"no answer in {self.patience:.0f} s")
-        line = self.child.stdout.readline()  # type: ignore[union-attr]
-        answer = json.loads(line or '{"error": "it ended without an answer"}')
-        if answer["error"]:
-            said = self.log.read_text(errors="replace").splitlines()
-            raise RuntimeError("\n    ".join([answer["error"], *said[-3:]]))
-        return answer["value"]
-
-    def freeze(self) -> None:
-        os.killpg(self.child.pid, signal.SIGSTOP)
-        self.weigh()
-
-    def weigh(self) -> None:
-        parent = psutil.Process(self.child.pid)
-        family = [parent, *parent.children(recursive=True)]
-        shared = 0
-        if len(family) > 1:
-            with suppress(psutil.Error):
-                shared = sum(process.memory_full_info().pss for process in family)
-        self.peak = max(self.peak, resident(self.child.pid), shared)
-
-    def resume(self) -> None:
-        os.killpg(self.child.pid, signal.SIGCONT)
-
-    def __enter__(self) -> "Process":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        os.killpg(self.child.pid, signal.SIGKILL)
-        self.child.communicate()
-
-
-def resident(pid: int) -> int:
-    """The most bytes that a process ever had in memory; or now, with what lies in its unnamed files unmapped."""
-    sizes: dict[str, int] = {}
-    held: dict[int, int] = {}
-    with suppress(OSError):  # descriptors come and go
-        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-            if line.endswith(" kB"):
-                name, size = line.split(":")
-                sizes[name] = int(size.split()[0]) * 1024
-        for descriptor in Path(f"/proc/{pid}/fd").iterdir():
-            if os.readlink(descriptor).startswith("/memfd:"):
-                found = descriptor.stat()
-                held[found.st_ino] = found.st_blocks * 512
-    unmapped = max(0, sum(held.values()) - sizes.get("RssShmem", 0))
-    return max(sizes.get("VmHWM", 0), sizes.get("VmRSS", 0) + unmapped)
 
 
 @dataclass(frozen=True)
@@ -227,23 +83,25 @@ class Limit:
 
     def speed(self) -> float:
         """Windows per second, now."""
-        self.speeds.append(self.process.ask("run", self.seconds))
+        self.speeds.append(self.process.ask("speed", self.seconds))
         return self.speeds[-1]
 
 
 def begin(process: Process, contestant: Contestant, work: Workload) -> Row:
     """Who it is, and its first batches, all of whose windows are in the file."""
-    process.ready()
     task = asdict(replace(work, workers=contestant.workers))
-    first_batch_s = process.ask("first", contestant.function, contestant.threads, task)
+    first_batch_s = process.ask("begin", contestant.function, contestant.threads, task)
+    series = process.ask("check")
+    of_random_windows = work.series * -math.expm1(work.batch * math.log1p(-1 / work.series))
+    notes = [contestant.note, f"{series:.0f} series in a batch" if series < of_random_windows * 0.8 else ""]
     return {
         "name": contestant.name,
-        "note": contestant.note,
+        "note": "; ".join(filter(None, notes)),
         "threads": contestant.threads,
         "workers": contestant.workers,
         "rows": work.rows,
         "smaller": contestant.small,
-        "series_per_batch": process.ask("check"),
+        "series_per_batch": series,
         "first_batch_s": first_batch_s,
         "import_s": process.import_s,
     }
@@ -251,13 +109,13 @@ def begin(process: Process, contestant: Contestant, work: Workload) -> Row:
 
 def measure(process: Process, contestant: Contestant, limit: Limit, effort: Effort) -> Row:
     row = begin(process, contestant, limit.work)
-    process.ask("run", effort.warm)
+    process.ask("speed", effort.warm)
     process.freeze()
     speeds, ratios = [], []
     before = limit.speed()
     for _ in range(effort.rounds):
         process.resume()
-        speeds.append(process.ask("run", effort.seconds))
+        speeds.append(process.ask("speed", effort.seconds))
         process.freeze()
         after = limit.speed()
         ratios.append(2 * speeds[-1] / (before + after))
@@ -288,7 +146,8 @@ def compare(contestants: Sequence[Contestant], folder: Path, effort: Effort) -> 
     with TemporaryDirectory() as scratch, ExitStack() as stack:
 
         def process_of(contestant: Contestant, log: str) -> Process:
-            return Process(contestant.module, Path(scratch) / log, effort.patience)
+            command = [sys.executable, __file__, "--serve", contestant.module]
+            return Process(command, Path(scratch) / log, effort.patience)
 
         limits = {}
         for small in sorted({False, *(each.small for each in contestants)}):
@@ -332,15 +191,18 @@ def title(row: Row) -> str:
 
 def print_table(rows: Sequence[Row]) -> None:
     limit = rows[0]["name"]
-    print(f"\n{'':<43}{f'ratio to {limit}':>27}{'windows':>14}{'':>8}{'first':>8}{'import':>8}{'peak':>8}")
-    heads = "windows/s", "first", "memory", "per second", "GB/s", "s", "s", "MB"
-    widths = 11, 8, 8, 14, 8, 8, 8, 8
-    print(f"{'':<43}" + "".join(f"{head:>{width}}" for head, width in zip(heads, widths)))
+    width = max(len(title(row)) for row in rows)
+    spaces = 11, 8, 8, 14, 8, 8, 8, 8
+    for heads in (
+        ("", f"ratio to {limit}:", "", "windows", "", "first", "import", "peak"),
+        ("windows/s", "first", "peak", "per second", "GB/s", "s", "s", "MB"),
+    ):
+        print(" " * width + "".join(f"{head:>{space}}" for head, space in zip(heads, spaces)))
     for smaller in (False, True):
-        chosen = [row for row in rows if row["smaller"] == smaller]
+        chosen = sorted((row for row in rows if row["smaller"] == smaller), key=lambda row: -row["ratio"])
         if chosen and smaller:
-            print(f"on {chosen[0]['rows']:,} rows alone, with ratios to {limit} there")
-        for row in sorted(chosen, key=lambda row: -row["ratio"]):
+            print(f"on {chosen[0]['rows']:,} rows only, with ratios to {limit} on those:")
+        for row in chosen:
             cells = (
                 f"{row['ratio']:.4f}",
                 f"{row['first_batch_ratio']:.2f}",
@@ -351,32 +213,35 @@ def print_table(rows: Sequence[Row]) -> None:
                 f"{row['import_s']:.1f}",
                 f"{row['peak_mb']:,.0f}",
             )
-            printed = "".join(f"{cell:>{width}}" for cell, width in zip(cells, widths))
-            print(f"{title(row):<43}{printed}  {remarks(row)}".rstrip())
-
-
-def remarks(row: Row) -> str:
-    few = row["series_per_batch"] < 64
-    return "; ".join([f"{row['series_per_batch']} series in a batch"] * few + [row["note"]] * bool(row["note"]))
+            printed = "".join(f"{cell:>{space}}" for cell, space in zip(cells, spaces))
+            print(f"{title(row):<{width}}{printed}  {row['note']}".rstrip())
 
 
 def print_losses(rows: Sequence[Row]) -> None:
-    """Where others are ahead of the best of tensorstash, on as many threads."""
-    print("\nahead of tensorstash")
+    """Who is ahead of the best of tensorstash; in speed, of that on as many threads."""
     rows = [row for row in rows if not row["smaller"]]
-    for threads in sorted({row["threads"] for row in rows}):
+    if not any(is_ours(row) for row in rows):
+        return
+    print("\nAhead of tensorstash, in ratios as above:")
+    for threads in (1, 2):
         alike = [row for row in rows if row["threads"] == threads]
-        print_ahead(f"windows/s, {threads} threads" if threads > 1 else "windows/s, 1 thread", alike, "ratio", -1)
-    print_ahead("seconds to the first batch", rows, "first_batch_ratio", 1)
+        print_ahead(f"windows/s, torch threads: {threads}", alike, "ratio", -1)
+    print_ahead("time to the first batch", rows, "first_batch_ratio", 1)
     print_ahead("peak memory", rows, "peak_ratio", 1)
 
 
 def print_ahead(what: str, rows: Sequence[Row], key: str, sign: int) -> None:
     ordered = sorted(rows, key=lambda row: sign * row[key])
-    ours = next((k for k, row in enumerate(ordered) if row["name"].startswith("tensorstash")), None)
-    if ours is not None:
-        listed = [f"{title(row)} {row[key]:.2f}" for row in ordered[:ours]]
-        print(f"    {what}, {ordered[ours][key]:.2f}: {'; '.join(listed) or 'nothing'}")
+    for k, ours in enumerate(ordered):
+        if is_ours(ours):
+            ahead = [f"{title(row)} {row[key]:.2f}" for row in ordered[:k]]
+            line = f"{what}, {title(ours)} {ours[key]:.2f}: {'; '.join(ahead) or 'nobody'}"
+            print(textwrap.fill(line, 116, initial_indent="    ", subsequent_indent="        "))
+            return
+
+
+def is_ours(row: Row) -> bool:
+    return bool(row["name"].startswith("tensorstash"))
 
 
 def main() -> None:
@@ -394,21 +259,23 @@ def main() -> None:
     wanted = [part.strip().lower() for part in options.only.split(",")]
     chosen = [each for each in CONTESTANTS if any(part in each.name.lower() for part in wanted)]
     if missing := sorted({each.needs for each in chosen if not installed(each)}):
-        print(f"not installed, and left out: {', '.join(missing)}; see benchmarks/peers.txt")
+        print(f"Not installed, and left out: {', '.join(missing)}; see benchmarks/peers.txt")
     with TemporaryDirectory() as temporary:
-        folder = options.folder or Path(temporary)
+        folder = (options.folder or Path(temporary)).resolve()
         folder.mkdir(parents=True, exist_ok=True)
         rows, failed = compare(
             [each for each in chosen if installed(each)], folder, QUICK if options.quick else Effort()
         )
+    if options.quick:
+        print("\nToo short to say anything about speed:")
     print_table(rows)
     print_losses(rows)
     if not options.quick and not options.only and not failed:
-        print(f"\nsaved in {record.save('compare', rows, LIBRARIES)}")
+        print(f"\nSaved in {record.save('compare', rows, LIBRARIES)}")
     if failed:
         sys.exit("\n".join(["failed:", *failed]))
     if options.quick:
-        print(f"\nevery window of the first {CHECKED} batches of {len(rows)} contestants is in the file")
+        print(f"\nEvery window of the first {CHECKED} batches of {len(rows)} contestants is in the file.")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""GluonTS: an endless stream of series, `InstanceSplitter` and `as_stacked_batches`, as its torch estimators use them."""
+"""GluonTS: an endless stream of series, `InstanceSplitter`, `as_stacked_batches`: the way of its torch estimators."""
 
 from collections.abc import Iterator
 from typing import Any

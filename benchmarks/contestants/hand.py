@@ -25,7 +25,7 @@ def starts(work: Workload) -> Iterator[torch.Tensor]:
     per_series = work.steps - work.width + 1
     while True:
         order = torch.randperm(work.series * per_series)
-        for ids in order[: len(order) // work.batch * work.batch].split(work.batch):
+        for ids in order[: len(order) // work.batch * work.batch].view(-1, work.batch):
             yield ids + ids // per_series * (work.width - 1)
 
 

@@ -7,7 +7,7 @@ from contestants.workload import NAMES, Batch, Workload, forever
 
 
 def shuffled(work: Workload, columns: Sequence[str] | Mapping[str, Sequence[str]]) -> Iterator[Batch]:
-    stash = ts.load(work.path, columns, entity="series", time="t", progress=False)  # type: ignore[arg-type]
+    stash = ts.load(work.path, columns, entity="series", time="t", progress=False)
     windows = ts.Windows(stash, work.history, work.horizon)
     return forever(ts.Loader(windows, work.batch, shuffle=True, tail="drop"))
 
