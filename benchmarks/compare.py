@@ -1,6 +1,6 @@
 """tensorstash beside what people use instead, over one Parquet file: ratios to a loop in C, and who is ahead of it.
 
-    python benchmarks/compare.py                         # all that is installed, about 15 minutes, 6 GB of memory
+    python benchmarks/compare.py                         # all that is installed, about 15 minutes, 8 GB of memory
     python benchmarks/compare.py --quick                 # a small file: does each yield windows that are in the file?
     python benchmarks/compare.py --only tensorstash,darts
 
@@ -28,6 +28,7 @@ import importlib.util
 import itertools
 import math
 import shutil
+import signal
 import statistics
 import sys
 import textwrap
@@ -144,25 +145,14 @@ def compare(contestants: Sequence[Contestant], folder: Path, effort: Effort) -> 
     failed: list[str] = []
     reference = next(each for each in CONTESTANTS if each.place in LIMITS and installed(each))
     with TemporaryDirectory() as scratch, ExitStack() as stack:
-
-        def process_of(contestant: Contestant, log: str) -> Process:
-            command = [sys.executable, __file__, "--serve", contestant.module]
-            return Process(command, Path(scratch) / log, effort.patience)
-
         limits = {}
         for small in sorted({False, *(each.small for each in contestants)}):
-            series, steps = effort.small if small else effort.large
-            work = Workload(str(folder / f"{series}x{steps}.parquet"), series, steps, effort.batch)
-            write(work)
-            process = stack.enter_context(process_of(reference, f"limit-{steps}"))
-            row = begin(process, replace(reference, small=small), work)
-            process.weigh()
-            limits[small] = Limit(process, work, row, effort.limit_seconds)
-            limits[small].speed()
+            process = stack.enter_context(process_of(reference, Path(scratch) / f"limit-{small}", effort))
+            limits[small] = limit(process, replace(reference, small=small), folder, effort)
         rest = [each for each in contestants if each != reference]
         for _, group in itertools.groupby(rest, lambda each: each.module if effort.together else each):
             members = list(group)
-            with process_of(members[0], "contestant") as process:
+            with process_of(members[0], Path(scratch) / "contestant", effort) as process:
                 for each in members:
                     print(f"{title(asdict(each))} ...", end=" ", file=sys.stderr, flush=True)
                     try:
@@ -173,6 +163,21 @@ def compare(contestants: Sequence[Contestant], folder: Path, effort: Effort) -> 
                         print("failed", file=sys.stderr)
     first = [one.row | figures(one.row, one.process, one, one.speeds, [1.0]) for one in limits.values()]
     return first + rows, failed
+
+
+def process_of(contestant: Contestant, log: Path, effort: Effort) -> Process:
+    return Process([sys.executable, __file__, "--serve", contestant.module], log, effort.patience)
+
+
+def limit(process: Process, reference: Contestant, folder: Path, effort: Effort) -> Limit:
+    """The process at work on a file that is made for it."""
+    series, steps = effort.small if reference.small else effort.large
+    work = Workload(str(folder / f"{series}x{steps}.parquet"), series, steps, effort.batch)
+    write(work)
+    found = Limit(process, work, begin(process, reference, work), effort.limit_seconds)
+    process.weigh()
+    found.speed()
+    return found
 
 
 def installed(contestant: Contestant) -> bool:
@@ -190,18 +195,18 @@ def title(row: Row) -> str:
 
 
 def print_table(rows: Sequence[Row]) -> None:
-    limit = rows[0]["name"]
+    print(f"Ratios are to {rows[0]['name']}.\n")
     width = max(len(title(row)) for row in rows)
     spaces = 11, 8, 8, 14, 8, 8, 8, 8
     for heads in (
-        ("", f"ratio to {limit}:", "", "windows", "", "first", "import", "peak"),
+        ("", "ratio of:", "", "windows", "", "first", "import", "peak"),
         ("windows/s", "first", "peak", "per second", "GB/s", "s", "s", "MB"),
     ):
         print(" " * width + "".join(f"{head:>{space}}" for head, space in zip(heads, spaces)))
     for smaller in (False, True):
         chosen = sorted((row for row in rows if row["smaller"] == smaller), key=lambda row: -row["ratio"])
         if chosen and smaller:
-            print(f"on {chosen[0]['rows']:,} rows only, with ratios to {limit} on those:")
+            print(f"on {chosen[0]['rows']:,} rows only, with ratios to the same on those:")
         for row in chosen:
             cells = (
                 f"{row['ratio']:.4f}",
@@ -250,16 +255,17 @@ def main() -> None:
         "--quick", action="store_true", help="check the windows of all on a small file; times say little"
     )
     parser.add_argument("--only", default="", help="names, or parts of them, with commas between; nothing is saved")
-    parser.add_argument("--folder", type=Path, help="where the Parquet files are made, and found the next time")
+    parser.add_argument("--folder", type=Path, help="where the Parquet files are made, and stay")
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
         serve(options.serve)
         return
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that processes and files go, however it ends
     wanted = [part.strip().lower() for part in options.only.split(",")]
     chosen = [each for each in CONTESTANTS if any(part in each.name.lower() for part in wanted)]
     if missing := sorted({each.needs for each in chosen if not installed(each)}):
-        print(f"Not installed, and left out: {', '.join(missing)}; see benchmarks/peers.txt")
+        print(f"Not installed, and left out: {', '.join(missing)}; see benchmarks/peers.txt.")
     with TemporaryDirectory() as temporary:
         folder = (options.folder or Path(temporary)).resolve()
         folder.mkdir(parents=True, exist_ok=True)
@@ -267,7 +273,7 @@ def main() -> None:
             [each for each in chosen if installed(each)], folder, QUICK if options.quick else Effort()
         )
     if options.quick:
-        print("\nToo short to say anything about speed:")
+        print("Too short to say anything about speed.")
     print_table(rows)
     print_losses(rows)
     if not options.quick and not options.only and not failed:
