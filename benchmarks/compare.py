@@ -14,8 +14,10 @@ The other libraries, in an environment of their own:
 500 series of 20,000 steps, 8 float32 columns; batches of 1,024 random windows of 96 + 24 steps. Each contestant runs in
 a process of its own. Before it is timed, every window of its first batches is looked up in the file, by its values,
 which tell the rows apart. Speed is measured in rounds, with the C loop before and after each in a process that is there
-all the time, and the ratio is taken round by round, since machines change their speed; the median counts. While the
-C loop runs, the contestant is stopped with its workers, which so gain nothing and disturb nothing.
+all the time, and the ratio is taken round by round, since machines change their speed. While the C loop runs, the
+contestant is stopped with its workers, which so gain nothing and disturb nothing. All this is done in three processes,
+one after the other, since the addresses that memory happens to get make one slower than another; in one only, where it
+takes long to start. Figures are medians.
 
 The first batch is timed from the imported libraries and the closed file, which the page cache holds, to the batch. Peak
 memory is the largest of: the resident memory of the process at any time, as the kernel noted; the same with what was
@@ -32,7 +34,7 @@ import signal
 import statistics
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -62,14 +64,16 @@ class Effort:
     small: tuple[int, int] = (500, 400)
     batch: int = 1024
     warm: float = 1.0
-    rounds: int = 5
+    processes: int = 3  # but one for who takes longer to start than `slow` seconds
+    slow: float = 10.0
+    rounds: int = 3  # in each process
     seconds: float = 0.5
     limit_seconds: float = 0.2
     patience: float = 300.0  # for one answer
-    together: bool = False  # one process for all contestants of a module
+    shared: bool = False  # one process for all contestants of a module
 
 
-QUICK = Effort((40, 500), (40, 250), 64, warm=0.0, rounds=1, seconds=0.0, limit_seconds=0.0, together=True)
+QUICK = Effort((40, 500), (40, 250), 64, warm=0.0, processes=1, rounds=1, seconds=0.0, limit_seconds=0.0, shared=True)
 
 
 @dataclass(frozen=True)
@@ -139,45 +143,81 @@ def figures(row: Row, process: Process, limit: Limit, speeds: Sequence[float], r
     }
 
 
+def together(tries: Sequence[Row]) -> Row:
+    """One row of those of several processes: the median of each figure."""
+    extremes = {
+        "ratio_low": min(row["ratio_low"] for row in tries),
+        "ratio_high": max(row["ratio_high"] for row in tries),
+    }
+    return tries[0] | medians(tries) | extremes
+
+
+def medians(rows: Sequence[Row]) -> Row:
+    return {
+        key: statistics.median(row[key] for row in rows) for key, value in rows[0].items() if isinstance(value, float)
+    }
+
+
 def compare(contestants: Sequence[Contestant], folder: Path, effort: Effort) -> tuple[list[Row], list[str]]:
     """A row for each contestant that got through, the limits first; and what failed."""
     rows: list[Row] = []
     failed: list[str] = []
     reference = next(each for each in CONTESTANTS if each.place in LIMITS and installed(each))
-    with TemporaryDirectory() as scratch, ExitStack() as stack:
-        limits = {}
+    with TemporaryDirectory() as temporary, ExitStack() as stack:
+        scratch, limits = Path(temporary), {}
         for small in sorted({False, *(each.small for each in contestants)}):
-            process = stack.enter_context(process_of(reference, Path(scratch) / f"limit-{small}", effort))
-            limits[small] = limit(process, replace(reference, small=small), folder, effort)
+            series, steps = effort.small if small else effort.large
+            work = Workload(str(folder / f"{series}x{steps}.parquet"), series, steps, effort.batch)
+            write(work)
+            limits[small] = limit_of(replace(reference, small=small), work, stack, scratch, effort)
         rest = [each for each in contestants if each != reference]
-        for _, group in itertools.groupby(rest, lambda each: each.module if effort.together else each):
+        for _, group in itertools.groupby(rest, lambda each: each.module if effort.shared else each):
             members = list(group)
-            with process_of(members[0], Path(scratch) / "contestant", effort) as process:
-                for each in members:
-                    print(f"{title(asdict(each))} ...", end=" ", file=sys.stderr, flush=True)
-                    try:
-                        rows.append(measure(process, each, limits[each.small], effort))
-                        print(f"{rows[-1]['ratio']:.4f}", file=sys.stderr)
-                    except (RuntimeError, OSError) as error:
-                        failed.append(f"{title(asdict(each))}: {error}")
-                        print("failed", file=sys.stderr)
+            tries = [attempt(members, limits, failed, scratch, effort)]
+            while tries[-1] and len(tries) < effort.processes and is_fast(tries[0].values(), effort):
+                tries.append(attempt(members, limits, failed, scratch, effort))
+            rows += [together([one[each] for one in tries if each in one]) for each in tries[0]]
     first = [one.row | figures(one.row, one.process, one, one.speeds, [1.0]) for one in limits.values()]
     return first + rows, failed
 
 
-def process_of(contestant: Contestant, log: Path, effort: Effort) -> Process:
-    return Process([sys.executable, __file__, "--serve", contestant.module], log, effort.patience)
-
-
-def limit(process: Process, reference: Contestant, folder: Path, effort: Effort) -> Limit:
-    """The process at work on a file that is made for it."""
-    series, steps = effort.small if reference.small else effort.large
-    work = Workload(str(folder / f"{series}x{steps}.parquet"), series, steps, effort.batch)
-    write(work)
-    found = Limit(process, work, begin(process, reference, work), effort.limit_seconds)
+def limit_of(reference: Contestant, work: Workload, stack: ExitStack, scratch: Path, effort: Effort) -> Limit:
+    """The limit at work in a process that stays; others tell how long it takes to start."""
+    rows = []
+    for _ in range(effort.processes - 1):
+        with process_of(reference, scratch, effort) as process:
+            rows.append(begin(process, reference, work))
+    process = stack.enter_context(process_of(reference, scratch, effort))
+    rows.append(begin(process, reference, work))
     process.weigh()
-    found.speed()
-    return found
+    limit = Limit(process, work, rows[-1] | medians(rows), effort.limit_seconds)
+    limit.speed()
+    return limit
+
+
+def attempt(
+    members: Sequence[Contestant], limits: dict[bool, Limit], failed: list[str], scratch: Path, effort: Effort
+) -> dict[Contestant, Row]:
+    """A row for each of them that gets through, in a new process."""
+    rows = {}
+    with process_of(members[0], scratch, effort) as process:
+        for each in members:
+            print(f"{title(asdict(each))} ...", end=" ", file=sys.stderr, flush=True)
+            try:
+                rows[each] = measure(process, each, limits[each.small], effort)
+                print(f"{rows[each]['ratio']:.4f}", file=sys.stderr)
+            except (RuntimeError, OSError) as error:
+                failed.append(f"{title(asdict(each))}: {error}")
+                print("failed", file=sys.stderr)
+    return rows
+
+
+def is_fast(rows: Iterable[Row], effort: Effort) -> bool:
+    return all(row["import_s"] + row["first_batch_s"] < effort.slow for row in rows)
+
+
+def process_of(contestant: Contestant, scratch: Path, effort: Effort) -> Process:
+    return Process([sys.executable, __file__, "--serve", contestant.module], scratch, effort.patience)
 
 
 def installed(contestant: Contestant) -> bool:

@@ -5,6 +5,7 @@ import os
 import select
 import signal
 import subprocess
+import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -20,21 +21,20 @@ class Process:
 
     Args:
         command: what runs `serve`.
-        log: a file for what it prints; temporary files are put beside it.
+        scratch: a directory for temporary files.
         patience: seconds to wait for an answer.
     """
 
-    def __init__(self, command: list[str], log: Path, patience: float) -> None:
-        self.log, self.patience = log, patience
+    def __init__(self, command: list[str], scratch: Path, patience: float) -> None:
+        self.patience = patience
         self.peak = 0  # bytes, as of the last look
         self.import_s = 0.0
         self._began: float | None = time.perf_counter()
-        quiet = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "TMPDIR": str(log.parent)}
+        quiet = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "TMPDIR": str(scratch)}
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        with log.open("w") as stderr:
-            self._child = subprocess.Popen(
-                command, stderr=stderr, env=os.environ | quiet, start_new_session=True, **pipes
-            )
+        self._log = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115  closed at the end
+        environment = os.environ | quiet
+        self._child = subprocess.Popen(command, stderr=self._log, env=environment, start_new_session=True, **pipes)
 
     def ask(self, method: str, *arguments: Any) -> Any:
         """What this method of `Run` returns there; its failure is a `RuntimeError`."""
@@ -58,7 +58,8 @@ class Process:
         line = stdout.readline()
         answer = json.loads(line or '{"error": "it ended without an answer"}')
         if "error" in answer:
-            printed = self.log.read_text(errors="replace").splitlines()
+            self._log.seek(0)
+            printed = self._log.read().splitlines()
             raise RuntimeError("\n    ".join([answer["error"], *printed[-3:]]))
         return answer["value"]
 
@@ -85,6 +86,7 @@ class Process:
     def __exit__(self, *_: object) -> None:
         os.killpg(self._child.pid, signal.SIGKILL)
         self._child.communicate()
+        self._log.close()
 
 
 def resident(pid: int) -> int:
