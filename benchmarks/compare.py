@@ -253,7 +253,7 @@ def print_table(rows: Sequence[Row]) -> None:
                 f"{row['first_batch_ratio']:.2f}",
                 f"{row['peak_ratio']:.2f}",
                 f"{row['windows_per_s']:,.0f}",
-                f"{row['gb_per_s']:.3g}",
+                f"{row['gb_per_s']:.3f}",
                 f"{row['first_batch_s']:.2f}",
                 f"{row['import_s']:.1f}",
                 f"{row['peak_mb']:,.0f}",
@@ -304,6 +304,8 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that processes and files go, however it ends
     wanted = [part.strip().lower() for part in options.only.split(",")]
     chosen = [each for each in CONTESTANTS if any(part in each.name.lower() for part in wanted)]
+    if not chosen:
+        parser.error(f"--only fits none of: {', '.join(sorted({each.name for each in CONTESTANTS}))}.")
     if missing := sorted({each.needs for each in chosen if not installed(each)}):
         print(f"Not installed, and left out: {', '.join(missing)}; see benchmarks/peers.txt.")
     with TemporaryDirectory() as temporary:

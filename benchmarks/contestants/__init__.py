@@ -61,7 +61,7 @@ CONTESTANTS = (
     Contestant("GluonTS", "gluonts.stacked", "gluonts", note="about one window of each series in turn, unshuffled"),
     Contestant("darts", "darts.sequential", "darts"),
     Contestant("darts", "darts.sequential", "darts", workers=2),
-    Contestant("neuralforecast", "neuralforecast.of_32_series", "neuralforecast", note="its default, 32 series a step"),
+    Contestant("neuralforecast", "neuralforecast.of_32_series", "neuralforecast", note="its default batch_size"),
     Contestant("neuralforecast (one series)", "neuralforecast.of_one_series", "neuralforecast"),
     Contestant("tsai", "tsai.windows", "tsai", small=True, note="makes a copy of every window first"),
     Contestant("grain", "grain.batched", "grain"),
