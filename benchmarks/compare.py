@@ -15,9 +15,9 @@ The other libraries, in an environment of their own:
 a process of its own. Before it is timed, every window of its first batches is looked up in the file, by its values,
 which tell the rows apart. Speed is measured in rounds, with the C loop before and after each in a process that is there
 all the time, and the ratio is taken round by round, since machines change their speed. While the C loop runs, the
-contestant is stopped with its workers, which so gain nothing and disturb nothing. All this is done in three processes,
-one after the other, since the addresses that memory happens to get make one slower than another; in one only, where it
-takes long to start. Figures are medians.
+contestant is stopped with its workers, which so gain nothing and disturb nothing. All this is done in three processes
+one after the other, since gathering into fresh memory is faster in some than in others; in one where it takes long to
+start. Figures are medians.
 
 The first batch is timed from the imported libraries and the closed file, which the page cache holds, to the batch. Peak
 memory is the largest of: the resident memory of the process at any time, as the kernel noted; the same with what was

@@ -119,10 +119,12 @@ def test_more_rows_than_values_are_refused(workload: Any, tmp_path: Path) -> Non
 
 @pytest.mark.usefixtures("workload")
 def test_every_contestant_is_a_function_of_its_module() -> None:
-    """Also of libraries that are not installed here."""
+    """Also of libraries that are not installed here, all of which are pinned."""
     from contestants import CONTESTANTS
 
+    pins = "".join((BENCHMARKS / name).read_text() for name in ("peers.txt", "peers_tsai.txt"))
     for each in CONTESTANTS:
         tree = ast.parse((BENCHMARKS / "contestants" / f"{each.module}.py").read_text())
         assert each.function in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}, each
+        assert each.needs in ("cc", "torch") or f"{each.needs.replace('_', '-')}==" in pins
     assert len({(each.name, each.threads, each.workers) for each in CONTESTANTS}) == len(CONTESTANTS)
