@@ -1,0 +1,330 @@
+"""tensorstash beside what people use instead, over one Parquet file: ratios to a loop in C, and who is ahead of it.
+
+    python benchmarks/compare.py                         # all that is installed, about 15 minutes, 8 GB of memory
+    python benchmarks/compare.py --quick                 # a small file: does each yield windows that are in the file?
+    python benchmarks/compare.py --only tensorstash,darts
+
+The other libraries, in an environment of their own:
+
+    python3.11 -m venv .venv-peers
+    .venv-peers/bin/pip install -r benchmarks/peers.txt -e .
+    .venv-peers/bin/pip install --no-deps -r benchmarks/peers_tsai.txt
+    .venv-peers/bin/python benchmarks/compare.py
+
+500 series of 20,000 steps, 8 float32 columns; batches of 1,024 random windows of 96 + 24 steps. Each contestant runs in
+a process of its own. Before it is timed, every window of its first batches is looked up in the file, by its values,
+which tell the rows apart. Speed is measured in rounds, with the C loop before and after each in a process that is there
+all the time, and the ratio is taken round by round, since machines change their speed. While the C loop runs, the
+contestant is stopped with its workers, which so gain nothing and disturb nothing. All this is done in three processes
+one after the other, since gathering into fresh memory is faster in some than in others; in one where it takes long to
+start. Figures are medians.
+
+The first batch is timed from the imported libraries and the closed file, which the page cache holds, to the batch. Peak
+memory is the largest of: the resident memory of the process at any time, as the kernel noted; the same with what was
+written to unnamed files in memory and not mapped yet; and with workers, the proportional memory of all processes
+between rounds. Libraries and interpreter count, the page cache does not, unless it is mapped. Linux alone.
+"""
+
+import argparse
+import importlib.util
+import itertools
+import math
+import shutil
+import signal
+import statistics
+import sys
+import textwrap
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import record
+from contestants import CONTESTANTS, Contestant
+from contestants.process import Process
+from contestants.serve import CHECKED, serve
+from contestants.workload import Workload, write
+
+Row = dict[str, Any]
+
+LIBRARIES = (
+    *("tensorstash", "torch", "numpy", "pyarrow", "pandas", "darts", "datasets", "gluonts", "grain", "neuralforecast"),
+    *("pytorch-forecasting", "tensordict", "torchrl", "tsai", "xarray", "xbatcher"),
+)
+LIMITS = ("c.loop", "hand.packed_reused")  # the first that is there
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much is measured: files of `(series, steps)`, and rounds of at least so many seconds or one batch."""
+
+    large: tuple[int, int] = (500, 20_000)
+    small: tuple[int, int] = (500, 400)
+    batch: int = 1024
+    warm: float = 1.0
+    processes: int = 3  # but one for who takes longer to start than `slow` seconds
+    slow: float = 10.0
+    rounds: int = 3  # in each process
+    seconds: float = 0.5
+    limit_seconds: float = 0.2
+    patience: float = 300.0  # for one answer
+    shared: bool = False  # one process for all contestants of a module
+
+
+QUICK = Effort((40, 500), (40, 250), 64, warm=0.0, processes=1, rounds=1, seconds=0.0, limit_seconds=0.0, shared=True)
+
+
+@dataclass(frozen=True)
+class Limit:
+    """The process that all are compared with, and every speed that it has shown."""
+
+    process: Process
+    work: Workload
+    row: Row
+    seconds: float
+    speeds: list[float] = field(default_factory=list)
+
+    def speed(self) -> float:
+        """Windows per second, now."""
+        self.speeds.append(self.process.ask("speed", self.seconds))
+        return self.speeds[-1]
+
+
+def begin(process: Process, contestant: Contestant, work: Workload) -> Row:
+    """Who it is, and its first batches, all of whose windows are in the file."""
+    task = asdict(replace(work, workers=contestant.workers))
+    first_batch_s = process.ask("begin", contestant.function, contestant.threads, task)
+    series = process.ask("check")
+    of_random_windows = work.series * -math.expm1(work.batch * math.log1p(-1 / work.series))
+    notes = [contestant.note, f"{series:.0f} series in a batch" if series < of_random_windows * 0.8 else ""]
+    return {
+        "name": contestant.name,
+        "note": "; ".join(filter(None, notes)),
+        "threads": contestant.threads,
+        "workers": contestant.workers,
+        "rows": work.rows,
+        "smaller": contestant.small,
+        "series_per_batch": series,
+        "first_batch_s": first_batch_s,
+        "import_s": process.import_s,
+    }
+
+
+def measure(process: Process, contestant: Contestant, limit: Limit, effort: Effort) -> Row:
+    row = begin(process, contestant, limit.work)
+    process.ask("speed", effort.warm)
+    process.freeze()
+    speeds, ratios = [], []
+    before = limit.speed()
+    for _ in range(effort.rounds):
+        process.resume()
+        speeds.append(process.ask("speed", effort.seconds))
+        process.freeze()
+        after = limit.speed()
+        ratios.append(2 * speeds[-1] / (before + after))
+        before = after
+    process.resume()
+    return row | figures(row, process, limit, speeds, ratios)
+
+
+def figures(row: Row, process: Process, limit: Limit, speeds: Sequence[float], ratios: Sequence[float]) -> Row:
+    speed = statistics.median(speeds)
+    return {
+        "ratio": statistics.median(ratios),
+        "ratio_low": min(ratios),
+        "ratio_high": max(ratios),
+        "first_batch_ratio": row["first_batch_s"] / limit.row["first_batch_s"],
+        "peak_ratio": process.peak / limit.process.peak,
+        "windows_per_s": speed,
+        "gb_per_s": speed * limit.work.window_bytes / 1e9,
+        "peak_mb": process.peak / 1e6,
+    }
+
+
+def together(tries: Sequence[Row]) -> Row:
+    """One row of those of several processes: the median of each figure."""
+    extremes = {
+        "ratio_low": min(row["ratio_low"] for row in tries),
+        "ratio_high": max(row["ratio_high"] for row in tries),
+    }
+    return tries[0] | medians(tries) | extremes
+
+
+def medians(rows: Sequence[Row]) -> Row:
+    return {
+        key: statistics.median(row[key] for row in rows) for key, value in rows[0].items() if isinstance(value, float)
+    }
+
+
+def compare(contestants: Sequence[Contestant], folder: Path, effort: Effort) -> tuple[list[Row], list[str]]:
+    """A row for each contestant that got through, the limits first; and what failed."""
+    rows: list[Row] = []
+    failed: list[str] = []
+    reference = next(each for each in CONTESTANTS if each.place in LIMITS and installed(each))
+    with TemporaryDirectory() as temporary, ExitStack() as stack:
+        scratch, limits = Path(temporary), {}
+        for small in sorted({False, *(each.small for each in contestants)}):
+            series, steps = effort.small if small else effort.large
+            work = Workload(str(folder / f"{series}x{steps}.parquet"), series, steps, effort.batch)
+            write(work)
+            limits[small] = limit_of(replace(reference, small=small), work, stack, scratch, effort)
+        rest = [each for each in contestants if each != reference]
+        for _, group in itertools.groupby(rest, lambda each: each.module if effort.shared else each):
+            members = list(group)
+            tries = [attempt(members, limits, failed, scratch, effort)]
+            while tries[-1] and len(tries) < effort.processes and is_fast(tries[0].values(), effort):
+                tries.append(attempt(members, limits, failed, scratch, effort))
+            rows += [together([one[each] for one in tries if each in one]) for each in tries[0]]
+    first = [one.row | figures(one.row, one.process, one, one.speeds, [1.0]) for one in limits.values()]
+    return first + rows, failed
+
+
+def limit_of(reference: Contestant, work: Workload, stack: ExitStack, scratch: Path, effort: Effort) -> Limit:
+    """The limit at work in a process that stays; others tell how long it takes to start."""
+    rows = []
+    for _ in range(effort.processes - 1):
+        with process_of(reference, scratch, effort) as process:
+            rows.append(begin(process, reference, work))
+    process = stack.enter_context(process_of(reference, scratch, effort))
+    rows.append(begin(process, reference, work))
+    process.weigh()
+    limit = Limit(process, work, rows[-1] | medians(rows), effort.limit_seconds)
+    limit.speed()
+    return limit
+
+
+def attempt(
+    members: Sequence[Contestant], limits: dict[bool, Limit], failed: list[str], scratch: Path, effort: Effort
+) -> dict[Contestant, Row]:
+    """A row for each of them that gets through, in a new process."""
+    rows = {}
+    with process_of(members[0], scratch, effort) as process:
+        for each in members:
+            print(f"{title(asdict(each))} ...", end=" ", file=sys.stderr, flush=True)
+            try:
+                rows[each] = measure(process, each, limits[each.small], effort)
+                print(f"{rows[each]['ratio']:.4f}", file=sys.stderr)
+            except (RuntimeError, OSError) as error:
+                failed.append(f"{title(asdict(each))}: {error}")
+                print("failed", file=sys.stderr)
+    return rows
+
+
+def is_fast(rows: Iterable[Row], effort: Effort) -> bool:
+    return all(row["import_s"] + row["first_batch_s"] < effort.slow for row in rows)
+
+
+def process_of(contestant: Contestant, scratch: Path, effort: Effort) -> Process:
+    return Process([sys.executable, __file__, "--serve", contestant.module], scratch, effort.patience)
+
+
+def installed(contestant: Contestant) -> bool:
+    if contestant.needs == "cc":
+        return shutil.which("cc") is not None
+    return importlib.util.find_spec(contestant.needs) is not None
+
+
+# What is printed
+
+
+def title(row: Row) -> str:
+    about = [f"{row[name]} {name}" for name, usual in (("threads", 1), ("workers", 0)) if row[name] != usual]
+    return ", ".join([row["name"], *about])
+
+
+def print_table(rows: Sequence[Row]) -> None:
+    print(f"Ratios are to {rows[0]['name']}.\n")
+    width = max(len(title(row)) for row in rows)
+    spaces = 11, 8, 8, 14, 8, 8, 8, 8
+    for heads in (
+        ("", "ratio of:", "", "windows", "", "first", "import", "peak"),
+        ("windows/s", "first", "peak", "per second", "GB/s", "s", "s", "MB"),
+    ):
+        print(" " * width + "".join(f"{head:>{space}}" for head, space in zip(heads, spaces)))
+    for smaller in (False, True):
+        chosen = sorted((row for row in rows if row["smaller"] == smaller), key=lambda row: -row["ratio"])
+        if chosen and smaller:
+            print(f"on {chosen[0]['rows']:,} rows only, with ratios to the same on those:")
+        for row in chosen:
+            cells = (
+                f"{row['ratio']:.4f}",
+                f"{row['first_batch_ratio']:.2f}",
+                f"{row['peak_ratio']:.2f}",
+                f"{row['windows_per_s']:,.0f}",
+                f"{row['gb_per_s']:.3f}",
+                f"{row['first_batch_s']:.2f}",
+                f"{row['import_s']:.1f}",
+                f"{row['peak_mb']:,.0f}",
+            )
+            printed = "".join(f"{cell:>{space}}" for cell, space in zip(cells, spaces))
+            print(f"{title(row):<{width}}{printed}  {row['note']}".rstrip())
+
+
+def print_losses(rows: Sequence[Row]) -> None:
+    """Who is ahead of the best of tensorstash; in speed, of that on as many threads."""
+    rows = [row for row in rows if not row["smaller"]]
+    if not any(is_ours(row) for row in rows):
+        return
+    print("\nAhead of tensorstash, in ratios as above:")
+    for threads in (1, 2):
+        alike = [row for row in rows if row["threads"] == threads]
+        print_ahead(f"windows/s, torch threads: {threads}", alike, "ratio", -1)
+    print_ahead("time to the first batch", rows, "first_batch_ratio", 1)
+    print_ahead("peak memory", rows, "peak_ratio", 1)
+
+
+def print_ahead(what: str, rows: Sequence[Row], key: str, sign: int) -> None:
+    ordered = sorted(rows, key=lambda row: sign * row[key])
+    for k, ours in enumerate(ordered):
+        if is_ours(ours):
+            ahead = [f"{title(row)} {row[key]:.2f}" for row in ordered[:k]]
+            line = f"{what}, {title(ours)} {ours[key]:.2f}: {'; '.join(ahead) or 'nobody'}"
+            print(textwrap.fill(line, 116, initial_indent="    ", subsequent_indent="        "))
+            return
+
+
+def is_ours(row: Row) -> bool:
+    return bool(row["name"].startswith("tensorstash"))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--quick", action="store_true", help="check the windows of all on a small file; times say little"
+    )
+    parser.add_argument("--only", default="", help="names, or parts of them, with commas between; nothing is saved")
+    parser.add_argument("--folder", type=Path, help="where the Parquet files are made, and stay")
+    parser.add_argument("--serve", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.serve:
+        serve(options.serve)
+        return
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that processes and files go, however it ends
+    wanted = [part.strip().lower() for part in options.only.split(",")]
+    chosen = [each for each in CONTESTANTS if any(part in each.name.lower() for part in wanted)]
+    if not chosen:
+        parser.error(f"--only fits none of: {', '.join(sorted({each.name for each in CONTESTANTS}))}.")
+    if missing := sorted({each.needs for each in chosen if not installed(each)}):
+        print(f"Not installed, and left out: {', '.join(missing)}; see benchmarks/peers.txt.")
+    with TemporaryDirectory() as temporary:
+        folder = (options.folder or Path(temporary)).resolve()
+        folder.mkdir(parents=True, exist_ok=True)
+        rows, failed = compare(
+            [each for each in chosen if installed(each)], folder, QUICK if options.quick else Effort()
+        )
+    if options.quick:
+        print("Too short to say anything about speed.")
+    print_table(rows)
+    print_losses(rows)
+    if not options.quick and not options.only and not failed:
+        print(f"\nSaved in {record.save('compare', rows, LIBRARIES)}")
+    if failed:
+        sys.exit("\n".join(["failed:", *failed]))
+    if options.quick:
+        print(f"\nEvery window of the first {CHECKED} batches of {len(rows)} contestants is in the file.")
+
+
+if __name__ == "__main__":
+    main()

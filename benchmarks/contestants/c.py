@@ -1,0 +1,39 @@
+"""The limit: one thread of C that copies each window of each column into a result that is used again."""
+
+import ctypes
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+
+from contestants.hand import load, starts
+from contestants.workload import Batch, Workload
+
+
+def compiled() -> Any:
+    """The function of gather.c; compiling is no part of the first batch, and so done with the imports."""
+    source = Path(__file__).with_name("gather.c")
+    with TemporaryDirectory() as folder:
+        library = f"{folder}/gather.so"
+        subprocess.run(["cc", "-O3", "-shared", "-fPIC", "-o", library, str(source)], check=True)
+        function = ctypes.CDLL(library).gather
+    function.restype = None
+    function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p]
+    return function
+
+
+gather = compiled()
+
+
+def loop(work: Workload) -> Iterator[Batch]:
+    """Two results in turn, so that the loop may hold the last one."""
+    columns = load(work)
+    results = [{name: torch.zeros(work.batch, work.width) for name in columns} for _ in range(2)]
+    for some in starts(work):
+        for name, column in columns.items():
+            gather(column.data_ptr(), some.data_ptr(), work.batch, work.width * 4, results[0][name].data_ptr())
+        yield results[0]
+        results.reverse()

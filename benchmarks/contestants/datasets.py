@@ -1,0 +1,36 @@
+"""Hugging Face `datasets`: a memory-mapped Arrow file in torch format, sliced by a data set under a `DataLoader`."""
+
+from collections.abc import Iterator
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from datasets import disable_progress_bars, load_dataset
+from torch.utils.data import Dataset
+
+from contestants.loader import shuffled
+from contestants.workload import NAMES, Batch, Workload
+
+
+class Windows(Dataset[Any]):
+    """A window per call: one slice of the data set."""
+
+    def __init__(self, rows: Any, work: Workload) -> None:
+        self.rows = rows
+        self.width = work.width
+        self.per_series = work.steps - work.width + 1
+        self.length = work.series * self.per_series
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> Any:
+        start = index + index // self.per_series * (self.width - 1)
+        return self.rows[start : start + self.width]
+
+
+def slices(work: Workload) -> Iterator[Batch]:
+    """The Arrow file is made anew, since that is what the first batch waits for."""
+    disable_progress_bars()
+    with TemporaryDirectory() as cache:
+        data = load_dataset("parquet", data_files=work.path, split="train", cache_dir=cache)
+        yield from shuffled(Windows(data.select_columns(list(NAMES)).with_format("torch"), work), work)

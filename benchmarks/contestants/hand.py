@@ -1,0 +1,84 @@
+"""Gathers written by hand: the columns read once into tensors, windows in shuffled order, a few calls per batch."""
+
+import importlib
+from collections.abc import Iterator
+from contextlib import suppress
+
+import numpy as np
+import pyarrow.parquet as pq
+import torch
+
+from contestants.workload import NAMES, Batch, Workload
+
+for lazy in ("pyarrow.dataset", "pandas"):  # pyarrow imports them when it first reads, the latter if it is there
+    with suppress(ImportError):
+        importlib.import_module(lazy)
+
+
+def load(work: Workload) -> Batch:
+    """The columns, `(rows,)` each."""
+    table = pq.read_table(work.path, columns=list(NAMES))
+    return {name: torch.from_numpy(np.array(table[name])) for name in NAMES}
+
+
+def load_packed(work: Workload) -> torch.Tensor:
+    """All columns, `(rows, 8)`."""
+    return torch.stack(list(load(work).values()), dim=1)
+
+
+def starts(work: Workload) -> Iterator[torch.Tensor]:
+    """First rows of the windows of each batch, `(batch,)` int64: every window once, then once more, and so on."""
+    per_series = work.steps - work.width + 1
+    while True:
+        order = torch.randperm(work.series * per_series)
+        for ids in order[: len(order) // work.batch * work.batch].view(-1, work.batch):
+            yield ids + ids // per_series * (work.width - 1)
+
+
+def fancy(work: Workload) -> Iterator[Batch]:
+    columns, slots = load(work), torch.arange(work.width)
+    for some in starts(work):
+        index = some[:, None] + slots
+        yield {name: column[index] for name, column in columns.items()}
+
+
+def fancy_packed(work: Workload) -> Iterator[torch.Tensor]:
+    table, slots = load_packed(work), torch.arange(work.width)
+    for some in starts(work):
+        yield table[some[:, None] + slots]
+
+
+def sliding(work: Workload) -> Iterator[Batch]:
+    columns = load(work).items()
+    views = {name: np.lib.stride_tricks.sliding_window_view(column.numpy(), work.width) for name, column in columns}
+    for some in starts(work):
+        at = some.numpy()
+        yield {name: torch.from_numpy(view[at]) for name, view in views.items()}
+
+
+def unfold(work: Workload) -> Iterator[Batch]:
+    views = {name: column.unfold(0, work.width, 1) for name, column in load(work).items()}
+    for some in starts(work):
+        yield {name: view.index_select(0, some) for name, view in views.items()}
+
+
+def strided(work: Workload) -> torch.Tensor:
+    """Every window of the packed columns as a row of a view, `(rows - width + 1, width * 8)`."""
+    table, columns = load_packed(work), len(NAMES)
+    return table.as_strided((work.rows - work.width + 1, work.width * columns), (columns, 1))
+
+
+def packed(work: Workload) -> Iterator[torch.Tensor]:
+    view = strided(work)
+    for some in starts(work):
+        yield view.index_select(0, some).view(work.batch, work.width, len(NAMES))
+
+
+def packed_reused(work: Workload) -> Iterator[torch.Tensor]:
+    """Two results in turn, so that the loop may hold the last one."""
+    view = strided(work)
+    results = [torch.zeros(work.batch, work.width * len(NAMES)) for _ in range(2)]
+    for some in starts(work):
+        torch.index_select(view, 0, some, out=results[0])
+        yield results[0].view(work.batch, work.width, len(NAMES))
+        results.reverse()

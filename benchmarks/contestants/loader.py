@@ -1,0 +1,83 @@
+"""`torch.utils.data.DataLoader`, over three data sets that people write."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from contestants.hand import load, load_packed
+from contestants.workload import Batch, Workload, forever
+
+
+class Slices(Dataset[Any]):
+    """A window per call: a dict of eight slices."""
+
+    def __init__(self, work: Workload) -> None:
+        self.columns = load(work)
+        self.width = work.width
+        self.per_series = work.steps - work.width + 1
+        self.length = work.series * self.per_series
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> Batch:
+        start = index + index // self.per_series * (self.width - 1)
+        return {name: column[start : start + self.width] for name, column in self.columns.items()}
+
+
+class PackedSlices(Dataset[Any]):
+    """A window per call: one slice of a packed tensor."""
+
+    def __init__(self, work: Workload) -> None:
+        self.table = load_packed(work)
+        self.width = work.width
+        self.per_series = work.steps - work.width + 1
+        self.length = work.series * self.per_series
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        start = index + index // self.per_series * (self.width - 1)
+        return self.table[start : start + self.width]
+
+
+class Gathered(Dataset[Any]):
+    """A batch per call."""
+
+    def __init__(self, work: Workload) -> None:
+        self.views = {name: column.unfold(0, work.width, 1) for name, column in load(work).items()}
+        self.width = work.width
+        self.per_series = work.steps - work.width + 1
+        self.length = work.series * self.per_series
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitems__(self, indices: list[int]) -> Batch:
+        ids = torch.tensor(indices)
+        starts = ids + ids // self.per_series * (self.width - 1)
+        return {name: view.index_select(0, starts) for name, view in self.views.items()}
+
+
+def as_it_is(batch: Batch) -> Batch:
+    return batch
+
+
+def shuffled(data: Dataset[Any], work: Workload, collate: Any = None) -> Iterator[Any]:
+    options: dict[str, Any] = {"num_workers": work.workers, "persistent_workers": work.workers > 0}
+    return forever(DataLoader(data, work.batch, shuffle=True, drop_last=True, collate_fn=collate, **options))
+
+
+def slices(work: Workload) -> Iterator[Batch]:
+    return shuffled(Slices(work), work)
+
+
+def packed_slices(work: Workload) -> Iterator[torch.Tensor]:
+    return shuffled(PackedSlices(work), work)
+
+
+def getitems(work: Workload) -> Iterator[Batch]:
+    return shuffled(Gathered(work), work, as_it_is)
