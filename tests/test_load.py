@@ -943,6 +943,12 @@ def test_of_many_differences_ten_are_shown(tmp_path: Path) -> None:
         ts.load(tmp_path)
 
 
+def test_integers_beyond_64_bits_are_refused() -> None:
+    message = r"^A column is an array or a list of values of one type; 'odd' is not: Python int too large to convert to C long$"
+    with pytest.raises(ts.SchemaError, match=message):
+        ts.load({"odd": [1, 2**64]})
+
+
 def test_arrays_of_unequal_length_are_refused() -> None:
     message = "All arrays of a source have one length; got {'a': 2, 'b': 3}."
     with pytest.raises(ts.SourceError, match=whole(message)):
