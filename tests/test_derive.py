@@ -398,9 +398,39 @@ def test_in_a_list_an_expression_brings_its_name() -> None:
     message = "An expression needs a name; got a + b in a list. Write {'name': ...}, or add .alias('name') to it."
     with pytest.raises(ValueError, match=whole(message)):
         ts.load(source, [a + b])
+    message = message.replace("a + b", "[a * 2].name.keep()")
+    with pytest.raises(ValueError, match=whole(message)):
+        ts.load(source, [(a * 2).name.keep()])
     message = "Column names must be unique; ['a'] came more than once. Use a mapping of names."
     with pytest.raises(ts.SchemaError, match=whole(message)):
         ts.load(source, ["a", (a + b).alias("a")])
+
+
+def test_an_alias_of_a_column_is_another_name() -> None:
+    source = {"a": [1, 2], "b": [3, 4], "s": ["x", "y"]}
+    assert {**ts.load(source, [a.alias("b")])}["b"].tolist() == [1, 2]
+    columns = {
+        "one": a.alias("q"),
+        "pack": [b, a.alias("b")],
+        "other": ts.column(b.alias("a"), dtype=torch.float32),
+        "valid_s": ts.is_valid(s.alias("q")),
+        "hash": ts.hashed(a.alias("q"), 9),
+        "same": ts.hashed("a", 9),
+    }
+    stash = ts.load(source, columns)
+    assert (stash["one"].tolist(), stash.about("one")["members"]) == ([1, 2], ["a"])
+    assert stash["pack"].tolist() == [[3, 1], [4, 2]]
+    assert (stash["other"].dtype, stash["other"].tolist()) == (torch.float32, [3.0, 4.0])
+    assert stash["valid_s"].tolist() == [True, True]
+    assert torch.equal(stash["hash"], stash["same"])
+    assert ts.plan(source, columns).derived == {}
+
+
+def test_keys_are_named_not_computed() -> None:
+    wrong: list[Any] = [t, ["t"]]
+    for time in wrong:
+        with pytest.raises(TypeError, match=whole(f"time= is the name of a column; got {time!r}.")):
+            ts.load({"t": [1], "x": [2]}, ["x"], time=time)
 
 
 def test_expressions_of_one_text_are_told_apart() -> None:
