@@ -409,7 +409,7 @@ def test_in_a_list_an_expression_brings_its_name() -> None:
 def test_an_alias_of_a_column_is_another_name() -> None:
     source = {"a": [1, 2], "b": [3, 4], "s": ["x", "y"]}
     assert {**ts.load(source, [a.alias("b")])}["b"].tolist() == [1, 2]
-    columns = {
+    columns: dict[str, Any] = {
         "one": a.alias("q"),
         "pack": [b, a.alias("b")],
         "other": ts.column(b.alias("a"), dtype=torch.float32),
