@@ -98,7 +98,7 @@ def check_rows(expr: "pl.Expr", nothing: "pl.DataFrame") -> None:
             f"Expressions are computed piece by piece, so that a value must come from its own row alone; {shown} also "
             f"looks at others. {remedy}"
         )
-    if _RANDOM.search(str(expr)):
+    if _RANDOM.search(str(expr)) or _ranks_at_random(expr):
         raise SchemaError(f"An expression has the same values every time; {text_of(expr)} is random. {_REMEDY}")
     whole = expr.meta.undo_aliases()
     for part in _parts(expr, nothing):
@@ -109,6 +109,13 @@ def check_rows(expr: "pl.Expr", nothing: "pl.DataFrame") -> None:
                     f"The codes of a pl.Categorical depend on what was read before; {text_of(part)} is one. Leave the "
                     "text as it is, which becomes codes in the stash, or cast it to pl.Enum([...])."
                 )
+
+
+def _ranks_at_random(expr: "pl.Expr") -> bool:
+    """Whether equal elements of a list are ranked by chance, which is in no text of an expression."""
+    with suppress(Exception):  # whatever a function raises that cannot be pickled
+        return b"method\xa6Random" in expr.meta.serialize()
+    return False
 
 
 def _beyond_rows(expr: "pl.Expr", nothing: "pl.DataFrame") -> "pl.Expr | None":

@@ -619,6 +619,7 @@ def test_functions_over_whole_columns_and_guessed_formats_have_remedies_of_their
         items.list.sample(1).list.first(),
         items.list.sample(1, seed=3).list.sum(),
         items.list.eval(pl.element().shuffle()).list.first(),
+        items.list.eval(pl.element().rank("random")).list.first(),
     ],
 )
 def test_chance_is_refused(expression: pl.Expr) -> None:
