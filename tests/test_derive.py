@@ -870,3 +870,36 @@ ts.load({"t": np.arange(3).astype("M8[s]"), "y": [1.0, 2.0, 3.0]}, {"y": "y", "c
 print("polars" in sys.modules)
 """
     assert run_python(program) == "False"
+
+
+def test_a_forked_child_of_a_process_with_polars_is_refused_instead_of_waiting() -> None:
+    program = """
+import multiprocessing, warnings
+import polars as pl, tensorstash as ts
+
+warnings.simplefilter("ignore")
+pl.DataFrame({"x": range(10**6)}).select(pl.col("x").sort(descending=True))
+source = {"a": [1.0, 2.0]}
+context = multiprocessing.get_context("fork")
+told = context.SimpleQueue()
+
+
+def work():
+    told.put(ts.load(source, ["a"])["a"].tolist())
+    for call in (lambda: ts.load(source, {"x": pl.col("a") * 2}), lambda: ts.load(source).describe()):
+        try:
+            call()
+        except RuntimeError as error:
+            told.put(str(error))
+
+
+child = context.Process(target=work, daemon=True)
+child.start()
+child.join(60)
+if child.exitcode == 0:
+    print(told.get(), *{told.get() for _ in range(2)})
+"""
+    assert run_python(program) == (
+        "[1.0, 2.0] A forked process cannot compute with polars that its parent has used, because its threads do not "
+        "survive a fork. Start processes by 'spawn' or 'forkserver', or load before the fork."
+    )
