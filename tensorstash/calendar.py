@@ -127,7 +127,8 @@ def calendar(*fields: str, cyclic: bool = False) -> ColumnSpec:
         >>> stash["phase"].shape, stash["phase"][2]
         (torch.Size([4, 2]), tensor([0., 1.]))
     """
-    if not fields or len(set(fields)) < len(fields) or not set(fields) <= set(_CYCLES):
+    known = {field for field in fields if isinstance(field, str) and field in _CYCLES}
+    if not fields or len(known) < len(fields):
         raise ValueError(f"ts.calendar takes some of {', '.join(map(repr, _CYCLES))}, each once; got {list(fields)}.")
     waves: tuple[Wave | None, ...] = ("sin", "cos") if cyclic else (None,)
     return ColumnSpec(tuple(Moment(field, wave) for field in fields for wave in waves))
@@ -135,7 +136,8 @@ def calendar(*fields: str, cyclic: bool = False) -> ColumnSpec:
 
 def _check_zone(about: pa.Field) -> None:
     try:
-        _wall_clock(pa.array([0], pa.int64()).view(about.type))
+        arrow = about.type.value_type if pa.types.is_dictionary(about.type) else about.type
+        _wall_clock(pa.array([0], pa.int64()).view(arrow))
     except KeyError as error:
         raise SchemaError(
             f"ts.calendar reads zones of the database; time={about.name!r} is {about.type}. Convert it before loading."

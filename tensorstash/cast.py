@@ -25,6 +25,11 @@ class Cast:
 
     def __init__(self, dtypes: Mapping[str, torch.dtype]) -> None:
         self.dtypes = dict(dtypes)
+        for name, dtype in self.dtypes.items():
+            if not isinstance(dtype, torch.dtype):
+                raise TypeError(
+                    f"A span is cast to a torch.dtype; {name!r} to {dtype!r}. Write {{{name!r}: torch.float32}}."
+                )
 
     def __call__(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Replace the spans in the batch and return it; a span that is not there is a `ColumnError`."""

@@ -23,6 +23,11 @@ def vocabulary_of(given: Iterable[object]) -> tuple[str, ...] | tuple[int, ...]:
     """The values of a vocabulary, as plain texts or integers."""
     if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
         raise TypeError(f"vocabulary= is a list of texts or of integers; got {given!r}. Write [{given!r}].")
+    if isinstance(given, (set, frozenset)):
+        raise TypeError(
+            f"vocabulary= gives each value the code of its place; a {type(given).__name__} has another order in each "
+            "process. Write sorted(...)."
+        )
     values: list[Any] = [value.item() if hasattr(value, "item") else value for value in given]
     if not values:
         raise ValueError("vocabulary= has at least one value; got none.")

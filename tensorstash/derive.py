@@ -34,6 +34,8 @@ def without_formulas(
     def name_of(source: str | Formula) -> str:
         if isinstance(source, str):
             return source
+        if isinstance(source, Expression) and source.is_column:
+            return source.columns[0]
         text = source.text(time)
         if len(text) > _LONGEST:
             text = text[: _LONGEST - 1] + "…"

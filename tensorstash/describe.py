@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from tensorstash.arrays import Int64s
 from tensorstash.checks import at_least
 from tensorstash.errors import ColumnError
+from tensorstash.evaluate import check_pool
 from tensorstash.moments import Rows, extremes, moments, quantiles, sampled
 from tensorstash.order import shuffled
 from tensorstash.spans import names_in
@@ -32,6 +33,8 @@ def describe(
     import polars as pl
 
     from tensorstash.interop import entity_parts
+
+    check_pool()
 
     if by not in (None, "entity"):
         raise ValueError(f"by= is None or 'entity'; got {by!r}.")

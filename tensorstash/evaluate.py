@@ -1,8 +1,10 @@
 """Polars expressions on Arrow arrays: refused unless each row is computed by itself, then evaluated piece by piece."""
 
+import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,10 +28,32 @@ _REMEDIES = {
 _RANDOM = re.compile(r"\.(sample|sample_n|sample_fraction|shuffle)\(")  # in a list, where polars needs no other row
 
 
+_pool = {"seen": False, "lost": False}  # the threads of polars: whether a fork found some, and left them behind
+
+
+def _look_for_pool() -> None:
+    with suppress(OSError):  # only Linux tells
+        for thread in Path("/proc/self/task").iterdir():
+            _pool["seen"] |= (thread / "comm").read_text() == "polars-0\n"
+
+
+os.register_at_fork(before=_look_for_pool, after_in_child=lambda: _pool.update(lost=_pool["seen"]))
+
+
+def check_pool() -> None:
+    """Refuse to compute in a forked child that inherits the pool of polars without its threads: it waits for ever."""
+    if _pool["lost"]:
+        raise RuntimeError(
+            "A forked process cannot compute with polars that its parent has used, because its threads do not survive "
+            "a fork. Start processes by 'spawn' or 'forkserver', or load before the fork."
+        )
+
+
 def bind(expression: Expression, name: str, fields: Sequence[pa.Field], where: str) -> tuple[pa.DataType, Compute]:
     """The type of the values, and how they are computed; `fields` are those of the inputs."""
     import polars as pl
 
+    check_pool()
     expr, columns = expression.expr, expression.columns
     try:
         dtypes = [_dtype(about) for about in fields]
@@ -98,7 +122,7 @@ def check_rows(expr: "pl.Expr", nothing: "pl.DataFrame") -> None:
             f"Expressions are computed piece by piece, so that a value must come from its own row alone; {shown} also "
             f"looks at others. {remedy}"
         )
-    if _RANDOM.search(str(expr)):
+    if _RANDOM.search(str(expr)) or _ranks_at_random(expr):
         raise SchemaError(f"An expression has the same values every time; {text_of(expr)} is random. {_REMEDY}")
     whole = expr.meta.undo_aliases()
     for part in _parts(expr, nothing):
@@ -109,6 +133,13 @@ def check_rows(expr: "pl.Expr", nothing: "pl.DataFrame") -> None:
                     f"The codes of a pl.Categorical depend on what was read before; {text_of(part)} is one. Leave the "
                     "text as it is, which becomes codes in the stash, or cast it to pl.Enum([...])."
                 )
+
+
+def _ranks_at_random(expr: "pl.Expr") -> bool:
+    """Whether equal elements of a list are ranked by chance, which is in no text of an expression."""
+    with suppress(Exception):  # whatever a function raises that cannot be pickled
+        return b"method\xa6Random" in expr.meta.serialize()
+    return False
 
 
 def _beyond_rows(expr: "pl.Expr", nothing: "pl.DataFrame") -> "pl.Expr | None":

@@ -33,6 +33,11 @@ class Expression:
     alias: str | None  # the name that the user gave it
     columns: tuple[str, ...]
 
+    @property
+    def is_column(self) -> bool:
+        """Whether it is a column as it is, under another name."""
+        return bool(self.expr.meta.undo_aliases().meta.is_column())
+
     def inputs(self, time: str | None) -> tuple[str, ...]:  # noqa: ARG002  see Formula
         """The columns that it names."""
         return self.columns
@@ -104,7 +109,7 @@ def _member(expr: Any) -> str | Expression:
             "transform."
         )
     bare = expr.meta.undo_aliases()
-    alias = expr.meta.output_name() if bare.meta.ne(expr) else None
+    alias = expr.meta.output_name(raise_if_undetermined=False) if bare.meta.ne(expr) else None
     if bare.meta.is_column() and alias in (None, columns[0]):
         return columns[0]
     return Expression(expr, alias, columns)

@@ -76,6 +76,7 @@ def load(
         or name that a stash cannot hold, or an expression that depends on other rows. DataError: a null, a lossy cast,
         a duplicate time, an expression that fails in a row, or a static column that is not constant in an entity.
         ValueError: an expression of no column, of several outputs, or with Python functions and `share=`.
+        RuntimeError: an expression in a forked process whose parent has used polars.
         NoMemoryError: too large.
         SegmentError: the directory for shared segments is not this user's alone. TimeoutError: see `timeout`. A process
         that waited for another one's load gets the error of that load.

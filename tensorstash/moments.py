@@ -166,4 +166,5 @@ def _of_table(flat: Floats, begins: Int64s, counts: Int64s, at: tuple[float, ...
         table[inside] = flat[(begins[:, None] + step)[inside]]
         table.sort(axis=1)
     row = np.arange(len(counts))
-    return table[row, below] + (place - below) * (table[row, above] - table[row, below])
+    low, high, share = table[row, below], table[row, above], place - below
+    return np.where((share == 0) | (low == high), low, low + share * (high - low))  # infinite times 0 is no number

@@ -206,6 +206,10 @@ class Request:
     filter: Any
     filesystem: Any
 
+    def __post_init__(self) -> None:
+        if self.time is not None and not isinstance(self.time, str):
+            raise TypeError(f"time= is the name of a column; got {self.time!r}.")
+
 
 def survey(request: Request, files: Sequence[File] | None, progress: bool | None) -> tuple[Scan, Plan]:
     """The source, or its files, looked at, and the plan for it."""

@@ -126,8 +126,10 @@ def plot_series(
             len(names), squeeze=False, sharex=True, figsize=(10, 1 + 2 * len(names)), layout="constrained"
         )
         axes = [*grid[:, 0]]
-    if len(axes) != len(names):
-        raise ValueError(f"axes= has one for each column; got {len(axes)} for {len(names)} columns.")
+    count = len(axes) if isinstance(axes, (Sequence, np.ndarray)) else None
+    if count != len(names):
+        got = repr(axes) if count is None else count
+        raise ValueError(f"axes= is a list with one for each column; got {got} for {len(names)} columns.")
     for name, one in zip(names, axes):
         _draw(one, stash, name, series[name][rows], times=times, gaps=gaps)
     if stash.entity_name is not None:

@@ -103,7 +103,7 @@ class Scaler:
 
         Raises:
             ColumnError: no such column, or none of the windows' spans is of it. SchemaError: it does not hold numbers.
-            DataError: it has no value, or an infinite one.
+            DataError: it has no value, or an infinite one (for `"robust"`: an infinite quartile).
         """
         if kind not in _KINDS:
             raise ValueError(f"kind= is one of {', '.join(map(repr, _KINDS))}; got {kind!r}.")

@@ -145,7 +145,8 @@ def test_shared_with_the_same_fields_only() -> None:
 
 def test_helpful_errors() -> None:
     names = "'minute', 'hour', 'day', 'dayofweek', 'dayofyear', 'week', 'month', 'quarter'"
-    for fields in ((), ("hours",), ("hour", "hour")):
+    wrong: list[tuple[Any, ...]] = [(), ("hours",), ("hour", "hour"), (["hour"],), (7,)]
+    for fields in wrong:
         message = f"ts.calendar takes some of {names}, each once; got {[*fields]}."
         with pytest.raises(ValueError, match=whole(message)):
             ts.calendar(*fields)
@@ -175,3 +176,9 @@ def test_helpful_errors() -> None:
         ts.load({"t": [datetime.datetime(2024, 1, 1)]}, [ts.calendar("hour")], time="t")
     with pytest.raises(ts.DataError, match=r"'t'.* null.* row 1"):
         ts.load(pa.table({"t": pa.array([1, None], pa.timestamp("s"))}), hour, time="t")
+
+
+def test_times_of_a_dictionary() -> None:
+    times = pa.array([7200, 3600, 7200]).view(pa.timestamp("s", "Europe/Berlin"))
+    source = pa.table({"t": times.dictionary_encode(), "e": ["a", "a", "b"]})
+    assert ts.load(source, {"c": ts.calendar("hour")}, entity="e", time="t")["c"].tolist() == [[2], [3], [3]]

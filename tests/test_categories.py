@@ -320,6 +320,12 @@ def test_helpful_errors() -> None:
             lambda: ts.column("c", vocabulary=5),  # type: ignore[arg-type]
             "vocabulary= is a list of texts or of integers; got 5. Write [5].",
         ),
+        (
+            TypeError,
+            lambda: ts.column("c", vocabulary={"SE"}),
+            "vocabulary= gives each value the code of its place; a set has another order in each process. Write "
+            "sorted(...).",
+        ),
         (ValueError, lambda: ts.column("c", vocabulary=[]), "vocabulary= has at least one value; got none."),
         (
             ValueError,

@@ -398,9 +398,39 @@ def test_in_a_list_an_expression_brings_its_name() -> None:
     message = "An expression needs a name; got a + b in a list. Write {'name': ...}, or add .alias('name') to it."
     with pytest.raises(ValueError, match=whole(message)):
         ts.load(source, [a + b])
+    message = message.replace("a + b", "[a * 2].name.keep()")
+    with pytest.raises(ValueError, match=whole(message)):
+        ts.load(source, [(a * 2).name.keep()])
     message = "Column names must be unique; ['a'] came more than once. Use a mapping of names."
     with pytest.raises(ts.SchemaError, match=whole(message)):
         ts.load(source, ["a", (a + b).alias("a")])
+
+
+def test_an_alias_of_a_column_is_another_name() -> None:
+    source = {"a": [1, 2], "b": [3, 4], "s": ["x", "y"]}
+    assert {**ts.load(source, [a.alias("b")])}["b"].tolist() == [1, 2]
+    columns: dict[str, Any] = {
+        "one": a.alias("q"),
+        "pack": [b, a.alias("b")],
+        "other": ts.column(b.alias("a"), dtype=torch.float32),
+        "valid_s": ts.is_valid(s.alias("q")),
+        "hash": ts.hashed(a.alias("q"), 9),
+        "same": ts.hashed("a", 9),
+    }
+    stash = ts.load(source, columns)
+    assert (stash["one"].tolist(), stash.about("one")["members"]) == ([1, 2], ["a"])
+    assert stash["pack"].tolist() == [[3, 1], [4, 2]]
+    assert (stash["other"].dtype, stash["other"].tolist()) == (torch.float32, [3.0, 4.0])
+    assert stash["valid_s"].tolist() == [True, True]
+    assert torch.equal(stash["hash"], stash["same"])
+    assert ts.plan(source, columns).derived == {}
+
+
+def test_keys_are_named_not_computed() -> None:
+    wrong: list[Any] = [t, ["t"]]
+    for time in wrong:
+        with pytest.raises(TypeError, match=whole(f"time= is the name of a column; got {time!r}.")):
+            ts.load({"t": [1], "x": [2]}, ["x"], time=time)
 
 
 def test_expressions_of_one_text_are_told_apart() -> None:
@@ -589,6 +619,7 @@ def test_functions_over_whole_columns_and_guessed_formats_have_remedies_of_their
         items.list.sample(1).list.first(),
         items.list.sample(1, seed=3).list.sum(),
         items.list.eval(pl.element().shuffle()).list.first(),
+        items.list.eval(pl.element().rank("random")).list.first(),
     ],
 )
 def test_chance_is_refused(expression: pl.Expr) -> None:
@@ -839,3 +870,36 @@ ts.load({"t": np.arange(3).astype("M8[s]"), "y": [1.0, 2.0, 3.0]}, {"y": "y", "c
 print("polars" in sys.modules)
 """
     assert run_python(program) == "False"
+
+
+def test_a_forked_child_of_a_process_with_polars_is_refused_instead_of_waiting() -> None:
+    program = """
+import multiprocessing, warnings
+import polars as pl, tensorstash as ts
+
+warnings.simplefilter("ignore")
+pl.DataFrame({"x": range(10**6)}).select(pl.col("x").sort(descending=True))
+source = {"a": [1.0, 2.0]}
+context = multiprocessing.get_context("fork")
+told = context.SimpleQueue()
+
+
+def work():
+    told.put(ts.load(source, ["a"])["a"].tolist())
+    for call in (lambda: ts.load(source, {"x": pl.col("a") * 2}), lambda: ts.load(source).describe()):
+        try:
+            call()
+        except RuntimeError as error:
+            told.put(str(error))
+
+
+child = context.Process(target=work, daemon=True)
+child.start()
+child.join(60)
+if child.exitcode == 0:
+    print(told.get(), *{told.get() for _ in range(2)})
+"""
+    assert run_python(program) == (
+        "[1.0, 2.0] A forked process cannot compute with polars that its parent has used, because its threads do not "
+        "survive a fork. Start processes by 'spawn' or 'forkserver', or load before the fork."
+    )

@@ -199,6 +199,12 @@ def test_infinite_values_have_extremes_and_no_mean() -> None:
     assert (row["count"], row["mean"], row["std"], row["min"], row["max"]) == (3, None, None, -math.inf, math.inf)
 
 
+def test_quartiles_that_are_values_are_so_beside_infinite_ones() -> None:
+    stash = ts.load({"f": [1.0, math.inf, 2.0], "g": [math.inf] * 3})
+    quartiles = stash.describe().select("25%", "50%", "75%").rows()
+    assert quartiles == [(1.5, 2.0, math.inf), (math.inf,) * 3]
+
+
 def test_nothing_is_described_as_nothing() -> None:
     frame = pl.DataFrame(schema={"e": pl.String, "y": pl.Float32, "s": pl.String})
     stash = ts.load(frame, entity="e")

@@ -379,7 +379,12 @@ def test_what_cannot_be_drawn_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
         (
             ValueError,
             lambda: ts.plot_series(stash, "north", ["temp"], axes=[]),
-            "axes= has one for each column; got 0 for 1 columns.",
+            "axes= is a list with one for each column; got 0 for 1 columns.",
+        ),
+        (
+            ValueError,
+            lambda: ts.plot_series(stash, "north", ["temp"], axes=5),  # type: ignore[arg-type]
+            "axes= is a list with one for each column; got 5 for 1 columns.",
         ),
     ]
     for kind, call, message in cases:

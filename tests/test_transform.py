@@ -110,6 +110,9 @@ def test_narrow_storage_becomes_a_wide_batch_which_is_scaled() -> None:
     assert repr(pickle.loads(pickle.dumps(cast))) == repr(cast) == "Cast({'code': torch.float32})"
     with pytest.raises(ts.ColumnError, match=r"^the batch has no span 'cod'; did you mean 'code'\?$"):
         ts.Cast({"cod": torch.float32})({"code": torch.zeros(1)})
+    message = r"A span is cast to a torch\.dtype; 'code' to 'float32'\. Write {'code': torch\.float32}\."
+    with pytest.raises(TypeError, match=rf"\A{message}\Z"):
+        ts.Cast({"code": "float32"})  # type: ignore[dict-item]
 
 
 def level_and_spread(history: NDArray[Any], kind: str, eps: float) -> tuple[float, float]:
