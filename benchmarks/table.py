@@ -1,6 +1,6 @@
-"""The results as Markdown tables for the README: ratios first, absolute figures second, the machine below.
+"""All results on one page, `benchmarks/results/README.md`: ratios first, absolute figures second, the machine below.
 
-python benchmarks/table.py compare pipeline formats sweep
+python benchmarks/table.py
 """
 
 import argparse
@@ -100,18 +100,27 @@ def markdown(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(cells) + " |" for cells in (heads, rule, *rows))
 
 
+def page(quick: bool) -> str:
+    """A heading, a picture and a table for everything that has results."""
+    parts = ["# Results\n\nMade by `benchmarks/run.py`; what each script measures, and how, is said at its top."]
+    for name, table in TABLES.items():
+        try:
+            about, rows = record.saved(name, quick)
+        except FileNotFoundError:
+            print(f"{name}: no results yet; python benchmarks/{name}.py")
+            continue
+        below = f"{caption(about)}; `{about['command']}`"
+        parts.append(f"## {name}.py\n\n![{name}]({name}.png)\n\n{markdown(*table(rows))}\n\n{below}")
+    return "\n\n".join(parts) + "\n"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(TABLES)}; all without one")
     parser.add_argument("--quick", action="store_true", help="of the results of quick runs, whose figures mean nothing")
-    options = parser.parse_args()
-    for name in options.names or TABLES:
-        try:
-            about, rows = record.saved(name, options.quick)
-        except FileNotFoundError:
-            print(f"{name}: no results yet; python benchmarks/{name}.py\n")
-            continue
-        print(f"{markdown(*TABLES[name](rows))}\n\n{caption(about)}; `{about['command']}`\n")
+    quick = parser.parse_args().quick
+    path = record.folder(quick) / "README.md"
+    path.write_text(page(quick))
+    print(path)
 
 
 if __name__ == "__main__":

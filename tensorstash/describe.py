@@ -35,7 +35,6 @@ def describe(
     from tensorstash.interop import entity_parts
 
     check_pool()
-
     if by not in (None, "entity"):
         raise ValueError(f"by= is None or 'entity'; got {by!r}.")
     most = None if sample is None else at_least(1, sample, "sample")

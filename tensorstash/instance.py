@@ -21,7 +21,8 @@ class InstanceNorm:
     the device of the batch, adds `<history>.center` and `<history>.scale`, `(batch, 1, ...)`, for `inverse`, and
     returns it. Each number of a pack is normalised for itself.
 
-    NaN and empty slots count for nothing; a window without a value in its history keeps its level and spread.
+    NaN and empty slots count for nothing; a window without a value in its history keeps its level and spread. It is for
+    batches: of a single window, `windows[[i]]` makes one.
 
     A transform does not know where the horizon begins. Where a span reaches into it, as each one does that
     `Windows(stash, history=, horizon=)` makes, `rows=` keeps what is to be forecast out of level and spread.
@@ -71,6 +72,10 @@ class InstanceNorm:
         """Normalise a batch in place and return it."""
         if self.history not in batch:
             raise unknown(self.history, batch, "the batch", "span")
+        if f"{self.history}.center" in batch:
+            raise ValueError(
+                f"A batch is normalised once; this one has {self.history + '.center'!r} already. Take a fresh batch."
+            )
         past = batch[self.history]
         spans = [batch[name] for name in (self.history, *self.others) if name in batch]
         for name in (self.history, *self.others):

@@ -228,6 +228,11 @@ def test_instance_normalisation_says_what_does_not_fit() -> None:
             lambda: ts.InstanceNorm("past", rows=5)(batch),
             "rows= are of the span 'past', which has 4; got 5.",
         ),
+        (
+            ValueError,
+            lambda: ts.InstanceNorm("past")(ts.InstanceNorm("past")(dict(batch))),
+            "A batch is normalised once; this one has 'past.center' already. Take a fresh batch.",
+        ),
         (ts.ColumnError, lambda: ts.InstanceNorm("ast")(batch), "the batch has no span 'ast'; did you mean 'past'?"),
         (
             ts.SchemaError,
