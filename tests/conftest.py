@@ -20,6 +20,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--mutants", type=int, default=15, help="of each kind of damage and file; thousands take hours")
 
 
+def pytest_collection_finish() -> None:
+    """What is there by now need not be looked at again by every collection: some tests ask for many."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    """At the end of the process everything is freed again."""
+    gc.unfreeze()
+
+
 def traces(path: Path) -> tuple[Counter[str], int]:
     """Descriptors of this process in a directory, with or without a name, and mappings of its files."""
     gc.collect()
