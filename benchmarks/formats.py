@@ -190,7 +190,7 @@ def check(data: Data, batch: Batch, ids: Ids) -> None:
     rows = torch.from_numpy(data.starts(ids))[:, None] + torch.arange(LENGTH)
     for k in range(COLUMNS):
         found = batch["x"][..., k] if "x" in batch else batch[f"c{k}"]
-        assert torch.equal(found, (rows * COLUMNS + k).float())
+        assert torch.equal(found, (rows * COLUMNS + k).float()), f"Windows have other values in column {k}."
 
 
 def seconds(running: Iterator[Batch], steps: int) -> float:

@@ -176,7 +176,7 @@ def _member(array: pa.Array, column: Column, name: str, place: str, stats: Stats
     if nulls and fill is None and not column.dtype.is_floating_point:
         raise DataError(
             f"Integers, booleans and times have no missing value; column {name!r} has {nulls:,} nulls in {place}. "
-            f"Say what to store, ts.column({name!r}, fill=...), or load it as floating: ts.column({name!r}, dtype=...)."
+            f"Say what to store, ts.column(..., fill=...), or load it as floating: ts.column(..., dtype=...)."
         )
     holes = flat.is_null().to_numpy(zero_copy_only=False) if nulls else None
     raw = _numpy(pc.fill_null(flat, pa.scalar(0).cast(flat.type)) if nulls else flat)
@@ -284,7 +284,7 @@ def _cast(raw: NDArray[Any], column: Column, name: str, place: str) -> NDArray[A
         remedy = (
             "Times are kept as int64: leave those rows out with filter=, or count from a later moment."
             if column.name == "__time"
-            else f"Choose a wider type: ts.column({name!r}, dtype=...)."
+            else "Choose a wider type: ts.column(..., dtype=...)."
         )
         raise DataError(
             f"A cast must keep the values; {raw[int(lost.argmax())].item()} in column {name!r} ({place}; "

@@ -294,7 +294,7 @@ def test_a_pack_keeps_every_value_or_is_refused() -> None:
     source["a"][0] += 1
     message = (
         "A cast must keep the values; 9007199254740993 in column 'a' (the mapping; 1 such values) does not fit into "
-        "torch.float64. Choose a wider type: ts.column('a', dtype=...)."
+        "torch.float64. Choose a wider type: ts.column(..., dtype=...)."
     )
     with pytest.raises(ts.DataError, match=whole(message)):
         ts.load(source, {"p": ["a", "b"]})
