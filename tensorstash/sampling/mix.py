@@ -52,9 +52,10 @@ def components(sizes: Mapping[str, int], weights: Mapping[str, float] | None = N
         for name in weights:
             if name not in sizes:
                 raise unknown(name, names, "the mix", "component")
+    if not any(sizes.values()):
+        raise ValueError(f"A mix has at least one window; its {len(names):,} components have none.")
     if not any(given.values()):
-        what = "component has windows" if weights is None else "weight is above 0"
-        raise ValueError(f"At least one {what}; none of {len(names):,} is so.")
+        raise ValueError(f"At least one weight is above 0; all {len(names):,} are 0.")
     whole = whole_weights(list(given.values()))
     return Components(names, np.array(list(sizes.values()), np.int64), whole, tree(whole))
 
