@@ -129,12 +129,14 @@ class _Permuted:
 
     def __call__(self, component: Int32s, epoch: Int64s, within: Int64s, begun: Int64s) -> Int64s:
         """The ids at positions `within` of an epoch; `begun[c]` is the first epoch that is asked for of component c."""
-        ids, small = np.empty_like(within), self._is_small[component]
-        some, others = np.flatnonzero(small), np.flatnonzero(~small)
-        if len(some):
-            ids[some] = self._small(component[some], epoch[some], within[some])
-        if len(others):
-            ids[others] = self._large(component[others], epoch[others], within[others], begun)
+        small = self._is_small[component]
+        if small.all():
+            return self._small(component, epoch, within)
+        if not small.any():
+            return self._large(component, epoch, within, begun)
+        ids, some, others = np.empty_like(within), np.flatnonzero(small), np.flatnonzero(~small)
+        ids[some] = self._small(component[some], epoch[some], within[some])
+        ids[others] = self._large(component[others], epoch[others], within[others], begun)
         return ids
 
     def _small(self, component: Int32s, epoch: Int64s, within: Int64s) -> Int64s:

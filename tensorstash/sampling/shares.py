@@ -28,15 +28,11 @@ _MOST = 1 << 16  # components: rounding them up to 1 takes less than the largest
 class Tree:
     """Node 0 is the root, and a parent comes before its children. A child is a node, or `~k` for component k."""
 
+    components: int
     weight: list[int]  # of each node
     left_weight: list[int]  # of its left child
-    child: Int32s  # (2 * nodes,) the left and the right child of each node
-    components: int
-
-    @property
-    def root(self) -> int:
-        """Node 0, or the only component that has a weight."""
-        return int(self.child[0]) if not self.weight else 0
+    children: list[tuple[int, int]]  # the left and the right child of each node
+    only: int | None  # the component that has all positions, if there are no nodes
 
 
 def whole_weights(weights: Sequence[float]) -> list[int]:
@@ -78,15 +74,15 @@ def tree(weights: Sequence[int]) -> Tree:
         )
     heap = [(weight, k, ~k) for k, weight in enumerate(weights) if weight]
     heapq.heapify(heap)
-    inner = len(heap) - 1
-    weight, left_weight = [0] * inner, [0] * inner
-    child = np.full(2 * max(inner, 1), heap[0][2], np.int32)
-    for node in range(inner - 1, -1, -1):
+    if len(heap) == 1:
+        return Tree(len(weights), [], [], [], ~heap[0][2])
+    nodes = len(heap) - 1
+    weight, left_weight, children = [0] * nodes, [0] * nodes, [(0, 0)] * nodes
+    for node in range(nodes - 1, -1, -1):
         left, right = heapq.heappop(heap), heapq.heappop(heap)
-        weight[node], left_weight[node] = left[0] + right[0], left[0]
-        child[2 * node : 2 * node + 2] = left[2], right[2]
-        heapq.heappush(heap, (weight[node], len(weights) + inner - node, node))
-    return Tree(weight, left_weight, child, len(weights))
+        weight[node], left_weight[node], children[node] = left[0] + right[0], left[0], (left[2], right[2])
+        heapq.heappush(heap, (weight[node], len(weights) + nodes - node, node))
+    return Tree(len(weights), weight, left_weight, children, None)
 
 
 def counts(of: Tree, n: int) -> list[int]:
@@ -100,19 +96,18 @@ def counts(of: Tree, n: int) -> list[int]:
 
 
 def _before(of: Tree, n: int) -> tuple[list[int], list[int]]:
-    """How many of the first n positions go to each node, and to each component."""
-    at, done = [n] * len(of.weight), [0] * of.components
-    child = of.child.tolist()
-    for node, (weight, left_weight) in enumerate(zip(of.weight, of.left_weight)):
-        left = (2 * at[node] * left_weight + weight) // (2 * weight)
-        for k, taken in zip(child[2 * node : 2 * node + 2], (left, at[node] - left)):
-            if k >= 0:
-                at[k] = taken
+    """The remainder of `L(n)` at each node after n positions, and how many of them belong to each component."""
+    at, rest, done = [n] * len(of.weight), [0] * len(of.weight), [0] * of.components
+    if of.only is not None:
+        done[of.only] = n
+    for node, (left_weight, weight) in enumerate(zip(of.left_weight, of.weight)):
+        left, rest[node] = divmod(2 * at[node] * left_weight + weight, 2 * weight)
+        for child, taken in zip(of.children[node], (left, at[node] - left)):
+            if child >= 0:
+                at[child] = taken
             else:
-                done[~k] = taken
-    if not of.weight:
-        done[~of.root] = n
-    return at, done
+                done[~child] = taken
+    return rest, done
 
 
 def choose(of: Tree, positions: Int64s) -> tuple[Int32s, Int64s]:
@@ -134,60 +129,59 @@ def choose(of: Tree, positions: Int64s) -> tuple[Int32s, Int64s]:
 
 def descend(of: Tree, positions: Int64s) -> tuple[Int32s, Int64s, Int64s]:
     """As `choose`, but indexes count from the first position on: `before[k]` of component k are at earlier ones."""
-    base = int(positions.min(initial=np.iinfo(np.int64).max)) if len(positions) else 0
-    at, done = _before(of, base)
-    component, index = np.full(len(positions), ~of.root, np.int32), positions - base
-    if of.weight and len(positions):
-        if int(index.max()) >= _WIDEST:
-            raise ValueError(f"Positions of one call are less than 2**48 apart; got {base} and {int(positions.max())}.")
-        _down(of, at, component, index)
+    base = int(positions.min()) if len(positions) else 0
+    rest, done = _before(of, base)
+    component, index = np.full(len(positions), of.only or 0, np.int32), positions - base
+    if int(index.max(initial=0)) >= _WIDEST:
+        raise ValueError(f"Positions of one call are less than 2**48 apart; got {base} and {int(positions.max())}.")
+    if of.only is None:
+        _down(_nodes(of, rest), component, index)
     return component, index, np.array(done, np.int64)
-
-
-def _down(of: Tree, at: list[int], component: Int32s, index: Int64s) -> None:
-    """All positions at once, from level to level; `index` holds positions relative to `at`, and then indexes."""
-    nodes = _nodes(of, at)
-    todo, rest = np.arange(len(index)), index.copy()
-    node: Int32s = np.zeros(len(index), np.int32)
-    while len(todo):
-        rest, goes_right = _halves(nodes, node, rest)
-        node = of.child[2 * node + goes_right]
-        leaf = node < 0
-        if leaf.any():
-            done, on = np.flatnonzero(leaf), np.flatnonzero(~leaf)
-            component[todo[done]], index[todo[done]] = ~node[done], rest[done]
-            todo, node, rest = todo[on], node[on], rest[on]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Nodes:
-    """What is needed of each node, `(nodes,)`, to share positions out that are counted from `at` on."""
+    """Each node as it shares out the positions from a first one on, `(nodes,)`."""
 
-    ratio: NDArray[np.float64]  # left weight / weight
-    offset: NDArray[np.float64]
+    child: Int32s  # (2 * nodes,)
     two_left: Int64s
     two_weight: Int64s
-    start: Int64s  # the remainder of the division at the position `at`
+    rest: Int64s  # the remainder at the first position
+    ratio: NDArray[np.float64]  # left weight / weight
+    offset: NDArray[np.float64]
 
 
-def _nodes(of: Tree, at: list[int]) -> _Nodes:
-    start = [(2 * n * left + w) % (2 * w) for n, left, w in zip(at, of.left_weight, of.weight)]
-    ratio = [left / w for left, w in zip(of.left_weight, of.weight)]
-    offset = [r / (2 * w) - 0.5 for r, w in zip(start, of.weight)]
+def _nodes(of: Tree, rest: list[int]) -> _Nodes:
     two_left, two_weight = 2 * np.array(of.left_weight, np.int64), 2 * np.array(of.weight, np.int64)
-    return _Nodes(np.array(ratio), np.array(offset), two_left, two_weight, np.array(start, np.int64))
+    start = np.array(rest, np.int64)
+    child = np.array(of.children, np.int32).ravel()
+    return _Nodes(child, two_left, two_weight, start, two_left / two_weight, start / two_weight - 0.5)
+
+
+def _down(nodes: _Nodes, component: Int32s, index: Int64s) -> None:
+    """All positions at once, from level to level; `index` holds positions from the first one on, and then indexes."""
+    todo, at = np.arange(len(index)), index.copy()
+    node: Int32s = np.zeros(len(index), np.int32)
+    while len(todo):
+        at, goes_right = _halves(nodes, node, at)
+        node = nodes.child[2 * node + goes_right]
+        leaf = node < 0
+        if leaf.any():
+            done, on = np.flatnonzero(leaf), np.flatnonzero(~leaf)
+            component[todo[done]], index[todo[done]] = ~node[done], at[done]
+            todo, node, at = todo[on], node[on], at[on]
 
 
 def _halves(nodes: _Nodes, node: Int32s, n: Int64s) -> tuple[Int64s, NDArray[np.bool_]]:
     """The positions within the child, and whether it is the right one.
 
-    `left = (start + n * two_left) // two_weight` is estimated in float64, half too low, so that it is right or one too
+    `left = (rest + n * two_left) // two_weight` is estimated in float64, half too low, so that it is right or one too
     low. The remainder tells which: products wrap around in int64, but their difference is less than 2 * two_weight.
     """
     two_left, two_weight = nodes.two_left[node], nodes.two_weight[node]
     left = (n * nodes.ratio[node] + nodes.offset[node]).astype(np.int64)
     remainder = n * two_left
-    remainder += nodes.start[node]
+    remainder += nodes.rest[node]
     remainder -= left * two_weight
     low = remainder >= two_weight
     left += low

@@ -1,4 +1,4 @@
-"""The draws of a mix: as the definition says in Python's integers; a component shows all windows before it repeats one."""
+"""The draws of a mix: as the definition says in Python's integers; all windows of a component before one again."""
 
 import hashlib
 import math
