@@ -117,10 +117,11 @@ class _Permuted:
 
     def __init__(self, of: Components, seed: int) -> None:
         self._keys = np.stack([keys(f"tensorstash mix 1, seed {seed}, component {name}") for name in of.names])
-        self._sizes = of.sizes.astype(np.uint64)
-        sides = [isqrt(max(size - 1, 0)) + 1 for size in of.sizes.tolist()]
+        sizes = np.maximum(of.sizes, 1)  # a component without windows is in no draw
+        self._sizes = sizes.astype(np.uint64)
+        sides = [isqrt(size - 1) + 1 for size in sizes.tolist()]
         height = np.array([side + side % 2 for side in sides], np.int64)  # with an even side both parities occur
-        self._height, self._width = height.astype(np.uint64), (-(-of.sizes // height)).astype(np.uint64)
+        self._height, self._width = height.astype(np.uint64), (-(-sizes // height)).astype(np.uint64)
         self._is_small = of.sizes <= _SMALL
         counts = np.where(self._is_small, of.sizes, 0)
         self._first = np.cumsum(counts) - counts
@@ -168,29 +169,33 @@ class _Permuted:
     def _large(self, component: Int32s, epoch: Int64s, within: Int64s, begun: Int64s) -> Int64s:
         count, which = len(self._sizes), epoch - begun[component]
         epochs = int(which.max()) + 1
-        if epochs * count <= 4 * (len(component) + count):  # once for each component and epoch, not for each position
-            every = np.tile(np.arange(count, dtype=np.int32), epochs)
-            which *= count
-            which += component
-            chosen = [
-                key[which] for key in self._keys_in(every, np.add.outer(np.arange(epochs), begun).ravel(), _ROUNDS)
-            ]
-        else:
-            chosen = self._keys_in(component, epoch, _ROUNDS)
-        sides = self._height[component], self._width[component]
-        return _walk(within.astype(np.uint64), self._sizes[component], *sides, chosen)
+        if epochs * count > 4 * (len(component) + count):  # positions far apart: hardly two are in the same epoch
+            return permute(self._grids(component, epoch), np.arange(len(component)), within)
+        which *= count
+        which += component
+        every = np.tile(np.arange(count, dtype=np.int32), epochs)
+        return permute(self._grids(every, np.add.outer(np.arange(epochs), begun).ravel()), which, within)
+
+    def _grids(self, component: Int32s, epoch: Int64s) -> Uint64s:
+        sides = self._sizes[component], self._height[component], self._width[component]
+        return np.stack([*sides, *self._keys_in(component, epoch, _ROUNDS)])
 
     def _keys_in(self, component: Int32s, epoch: Int64s, count: int) -> list[Uint64s]:
         base = self._keys[component]
         return [hashes(epoch, base[:, k], base[:, k + 1]) for k in range(count)]
 
 
-def _walk(x: Uint64s, n: Uint64s, height: Uint64s, width: Uint64s, chosen: list[Uint64s]) -> Int64s:
-    """As `order.shuffled`, for each position in a grid and with keys of its own."""
-    ids = _network(x, height, width, chosen)
-    outside = np.flatnonzero(ids >= n)
+def permute(grids: Uint64s, which: Int64s, positions: Int64s) -> Int64s:
+    """The ids at positions, `(k,)`, each in the permutation that `which` says, as `order.shuffled` computes it.
+
+    `grids`, `(9, permutations)`, has the number of ids, the height and the width of the grid, and six keys of each.
+    """
+    own = [values[which] for values in grids]
+    ids = _network(positions.astype(np.uint64), own[1], own[2], own[3:])
+    outside = np.flatnonzero(ids >= own[0])
     while len(outside):
-        again = _network(ids[outside], height[outside], width[outside], [key[outside] for key in chosen])
+        left = [values[outside] for values in own]
+        again = _network(ids[outside], left[1], left[2], left[3:])
         ids[outside] = again
-        outside = outside[again >= n[outside]]
+        outside = outside[again >= left[0]]
     return ids.view(np.int64)

@@ -38,7 +38,8 @@ class Tree:
 def whole_weights(weights: Sequence[float]) -> list[int]:
     """Weights as integers: integers as they are, others rounded so that they sum to 2**32, at least to 1 if positive.
 
-    They are rounded down, and what is left goes to those with the largest fractions, of equal ones to the first.
+    They are rounded down, and what is left goes to those with the largest fractions, of equal ones to the first. What
+    is missing, if many small ones are rounded up to 1, is taken from the largest.
 
     Example:
         >>> whole_weights([3, 1])
@@ -57,7 +58,7 @@ def whole_weights(weights: Sequence[float]) -> list[int]:
     for k in by_fraction[: max(left, 0)]:
         whole[k] += 1
     if left < 0:
-        whole[max(range(len(whole)), key=lambda k: whole[k])] += left
+        whole[shares.index(max(shares))] += left
     return whole
 
 
