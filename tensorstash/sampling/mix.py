@@ -14,12 +14,14 @@ import numpy as np
 from tensorstash.arrays import Int32s, Int64s
 from tensorstash.errors import unknown
 from tensorstash.order import _feistel as feistel
+from tensorstash.order import _walk as walk
 from tensorstash.sampling.hashes import Uint64s, hashes, keys
 from tensorstash.sampling.shares import Tree, descend, tree, whole_weights
 
 _SMALL = 1 << 12  # up to here a permutation is drawn uniformly, as a whole
 _ROUNDS = 6
 _DRAWN = 1 << 18  # hashes that are sorted at a time
+_MANY = 256  # positions of one permutation: then one after the other is cheaper than all at once
 
 # numpy computes it for arrays of sides and keys as it does for numbers
 _network = cast("Callable[[Uint64s, Uint64s, Uint64s, list[Uint64s]], Uint64s]", feistel)
@@ -190,12 +192,22 @@ def permute(grids: Uint64s, which: Int64s, positions: Int64s) -> Int64s:
 
     `grids`, `(9, permutations)`, has the number of ids, the height and the width of the grid, and six keys of each.
     """
-    own = [values[which] for values in grids]
-    ids = _network(positions.astype(np.uint64), own[1], own[2], own[3:])
-    outside = np.flatnonzero(ids >= own[0])
+    if len(positions) < _MANY * grids.shape[1]:
+        return _walk_each([values[which] for values in grids], positions)
+    ids = np.empty_like(positions)
+    for k, (n, _, _, *chosen) in enumerate(grids.T.tolist()):
+        some = np.flatnonzero(which == k)
+        ids[some] = walk(positions[some], n, tuple(chosen))
+    return ids
+
+
+def _walk_each(grids: list[Uint64s], positions: Int64s) -> Int64s:
+    """As `walk`, with a grid and keys for each position."""
+    n, height, width, *chosen = grids
+    ids = _network(positions.astype(np.uint64), height, width, chosen)
+    outside = np.flatnonzero(ids >= n)
     while len(outside):
-        left = [values[outside] for values in own]
-        again = _network(ids[outside], left[1], left[2], left[3:])
+        again = _network(ids[outside], height[outside], width[outside], [key[outside] for key in chosen])
         ids[outside] = again
-        outside = outside[again >= left[0]]
+        outside = outside[again >= n[outside]]
     return ids.view(np.int64)

@@ -224,3 +224,11 @@ def test_wrong_components_and_weights_are_errors_that_say_which() -> None:
         components({})
     with pytest.raises(ValueError, match=r"^A mix has at least one window; its 2 components have none\.$"):
         components({"a": 0, "b": 0})
+
+
+def test_permutations_are_the_same_one_after_the_other_and_all_at_once() -> None:
+    sizes = {"a": 50_000, "b": 5000, "c": 300_000}
+    together = draws(components(sizes), True, 3)(np.arange(5000))
+    pieces = [draws(components(sizes), True, 3)(np.arange(first, first + 50)) for first in range(0, 5000, 50)]
+    for k in (0, 1):
+        assert np.array_equal(together[k], np.concatenate([piece[k] for piece in pieces]))
