@@ -12,12 +12,12 @@ from typing import Any
 import click
 import torch
 
-from tensorstash.directory import place
+from tensorstash.common.frequency import duration
 from tensorstash.errors import ColumnError, NoMemoryError, SchemaError
-from tensorstash.inventory import collect, remove, segments
-from tensorstash.load import load
-from tensorstash.plan import plan
-from tensorstash.times import duration
+from tensorstash.ingest.load import load
+from tensorstash.ingest.plan import plan
+from tensorstash.segments.directory import place
+from tensorstash.segments.shared import collect, remove, segments
 
 _FLOATS = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32, "float64": torch.float64}
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tensorstash.arrays import Bools, Int64s
-from tensorstash.runs import Runs, entity_runs, find_runs
-from tensorstash.spans import names_in
-from tensorstash.stash import Stash
+from tensorstash.common.checks import names_in
+from tensorstash.common.dtypes import Bools, Int64s
+from tensorstash.stash.stash import Stash
+from tensorstash.windows.runs import Runs, entity_runs, find_runs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
