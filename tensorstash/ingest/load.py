@@ -38,7 +38,8 @@ def load(
     """Load the named columns once into memory, as a dict of tensors.
 
     With `share=` they are there once per machine: of all processes that make the same call, now or later, the first
-    loads and the others attach what it has loaded. It stays until `ts.remove(label)`, `ts.collect` or a reboot.
+    loads and the others attach what it has loaded. It stays until `ts.shared.remove(label)`, `ts.shared.prune` or a
+    reboot.
 
     Args:
         source: Parquet or Arrow IPC files or streams, here or in any file system: a path, a glob, a directory, a URL

@@ -68,7 +68,7 @@ def header_bytes(entries: Iterable[Entry], begin: int, end: int, metadata: Mappi
 def damaged(path: str | None, why: str, label: str | None = None) -> SegmentError:
     """The error for a file that is no segment."""
     where = path or "the private segment"
-    remedy = "Make it again with stash.save(path)." if label is None else f"Remove it: ts.remove({label!r})."
+    remedy = "Make it again with stash.save(path)." if label is None else f"Remove it: ts.shared.remove({label!r})."
     return SegmentError(f"{where} is not a whole stash: {why}. {remedy}")
 
 

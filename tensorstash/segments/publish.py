@@ -89,7 +89,7 @@ def share_copy(segment: Segment, label: str) -> Segment:
                 target.limits(),
                 "A stash must fit into free memory",
                 f"a copy of it for share({label!r})",
-                "Remove what nobody needs: ts.segments(), ts.remove(label), ts.collect(...).",
+                "Remove what nobody needs: ts.shared.list(), ts.shared.remove(label), ts.shared.prune(...).",
             )
             allocate(target.fd, 0, segment.size)
             for begin, chunk in segment.chunks():

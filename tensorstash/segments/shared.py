@@ -1,5 +1,6 @@
-"""What is shared on this machine: `ts.segments`, `ts.remove`, `ts.collect`."""
+"""What is shared on this machine: `ts.shared.list`, `ts.shared.remove`, `ts.shared.prune`."""
 
+import builtins
 import os
 import stat
 import time
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 
-def segments() -> "pl.DataFrame":
+def list() -> "pl.DataFrame":  # noqa: A001  its name is ts.shared.list
     """The shared segments of this user on this machine, the oldest first.
 
     Returns:
@@ -28,7 +29,7 @@ def segments() -> "pl.DataFrame":
 
     Example:
         >>> import tensorstash as ts
-        >>> ts.segments().columns
+        >>> ts.shared.list().columns
         ['label', 'key', 'MB', 'rows', 'columns', 'created', 'users']
     """
     import polars as pl
@@ -72,7 +73,7 @@ def _users() -> dict[tuple[int, int], int] | None:
     return users
 
 
-def remove(label: str) -> list[str]:
+def remove(label: str) -> builtins.list[str]:
     """Remove all segments of a label, also those in use: who has attached one keeps it, and nobody else can.
 
     The memory is free when the last of them is done. What a killed process has left of the label is removed too.
@@ -83,7 +84,7 @@ def remove(label: str) -> list[str]:
     Example:
         >>> import tensorstash as ts
         >>> stash = ts.load({"y": [1.0, 2.0]}, share="example-remove")
-        >>> len(ts.remove("example-remove")), ts.remove("example-remove"), stash["y"].tolist()
+        >>> len(ts.shared.remove("example-remove")), ts.shared.remove("example-remove"), stash["y"].tolist()
         (1, [], [1.0, 2.0])
     """
     removed = []
@@ -102,7 +103,7 @@ def remove(label: str) -> list[str]:
     return removed
 
 
-def collect(*, older_than: timedelta | str | None = None, max_bytes: int | None = None) -> list[str]:
+def prune(*, older_than: timedelta | str | None = None, max_bytes: int | None = None) -> builtins.list[str]:
     """Remove segments that nobody has attached, the oldest first, and what killed processes have left.
 
     Args:
@@ -114,7 +115,7 @@ def collect(*, older_than: timedelta | str | None = None, max_bytes: int | None 
 
     Example:
         >>> import tensorstash as ts
-        >>> ts.collect()
+        >>> ts.shared.prune()
         []
     """
     _check_limits(older_than, max_bytes)

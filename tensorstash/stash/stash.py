@@ -273,7 +273,7 @@ class Stash(Mapping[str, torch.Tensor]):
         Example:
             >>> import tensorstash as ts
             >>> shared = ts.load({"y": [1.0, 2.0]}).share("example-share")
-            >>> ts.attach("example-share")["y"].tolist(), len(ts.remove("example-share"))
+            >>> ts.attach("example-share")["y"].tolist(), len(ts.shared.remove("example-share"))
             ([1.0, 2.0], 1)
         """
         return Stash(share_copy(self.segment, check_label(label)))
@@ -372,7 +372,7 @@ def attach(label: str, *, strict: bool = False) -> Stash:
     Example:
         >>> import tensorstash as ts
         >>> loaded = ts.load({"y": [1.0, 2.0]}, share="example-attach")
-        >>> ts.attach("example-attach")["y"], len(ts.remove("example-attach"))
+        >>> ts.attach("example-attach")["y"], len(ts.shared.remove("example-attach"))
         (tensor([1., 2.], dtype=torch.float64), 1)
     """
     return Stash(attach_newest(label, strict))

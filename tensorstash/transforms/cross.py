@@ -14,13 +14,57 @@ Batch = dict[str, torch.Tensor]
 _POSITIVE = (1 << 63) - 1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, init=False, slots=True)
 class Cross:
-    """What `ts.crossed` returns: a transform that adds the bucket of each combination to a batch."""
+    """Adds the combination of several columns to each batch, as one category in `[0, buckets)`.
+
+    It is a hash of the codes, computed where the batch is, for each slot: spans are `(batch, time, ...)` of the same
+    slots, static columns `(batch,)` hold for all slots of their window. The result is int64, as embeddings and indices
+    take it. So interactions of features are made on the fly in Vowpal Wabbit; nothing is stored.
+
+    The hash begins with 0 and takes up one column after the other, `h = mix(h ^ code)`, where `mix(x)` is the next
+    value of SplitMix64 (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", 2014) from state x, in
+    64 bits; the bucket is its low 63 bits modulo `buckets`. The order of the columns counts, and code -1, a missing
+    value, is a value like others. Where the codes agree, so do the buckets, on every machine and in all releases: those
+    of integers, of `ts.hashed` and of a given vocabulary do; without one they follow the order of appearance.
+
+    Args:
+        columns: two or more spans or static columns of integers or booleans in the batch.
+        buckets: how many there are, 1 to 2**63 - 1; an embedding needs so many rows.
+        name: of the result; `None` joins the names of the columns: `"store_x_item"`.
+
+    Raises:
+        ColumnError: a batch lacks a column. SchemaError: it is floating, or `name` is reserved. ValueError: shapes
+        differ, or a batch has that name.
+
+    Example:
+        >>> import torch, tensorstash as ts
+        >>> batch = {"store": torch.tensor([3, 4]), "item": torch.tensor([[7, 8, 7], [7, 7, 8]])}
+        >>> cross = ts.Cross(["store", "item"], 2**20)
+        >>> cross(batch)["store_x_item"]
+        tensor([[1008967,  519792, 1008967],
+                [ 293850,  293850,  237617]])
+    """
 
     columns: tuple[str, ...]
     buckets: int
     name: str
+
+    def __init__(self, columns: Sequence[str], buckets: int, *, name: str | None = None) -> None:
+        chosen = tuple(names_in(columns, "columns"))
+        if len(chosen) < 2:
+            raise ValueError(f"A cross is of two columns or more; got {list(chosen)}. ts.hashed takes one.")
+        if at_least(1, buckets, "buckets") > _POSITIVE:
+            raise ValueError(f"buckets= is below 2**63; got {buckets}.")
+        name = "_x_".join(chosen) if name is None else name
+        if name in RESERVED or "." in name or not name:
+            raise SchemaError(
+                f"The names {', '.join(sorted(RESERVED))} and names with a dot are reserved in batches; got "
+                f"name={name!r}. Choose another."
+            )
+        own = {"columns": chosen, "buckets": int(buckets), "name": name}
+        for field, value in own.items():
+            object.__setattr__(self, field, value)
 
     def __call__(self, batch: Batch) -> Batch:
         """Add the buckets to a batch and return it."""
@@ -49,50 +93,6 @@ class Cross:
                 "a transform that cuts it into classes before."
             )
         return codes.view(torch.int64) if codes.dtype == torch.uint64 else codes.to(torch.int64)
-
-
-def crossed(columns: Sequence[str], buckets: int, *, name: str | None = None) -> Cross:
-    """A transform that adds the combination of several columns to a batch, as one category in `[0, buckets)`.
-
-    It is a hash of the codes, computed where the batch is, for each slot: spans are `(batch, time, ...)` of the same
-    slots, static columns `(batch,)` hold for all slots of their window. The result is int64, as embeddings and indices
-    take it. So interactions of features are made on the fly in Vowpal Wabbit; nothing is stored.
-
-    The hash begins with 0 and takes up one column after the other, `h = mix(h ^ code)`, where `mix(x)` is the next
-    value of SplitMix64 (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", 2014) from state x, in
-    64 bits; the bucket is its low 63 bits modulo `buckets`. The order of the columns counts, and code -1, a missing
-    value, is a value like others. Where the codes agree, so do the buckets, on every machine and in all releases: those
-    of integers, of `ts.hashed` and of a given vocabulary do; without one they follow the order of appearance.
-
-    Args:
-        columns: two or more spans or static columns of integers or booleans in the batch.
-        buckets: how many there are, 1 to 2**63 - 1; an embedding needs so many rows.
-        name: of the result; `None` joins the names of the columns: `"store_x_item"`.
-
-    Raises:
-        ColumnError: a batch lacks a column. SchemaError: it is floating, or `name` is reserved. ValueError: shapes
-        differ, or a batch has that name.
-
-    Example:
-        >>> import torch, tensorstash as ts
-        >>> batch = {"store": torch.tensor([3, 4]), "item": torch.tensor([[7, 8, 7], [7, 7, 8]])}
-        >>> cross = ts.crossed(["store", "item"], 2**20)
-        >>> cross(batch)["store_x_item"]
-        tensor([[1008967,  519792, 1008967],
-                [ 293850,  293850,  237617]])
-    """
-    chosen = tuple(names_in(columns, "columns"))
-    if len(chosen) < 2:
-        raise ValueError(f"A cross is of two columns or more; got {list(chosen)}. ts.hashed takes one.")
-    if at_least(1, buckets, "buckets") > _POSITIVE:
-        raise ValueError(f"buckets= is below 2**63; got {buckets}.")
-    name = "_x_".join(chosen) if name is None else name
-    if name in RESERVED or "." in name or not name:
-        raise SchemaError(
-            f"The names {', '.join(sorted(RESERVED))} and names with a dot are reserved in batches; got name={name!r}. "
-            "Choose another."
-        )
-    return Cross(chosen, int(buckets), name)
 
 
 def _mix(x: torch.Tensor) -> torch.Tensor:

@@ -18,8 +18,8 @@ class InstanceNorm:
 
     As the normalisation in "Reversible Instance Normalization for Accurate Time-Series Forecasting against Distribution
     Shift" (Kim et al., 2022), without its learned affine map. Calling it changes a batch in place, in the memory and on
-    the device of the batch, adds `<history>.center` and `<history>.scale`, `(batch, 1, ...)`, for `inverse`, and
-    returns it. Each number of a pack is normalised for itself.
+    the device of the batch, adds `<history>.center` and `<history>.scale`, `(batch, 1, ...)`, for `inverse` and `undo`,
+    and returns it. Each number of a pack is normalised for itself.
 
     NaN and empty slots count for nothing; a window without a value in its history keeps its level and spread. It is for
     batches: of a single window, `windows[[i]]` makes one.
@@ -110,6 +110,14 @@ class InstanceNorm:
         if name not in batch:
             raise ValueError(f"Level and spread are in the batch once it is normalised; this one has no {name!r}.")
         return values * batch[f"{self.history}.scale"] + batch[name]
+
+    def undo(self, batch: Batch) -> Batch:
+        """Put level and spread back into the spans of a normalised batch, in place, and return it."""
+        for name in (self.history, *self.others):
+            if name in batch:
+                batch[name].copy_(self.inverse(batch[name], batch))
+        del batch[f"{self.history}.center"], batch[f"{self.history}.scale"]
+        return batch
 
     def _statistics(self, past: torch.Tensor, observed: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
         """Centre and scale, `(batch, 1, ...)`, computed in float32 at least."""

@@ -58,7 +58,7 @@ class Scaler:
         >>> batch["past"]
         tensor([[-1.,  1.],
                 [ 1., 97.]], dtype=torch.float64)
-        >>> scaler.inverse(batch)["past"]
+        >>> scaler.undo(batch)["past"]
         tensor([[ 1.,  3.],
                 [ 3., 99.]], dtype=torch.float64)
     """
@@ -133,11 +133,11 @@ class Scaler:
         """Scale a batch in place and return it."""
         return self._all(batch, inverse=False)
 
-    def inverse(self, batch: Batch) -> Batch:
+    def undo(self, batch: Batch) -> Batch:
         """Undo the scaling of a batch, in place, and return it."""
         return self._all(batch, inverse=True)
 
-    def inverse_values(self, values: torch.Tensor, column: str, entity: torch.Tensor | None = None) -> torch.Tensor:
+    def inverse(self, values: torch.Tensor, column: str, entity: torch.Tensor | None = None) -> torch.Tensor:
         """Predictions of a column in its own units: a fresh tensor, through which gradients flow.
 
         `values` is `(batch, ...)`, with the dimensions of a pack last; `entity` is `(batch,)`, by entity alone.
@@ -146,7 +146,7 @@ class Scaler:
             >>> import torch, tensorstash as ts
             >>> stash = ts.load({"e": ["a", "a", "b", "b"], "y": [0.0, 2.0, 10.0, 30.0]}, ["y"], entity="e")
             >>> scaler = ts.Scaler.fit(stash, ["y"], by="entity")
-            >>> scaler.inverse_values(torch.tensor([[0.0, 0.5], [0.0, 0.5]]), "y", entity=torch.tensor([0, 1]))
+            >>> scaler.inverse(torch.tensor([[0.0, 0.5], [0.0, 0.5]]), "y", entity=torch.tensor([0, 1]))
             tensor([[ 1.0000,  1.5000],
                     [20.0000, 25.0000]])
         """

@@ -388,7 +388,7 @@ def test_static_batches_are_never_the_stash() -> None:
 
 def test_a_span_has_no_name_of_a_static_column() -> None:
     message = "A batch has one tensor per name; 's_f32' is a static column. Give the span another name."
-    with pytest.raises(ts.SchemaError, match=f"^{re.escape(message)}$"):
+    with pytest.raises(ts.errors.SchemaError, match=f"^{re.escape(message)}$"):
         ts.Windows(with_static(), spans={"s_f32": ("y", -2, 0)})
 
 

@@ -91,7 +91,7 @@ def test_dates_have_days_but_no_hours(arrow: pa.DataType) -> None:
     check(pa.array(range(-5000, 20_000, 3), pa.int32()).view(pa.date32()).cast(arrow))
     for field in ("minute", "hour"):
         message = f"A date has neither hour nor minute; time='t' is {arrow}. Leave {field!r} out of ts.calendar."
-        with pytest.raises(ts.SchemaError, match=whole(message)):
+        with pytest.raises(ts.errors.SchemaError, match=whole(message)):
             ts.load(
                 pa.table({"t": pa.array([1], pa.int32()).view(pa.date32()).cast(arrow)}),
                 {"c": ts.calendar(field)},
@@ -113,7 +113,9 @@ def test_years_far_beyond_those_of_pandas() -> None:
 
 def test_years_in_a_zone_that_python_does_not_know_are_refused() -> None:
     source = pa.table({"t": pa.array([10**12], pa.timestamp("s", "Europe/Berlin"))})
-    with pytest.raises(ts.DataError, match=r"\ACalendar steps in a zone are known for the years 1 to 9999; the times "):
+    with pytest.raises(
+        ts.errors.DataError, match=r"\ACalendar steps in a zone are known for the years 1 to 9999; the times "
+    ):
         ts.load(source, {"c": ts.calendar("hour")}, time="t")
 
 
@@ -157,24 +159,24 @@ def test_helpful_errors() -> None:
     message = (
         "ts.calendar reads times or dates; time='t' is int64. Convert it before loading, or leave ts.calendar out."
     )
-    with pytest.raises(ts.SchemaError, match=whole(message)):
+    with pytest.raises(ts.errors.SchemaError, match=whole(message)):
         ts.load({"t": [1, 2]}, hour, time="t")
     message = (
         "time= names a timestamp, date or integer column; 't' is string. Convert it, for example with polars: "
         "pl.col(...).str.to_datetime()."
     )
-    with pytest.raises(ts.SchemaError, match=whole(message)):
+    with pytest.raises(ts.errors.SchemaError, match=whole(message)):
         ts.load({"t": ["2024-01-01"]}, hour, time="t")
     message = (
         "ts.calendar reads zones of the database; time='t' is timestamp[s, tz=Mars/Olympus]. Convert it before loading."
     )
-    with pytest.raises(ts.SchemaError, match=whole(message)):
+    with pytest.raises(ts.errors.SchemaError, match=whole(message)):
         ts.load(pa.table({"t": pa.array([1], pa.timestamp("s", "Mars/Olympus"))}), hour, time="t")
     with pytest.raises(
         ValueError, match=r"\AA pack needs a name; got \[Moment\(field='hour', wave=None\)\] in a list\. "
     ):
         ts.load({"t": [datetime.datetime(2024, 1, 1)]}, [ts.calendar("hour")], time="t")
-    with pytest.raises(ts.DataError, match=r"'t'.* null.* row 1"):
+    with pytest.raises(ts.errors.DataError, match=r"'t'.* null.* row 1"):
         ts.load(pa.table({"t": pa.array([1, None], pa.timestamp("s"))}), hour, time="t")
 
 

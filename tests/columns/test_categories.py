@@ -74,7 +74,7 @@ def reopened(stash: ts.Stash, how: str, folder: Path) -> ts.Stash:
         return stash
     if how == "shared":
         shared = stash.share("codes")
-        ts.remove("codes")
+        ts.shared.remove("codes")
         return shared
     stash.save(folder / "codes.safetensors")
     return ts.open(folder / "codes.safetensors")
@@ -281,7 +281,7 @@ def test_another_vocabulary_is_another_shared_copy(tmp_path: Path) -> None:
         stashes = [ts.load(path, [spec], share="codes") for _ in range(2)]
         assert stashes[0].path == stashes[1].path
         paths.add(stashes[0].path)
-    assert len(paths) == len(ts.remove("codes")) == len(specs)
+    assert len(paths) == len(ts.shared.remove("codes")) == len(specs)
 
 
 def test_a_vocabulary_of_which_nothing_occurs_is_warned_of(tmp_path: Path) -> None:
@@ -296,7 +296,7 @@ def test_a_vocabulary_of_which_nothing_occurs_is_warned_of(tmp_path: Path) -> No
             stash = ts.load(source, chosen, static={"s": ts.column("s", vocabulary=["X"])}, share="strangers")
         assert [record.filename for record in told] == [__file__]
         assert stash["c"].tolist() == [1, -1]
-    ts.remove("strangers")
+    ts.shared.remove("strangers")
     ts.load({"c": pa.array([None], pa.string())}, [chosen["c"]])  # where there is nothing, nothing is unknown
 
 
@@ -353,37 +353,37 @@ def test_helpful_errors() -> None:
             f"vocabulary= holds integers of 64 bits; got -1 to {2**63}.",
         ),
         (
-            ts.SchemaError,
+            ts.errors.SchemaError,
             lambda: ts.load(source, {"x": ts.column(["c", "i"], vocabulary=["a"])}),
             "A vocabulary is for one column; 'x' is of ['c', 'i']. Load each one for itself.",
         ),
         (
-            ts.SchemaError,
+            ts.errors.SchemaError,
             lambda: ts.load(source, {"x": ts.column([], vocabulary=["a"])}),
             "A vocabulary is for one column; 'x' is of []. Load each one for itself.",
         ),
         (
-            ts.SchemaError,
+            ts.errors.SchemaError,
             lambda: ts.load(source, [ts.column("f", vocabulary=[1])]),
             "A vocabulary is for text and integers; column 'f' is double. Load it as it is.",
         ),
         (
-            ts.SchemaError,
+            ts.errors.SchemaError,
             lambda: ts.load(source, [ts.hashed("b", 9)]),
             "Hashing is for text and integers; column 'b' is bool. Load it as it is.",
         ),
         (
-            ts.SchemaError,
+            ts.errors.SchemaError,
             lambda: ts.load({"h": torch.zeros(2, dtype=torch.bfloat16)}, [ts.hashed("h", 9)]),
             "Hashing is for text and integers; column 'h' is uint16. Load it as it is.",
         ),
         (
-            ts.SchemaError,
+            ts.errors.SchemaError,
             lambda: ts.load(source, [ts.column("c", vocabulary=[1])]),
             "vocabulary= holds values of its column; 1 is none of 'c', which is string. Convert the vocabulary.",
         ),
         (
-            ts.SchemaError,
+            ts.errors.SchemaError,
             lambda: ts.load(source, [ts.column("i", vocabulary=["1"])]),
             "vocabulary= holds values of its column; '1' is none of 'i', which is int64. Convert the vocabulary.",
         ),
@@ -398,7 +398,7 @@ def test_helpful_errors() -> None:
             "fill= is in the vocabulary of its column; True is not in that of 'i'. Add it.",
         ),
         (
-            ts.SchemaError,
+            ts.errors.SchemaError,
             lambda: ts.load(source, [ts.column("c", vocabulary=["a"], dtype=torch.int64)]),
             "Codes are int32; column 'c' asks for torch.int64. Leave dtype= out.",
         ),
@@ -415,24 +415,24 @@ def test_helpful_errors() -> None:
             "buckets= is at most 2**31, because codes are int32; got 2147483649.",
         ),
         (
-            ts.ColumnError,
+            ts.errors.ColumnError,
             lambda: ts.load(source, [ts.hashed("c", 9)]).vocabulary("c"),
             "Text columns have a vocabulary, and those that were given one; 'c' holds torch.int32.",
         ),
         (
-            ts.DataError,
+            ts.errors.DataError,
             lambda: ts.load(source, ["i"], entity="e", static=[ts.column("c", vocabulary=["a"])]),
             "A static column has one value in each entity; 'c' of entity 'x' is 'a' in source row 0 and not in its "
             "vocabulary in 1. Load it with columns= instead.",
         ),
         (
-            ts.DataError,
+            ts.errors.DataError,
             lambda: ts.load(source, ["i"], entity="e", static=[ts.hashed("c", 1000)]),
             f"A static column has one value in each entity; 'c' of entity 'x' is bucket {slow_bucket('a', 1000)} in "
             f"source row 0 and bucket {slow_bucket('b', 1000)} in 1. Load it with columns= instead.",
         ),
         (
-            ts.SchemaError,
+            ts.errors.SchemaError,
             lambda: ts.Scaler.fit(ts.load(source, [ts.hashed("c", 9)]), ["c"]),
             "Numbers are scaled; column 'c' is hashed. Leave it out.",
         ),

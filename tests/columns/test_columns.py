@@ -71,9 +71,9 @@ def test_a_type_that_a_stash_cannot_hold_is_refused(arrow: pa.DataType) -> None:
     )
     table = empty(y=pa.int8(), x=arrow)
     for call in (ts.load, ts.plan):
-        with pytest.raises(ts.SchemaError, match=whole(message)):
+        with pytest.raises(ts.errors.SchemaError, match=whole(message)):
             call(table)
-        assert issubclass(ts.SchemaError, TypeError)
+        assert issubclass(ts.errors.SchemaError, TypeError)
     assert list(ts.load(table, ["y"])) == ["y"]
 
 
@@ -103,7 +103,7 @@ def test_other_times_are_refused(arrow: pa.DataType) -> None:
         f"time= names a timestamp, date or integer column; 't' is {arrow}. Convert it, for example with polars: "
         "pl.col(...).str.to_datetime()."
     )
-    with pytest.raises(ts.SchemaError, match=whole(message)):
+    with pytest.raises(ts.errors.SchemaError, match=whole(message)):
         ts.load(empty(t=arrow, y=pa.int8()), time="t")
 
 
@@ -121,7 +121,7 @@ def test_entities_are_texts_or_integers(kind: Kind) -> None:
 )
 def test_other_entities_are_refused(arrow: pa.DataType) -> None:
     message = f"entity= names a text or integer column; 'e' is {arrow}. Convert it to text."
-    with pytest.raises(ts.SchemaError, match=whole(message)):
+    with pytest.raises(ts.errors.SchemaError, match=whole(message)):
         ts.load(empty(e=arrow, y=pa.int8()), entity="e")
 
 
@@ -171,7 +171,7 @@ def test_no_column_at_all_is_refused() -> None:
 
 def test_a_name_that_comes_twice_is_refused() -> None:
     message = "Column names must be unique; ['a'] came more than once. Use a mapping of names."
-    with pytest.raises(ts.SchemaError, match=whole(message)):
+    with pytest.raises(ts.errors.SchemaError, match=whole(message)):
         ts.load({"a": [1], "b": [2]}, ["a", "b", "a"])
 
 
@@ -182,14 +182,14 @@ def test_a_source_column_that_stands_twice_is_refused_where_it_is_used(tmp_path:
     for source, where in ((table, "the pyarrow Table"), (path, str(path))):
         assert ts.load(source, ["b"])["b"].tolist() == [3]
         message = f"Column names must be unique; {where} has 2 columns 'a'. Rename them."
-        with pytest.raises(ts.SchemaError, match=whole(message)):
+        with pytest.raises(ts.errors.SchemaError, match=whole(message)):
             ts.load(source, ["a", "b"])
 
 
 @pytest.mark.parametrize("name", ["valid", "window", "entity", "anchor", "reset", "a.b", ".", "__x", "__", ""])
 def test_reserved_names_are_refused(name: str) -> None:
     for columns in (None, [name]):
-        with pytest.raises(ts.SchemaError, match=whole(RULE.format(name, name))):
+        with pytest.raises(ts.errors.SchemaError, match=whole(RULE.format(name, name))):
             ts.load({name: [1], "y": [2]}, columns)
     assert ts.load({name: [1]}, {"mine": name})["mine"].tolist() == [1]
     # as keys they are never a column of a batch
@@ -197,7 +197,7 @@ def test_reserved_names_are_refused(name: str) -> None:
 
 
 def test_a_reserved_name_of_a_mapping_comes_with_its_source_in_the_remedy() -> None:
-    with pytest.raises(ts.SchemaError, match=whole(RULE.format("valid", "temp"))):
+    with pytest.raises(ts.errors.SchemaError, match=whole(RULE.format("valid", "temp"))):
         ts.load({"temp": [1]}, {"valid": "temp"})
 
 
@@ -211,16 +211,18 @@ def test_a_column_with_the_name_of_a_key_is_that_key() -> None:
         "A column has the name of the entity or time column only if it is that column; {!r} is {}. Give it another "
         "name in columns=."
     )
-    with pytest.raises(ts.SchemaError, match=whole(message.format("t", "x"))):
+    with pytest.raises(ts.errors.SchemaError, match=whole(message.format("t", "x"))):
         ts.load(source, {"t": "x"}, time="t")
-    with pytest.raises(ts.SchemaError, match=whole(message.format("e", "t"))):
+    with pytest.raises(ts.errors.SchemaError, match=whole(message.format("e", "t"))):
         ts.load(source, {"e": "t"}, entity="e")
     assert ts.load(source, ["t", "x"], time="t").series(None).keys() == {"t", "x"}
 
 
 def test_names_are_texts() -> None:
     for source, where in (({1: [1.0]}, "the mapping"), (pd.DataFrame({1: [1.0]}), "the pandas frame")):
-        with pytest.raises(ts.SchemaError, match=whole(f"Column names are texts; {where} has the int 1. Rename it.")):
+        with pytest.raises(
+            ts.errors.SchemaError, match=whole(f"Column names are texts; {where} has the int 1. Rename it.")
+        ):
             ts.load(source)
     message = "A column is named by a text, a list of texts, a polars expression, or ts.column(...); got 1."
     wrong: Any
@@ -234,7 +236,7 @@ def test_names_are_texts() -> None:
 
 def test_a_pandas_frame_with_a_name_that_stands_twice_is_refused() -> None:
     message = "Column names must be unique; the pandas frame has ['a'] twice. Rename them."
-    with pytest.raises(ts.SchemaError, match=whole(message)):
+    with pytest.raises(ts.errors.SchemaError, match=whole(message)):
         ts.load(pd.DataFrame([[1, 2]], columns=["a", "a"]))
 
 
@@ -296,7 +298,7 @@ def test_a_pack_keeps_every_value_or_is_refused() -> None:
         "A cast must keep the values; 9007199254740993 in column 'a' (the mapping; 1 such values) does not fit into "
         "torch.float64. Choose a wider type: ts.column(..., dtype=...)."
     )
-    with pytest.raises(ts.DataError, match=whole(message)):
+    with pytest.raises(ts.errors.DataError, match=whole(message)):
         ts.load(source, {"p": ["a", "b"]})
 
 
@@ -311,7 +313,7 @@ def test_a_pack_of_anything_but_plain_numbers_is_refused(member: str) -> None:
     message = (
         "A pack holds plain numbers of one type; its member 'odd' of 'p' is not one. Load it as a column of its own."
     )
-    with pytest.raises(ts.SchemaError, match=whole(message)):
+    with pytest.raises(ts.errors.SchemaError, match=whole(message)):
         ts.load(table, {"p": ["a", "odd"]})
 
 
@@ -344,7 +346,7 @@ def test_a_dtype_that_a_stash_cannot_hold_is_refused(dtype: torch.dtype) -> None
         "torch.uint64, torch.float16, torch.bfloat16, torch.float32, torch.float64"
     )
     message = f"A stash holds {held}; column 'x' asks for {dtype}."
-    with pytest.raises(ts.SchemaError, match=whole(message)):
+    with pytest.raises(ts.errors.SchemaError, match=whole(message)):
         ts.load({"a": [1.0]}, {"x": ts.column("a", dtype=dtype)})
 
 
@@ -353,7 +355,7 @@ def test_a_dtype_that_a_stash_cannot_hold_is_refused(dtype: torch.dtype) -> None
 )
 def test_a_dtype_for_what_is_no_number_is_refused(member: str, kind: str) -> None:
     message = f"dtype= is for numbers; column 'x' is a {kind}. Leave dtype= out."
-    with pytest.raises(ts.SchemaError, match=whole(message)):
+    with pytest.raises(ts.errors.SchemaError, match=whole(message)):
         ts.load(empty(x=kind_of(member).arrow), [ts.column("x", dtype=torch.float32)])
     assert planned(empty(x=kind_of(member).arrow), dtype=torch.float32).dtype == kind_of(member).dtype
 

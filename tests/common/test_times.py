@@ -198,7 +198,7 @@ def test_a_tolerance_is_a_duration_of_at_least_nothing() -> None:
 def test_calendar_steps_beyond_the_known_years_are_refused() -> None:
     times = np.array([10**12, 10**12 + 86_400], np.int64)
     with pytest.raises(
-        ts.DataError, match=r"^Calendar steps in a zone are known for the years 1 to 9999; the times go"
+        ts.errors.DataError, match=r"^Calendar steps in a zone are known for the years 1 to 9999; the times go"
     ):
         find_runs(np.array([0, 2]), times, Clock("s", "Europe/Berlin"), "1d", None)
 

@@ -79,7 +79,7 @@ def test_a_second_load_attaches_what_the_first_has_left(tmp_path: Path) -> None:
     assert first.startswith(f"plants: {size}, loaded in ")
     assert second.startswith(f"plants: {size}, was there already, attached in ")
     assert first.splitlines()[1:] == second.splitlines()[1:]
-    assert ts.segments()["label"].to_list() == ["plants"]
+    assert ts.shared.list()["label"].to_list() == ["plants"]
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_the_call_in_python_attaches_what_the_command_has_loaded(
     path = table(tmp_path)
     run("load", path, *options, "--share", "same")
     ts.load(path, **arguments, share="same")
-    assert len(ts.segments()) == 1
+    assert len(ts.shared.list()) == 1
     free = re.compile(r"of [\d,]+ MB free")
     assert free.sub("", run("inspect", path, *options)) == free.sub("", f"{ts.plan(path, **arguments)}\n")
 
@@ -117,7 +117,7 @@ def test_ls_says_what_is_there(shm: Path) -> None:
     assert json.loads(run("ls", "--json")) == []
     stash = ts.load({"y": [1.0] * 2_000_000}, share="large")
     ts.load({"a": [1], "b": [2]}, share="a-longer-label")
-    large, small = (ts.segments()[k].to_dicts()[0] for k in (0, 1))
+    large, small = (ts.shared.list()[k].to_dicts()[0] for k in (0, 1))
     created = large["created"].astimezone().strftime("%Y-%m-%d %H:%M")
     assert run("ls").splitlines() == [
         "label           key                  size       rows  columns  created           users",
@@ -125,7 +125,7 @@ def test_ls_says_what_is_there(shm: Path) -> None:
         f"a-longer-label  {small['key']}  {1000 * small['MB']:.1f} kB          1        2  {created}      0",
     ]
     found = json.loads(run("ls", "--json"))
-    assert [list(line) for line in found] == [ts.segments().columns] * 2
+    assert [list(line) for line in found] == [ts.shared.list().columns] * 2
     assert found[0] | {"created": None} == large | {"created": None}
     assert datetime.fromisoformat(found[0]["created"]) == large["created"]
     assert stash.rows == 2_000_000
@@ -161,13 +161,16 @@ def test_gc_takes_the_oldest_that_nobody_uses(shm: Path) -> None:
         when = datetime.now(timezone.utc).timestamp() - (3 - age) * 86400
         os.utime(path, (when, when))
     assert (
-        run("gc") == run("gc", "--older-than", "10d") == run("gc", "--max-bytes", "1MB") == "No segment was removed.\n"
+        run("prune")
+        == run("prune", "--older-than", "10d")
+        == run("prune", "--max-bytes", "1MB")
+        == "No segment was removed.\n"
     )
-    assert run("gc", "--max-bytes", str(sum(sizes) - 1)).startswith("removed old-")
-    assert run("gc", "--older-than", "12h").startswith("removed new-")
-    assert run("gc", "--max-bytes", "0") == "No segment was removed.\n"
+    assert run("prune", "--max-bytes", str(sum(sizes) - 1)).startswith("removed old-")
+    assert run("prune", "--older-than", "12h").startswith("removed new-")
+    assert run("prune", "--max-bytes", "0") == "No segment was removed.\n"
     assert used["y"].tolist() == [0.0] * 1000
-    assert ts.segments()["label"].to_list() == ["used"]
+    assert ts.shared.list()["label"].to_list() == ["used"]
 
 
 @pytest.mark.parametrize(
@@ -175,7 +178,7 @@ def test_gc_takes_the_oldest_that_nobody_uses(shm: Path) -> None:
     [("0", 0), ("17", 17), ("17B", 17), ("2kB", 2000), ("1.5 GB", 1_500_000_000), ("10g", 10**10), ("2GiB", 2**31)],
 )
 def test_sizes_are_read_as_people_write_them(text: str, nbytes: int) -> None:
-    context = commands.commands["gc"].make_context("gc", ["--max-bytes", text])
+    context = commands.commands["prune"].make_context("prune", ["--max-bytes", text])
     assert context.params["max_bytes"] == nbytes
 
 
@@ -193,7 +196,7 @@ def test_several_entity_columns_make_tuples(tmp_path: Path) -> None:
     run("load", path, "--columns", "u", "--entity", "e", "--entity", "s", "--time", "t", "--share", "two")
     stash = ts.load(path, ["u"], entity=["e", "s"], time="t", share="two")
     assert stash.entities == [("a", 7), ("b", 8)]
-    assert len(ts.segments()) == 1
+    assert len(ts.shared.list()) == 1
     assert (
         str(ts.plan(path, ["u"], entity=["e", "s"])).splitlines()[1:4]
         == (run("inspect", path, "--columns", "u", "--entity", "e", "--entity", "s").splitlines()[1:4])
@@ -213,17 +216,20 @@ def test_errors_of_every_type_are_lines(monkeypatch: pytest.MonkeyPatch, argumen
     said = str(refused(monkeypatch, *arguments))
     assert said.startswith(f"tensorstash: {message}")
     assert "\n" not in said
-    assert len(ts.segments()) == 0
+    assert len(ts.shared.list()) == 0
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (
-            ["gc", "--max-bytes", "10x"],
+            ["prune", "--max-bytes", "10x"],
             "Invalid value for '--max-bytes': '10x' is no size such as 500MB, 10GB or 8GiB.",
         ),
-        (["gc", "--older-than", "1x"], "Invalid value for '--older-than': '1x' is no duration such as 15m, 12h or 7d."),
+        (
+            ["prune", "--older-than", "1x"],
+            "Invalid value for '--older-than': '1x' is no duration such as 15m, 12h or 7d.",
+        ),
         (["load", "f", "--columns", "a,a"], "Invalid value for '--columns': 'a,a' names a column twice."),
         (
             ["load", "f", "--columns", "a", "--columns", "a=b"],
@@ -241,7 +247,7 @@ def test_wrong_usage_has_status_2(
     assert f"Error: {message}" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["ls", "rm", "gc", "load", "inspect"])
+@pytest.mark.parametrize("command", ["ls", "rm", "prune", "load", "inspect"])
 def test_help_has_examples_that_are_read(command: str) -> None:
     """Each example is a line that the command's own parser takes."""
     printed = run(command, "--help")

@@ -84,7 +84,7 @@ series_of_any_shape = st.integers(1, 5).flatmap(
 )
 def test_a_bin_shows_the_gravest_of_its_ticks(entities: list[Series], most_bins: int, kind: str) -> None:
     with mock.patch.object(plot, "_BINS", most_bins):
-        states, edges = plot.coverage(load(entities, kind), np.arange(len(entities)))
+        states, edges = plot._coverage(load(entities, kind), np.arange(len(entities)))
     assert (states.tolist(), edges.tolist()) == slow_coverage(entities, most_bins)
 
 
@@ -97,20 +97,20 @@ def test_the_oracle_can_fail() -> None:
 
 def test_only_the_chosen_entities_are_looked_at() -> None:
     entities: list[Series] = [{0: False, 1: False}, {1: True, 2: False}, {2: False, 3: True}]
-    states, _ = plot.coverage(load(entities), np.array([2, 0]))
+    states, _ = plot._coverage(load(entities), np.array([2, 0]))
     assert states.tolist() == [[0, 0, 1, 2], [1, 1, 0, 0]]
 
 
 def test_without_time_the_bins_count_the_rows_of_each_entity() -> None:
     stash = ts.load({"k": ["a", "b", "b", "b"], "y": [1.0, 2.0, float("nan"), 4.0]}, ["y"], entity="k")
-    states, edges = plot.coverage(stash, np.arange(2))
+    states, edges = plot._coverage(stash, np.arange(2))
     assert states.tolist() == [[1, 0, 0], [1, 2, 1]]
     assert edges.tolist() == [0, 1, 2, 3]
 
 
 def test_edges_are_exact_over_centuries_of_nanoseconds() -> None:
     days = np.arange("1750-01-01", "2200-01-01", dtype="datetime64[D]").astype("datetime64[ns]")
-    states, edges = plot.coverage(ts.load({"t": days, "y": np.zeros(len(days))}, ["y"], time="t"), np.array([0]))
+    states, edges = plot._coverage(ts.load({"t": days, "y": np.zeros(len(days))}, ["y"], time="t"), np.array([0]))
     low, length = int(days[0].astype(np.int64)), len(days) * 86_400 * 10**9
     assert edges.tolist() == [low + k * length // 500 for k in range(501)]
     assert states.tolist() == [[1] * 500]
@@ -119,9 +119,9 @@ def test_edges_are_exact_over_centuries_of_nanoseconds() -> None:
 def test_a_missing_month_is_a_gap_and_months_of_unequal_length_are_none() -> None:
     months = np.arange("2020-01", "2024-01", dtype="datetime64[M]")
     whole = ts.load({"t": months.astype("datetime64[s]"), "y": np.zeros(48)}, ["y"], time="t")
-    assert set(plot.coverage(whole, np.array([0]))[0][0].tolist()) == {1}
+    assert set(plot._coverage(whole, np.array([0]))[0][0].tolist()) == {1}
     kept = np.delete(months, 30).astype("datetime64[s]")
-    states, edges = plot.coverage(ts.load({"t": kept, "y": np.zeros(47)}, ["y"], time="t"), np.array([0]))
+    states, edges = plot._coverage(ts.load({"t": kept, "y": np.zeros(47)}, ["y"], time="t"), np.array([0]))
     gap = np.flatnonzero(states[0] == 3)
     assert len(states[0]) == (kept[-1] - kept[0]) // np.timedelta64(28, "D") + 1
     assert set(states[0].tolist()) == {1, 3}
@@ -134,12 +134,12 @@ def test_what_is_drawn_is_the_coverage_on_the_given_axes_with_names_and_units() 
     frame = pl.DataFrame({"station": ["x", "x", "y"], "hour": hours, "y": [1.0, None, 2.0]})
     stash = ts.load(frame.with_columns(pl.col("hour").dt.replace_time_zone("UTC")), entity="station", time="hour")
     given_axes = Figure().subplots()
-    axes = ts.plot_coverage(stash, axes=given_axes)
+    axes = ts.plot.coverage(stash, axes=given_axes)
     assert axes is given_axes
     (mesh,) = axes.collections
     drawn = mesh.get_array()
     assert drawn is not None
-    np.testing.assert_array_equal(drawn, plot.coverage(stash, np.arange(2))[0])
+    np.testing.assert_array_equal(drawn, plot._coverage(stash, np.arange(2))[0])
     assert [label.get_text() for label in axes.get_yticklabels()] == ["x", "y"]
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("hour (UTC)", "station")
     legend = axes.get_legend()
@@ -153,14 +153,14 @@ def test_what_is_drawn_is_the_coverage_on_the_given_axes_with_names_and_units() 
 
 
 def test_axes_are_labelled_without_names_to_take() -> None:
-    axes = ts.plot_coverage(ts.load({"y": np.zeros(3)}))
+    axes = ts.plot.coverage(ts.load({"y": np.zeros(3)}))
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("row of the entity", "entity")
 
 
 def test_of_many_entities_200_at_equal_distances_are_drawn_and_the_label_says_so() -> None:
     lengths = np.arange(1, 400)
     stash = ts.load({"k": np.repeat(lengths, lengths), "y": np.zeros(lengths.sum())}, ["y"], entity="k")
-    axes = ts.plot_coverage(stash)
+    axes = ts.plot.coverage(stash)
     drawn = axes.collections[0].get_array()
     assert drawn is not None
     np.testing.assert_array_equal(drawn.sum(1), np.arange(1, 400, 2))
@@ -169,16 +169,16 @@ def test_of_many_entities_200_at_equal_distances_are_drawn_and_the_label_says_so
 
 def test_a_stash_without_rows_is_an_empty_picture() -> None:
     frame = pl.DataFrame(schema={"k": pl.String, "t": pl.Datetime("us"), "y": pl.Float32})
-    axes = ts.plot_coverage(ts.load(frame, entity="k", time="t"))
+    axes = ts.plot.coverage(ts.load(frame, entity="k", time="t"))
     assert axes.get_ylabel() == "k"
 
 
 def test_without_matplotlib_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
     with pytest.raises(
-        ImportError, match=r"^plot_coverage draws with matplotlib: pip install 'tensorstash\[plot\]'\.$"
+        ImportError, match=r"^ts.plot.coverage draws with matplotlib: pip install 'tensorstash\[plot\]'\.$"
     ):
-        ts.plot_coverage(ts.load({"y": [1.0]}))
+        ts.plot.coverage(ts.load({"y": [1.0]}))
 
 
 # Series
@@ -237,7 +237,7 @@ def drawn_pieces(times: NDArray[np.int64], values: NDArray[np.float64]) -> list[
 def test_a_line_is_open_at_gaps_and_thinned_to_the_extremes_of_pixels(series: Points, pixels: int) -> None:
     times, values, gaps = (np.array(column) for column in zip(*series))
     with mock.patch.object(plot, "_PIXELS", pixels):
-        at, drawn, alone = plot.line(times, values, gaps)
+        at, drawn, alone = plot._line(times, values, gaps)
     pieces = slow_pieces(series)
     if sum(map(len, pieces)) > 4 * pixels:
         kept = slow_kept(pieces, pixels)
@@ -283,7 +283,7 @@ def heights(line: Line2D) -> list[float]:
 
 def test_each_column_has_axes_and_each_number_of_a_pack_a_line() -> None:
     stash = hourly()
-    every = ts.plot_series(stash, "south", ["temp", "x", "sky", "bucket", "dry"])
+    every = ts.plot.series(stash, "south", ["temp", "x", "sky", "bucket", "dry"])
     assert len(every) == 5
     assert all(one.figure is every[0].figure for one in every)
     assert [one.get_ylabel() for one in every] == ["temp", "x", "sky", "bucket", "dry"]
@@ -309,7 +309,7 @@ def test_each_column_has_axes_and_each_number_of_a_pack_a_line() -> None:
 
 def test_many_lines_differ_in_colour_or_dashes() -> None:
     values = np.arange(24.0).reshape(3, 8)
-    (axes,) = ts.plot_series(ts.load({"t": [1, 2, 3], "l": values}, ["l"], time="t"), None, ["l"])
+    (axes,) = ts.plot.series(ts.load({"t": [1, 2, 3], "l": values}, ["l"], time="t"), None, ["l"])
     lines = axes.lines[::2]
     assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == 8
     assert [line.get_label() for line in lines] == [*"01234567"]
@@ -319,23 +319,23 @@ def test_many_lines_differ_in_colour_or_dashes() -> None:
 def test_only_the_times_asked_for_are_drawn_on_the_given_axes() -> None:
     stash = hourly()
     grid = Figure().subplots(2)
-    found = ts.plot_series(
+    found = ts.plot.series(
         stash, "north", ["temp", "dry"], start="2024-01-01 01:00", end="2024-01-01 05:00", axes=[*grid]
     )
     assert found == [*grid]
     assert [value for value in heights(found[0].lines[0]) if not math.isnan(value)] == [1, 2, 3]
     plain = ts.load({"y": [1.0, 2.0, 3.0]})
-    (axes,) = ts.plot_series(plain, None, ["y"])
+    (axes,) = ts.plot.series(plain, None, ["y"])
     assert (axes.get_xlabel(), axes.get_title("left")) == ("row of the entity", "")
     np.testing.assert_array_equal(axes.lines[0].get_data(), [[0, 1, 2], [1, 2, 3]])
-    (axes,) = ts.plot_series(ts.load({"t": [5, 6, 8], "y": [1, 2, 3]}, time="t"), None, ["y"], start=6, frequency=1)
+    (axes,) = ts.plot.series(ts.load({"t": [5, 6, 8], "y": [1, 2, 3]}, time="t"), None, ["y"], start=6, frequency=1)
     np.testing.assert_array_equal(axes.lines[0].get_ydata(), [2, np.nan, 3])
 
 
 def test_long_series_are_drawn_with_few_points_and_their_peaks() -> None:
     values = np.zeros(1_000_000, np.float32)
     values[[123_456, 777_777]] = 9, -9
-    (axes,) = ts.plot_series(ts.load({"t": np.arange(len(values)), "y": values}, ["y"], time="t"), None, ["y"])
+    (axes,) = ts.plot.series(ts.load({"t": np.arange(len(values)), "y": values}, ["y"], time="t"), None, ["y"])
     at, drawn = (np.asarray(part) for part in axes.lines[0].get_data())
     assert len(at) <= 4 * 1000
     assert (at[drawn == 9].tolist(), at[drawn == -9].tolist()) == ([123_456], [777_777])
@@ -346,44 +346,44 @@ def test_what_cannot_be_drawn_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     timeless = ts.load({"y": [1.0]})
     cases: list[tuple[type[Exception], Callable[[], Any], str]] = [
         (
-            ts.ColumnError,
-            lambda: ts.plot_series(stash, "nort", ["temp"]),
+            ts.errors.ColumnError,
+            lambda: ts.plot.series(stash, "nort", ["temp"]),
             "the stash has no entity 'nort'; did you mean 'north'?",
         ),
         (
-            ts.ColumnError,
-            lambda: ts.plot_series(stash, "north", ["tmp"]),
+            ts.errors.ColumnError,
+            lambda: ts.plot.series(stash, "north", ["tmp"]),
             "the stash has no column 'tmp'; did you mean 'temp'?",
         ),
         (
             TypeError,
-            lambda: ts.plot_series(stash, "north", "temp"),
+            lambda: ts.plot.series(stash, "north", "temp"),
             "columns= is a list of names; got the text 'temp'. Write ['temp'].",
         ),
         (
             ValueError,
-            lambda: ts.plot_series(stash, "north", []),
+            lambda: ts.plot.series(stash, "north", []),
             "columns= names at least one column; none was given.",
         ),
         (
             ValueError,
-            lambda: ts.plot_series(stash, "north", ["temp"], start="2025-01-01"),
+            lambda: ts.plot.series(stash, "north", ["temp"], start="2025-01-01"),
             "start= and end= enclose at least one row; got 2025-01-01 to None, and the times are 2024-01-01 "
             "00:00:00-05:00 to 2024-01-01 05:00:00-05:00.",
         ),
         (
             ValueError,
-            lambda: ts.plot_series(timeless, None, ["y"], end=5),
+            lambda: ts.plot.series(timeless, None, ["y"], end=5),
             "start= and end= are times, and this stash has none: ts.load(..., time=...).",
         ),
         (
             ValueError,
-            lambda: ts.plot_series(stash, "north", ["temp"], axes=[]),
+            lambda: ts.plot.series(stash, "north", ["temp"], axes=[]),
             "axes= is a list with one for each column; got 0 for 1 columns.",
         ),
         (
             ValueError,
-            lambda: ts.plot_series(stash, "north", ["temp"], axes=5),  # type: ignore[arg-type]
+            lambda: ts.plot.series(stash, "north", ["temp"], axes=5),  # type: ignore[arg-type]
             "axes= is a list with one for each column; got 5 for 1 columns.",
         ),
     ]
@@ -391,5 +391,7 @@ def test_what_cannot_be_drawn_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(kind, match=f"^{re.escape(message)}$"):
             call()
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
-    with pytest.raises(ImportError, match=r"^plot_series draws with matplotlib: pip install 'tensorstash\[plot\]'\.$"):
-        ts.plot_series(timeless, None, ["y"])
+    with pytest.raises(
+        ImportError, match=r"^ts.plot.series draws with matplotlib: pip install 'tensorstash\[plot\]'\.$"
+    ):
+        ts.plot.series(timeless, None, ["y"])

@@ -36,12 +36,12 @@ try:
     while True:
         ts.load(path, columns, entity="e", time="t", share=share, progress=False)
         if share:
-            ts.remove(share)
+            ts.shared.remove(share)
 except KeyboardInterrupt:
     print("stopped", flush=True)
-if share and share in ts.segments()["label"].to_list():  # Ctrl-C came after it was published: it is whole then
+if share and share in ts.shared.list()["label"].to_list():  # Ctrl-C came after it was published: it is whole then
     assert ts.attach(share).rows == 2_500_000
-    ts.remove(share)
+    ts.shared.remove(share)
 gc.collect()  # the traceback
 assert set(threading.enumerate()) == threads, threading.enumerate()
 assert len(os.listdir("/proc/self/fd")) == files, os.listdir("/proc/self/fd")
@@ -49,7 +49,7 @@ grown = memory() - before
 again = ts.load(path, columns[:2], entity="e", time="t", share=share)
 print(json.dumps([grown, again.rows, float(again["c1"][5])]))
 if share:
-    ts.remove(share), ts.remove("interrupt-small")
+    ts.shared.remove(share), ts.shared.remove("interrupt-small")
 """
 
 

@@ -178,7 +178,7 @@ def test_a_single_row_out_of_order_is_seen_wherever_it_is(row: int) -> None:
     assert np.array_equal(stash.time.numpy(), np.arange(rows))
     assert np.array_equal(stash["y"].numpy(), times)
     times[row + 1] = times[row]
-    with pytest.raises(ts.DataError, match=f"source rows {row:,} and {row + 1:,}"):
+    with pytest.raises(ts.errors.DataError, match=f"source rows {row:,} and {row + 1:,}"):
         ts.load({"t": times, "y": np.arange(rows)}, ["y"], time="t")
     codes = np.zeros(rows, np.int8)
     codes[row + 1 :] = 1
@@ -285,7 +285,7 @@ def test_unwanted_columns_of_a_parquet_file_are_not_decoded(wanted: str, tmp_pat
     message = (
         rf"\A{path}, row group 0 cannot be decoded: .*CRC checksum verification failed.*\. Write the file again\.\Z"
     )
-    with pytest.raises(ts.SourceError, match=message):
+    with pytest.raises(ts.errors.SourceError, match=message):
         ts.load(path, [unwanted])
 
 
@@ -310,7 +310,7 @@ def test_unwanted_columns_of_an_arrow_file_are_not_decoded(wanted: str, tmp_path
             damage(path, at, at + 40)
     assert ts.plan(path, [wanted]).rows == 20_000
     assert np.array_equal(ts.load(path, [wanted])[wanted].numpy(), table[wanted].to_numpy())
-    with pytest.raises(ts.SourceError, match=rf"\A{path} is not a readable Parquet or Arrow IPC file: .*\Z"):
+    with pytest.raises(ts.errors.SourceError, match=rf"\A{path} is not a readable Parquet or Arrow IPC file: .*\Z"):
         ts.load(path, ["abc".replace(wanted, "")[-1]])
 
 
@@ -551,7 +551,9 @@ def test_nulls_of_integers_become_nan_where_the_column_is_floating() -> None:
     ids=lambda parameter: str(parameter),
 )
 def test_a_fill_that_the_column_cannot_hold_is_refused(arrow: pa.DataType, fill: float) -> None:
-    with pytest.raises(ts.DataError, match=rf"\Afill= must be a value of its column; {fill} is none of 'x' \(.*\)\.\Z"):
+    with pytest.raises(
+        ts.errors.DataError, match=rf"\Afill= must be a value of its column; {fill} is none of 'x' \(.*\)\.\Z"
+    ):
         ts.load({"x": pa.array([None], arrow)}, {"x": ts.column("x", fill=fill)})
 
 
@@ -634,7 +636,8 @@ def test_a_cast_keeps_every_value_or_is_refused(data: st.DataObject, kind: Kind,
     except (ValueError, OverflowError):
         rule = r"\AA cast must keep the values; .+ in column 'x' \(the mapping; [1-5] such values\) does not fit into "
         with pytest.raises(
-            ts.DataError, match=rule + rf"{target.dtype}\. Choose a wider type: ts\.column\(\.\.\., dtype=\.\.\.\)\.\Z"
+            ts.errors.DataError,
+            match=rule + rf"{target.dtype}\. Choose a wider type: ts\.column\(\.\.\., dtype=\.\.\.\)\.\Z",
         ):
             ts.load(source, columns)
         return
@@ -648,7 +651,7 @@ def test_a_cast_keeps_every_value_or_is_refused(data: st.DataObject, kind: Kind,
 def test_what_is_not_finite_is_no_integer(target: Kind, number: float) -> None:
     """Processors make the least integer of it, which is infinite again on the way back to float16."""
     for kind in (kind_of("float16"), kind_of("float32"), kind_of("float64")):
-        with pytest.raises(ts.DataError, match=rf"\AA cast must keep the values; {number} in column 'x' "):
+        with pytest.raises(ts.errors.DataError, match=rf"\AA cast must keep the values; {number} in column 'x' "):
             ts.load({"x": pa.array([0.0, number], kind.arrow)}, {"x": ts.column("x", dtype=target.dtype)})
 
 
@@ -661,7 +664,9 @@ def test_the_extremes_of_an_integer_do_not_become_infinite(kind: Kind) -> None:
             try:
                 expected = cast(number, dtype)
             except (ValueError, OverflowError):
-                with pytest.raises(ts.DataError, match=rf"\AA cast must keep the values; {number} in column 'x' "):
+                with pytest.raises(
+                    ts.errors.DataError, match=rf"\AA cast must keep the values; {number} in column 'x' "
+                ):
                     ts.load(source, columns)
             else:
                 assert ts.load(source, columns)["x"].tolist() == [expected]
@@ -675,7 +680,7 @@ def test_a_sign_is_not_lost_between_integers(signed: str) -> None:
         for kind, number, target in ((one, -1, other), (other, torch.iinfo(other.dtype).max, one)):
             if number <= torch.iinfo(target.dtype).max and number >= 0:
                 continue
-            with pytest.raises(ts.DataError, match=rf"\AA cast must keep the values; {number} in column 'x' "):
+            with pytest.raises(ts.errors.DataError, match=rf"\AA cast must keep the values; {number} in column 'x' "):
                 ts.load({"x": pa.array([0, number], kind.arrow)}, {"x": ts.column("x", dtype=target.dtype)})
 
 
@@ -700,7 +705,9 @@ def test_dtype_casts_the_floating_columns_and_no_other(numbers: list[float | Non
     try:
         expected = [math.nan if number is None else rounded(number, dtype) for number in numbers]
     except OverflowError:
-        with pytest.raises(ts.DataError, match=rf"\AA cast must keep the values; .* does not fit into {dtype}\."):
+        with pytest.raises(
+            ts.errors.DataError, match=rf"\AA cast must keep the values; .* does not fit into {dtype}\."
+        ):
             ts.load(source, columns, dtype=dtype)
         return
     stash = ts.load(source, columns, dtype=dtype)
@@ -716,7 +723,7 @@ def test_the_message_of_a_lossy_cast_is_about_the_first_value() -> None:
         "A cast must keep the values; 300 in column 'x' (the mapping; 2 such values) does not fit into torch.uint8. "
         "Choose a wider type: ts.column(..., dtype=...)."
     )
-    with pytest.raises(ts.DataError, match=whole(message)):
+    with pytest.raises(ts.errors.DataError, match=whole(message)):
         ts.load(source, {"x": ts.column("x", dtype=torch.uint8)})
 
 
@@ -725,7 +732,7 @@ def test_integer_times_beyond_int64_are_refused() -> None:
         "A cast must keep the values; 9223372036854775808 in column 't' (the mapping; 1 such values) does not fit into "
         "torch.int64. Times are kept as int64: leave those rows out with filter=, or count from a later moment."
     )
-    with pytest.raises(ts.DataError, match=whole(message)):
+    with pytest.raises(ts.errors.DataError, match=whole(message)):
         ts.load({"t": np.array([1, 2**63], np.uint64), "y": [1, 2]}, ["y"], time="t")
 
 
@@ -755,7 +762,7 @@ def test_a_null_where_there_is_no_missing_value(array: pa.Array, kind: str, tmp_
             f"Integers, booleans and times have no missing value; column '{kind}' has 2 nulls in {place}. Say what to "
             f"store, ts.column(..., fill=...), or load it as floating: ts.column(..., dtype=...)."
         )
-        with pytest.raises(ts.DataError, match=whole(message)):
+        with pytest.raises(ts.errors.DataError, match=whole(message)):
             ts.load(source)
 
 
@@ -768,7 +775,7 @@ def test_a_null_list_is_refused() -> None:
         pa.array([[1.0, 2.0], None], pa.list_(pa.float64(), 2)),
         pa.array([[[1.0], [2.0]], [[3.0], None]], pa.list_(pa.list_(pa.float64(), 1), 2)),
     ):
-        with pytest.raises(ts.DataError, match=whole(message)):
+        with pytest.raises(ts.errors.DataError, match=whole(message)):
             ts.load(pa.table({"x": column}))
 
 
@@ -787,7 +794,7 @@ def test_a_null_in_an_entity_or_time_column_is_found(form: Form, tmp_path: Path)
             rf"\AEvery row needs an entity and a time; column '{column}' is null in source row 3( \({directory}/.+, "
             r"(row group|record batch) \d\))? \(the first such\)\. Drop those rows, or name them, before loading\.\Z"
         )
-        with pytest.raises(ts.DataError, match=message):
+        with pytest.raises(ts.errors.DataError, match=message):
             case.load(source_of(form, case, directory))
 
 
@@ -797,7 +804,7 @@ def test_a_null_inside_a_dictionary_of_entities_is_found() -> None:
         "Every row needs an entity and a time; column 'e' is null in source row 1 (the first such). Drop those rows, "
         "or name them, before loading."
     )
-    with pytest.raises(ts.DataError, match=whole(message)):
+    with pytest.raises(ts.errors.DataError, match=whole(message)):
         ts.load(pa.table({"e": entity, "y": [1, 2, 3]}), ["y"], entity="e")
 
 
@@ -820,17 +827,17 @@ def test_a_duplicate_time_is_refused_with_both_rows(times: pa.Array, shown: str)
         f"A time stands once in each entity; entity 'a' has t {shown} in source rows 0 and 3. Drop one, or name the "
         "column that tells them apart as entity=."
     )
-    with pytest.raises(ts.DataError, match=whole(message)):
+    with pytest.raises(ts.errors.DataError, match=whole(message)):
         ts.load(table, ["y"], entity="e", time="t")
     alone = message.replace("entity 'a'", "the series (no entity= was given)").replace("0 and 3", "0 and 2")
-    with pytest.raises(ts.DataError, match=whole(alone)):
+    with pytest.raises(ts.errors.DataError, match=whole(alone)):
         ts.load(table, ["y"], time="t")
 
 
 def test_a_duplicate_time_of_any_size_is_refused_with_both_rows() -> None:
     """Far beyond the years that a datetime can hold."""
     times = pa.array([2**50, 1, 2**50], pa.timestamp("s"))
-    with pytest.raises(ts.DataError, match=r"has t .+ in source rows 0 and 2\. Drop one, or"):
+    with pytest.raises(ts.errors.DataError, match=r"has t .+ in source rows 0 and 2\. Drop one, or"):
         ts.load({"t": times, "y": [1, 2, 3]}, ["y"], time="t")
 
 
@@ -841,7 +848,7 @@ def test_a_duplicate_time_is_found_across_files(tmp_path: Path) -> None:
         f"A time stands once in each entity; entity 7 has t 0 in source rows 0 ({tmp_path}/0.parquet, row group 0) and "
         f"4 ({tmp_path}/2.parquet, row group 0). Drop one, or name the column that tells them apart as entity=."
     )
-    with pytest.raises(ts.DataError, match=whole(message)):
+    with pytest.raises(ts.errors.DataError, match=whole(message)):
         ts.load(tmp_path, ["y"], entity="e", time="t")
 
 
@@ -861,10 +868,10 @@ def test_an_unknown_column_comes_with_the_nearest_names(wrong: str, tmp_path: Pa
     for where, source in sources.items():
         near = {"columns": "tmp", "entity": "orign", "time": "hours"}[wrong]
         hint = {"columns": "'temp'", "entity": "'origin'", "time": "'hour'"}[wrong]
-        with pytest.raises(ts.ColumnError, match=whole(f"{where} has no column '{near}'; did you mean {hint}?")):
+        with pytest.raises(ts.errors.ColumnError, match=whole(f"{where} has no column '{near}'; did you mean {hint}?")):
             ts.load(source, **given_ | {wrong: ["tmp"] if wrong == "columns" else near})
     with pytest.raises(
-        ts.ColumnError,
+        ts.errors.ColumnError,
         match=whole("the pyarrow Table has no column 'temperatur'; did you mean 'temperature' or 'temp'?"),
     ):
         ts.load(table, ["temperatur"])
@@ -884,7 +891,7 @@ def test_a_source_with_no_file(tmp_path: Path) -> None:
         ([tmp_path / "*.pq"], f"'{tmp_path}/*.pq' matches no file"),
     ):
         message = f"A source needs at least one file; {why} (working directory '{here}')."
-        with pytest.raises(ts.SourceError, match=whole(message)):
+        with pytest.raises(ts.errors.SourceError, match=whole(message)):
             ts.load(source)
     with pytest.raises(OSError, match=whole("A source needs at least one file; the list of paths is empty.")):
         ts.load([])
@@ -902,7 +909,7 @@ def test_a_file_that_is_not_what_its_name_says(tmp_path: Path) -> None:
     for name, data in files.items():
         path = tmp_path / name
         path.write_bytes(data)
-        with pytest.raises(ts.SourceError, match=rf"\A{path} is not a readable Parquet or Arrow IPC file: .+"):
+        with pytest.raises(ts.errors.SourceError, match=rf"\A{path} is not a readable Parquet or Arrow IPC file: .+"):
             ts.load([good, path])
 
 
@@ -915,7 +922,7 @@ def test_a_footer_that_promises_more_rows_than_there_are(tmp_path: Path) -> None
     path.write_bytes(data[:at] + b"\xca\x01" + data[at + 2 :])
     assert pq.ParquetFile(path).metadata.row_group(0).num_rows == 101
     message = f"{path} is damaged: its row groups have 101 rows, and the whole file has 100."
-    with pytest.raises(ts.SourceError, match=whole(message)):
+    with pytest.raises(ts.errors.SourceError, match=whole(message)):
         ts.load(path)
 
 
@@ -930,7 +937,7 @@ def test_files_that_differ_are_refused_with_all_differences(tmp_path: Path) -> N
         f"All files of a source need the columns and types of the first, {one}: {two} has 'y' as double, not int64; "
         f"{two} has 't' as timestamp[us, tz=UTC], not timestamp[us]; {three} has no column 's'."
     )
-    with pytest.raises(ts.SourceError, match=whole(message)):
+    with pytest.raises(ts.errors.SourceError, match=whole(message)):
         ts.load(tmp_path)
 
 
@@ -939,13 +946,13 @@ def test_of_many_differences_ten_are_shown(tmp_path: Path) -> None:
     two = write_parquet(tmp_path / "2.parquet", [pa.table({"c0": [1]})])
     shown = "; ".join(f"{two} has no column 'c{k}'" for k in range(1, 11))
     message = f"All files of a source need the columns and types of the first, {one}: {shown}; and 3 more."
-    with pytest.raises(ts.SourceError, match=whole(message)):
+    with pytest.raises(ts.errors.SourceError, match=whole(message)):
         ts.load(tmp_path)
 
 
 def test_arrays_of_unequal_length_are_refused() -> None:
     message = "All arrays of a source have one length; got {'a': 2, 'b': 3}."
-    with pytest.raises(ts.SourceError, match=whole(message)):
+    with pytest.raises(ts.errors.SourceError, match=whole(message)):
         ts.load({"a": [1, 2], "b": np.arange(3)})
     assert ts.load({"a": [1, 2], "b": np.arange(3)}, ["a"])["a"].tolist() == [1, 2]
 
@@ -959,7 +966,7 @@ def test_arrays_of_unequal_length_are_refused() -> None:
     ids=["complex", "complex_tensor", "mixed", "scalar", "no_items", "objects", "beyond_64_bits"],
 )
 def test_values_that_are_no_column_are_refused_by_name(values: Any) -> None:
-    with pytest.raises((ts.SchemaError, ts.DataError, ts.SourceError), match="'odd'"):
+    with pytest.raises((ts.errors.SchemaError, ts.errors.DataError, ts.errors.SourceError), match="'odd'"):
         ts.load({"y": [1, 2], "odd": values})
 
 
@@ -987,11 +994,11 @@ def test_too_much_is_refused_before_anything_is_allocated() -> None:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, limits[1]))
     try:
-        with pytest.raises(ts.NoMemoryError, match=message):
+        with pytest.raises(ts.errors.NoMemoryError, match=message):
             ts.load({"y": np.zeros(rows, np.int8)}, columns)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert issubclass(ts.NoMemoryError, MemoryError)
+    assert issubclass(ts.errors.NoMemoryError, MemoryError)
     gc.collect()
     assert descriptors() == before
 
@@ -1061,7 +1068,7 @@ def test_descriptors_go_with_a_load_that_fails(tmp_path: Path) -> None:
     before = descriptors()
     wrong: list[dict[str, Any]] = [{}, {"entity": "e"}, {"time": "t"}]
     for options in wrong:
-        with pytest.raises(ts.DataError, match=r" null| in source rows "):
+        with pytest.raises(ts.errors.DataError, match=r" null| in source rows "):
             ts.load(tmp_path, ["y"], **options)
         gc.collect()  # the traceback
         assert descriptors() == before
@@ -1074,7 +1081,7 @@ def test_no_thread_outlives_a_load(tmp_path: Path) -> None:
     before = set(threading.enumerate())
     ts.load(good)
     assert set(threading.enumerate()) == before
-    with pytest.raises(ts.DataError, match=r"has 1 nulls in .*, row group 0\. "):
+    with pytest.raises(ts.errors.DataError, match=r"has 1 nulls in .*, row group 0\. "):
         ts.load(bad)
     assert set(threading.enumerate()) == before
 

@@ -90,7 +90,7 @@ def test_a_name_of_a_key_is_not_given_to_another_column() -> None:
             f"A column has the name of the entity or time column only if it is that column; {name!r} is d. Give it "
             "another name in columns=."
         )
-        with pytest.raises(ts.SchemaError, match=f"^{re.escape(message)}$"):
+        with pytest.raises(ts.errors.SchemaError, match=f"^{re.escape(message)}$"):
             ts.load(source, {name: "d"}, entity="e", time="t")
 
 
@@ -102,13 +102,15 @@ def test_a_pickle_of_an_opened_stash_knows_its_file(tmp_path: Path) -> None:
     assert pickle.loads(pickled)["y"].equal(opened["y"])
     ts.load({"y": np.arange(4.0)}).save(path)
     with pytest.raises(
-        ts.SegmentError, match=r"was saved anew since this stash was pickled\. Open it again: ts\.open\("
+        ts.errors.SegmentError, match=r"was saved anew since this stash was pickled\. Open it again: ts\.open\("
     ):
         pickle.loads(pickled)
 
 
 def test_a_directory_is_no_stash(tmp_path: Path) -> None:
-    with pytest.raises(ts.SegmentError, match=rf"^{tmp_path} is not a whole stash: it is no regular file\. Make it"):
+    with pytest.raises(
+        ts.errors.SegmentError, match=rf"^{tmp_path} is not a whole stash: it is no regular file\. Make it"
+    ):
         ts.open(tmp_path)
 
 
@@ -126,7 +128,9 @@ def test_columns_are_named_by_texts(columns: object, message: str) -> None:
 
 
 def test_names_of_a_mapping_are_texts() -> None:
-    with pytest.raises(ts.SchemaError, match=r"^Column names are texts; the mapping has the int 0\. Rename it\.$"):
+    with pytest.raises(
+        ts.errors.SchemaError, match=r"^Column names are texts; the mapping has the int 0\. Rename it\.$"
+    ):
         ts.load({0: [1.0]})
 
 

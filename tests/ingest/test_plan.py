@@ -137,7 +137,7 @@ def test_a_cast_that_a_plan_warns_of_is_one_that_a_load_refuses(tmp_path: Path) 
             notes = ts.plan(path, columns).notes
             try:
                 ts.load(path, columns)
-            except ts.DataError:
+            except ts.errors.DataError:
                 assert len(notes) == 1
             else:
                 assert notes == ()
@@ -160,7 +160,7 @@ def test_nothing_is_decoded_for_a_plan(tmp_path: Path) -> None:
     plan = ts.plan(path, ["y"])
     assert (plan.rows, plan.skipped) == (5000, ("z",))
     for name in "yz":
-        with pytest.raises(ts.SourceError, match=r"cannot be decoded: .*\. Write the file again\.\Z"):
+        with pytest.raises(ts.errors.SourceError, match=r"cannot be decoded: .*\. Write the file again\.\Z"):
             ts.load(path, [name])
 
 

@@ -155,12 +155,12 @@ def test_a_stash_of_several_entity_columns_is_shown_saved_and_shared(tmp_path: P
             assert held.series(["A", 3])["sold"].tolist() == [40.0, 20.0]
             assert held.static["size"].tolist() == [1, 2, 1]
             assert held.to_polars().rows()[1] == ("A", 3, 1, 40.0, 2)
-            with pytest.raises(ts.ColumnError, match=r"\Athe stash has no entity \('A', 5\); did you mean .*\Z"):
+            with pytest.raises(ts.errors.ColumnError, match=r"\Athe stash has no entity \('A', 5\); did you mean .*\Z"):
                 held.series(("A", 5))
         same = ts.load(sales, ["sold"], share="row_order-several", **options | {"entity": ("store", "item")})
         assert same.path == shared.path
     finally:
-        ts.remove("row_order-several")
+        ts.shared.remove("row_order-several")
     windows = ts.Windows(stash, history=1, horizon=1)
     assert windows.to_frame([0], torch.tensor([[0.5]])).rows() == [("A", 3, 2, 0.5)]
     lines = str(ts.plan(sales, ["sold"], **options)).splitlines()
@@ -176,19 +176,19 @@ def test_a_stash_of_several_entity_columns_is_shown_saved_and_shared(tmp_path: P
         ([], TypeError, "entity= is the name of a column, or a list of names; got []."),
         (["e", 0], TypeError, "entity= is the name of a column, or a list of names; got ['e', 0]."),
         (7, TypeError, "entity= is the name of a column, or a list of names; got 7."),
-        (["e", "f", "e"], ts.SchemaError, "An entity column is named once; entity= has 'e' twice."),
+        (["e", "f", "e"], ts.errors.SchemaError, "An entity column is named once; entity= has 'e' twice."),
         (
             ["e", "y"],
-            ts.SchemaError,
+            ts.errors.SchemaError,
             "entity= names a text or integer column; 'y' is double. Convert it to text.",
         ),
         (
             ["e", "f"],
-            ts.DataError,
+            ts.errors.DataError,
             "Every row needs an entity and a time; column 'f' is null in source row 1 (the first such). Drop those "
             "rows, or name them, before loading.",
         ),
-        (["f", "zz"], ts.ColumnError, "the mapping has no column 'zz'; it has 'e', 'f', 'y'."),
+        (["f", "zz"], ts.errors.ColumnError, "the mapping has no column 'zz'; it has 'e', 'f', 'y'."),
     ],
 )
 def test_entity_columns_that_cannot_be(entity: Any, kind: type[Exception], message: str) -> None:
@@ -203,7 +203,7 @@ def test_a_duplicate_time_names_all_parts_of_the_entity() -> None:
         "A time stands once in each entity; entity ('a', 1) has t 5 in source rows 0 and 2. Drop one, or name the "
         "column that tells them apart as entity=."
     )
-    with pytest.raises(ts.DataError, match=whole(message)):
+    with pytest.raises(ts.errors.DataError, match=whole(message)):
         ts.load(source, ["y"], entity=["e", "f"], time="t")
 
 

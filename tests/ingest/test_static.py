@@ -92,7 +92,9 @@ def test_a_static_column_has_the_value_of_each_entity(
     directory = tmp_path_factory.mktemp("source")
     source = source_of(form, case, directory)
     if not case.rows and case.entity is None:
-        with pytest.raises(ts.DataError, match=r"; 's_c0' has none, because .+ has no rows\. Leave static= out, or "):
+        with pytest.raises(
+            ts.errors.DataError, match=r"; 's_c0' has none, because .+ has no rows\. Leave static= out, or "
+        ):
             load(case, source)
         return
     stash = load(case, source)
@@ -161,7 +163,7 @@ def test_without_an_entity_the_one_series_has_the_value() -> None:
         "A static column has one value in each entity; 'y' has none, because the mapping has no rows. Leave static= "
         "out, or name the entity column as entity=."
     )
-    with pytest.raises(ts.DataError, match=whole(message)):
+    with pytest.raises(ts.errors.DataError, match=whole(message)):
         ts.load({"y": pa.array([], pa.int64()), "x": pa.array([], pa.int64())}, static=["y"])
 
 
@@ -188,7 +190,7 @@ def test_another_value_is_refused_with_both_and_where_they_are(
     if pair is None:
         check_static(load(case, source), case)
         return
-    with pytest.raises(ts.DataError, match=whole(refusal(case, name, pair, form, directory))):
+    with pytest.raises(ts.errors.DataError, match=whole(refusal(case, name, pair, form, directory))):
         load(case, source)
 
 
@@ -269,7 +271,7 @@ def test_helpful_errors(static: Any, options: dict[str, Any], message: str) -> N
         "text": ["x", "y", None, "y", "z"],
     }
     message = f"A static column has one value in each entity; {message}. Load it with columns= instead."
-    with pytest.raises(ts.DataError, match=whole(message)):
+    with pytest.raises(ts.errors.DataError, match=whole(message)):
         ts.load(source, ["power"], static=static, **({"entity": "plant"} | options))
 
 
@@ -286,7 +288,7 @@ def test_values_are_compared_as_they_are_stored() -> None:
     assert stash.static["nan"].isnan().tolist() == [True]
     assert (stash.static["fill"].tolist(), stash.static["near"].tolist()) == ([0.5], [1.0])
     assert (stash.about("nan")["missing"], stash.about("fill")["missing"], stash.about("fill")["nulls"]) == (1, 0, 1)
-    with pytest.raises(ts.DataError, match=r"'near' .* is 1\.0 in source row 0 and 1\.000000000001 in 1\. "):
+    with pytest.raises(ts.errors.DataError, match=r"'near' .* is 1\.0 in source row 0 and 1\.000000000001 in 1\. "):
         ts.load(source, ["y"], static=["near"])
 
 
@@ -316,7 +318,7 @@ def test_pieces_may_come_in_any_order(data: st.DataObject) -> None:
         f"A static column has one value in each entity; 's' of entity {'abcd'[codes[row]]!r} is {values[first]} in "
         f"source row {first} and {values[row]} in {row}. Load it with columns= instead."
     )
-    with pytest.raises(ts.DataError, match=whole(message)):
+    with pytest.raises(ts.errors.DataError, match=whole(message)):
         held.check(scanned, list("abcd"), [])
 
 
@@ -330,24 +332,24 @@ def test_names_of_static_columns_follow_the_rules_of_columns() -> None:
         "another name there."
     )
     for function in (ts.load, ts.plan):
-        with pytest.raises(ts.SchemaError, match=whole(message)):
+        with pytest.raises(ts.errors.SchemaError, match=whole(message)):
             function(source, ["size"], entity="plant", static=["size"])
     message = (
         "The names anchor, entity, reset, valid, window, names with a dot and names that begin with '__' are reserved; "
         "a column is named 'entity'. Give it another name: static={\"new_name\": 'size'}."
     )
-    with pytest.raises(ts.SchemaError, match=whole(message)):
+    with pytest.raises(ts.errors.SchemaError, match=whole(message)):
         ts.load(source, ["power"], static={"entity": "size"})
     message = (
         "A column has the name of the entity or time column only if it is that column; 'plant' is size. Give it "
         "another name in static=."
     )
-    with pytest.raises(ts.SchemaError, match=whole(message)):
+    with pytest.raises(ts.errors.SchemaError, match=whole(message)):
         ts.load(source, ["power"], entity="plant", static={"plant": "size"})
     message = "static= is a list of names or a mapping; got the text 'size'. Write ['size']."
     with pytest.raises(TypeError, match=whole(message)):
         ts.load(source, ["power"], static="size")
-    with pytest.raises(ts.ColumnError, match=whole("the mapping has no column 'siz'; did you mean 'size'?")):
+    with pytest.raises(ts.errors.ColumnError, match=whole("the mapping has no column 'siz'; did you mean 'size'?")):
         ts.load(source, ["power"], static=["siz"])
 
 
@@ -366,15 +368,15 @@ def test_without_columns_all_but_keys_and_static_columns_are_loaded() -> None:
 
 def test_a_static_column_is_no_column_of_the_mapping() -> None:
     stash = ts.load(plants(), ["power"], entity="plant", static=["region"])
-    with pytest.raises(ts.ColumnError, match=whole("the stash has no column 'region'; it has 'power'.")):
+    with pytest.raises(ts.errors.ColumnError, match=whole("the stash has no column 'region'; it has 'power'.")):
         stash["region"]
     assert list(stash.series("a")) == ["power"]
     assert ts.load({"y": [1]}).static == {}
-    with pytest.raises(ts.ColumnError, match=whole("the stash has no column 'regio'; did you mean 'region'?")):
+    with pytest.raises(ts.errors.ColumnError, match=whole("the stash has no column 'regio'; did you mean 'region'?")):
         stash.about("regio")
     stash = ts.load(plants(), ["power"], entity="plant", static=["size"])
     with pytest.raises(
-        ts.ColumnError,
+        ts.errors.ColumnError,
         match=whole("Text columns have a vocabulary, and those that were given one; 'size' holds torch.float64."),
     ):
         stash.vocabulary("size")
@@ -489,7 +491,7 @@ def test_static_columns_that_do_not_fit_are_refused_when_the_entities_are_known(
         rf"\AStatic columns take one value per entity, and there are {entities:,} entities; the mapping needs "
         r"[\d,]+ MB and [\d,]+ MB are free in .*\. Leave some out of static=\.\Z"
     )
-    with pytest.raises(ts.NoMemoryError, match=message):
+    with pytest.raises(ts.errors.NoMemoryError, match=message):
         check_room(planned, entities)
     check_room(planned, 3)
 

@@ -74,9 +74,9 @@ def test_masks_are_packed_and_static_and_refused_in_lists() -> None:
     with pytest.raises(ValueError, match=whole(message)):
         ts.load(source, ["a", ts.is_valid("a")])
     message = "A pack of masks is of plain columns; 'm' is of ['l', 'l']. Take one mask for each column."
-    with pytest.raises(ts.SchemaError, match=whole(message)):
+    with pytest.raises(ts.errors.SchemaError, match=whole(message)):
         ts.load({"l": np.zeros((2, 3))}, {"m": ts.is_valid(["l", "l"])})
-    with pytest.raises(ts.ColumnError, match=whole("the mapping has no column 'zz'; it has 'y'.")):
+    with pytest.raises(ts.errors.ColumnError, match=whole("the mapping has no column 'zz'; it has 'y'.")):
         ts.load({"y": [1]}, {"m": ts.is_valid("zz")})
 
 
@@ -113,7 +113,7 @@ def test_an_instant_is_the_same_in_every_unit_or_refused(
             rf"\ATimes keep their exact value in the unit of the column; column 't' is {one and '.+'} in here, and "
             rf"cannot be held in {other}: .+\. Write all files with one unit\.\Z"
         )
-        with pytest.raises(ts.DataError, match=message):
+        with pytest.raises(ts.errors.DataError, match=message):
             values([array], column, "here")
         return
     found, stats = values([array], column, "here")
@@ -215,7 +215,7 @@ def test_types_that_no_tensor_holds_are_named(array: pa.Array, shown: str, tmp_p
     )
     for source in (table, write_parquet(tmp_path / "one.parquet", [table])):
         for ask in (ts.load, ts.plan):
-            with pytest.raises(ts.SchemaError, match=message):
+            with pytest.raises(ts.errors.SchemaError, match=message):
                 ask(source)
         assert ts.load(source, ["y"]).rows == len(array)
 

@@ -43,7 +43,7 @@ def test_a_killed_job_goes_on_with_fewer_ranks_and_sees_every_window_once(shm: P
     assert "every window once" not in killed.stdout
     (segment,) = shm.iterdir()  # it outlives its job
     inode = segment.stat().st_ino
-    assert ts.segments()["users"].to_list() in ([0], [None])
+    assert ts.shared.list()["users"].to_list() in ([0], [None])
 
     # of 50 steps, those up to the last checkpoint count; the ten after it are done again
     found = torch.load(checkpoint)
@@ -115,7 +115,7 @@ def test_processes_that_have_read_everything_hold_one_copy_together() -> None:
             reader.stdin.write("weigh\n")
             reader.stdin.flush()
             answers.append([int(text) for text in reader.stdout.readline().split()])
-        assert ts.segments()["users"].to_list() in ([3], [None])
+        assert ts.shared.list()["users"].to_list() in ([3], [None])
     finally:
         for reader in readers:
             reader.kill()

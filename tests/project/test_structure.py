@@ -34,34 +34,26 @@ ROOMS = [
 PUBLIC = [
     "Blocks",
     "Cast",
-    "ColumnError",
-    "DataError",
+    "Cross",
     "InstanceNorm",
     "Lanes",
     "Loader",
-    "NoMemoryError",
     "Plan",
     "Sampler",
     "Scaler",
-    "SchemaError",
-    "SegmentError",
-    "SourceError",
     "Stash",
     "Windows",
     "attach",
     "calendar",
-    "collect",
     "column",
-    "crossed",
+    "errors",
     "hashed",
     "is_valid",
     "load",
     "open",
     "plan",
-    "plot_coverage",
-    "plot_series",
-    "remove",
-    "segments",
+    "plot",
+    "shared",
 ]
 
 
@@ -103,7 +95,7 @@ def upward(package: Path) -> list[str]:
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
-        found.append(f"in a circle: {' <- '.join(error.args[1])}")
+        found.append(f"a circle of imports: {', '.join(sorted(set(error.args[1])))}")
     return found
 
 
@@ -121,7 +113,7 @@ def test_imports_run_one_way() -> None:
         ("from tensorstash.stash.stash import Stash", ["columns.spec:1 imports stash.stash"]),
         ("def late():\n    import tensorstash.cli", ["columns.spec:2 imports cli"]),
         ("if 0:\n    from tensorstash import load", ["columns.spec:2 imports tensorstash"]),
-        ("import tensorstash.columns.other", ["in a circle: columns.other <- columns.spec <- columns.other"]),
+        ("import tensorstash.columns.other", ["a circle of imports: columns.other, columns.spec"]),
         ("import tensorstash.errors", []),
     ],
 )
@@ -135,10 +127,7 @@ def test_an_import_that_runs_back_is_named(tmp_path: Path, line: str, found: lis
     }.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
-    assert [
-        one.replace("columns.spec <- columns.other <- columns.spec", "columns.other <- columns.spec <- columns.other")
-        for one in upward(tmp_path)
-    ] == found
+    assert upward(tmp_path) == found
 
 
 def test_the_root_is_short_and_rooms_say_what_they_own() -> None:
@@ -150,7 +139,7 @@ def test_the_root_is_short_and_rooms_say_what_they_own() -> None:
 
 
 def test_public_names() -> None:
-    assert [name for name in dir(ts) if not name.startswith("_")] == PUBLIC
+    assert sorted(dir(ts)) == PUBLIC
 
 
 def test_files_are_short() -> None:

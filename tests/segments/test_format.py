@@ -133,7 +133,9 @@ def test_rows_outside_a_tensor_are_refused() -> None:
 
 def test_a_header_larger_than_its_room_is_refused() -> None:
     draft = Draft([("y", torch.float32, (4,))], PAGE)
-    with pytest.raises(ts.SegmentError, match=r"\AThe header needs 5,\d\d\d bytes; 4,096 were laid out for it\.\Z"):
+    with pytest.raises(
+        ts.errors.SegmentError, match=r"\AThe header needs 5,\d\d\d bytes; 4,096 were laid out for it\.\Z"
+    ):
         draft.finish({"text": "x" * 5000})
 
 
@@ -233,7 +235,7 @@ def test_a_write_in_place_reaches_no_file_and_no_other_stash(tmp_path: Path) -> 
 
 def refused(path: Path, why: str) -> Any:
     message = f"{path} is not a whole stash: {why}. Make it again with stash.save(path)."
-    return pytest.raises(ts.SegmentError, match=whole(message))
+    return pytest.raises(ts.errors.SegmentError, match=whole(message))
 
 
 def test_every_bit_of_the_header_counts(tmp_path: Path) -> None:
@@ -247,7 +249,7 @@ def test_every_bit_of_the_header_counts(tmp_path: Path) -> None:
         for at in places:
             for mask in (1 << at % 8, 0xFF, 0x2A):  # the last turns a space into a newline
                 os.pwrite(file.fileno(), bytes([data[at] ^ mask]), at)
-                with pytest.raises(ts.SegmentError, match="is not a whole stash: "):
+                with pytest.raises(ts.errors.SegmentError, match="is not a whole stash: "):
                     ts.open(path)
             os.pwrite(file.fileno(), data[at : at + 1], at)
     assert ts.open(path)["y"].tolist() == [1.0, 2.0, 3.0]
@@ -277,7 +279,7 @@ def test_files_of_others_are_refused(tmp_path: Path) -> None:
         ts.open(path)
     path.write_bytes(b"PAR1 and so on" * 1000)
     with pytest.raises(
-        ts.SegmentError, match=rf"\A{path} is not a whole stash: 14,000 bytes, a header of [\d,]+\. Make"
+        ts.errors.SegmentError, match=rf"\A{path} is not a whole stash: 14,000 bytes, a header of [\d,]+\. Make"
     ):
         ts.open(path)
     path.write_bytes(bytes(100_000))
@@ -405,7 +407,7 @@ def test_a_header_that_breaks_a_rule_is_refused(made: str, tmp_path: Path) -> No
     build, why = BAD_HEADERS[made]
     path.write_bytes(build())
     message = rf"\A{path} is not a whole stash: {why}\. Make it again with stash\.save\(path\)\.\Z"
-    with pytest.raises(ts.SegmentError, match=message):
+    with pytest.raises(ts.errors.SegmentError, match=message):
         ts.open(path)
 
 
@@ -414,7 +416,7 @@ def test_a_refused_file_leaves_no_descriptor(tmp_path: Path) -> None:
     path.write_bytes(signed(valid_header("2"), DATA))
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(20):
-        with pytest.raises(ts.SegmentError, match=r" is not a whole stash: it has version '2' of the format"):
+        with pytest.raises(ts.errors.SegmentError, match=r" is not a whole stash: it has version '2' of the format"):
             ts.open(path)
     assert len(os.listdir("/proc/self/fd")) == before
 
@@ -460,7 +462,7 @@ def test_no_damage_to_a_file_crashes_whoever_opens_it(
     path.write_bytes(bytes(good))
     try:
         stash = ts.open(path)
-    except ts.SegmentError:
+    except ts.errors.SegmentError:
         return
     assert {name: (tensor.dtype, tuple(tensor.shape)) for name, tensor in stash.items()} == {
         "y": (torch.float64, (3,)),

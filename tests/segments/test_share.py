@@ -50,7 +50,7 @@ def test_a_shared_stash_holds_what_the_rows_say(case: Case) -> None:
         check(stash, case)
         assert repr(stash) == repr(loaded)
     assert inode(again) == inode(loaded) == inode(ts.attach("case")) != inode(copied)
-    assert len(ts.remove("case")) == len(ts.remove("copy")) == 1
+    assert len(ts.shared.remove("case")) == len(ts.shared.remove("copy")) == 1
 
 
 def test_the_same_call_attaches_and_another_does_not(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_the_same_call_attaches_and_another_does_not(tmp_path: Path) -> None:
     first = [ts.load(source, **options, share="x") for source, options in calls]
     second = [ts.load(source, **options, share="x") for source, options in calls]
     assert [inode(stash) for stash in first] == [inode(stash) for stash in second]
-    assert len({inode(stash) for stash in first}) == len(calls) == len(ts.segments())
+    assert len({inode(stash) for stash in first}) == len(calls) == len(ts.shared.list())
     # the same in other words
     same: list[dict[str, Any]] = [
         {"columns": ("a", "b")},
@@ -84,7 +84,7 @@ def test_the_same_call_attaches_and_another_does_not(tmp_path: Path) -> None:
         {"columns": [ts.column("a"), "b"]},
     ]
     assert {inode(ts.load(str(path), **options, share="x")) for options in same} == {inode(first[1])}
-    assert len(ts.remove("x")) == len(calls)
+    assert len(ts.shared.remove("x")) == len(calls)
 
 
 @pytest.mark.parametrize("form", ["polars", "pandas", "table", "dict"])
@@ -106,7 +106,7 @@ def test_a_changed_file_is_another_segment_and_the_old_one_keeps_working(tmp_pat
     new = ts.load(path, share="changing")
     assert (old["y"].tolist(), new["y"].tolist()) == ([1, 2], [3, 4])
     assert ts.attach("changing")["y"].tolist() == [3, 4]
-    assert len(ts.segments()) == 2
+    assert len(ts.shared.list()) == 2
 
 
 @pytest.mark.parametrize("share", [None, "changing"], ids=["private", "shared"])
@@ -124,12 +124,12 @@ def test_a_file_that_changes_while_it_is_loaded_is_refused(share: str | None, tm
     thread.start()
     message = f"A source must not change while it is loaded; {path} did. Load it again."
     try:
-        with pytest.raises(ts.SourceError, match=whole(message)):
+        with pytest.raises(ts.errors.SourceError, match=whole(message)):
             ts.load(path, share=share)
     finally:
         over.set()
         thread.join()
-    assert ts.segments()["label"].to_list() == []
+    assert ts.shared.list()["label"].to_list() == []
     assert ts.load(path, share=share)["y"].tolist() == list(range(300))
 
 
@@ -140,11 +140,11 @@ def test_files_that_come_and_go_while_a_directory_is_loaded(tmp_path: Path) -> N
     check_unchanged(tmp_path, None, before)
     write_parquet(tmp_path / "c.parquet", [pa.table({"y": [1]})])
     message = "A source must not change while it is loaded; {} did. Load it again."
-    with pytest.raises(ts.SourceError, match=whole(message.format(tmp_path / "c.parquet"))):
+    with pytest.raises(ts.errors.SourceError, match=whole(message.format(tmp_path / "c.parquet"))):
         check_unchanged(tmp_path, None, before)
     os.remove(tmp_path / "c.parquet")
     os.remove(tmp_path / "a.parquet")
-    with pytest.raises(ts.SourceError, match=whole(message.format(tmp_path / "a.parquet"))):
+    with pytest.raises(ts.errors.SourceError, match=whole(message.format(tmp_path / "a.parquet"))):
         check_unchanged(str(tmp_path / "*.parquet"), None, before)
 
 
@@ -152,7 +152,7 @@ def test_a_label_of_the_sources_name(tmp_path: Path) -> None:
     path = write_parquet(tmp_path / "-a b (1).v2.parquet", [pa.table({"y": [1, 2]})])
     for source in (path, str(path), [path], [str(path)], {"y": [1]}, pl.DataFrame({"y": [2]}), tmp_path / "-*.parquet"):
         ts.load(source, share=True)
-    assert sorted(ts.segments()["label"]) == ["a-b-1-.v2", "dataframe", "dict", as_label(tmp_path.name)]
+    assert sorted(ts.shared.list()["label"]) == ["a-b-1-.v2", "dataframe", "dict", as_label(tmp_path.name)]
 
 
 def as_label(name: str) -> str:
@@ -201,10 +201,10 @@ def test_attach_takes_the_newest_of_a_label() -> None:
 def test_an_unknown_label_is_refused_with_those_there_are(shm: Path) -> None:
     message = f"No segment in {shm} has the label 'smal'; "
     remedy = "Share one: ts.load(..., share='smal')."
-    with pytest.raises(ts.SegmentError, match=whole(f"{message}there is none at all. {remedy}")):
+    with pytest.raises(ts.errors.SegmentError, match=whole(f"{message}there is none at all. {remedy}")):
         ts.attach("smal")
     _ = small("one"), small("two")
-    with pytest.raises(ts.SegmentError, match=whole(f"{message}there are 'one', 'two'. {remedy}")):
+    with pytest.raises(ts.errors.SegmentError, match=whole(f"{message}there are 'one', 'two'. {remedy}")):
         ts.attach("smal")
 
 
@@ -213,7 +213,7 @@ def test_segments_are_listed_with_their_users() -> None:
     one = small("one")
     time.sleep(0.01)
     two = [small("two") for _ in range(3)]
-    frame = ts.segments()
+    frame = ts.shared.list()
     assert frame.schema == {
         "label": pl.String,
         "key": pl.String,
@@ -234,7 +234,7 @@ def test_segments_are_listed_with_their_users() -> None:
     tensor = two[0]["y"]
     del two
     gc.collect()
-    assert ts.segments()["users"].to_list() == [1, 1]  # a tensor is a user too
+    assert ts.shared.list()["users"].to_list() == [1, 1]  # a tensor is a user too
     assert tensor.tolist() == [1.0, 2.0, 3.0]
 
 
@@ -243,13 +243,15 @@ def test_a_damaged_segment_is_listed_and_refused_with_the_remedy(shm: Path) -> N
     gc.collect()
     os.chmod(path, 0o600)
     path.write_bytes(path.read_bytes()[:-1])
-    assert ts.segments().select("label", "rows", "columns", "users").rows() == [("bad", None, None, 0)]
-    message = rf"\A{path} is not a whole stash: its header cannot be read .*\. Remove it: ts\.remove\('bad'\)\.\Z"
-    with pytest.raises(ts.SegmentError, match=message):
+    assert ts.shared.list().select("label", "rows", "columns", "users").rows() == [("bad", None, None, 0)]
+    message = (
+        rf"\A{path} is not a whole stash: its header cannot be read .*\. Remove it: ts\.shared\.remove\('bad'\)\.\Z"
+    )
+    with pytest.raises(ts.errors.SegmentError, match=message):
         ts.attach("bad")
-    with pytest.raises(ts.SegmentError, match=message):
+    with pytest.raises(ts.errors.SegmentError, match=message):
         small("bad")
-    assert ts.remove("bad") == [path.name]
+    assert ts.shared.remove("bad") == [path.name]
     assert small("bad")["y"].tolist() == [1.0, 2.0, 3.0]
 
 
@@ -257,8 +259,8 @@ def test_remove_takes_all_of_a_label_and_leaves_holders_their_data(shm: Path) ->
     held = [small("a", 1.0), small("a", 5.0)]
     other = small("a-b")
     names = sorted(os.path.basename(str(stash.path)) for stash in held)
-    assert sorted(ts.remove("a")) == names
-    assert ts.remove("a") == []
+    assert sorted(ts.shared.remove("a")) == names
+    assert ts.shared.remove("a") == []
     assert [stash["y"][0].item() for stash in held] == [1.0, 5.0]
     assert os.listdir(shm) == [os.path.basename(str(other.path))]
     assert small("a")["y"].tolist() == [1.0, 2.0, 3.0]
@@ -271,29 +273,29 @@ def test_collect_goes_by_age_and_size_and_leaves_what_is_used() -> None:
         time.sleep(0.01)
     size = os.path.getsize(str(stashes[0].path))
     names = {k: os.path.basename(str(stash.path)) for k, stash in stashes.items()}
-    assert ts.collect(older_than=timedelta(0), max_bytes=0) == []
+    assert ts.shared.prune(older_than=timedelta(0), max_bytes=0) == []
     del stashes[0], stashes[1], stashes[3]
     gc.collect()
-    assert ts.collect() == []
-    assert ts.collect(older_than="1h", max_bytes=4 * size) == []
-    assert ts.collect(max_bytes=4 * size - 1) == [names[0]]
-    assert ts.collect(max_bytes=2 * size) == [names[1]]
-    assert ts.collect(older_than="0s") == [names[3]]
-    assert ts.segments()["label"].to_list() == ["s2"]
+    assert ts.shared.prune() == []
+    assert ts.shared.prune(older_than="1h", max_bytes=4 * size) == []
+    assert ts.shared.prune(max_bytes=4 * size - 1) == [names[0]]
+    assert ts.shared.prune(max_bytes=2 * size) == [names[1]]
+    assert ts.shared.prune(older_than="0s") == [names[3]]
+    assert ts.shared.list()["label"].to_list() == ["s2"]
     assert stashes[2]["y"][0] == 2.0
     with pytest.raises(ValueError, match=r"older_than= is a duration as polars writes it, such as .*; got 'soon'\."):
-        ts.collect(older_than="soon")
+        ts.shared.prune(older_than="soon")
 
 
 def test_limits_that_are_none_are_refused_also_where_nothing_is_shared() -> None:
     for age in (5, 1.5, np.timedelta64(1, "h")):
         message = whole(f"older_than= is a timedelta or a text such as '12h' or '7d'; got {age!r}.")
         with pytest.raises(TypeError, match=message):
-            ts.collect(older_than=age)  # type: ignore[arg-type]
+            ts.shared.prune(older_than=age)  # type: ignore[arg-type]
     for most in ("1GB", True, [1]):
         with pytest.raises(TypeError, match=whole(f"max_bytes= is a number of bytes, such as 10**9; got {most!r}.")):
-            ts.collect(max_bytes=most)  # type: ignore[arg-type]
-    assert ts.collect(max_bytes=np.int64(0)) == []  # type: ignore[arg-type]
+            ts.shared.prune(max_bytes=most)  # type: ignore[arg-type]
+    assert ts.shared.prune(max_bytes=np.int64(0)) == []  # type: ignore[arg-type]
 
 
 def test_what_killed_processes_left_is_collected(shm: Path) -> None:
@@ -302,7 +304,7 @@ def test_what_killed_processes_left_is_collected(shm: Path) -> None:
     for name in left:
         (shm / name).write_text("half")
     (shm / "of somebody else").write_text("stays")
-    assert ts.remove("y") == ts.collect() == []
+    assert ts.shared.remove("y") == ts.shared.prune() == []
     assert sorted(os.listdir(shm))[:1] == ["of somebody else"]
     assert not set(left) & set(os.listdir(shm))
     (shm / "of somebody else").unlink()
@@ -312,14 +314,14 @@ def test_what_a_killed_loader_noted_stops_nobody(shm: Path) -> None:
     """Neither how far it was, nor that it was about to report a failure, nor half of that."""
     name = os.path.basename(str(small().path))
     for note in (b"", b'{"pid": 1, "done": 0.5}\n', b'{"error": "SourceError", "message": "old"}\n', b'{"err', b"[]\n"):
-        ts.remove("small")
+        ts.shared.remove("small")
         (shm / f"{name}.lock").write_bytes(note)
         assert small()["y"].tolist() == [1.0, 2.0, 3.0]
         assert os.listdir(shm) == [name]
 
 
 def test_the_error_of_another_process_keeps_its_type_where_it_can() -> None:
-    for kind in (ts.SourceError, ts.ColumnError, ts.NoMemoryError, ValueError, MemoryError):
+    for kind in (ts.errors.SourceError, ts.errors.ColumnError, ts.errors.NoMemoryError, ValueError, MemoryError):
         error = named_error(kind.__name__, "why")
         assert type(error) is kind
         assert str(error) == "why"
@@ -342,9 +344,9 @@ def test_a_shared_stash_is_pickled_as_a_reference(shm: Path, monkeypatch: pytest
     monkeypatch.setenv("TENSORSTASH_DIR", str(shm))
     strict = pickle.loads(pickle.dumps(ts.attach("big", strict=True)))
     assert strict.segment.strict
-    ts.remove("big")
+    ts.shared.remove("big")
     message = f"A shared stash is pickled by its name; {stash.path} has been removed since. Share it again, and pickle "
-    with pytest.raises(ts.SegmentError, match=whole(message + "that.")):
+    with pytest.raises(ts.errors.SegmentError, match=whole(message + "that.")):
         pickle.loads(pickled)
 
 
@@ -353,7 +355,7 @@ def test_a_segment_that_was_made_anew_is_not_taken_for_the_old_one(shm: Path) ->
     pickled = pickle.dumps(stash)
     other = ts.load({"y": [0.5]}, share="small")
     os.replace(str(other.path), str(stash.path))
-    with pytest.raises(ts.SegmentError, match="has been removed since"):
+    with pytest.raises(ts.errors.SegmentError, match="has been removed since"):
         pickle.loads(pickled)
 
 

@@ -65,12 +65,12 @@ def test_the_same_call_everywhere_loads_once(shm: Path, tmp_path: Path) -> None:
     assert [line["sum"] for line in found] == [TOTAL] * 6
     assert len({line["inode"] for line in found}) == 1
     assert sum(line["loaded"] for line in found) == 1
-    assert len(ts.segments()) == 1
+    assert len(ts.shared.list()) == 1
 
 
 def test_a_failed_load_is_reported_to_those_who_waited_and_not_repeated(shm: Path, tmp_path: Path) -> None:
     path = source(tmp_path / "y.parquet", damaged=True)
-    with pytest.raises(ts.SourceError) as alone:
+    with pytest.raises(ts.errors.SourceError) as alone:
         ts.load(path)
     found = race("fail", path)
     errors = {line["error"] for line in found}

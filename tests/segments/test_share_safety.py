@@ -65,7 +65,9 @@ def test_a_directory_that_others_may_use_is_refused(shm: Path) -> None:
     for mode in (0o755, 0o770, 0o701):
         shm.mkdir(mode=0o700)
         shm.chmod(mode)
-        with pytest.raises(ts.SegmentError, match=refused(shm, f"its mode is {mode:o}", f"chmod 700 {shm}, or s")):
+        with pytest.raises(
+            ts.errors.SegmentError, match=refused(shm, f"its mode is {mode:o}", f"chmod 700 {shm}, or s")
+        ):
             small()
         assert os.listdir(shm) == []
         shm.rmdir()
@@ -75,12 +77,12 @@ def test_a_link_or_a_file_in_the_place_of_the_directory_is_refused(shm: Path, tm
     (tmp_path / "target").mkdir(mode=0o700)
     shm.symlink_to(tmp_path / "target")
     why = "it is a link, no directory, or closed to you"
-    with pytest.raises(ts.SegmentError, match=refused(shm, why)):
+    with pytest.raises(ts.errors.SegmentError, match=refused(shm, why)):
         small()
     assert os.listdir(tmp_path / "target") == []
     shm.unlink()
     shm.write_text("")
-    with pytest.raises(ts.SegmentError, match=refused(shm, why, sign="-")):
+    with pytest.raises(ts.errors.SegmentError, match=refused(shm, why, sign="-")):
         small()
     shm.unlink()
 
@@ -89,7 +91,7 @@ def test_a_directory_that_cannot_be_made_is_refused(monkeypatch: pytest.MonkeyPa
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("TENSORSTASH_DIR", str(tmp_path / "file" / "here"))
     message = rf"\AShared segments need a directory; {tmp_path}/file/here cannot be made: .*\. Set TENSORSTASH_DIR to "
-    with pytest.raises(ts.SegmentError, match=message):
+    with pytest.raises(ts.errors.SegmentError, match=message):
         small()
 
 
@@ -138,18 +140,18 @@ def test_what_is_no_file_of_ours_is_never_followed(shm: Path, tmp_path: Path) ->
     for target in (tmp_path / "target", tmp_path / "nowhere", Path("/etc/passwd")):
         path.unlink()
         path.symlink_to(target)
-        with pytest.raises(ts.SegmentError, match=foreign(path, "it is a link")):
+        with pytest.raises(ts.errors.SegmentError, match=foreign(path, "it is a link")):
             small()
-        with pytest.raises(ts.SegmentError, match=foreign(path, "it is a link")):
+        with pytest.raises(ts.errors.SegmentError, match=foreign(path, "it is a link")):
             ts.attach("small")
-        assert ts.collect(max_bytes=0) == []
+        assert ts.shared.prune(max_bytes=0) == []
     assert not (tmp_path / "nowhere").exists()
     path.unlink()
     for make in (os.mkfifo, os.mkdir):
         make(path)
-        with pytest.raises(ts.SegmentError, match=foreign(path, "it is no regular file")):
+        with pytest.raises(ts.errors.SegmentError, match=foreign(path, "it is no regular file")):
             small()
-        assert ts.segments()["rows"].to_list() == [None]
+        assert ts.shared.list()["rows"].to_list() == [None]
         path.unlink() if path.is_fifo() else path.rmdir()
     os.mkfifo(f"{path}.lock")
     assert small()["y"].tolist() == [1.0, 2.0, 3.0]
@@ -162,7 +164,7 @@ def test_what_is_no_regular_file_is_never_removed(shm: Path) -> None:
         for make in (os.mkfifo, os.mkdir):
             odd = Path(f"{path}{suffix}")
             make(odd)
-            assert ts.remove("small") == ts.collect() == ts.collect(older_than="0s", max_bytes=0) == []
+            assert ts.shared.remove("small") == ts.shared.prune() == ts.shared.prune(older_than="0s", max_bytes=0) == []
             odd.unlink() if odd.is_fifo() else odd.rmdir()
 
 
@@ -201,12 +203,12 @@ def test_another_user_can_neither_look_nor_touch(shm: Path) -> None:
 def test_a_place_that_another_user_has_taken_is_refused(shm: Path) -> None:
     assert as_other("mkdir", "-m", "700", shm).returncode == 0
     why = f"it belongs to user {OTHER}, and you are user {os.geteuid()}"
-    with pytest.raises(ts.SegmentError, match=refused(shm, why)):
+    with pytest.raises(ts.errors.SegmentError, match=refused(shm, why)):
         small()
     shm.rmdir()
     assert as_other("ln", "-s", "/etc", shm).returncode == 0
-    with pytest.raises(ts.SegmentError, match=refused(shm, "it is a link, no directory, or closed to you")):
-        ts.segments()
+    with pytest.raises(ts.errors.SegmentError, match=refused(shm, "it is a link, no directory, or closed to you")):
+        ts.shared.list()
     shm.unlink()
 
 
@@ -214,7 +216,7 @@ def test_a_place_that_another_user_has_taken_is_refused(shm: Path) -> None:
 def test_a_file_of_another_user_is_refused(shm: Path) -> None:
     path = Path(str(small().path))
     os.chown(path, OTHER, OTHER)
-    with pytest.raises(ts.SegmentError, match=foreign(path, f"it belongs to user {OTHER}")):
+    with pytest.raises(ts.errors.SegmentError, match=foreign(path, f"it belongs to user {OTHER}")):
         small()
 
 
@@ -233,7 +235,7 @@ errors = []
 for share in (lambda: ts.load({"y": np.zeros(10_000_000)}, share="full"), lambda: private.share("full")):
     try:
         share()
-    except ts.NoMemoryError as error:
+    except ts.errors.NoMemoryError as error:
         errors.append(str(error))
 print(json.dumps([errors, os.listdir(directory), free - os.statvfs(directory).f_bfree]))
 print(ts.load({"y": np.ones(5_000_000)}, share="fits")["y"].sum().item())
@@ -264,7 +266,7 @@ def test_a_small_file_system_is_refused_with_the_remedies(
     )
     assert re.fullmatch(
         rf"A stash must fit into free memory; a copy of it for share\('full'\) needs {need} Remove what nobody needs: "
-        r"ts\.segments\(\), ts\.remove\(label\), ts\.collect\(\.\.\.\)\.",
+        r"ts\.shared\.list\(\), ts\.shared\.remove\(label\), ts\.shared\.prune\(\.\.\.\)\.",
         shared,
     )
     assert (left, lost) == ([], 0)
@@ -281,7 +283,7 @@ import tensorstash as ts
 resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
 try:
     ts.load({"y": np.zeros(1_000_000)}, share="x")
-except ts.NoMemoryError as error:
+except ts.errors.NoMemoryError as error:
     print(error)
 print(os.listdir(os.environ["TENSORSTASH_DIR"]))
 """
@@ -373,10 +375,10 @@ def test_a_limit_is_named_with_its_remedy(tmp_path: Path) -> None:
         "Rule; who needs 1 MB and 0 MB are free in the memory cgroup /a/b. Give the job more memory (docker run "
         "--memory=..., Kubernetes resources.limits.memory, sbatch --mem=...). Remedy."
     )
-    with pytest.raises(ts.NoMemoryError, match=whole(message)):
+    with pytest.raises(ts.errors.NoMemoryError, match=whole(message)):
         check_free(1_000_000, memory_limits(str(tmp_path)), "Rule", "who", "Remedy.")
     check_free(607, memory_limits(str(tmp_path)), "Rule", "who", "Remedy.")
-    with pytest.raises(ts.NoMemoryError, match=whole("Rule; who needs 0 MB and 0 MB are free in RAM. Remedy.")):
+    with pytest.raises(ts.errors.NoMemoryError, match=whole("Rule; who needs 0 MB and 0 MB are free in RAM. Remedy.")):
         check_free(2, [Limit(1, "in RAM", "")], "Rule", "who", "Remedy.")
 
 
@@ -424,7 +426,7 @@ def test_no_header_crashes_whoever_attaches_it(shm: Path, pytestconfig: pytest.C
     header = whole_file[8:begin].rstrip()
     crc = re.search(rb'tensorstash.crc":"([0-9a-f]{8})"', header)
     assert crc is not None
-    ts.remove("small")
+    ts.shared.remove("small")
     path = shm / f"fuzz-{'0' * 16}"
     luck, attached = random.Random(0), 0
     for _ in range(pytestconfig.getoption("mutations")):
@@ -435,7 +437,7 @@ def test_no_header_crashes_whoever_attaches_it(shm: Path, pytestconfig: pytest.C
         path.write_bytes(size.to_bytes(8, "little") + text.ljust(begin - 8)[: begin - 8] + whole_file[begin:])
         try:
             attached += len(ts.attach("fuzz", strict=luck.random() < 0.1)) == 2
-        except ts.SegmentError:
+        except ts.errors.SegmentError:
             continue
     assert 0 < attached < pytestconfig.getoption("mutations") // 2
 
@@ -491,7 +493,7 @@ if not pid:
     stash = ts.attach("used")
     os.kill(os.getpid(), signal.SIGKILL)
 os.waitpid(pid, 0)
-print(ts.segments()["users"].to_list(), ts.collect(max_bytes=0))
+print(ts.shared.list()["users"].to_list(), ts.shared.prune(max_bytes=0))
 """
     name = os.path.basename(str(ts.load({"y": np.zeros(3)}, share="used").path))
     assert run_python(program) == f"[0] ['{name}']"

@@ -402,7 +402,7 @@ def test_in_a_list_an_expression_brings_its_name() -> None:
     with pytest.raises(ValueError, match=whole(message)):
         ts.load(source, [(a * 2).name.keep()])
     message = "Column names must be unique; ['a'] came more than once. Use a mapping of names."
-    with pytest.raises(ts.SchemaError, match=whole(message)):
+    with pytest.raises(ts.errors.SchemaError, match=whole(message)):
         ts.load(source, ["a", (a + b).alias("a")])
 
 
@@ -470,14 +470,16 @@ def test_inputs_are_read_and_not_kept_and_nothing_else_is_read(tmp_path: Path) -
     assert stash["spread"].numpy().tobytes() == (source["ask"].to_numpy() - source["bid"].to_numpy()).tobytes()
     assert (plan.nbytes, stash.nbytes) == (40_960, 40_000)
     assert (plan.not_kept, plan.skipped) == (("ask", "bid"), ("other",))
-    with pytest.raises(ts.SourceError, match=r"cannot be decoded: .*\. Write the file again\.\Z"):
+    with pytest.raises(ts.errors.SourceError, match=r"cannot be decoded: .*\. Write the file again\.\Z"):
         ts.load(path, {"x": pl.col("other") + 1})
 
 
 def test_only_inputs_of_a_mapping_are_converted() -> None:
     source = {"a": [1, 2], "b": [object(), object()]}
     assert ts.load(source, {"x": a + 1})["x"].tolist() == [2, 3]
-    with pytest.raises(ts.SchemaError, match=r"\AA column is an array or a list of values of one type; 'b' is not: "):
+    with pytest.raises(
+        ts.errors.SchemaError, match=r"\AA column is an array or a list of values of one type; 'b' is not: "
+    ):
         ts.load(source, {"x": a + b})
 
 
@@ -570,13 +572,13 @@ def test_what_depends_on_other_rows_is_refused_with_the_part_that_does(expressio
         "looks at others. Compute it before loading, or per batch in a transform."
     )
     for call in (ts.load, ts.plan):
-        with pytest.raises(ts.SchemaError, match=whole(message)):
+        with pytest.raises(ts.errors.SchemaError, match=whole(message)):
             call(frame(9), {"x": expression})
 
 
 def test_windows_of_time_are_refused() -> None:
     """Not every release of polars tells that the column of times is an input."""
-    with pytest.raises(ts.SchemaError, match=r"a\.sum\(\) also looks at others\.|unable to find column \"t\""):
+    with pytest.raises(ts.errors.SchemaError, match=r"a\.sum\(\) also looks at others\.|unable to find column \"t\""):
         ts.load(frame(9), {"x": a.sum().rolling("t", period="2h")})
 
 
@@ -584,7 +586,8 @@ def test_membership_in_another_column_is_refused() -> None:
     """The other column would be the values of one piece."""
     with (
         pytest.raises(
-            ts.SchemaError, match=r"; a\.is_in\(\[b\.strict_cast\(Int64\)\]\) also looks at others\. Compute it before"
+            ts.errors.SchemaError,
+            match=r"; a\.is_in\(\[b\.strict_cast\(Int64\)\]\) also looks at others\. Compute it before",
         ),
         pytest.deprecated_call(),
     ):
@@ -595,7 +598,7 @@ def test_membership_in_another_column_is_refused() -> None:
 def test_functions_over_whole_columns_and_guessed_formats_have_remedies_of_their_own() -> None:
     start = "Expressions are computed piece by piece, so that a value must come from its own row alone; "
     with pytest.raises(
-        ts.SchemaError,
+        ts.errors.SchemaError,
         match=whole(
             f"{start}a.python_udf() also looks at others. Take map_elements, or say map_batches(..., "
             "is_elementwise=True) where it is so."
@@ -603,7 +606,7 @@ def test_functions_over_whole_columns_and_guessed_formats_have_remedies_of_their
     ):
         ts.load({"a": [1]}, {"x": a.map_batches(lambda values: values, return_dtype=pl.Int64)})
     with pytest.raises(
-        ts.SchemaError,
+        ts.errors.SchemaError,
         match=whole(
             f'{start}s.str.strptime(["raise"]) also looks at others. Give it the format, which it takes from other '
             "rows otherwise."
@@ -624,7 +627,7 @@ def test_functions_over_whole_columns_and_guessed_formats_have_remedies_of_their
 )
 def test_chance_is_refused(expression: pl.Expr) -> None:
     with pytest.raises(
-        ts.SchemaError,
+        ts.errors.SchemaError,
         match=r"\AAn expression has the same values every time; .* is random\. Compute it before loading, or per batch",
     ):
         ts.load(frame(9), {"x": expression})
@@ -636,7 +639,7 @@ def test_codes_of_a_categorical_are_refused_and_its_text_is_not() -> None:
         "The codes of a pl.Categorical depend on what was read before; s.strict_cast(Categorical) is one. Leave the "
         "text as it is, which becomes codes in the stash, or cast it to pl.Enum([...])."
     )
-    with pytest.raises(ts.SchemaError, match=whole(message)):
+    with pytest.raises(ts.errors.SchemaError, match=whole(message)):
         ts.load(source, {"x": s.cast(pl.Categorical).to_physical()})
     assert ts.load(source, {"x": s.cast(pl.Categorical).alias("y")}).vocabulary("x") == ["b", "a"]
     assert ts.load(source, {"x": s.cast(pl.Enum(["a", "b"])).to_physical()})["x"].tolist() == [1, 0, 1]
@@ -684,13 +687,13 @@ def test_what_a_stash_cannot_hold_is_refused() -> None:
             "A stash holds numbers, booleans, text, dates, times and pl.Array of numbers; the expression "
             f"{shown!r} gives {kind}. Cast it."
         )
-        with pytest.raises(ts.SchemaError, match=whole(message)):
+        with pytest.raises(ts.errors.SchemaError, match=whole(message)):
             ts.load({"a": [1], "b": [2]}, {"x": expression})
     message = (
         "A pack holds plain numbers of one type; its member 's.str.to_uppercase()' of 'x' is not one. Load it as a "
         "column of its own."
     )
-    with pytest.raises(ts.SchemaError, match=whole(message)):
+    with pytest.raises(ts.errors.SchemaError, match=whole(message)):
         ts.load({"a": [1], "s": ["x"]}, {"x": ["a", s.str.to_uppercase()]})
 
 
@@ -703,49 +706,49 @@ def test_helpful_errors(tmp_path: Path) -> None:
         with pytest.raises(kind, match=whole(message)):
             ts.load(given_, columns, **options)
 
-    refused(ts.ColumnError, f"{path} has no column 'asq'; did you mean 'ask' or 's'?", {"x": pl.col("asq") + 1})
+    refused(ts.errors.ColumnError, f"{path} has no column 'asq'; did you mean 'ask' or 's'?", {"x": pl.col("asq") + 1})
     refused(
-        ts.SchemaError,
+        ts.errors.SchemaError,
         f"An expression must suit its columns; 's + 1' cannot be computed from {path}, where 's' is string: arithmetic "
         "on dtypes str and dyn int is not allowed (lhs: column 's', rhs: expression `dyn int: 1`); try an explicit "
         "cast first. Cast the columns, or the result.",
         {"x": s + 1},
     )
     refused(
-        ts.DataError,
+        ts.errors.DataError,
         f"An expression must have a value in every row; 's.strict_cast(Int64)' fails in {path}, row group 1: "
         "conversion from `str` to `i64` failed in column 's' for 1 out of 2 values: [\"x\"]. Let it be null there, as "
         "cast(..., strict=False) does, or leave such rows out with filter=.",
         {"x": s.cast(pl.Int64)},
     )
     refused(
-        ts.DataError,
+        ts.errors.DataError,
         f"Integers, booleans and times have no missing value; column 'ask // 0' has 1 nulls in {path}, row group 0. "
         "Say what to store, ts.column(..., fill=...), or load it as floating: ts.column(..., dtype=...).",
         {"x": ask // 0},
         filter=[("t", "==", 1)],
     )
     refused(
-        ts.DataError,
+        ts.errors.DataError,
         f"A cast must keep the values; 300 in column 'ask * 100' ({path}, row group 0; 1 such values) does not fit "
         "into torch.int8. Choose a wider type: ts.column(..., dtype=...).",
         {"x": ts.column(ask * 100, dtype=torch.int8)},
     )
     refused(
-        ts.SchemaError,
+        ts.errors.SchemaError,
         "A column has the name of the entity or time column only if it is that column; 't' is t * 2. Give it another "
         "name in columns=.",
         {"t": pl.col("t") * 2},
         time="t",
     )
     refused(
-        ts.SchemaError,
+        ts.errors.SchemaError,
         "An expression is known by its text, and the mapping has a column of that name, 'ask * 2'. Rename the column.",
         {"x": ask * 2, "y": "ask * 2"},
         {"ask": [1], "ask * 2": [3]},
     )
     refused(
-        ts.SchemaError,
+        ts.errors.SchemaError,
         "An expression must suit its columns; 't.dt.hour()' cannot be computed from the mapping, where 't' is "
         "timestamp[s, tz=+05:30]: unable to parse time zone: '+05:30'. Please check the Time Zone Database for a list "
         "of available time zones. Cast the columns, or the result.",
@@ -766,7 +769,7 @@ def test_functions_that_fail_or_break_their_word() -> None:
         raise KeyError(value)
 
     with pytest.raises(
-        ts.DataError,
+        ts.errors.DataError,
         match=whole(
             "An expression must have a value in every row; 'a.python_udf()' fails in the mapping: 7. Let it be null "
             "there, as cast(..., strict=False) does, or leave such rows out with filter=."
@@ -777,7 +780,7 @@ def test_functions_that_fail_or_break_their_word() -> None:
     short = a.map_batches(lambda values: values.head(2), return_dtype=pl.Int64, is_elementwise=True)
     for expression in (told, short):
         message = r"\AAn expression must have a value in every row; 'a\.python_udf\(\)' fails in the mapping: .*=\.\Z"
-        with pytest.raises(ts.DataError, match=message):
+        with pytest.raises(ts.errors.DataError, match=message):
             ts.load({"a": [7, 8, 9]}, {"x": expression})
 
 
@@ -806,7 +809,7 @@ def test_the_same_expressions_attach_and_others_load(tmp_path: Path) -> None:
         assert made["x"].equal(again["x"])
         labels.append(made.path)
     assert len(set(labels)) == len(labels)
-    with pytest.raises(ts.ColumnError, match=r"one\.parquet has no column 'a \+ 1'; it has 'a', 'f'\.$"):
+    with pytest.raises(ts.errors.ColumnError, match=r"one\.parquet has no column 'a \+ 1'; it has 'a', 'f'\.$"):
         ts.load(path, calls[-1], share="derived")
 
 
@@ -823,7 +826,7 @@ print(stash.path, [tensor.tolist() for tensor in stash.values()])
 """
     first, second = run_python(program, path), run_python(program, path)
     assert first == second
-    assert ts.segments().height == 1
+    assert ts.shared.list().height == 1
     assert "[[False, True], [[2.5, 1.0], [3.5, -2.0]], [" in first
 
 

@@ -49,7 +49,7 @@ def loaded(path: Path) -> Any:
     """The values, or the file that an error begins with."""
     try:
         return ts.load(path, ["x"])["x"].tolist()
-    except ts.SourceError as error:
+    except ts.errors.SourceError as error:
         return str(error)[: len(str(path))]
 
 
@@ -106,10 +106,10 @@ def test_a_file_that_is_replaced_or_written_to_while_it_is_loaded(form: str, tmp
 
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(files, "_own", read)
-                with pytest.raises(ts.SourceError, match=rf"\A(A source must not change while it is .*)?{path}"):
+                with pytest.raises(ts.errors.SourceError, match=rf"\A(A source must not change while it is .*)?{path}"):
                     ts.load(path, share=share)
             assert not changes
-        assert label not in ts.segments()["label"]
+        assert label not in ts.shared.list()["label"]
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".arrow", ".arrows"])
@@ -127,7 +127,9 @@ def test_files_that_are_no_files_of_their_kind(suffix: str, tmp_path: Path) -> N
     ):
         path.write_bytes(data)
         for call in (ts.load, ts.plan):
-            with pytest.raises(ts.SourceError, match=rf"\A{path} is not a readable Parquet or Arrow IPC file: .+"):
+            with pytest.raises(
+                ts.errors.SourceError, match=rf"\A{path} is not a readable Parquet or Arrow IPC file: .+"
+            ):
                 call(path)
 
 
@@ -139,7 +141,7 @@ def test_a_text_that_is_no_text_is_an_error_with_the_file(tmp_path: Path) -> Non
     path.write_bytes(data.replace(b"ijkl", b"\xff\xfejk"))
     assert ts.load(path, ["y"])["y"].tolist() == [1, 2]
     for options in ({"columns": ["s"]}, {"columns": ["y"], "entity": "s"}):
-        with pytest.raises(ts.SourceError, match=rf"\A{path}, row group 0 cannot be decoded: .*UTF8"):
+        with pytest.raises(ts.errors.SourceError, match=rf"\A{path}, row group 0 cannot be decoded: .*UTF8"):
             ts.load(path, **options)
     assert isinstance(ts.plan(path), ts.Plan)
 
@@ -154,14 +156,14 @@ def test_texts_of_a_saved_stash_that_are_damaged(tmp_path: Path) -> None:
     message = (
         rf"\A{path} is not a whole stash: the texts of '{{}}' are none: 'utf-8' codec .*\. Make it again with stash\."
     )
-    with pytest.raises(ts.SegmentError, match=message.format("__entities")):
+    with pytest.raises(ts.errors.SegmentError, match=message.format("__entities")):
         _ = stash.entities
-    with pytest.raises(ts.SegmentError, match=message.format(r"s\.__vocabulary")):
+    with pytest.raises(ts.errors.SegmentError, match=message.format(r"s\.__vocabulary")):
         stash.vocabulary("s")
     path.write_bytes(data)
     stash = ts.open(path)
     stash.segment.tensor("s.__vocabulary.ends")[0] = 9
-    with pytest.raises(ts.SegmentError, match=r"the texts of 's\.__vocabulary' do not fill their bytes\. "):
+    with pytest.raises(ts.errors.SegmentError, match=r"the texts of 's\.__vocabulary' do not fill their bytes\. "):
         stash.vocabulary("s")
     assert torch.equal(stash["s"], torch.tensor([0, 1], dtype=torch.int32))
 
@@ -175,6 +177,6 @@ def test_a_failed_load_leaves_no_segment(tmp_path: Path) -> None:
     data[len(data) * 2 // 3] ^= 1
     path.write_bytes(data)
     for _ in range(2):
-        with pytest.raises(ts.SourceError, match=rf"\A{whole(str(path))[2:-2]}, row group \d cannot be decoded"):
+        with pytest.raises(ts.errors.SourceError, match=rf"\A{whole(str(path))[2:-2]}, row group \d cannot be decoded"):
             ts.load(path, share=label)
-        assert label not in ts.segments()["label"]
+        assert label not in ts.shared.list()["label"]

@@ -193,7 +193,7 @@ def test_of_row_groups_without_a_kept_row_only_the_filter_is_read(tmp_path: Path
         chunk = meta.row_group(group).column(3)
         damage(path, chunk.data_page_offset, chunk.data_page_offset + 20)
     assert ts.load(path, ["y"], filter=pc.field("f") < 60.0)["y"].tolist() == list(range(120))
-    with pytest.raises(ts.SourceError, match=r", row group 2 cannot be decoded: .*\. Write the file again\.\Z"):
+    with pytest.raises(ts.errors.SourceError, match=r", row group 2 cannot be decoded: .*\. Write the file again\.\Z"):
         ts.load(path, ["y"], filter=pc.field("f") < 110.0)
 
 
@@ -257,7 +257,7 @@ def test_messages_name_the_rows_of_the_source(tmp_path: Path) -> None:
     where = f"3 ({path}, row group 1) and 5 ({path}, row group 2)"
     for source, rows in ((path, where), (table, "3 and 5")):
         with pytest.raises(
-            ts.DataError, match=rf"has t 2 in source rows {rows}\. Drop".replace("(", r"\(").replace(")", r"\)")
+            ts.errors.DataError, match=rf"has t 2 in source rows {rows}\. Drop".replace("(", r"\(").replace(")", r"\)")
         ):
             ts.load(source, ["y"], time="t", filter=[("g", ">", 0), ("use", "==", 1)])
 
@@ -273,7 +273,7 @@ def test_a_shared_stash_of_another_filter_is_another(tmp_path: Path) -> None:
         mapping = {"y": [1, 2], "k": [1, 2]}
         assert ts.load(mapping, ["y"], filter=[("k", ">", 1)], share=label)["y"].tolist() == [2]
     finally:
-        ts.remove(label)
+        ts.shared.remove(label)
 
 
 # Partition keys
@@ -304,7 +304,7 @@ def test_partition_keys_exclude_files_unread(tmp_path: Path) -> None:
     root = partitioned(tmp_path / "d")
     for path in root.glob("year=2024/place=Oslo/*"):
         path.write_bytes(b"no Parquet at all")
-    with pytest.raises(ts.SourceError, match=r"year=2024/place=Oslo/0\.parquet is not a readable"):
+    with pytest.raises(ts.errors.SourceError, match=r"year=2024/place=Oslo/0\.parquet is not a readable"):
         ts.load(root)
     conditions: list[Any] = [
         [("year", "==", 2023)],
@@ -328,7 +328,7 @@ def test_keys_that_only_some_paths_have_are_a_difference(tmp_path: Path) -> None
     root = partitioned(tmp_path / "d")
     write_parquet(root / "year=2024" / "1.parquet", [pa.table({"y": [1]})])
     with pytest.raises(
-        ts.SourceError, match=r"need the columns and types of the first, .*1\.parquet has no column 'pl"
+        ts.errors.SourceError, match=r"need the columns and types of the first, .*1\.parquet has no column 'pl"
     ):
         ts.load(root)
     assert ts.load(root, ["y", "year"]).rows == 13
@@ -415,16 +415,18 @@ def test_a_filter_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     for source, where in ((table, "the pyarrow Table"), (path, str(path))):
         unknown: list[Any] = [[("tmp", ">", 1)], pc.field("tmp") > 1]
         for condition in unknown:
-            with pytest.raises(ts.ColumnError, match=whole(f"{where} has no column 'tmp'; did you mean 'temp'?")):
+            with pytest.raises(
+                ts.errors.ColumnError, match=whole(f"{where} has no column 'tmp'; did you mean 'temp'?")
+            ):
                 ts.load(source, ["name"], filter=condition)
         zoned = pc.field("when") > pa.scalar(1, pa.timestamp("us"))
         unfit: list[Any] = [zoned, [("name", ">", 1)], pc.field("temp") + 1, pc.field("temp") == "x"]
         for condition in unfit:
             with pytest.raises(
-                ts.SchemaError, match=rf"\Afilter= must be true or false for every row of {where}, where"
+                ts.errors.SchemaError, match=rf"\Afilter= must be true or false for every row of {where}, where"
             ):
                 ts.load(source, ["name"], filter=condition)
-        with pytest.raises(ts.SchemaError, match=r"'bits' is bfloat16, which it has not\. Leave it out\.\Z"):
+        with pytest.raises(ts.errors.SchemaError, match=r"'bits' is bfloat16, which it has not\. Leave it out\.\Z"):
             ts.load(source, ["name"], filter=[("bits", ">", 1)])
 
 
@@ -432,5 +434,5 @@ def test_a_filter_that_fails_for_a_row_is_refused_with_the_place(tmp_path: Path)
     table = pa.table({"a": [1, 2], "b": [1, 0]})
     path = write_parquet(tmp_path / "one.parquet", [table.slice(0, 1), table.slice(1)])
     message = f"filter= must have a value for every row; in {path}, row group 1 it fails: divide by zero."
-    with pytest.raises(ts.DataError, match=whole(message)):
+    with pytest.raises(ts.errors.DataError, match=whole(message)):
         ts.load(path, ["a"], filter=pc.divide(pc.field("a"), pc.field("b")) > 0)

@@ -101,12 +101,14 @@ def test_what_is_not_there_is_said_without_the_keys(port: int, bucket: str) -> N
         f"{bucket}/no.parquet": f"'s3://{bucket}/no.parquet' is not there",
         f"{bucket}/no/*.parquet": f"'s3://{bucket}/no/*.parquet' matches no file",
     }.items():
-        with pytest.raises(ts.SourceError, match=whole(f"A source needs at least one file; {why}.")):
+        with pytest.raises(ts.errors.SourceError, match=whole(f"A source needs at least one file; {why}.")):
             ts.load(url(port, path))
-    with pytest.raises(ts.SourceError, match=r"\As3://none/x names no file system .*|.*'s3://none/x' is not there\.\Z"):
+    with pytest.raises(
+        ts.errors.SourceError, match=r"\As3://none/x names no file system .*|.*'s3://none/x' is not there\.\Z"
+    ):
         ts.load(url(port, "none/x"))
     message = r"\Aodd://host/x\.parquet names no file system that can be reached: .*odd\Z"
-    with pytest.raises(ts.SourceError, match=message):
+    with pytest.raises(ts.errors.SourceError, match=message):
         ts.load("odd://user:password@host/x.parquet?token=1")
 
 
@@ -120,7 +122,7 @@ def test_a_damaged_object_is_named(port: int, s3: fs.S3FileSystem, bucket: str) 
             file.write(bytes(damaged))
         sources = [url(port, f"{bucket}/{k}.parquet") for k in ("1", name)]
         with pytest.raises(
-            ts.SourceError, match=rf"\As3://{bucket}/{name}\.parquet.* (is not a readable|cannot be dec)"
+            ts.errors.SourceError, match=rf"\As3://{bucket}/{name}\.parquet.* (is not a readable|cannot be dec)"
         ):
             ts.load(sources)
 
@@ -139,7 +141,7 @@ def test_an_object_that_is_written_anew_is_another(port: int, s3: fs.S3FileSyste
         check_unchanged(source, None, before)
         write(s3, f"{bucket}/1.parquet", y=[2])
         with pytest.raises(
-            ts.SourceError,
+            ts.errors.SourceError,
             match=whole(f"A source must not change while it is loaded; s3://{bucket}/1.parquet did. Load it again."),
         ):
             check_unchanged(source, None, before)
@@ -147,10 +149,10 @@ def test_an_object_that_is_written_anew_is_another(port: int, s3: fs.S3FileSyste
         second = ts.load(source, share=label)
         assert (first["y"].tolist(), second["y"].tolist()) == ([1], [2])
         s3.delete_file(f"{bucket}/1.parquet")
-        with pytest.raises(ts.SourceError, match=r"while it is loaded; .* did\. Load it again\.\Z"):
+        with pytest.raises(ts.errors.SourceError, match=r"while it is loaded; .* did\. Load it again\.\Z"):
             check_unchanged(source, None, before)
     finally:
-        ts.remove(label)
+        ts.shared.remove(label)
 
 
 def test_arrow_files_and_streams_in_s3(port: int, s3: fs.S3FileSystem, bucket: str, tmp_path: Path) -> None:
@@ -283,11 +285,13 @@ def test_a_failing_object_is_named(counted: Counted) -> None:
     for k in range(5):
         write(counted, f"/d/{k}.parquet", y=np.arange(300_000) * math.pi)
     counted.fails = "3.parquet"
-    with pytest.raises(ts.SourceError, match=r"\Acounted:///d/3\.parquet is not a readable .*: the network is down\Z"):
+    with pytest.raises(
+        ts.errors.SourceError, match=r"\Acounted:///d/3\.parquet is not a readable .*: the network is down\Z"
+    ):
         ts.load("/d", filesystem=counted)
     counted.fails, counted.most = "", 1_000_000  # the footers, but not all values
     with pytest.raises(
-        ts.SourceError, match=r"\Acounted:///d/\d\.parquet, row group 0 cannot be decoded: the network "
+        ts.errors.SourceError, match=r"\Acounted:///d/\d\.parquet, row group 0 cannot be decoded: the network "
     ):
         ts.load("/d", filesystem=counted)
 

@@ -43,7 +43,7 @@ def test_a_stream_that_ends_too_early(tmp_path: Path) -> None:
     data = path.read_bytes()
     for length in (len(data) - 100, len(data) // 2, 300, 10, 0):
         path.write_bytes(data[:length])
-        with pytest.raises(ts.SourceError, match=rf"\A{path} is not a readable Parquet or Arrow IPC file: .+"):
+        with pytest.raises(ts.errors.SourceError, match=rf"\A{path} is not a readable Parquet or Arrow IPC file: .+"):
             ts.load(path)
 
 
@@ -115,14 +115,18 @@ def test_a_file_that_nobody_may_read(tmp_path: Path) -> None:
     path.chmod(0)
     if os.access(path, os.R_OK):
         pytest.skip("this user may read every file")
-    with pytest.raises(ts.SourceError, match=rf"\A{path} is not a readable Parquet or Arrow IPC file: .*Permission"):
+    with pytest.raises(
+        ts.errors.SourceError, match=rf"\A{path} is not a readable Parquet or Arrow IPC file: .*Permission"
+    ):
         ts.load(path)
 
 
 def test_arrays_in_a_list_are_no_paths() -> None:
     with pytest.raises(TypeError, match=r"\AA source is a path, a glob, .*; got builtins\.list\.\Z"):
         ts.load([np.arange(3)])
-    with pytest.raises(ts.SourceError, match=whole("A source needs at least one file; the list of paths is empty.")):
+    with pytest.raises(
+        ts.errors.SourceError, match=whole("A source needs at least one file; the list of paths is empty.")
+    ):
         ts.load([])
 
 
@@ -172,7 +176,7 @@ def test_what_differs_safely_is_widened_and_said(one: pa.Array, other: pa.Array,
 
 def test_times_of_different_units_are_equal_instants_as_keys(tmp_path: Path) -> None:
     write_all(tmp_path, {"t": SECONDS, "y": [1, 2]}, {"t": SECONDS.cast(pa.timestamp("ms", "Asia/Tokyo")), "y": [3, 4]})
-    with pytest.raises(ts.DataError, match=r"has t 2023-11-15 07:13:20\+09:00 in source rows 0 \(.*\) and 2 \("):
+    with pytest.raises(ts.errors.DataError, match=r"has t 2023-11-15 07:13:20\+09:00 in source rows 0 \(.*\) and 2 \("):
         ts.load(tmp_path, ["y"], time="t")
 
 
@@ -196,7 +200,7 @@ def test_what_does_not_mean_the_same_is_refused(one: pa.Array, other: pa.Array, 
         f"All files of a source need the columns and types of the first, {tmp_path}/0.arrow: {tmp_path}/1.arrow has "
         f"'y' as {other.type}, not {one.type}."
     )
-    with pytest.raises(ts.SourceError, match=whole(message)):
+    with pytest.raises(ts.errors.SourceError, match=whole(message)):
         ts.plan(tmp_path)
 
 
@@ -204,7 +208,7 @@ def test_bits_of_bfloat16_are_no_integers(tmp_path: Path) -> None:
     for k, metadata in enumerate([None, {"tensorstash.dtype": "bfloat16"}]):
         schema = pa.schema([pa.field("y", pa.uint16(), metadata=metadata)])
         write_parquet(tmp_path / f"{k}.parquet", [pa.table([pa.array([1], pa.uint16())], schema=schema)])
-    with pytest.raises(ts.SourceError, match=r"1\.parquet has 'y' as bfloat16, not uint16\.\Z"):
+    with pytest.raises(ts.errors.SourceError, match=r"1\.parquet has 'y' as bfloat16, not uint16\.\Z"):
         ts.load(tmp_path)
 
 
@@ -214,7 +218,7 @@ def test_a_column_that_only_the_first_file_has_not(tmp_path: Path) -> None:
         f"All files of a source need the same columns and types: {paths[0]} has no column 'z', which {paths[1]} has; "
         f"{paths[2]} has no column 'y'."
     )
-    with pytest.raises(ts.SourceError, match=whole(message)):
+    with pytest.raises(ts.errors.SourceError, match=whole(message)):
         ts.load(tmp_path, ["y", "z"])
 
 
@@ -222,7 +226,7 @@ def test_a_key_that_only_the_first_path_has_not(tmp_path: Path) -> None:
     (tmp_path / "k=1").mkdir()
     one, two = (write_all(tmp_path / name, {"y": [1]})[0] for name in ("", "k=1"))
     message = f"All files of a source need the same columns and types: {one} has no column 'k', which {two} has."
-    with pytest.raises(ts.SourceError, match=whole(message)):
+    with pytest.raises(ts.errors.SourceError, match=whole(message)):
         ts.load(tmp_path, ["y", "k"])
 
 
@@ -234,7 +238,7 @@ def test_times_beyond_the_finest_unit_of_all_files_are_refused(tmp_path: Path) -
         r"record batch 0, and does not fit into timestamp\[ns\]: .*\. Write all files with one unit\.\Z"
     )
     for arguments in ({"time": "t"}, {"filter": [("t", ">", datetime(2000, 1, 1))]}):
-        with pytest.raises(ts.DataError, match=message):
+        with pytest.raises(ts.errors.DataError, match=message):
             ts.load(tmp_path, ["y"], **arguments)
 
 
@@ -245,7 +249,7 @@ def test_names_that_stand_twice_come_with_their_file(tmp_path: Path) -> None:
     message = f"Column names must be unique; {path} has 2 columns 'z'. Rename them."
     for source in (tmp_path, path):
         assert ts.load(source, ["y"]).rows > 0
-        with pytest.raises(ts.SchemaError, match=whole(message)):
+        with pytest.raises(ts.errors.SchemaError, match=whole(message)):
             ts.load(source, ["z"])
 
 
@@ -258,5 +262,5 @@ def test_the_differences_of_many_files_are_found_before_anything_is_decoded(tmp_
     data = bytearray((tmp_path / "000.parquet").read_bytes())
     data[4:40] = bytes(36)
     (tmp_path / "000.parquet").write_bytes(data)
-    with pytest.raises(ts.SourceError, match=rf"{tmp_path}/150\.parquet has no column 'y'\.\Z"):
+    with pytest.raises(ts.errors.SourceError, match=rf"{tmp_path}/150\.parquet has no column 'y'\.\Z"):
         ts.load(tmp_path, ["y"])

@@ -219,13 +219,13 @@ def test_nothing_is_described_as_nothing() -> None:
 def test_helpful_errors() -> None:
     stash = ts.load({"e": ["a"], "y": [1.0], "s": [2.0]}, ["y"], entity="e", static=["s"])
     cases: list[tuple[type[Exception], Callable[[], Any], str]] = [
-        (ts.ColumnError, lambda: stash.describe(["x"]), "the stash has no column 'x'; it has 'y'."),
+        (ts.errors.ColumnError, lambda: stash.describe(["x"]), "the stash has no column 'x'; it has 'y'."),
         (TypeError, lambda: stash.describe("y"), "columns= is a list of names; got the text 'y'. Write ['y']."),
         (ValueError, lambda: stash.describe([]), "columns= names at least one column; none was given."),
         (ValueError, lambda: stash.describe(by="day"), "by= is None or 'entity'; got 'day'."),
         (ValueError, lambda: stash.describe(sample=0), "sample= is an integer of at least 1; got 0."),
         (
-            ts.ColumnError,
+            ts.errors.ColumnError,
             lambda: stash.describe(["s"], by="entity"),
             "A static column has one value in each entity; 's' is one. Describe it without by=.",
         ),

@@ -77,7 +77,7 @@ def test_a_stash_is_a_read_only_mapping() -> None:
 
 
 def test_an_unknown_column_comes_with_the_nearest_names() -> None:
-    with pytest.raises(ts.ColumnError, match=whole("the stash has no column 'tmp'; did you mean 'temp'?")):
+    with pytest.raises(ts.errors.ColumnError, match=whole("the stash has no column 'tmp'; did you mean 'temp'?")):
         weather()["tmp"]
     with pytest.raises(KeyError, match=whole("the stash has no column 'xyz'; it has 'temp', 'wind', 'sky'.")):
         weather().about("xyz")
@@ -117,11 +117,11 @@ def test_a_series_is_the_rows_of_one_entity(case: Case) -> None:
 
 
 def test_an_unknown_entity_comes_with_the_nearest_names() -> None:
-    with pytest.raises(ts.ColumnError, match=whole("the stash has no entity 'JFX'; did you mean 'JFK'?")):
+    with pytest.raises(ts.errors.ColumnError, match=whole("the stash has no entity 'JFX'; did you mean 'JFK'?")):
         weather().series("JFX")
     numbers = ts.load({"e": [7, 8], "y": [1, 2]}, ["y"], entity="e")
     assert numbers.series(np.int64(8))["y"].tolist() == [2]
-    with pytest.raises(ts.ColumnError, match=whole("the stash has no entity 5; it has 7, 8.")):
+    with pytest.raises(ts.errors.ColumnError, match=whole("the stash has no entity 5; it has 7, 8.")):
         numbers.series(5)
 
 
@@ -136,7 +136,7 @@ def test_only_text_columns_have_a_vocabulary() -> None:
     assert stash.vocabulary("sky") == ["clear", "rain"]
     assert [-1 if code < 0 else stash.vocabulary("sky")[code] for code in stash["sky"]][:2] == ["rain", "clear"]
     with pytest.raises(
-        ts.ColumnError,
+        ts.errors.ColumnError,
         match=whole("Text columns have a vocabulary, and those that were given one; 'temp' holds torch.float32."),
     ):
         stash.vocabulary("temp")

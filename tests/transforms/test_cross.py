@@ -28,7 +28,7 @@ FULL = 2**64 - 1
 
 
 def slow_bucket(codes: list[int], buckets: int) -> int:
-    """As the docstring of `ts.crossed` says, in integers that never wrap."""
+    """As the docstring of `ts.Cross` says, in integers that never wrap."""
     state = 0
     for code in codes:
         state = splitmix(state ^ (code & FULL))
@@ -68,7 +68,7 @@ def test_each_bucket_is_the_hash_of_its_codes(drawn: tuple[list[torch.Tensor], t
     batch = {f"c{k}": column for k, column in enumerate(columns)}
     before = {name: tensor.clone() for name, tensor in batch.items()}
     names = [*batch]
-    assert ts.crossed(names, buckets, name="cross")(batch) is batch
+    assert ts.Cross(names, buckets, name="cross")(batch) is batch
     found = batch.pop("cross")
     assert (found.dtype, tuple(found.shape)) == (torch.int64, shape)
     for place in np.ndindex(shape):
@@ -93,9 +93,9 @@ def test_splitmix_is_the_published_one() -> None:
 def test_buckets_never_change() -> None:
     """Models have been trained on these: golden values."""
     batch = {"a": torch.tensor([0, 1, -1, 2**62]), "b": torch.tensor([0, 2, 3, -1], dtype=torch.int8)}
-    assert ts.crossed(["a", "b"], 2**20)(batch)["a_x_b"].tolist() == [622191, 198251, 825731, 465555]
-    assert ts.crossed(["b", "a"], 2**20)(batch)["b_x_a"].tolist() == [622191, 774789, 378310, 123785]
-    assert ts.crossed(["a", "b", "a"], 2**63 - 1)(batch)["a_x_b_x_a"].tolist() == [
+    assert ts.Cross(["a", "b"], 2**20)(batch)["a_x_b"].tolist() == [622191, 198251, 825731, 465555]
+    assert ts.Cross(["b", "a"], 2**20)(batch)["b_x_a"].tolist() == [622191, 774789, 378310, 123785]
+    assert ts.Cross(["a", "b", "a"], 2**63 - 1)(batch)["a_x_b_x_a"].tolist() == [
         2558736989570252433,
         4041176300893548002,
         5544353645293200162,
@@ -107,10 +107,10 @@ def test_buckets_never_change() -> None:
 def test_buckets_are_filled_evenly(buckets: int) -> None:
     """By the combinations of two small vocabularies, whose codes differ in their low bits alone."""
     one, other = torch.meshgrid(torch.arange(256), torch.arange(250), indexing="ij")
-    found = ts.crossed(["a", "b"], buckets)({"a": one.flatten(), "b": other.flatten()})["a_x_b"]
+    found = ts.Cross(["a", "b"], buckets)({"a": one.flatten(), "b": other.flatten()})["a_x_b"]
     expected = 64_000 / buckets
     assert ((found.bincount(minlength=buckets) - expected).square() / expected).sum().item() < 120
-    every = ts.crossed(["a", "b"], 2**63 - 1)({"a": one.flatten(), "b": other.flatten()})["a_x_b"]
+    every = ts.Cross(["a", "b"], 2**63 - 1)({"a": one.flatten(), "b": other.flatten()})["a_x_b"]
     assert len(every.unique()) == 64_000  # type: ignore[no-untyped-call]
 
 
@@ -131,9 +131,9 @@ def sales() -> ts.Stash:
 def test_static_codes_are_crossed_with_each_slot_of_a_span(prefetch: int) -> None:
     stash = sales()
     windows = ts.Windows(stash, spans={"promo": ("promo", -2, 1), "target": ("sold", 0, 1)})
-    cross = ts.crossed(["store", "id", "promo"], 50, name="offer")
+    cross = ts.Cross(["store", "id", "promo"], 50, name="offer")
     loader = ts.Loader(
-        windows, 3, shuffle=True, transform=[ts.crossed(["store", "item"], 2**20), cross], prefetch=prefetch
+        windows, 3, shuffle=True, transform=[ts.Cross(["store", "item"], 2**20), cross], prefetch=prefetch
     )
     count = 0
     for batch in loader:
@@ -150,8 +150,8 @@ def test_static_codes_are_crossed_with_each_slot_of_a_span(prefetch: int) -> Non
 
 
 def test_a_cross_travels_and_is_readable() -> None:
-    cross = ts.crossed(("a", "b"), np.int64(7))  # type: ignore[arg-type]
-    assert pickle.loads(pickle.dumps(cross)) == cross == ts.crossed(["a", "b"], 7)
+    cross = ts.Cross(("a", "b"), np.int64(7))  # type: ignore[arg-type]
+    assert pickle.loads(pickle.dumps(cross)) == cross == ts.Cross(["a", "b"], 7)
     assert repr(cross) == "Cross(columns=('a', 'b'), buckets=7, name='a_x_b')"
 
 
@@ -165,44 +165,44 @@ def test_helpful_errors() -> None:
     }
     cases: list[tuple[type[Exception], Callable[[], Any], str]] = [
         (
-            ts.ColumnError,
-            lambda: ts.crossed(["stor", "item"], 9)(batch),
+            ts.errors.ColumnError,
+            lambda: ts.Cross(["stor", "item"], 9)(batch),
             "the batch has no span 'stor'; did you mean 'store'?",
         ),
         (
-            ts.SchemaError,
-            lambda: ts.crossed(["store", "price"], 9)(batch),
+            ts.errors.SchemaError,
+            lambda: ts.Cross(["store", "price"], 9)(batch),
             "Integers are crossed: categories, ids, truth values; 'price' is torch.float32. Leave it out, or put a "
             "transform that cuts it into classes before.",
         ),
         (
             ValueError,
-            lambda: ts.crossed(["store", "item"], 9, name="day")(batch),
+            lambda: ts.Cross(["store", "item"], 9, name="day")(batch),
             "A batch has one tensor per name; it has 'day' already. Choose another: name=.",
         ),
         (
             ValueError,
-            lambda: ts.crossed(["item", "day"], 9)(batch),
+            lambda: ts.Cross(["item", "day"], 9)(batch),
             "Crossed spans have the same slots, and static columns the same windows; 'day' is (2, 3) beside (2, 4). "
             "Cross spans of equal length.",
         ),
         (
             ValueError,
-            lambda: ts.crossed(["item", "one"], 9)(batch),
+            lambda: ts.Cross(["item", "one"], 9)(batch),
             "Crossed spans have the same slots, and static columns the same windows; 'one' is (2, 1) beside (2, 4). "
             "Cross spans of equal length.",
         ),
         (
             ValueError,
-            lambda: ts.crossed(["item"], 9),
+            lambda: ts.Cross(["item"], 9),
             "A cross is of two columns or more; got ['item']. ts.hashed takes one.",
         ),
-        (TypeError, lambda: ts.crossed("item", 9), "columns= is a list of names; got the text 'item'. Write ['item']."),
-        (ValueError, lambda: ts.crossed(["a", "b"], 0), "buckets= is an integer of at least 1; got 0."),
-        (ValueError, lambda: ts.crossed(["a", "b"], 2**63), "buckets= is below 2**63; got 9223372036854775808."),
+        (TypeError, lambda: ts.Cross("item", 9), "columns= is a list of names; got the text 'item'. Write ['item']."),
+        (ValueError, lambda: ts.Cross(["a", "b"], 0), "buckets= is an integer of at least 1; got 0."),
+        (ValueError, lambda: ts.Cross(["a", "b"], 2**63), "buckets= is below 2**63; got 9223372036854775808."),
         (
-            ts.SchemaError,
-            lambda: ts.crossed(["a", "b"], 9, name="valid"),
+            ts.errors.SchemaError,
+            lambda: ts.Cross(["a", "b"], 9, name="valid"),
             "The names anchor, entity, reset, valid, window and names with a dot are reserved in batches; got "
             "name='valid'. Choose another.",
         ),
@@ -225,7 +225,7 @@ def test_buckets_are_the_same_on_an_accelerator() -> None:
         "g": torch.rand(64, 1000) < 0.5,
     }
     for buckets in (3, 2**20, 2**63 - 1):
-        cross = ts.crossed([*codes], buckets, name="cross")
+        cross = ts.Cross([*codes], buckets, name="cross")
         there = cross({name: tensor.cuda() for name, tensor in codes.items()})["cross"]
         assert there.device.type == "cuda"
         assert there.cpu().equal(cross(dict(codes))["cross"])

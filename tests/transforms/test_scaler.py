@@ -100,7 +100,7 @@ def test_windows_of_many_entities_are_scaled_each_by_its_own(slots: int, layout:
         ):
             expected = (old - scaler.center[name][entity[k]]) / scaler.scale[name][entity[k]]
             np.testing.assert_allclose(mine, expected, rtol=0, atol=1e-9)
-    restored = scaler.inverse(batch)
+    restored = scaler.undo(batch)
     for name in ("x", "y"):
         np.testing.assert_allclose(restored[name], before[name], rtol=0, atol=1e-9)
 
@@ -169,7 +169,7 @@ def test_a_scaler_sees_exactly_the_rows_that_lie_in_windows(
                 gaps=gaps,
                 min_history=min(1, max(0, -begin)) if padded else None,
             )
-        except ts.DataError:
+        except ts.errors.DataError:
             assume(False)
     windows = whole.split(cut)[part]
     assume(len(windows))
@@ -278,10 +278,10 @@ def test_a_batch_is_scaled_in_its_own_memory_and_back(by: str | None, dtype: tor
             tolerance = 1e-12 if dtype == torch.float64 else 1e-4
             expected = (before[name].double() - center) / scale
             torch.testing.assert_close(batch[name].double(), expected, rtol=0, atol=tolerance)
-            prediction = scaler.inverse_values(batch[name], column, batch["entity"] if by else None)
+            prediction = scaler.inverse(batch[name], column, batch["entity"] if by else None)
             assert prediction.dtype == dtype
             torch.testing.assert_close(prediction, before[name], rtol=0, atol=1e-4)
-        assert scaler.inverse(batch) is batch
+        assert scaler.undo(batch) is batch
         for name in spans:
             torch.testing.assert_close(batch[name], before[name], rtol=0, atol=1e-4)
         for name in ("window", "entity", "anchor"):
@@ -291,7 +291,7 @@ def test_a_batch_is_scaled_in_its_own_memory_and_back(by: str | None, dtype: tor
 def test_gradients_flow_through_the_inverse_of_a_prediction() -> None:
     scaler = ts.Scaler.fit(ts.load({"y": [0.0, 4.0]}), ["y"])
     prediction = torch.zeros(3, 5, requires_grad=True)
-    quantiles = scaler.inverse_values(prediction[..., None].expand(3, 5, 7), "y")
+    quantiles = scaler.inverse(prediction[..., None].expand(3, 5, 7), "y")
     assert quantiles.shape == (3, 5, 7)
     (gradient,) = torch.autograd.grad(quantiles.sum(), prediction)
     assert gradient.eq(2 * 7).all()
@@ -399,12 +399,12 @@ ERRORS: list[tuple[type[Exception], dict[str, Any], str]] = [
     (ValueError, {"sample": 0}, "sample= is an integer of at least 1; got 0."),
     (ValueError, {"columns": []}, "columns= names at least one column; none was given."),
     (TypeError, {"columns": "y"}, "columns= is a list of names; got the text 'y'. Write ['y']."),
-    (ts.ColumnError, {"columns": ["yy"]}, "the stash has no column 'yy'; did you mean 'y'?"),
-    (ts.ColumnError, {"columns": ["z"]}, "the spans of the windows has no column 'z'; it has 'y', 'hole'."),
-    (ts.SchemaError, {"columns": ["word"]}, "Numbers are scaled; column 'word' is category. Leave it out."),
-    (ts.SchemaError, {"columns": ["flag"]}, "Numbers are scaled; column 'flag' is torch.bool. Leave it out."),
+    (ts.errors.ColumnError, {"columns": ["yy"]}, "the stash has no column 'yy'; did you mean 'y'?"),
+    (ts.errors.ColumnError, {"columns": ["z"]}, "the spans of the windows has no column 'z'; it has 'y', 'hole'."),
+    (ts.errors.SchemaError, {"columns": ["word"]}, "Numbers are scaled; column 'word' is category. Leave it out."),
+    (ts.errors.SchemaError, {"columns": ["flag"]}, "Numbers are scaled; column 'flag' is torch.bool. Leave it out."),
     (
-        ts.DataError,
+        ts.errors.DataError,
         {"columns": ["hole"]},
         "A scaler needs finite values; column 'hole' has no value but NaN in the rows seen. Leave it out.",
     ),
@@ -426,7 +426,7 @@ def test_fit_says_the_rule_the_offender_and_the_remedy(
 def test_infinite_values_are_refused(kind: str, by: str | None) -> None:
     stash = ts.load({"y": [1.0, 2.0, np.inf, np.inf]})
     message = "A scaler needs finite values; column 'y' has infinite values in the rows seen. Leave it out."
-    with pytest.raises(ts.DataError, match=f"^{re.escape(message)}$"):
+    with pytest.raises(ts.errors.DataError, match=f"^{re.escape(message)}$"):
         ts.Scaler.fit(stash, ["y"], kind=kind, by=by)
 
 
@@ -449,7 +449,7 @@ def test_a_batch_that_does_not_fit_says_what_is_missing() -> None:
             "of the batch.",
         ),
         (
-            ts.SchemaError,
+            ts.errors.SchemaError,
             scaler,
             {"k": torch.zeros(1, 2, dtype=torch.int64)},
             "A batch is scaled in place, in floating point; 'k' is torch.int64. Put ts.Cast({'k': torch.float32}) "
@@ -471,7 +471,7 @@ def test_a_batch_that_does_not_fit_says_what_is_missing() -> None:
     ]:
         with pytest.raises(error, match=f"^{re.escape(message)}$"):
             one(batch)
-    with pytest.raises(ts.ColumnError, match=r"^the scaler has no column 'past'; it has 'y', 'x', 'k'\.$"):
-        scaler.inverse_values(torch.zeros(1), "past")
+    with pytest.raises(ts.errors.ColumnError, match=r"^the scaler has no column 'past'; it has 'y', 'x', 'k'\.$"):
+        scaler.inverse(torch.zeros(1), "past")
     with pytest.raises(ValueError, match=r"^This reads the state of a scaler of version 1; got None\.$"):
         ts.Scaler.from_state({})

@@ -108,7 +108,7 @@ def test_narrow_storage_becomes_a_wide_batch_which_is_scaled() -> None:
     torch.testing.assert_close(batch["code"].double(), expected, rtol=0, atol=1e-6)
     assert [*batch] == [*SPANS]
     assert repr(pickle.loads(pickle.dumps(cast))) == repr(cast) == "Cast({'code': torch.float32})"
-    with pytest.raises(ts.ColumnError, match=r"^the batch has no span 'cod'; did you mean 'code'\?$"):
+    with pytest.raises(ts.errors.ColumnError, match=r"^the batch has no span 'cod'; did you mean 'code'\?$"):
         ts.Cast({"cod": torch.float32})({"code": torch.zeros(1)})
     message = r"A span is cast to a torch\.dtype; 'code' to 'float32'\. Write {'code': torch\.float32}\."
     with pytest.raises(TypeError, match=rf"\A{message}\Z"):
@@ -161,6 +161,10 @@ def test_each_window_is_normalised_by_its_own_history(
                 np.testing.assert_allclose(found, (before - level) / spread, rtol=0, atol=1e-9)
     np.testing.assert_allclose(norm.inverse(batch["target"], batch), target, rtol=0, atol=1e-9)
     np.testing.assert_allclose(norm.inverse(batch["past"], batch), past, rtol=0, atol=1e-9)
+    assert norm.undo(batch) is batch
+    np.testing.assert_allclose(batch["past"], past, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(batch["target"], target, rtol=0, atol=1e-9)
+    assert not {"past.center", "past.scale"} & {*batch}
 
 
 @pytest.mark.parametrize("kind", ["standard", "last"])
@@ -233,9 +237,13 @@ def test_instance_normalisation_says_what_does_not_fit() -> None:
             lambda: ts.InstanceNorm("past")(ts.InstanceNorm("past")(dict(batch))),
             "A batch is normalised once; this one has 'past.center' already. Take a fresh batch.",
         ),
-        (ts.ColumnError, lambda: ts.InstanceNorm("ast")(batch), "the batch has no span 'ast'; did you mean 'past'?"),
         (
-            ts.SchemaError,
+            ts.errors.ColumnError,
+            lambda: ts.InstanceNorm("ast")(batch),
+            "the batch has no span 'ast'; did you mean 'past'?",
+        ),
+        (
+            ts.errors.SchemaError,
             lambda: ts.InstanceNorm("past", "code")(batch),
             "A batch is normalised in place, in floating point; 'code' is torch.int16. Put ts.Cast({'code': "
             "torch.float32}) before.",

@@ -74,7 +74,7 @@ def test_every_window_is_what_the_oracle_finds_slot_by_slot(
     stash = table.stash(fills=True)
     expected = expected_windows(stash, case)
     if not expected:
-        with pytest.raises(ts.DataError, match=r"^A window is \d+ consecutive slots of one run; the longest of"):
+        with pytest.raises(ts.errors.DataError, match=r"^A window is \d+ consecutive slots of one run; the longest of"):
             ts.Windows(stash, **case)
         return
 
@@ -113,7 +113,9 @@ def test_require_takes_an_empty_slot_as_missing(table: Table, case: dict[str, An
     expected = expected_windows(stash, case)
     kept = [window for window in expected if whole(window)]
     if not kept:
-        with pytest.raises(ts.DataError, match=r"^(A window is|require= keeps the windows without a missing value)"):
+        with pytest.raises(
+            ts.errors.DataError, match=r"^(A window is|require= keeps the windows without a missing value)"
+        ):
             ts.Windows(stash, **case, require=require)
         return
 
@@ -133,7 +135,7 @@ def test_where_asks_for_a_row_at_the_anchor(table: Table, case: dict[str, Any], 
     kept = [window for window, row in zip(expected, anchors) if row is not None and mask[row]]
     if not kept:
         with pytest.raises(
-            ts.DataError, match=r"^(A window is|where= keeps the windows whose anchor is at a true row)"
+            ts.errors.DataError, match=r"^(A window is|where= keeps the windows whose anchor is at a true row)"
         ):
             ts.Windows(stash, **case, where=mask)
         return
@@ -313,7 +315,7 @@ def test_what_is_wrong_is_said() -> None:
         "An empty slot needs a value; column 'n' is torch.int64, which has none for missing. Load it with "
         "ts.column('n', fill=...)."
     )
-    with pytest.raises(ts.SchemaError, match=f"^{re.escape(message)}$"):
+    with pytest.raises(ts.errors.SchemaError, match=f"^{re.escape(message)}$"):
         ts.Windows(timed, history=2, gaps="mask")
     message = "gaps='mask' finds empty slots by time, and this stash has none: ts.load(..., time=...)."
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):

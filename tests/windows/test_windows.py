@@ -48,7 +48,7 @@ def test_every_window_is_the_slice_that_the_oracle_takes(
     history, horizon = hull(chosen)
     expected = expected_starts(stash, history + horizon, stride, gaps)
     if not expected:
-        with pytest.raises(ts.DataError, match=r"A window is \d+ consecutive rows of one run; the longest of"):
+        with pytest.raises(ts.errors.DataError, match=r"A window is \d+ consecutive rows of one run; the longest of"):
             ts.Windows(stash, spans=chosen, stride=stride, gaps=gaps)
         return
 
@@ -83,7 +83,9 @@ def test_require_drops_exactly_the_windows_with_a_missing_value(
 
     kept = [start for start in expected if whole(start)]
     if not kept:
-        with pytest.raises(ts.DataError, match=r"^(A window is|require= keeps the windows without a missing value)"):
+        with pytest.raises(
+            ts.errors.DataError, match=r"^(A window is|require= keeps the windows without a missing value)"
+        ):
             ts.Windows(stash, spans=chosen, stride=stride, require=require)
         return
 
@@ -138,7 +140,9 @@ def test_where_keeps_exactly_the_windows_anchored_at_true_rows(
         return
     kept = [start for start in expected if mask[start + history - (horizon == 0)]]
     if not kept:
-        with pytest.raises(ts.DataError, match=r"^where= keeps the windows whose anchor is at a true row; none of"):
+        with pytest.raises(
+            ts.errors.DataError, match=r"^where= keeps the windows whose anchor is at a true row; none of"
+        ):
             ts.Windows(stash, history, horizon, columns=["f32"], stride=stride, where=mask)
         return
 
@@ -407,7 +411,7 @@ def test_windows_are_copied_over_one_stash() -> None:
 def test_an_unknown_column_comes_with_the_nearest_names() -> None:
     stash = Table([6], range(6)).stash()
     with pytest.raises(
-        ts.ColumnError, match=re.escape("the stash has no column 'f31'; did you mean 'f32' or 'f16' or 'bf16'?")
+        ts.errors.ColumnError, match=re.escape("the stash has no column 'f31'; did you mean 'f32' or 'f16' or 'bf16'?")
     ):
         ts.Windows(stash, 2, columns=["f31"])
 
@@ -415,7 +419,7 @@ def test_an_unknown_column_comes_with_the_nearest_names() -> None:
 def test_a_reserved_span_name_is_refused() -> None:
     stash = Table([6], range(6)).stash()
     with pytest.raises(
-        ts.SchemaError,
+        ts.errors.SchemaError,
         match=re.escape(
             "The names anchor, entity, reset, valid, window, names with a dot and names that begin with '__' are "
             "reserved; a span is named 'valid'. Give it another name"
@@ -427,7 +431,7 @@ def test_a_reserved_span_name_is_refused() -> None:
 def test_no_valid_window_tells_the_longest_run_and_the_length_needed() -> None:
     stash = Table([5], [0, 1, 2, 5, 6]).stash()
     with pytest.raises(
-        ts.DataError,
+        ts.errors.DataError,
         match=re.escape(
             "A window is 4 consecutive rows of one run; the longest of 2 runs has 3 at frequency '1'; the most common "
             "other steps are 3 (1 times). Shorten history or horizon, or see frequency= and gaps=."
@@ -439,7 +443,7 @@ def test_no_valid_window_tells_the_longest_run_and_the_length_needed() -> None:
 def test_requiring_what_is_always_missing_says_so() -> None:
     stash = ts.load({"y": np.full(4, np.nan)})
     with pytest.raises(
-        ts.DataError,
+        ts.errors.DataError,
         match=re.escape(
             "require= keeps the windows without a missing value; each of the 3 windows has one in 'y'. Shorten the "
             "window, or load with fill=."
@@ -450,7 +454,7 @@ def test_requiring_what_is_always_missing_says_so() -> None:
 
 def test_an_empty_stash_has_no_window() -> None:
     stash = ts.load({"y": np.empty(0)})
-    with pytest.raises(ts.DataError, match=re.escape("the longest of 0 runs has 0. Shorten history")):
+    with pytest.raises(ts.errors.DataError, match=re.escape("the longest of 0 runs has 0. Shorten history")):
         ts.Windows(stash, 1)
 
 
@@ -489,7 +493,7 @@ def test_what_is_no_stash_or_span_is_said() -> None:
         ts.Windows(stash, spans={"a": None})  # type: ignore[dict-item]
     with pytest.raises(TypeError, match=r"^Spans are named by texts; got 1\. Write '1'\.$"):
         ts.Windows(stash, spans={1: ("y", -1, 0)})  # type: ignore[dict-item]
-    with pytest.raises(ts.SchemaError, match=r'Give it another name: spans=\{"new_name": \(\'y\', -1, 0\)\}\.$'):
+    with pytest.raises(ts.errors.SchemaError, match=r'Give it another name: spans=\{"new_name": \(\'y\', -1, 0\)\}\.$'):
         ts.Windows(stash, spans={"valid": ("y", -1, 0)})
 
 
