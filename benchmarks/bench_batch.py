@@ -20,10 +20,10 @@ import numpy as np
 import torch
 
 import tensorstash as ts
-from tensorstash.buffers import Pool
-from tensorstash.gather import as_batch, positions, select
-from tensorstash.intervals import intervals, locate
-from tensorstash.order import BLOCK, shuffled
+from tensorstash.batches.buffers import Pool
+from tensorstash.gather.gather import as_batch, positions, select
+from tensorstash.native.permutation import BLOCK, shuffled
+from tensorstash.windows.intervals import intervals, locate
 
 COLUMNS = 8
 ROUNDS = 15

@@ -193,7 +193,7 @@ def compare(folder: Path, rows: int, size: int, steps: int) -> None:
         cells = f"{made:.1f} s", took, f"{first:,.0f}", f"{second:,.0f}", f"{grown:,.0f}", f"{grown / copy:.2f}"
         printed = zip((*cells, f"{tables:.1f}"), heads)
         print(f"    {way:<22}" + "".join(f"{cell:>{len(head) + 4}}" for cell, head in printed), flush=True)
-        ts.remove(LABEL)
+        ts.shared.remove(LABEL)
     print(
         "    all hold: the growth from before open to after reading everything, of all together, in copies of the data"
     )
@@ -246,7 +246,7 @@ def attach(folder: Path, entities: int, rounds: int) -> None:
     del stash
     command = [sys.executable, "-c", ATTACH, str(rounds), str(path)]
     found = [json.loads(subprocess.run(command, capture_output=True, check=True).stdout) for _ in range(10)]
-    ts.remove(LABEL)
+    ts.shared.remove(LABEL)
     print(f"\na segment of {size / 1e9:.2f} GB, 200 columns, {entities:,} entity names; loaded in {took:.1f} s; ms")
     lines = {
         "attach, the first of a process": [times[0] for times, _ in found],

@@ -248,7 +248,7 @@ def ranks(quick: bool) -> Iterator[record.Row]:
         }
         tell(row)
         yield row
-    ts.remove(LABEL)
+    ts.shared.remove(LABEL)
 
 
 def serve(replicas: int) -> None:

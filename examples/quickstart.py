@@ -186,7 +186,7 @@ def save_pictures(model: Forecaster, windows: ts.Windows) -> None:
     axes[-1].set_xlabel("time (UTC)")
     figure.savefig(out / "forecast.png", dpi=150)
 
-    ts.plot_coverage(ts.load(SOURCE, ["temp", "pressure"], entity="origin", time="time_hour", progress=False))
+    ts.plot.coverage(ts.load(SOURCE, ["temp", "pressure"], entity="origin", time="time_hour", progress=False))
     plt.savefig(out / "coverage.png", dpi=150)
     print(f"\nforecast.png and coverage.png are in {out}")
 

@@ -12,12 +12,12 @@ from typing import Any
 import click
 import torch
 
-from tensorstash.directory import place
+from tensorstash.common.frequency import duration
 from tensorstash.errors import ColumnError, NoMemoryError, SchemaError
-from tensorstash.inventory import collect, remove, segments
-from tensorstash.load import load
-from tensorstash.plan import plan
-from tensorstash.times import duration
+from tensorstash.ingest.load import load
+from tensorstash.ingest.plan import plan
+from tensorstash.segments import shared
+from tensorstash.segments.directory import place
 
 _FLOATS = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32, "float64": torch.float64}
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
@@ -48,7 +48,7 @@ def ls(as_json: bool) -> None:
 
     The oldest comes first; users is how many times a segment is attached now.
     """
-    found = segments().to_dicts()
+    found = shared.list().to_dicts()
     if as_json:
         click.echo(json.dumps(found, indent=2, default=lambda created: created.isoformat()))
     elif not found:
@@ -66,7 +66,7 @@ def rm(labels: tuple[str, ...]) -> None:
     """
     missing = []
     for label in labels:
-        removed = remove(label)
+        removed = shared.remove(label)
         missing += [] if removed else [repr(label)]
         _say_removed(removed)
     if missing:
@@ -91,7 +91,7 @@ def _age(_context: click.Context, _option: click.Parameter, text: str | None) ->
         raise click.BadParameter(f"{text!r} is no duration such as 15m, 12h or 7d.") from error
 
 
-@commands.command(epilog="\b\nExamples:\n  tensorstash gc --older-than 1d\n  tensorstash gc --max-bytes 10GB")
+@commands.command(epilog="\b\nExamples:\n  tensorstash prune --older-than 1d\n  tensorstash prune --max-bytes 10GB")
 @click.option(
     "--older-than", metavar="DURATION", callback=_age, help="Remove those made longer ago than this, such as 12h or 7d."
 )
@@ -101,12 +101,12 @@ def _age(_context: click.Context, _option: click.Parameter, text: str | None) ->
     callback=_bytes,
     help="Remove until all that are left, those in use included, have at most so many bytes, such as 10GB or 8GiB.",
 )
-def gc(older_than: timedelta | None, max_bytes: int | None) -> None:
+def prune(older_than: timedelta | None, max_bytes: int | None) -> None:
     """Remove segments that nobody uses.
 
     The oldest go first, and never one that is attached. Without options, only what killed processes have left goes.
     """
-    removed = collect(older_than=older_than, max_bytes=max_bytes)
+    removed = shared.prune(older_than=older_than, max_bytes=max_bytes)
     _say_removed(removed)
     if not removed:
         click.echo("No segment was removed.")
@@ -177,7 +177,7 @@ def load_command(source: tuple[str, ...], dtype: str | None, share: str | None, 
     The data stay warm across restarts of a job: ts.load with the same files, arguments and share=LABEL attaches them in
     milliseconds, and so does ts.attach(LABEL). A file may be a glob or a directory.
     """
-    before = {f"{line['label']}-{line['key']}" for line in segments().to_dicts()}
+    before = {f"{line['label']}-{line['key']}" for line in shared.list().to_dicts()}
     begin = time.perf_counter()
     stash = load(_source(source), dtype=_FLOATS.get(dtype or ""), share=share or True, **columns)
     seconds = time.perf_counter() - begin

@@ -1,4 +1,5 @@
-"""The exceptions of tensorstash. Each derives from the builtin that a caller would catch anyway.
+"""The exceptions of tensorstash: `ts.errors`. Each derives from `TensorstashError` and from the builtin that a caller
+would catch anyway.
 
 Wrong arguments raise plain `ValueError` and `TypeError`; these types are for what is found in files and data.
 """
@@ -12,30 +13,34 @@ from itertools import islice
 _MOST_NAMES = 5000  # among which the nearest are looked for
 
 
-class SourceError(OSError):
+class TensorstashError(Exception):
+    """The base of all of them."""
+
+
+class SourceError(TensorstashError, OSError):
     """A source does not exist, cannot be read, or is not what it says it is."""
 
 
-class SchemaError(TypeError):
+class SchemaError(TensorstashError, TypeError):
     """A column has a type or a name that a stash cannot hold."""
 
 
-class DataError(ValueError):
+class DataError(TensorstashError, ValueError):
     """Values break a rule: a null without a place, a duplicate time, a lossy cast, no valid window."""
 
 
-class ColumnError(KeyError):
+class ColumnError(TensorstashError, KeyError):
     """A column that does not exist was named."""
 
     def __str__(self) -> str:  # KeyError would print the repr of the message
         return str(self.args[0])
 
 
-class SegmentError(OSError):
+class SegmentError(TensorstashError, OSError):
     """A file is not a stash or a damaged one, or there is no shared stash of that label."""
 
 
-class NoMemoryError(MemoryError):
+class NoMemoryError(TensorstashError, MemoryError):
     """The columns asked for do not fit into the memory that is free."""
 
 

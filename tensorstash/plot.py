@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tensorstash.arrays import Bools, Int64s
-from tensorstash.runs import Runs, entity_runs, find_runs
-from tensorstash.spans import names_in
-from tensorstash.stash import Stash
+from tensorstash.common.checks import names_in
+from tensorstash.common.dtypes import Bools, Int64s
+from tensorstash.stash.stash import Stash
+from tensorstash.windows.runs import Runs, entity_runs, find_runs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,7 +35,7 @@ _DASHES = ("-", "--", ":", "-.")
 _MOST_NAMES = 20  # of a vocabulary along an axis
 
 
-def plot_coverage(stash: Stash, *, frequency: int | str | None = None, axes: "Axes | None" = None) -> "Axes":
+def coverage(stash: Stash, *, frequency: int | str | None = None, axes: "Axes | None" = None) -> "Axes":
     """Draw which times each entity covers: a row per entity, with gaps and missing values.
 
     Time is cut into at most 500 bins, none shorter than a step of time. A bin is marked where any of its rows has a
@@ -50,10 +50,10 @@ def plot_coverage(stash: Stash, *, frequency: int | str | None = None, axes: "Ax
         from matplotlib.colors import ListedColormap
         from matplotlib.patches import Patch
     except ImportError as error:
-        raise ImportError("plot_coverage draws with matplotlib: pip install 'tensorstash[plot]'.") from error
+        raise ImportError("ts.plot.coverage draws with matplotlib: pip install 'tensorstash[plot]'.") from error
     count = len(stash.offsets) - 1
     chosen = np.unique(np.linspace(0, count - 1, min(count, _MOST_ENTITIES)).astype(np.int64))
-    states, edges = coverage(stash, chosen, frequency)
+    states, edges = _coverage(stash, chosen, frequency)
     if axes is None:
         _, axes = plt.subplots(figsize=(10, 1.5 + min(6.0, 0.35 * len(chosen))), layout="constrained")
     colours = ListedColormap([colour for _, colour in _STATES])
@@ -78,7 +78,7 @@ def plot_coverage(stash: Stash, *, frequency: int | str | None = None, axes: "Ax
     return axes
 
 
-def plot_series(
+def series(
     stash: Stash,
     entity: Any,
     columns: Sequence[str],
@@ -113,7 +113,7 @@ def plot_series(
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:
-        raise ImportError("plot_series draws with matplotlib: pip install 'tensorstash[plot]'.") from error
+        raise ImportError("ts.plot.series draws with matplotlib: pip install 'tensorstash[plot]'.") from error
     names = names_in(columns, "columns")
     if not names:
         raise ValueError("columns= names at least one column; none was given.")
@@ -170,7 +170,7 @@ def _draw(axes: "Axes", stash: Stash, name: str, values: torch.Tensor, *, times:
             numbers = np.where(numbers < 0, np.nan, numbers)
         label = members[k] if len(members) > 1 else str(k)
         colour, dashes = _COLOURS[k % len(_COLOURS)], _DASHES[k // len(_COLOURS) % len(_DASHES)]
-        at, drawn, alone = line(times, numbers, gaps)
+        at, drawn, alone = _line(times, numbers, gaps)
         steps = "steps-post" if is_coded or values.dtype == torch.bool else "default"
         axes.plot(_axis(stash, at), drawn, dashes, linewidth=1, color=colour, drawstyle=steps, label=label)
         axes.plot(_axis(stash, at[alone]), drawn[alone], ".", markersize=3, color=colour)
@@ -188,7 +188,7 @@ def _draw(axes: "Axes", stash: Stash, name: str, values: torch.Tensor, *, times:
         axes.spines[side].set_visible(False)
 
 
-def line(times: Int64s, values: NDArray[np.float64], gaps: Bools) -> tuple[Int64s, NDArray[np.float64], Int64s]:
+def _line(times: Int64s, values: NDArray[np.float64], gaps: Bools) -> tuple[Int64s, NDArray[np.float64], Int64s]:
     """The points of a line that is open at gaps and missing values: times, values, and which of them stand alone.
 
     NaN is where the line is open. Of each pixel first, last, smallest and largest value are kept.
@@ -227,7 +227,7 @@ def _time_label(stash: Stash) -> str:
     return f"{stash.time_name}{zone}" if stash.time_name else "row of the entity"
 
 
-def coverage(
+def _coverage(
     stash: Stash, chosen: NDArray[np.int64], frequency: int | str | None = None
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """The state of every bin of the chosen entities, `(entities, bins)`, and the `(bins + 1,)` edges of the bins."""

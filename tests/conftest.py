@@ -45,8 +45,8 @@ def shm(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("TENSORSTASH_DIR", str(path))
     yield path
     try:
-        for label in set(ts.segments()["label"]):
-            ts.remove(label)
+        for label in set(ts.shared.list()["label"]):
+            ts.shared.remove(label)
         assert os.listdir(path) == []
         assert traces(path) == (Counter(), 0)
     finally:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 import tensorstash as ts
-from tensorstash.order import order
+from tensorstash.sampling.order import order
 from tests import oracle
 from tests.data import Table
 

@@ -16,7 +16,13 @@ import pyarrow.parquet as pq
 import tensorstash as ts
 
 ROWS = 2000
-OURS = (ts.SourceError, ts.SchemaError, ts.ColumnError, ts.DataError, ts.NoMemoryError)
+OURS = (
+    ts.errors.SourceError,
+    ts.errors.SchemaError,
+    ts.errors.ColumnError,
+    ts.errors.DataError,
+    ts.errors.NoMemoryError,
+)
 CHECKED = "parquet with checksums"
 KINDS = (CHECKED, "parquet", "arrow", "stream")
 MUTATIONS = ("cut", "zero", "flip in the data", "flip in the footer")
@@ -89,7 +95,9 @@ def main(kind: str, count: int) -> None:
                         outcome = "same" if load(path) == good else "other values"
                     except OURS as error:
                         outcome = (
-                            "error" if str(path) in str(error) or not isinstance(error, ts.SourceError) else repr(error)
+                            "error"
+                            if str(path) in str(error) or not isinstance(error, ts.errors.SourceError)
+                            else repr(error)
                         )
                     except Exception as error:
                         outcome = repr(error)

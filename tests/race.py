@@ -159,7 +159,7 @@ def kill(rounds: int) -> dict[str, Any]:
         inodes = {line[0] for line in lines if not isinstance(line, str)}
         if len(inodes) > 1 or any(line[1] != 1 for line in lines if not isinstance(line, str)):
             found["failures"].append(f"several segments: {lines}")
-        ts.remove("race")
+        ts.shared.remove("race")
         found["left"] += os.listdir(os.environ["TENSORSTASH_DIR"])
     found["lost"] = before - free(os.environ["TENSORSTASH_DIR"])
     return found
@@ -182,9 +182,9 @@ def collect(rounds: int) -> dict[str, Any]:
     removed = 0
     running = set(readers)
     while running:
-        removed += len(ts.collect(max_bytes=0))
+        removed += len(ts.shared.prune(max_bytes=0))
         running -= {pid for pid in running if os.waitpid(pid, os.WNOHANG)[0]}
-    ts.collect(max_bytes=0)
+    ts.shared.prune(max_bytes=0)
     left = os.listdir(os.environ["TENSORSTASH_DIR"])
     return {"removed": removed, "read": read_lines(here), "left": left}
 

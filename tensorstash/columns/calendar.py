@@ -1,0 +1,157 @@
+"""Columns of the calendar: the hour, the weekday, ... of the time of each row, as numbers or as places on a circle."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+
+from tensorstash.columns.expression import Compute
+from tensorstash.columns.resolve import time_column
+from tensorstash.columns.spec import ColumnSpec
+from tensorstash.common.clock import Clock, wall_clock
+from tensorstash.common.dtypes import Int64s
+from tensorstash.errors import SchemaError
+
+Wave = Literal["sin", "cos"]
+_DAY = 86_400  # seconds
+_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+
+
+@dataclass(frozen=True, slots=True)
+class _Cycle:
+    """A field of the calendar, whose values are counted from 0 by a function of `(n,)` days and seconds of the day."""
+
+    count: Callable[[Int64s, Int64s], Int64s]
+    length: int
+    first: int  # the number that people give to 0
+
+
+def _since(days: Int64s, start: Literal["M", "Y"]) -> Int64s:
+    """Days since the month or year began."""
+    return days - days.astype("M8[D]").astype(f"M8[{start}]").astype("M8[D]").astype(np.int64)
+
+
+def _month(days: Int64s) -> Int64s:
+    return days.astype("M8[D]").astype("M8[M]").astype(np.int64) % 12
+
+
+_CYCLES = {
+    "minute": _Cycle(lambda _, seconds: seconds // 60 % 60, 60, 0),
+    "hour": _Cycle(lambda _, seconds: seconds // 3600, 24, 0),
+    "day": _Cycle(lambda days, _: _since(days, "M"), 31, 1),
+    "dayofweek": _Cycle(lambda days, _: (days + 3) % 7, 7, 0),
+    "dayofyear": _Cycle(lambda days, _: _since(days, "Y"), 366, 1),
+    # a week belongs to the year of its Thursday
+    "week": _Cycle(lambda days, _: _since(days - (days + 3) % 7 + 3, "Y") // 7, 53, 1),
+    "month": _Cycle(lambda days, _: _month(days), 12, 1),
+    "quarter": _Cycle(lambda days, _: _month(days) // 3, 4, 1),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A field of the time of each row, or the sine or cosine of its phase."""
+
+    field: str
+    wave: Wave | None
+
+    def inputs(self, time: str | None) -> tuple[str, ...]:
+        """The time column."""
+        if time is None:
+            raise ValueError("ts.calendar is of the time column, and none was named. Name it: time=.")
+        return (time,)
+
+    def text(self, time: str | None) -> str:
+        """Such as "hour of t"."""
+        return f"{self.wave} of {self.field} of {time}" if self.wave else f"{self.field} of {time}"
+
+    def key(self) -> str:
+        """Its fields."""
+        return repr(self)
+
+    def bind(self, fields: Sequence[pa.Field]) -> tuple[pa.DataType, Compute]:
+        """The type of the values, and how they are computed from times."""
+        (about,) = fields
+        kind = time_column(pa.schema([about]), about.name, "it").kind
+        if kind == "number":
+            raise SchemaError(
+                f"ts.calendar reads times or dates; time={about.name!r} is {about.type}. Convert it before loading, or "
+                "leave ts.calendar out."
+            )
+        if kind == "date" and self.field in ("minute", "hour"):
+            raise SchemaError(
+                f"A date has neither hour nor minute; time={about.name!r} is {about.type}. Leave {self.field!r} out of "
+                "ts.calendar."
+            )
+        if kind == "timestamp":
+            _check_zone(about)
+        cycle = _CYCLES[self.field]
+        values = np.arange(cycle.first, cycle.first + cycle.length, dtype=np.int16 if cycle.length > 127 else np.int8)
+        if self.wave is not None:
+            phase = 2 * np.pi * np.arange(cycle.length) / cycle.length
+            values = (np.sin(phase) if self.wave == "sin" else np.cos(phase)).astype(np.float32)
+
+        def compute(arrays: Sequence[pa.Array], _place: str) -> pa.Array:
+            return pa.array(values[cycle.count(*_wall_clock(arrays[0]))])
+
+        return pa.from_numpy_dtype(values.dtype), compute
+
+
+def calendar(*fields: str, cyclic: bool = False) -> ColumnSpec:
+    """Fields of the calendar as one column of a stash, computed from the time column, in its own zone.
+
+    Args:
+        *fields: of `"minute"` (0 to 59), `"hour"` (0 to 23), `"day"` (of the month, 1 to 31), `"dayofweek"` (Monday is
+            0, Sunday 6), `"dayofyear"` (1 to 366), `"week"` (of ISO 8601, 1 to 53), `"month"` (1 to 12) and
+            `"quarter"` (1 to 4), the numbers that pandas gives them. Dates have no minute and hour.
+        cyclic: the sine and the cosine of each field's phase instead of its number: 2 pi times the number, counted from
+            0, divided by how many there are: hour / 24, (month - 1) / 12, (dayofyear - 1) / 366.
+
+    Returns:
+        A value of `columns=` of `ts.load`: a pack `(rows, len(fields))` of int8, or of int16 with `"dayofyear"`; with
+        `cyclic=True` a pack `(rows, 2 * len(fields))` of float32, or of the `dtype=` of `ts.load`, in which each
+        field's sine stands before its cosine.
+
+    Raises:
+        ValueError: no field, an unknown one, or one twice. `ts.load` raises it where there is no `time=`, and a
+        SchemaError where the times are integers, or dates that are asked for their hour.
+
+    Example:
+        >>> import numpy as np, tensorstash as ts
+        >>> data = {"t": np.arange("2024-02-28T22", "2024-02-29T02", dtype="datetime64[h]").astype("M8[s]")}
+        >>> columns = {"when": ts.calendar("hour", "dayofweek"), "phase": ts.calendar("hour", cyclic=True)}
+        >>> stash = ts.load(data, columns, time="t")
+        >>> stash["when"].tolist()
+        [[22, 2], [23, 2], [0, 3], [1, 3]]
+        >>> stash["phase"].shape, stash["phase"][2]
+        (torch.Size([4, 2]), tensor([0., 1.]))
+    """
+    known = {field for field in fields if isinstance(field, str) and field in _CYCLES}
+    if not fields or len(known) < len(fields):
+        raise ValueError(f"ts.calendar takes some of {', '.join(map(repr, _CYCLES))}, each once; got {list(fields)}.")
+    waves: tuple[Wave | None, ...] = ("sin", "cos") if cyclic else (None,)
+    return ColumnSpec(tuple(Moment(field, wave) for field in fields for wave in waves))
+
+
+def _check_zone(about: pa.Field) -> None:
+    try:
+        arrow = about.type.value_type if pa.types.is_dictionary(about.type) else about.type
+        _wall_clock(pa.array([0], pa.int64()).view(arrow))
+    except KeyError as error:
+        raise SchemaError(
+            f"ts.calendar reads zones of the database; time={about.name!r} is {about.type}. Convert it before loading."
+        ) from error
+
+
+def _wall_clock(times: pa.Array) -> tuple[Int64s, Int64s]:
+    """The day since 1970 and the second of the day that clocks in the zone of the times show, each `(n,)`."""
+    if pa.types.is_dictionary(times.type):
+        times = times.dictionary_decode()
+    if pa.types.is_date(times.type):
+        days = times.cast(pa.date32()).view(pa.int32()).to_numpy().astype(np.int64)
+        return days, np.zeros_like(days)
+    unit = times.type.unit
+    seconds = wall_clock(times.view(pa.int64()).to_numpy(), Clock(unit, times.type.tz)) // _PER_SECOND[unit]
+    return seconds // _DAY, seconds % _DAY

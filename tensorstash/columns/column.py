@@ -1,0 +1,38 @@
+"""A column of a stash, resolved against the schema of its source."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+Kind = Literal["number", "category", "hashed", "timestamp", "date", "time", "duration"]
+Fill = float | int | bool | str
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a stash, resolved against the schema of its source."""
+
+    name: str
+    members: tuple[str, ...]  # the source columns that it is made of
+    dtype: torch.dtype
+    shape: tuple[int, ...] = ()  # of one row
+    kind: Kind = "number"
+    unit: str | None = None  # "s", "ms", "us", "ns", or "d" where the kind is a time
+    zone: str | None = None
+    fill: Fill | None = None
+    bits: bool = False  # whether the source has bfloat16, as uint16
+    mask: bool = False  # whether it says where the source has a value, instead of holding it
+    vocabulary: tuple[str, ...] | tuple[int, ...] | None = None  # that was given
+    buckets: int | None = None  # of a hash of each value
+
+    @property
+    def is_coded(self) -> bool:
+        """Whether it holds codes for values, and -1 for a missing one."""
+        return self.kind in ("category", "hashed")
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row."""
+        return self.dtype.itemsize * math.prod(self.shape)

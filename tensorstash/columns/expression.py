@@ -1,0 +1,131 @@
+"""What a column may be computed by instead of read: a polars expression, known by its text, its columns and a key."""
+
+import re
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    import polars as pl
+
+_PICKLED = b"\x80\x05\x95"  # how a pickled object begins, which is what polars keeps of a Python function
+
+
+class Formula(Protocol):
+    """What computes a column, each row by itself, from columns of the source."""
+
+    def inputs(self, time: str | None) -> tuple[str, ...]:
+        """The columns that it reads; `time` is the one that orders the rows."""
+
+    def text(self, time: str | None) -> str:
+        """The formula, for people; others may have the same text."""
+
+    def key(self) -> str:
+        """The same in every process, and of no other formula."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Expression:
+    """A polars expression."""
+
+    expr: "pl.Expr"
+    alias: str | None  # the name that the user gave it
+    columns: tuple[str, ...]
+
+    @property
+    def is_column(self) -> bool:
+        """Whether it is a column as it is, under another name."""
+        return bool(self.expr.meta.undo_aliases().meta.is_column())
+
+    def inputs(self, time: str | None) -> tuple[str, ...]:  # noqa: ARG002  see Formula
+        """The columns that it names."""
+        return self.columns
+
+    def text(self, time: str | None) -> str:  # noqa: ARG002  see Formula
+        """As polars writes it, with fewer brackets."""
+        return text_of(self.expr)
+
+    def key(self) -> str:
+        """A hash of its serialised form."""
+        import polars as pl
+
+        try:
+            form = self.expr.meta.serialize()
+        except Exception:  # whatever a function raises that cannot be pickled
+            form = _PICKLED
+        if _PICKLED in form:
+            raise ValueError(
+                "With share= a column must be the same in all processes, which nobody can tell of a Python function; "
+                f"{self!r} calls one. Write it with the functions of polars, or load without share=."
+            )
+        return blake2b(pl.__version__.encode() + b" " + form, digest_size=16).hexdigest()
+
+    def __repr__(self) -> str:
+        return text_of(self.expr)
+
+
+def _is_expression(given: object) -> bool:
+    """Whether it is one of polars, which is not imported to know it."""
+    polars = sys.modules.get("polars")
+    return polars is not None and isinstance(given, polars.Expr)
+
+
+def source_of(given: Any) -> str | Formula | tuple[str | Formula, ...]:
+    """What a column is made of: a source column or an expression, or several as a pack."""
+    if isinstance(given, str) or _is_expression(given):
+        return _member(given)
+    if not isinstance(given, (list, tuple)) or not all(isinstance(one, str) or _is_expression(one) for one in given):
+        raise TypeError(
+            f"A column is named by a text, a list of texts, a polars expression, or ts.column(...); got {given!r}."
+        )
+    return tuple(map(_member, given))
+
+
+def alias_of(source: "str | Formula | tuple[str | Formula, ...]") -> str:
+    """The name of a column that was given none: that of the source, or the one that an expression brings along."""
+    if isinstance(source, str):
+        return source
+    if isinstance(source, Expression) and source.alias is not None:
+        return source.alias
+    raise ValueError(
+        f"An expression needs a name; got {source!r} in a list. Write {{'name': ...}}, or add .alias('name') to it."
+    )
+
+
+def _member(expr: Any) -> str | Expression:
+    """What a polars expression asks for: a column as it is, or something to compute."""
+    if isinstance(expr, str):
+        return expr
+    if expr.meta.has_multiple_outputs():
+        raise ValueError(
+            f"An expression names its columns one by one and gives one; {text_of(expr)} may stand for several. Write "
+            "pl.col('name') for each, and one expression for each column of the stash."
+        )
+    columns = tuple(dict.fromkeys(name for name in expr.meta.root_names() if name))  # elements of lists have no name
+    if not columns:
+        raise ValueError(
+            f"An expression is of columns of the source; {text_of(expr)} has none. Add constants to the batches, in a "
+            "transform."
+        )
+    bare = expr.meta.undo_aliases()
+    alias = expr.meta.output_name(raise_if_undetermined=False) if bare.meta.ne(expr) else None
+    if bare.meta.is_column() and alias in (None, columns[0]):
+        return columns[0]
+    return Expression(expr, alias, columns)
+
+
+def text_of(expr: "pl.Expr") -> str:
+    """An expression in one line, without the brackets and types that columns and constants do not need."""
+    text = " ".join(str(expr).split())
+    text = re.sub(r'\.alias\("[^"]*"\)$', "", text)
+    text = re.sub(r'col\("([^"]*)"\)', r"\1", text)
+    text = re.sub(r"dyn (?:int|float): ", "", text)
+    text = re.sub(r"(?<!\w)\(([\w.]+)\)", r"\1", text)
+    return text[1:-1] if text.startswith("[") and text.endswith("]") else text.removeprefix(".")
+
+
+Compute = Callable[[Sequence[pa.Array], str], pa.Array]  # the inputs in some rows, their place -> the values

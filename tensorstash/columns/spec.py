@@ -1,0 +1,184 @@
+"""What callers say about columns: `ts.column`, `ts.is_valid`, `ts.hashed`, and lists or mappings of them."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Union
+
+import numpy as np
+import torch
+
+from tensorstash.columns.column import Fill
+from tensorstash.columns.expression import Formula, alias_of, source_of
+from tensorstash.common.checks import at_least
+from tensorstash.errors import SchemaError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+Source = Union[str, "pl.Expr"]
+Columns = Sequence["Source | ColumnSpec"] | Mapping[str, "Source | Sequence[Source] | ColumnSpec"]
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnSpec:
+    """What `ts.column` returns: a source column, or several packed into one, and the choices made for it."""
+
+    source: str | Formula | tuple[str | Formula, ...]
+    dtype: torch.dtype | None = None
+    fill: Fill | None = None
+    mask: bool = False
+    vocabulary: tuple[str, ...] | tuple[int, ...] | None = None
+    buckets: int | None = None  # as `ts.hashed` has it
+
+
+def column(
+    source: "Source | Sequence[Source]",
+    *,
+    dtype: torch.dtype | None = None,
+    fill: Fill | None = None,
+    vocabulary: Iterable[str] | Iterable[int] | None = None,
+) -> ColumnSpec:
+    """Choose how one column of a stash is stored.
+
+    Args:
+        source: the name of a source column or a polars expression, or several of them, which are packed into one
+            column of shape `(rows, len(source))`.
+        dtype: the type to store. Floating types are rounded to it; any other cast must keep every value.
+        fill: stored where the source has a missing value (a null, or NaN in a floating column). Without it
+            floating columns get NaN, codes are -1, and integers and booleans are an error.
+        vocabulary: the texts or integers of a text or integer column, which is held as int32 codes then: value k has
+            code k, everything that is not in it has the code `len(vocabulary)`, and a null -1 or the code of `fill`,
+            which must be in it. An embedding needs `len(vocabulary) + 1` rows. Without it, the values of a text column
+            are numbered in order of appearance.
+
+    Example:
+        >>> import torch, tensorstash as ts
+        >>> stash = ts.load({"a": [1, None, 3]}, columns={"x": ts.column("a", dtype=torch.float16, fill=0)})
+        >>> stash["x"]
+        tensor([1., 0., 3.], dtype=torch.float16)
+        >>> country = ts.column("country", vocabulary=["SE", "NO"])
+        >>> ts.load({"country": ["NO", "PE", "SE", None]}, [country])["country"]
+        tensor([ 1,  2,  0, -1], dtype=torch.int32)
+    """
+    check_dtype(dtype)
+    plain = fill.item() if isinstance(fill, (np.generic, torch.Tensor)) else fill
+    values = None if vocabulary is None else vocabulary_of(vocabulary)
+    return ColumnSpec(source_of(source), dtype, plain, vocabulary=values)
+
+
+def check_dtype(dtype: object) -> None:
+    """Refuse the names and types of other libraries."""
+    if dtype is not None and not isinstance(dtype, torch.dtype):
+        raise TypeError(f"dtype= is a torch.dtype, such as torch.float32; got {dtype!r}.")
+
+
+def is_valid(source: "Source | Sequence[Source]") -> ColumnSpec:
+    """A bool column that says where the source has a value: neither a null nor, in a floating column, NaN.
+
+    Args:
+        source: the name of a source column or a polars expression, or several of them, which are packed into one
+            column of shape `(rows, len(source))`. The column itself need not be loaded.
+
+    Example:
+        >>> import tensorstash as ts
+        >>> columns = {"temp": ts.column("temp", fill=0.0), "temp_ok": ts.is_valid("temp")}
+        >>> stash = ts.load({"temp": [1.5, None, 0.0]}, columns)
+        >>> stash["temp"].tolist(), stash["temp_ok"].tolist()
+        ([1.5, 0.0, 0.0], [True, False, True])
+    """
+    return ColumnSpec(source_of(source), mask=True)
+
+
+def named(columns: Columns, argument: str = "columns") -> list[tuple[str, ColumnSpec]]:
+    """Each column's name and what was chosen for it, however they were written."""
+    if isinstance(columns, str):
+        raise TypeError(f"{argument}= is a list of names or a mapping; got the text {columns!r}. Write [{columns!r}].")
+    if not isinstance(columns, (Mapping, Sequence)):
+        raise TypeError(f"{argument}= is a list of names or a mapping; got a {type(columns).__name__}.")
+    if isinstance(columns, Mapping):
+        if wrong := [name for name in columns if not isinstance(name, str)]:
+            raise TypeError(f"Columns are named by texts; got {wrong[0]!r}. Write {str(wrong[0])!r}.")
+        return [(name, _spec(spec)) for name, spec in columns.items()]
+    specs = [_spec(spec) for spec in columns]
+    for spec in specs:
+        if spec.mask:
+            raise ValueError(
+                f"A mask needs a name; got ts.is_valid({spec.source!r}) in a list. Write {{'name': ts.is_valid(...)}}."
+            )
+        if isinstance(spec.source, tuple):
+            raise ValueError(f"A pack needs a name; got {list(spec.source)} in a list. Write {{'name': [...]}}.")
+    named = [(alias_of(spec.source), spec) for spec in specs]
+    twice = {name for name, _ in named if sum(name == other for other, _ in named) > 1}
+    if twice:
+        raise SchemaError(f"Column names must be unique; {sorted(twice)} came more than once. Use a mapping of names.")
+    return named
+
+
+def _spec(given: object) -> ColumnSpec:
+    if isinstance(given, ColumnSpec):
+        return given
+    return ColumnSpec(source_of(given))
+
+
+def sources_of(columns: Columns, argument: str = "columns") -> set[str]:
+    """The source columns that are named, not those of formulas."""
+    sources = [spec.source for _, spec in named(columns, argument)]
+    members = [member for source in sources for member in (source if isinstance(source, tuple) else (source,))]
+    return {member for member in members if isinstance(member, str)}
+
+
+_MOST = 1 << 31  # the codes are int32
+
+
+def hashed(source: "str | pl.Expr", buckets: int) -> ColumnSpec:
+    """A text or integer column as int32 codes in `[0, buckets)`: the bucket that each value's hash falls into.
+
+    The same value has the same code in every source, on every machine and in all releases; several values share a
+    bucket. The code is the BLAKE2b digest (RFC 7693) of 8 bytes of the UTF-8 text, of an integer that of its decimal
+    digits, read as a little-endian unsigned integer, modulo `buckets`. A null is -1. There is no vocabulary.
+
+    Args:
+        source: the name of a source column, or a polars expression.
+        buckets: how many there are, 1 to 2**31; an embedding needs so many rows.
+
+    Example:
+        >>> import tensorstash as ts
+        >>> users = {"user": ["ada", "bob", None, "ada"], "id": [17, 18, 19, 17]}
+        >>> stash = ts.load(users, {"user": ts.hashed("user", 2**18), "id": ts.hashed("id", 1000)})
+        >>> stash["user"].tolist(), stash["id"].tolist()
+        ([176149, 258932, -1, 176149], [256, 432, 568, 256])
+        >>> from hashlib import blake2b
+        >>> int.from_bytes(blake2b("ada".encode(), digest_size=8).digest(), "little") % 2**18
+        176149
+    """
+    one = source_of(source)
+    if isinstance(one, tuple):
+        raise TypeError(f"Hashing is for one column, a name or a polars expression; got {source!r}.")
+    if at_least(1, buckets, "buckets") > _MOST:
+        raise ValueError(f"buckets= is at most 2**31, because codes are int32; got {buckets}.")
+    return ColumnSpec(one, buckets=int(buckets))
+
+
+def vocabulary_of(given: Iterable[object]) -> tuple[str, ...] | tuple[int, ...]:
+    """The values of a vocabulary, as plain texts or integers."""
+    if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
+        raise TypeError(f"vocabulary= is a list of texts or of integers; got {given!r}. Write [{given!r}].")
+    if isinstance(given, (set, frozenset)):
+        raise TypeError(
+            f"vocabulary= gives each value the code of its place; a {type(given).__name__} has another order in each "
+            "process. Write sorted(...)."
+        )
+    values: list[Any] = [value.item() if hasattr(value, "item") else value for value in given]
+    if not values:
+        raise ValueError("vocabulary= has at least one value; got none.")
+    kind = str if isinstance(values[0], str) else int
+    if wrong := [value for value in values if not isinstance(value, kind) or isinstance(value, bool)]:
+        raise TypeError(f"vocabulary= holds texts, or integers; got {wrong[0]!r} among {len(values):,} values.")
+    if kind is int:
+        low, high = min(values), max(values)
+        if low < -(1 << 63) or high >= 1 << (63 if low < 0 else 64):
+            raise ValueError(f"vocabulary= holds integers of 64 bits; got {low} to {high}.")
+    if twice := [value for value, count in Counter(values).items() if count > 1]:
+        raise ValueError(f"vocabulary= names each value once; {twice[0]!r} is there twice. Leave one out.")
+    return tuple(values)

@@ -1,0 +1,71 @@
+"""The one table between Arrow types and torch dtypes."""
+
+from dataclasses import replace
+
+import pyarrow as pa
+import torch
+
+from tensorstash.columns.column import Column, Kind
+from tensorstash.errors import SchemaError
+
+_NUMBERS: dict[pa.DataType, torch.dtype] = {
+    pa.bool_(): torch.bool,
+    pa.int8(): torch.int8,
+    pa.uint8(): torch.uint8,
+    pa.int16(): torch.int16,
+    pa.uint16(): torch.uint16,
+    pa.int32(): torch.int32,
+    pa.uint32(): torch.uint32,
+    pa.int64(): torch.int64,
+    pa.uint64(): torch.uint64,
+    pa.float16(): torch.float16,
+    pa.float32(): torch.float32,
+    pa.float64(): torch.float64,
+}
+# Arrow has no bfloat16: a uint16 field that carries this metadata holds its bits.
+BFLOAT16 = {b"tensorstash.dtype": b"bfloat16"}
+
+
+def is_text(arrow: pa.DataType) -> bool:
+    """Whether values of this type become codes with a vocabulary."""
+    if pa.types.is_dictionary(arrow):
+        return is_text(arrow.value_type)
+    return bool(pa.types.is_string(arrow) or pa.types.is_large_string(arrow) or pa.types.is_string_view(arrow))
+
+
+def from_arrow(name: str, field: pa.Field) -> Column:
+    """The column that holds the values of an Arrow field, as the field's own type asks for."""
+    arrow = field.type
+    if is_text(arrow):
+        return Column(name, (field.name,), torch.int32, kind="category")
+    if pa.types.is_dictionary(arrow):
+        field = field.with_type(arrow.value_type)
+        arrow = field.type
+    if pa.types.is_fixed_size_list(arrow) and arrow.list_size:
+        item = from_arrow(name, pa.field(field.name, arrow.value_type, metadata=field.metadata))
+        if item.kind == "number":
+            return replace(item, shape=(arrow.list_size, *item.shape))
+    if field.metadata is not None and BFLOAT16.items() <= field.metadata.items():
+        return Column(name, (field.name,), torch.bfloat16, bits=True)
+    if arrow in _NUMBERS:
+        return Column(name, (field.name,), _NUMBERS[arrow])
+    if pa.types.is_temporal(arrow) and not pa.types.is_interval(arrow):
+        return Column(name, (field.name,), torch.int64, *_temporal(arrow))
+    raise SchemaError(
+        f"A stash holds numbers, booleans, text, dates, times and fixed-size lists of numbers; column {field.name!r} "
+        f"is {arrow}. Leave it out of columns= and static=, or convert it before loading."
+    )
+
+
+def _temporal(arrow: pa.DataType) -> tuple[tuple[int, ...], Kind, str, str | None]:
+    """Shape, kind, unit and zone of a column of times."""
+    if pa.types.is_timestamp(arrow):
+        return (), "timestamp", arrow.unit, arrow.tz
+    if pa.types.is_date(arrow):
+        return (), "date", "d", None
+    return (), "duration" if pa.types.is_duration(arrow) else "time", arrow.unit, None
+
+
+def is_bfloat16(field: pa.Field) -> bool:
+    """Whether an integer field holds the bits of bfloat16."""
+    return field.metadata is not None and BFLOAT16.items() <= field.metadata.items()

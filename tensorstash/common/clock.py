@@ -1,0 +1,125 @@
+"""Times as int64 ticks: units, zones and text. Numpy only."""
+
+import operator
+import re
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta, timezone, tzinfo
+from functools import lru_cache
+from typing import SupportsIndex
+from zoneinfo import ZoneInfo
+
+import numpy as np
+
+from tensorstash.common.dtypes import Int64s
+from tensorstash.errors import DataError
+
+NANOSECONDS = {
+    "ns": 1,
+    "us": 10**3,
+    "ms": 10**6,
+    "s": 10**9,
+    "m": 60 * 10**9,
+    "h": 3600 * 10**9,
+    "d": 86_400 * 10**9,
+    "w": 7 * 86_400 * 10**9,
+}
+_FIRST_DAY, _LAST_DAY = -719_160, 2_932_890  # of the years that Python's datetime knows, since 1970
+_DAYS = 4096  # times are looked up in so many together, so that what is known of a zone serves the next ones too
+UTC_NAMES = {None, "UTC", "Etc/UTC", "GMT", "Z", "+00:00"}
+_FRACTION = re.compile(r"(:\d\d)[.,](\d{1,9})\d*")
+
+
+def _zone(name: str) -> tzinfo:
+    """A zone of the database, or one that Arrow writes as its distance from UTC, such as "+05:30"."""
+    if re.fullmatch(r"[+-]\d\d:\d\d", name):
+        return datetime.strptime(name, "%z").tzinfo or timezone.utc
+    return ZoneInfo(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """How the int64 times of a stash are read."""
+
+    unit: str | None  # "s", "ms", "us", "ns", "d"; None for plain integers
+    zone: str | None
+
+    @property
+    def day(self) -> int:
+        """Ticks in 24 hours."""
+        return NANOSECONDS["d"] // NANOSECONDS[self.unit or "d"]
+
+    def format(self, ticks: int) -> str:
+        """A time as text, in the zone."""
+        if self.unit is None:
+            return str(ticks)
+        per_second = self.day // 86_400
+        if self.unit == "d" or not _FIRST_DAY < ticks // self.day < _LAST_DAY:
+            moment = np.array(ticks).astype(f"datetime64[{'D' if self.unit == 'd' else self.unit}]")
+            return str(moment).replace("T", " ")  # it may be beyond the years that a datetime can hold
+        when = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(seconds=ticks // per_second)
+        local = when.astimezone(_zone(self.zone)) if self.zone else when.replace(tzinfo=None)
+        text, fraction = local.isoformat(" "), f"{ticks % per_second:0{len(str(per_second)) - 1}d}".rstrip("0")
+        return f"{text[:19]}.{fraction}{text[19:]}" if fraction else text
+
+    def parse(self, moment: SupportsIndex | str | date | np.datetime64) -> int:
+        """The first tick from a time on; what has no zone is read in the clock's, integers are taken as they are."""
+        if self.unit is None:
+            if not isinstance(moment, SupportsIndex):
+                raise ValueError(f"A cut is an integer, as the times are; got {moment!r}.")
+            return operator.index(moment)
+        text = moment.isoformat() if isinstance(moment, date) else str(moment)
+        # datetime knows no nanoseconds
+        text, fraction = _FRACTION.sub(r"\1", text), _FRACTION.search(text)
+        try:
+            when = datetime.fromisoformat(text.replace("Z", "+00:00"))
+        except ValueError as error:
+            raise ValueError(f"A cut is written as '2013-10-01' or '2013-10-01 06:00'; got {moment!r}.") from error
+        if when.tzinfo is None:
+            when = when.replace(tzinfo=_zone(self.zone) if self.zone else timezone.utc)
+        seconds = (when - datetime(1970, 1, 1, tzinfo=timezone.utc)) // timedelta(seconds=1)
+        nanoseconds = seconds * 10**9 + (int(fraction[2].ljust(9, "0")) if fraction else 0)
+        return -(-nanoseconds // NANOSECONDS[self.unit])
+
+
+def wall_clock(ticks: Int64s, clock: Clock) -> Int64s:
+    """Ticks of the wall clock in the zone, both `(n,)`."""
+    if clock.zone in UTC_NAMES or not len(ticks):
+        return ticks
+    first, last = int(ticks.min()) // clock.day, int(ticks.max()) // clock.day
+    if not _FIRST_DAY < first <= last < _LAST_DAY:
+        raise DataError(
+            "Calendar steps in a zone are known for the years 1 to 9999; the times go from "
+            f"{clock.format(int(ticks.min()))} to {clock.format(int(ticks.max()))}. Give a frequency= in hours, or "
+            "convert them to UTC."
+        )
+    first, last = max(first - first % _DAYS, _FIRST_DAY + 1), min(last - last % _DAYS + _DAYS, _LAST_DAY - 1)
+    starts, offsets = _transitions(str(clock.zone), first, last)
+    per_second = clock.day // 86_400
+    return ticks + offsets[np.searchsorted(starts, ticks // per_second, "right") - 1] * per_second
+
+
+def from_wall_clock(local: Int64s, clock: Clock) -> Int64s:
+    """Ticks in UTC from those of the wall clock; what it shows twice or never is taken by the offset before."""
+    near = 2 * local - wall_clock(local, clock)
+    return local - (wall_clock(near, clock) - near)
+
+
+@lru_cache(maxsize=64)
+def _transitions(zone: str, first_day: int, last_day: int) -> tuple[Int64s, Int64s]:
+    """From which second on which offset from UTC holds, between two days."""
+    info = _zone(zone)
+
+    def offset(second: int) -> int:
+        moment = datetime.fromtimestamp(second, timezone.utc).astimezone(info)
+        return int((moment.utcoffset() or timedelta(0)).total_seconds())
+
+    starts, offsets = [first_day * 86_400], [offset(first_day * 86_400)]
+    for day in range(first_day + 1, last_day + 2):
+        low, high = (day - 1) * 86_400, day * 86_400
+        if offset(high) != offsets[-1]:
+            while high - low > 1:
+                middle = (low + high) // 2
+                low, high = (middle, high) if offset(middle) == offsets[-1] else (low, middle)
+            starts.append(high)
+            offsets.append(offset(high))
+    return np.array(starts, np.int64), np.array(offsets, np.int64)

@@ -1,0 +1,31 @@
+"""Types of numbers: the table between torch, numpy and safetensors, and the array types of signatures."""
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+Bools = NDArray[np.bool_]
+Int32s = NDArray[np.int32]
+Int64s = NDArray[np.int64]
+# torch dtype -> (safetensors code, numpy name); bfloat16 has no numpy type and travels as the bits of a uint16.
+DTYPES: dict[torch.dtype, tuple[str, str]] = {
+    torch.bool: ("BOOL", "bool"),
+    torch.int8: ("I8", "int8"),
+    torch.uint8: ("U8", "uint8"),
+    torch.int16: ("I16", "int16"),
+    torch.uint16: ("U16", "uint16"),
+    torch.int32: ("I32", "int32"),
+    torch.uint32: ("U32", "uint32"),
+    torch.int64: ("I64", "int64"),
+    torch.uint64: ("U64", "uint64"),
+    torch.float16: ("F16", "float16"),
+    torch.bfloat16: ("BF16", "uint16"),
+    torch.float32: ("F32", "float32"),
+    torch.float64: ("F64", "float64"),
+}
+_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def as_integers(tensor: torch.Tensor) -> torch.Tensor:
+    """The same memory as integers of its width."""
+    return tensor.view(_INTEGERS[tensor.itemsize])

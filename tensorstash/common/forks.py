@@ -1,0 +1,77 @@
+"""What a forked child must not do or keep: the fork state of the process, in one place."""
+
+import fcntl
+import os
+from contextlib import suppress
+from pathlib import Path
+
+import torch
+
+_pool = {"seen": False, "lost": False}  # the threads of polars: whether a fork found some, and left them behind
+
+
+def _look_for_pool() -> None:
+    with suppress(OSError):  # only Linux tells
+        for thread in Path("/proc/self/task").iterdir():
+            _pool["seen"] |= (thread / "comm").read_text() == "polars-0\n"
+
+
+os.register_at_fork(before=_look_for_pool, after_in_child=lambda: _pool.update(lost=_pool["seen"]))
+
+
+def check_pool() -> None:
+    """Refuse to compute in a forked child that inherits the pool of polars without its threads: it waits for ever."""
+    if _pool["lost"]:
+        raise RuntimeError(
+            "A forked process cannot compute with polars that its parent has used, because its threads do not survive "
+            "a fork. Start processes by 'spawn' or 'forkserver', or load before the fork."
+        )
+
+
+_forked = False
+
+
+def _mark_forked() -> None:
+    global _forked  # noqa: PLW0603  that a process was forked is a fact about the whole of it
+    _forked = True
+
+
+os.register_at_fork(after_in_child=_mark_forked)
+
+
+def check_threads() -> None:
+    """A forked child inherits torch's thread pool without its threads: a gather on several would wait for ever."""
+    if _forked and torch.get_num_threads() > 1:
+        raise RuntimeError(
+            "A forked process can gather on one thread only, because torch's thread pool does not survive a fork. Call "
+            "torch.set_num_threads(1) in it first; DataLoader workers do so themselves."
+        )
+
+
+# Descriptors that a forked child must not keep: they would hold locks, and memory, after this process has been killed
+_kept: set[int] = set()
+
+
+def keep_from_children(fd: int) -> None:
+    """See to it that a forked child has something harmless in the place of a descriptor."""
+    _kept.add(fd)
+
+
+def close_kept(fd: int) -> None:
+    """Unlock and close such a descriptor."""
+    _kept.discard(fd)
+    fcntl.flock(fd, fcntl.LOCK_UN)  # for children that were made without Python's knowledge
+    os.close(fd)
+
+
+def _let_go() -> None:
+    # the numbers stay taken, because whoever owns them may close them in the child too
+    if _kept:
+        null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        for fd in _kept:
+            os.dup2(null, fd, inheritable=False)
+        os.close(null)
+        _kept.clear()
+
+
+os.register_at_fork(after_in_child=_let_go)

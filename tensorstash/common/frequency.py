@@ -1,0 +1,178 @@
+"""What one step of a frequency is: fixed ticks, calendar days, months or business days. Numpy only."""
+
+import re
+from dataclasses import dataclass
+from datetime import timedelta
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tensorstash.common.clock import NANOSECONDS, UTC_NAMES, Clock, from_wall_clock, wall_clock
+from tensorstash.common.dtypes import Bools, Int64s
+
+_MONTHS = {"mo": 1, "q": 3, "y": 12}
+_PART = re.compile(r"(\d+)(ns|us|ms|mo|bd|s|m|h|d|w|q|y|i)")
+
+
+@dataclass(frozen=True, slots=True)
+class Frequency:
+    """One step of time: fixed ticks, or calendar days, months or business days in the zone of the clock."""
+
+    text: str
+    kind: str  # "ticks", "days", "months", "business days"
+    count: int
+    tolerance: int
+    clock: Clock
+
+    def follows(self, before: Int64s, after: Int64s, steps: Int64s | int = 1) -> Bools:
+        """Whether each time is so many steps after the one before it, all `(n,)`."""
+        count, day = self.count * steps, self.clock.day
+        if self.kind == "ticks":
+            return np.abs(after - before - count) <= self.tolerance
+        one, two = wall_clock(before, self.clock), wall_clock(after, self.clock)
+        if self.kind == "days":
+            return np.abs(two - one - count * day) <= self.tolerance
+        if self.kind == "months":
+            return self._months_follow(one, two, count)
+        from_day, to_day = _days(one, day), _days(two, day)
+        target = np.busday_offset(from_day, count, roll="backward").astype(np.int64) * day + one % day
+        working = np.is_busday(from_day) & np.is_busday(to_day)
+        return working & (np.abs(two - target) <= self.tolerance)
+
+    def _months_follow(self, one: Int64s, two: Int64s, months: Int64s | int) -> Bools:
+        """The same day so many months on, or the last day of the month where one of the two months is too short."""
+        day = self.clock.day
+        month = _days(one, day).astype("datetime64[M]")
+        month_day = one // day - _first_day(month)
+        last_of_source = _first_day(month + 1) - _first_day(month) - 1
+        earliest, last_of_target = _later_month(month, month_day, months)
+        latest = np.where(month_day == last_of_source, last_of_target, earliest)
+        low, high = earliest * day + one % day - self.tolerance, latest * day + one % day + self.tolerance
+        same_hour = np.abs((two - one + day // 2) % day - day // 2) <= self.tolerance
+        return (low <= two) & (two <= high) & same_hour
+
+    def steps(self, before: Int64s, after: Int64s) -> Int64s:
+        """How many steps each time is after the one before it, both `(n,)`; 0 where it is no whole number of them."""
+        one, two, day = wall_clock(before, self.clock), wall_clock(after, self.clock), self.clock.day
+        if self.kind == "months":
+            passed = (_days(two, day).astype("datetime64[M]") - _days(one, day).astype("datetime64[M]")).astype(
+                np.int64
+            )
+        elif self.kind == "business days":
+            passed = np.busday_count(_days(one, day), _days(two, day))
+        else:
+            ticks = two - one if self.kind == "days" else after - before
+            unit = self.count * (day if self.kind == "days" else 1)
+            passed = (ticks + unit // 2) // unit * self.count
+        steps = np.maximum(passed // self.count, 1)
+        return np.where(self.follows(before, after, steps), steps, 0)
+
+    def advance(self, times: Int64s, steps: Int64s) -> Int64s:
+        """The times so many steps later, as polars' `offset_by` has them; both `(n,)`."""
+        count, day = self.count * steps, self.clock.day
+        if self.kind == "ticks":
+            return times + count
+        local = wall_clock(times, self.clock)
+        if self.kind == "days":
+            later = local + count * day
+        elif self.kind == "months":
+            month = _days(local, day).astype("datetime64[M]")
+            later = _later_month(month, local // day - _first_day(month), count)[0] * day + local % day
+        else:
+            working = np.busday_offset(_days(local, day), count, roll="backward")
+            later = working.astype(np.int64) * day + local % day
+        return from_wall_clock(later, self.clock)
+
+
+def frequency(text: int | str, clock: Clock, tolerance: int | str | None) -> Frequency:
+    """A frequency from polars' duration language ("15m", "1h30m", "1d", "1mo", "1bd"), or an integer for integer times.
+
+    https://docs.pola.rs/api/python/stable/reference/expressions/api/polars.Expr.dt.offset_by.html
+    """
+    allowed = 0 if tolerance is None else _ticks(tolerance, clock, "tolerance")
+    if allowed < 0:
+        raise ValueError(f"tolerance= is at least 0; got {tolerance!r}.")
+    parts = _PART.findall(text) if isinstance(text, str) else []
+    if isinstance(text, str) and len(parts) == 1 and clock.unit is not None and int(parts[0][0]) > 0:
+        count, unit = int(parts[0][0]), parts[0][1]
+        whole = f"{count}{unit}" == text
+        if whole and unit in _MONTHS:
+            return Frequency(text, "months", count * _MONTHS[unit], allowed, clock)
+        if whole and unit == "bd":
+            return Frequency(text, "business days", count, allowed, clock)
+        if whole and unit in ("d", "w") and clock.zone not in UTC_NAMES:
+            return Frequency(text, "days", count * (7 if unit == "w" else 1), allowed, clock)
+    ticks = _ticks(text, clock, "frequency")
+    if ticks < 1:
+        raise ValueError(f"frequency= is longer than nothing; got {text!r}.")
+    return Frequency(str(text), "ticks", ticks, allowed, clock)
+
+
+def duration(text: str, what: str) -> timedelta:
+    """A fixed duration as polars writes it; `what` is the argument that it was given for."""
+    return timedelta(microseconds=_ticks(text, Clock("us", None), what))
+
+
+def inferred(step: int, clock: Clock, tolerance: int | str | None) -> list[Frequency]:
+    """What the most common step of a source may mean, the likeliest first: months vary in length, and so do days."""
+    found = [frequency(_text_of(step, clock), clock, tolerance)]
+    if clock.unit is None:
+        return found
+    days = round(step / clock.day)
+    if not days or abs(step - days * clock.day) > clock.day // 24:
+        return found
+    for lengths, text in (((28, 31), "1mo"), ((90, 92), "1q"), ((365, 366), "1y")):
+        if lengths[0] <= days <= lengths[1]:
+            return [frequency(text, clock, tolerance), *found]
+    return [frequency(f"{days}d", clock, tolerance), *found] if clock.zone not in UTC_NAMES else found
+
+
+def describe_step(step: int, clock: Clock) -> str:
+    """A step as a person would say it: "3d", "1h30m", "1200"."""
+    return str(_text_of(step, clock))
+
+
+def _text_of(step: int, clock: Clock) -> int | str:
+    if clock.unit is None:
+        return step
+    rest, text = step * NANOSECONDS[clock.unit], ""
+    for unit in ("d", "h", "m", "s", "ms", "us", "ns"):
+        count, rest = divmod(rest, NANOSECONDS[unit])
+        if count and (unit != "d" or not rest or count > 1):
+            text += f"{count}{unit}"
+        elif count:
+            rest += count * NANOSECONDS[unit]
+    return text or "0s"
+
+
+def _ticks(text: int | str, clock: Clock, what: str) -> int:
+    """A fixed duration in ticks of the clock."""
+    if clock.unit is None:
+        number = int(text[:-1]) if isinstance(text, str) and re.fullmatch(r"\d+i", text) else text
+        if isinstance(number, int):
+            return number
+        raise ValueError(f"{what}= of integer times is an integer; got {text!r}.")
+    parts = _PART.findall(text) if isinstance(text, str) else []
+    if not parts or "".join(map("".join, parts)) != text or any(unit not in NANOSECONDS for _, unit in parts):
+        calendar = ", or alone '1mo', '1q', '1y', '1bd'" if what == "frequency" else ""
+        raise ValueError(
+            f"{what}= is a duration as polars writes it, such as '15m', '1h', '1d'{calendar}; got {text!r}."
+        )
+    ticks, rest = divmod(sum(int(count) * NANOSECONDS[unit] for count, unit in parts), NANOSECONDS[clock.unit])
+    if rest:
+        raise ValueError(f"{what}= is a multiple of the time column's unit, {clock.unit!r}; got {text!r}.")
+    return ticks
+
+
+def _days(ticks: Int64s, day: int) -> NDArray[np.datetime64]:
+    return (ticks // day).astype("datetime64[D]")
+
+
+def _first_day(months: NDArray[np.datetime64]) -> Int64s:
+    return months.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64)
+
+
+def _later_month(month: NDArray[np.datetime64], month_day: Int64s, months: Int64s | int) -> tuple[Int64s, Int64s]:
+    """Some months later: the day of the same number, or the last one of a shorter month, and that last day."""
+    first, after = _first_day(month + months), _first_day(month + months + 1)
+    return np.minimum(first + month_day, after - 1), after - 1

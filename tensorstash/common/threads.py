@@ -1,0 +1,74 @@
+"""Pieces of work in threads: results in order, and nothing left running when one fails or the user stops."""
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from threading import Event
+from typing import TypeVar
+
+from tensorstash.common.progress import Bar
+
+Job = TypeVar("Job")
+Result = TypeVar("Result")
+_MOST_THREADS = 8
+
+
+class Stopped(Exception):  # noqa: N818  it is no error
+    """Ends a job whose result nobody waits for any more."""
+
+
+def threads() -> int:
+    """How many jobs run at a time."""
+    return max(1, min(os.cpu_count() or 1, _MOST_THREADS))
+
+
+def in_threads(jobs: Sequence[Job], work: Callable[[Job, Callable[[], None]], Result]) -> Iterator[tuple[Job, Result]]:
+    """The results of all jobs, in their order, with one more than the threads under way.
+
+    Each job is given a function to call now and then, which ends the job by `Stopped` once another one has failed or
+    the caller has gone away, so that the caller need not wait for long.
+    """
+    stop = Event()
+
+    def go_on() -> None:
+        if stop.is_set():
+            raise Stopped
+
+    waiting: deque[tuple[Job, Future[Result]]] = deque()
+    pool = ThreadPoolExecutor(max(1, min(threads(), len(jobs))), "tensorstash-load")
+    try:
+        for job in jobs:
+            waiting.append((job, pool.submit(work, job, go_on)))
+            if len(waiting) > threads():
+                done, future = waiting.popleft()
+                yield done, future.result()
+        while waiting:
+            done, future = waiting.popleft()
+            yield done, future.result()
+    finally:
+        stop.set()
+        pool.shutdown(cancel_futures=True)
+
+
+_SILENCE = 1.0  # seconds before a bar appears
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def each(work: Callable[[T], R], items: Sequence[T], threads: int, what: str, progress: bool | None) -> list[R]:
+    """The results for all items in their order; the first that fails, or Ctrl-C, ends the rest.
+
+    A bar counts them from the second second on; `progress` is that of `ts.load`.
+    """
+    pool = ThreadPoolExecutor(max(1, min(threads, len(items))), "tensorstash-look")
+    hidden = None if progress is None else not progress
+    try:
+        with Bar(total=len(items), desc=what, delay=_SILENCE, disable=hidden) as bar:
+            found = []
+            for result in pool.map(work, items):
+                found.append(result)
+                bar.update()
+            return found
+    finally:
+        pool.shutdown(cancel_futures=True)

@@ -1,0 +1,131 @@
+"""Windows with empty slots: their values one row at a time, and a fill where there is no row."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from tensorstash.common.dtypes import Bools, Int64s, as_integers
+from tensorstash.errors import SchemaError
+from tensorstash.gather.span import Span
+from tensorstash.native.guide import Guide, find
+from tensorstash.stash.stash import Stash
+
+
+@dataclass(frozen=True, slots=True)
+class Fragments:
+    """Stretches of rows without an empty slot between them, and where each stands among the slots."""
+
+    first: Int64s  # (fragments,) the slot of the first row of each
+    row: Int64s  # (fragments,) that row
+    rows: Int64s  # (fragments,)
+    guide: Guide  # fragment k from its first slot up to the next fragment's, the first from slot 0
+
+
+@dataclass(frozen=True, slots=True)
+class Filling:
+    """How windows, which have `history + horizon` slots, stand among the rows."""
+
+    fragments: Fragments
+    history: int
+    horizon: int
+    spans: tuple[Span, ...]
+    fills: Mapping[str, torch.Tensor]  # of the spans' columns, () integers of their width
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """How windows are written row by row into a buffer that holds several spans of one block."""
+
+    items: torch.Tensor  # (n, items of a row) all rows of the block, as integers
+    first: Int64s  # (spans,) where the column of each span begins in it
+    ranges: tuple[slice, ...]  # of each span, among the slots of a window
+    fills: torch.Tensor  # (spans, 1, 1, 1)
+
+
+def fills(stash: Stash, spans: tuple[Span, ...]) -> dict[str, torch.Tensor]:
+    """What stands in empty slots, by column; one without a value for them is a `SchemaError`."""
+    return {name: _fill(stash, name) for name in dict.fromkeys(span.column for span in spans)}
+
+
+def _fill(stash: Stash, name: str) -> torch.Tensor:
+    """What stands in the empty slots of a column: its `fill=`, else NaN or code -1."""
+    about, dtype = stash.about(name), stash[name].dtype
+    fill: Any = about["fill"]
+    if about["kind"] == "category":
+        fill = -1 if fill is None else stash.vocabulary(name).index(fill)
+    elif about["kind"] == "hashed":
+        fill = -1
+    elif fill is None and dtype.is_floating_point:
+        fill = float("nan")
+    if fill is None:
+        raise SchemaError(
+            f"An empty slot needs a value; column {name!r} is {dtype}, which has none for missing. Load it with "
+            f"ts.column({name!r}, fill=...)."
+        )
+    return as_integers(torch.tensor([fill], dtype=dtype))[0]
+
+
+def anchor_rows(needed: Filling, anchors: Int64s) -> tuple[Int64s, Bools]:
+    """The row of each anchor slot, and whether the window lies in one fragment; elsewhere any row a window fits at."""
+    starts, fragments = anchors - needed.history, needed.fragments
+    k = find(fragments.guide, starts)
+    after = starts - fragments.first[k]
+    whole = (after >= 0) & (after + needed.history + needed.horizon <= fragments.rows[k])
+    return np.where(whole, fragments.row[k] + after, 0) + needed.history, whole
+
+
+def rows_of(needed: Filling, places: Int64s) -> Int64s:
+    """The row of every slot of windows with anchors at `places`, -1 for an empty one: `(windows, length)`."""
+    return _rows(needed, places - needed.history)
+
+
+def observed(needed: Filling, rows: Int64s, which: torch.Tensor, count: int) -> dict[str, torch.Tensor]:
+    """`<span>.observed` for a batch of `count`, in which the windows `which` have the `rows`.
+
+    Spans of the same slots have one tensor together.
+    """
+    seen: dict[tuple[int, int, int], torch.Tensor] = {}
+    for span in needed.spans:
+        key = (span.begin, span.end, span.step)
+        if key not in seen:
+            seen[key] = torch.ones(count, len(span), dtype=torch.bool)
+            own = rows[:, needed.history + span.begin : needed.history + span.end : span.step]
+            seen[key].index_copy_(0, which, torch.from_numpy(own >= 0))
+    return {f"{span.name}.observed": seen[span.begin, span.end, span.step] for span in needed.spans}
+
+
+def fill_in(patch: Patch, buffer: torch.Tensor, rows: Int64s, which: torch.Tensor) -> None:
+    """Write the windows `which`, which have the `rows`, into a buffer `(spans * batch, ...)`."""
+    own = np.stack([rows[:, slots] for slots in patch.ranges])
+    empty = torch.from_numpy(own < 0)[..., None]
+    index = np.maximum(own, 0, out=own)
+    index += patch.first[:, None, None]
+    values = patch.items.index_select(0, torch.from_numpy(index.reshape(-1))).view(*own.shape, -1)
+    filled = torch.where(empty, patch.fills, values)
+    target = as_integers(buffer).view(len(own), len(buffer) // len(own), -1)
+    target.index_copy_(1, which, filled.view(*own.shape[:2], -1))
+
+
+def _rows(needed: Filling, starts: Int64s) -> Int64s:
+    """The row of every slot of windows that start at the slots `starts`, -1 for an empty one: `(windows, length)`."""
+    fragments, length = needed.fragments, needed.history + needed.horizon
+    table = np.full(len(starts) * length, -1)
+    low = find(fragments.guide, starts)
+    count = find(fragments.guide, starts + (length - 1)) - low + 1
+    window = np.repeat(np.arange(len(starts)), count)
+    k = np.repeat(low, count) + _counted(count)
+    offset = fragments.first[k] - starts[window]
+    begin, end = np.clip(offset, 0, length), np.clip(offset + fragments.rows[k], 0, length)
+    step = _counted(end - begin)
+    rows = np.repeat(fragments.row[k] + begin - offset, end - begin) + step
+    table[np.repeat(window * length + begin, end - begin) + step] = rows
+    return table.reshape(-1, length)
+
+
+def _counted(counts: Sequence[int] | Int64s) -> Int64s:
+    """`0, 1, ..., count - 1` for each count, in a row."""
+    ends = np.cumsum(counts, dtype=np.int64)
+    return np.arange(int(ends[-1]) if len(ends) else 0) - np.repeat(ends - counts, counts)

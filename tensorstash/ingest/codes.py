@@ -1,0 +1,162 @@
+"""Text and integers as codes: by order of appearance, by a vocabulary that was given, or hashed."""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from threading import Lock
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tensorstash.common.dtypes import Int32s, Int64s
+from tensorstash.ingest.stats import Stats
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Text or integers: `(n,)` indices into their distinct values, which are in order of appearance; -1 for null."""
+
+    indices: Int32s
+    names: list[Any]
+    firsts: Int64s  # where in the piece each of them appears first
+
+
+def piece_of(array: pa.Array) -> Piece:
+    """The distinct values of an array of text or integers, and which of them stands in each row."""
+    array = plain_text(array)
+    if not pa.types.is_dictionary(array.type):
+        array = pc.dictionary_encode(array)
+    places = _int32(array.indices)
+    firsts = np.full(len(array.dictionary) + 1, len(places))
+    firsts[places[::-1]] = np.arange(len(places) - 1, -1, -1)  # the last that is written stays; -1 finds the last
+    used = np.flatnonzero(firsts[:-1] < len(places))
+    used = used[np.argsort(firsts[used])]
+    if np.array_equal(used, np.arange(len(array.dictionary))):
+        return Piece(places, array.dictionary.to_pylist(), firsts[:-1])
+    compact = np.full(len(firsts), -1, np.int32)
+    compact[used] = np.arange(len(used), dtype=np.int32)
+    return Piece(compact[places], array.dictionary.take(pa.array(used)).to_pylist(), firsts[used])
+
+
+class Vocabulary:
+    """The names behind codes. Threads bring pieces in any order; at the end `renumbering` puts the names in order."""
+
+    def __init__(self, fill: str | None = None) -> None:
+        """`fill` is the name that null gets."""
+        self.fill = fill
+        self._codes: dict[Hashable, int] = {}
+        self._rows: list[int] = []  # in which row of the source each name appears first, by codes
+        self._lock = Lock()
+
+    def encode(self, piece: Piece, start: int) -> tuple[Int32s, Stats]:
+        """Codes for the rows `start, start + 1, ...`, in order of appearance among the pieces so far; -1 for null."""
+        with self._lock:
+            local = [self._code(name, start + at) for name, at in zip(piece.names, piece.firsts.tolist())]
+        codes = piece.indices if local == [*range(len(local))] else np.array([*local, -1], np.int32)[piece.indices]
+        nulls = int(np.count_nonzero(codes < 0))
+        if nulls and self.fill is not None:
+            empty = codes < 0
+            with self._lock:
+                code = self._code(self.fill, start + int(empty.argmax()))
+            return np.where(empty, np.int32(code), codes), Stats(nulls)
+        return codes, Stats(nulls, nulls)
+
+    def _code(self, name: Hashable, row: int) -> int:
+        if name is None:
+            return -1
+        code = self._codes.setdefault(name, len(self._codes))
+        if code == len(self._rows):
+            self._rows.append(row)
+        elif row < self._rows[code]:
+            self._rows[code] = row
+        return code
+
+    def renumbering(self) -> Int32s | None:
+        """`(names + 1,)`, what each code, and -1 as the last, becomes, so that codes follow the source.
+
+        From then on `names` follows it too. `None` if nothing changes.
+        """
+        order = np.argsort(np.array(self._rows, np.int64))
+        if np.array_equal(order, np.arange(len(order))):
+            return None
+        names, changed = [*self._codes], np.full(len(order) + 1, -1, np.int32)
+        changed[order] = np.arange(len(order), dtype=np.int32)
+        self._codes = {names[old]: new for new, old in enumerate(order.tolist())}
+        self._rows = [self._rows[old] for old in order.tolist()]
+        return changed
+
+    @property
+    def names(self) -> list[Any]:
+        """All names by their codes; the fill is one of them, also where nothing was missing."""
+        return list(self._codes) if self.fill is None else list(dict.fromkeys([*self._codes, self.fill]))
+
+    @property
+    def highest(self) -> int | None:
+        """The highest code that some row has; the lowest is 0."""
+        return len(self._codes) - 1 if self._codes else None
+
+
+def count_codes(codes: Int32s) -> Stats:
+    """What is to be known of codes: how many are -1, and the least and the greatest of the others."""
+    known = codes[codes >= 0]
+    missing = len(codes) - len(known)
+    low, high = (int(known.min()), int(known.max())) if len(known) else (None, None)
+    return Stats(missing, missing, low=low, high=high)
+
+
+def plain_text(array: pa.Array) -> pa.Array:
+    """The same values without the string views that few kernels take."""
+    if pa.types.is_dictionary(array.type) and pa.types.is_string_view(array.type.value_type):
+        return pa.DictionaryArray.from_arrays(array.indices, array.dictionary.cast(pa.large_string()))
+    return array.cast(pa.large_string()) if pa.types.is_string_view(array.type) else array
+
+
+def _int32(array: pa.Array) -> Int32s:
+    filled = pc.fill_null(array.cast(pa.int32()), -1)
+    return np.asarray(filled.to_numpy(zero_copy_only=False))
+
+
+class FixedVocabulary:
+    """Value k has code k, and what is not among the values the code after the last."""
+
+    def __init__(self, values: Sequence[str] | Sequence[int], fill: object) -> None:
+        """`fill` is the value that null gets, or `None`."""
+        self.names = [*values]
+        self._codes: dict[object, int] = {value: code for code, value in enumerate(values)}
+        self._null = self._codes.get(fill, -1)
+
+    def encode(self, piece: Piece, _: int) -> tuple[Int32s, Stats]:
+        """Codes, `(n,)`; -1 for null if there is no fill."""
+        other = len(self.names)
+        each = [-1 if name is None else self._codes.get(name, other) for name in piece.names]
+        codes = np.array([*each, -1], np.int32)[piece.indices]
+        nulls = int(np.count_nonzero(codes < 0))
+        if nulls and self._null >= 0:
+            codes[codes < 0] = self._null
+        stats = count_codes(codes)
+        stats.nulls, stats.unknown = nulls, int(np.count_nonzero(codes == other))
+        return codes, stats
+
+
+class Buckets:
+    """The buckets of values: each distinct one of a piece is hashed once, and nothing is kept of it."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._empty = blake2b(digest_size=8)  # copied, because making one takes longer than hashing
+
+    def encode(self, piece: Piece, _: int) -> tuple[Int32s, Stats]:
+        """Codes, `(n,)`; -1 for null."""
+        digests = np.frombuffer(b"".join(map(self._digest, piece.names)), "<u8")
+        each = np.full(len(digests) + 1, -1, np.int32)
+        each[:-1] = digests % np.uint64(self._count)
+        each[[k for k, name in enumerate(piece.names) if name is None]] = -1
+        codes = each[piece.indices]
+        return codes, count_codes(codes)
+
+    def _digest(self, value: str | int | None) -> bytes:
+        hashed = self._empty.copy()
+        hashed.update(str(value).encode())
+        return hashed.digest()

@@ -1,0 +1,153 @@
+"""A static column: while its rows are decoded, the one value of each entity, and whether there is another."""
+
+import math
+from collections.abc import Callable
+from threading import Lock
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from tensorstash.columns.column import Column
+from tensorstash.common.clock import Clock
+from tensorstash.common.dtypes import Bools, Int32s, Int64s
+from tensorstash.errors import DataError
+from tensorstash.sources.scan import Scan
+
+Bits = NDArray[np.signedinteger[Any]]  # (n, items) values as integers of their width, so that NaN can be compared
+
+
+class Constant:
+    """The values of a static column, one per entity.
+
+    Threads add pieces in any order; they are taken up in that of the source, so that an error is the same every time.
+    """
+
+    def __init__(self, column: Column, codes: Callable[[int, int], Int32s], entities: int) -> None:
+        """`codes(start, stop)` are the entities of some rows of the source."""
+        self.column = column
+        self._codes = codes
+        self._bits: Bits = np.zeros((entities, math.prod(column.shape)), f"i{column.dtype.itemsize}")
+        self._rows: Int64s = np.full(entities, -1)  # the source row of each value; -1: none has come yet
+        # the first row with another value than its entity's, that entity, and the value
+        self._other: tuple[int, int, Bits] | None = None
+        self._waiting: dict[int, tuple[int, Int64s, Int32s, Bits]] = {}  # start -> end, and the rows that say all
+        self._next = 0
+        self._lock = Lock()
+
+    def add(self, start: int, values: NDArray[Any]) -> None:
+        """Take the rows `start, start + 1, ...`, `(n, *shape)`."""
+        if not len(values) or self._other is not None:
+            return
+        bits, end = _bits(values, self.column), start + len(values)
+        codes = self._codes(start, end)
+        rows = _telling(codes, bits)
+        with self._lock:
+            self._waiting[start] = end, start + rows, codes[rows], bits[rows]
+            while self._next in self._waiting:
+                self._next, taken, entities, found = self._waiting.pop(self._next)
+                self._take(taken, entities, found)
+
+    def _take(self, rows: Int64s, codes: Int32s, bits: Bits) -> None:
+        new = np.flatnonzero(self._rows[codes] < 0)[::-1]  # backwards, so that an entity's first row is written last
+        self._rows[codes[new]] = rows[new]
+        self._bits[codes[new]] = bits[new]
+        others = np.flatnonzero(_differ(bits, self._bits[codes]))
+        if len(others) and self._other is None:
+            self._other = int(rows[others[0]]), int(codes[others[0]]), bits[others[:1]]
+
+    def renumber(self, changed: Int32s) -> None:
+        """Put `changed[code]` in the place of each code."""
+        self._bits = changed[self._bits]
+        if self._other is not None:
+            row, entity, bits = self._other
+            self._other = row, entity, changed[bits]
+
+    @property
+    def values(self) -> Bits:
+        """`(entities, *shape)`, as a segment takes them."""
+        return self._bits.reshape(-1, *self.column.shape)
+
+    @property
+    def missing(self) -> int:
+        """How many of the values are NaN or code -1."""
+        values = _values(self._bits, self.column)
+        return int((values < 0 if self.column.is_coded else values.isnan()).sum())
+
+    @property
+    def unknown(self) -> int | None:
+        """How many of the values are not in the vocabulary that was given."""
+        given = self.column.vocabulary
+        return None if given is None else int(np.count_nonzero(self._bits == len(given)))
+
+    def check(self, scanned: Scan, entities: list[Any], vocabulary: list[Any]) -> None:
+        """Refuse an entity with several values, or with none, which only a source without rows and entities has."""
+        if self._other is None:
+            if not scanned.rows and entities:
+                raise DataError(
+                    f"A static column has one value in each entity; {self.column.name!r} has none, because "
+                    f"{scanned.label} has no rows. Leave static= out, or name the entity column as entity=."
+                )
+            return
+        row, entity, bits = self._other
+        item = int((bits[0] != self._bits[entity]).argmax())
+        one, other = (_shown(found, self.column, vocabulary, item) for found in (self._bits[[entity]], bits))
+        whose = "the series (no entity= was given)" if entities == [None] else f"entity {entities[entity]!r}"
+        raise DataError(
+            f"A static column has one value in each entity; {_item_name(self.column, item)} of {whose} is {one} in "
+            f"source row {scanned.name_row(int(self._rows[entity]))} and {other} in {scanned.name_row(row)}. "
+            "Load it with columns= instead."
+        )
+
+
+def _telling(codes: Int32s, bits: Bits) -> Int64s:
+    """The rows that say all: the first of each entity, and of those with another value than it the first in a row."""
+    starts = np.ones(len(codes), np.bool_)
+    starts[1:] = (codes[1:] != codes[:-1]) | _differ(bits[1:], bits[:-1])
+    rows = np.flatnonzero(starts)  # few where the rows are grouped, so that the rest costs nothing
+    codes, bits = codes[rows], bits[rows]
+    places = codes - codes.min()
+    first = np.empty(int(places.max()) + 1, np.int64)
+    first[places[::-1]] = np.arange(len(codes))[::-1]  # the last that is written stays
+    firsts = first[places]
+    return rows[(firsts == np.arange(len(codes))) | _differ(bits, bits[firsts])]
+
+
+def _differ(one: Bits, other: Bits) -> Bools:
+    return (one != other).any(1)
+
+
+def _bits(values: NDArray[Any], column: Column) -> Bits:
+    """Values as integers, `(n, items)`; every NaN as the same one."""
+    flat = values.reshape(len(values), math.prod(column.shape))
+    if column.dtype == torch.bfloat16:
+        flat = np.where(flat & 0x7FFF > 0x7F80, np.uint16(0x7FC0), flat)
+    elif column.dtype.is_floating_point:
+        flat = np.where(np.isnan(flat), flat.dtype.type(math.nan), flat)
+    return np.ascontiguousarray(flat).view(f"i{column.dtype.itemsize}")
+
+
+def _values(bits: Bits, column: Column) -> torch.Tensor:
+    return torch.from_numpy(bits).view(column.dtype).reshape(-1, *column.shape)
+
+
+def _item_name(column: Column, item: int) -> str:
+    if len(column.members) > 1:
+        return f"{column.members[item]!r} in {column.name!r}"
+    place = "".join(f"[{k}]" for k in np.unravel_index(item, column.shape)) if column.shape else ""
+    return f"{column.name!r}{place}"
+
+
+def _shown(bits: Bits, column: Column, vocabulary: list[Any], item: int) -> str:
+    value = _values(bits, column).flatten()[item]
+    if column.is_coded and value < 0:
+        return "null"
+    if column.kind == "hashed":
+        return f"bucket {int(value)}"
+    if column.kind == "category":
+        return repr(vocabulary[int(value)]) if value < len(vocabulary) else "not in its vocabulary"
+    if column.kind in ("timestamp", "date"):
+        return Clock(column.unit, column.zone).format(int(value))
+    # numpy writes a float32 with as many digits as tell it apart
+    return str((value.float() if column.dtype in (torch.float16, torch.bfloat16) else value).numpy())

@@ -1,0 +1,26 @@
+"""What is counted while values are decoded."""
+
+from dataclasses import dataclass
+
+Number = int | float
+
+
+@dataclass(slots=True)
+class Stats:
+    """What is counted while decoding, so that nobody has to read the data again to know it."""
+
+    nulls: int = 0  # nulls in the source
+    missing: int = 0  # missing values in the stash: NaN, or code -1
+    unknown: int | None = None  # values that are not in the vocabulary that was given
+    low: Number | None = None
+    high: Number | None = None
+
+    def add(self, other: "Stats") -> None:
+        """Count what was counted elsewhere."""
+        self.nulls += other.nulls
+        self.missing += other.missing
+        if other.unknown is not None:
+            self.unknown = (self.unknown or 0) + other.unknown
+        lows = [x for x in (self.low, other.low) if x is not None]
+        highs = [x for x in (self.high, other.high) if x is not None]
+        self.low, self.high = min(lows, default=None), max(highs, default=None)

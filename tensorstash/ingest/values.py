@@ -1,0 +1,198 @@
+"""Numbers and times from Arrow to numpy, exactly."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import torch
+from numpy.typing import NDArray
+
+from tensorstash.columns.column import Column, Fill
+from tensorstash.columns.types import is_text
+from tensorstash.common.dtypes import DTYPES, Bools
+from tensorstash.errors import DataError
+from tensorstash.ingest.codes import plain_text
+from tensorstash.ingest.stats import Number, Stats
+
+
+def values(arrays: list[pa.Array], column: Column, place: str) -> tuple[NDArray[Any], Stats]:
+    """The rows of a column of numbers or times, `(n, *column.shape)`, cast to the column's dtype; bfloat16 as its bits.
+
+    `arrays` are the column's members, one array each; `place` is where in the source they stand. All of it is numpy's:
+    torch would divide each piece among threads of its own, which wait for one another where cores are shared.
+    """
+    stats = Stats()
+    if len(column.members) == 1:
+        out = _member(arrays[0], column, column.members[0], place, stats).reshape(-1, *column.shape)
+    else:
+        out = np.empty((len(arrays[0]), len(arrays)), DTYPES[column.dtype][1])
+        for k, (array, member) in enumerate(zip(arrays, column.members)):
+            out[:, k] = _member(array, column, member, place, stats)
+    plain = out
+    if column.dtype == torch.bfloat16:
+        plain = from_bfloat16(out)
+    elif column.dtype == torch.float16:
+        plain = out.astype(np.float32)  # processors cannot compare halves
+    stats.low, stats.high, stats.missing = _summary(plain)
+    return out, stats
+
+
+def _member(array: pa.Array, column: Column, name: str, place: str, stats: Stats) -> NDArray[Any]:
+    """The values of one source column, flat, with what is missing filled in."""
+    if column.mask:
+        return _valid(array, column, name, place)
+    flat = _flatten(array, column, name, place)
+    nulls, fill = flat.null_count, column.fill
+    stats.nulls += nulls
+    if nulls and fill is None and not column.dtype.is_floating_point:
+        raise DataError(
+            f"Integers, booleans and times have no missing value; column {name!r} has {nulls:,} nulls in {place}. "
+            f"Say what to store, ts.column(..., fill=...), or load it as floating: ts.column(..., dtype=...)."
+        )
+    holes = flat.is_null().to_numpy(zero_copy_only=False) if nulls else None
+    raw = _numpy(pc.fill_null(flat, pa.scalar(0).cast(flat.type)) if nulls else flat)
+    if column.bits and column.dtype == torch.bfloat16 and holes is None and fill is None:
+        return raw
+    raw = from_bfloat16(raw) if column.bits else raw
+    if fill is not None and raw.dtype.kind == "f":
+        unknown = np.isnan(raw)
+        holes = unknown if holes is None else holes | unknown
+        raw = np.where(unknown, raw.dtype.type(0), raw)
+    out = _cast(raw, column, name, place)
+    return out if holes is None else np.where(holes, _stored(math.nan if fill is None else fill, column.dtype), out)
+
+
+def _valid(array: pa.Array, column: Column, name: str, place: str) -> NDArray[Any]:
+    """Where one source column has a value, flat."""
+    if is_text(array.type):
+        plain = plain_text(array)
+        if pa.types.is_dictionary(plain.type):
+            plain = plain.dictionary_decode() if plain.dictionary.null_count else plain.indices
+        return np.asarray(plain.is_valid().to_numpy(zero_copy_only=False))
+    flat = _flatten(array, column, name, place)
+    valid = np.asarray(flat.is_valid().to_numpy(zero_copy_only=False))
+    if pa.types.is_floating(flat.type) or column.bits:
+        raw = _numpy(pc.fill_null(flat, pa.scalar(0).cast(flat.type)))
+        valid &= ~np.isnan(from_bfloat16(raw) if column.bits else raw)
+    return valid
+
+
+def _stored(fill: Fill, dtype: torch.dtype) -> NDArray[Any]:
+    if dtype == torch.bfloat16:
+        return to_bfloat16(np.array(fill, np.float32))
+    return np.asarray(fill).astype(DTYPES[dtype][1])
+
+
+def to_bfloat16(array: NDArray[np.float32]) -> NDArray[np.uint16]:
+    """The bits of the nearest bfloat16, of two equally near ones that with an even last bit."""
+    bits = array.view(np.uint32)
+    near = ((bits + (0x7FFF + ((bits >> 16) & 1))) >> 16).astype(np.uint16)
+    return np.where(np.isnan(array), np.uint16(0x7FC0), near)
+
+
+def from_bfloat16(bits: NDArray[np.uint16]) -> NDArray[np.float32]:
+    """The values of the bits of bfloat16."""
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+def _flatten(array: pa.Array, column: Column, name: str, place: str) -> pa.Array:
+    """The numbers of an array, row after row: taken out of dictionaries, lists and times."""
+    array = _plain(array)
+    while pa.types.is_fixed_size_list(array.type):
+        size = array.type.list_size
+        if array.null_count:
+            raise DataError(
+                f"A list column has a list in every row; column {name!r} has {array.null_count:,} null lists in "
+                f"{place}. Fill them before loading."
+            )
+        array = _plain(array.values.slice(array.offset * size, len(array) * size))
+    if pa.types.is_date64(array.type):
+        array = array.cast(pa.date32())
+    if pa.types.is_temporal(array.type):
+        if column.unit not in (None, "d", getattr(array.type, "unit", None)):
+            array = _in_unit(array, column.unit, name, place)
+        array = array.view(pa.int32() if array.type.bit_width == 32 else pa.int64())
+    return array
+
+
+def _in_unit(array: pa.Array, unit: str, name: str, place: str) -> pa.Array:
+    """The same times in another unit, exactly."""
+    if pa.types.is_timestamp(array.type):
+        target = pa.timestamp(unit, array.type.tz)
+    elif pa.types.is_duration(array.type):
+        target = pa.duration(unit)
+    else:
+        target = pa.time32(unit) if unit in ("s", "ms") else pa.time64(unit)
+    try:
+        return array.cast(target)
+    except pa.ArrowInvalid as error:
+        raise DataError(
+            f"Times keep their exact value in the unit of the column; column {name!r} is {array.type} in {place}, and "
+            f"cannot be held in {unit}: {error}. Write all files with one unit."
+        ) from error
+
+
+def _plain(array: pa.Array) -> pa.Array:
+    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+
+
+def _numpy(array: pa.Array) -> NDArray[Any]:
+    """The same memory as a numpy array (a copy for booleans, which Arrow keeps as bits); never written to."""
+    return np.asarray(array.to_numpy(zero_copy_only=False))
+
+
+def _cast(raw: NDArray[Any], column: Column, name: str, place: str) -> NDArray[Any]:
+    """From floating to floating rounds; every other cast must keep every value."""
+    dtype = column.dtype
+    plain = np.dtype("float32" if dtype == torch.bfloat16 else DTYPES[dtype][1])
+    out, lost = _plain_cast(raw, plain)
+    if dtype == torch.bfloat16:
+        # every bfloat16 is a float32, and a float32 that is a bfloat16 comes back from it
+        single, out = out, to_bfloat16(out)
+        back = from_bfloat16(out)
+        further = np.isinf(back) & ~np.isinf(single) if raw.dtype.kind == "f" else back != single
+        lost = further if lost is None else lost | further
+    if lost is not None and lost.any():
+        remedy = (
+            "Times are kept as int64: leave those rows out with filter=, or count from a later moment."
+            if column.name == "__time"
+            else "Choose a wider type: ts.column(..., dtype=...)."
+        )
+        raise DataError(
+            f"A cast must keep the values; {raw[int(lost.argmax())].item()} in column {name!r} ({place}; "
+            f"{int(lost.sum()):,} such values) does not fit into {dtype}. {remedy}"
+        )
+    return out
+
+
+def _plain_cast(raw: NDArray[Any], target: np.dtype[Any]) -> tuple[NDArray[Any], Bools | None]:
+    """The result, and where it is not the value that it should be; `None` if that cannot be."""
+    if np.can_cast(raw.dtype, target, "safe") and raw.dtype.itemsize + target.itemsize < 16:  # int64 to float64 is not
+        return raw.astype(target, copy=False), None
+    if raw.dtype == target:
+        return raw, None
+    with np.errstate(invalid="ignore", over="ignore"):
+        cast = raw.astype(target)
+        if raw.dtype.kind == target.kind == "f":
+            endless = np.isinf(cast)
+            return cast, endless & ~np.isinf(raw) if endless.any() else None
+        lost = (cast.astype(raw.dtype) != raw) | ((cast < 0) != (raw < 0))
+    # at the end of an integer's range the way there or back may saturate, and hide that a value was lost
+    floating, integer = (cast, raw) if target.kind == "f" else (raw, cast)
+    if floating.dtype.kind == "f" and integer.dtype.kind in "iu":
+        lost |= ~(np.abs(floating.astype(np.float64)) <= np.iinfo(integer.dtype).max + 1.0)
+        lost |= floating.astype(np.float64) == np.iinfo(integer.dtype).max + 1.0
+    return cast, lost
+
+
+def _summary(array: NDArray[Any]) -> tuple[Number | None, Number | None, int]:
+    """The least and the greatest value, and the number of NaN, in as few passes as there can be."""
+    if not array.size:
+        return None, None, 0
+    low, high, missing = array.min(), array.max(), 0
+    if low != low:  # noqa: PLR0124  a NaN anywhere makes the minimum one
+        missing = int(np.count_nonzero(array != array))  # noqa: PLR0124
+        low, high = np.fmin.reduce(array, axis=None), np.fmax.reduce(array, axis=None)
+    return (None, None, missing) if missing == array.size else (low.item(), high.item(), missing)

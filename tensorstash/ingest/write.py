@@ -1,0 +1,170 @@
+"""Decoding a source into a segment: the keys first, which say where each row belongs, then the columns into place."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from threading import Lock
+from typing import Any
+
+from numpy.typing import NDArray
+
+from tensorstash.columns.column import Column
+from tensorstash.common.dtypes import Int32s, Int64s
+from tensorstash.common.progress import Progress
+from tensorstash.common.threads import in_threads, threads
+from tensorstash.ingest.codes import Buckets, FixedVocabulary, Vocabulary, piece_of
+from tensorstash.ingest.constant import Constant
+from tensorstash.ingest.keys import Keys, Work, is_key, read_keys, write_key, write_names
+from tensorstash.ingest.plan import Plan, check_static
+from tensorstash.ingest.stats import Stats
+from tensorstash.ingest.values import values
+from tensorstash.segments.draft import Draft
+from tensorstash.sources.scan import Scan, Unit, damage_named, read
+
+_BLOCK = 1 << 17  # rows looked at together
+
+# a column, its first row in the source, their places (None: as in the source), and the values
+Put = Callable[[Column, int, "Int64s | None", NDArray[Any]], None]
+Coder = Vocabulary | FixedVocabulary | Buckets
+
+
+def draft(planned: Plan, fd: int | None) -> Draft:
+    """A segment as a plan lays it out, in the file behind `fd`, or with `None` in an unnamed one of its own."""
+    tensors = [(column.name, column.dtype, (planned.rows, *column.shape)) for column in planned.stored]
+    return Draft(tensors, _header_bytes(planned), fd)
+
+
+def ingest(
+    scanned: Scan, planned: Plan, draft: Draft, progress: bool | None, report: Callable[[float], None]
+) -> dict[str, Any]:
+    """Write all tensors of a segment; its metadata. `report` is told the fraction of the values that are done."""
+    with Progress(planned.rows, progress, report) as done:
+        work = Work(scanned, planned, draft, done)
+        known = [column for column in planned.columns if is_key(column, work)]
+        columns = [column for column in (*planned.columns, *planned.static) if column not in known]
+        done.expect(planned.rows * sum(len(c.members) for c in (*columns, planned.entity, planned.time) if c))
+        keys = read_keys(work)
+        check_static(planned, len(keys.names))
+        constants = {c.name: Constant(c, keys.arranger.codes, len(keys.names)) for c in planned.static}
+        stats, coders = _decode(work, columns, keys, _placer(draft, constants))
+    _put_in_order(coders, draft, constants, stats)
+    names = {name: coder.names for name, coder in coders.items() if not isinstance(coder, Buckets)}
+    for column in known:
+        stats[column.name], texts = write_key(column, keys, work)
+        names |= {} if texts is None else {column.name: texts}
+    for column in (*planned.columns, *planned.static):
+        if column.name in names:
+            write_names(draft, f"{column.name}.__vocabulary", names[column.name])
+    for name, held in constants.items():
+        held.check(scanned, keys.names, names.get(name, []))
+        draft.blob(name, held.values, held.column.dtype)
+        stats[name].missing, stats[name].unknown = held.missing, held.unknown
+    return _metadata(planned, stats, keys)
+
+
+def _header_bytes(planned: Plan) -> int:
+    """Room for a header that is not known yet: each name stands in it up to eight times, escaped up to twice."""
+    named = [*planned.stored, *planned.static, *([planned.entity] if planned.entity else [])]
+    names = [json.dumps(name) for column in named for name in (column.name, *column.members)]
+    return 16_384 + 1024 * (len(named) + len(names)) + 16 * sum(map(len, names))
+
+
+def _placer(draft: Draft, constants: dict[str, Constant]) -> Put:
+    """How values come to their rows: as they are, or scattered; or, of static columns, to their entities."""
+    arrays: dict[str, NDArray[Any]] = {}
+    lock = Lock()  # mapping a column takes long; two threads must not do it both
+
+    def place(column: Column, start: int, places: Int64s | None, found: NDArray[Any]) -> None:
+        if column.name in constants:
+            constants[column.name].add(start, found)
+            return
+        if places is None:
+            draft.write(column.name, start, found)
+            return
+        with lock:
+            if column.name not in arrays:
+                arrays[column.name] = draft.array(column.name)
+        arrays[column.name][places] = found
+
+    return place
+
+
+def _coder(column: Column) -> Coder:
+    if column.buckets is not None:
+        return Buckets(column.buckets)
+    if column.vocabulary is not None:
+        return FixedVocabulary(column.vocabulary, column.fill)
+    return Vocabulary(column.fill if isinstance(column.fill, str) else None)
+
+
+def _decode(work: Work, columns: Sequence[Column], keys: Keys, put: Put) -> tuple[dict[str, Stats], dict[str, Coder]]:
+    """Decode columns, several units at a time, or several columns of a unit where there are few units."""
+    stats = {column.name: Stats(unknown=None if column.vocabulary is None else 0) for column in columns}
+    coders = {column.name: _coder(column) for column in columns if column.is_coded}
+
+    def decode(job: tuple[Unit, Sequence[Column]], go_on: Callable[[], None]) -> dict[str, Stats]:
+        unit, chosen = job
+        names = list(dict.fromkeys(member for column in chosen for member in column.members))
+        counts = {column.name: Stats() for column in chosen}
+        with damage_named(unit):
+            for row, batch in read(unit, names):
+                go_on()
+                places = None if keys.arranger.arranged else keys.arranger.places(row, row + batch.num_rows)
+                nbytes = 0
+                for column in chosen:
+                    arrays = [batch.column(names.index(member)) for member in column.members]
+                    if column.is_coded:
+                        found, counted = coders[column.name].encode(piece_of(arrays[0]), row)
+                    else:
+                        found, counted = values(arrays, column, unit.place)
+                    counts[column.name].add(counted)
+                    put(column, row, places, found)
+                    nbytes += found.nbytes
+                work.progress.add(batch.num_rows * sum(len(column.members) for column in chosen), nbytes)
+        return counts
+
+    units = work.scanned.units
+    shares = min(len(columns), -(-threads() // max(len(units), 1)))
+    jobs = [(unit, columns[share::shares]) for unit in units for share in range(shares)]
+    for _, counts in in_threads(jobs, decode):
+        for name, counted in counts.items():
+            stats[name].add(counted)
+    return stats, coders
+
+
+def _put_in_order(
+    coders: dict[str, Coder], draft: Draft, constants: dict[str, Constant], stats: dict[str, Stats]
+) -> None:
+    """The vocabularies in order of first appearance, and the codes that threads gave otherwise changed to it."""
+    for name, vocabulary in coders.items():
+        if not isinstance(vocabulary, Vocabulary):
+            continue
+        changed = vocabulary.renumbering()
+        if changed is not None and name in constants:
+            constants[name].renumber(changed)
+        elif changed is not None:
+            _renumber(draft, name, changed)
+        stats[name].low = None if vocabulary.highest is None else 0
+        stats[name].high = vocabulary.highest
+
+
+def _renumber(draft: Draft, name: str, changed: Int32s) -> None:
+    rows = draft.entries[name].shape[0]
+    for start in range(0, rows, _BLOCK):
+        draft.write(name, start, changed[draft.read(name, start, min(_BLOCK, rows - start))])
+
+
+def _metadata(planned: Plan, stats: dict[str, Stats], keys: Keys) -> dict[str, Any]:
+    def about(c: Column) -> dict[str, Any]:
+        own = {"name": c.name, "members": c.members, "kind": c.kind, "unit": c.unit, "zone": c.zone, "fill": c.fill}
+        return own | asdict(stats[c.name])
+
+    time: dict[str, Any] = {}
+    if planned.time and keys.times:
+        time = {"source": planned.time.members[0], "unit": planned.time.unit, "zone": planned.time.zone}
+        time |= {"low": keys.times.low, "high": keys.times.high}
+    entity = None
+    if planned.entity:
+        entity = list(planned.entity.members) if planned.entity.shape else planned.entity.members[0]
+    columns, static = [*map(about, planned.columns)], [*map(about, planned.static)]
+    return {"rows": planned.rows, "columns": columns, "static": static, "entity": entity, "time": time}

@@ -1,0 +1,38 @@
+"""Finding the piece that a number falls into, by a table of where to look."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tensorstash.common.dtypes import Int32s, Int64s
+
+_GUIDE_STEPS = 4  # then a binary search is cheaper
+
+
+@dataclass(frozen=True, slots=True)
+class Guide:
+    """Pieces of the numbers from 0 on, piece k from `ends[k - 1]` to `ends[k]`, and a table of where to look."""
+
+    ends: Int64s  # (k,) ascending
+    shift: int
+    table: Int32s  # table[i >> shift] is the piece of the number (i >> shift) << shift
+
+
+def guide(ends: Int64s) -> Guide:
+    """A table of four to eight entries per piece, however long the pieces are."""
+    if not len(ends):
+        return Guide(ends, 0, np.empty(0, np.int32))
+    shift = (int(ends[-1]) // (4 * len(ends))).bit_length()
+    upto = (ends + ((1 << shift) - 1)) >> shift  # entries of the table up to and with each piece
+    return Guide(ends, shift, np.repeat(np.arange(len(ends), dtype=np.int32), np.diff(upto, prepend=0)))
+
+
+def find(pieces: Guide, numbers: Int64s) -> Int32s:
+    """The piece of each number in `[0, ends[-1])`: a look into the table, then a step or two."""
+    k = pieces.table[numbers >> pieces.shift]
+    for _ in range(_GUIDE_STEPS):
+        beyond = pieces.ends[k] <= numbers
+        if not beyond.any():
+            return k
+        k += beyond
+    return np.searchsorted(pieces.ends, numbers, "right").astype(np.int32)

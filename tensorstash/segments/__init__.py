@@ -1,0 +1,4 @@
+"""The memory of a stash: the file format, its mapping, limits, and the directory of what processes share.
+
+It knows nothing of Arrow and of time series. Start with `format.py`, then `publish.py`.
+"""

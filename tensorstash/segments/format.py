@@ -1,0 +1,133 @@
+"""The file that holds a stash: a strict profile of safetensors, laid out before anything is decoded.
+
+    u64 N | JSON header, padded with spaces | tensor | __pad.0 | tensor | __pad.1 | ... | blobs
+
+Every tensor begins at a multiple of 4,096 bytes, so that columns of one item size stand at equal distances. Blobs,
+whose size is known only after decoding, follow the columns; the header is written last, with a CRC of itself.
+The format of safetensors: https://github.com/huggingface/safetensors#format.
+"""
+
+import json
+import math
+import os
+import stat
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import torch
+
+from tensorstash.common.dtypes import DTYPES
+from tensorstash.errors import SegmentError
+
+PAGE = 4096
+VERSION = "1"
+_MAX_HEADER = 100_000_000  # the limit of safetensors
+_CODES = {code: dtype for dtype, (code, _) in DTYPES.items()}
+_NO_CRC = "0" * 8  # stands in the header's place while its CRC is computed
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A tensor of a segment; `begin` is its first byte in the file."""
+
+    name: str
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    begin: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes without the padding behind it."""
+        return self.dtype.itemsize * math.prod(self.shape)
+
+
+def pages(nbytes: int) -> int:
+    """`nbytes` rounded up to whole pages."""
+    return -(-nbytes // PAGE) * PAGE
+
+
+def header_bytes(entries: Iterable[Entry], begin: int, end: int, metadata: Mapping[str, Any]) -> bytes:
+    """The first bytes of the file, `8 + N`, without the padding that fills them up to `begin`."""
+    tensors: dict[str, Any] = {}
+    at = 0
+    for k, entry in enumerate(entries):
+        code, stop = DTYPES[entry.dtype][0], at + entry.nbytes
+        tensors[entry.name] = {"dtype": code, "shape": list(entry.shape), "data_offsets": [at, stop]}
+        at += pages(entry.nbytes)
+        if at > stop:
+            tensors[f"__pad.{k}"] = {"dtype": "U8", "shape": [at - stop], "data_offsets": [stop, at]}
+    assert begin + at == end
+    own = {"tensorstash.version": VERSION, "tensorstash.crc": _NO_CRC, "tensorstash.schema": json.dumps(metadata)}
+    text = json.dumps({"__metadata__": own, **tensors}, separators=(",", ":")).encode()
+    size = (begin - 8).to_bytes(8, "little")
+    return size + text.replace(_NO_CRC.encode(), f"{zlib.crc32(text):08x}".encode(), 1)
+
+
+def damaged(path: str | None, why: str, label: str | None = None) -> SegmentError:
+    """The error for a file that is no segment."""
+    where = path or "the private segment"
+    remedy = "Make it again with stash.save(path)." if label is None else f"Remove it: ts.shared.remove({label!r})."
+    return SegmentError(f"{where} is not a whole stash: {why}. {remedy}")
+
+
+def parse(fd: int, path: str | None, label: str | None) -> tuple[dict[str, Entry], dict[str, Any], str]:
+    """The tensors, the metadata and the checksum of a segment; every number is checked before it is used."""
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        raise damaged(path, "it is no regular file", label)
+    size = os.fstat(fd).st_size
+    begin = 8 + int.from_bytes(os.pread(fd, 8, 0), "little")
+    if size < 10 or not 10 <= begin <= min(size, _MAX_HEADER):
+        raise damaged(path, f"{size:,} bytes, a header of {begin:,}", label)
+    if begin % PAGE:
+        raise damaged(path, "its tensors are not aligned; it may be a safetensors file of another library", label)
+    text = os.pread(fd, begin - 8, 8).rstrip(b" ")
+    try:
+        header = json.loads(text.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_constant)
+        own = header.pop("__metadata__")
+        crc, version = own["tensorstash.crc"], own["tensorstash.version"]
+        metadata = json.loads(own["tensorstash.schema"])
+        entries = _entries(header, begin, size)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise damaged(path, f"its header cannot be read ({type(error).__name__}: {error})", label) from error
+    if version != VERSION:
+        raise damaged(path, f"it has version {version!r} of the format, this release reads {VERSION!r}", label)
+    if f"{zlib.crc32(text.replace(str(crc).encode(), _NO_CRC.encode(), 1)):08x}" != crc:
+        raise damaged(path, "the checksum of its header is wrong", label)
+    return entries, metadata, crc
+
+
+def _entries(header: dict[str, Any], begin: int, size: int) -> dict[str, Entry]:
+    """The tensors that a header describes, which must fill the file from `begin` on without a hole."""
+    entries: dict[str, Entry] = {}
+    at = 0
+    for name, about in header.items():
+        code, shape, offsets = about["dtype"], about["shape"], about["data_offsets"]
+        if code not in _CODES or not _is_shape(shape):
+            raise ValueError(f"tensor {name!r} has type {code!r} and shape {shape!r}")
+        entry = Entry(name, _CODES[code], tuple(shape), begin + at)
+        if offsets != [at, at + entry.nbytes]:
+            raise ValueError(f"tensor {name!r} stands at {offsets!r}, not at {[at, at + entry.nbytes]}")
+        at += entry.nbytes
+        if not name.startswith("__pad."):
+            entries[name] = entry
+    if begin + at != size:
+        raise ValueError(f"the file has {size:,} bytes, its header describes {begin + at:,}")
+    return entries
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len({name for name, _ in pairs}) != len(pairs):
+        raise ValueError("a key stands twice")
+    return dict(pairs)
+
+
+def _no_constant(text: str) -> NoReturn:
+    raise ValueError(f"{text} is no JSON")
+
+
+def _is_shape(shape: object) -> bool:
+    if not isinstance(shape, list) or len(shape) > 8:
+        return False
+    return all(type(size) is int and 0 <= size < 1 << 48 for size in shape)

@@ -1,0 +1,4 @@
+"""Where rows come from: files, object stores, tables and frames, all as one scan of units that yield Arrow batches.
+
+It knows nothing of torch, of segments, or of the order of rows. Start with `scan.py`, then `tables.py` and `files.py`.
+"""

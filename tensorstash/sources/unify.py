@@ -1,0 +1,123 @@
+"""The columns of several files as one schema: what may differ is widened and said, what may not is refused."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from tensorstash.columns.types import is_bfloat16, is_text
+from tensorstash.errors import SchemaError, SourceError
+from tensorstash.sources.scan import Wanted
+
+_UNITS = ("s", "ms", "us", "ns")
+_SHOWN = 10
+
+
+def unify(names: Sequence[str], schemas: Sequence[pa.Schema], wanted: Wanted) -> tuple[pa.Schema, tuple[str, ...]]:
+    """One schema for files of these names and schemas, and what was widened for it; all differences are one error."""
+    kinds, kind_of = _distinct(schemas)
+    for kind, schema in enumerate(kinds):
+        _check_names(schema, names[kind_of.index(kind)], wanted)
+    first = kinds[0]
+    if len(kinds) == 1:
+        return first, ()
+    known = dict.fromkeys(name for schema in kinds for name in schema.names)
+    touched = first.names if wanted.names is None else wanted.among(known)
+    fields = {field.name: field for field in first if first.names.count(field.name) == 1}
+    wrong, notes = [], []
+    for place, name in enumerate(touched):
+        found = [schema.field(name) if name in schema.names else None for schema in kinds]
+        holder = next(kind for kind, field in enumerate(found) if field is not None)
+        whole = kinds[holder].field(name)
+        having = names[kind_of.index(holder)] if holder else ""
+        for kind, field in enumerate(found):
+            wide = None if field is None else _wider(whole, field)
+            if wide is None:
+                why = _difference(name, field, whole, having)
+                wrong += [(k, place, f"{names[k]} {why}") for k, other in enumerate(kind_of) if other == kind]
+            else:
+                whole = wide
+        fields[name] = whole
+        notes += _said(name, [found[kind] for kind in kind_of], whole)
+    if wrong:
+        lacking = not set(touched) <= set(first.names)
+        shown = "; ".join(text for _, _, text in sorted(wrong)[:_SHOWN])
+        more = f"; and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
+        # the columns of the first are no measure where it is one of those that lack some
+        model = "same columns and types" if lacking else f"columns and types of the first, {names[0]}"
+        raise SourceError(f"All files of a source need the {model}: {shown}{more}.")
+    return pa.schema([fields.get(field.name, field) for field in first]), tuple(notes)
+
+
+def _distinct(schemas: Sequence[pa.Schema]) -> tuple[list[pa.Schema], list[int]]:
+    """The schemas that differ, and which of them each one is: among many files there are few."""
+    kinds: list[pa.Schema] = []
+    kind_of = []
+    for schema in schemas:
+        plain = schema.remove_metadata()  # what a writer notes of a whole file; that of the fields counts
+        for kind, other in enumerate(kinds):
+            if plain.equals(other, check_metadata=True):
+                kind_of.append(kind)
+                break
+        else:
+            kind_of.append(len(kinds))
+            kinds.append(plain)
+    return kinds, kind_of
+
+
+def _check_names(schema: pa.Schema, where: str, wanted: Wanted) -> None:
+    if len(set(schema.names)) == len(schema.names):
+        return
+    counts = Counter(schema.names)
+    for name in wanted.among(counts):
+        if counts[name] > 1:
+            raise SchemaError(f"Column names must be unique; {where} has {counts[name]} columns {name!r}. Rename them.")
+
+
+def _difference(name: str, field: pa.Field | None, whole: pa.Field, having: str) -> str:
+    """How a file differs; `having` is the one that has the column, if it is not the first."""
+    if field is None:
+        return f"has no column {name!r}" + (f", which {having} has" if having else "")
+    return f"has {name!r} as {_shown(field)}, not {_shown(whole)}"
+
+
+def _shown(field: pa.Field) -> str:
+    return "bfloat16" if is_bfloat16(field) else str(field.type)
+
+
+def _said(name: str, found: Sequence[pa.Field | None], whole: pa.Field) -> list[str]:
+    """A note where types were widened."""
+    if is_text(whole.type):
+        return []
+    counts = Counter(_shown(field) for field in found if field is not None)
+    if len(counts) < 2:
+        return []
+    shares = ", ".join(f"{kind} in {count:,} files" for kind, count in counts.items())
+    return [f"{name!r} is read as {whole.type}: {shares}"]
+
+
+def _wider(one: pa.Field, other: pa.Field) -> pa.Field | None:
+    """A field that holds every value of both, if both mean the same."""
+    if is_bfloat16(one) != is_bfloat16(other):
+        return None
+    wide = _wider_type(one.type, other.type)
+    return None if wide is None else one.with_type(wide)
+
+
+def _wider_type(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    if one == other or (is_text(one) and is_text(other)) or pa.types.is_null(other):
+        return one
+    if pa.types.is_null(one):
+        return other
+    one, other = (arrow.value_type if pa.types.is_dictionary(arrow) else arrow for arrow in (one, other))
+    for alike in (pa.types.is_integer, pa.types.is_floating):
+        if alike(one) and alike(other):
+            wide = pa.from_numpy_dtype(np.promote_types(one.to_pandas_dtype(), other.to_pandas_dtype()))
+            return wide if alike(wide) else None  # int64 and uint64 would become float64
+    if pa.types.is_timestamp(one) and pa.types.is_timestamp(other) and one.tz == other.tz:
+        return one if _UNITS.index(one.unit) > _UNITS.index(other.unit) else other
+    if pa.types.is_fixed_size_list(one) and pa.types.is_fixed_size_list(other) and one.list_size == other.list_size:
+        item = _wider_type(one.value_type, other.value_type)
+        return None if item is None else pa.list_(item, one.list_size)
+    return one if one == other else None

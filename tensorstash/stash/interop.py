@@ -1,0 +1,167 @@
+"""A stash for other libraries. They are imported here, in functions, because sampling must never touch them."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from tensorstash.columns.types import BFLOAT16
+from tensorstash.stash.protocol import StashLike
+
+if TYPE_CHECKING:
+    import polars as pl
+    import pyarrow as pa
+
+
+def to_polars(stash: StashLike) -> "pl.DataFrame":
+    """Entity, time, every column and, repeated, every static one as a frame; packs become arrays, codes their texts."""
+    import polars as pl
+
+    series: list[pl.Series] = []
+    counts = np.diff(stash.offsets.numpy())
+    entities = np.repeat(np.arange(len(counts)), counts)
+    series += [names.gather(entities) for names in entity_parts(stash)]
+    if stash.time is not None:
+        series.append(time_series(stash, str(stash.time_name), stash.time))
+    for name in stash:
+        if name not in {s.name for s in series}:
+            series.append(_column_series(stash, name, stash[name]))
+    for name in stash.static:
+        if name not in {s.name for s in series}:
+            series.append(_column_series(stash, name, stash.static[name]).gather(entities))
+    return pl.DataFrame(series)
+
+
+def to_arrow(stash: StashLike) -> "pa.Table":
+    """Entity, time and every column as an Arrow table over the memory of the stash."""
+    import pyarrow as pa
+
+    columns: dict[str, pa.Array] = {}
+    fields: list[pa.Field] = []
+    for name in stash.entity_names:
+        each = pa.array(stash.entity_values(name)).dictionary_encode()
+        rows = np.repeat(np.asarray(each.indices), np.diff(stash.offsets.numpy()))
+        columns[name] = pa.DictionaryArray.from_arrays(pa.array(rows), each.dictionary)
+    if stash.time is not None:
+        times = pa.array(stash.time.numpy())
+        columns[str(stash.time_name)] = _arrow_moments(times, "timestamp", stash.clock.unit, stash.clock.zone)
+    for name in stash:
+        if name not in columns:
+            columns[name] = _arrow_column(stash, name)
+    for name, array in columns.items():
+        bits = name in stash and stash[name].dtype == torch.bfloat16
+        fields.append(pa.field(name, array.type, metadata=BFLOAT16 if bits else None))
+    return pa.table([*columns.values()], schema=pa.schema(fields))
+
+
+def _arrow_column(stash: StashLike, name: str) -> "pa.Array":
+    import pyarrow as pa
+
+    about, tensor = stash.about(name), stash[name]
+    array = (tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
+    if about["kind"] in ("category", "hashed"):
+        names = None if about["kind"] == "hashed" else stash.vocabulary(name)
+        valid = None
+        if about["missing"] or about.get("unknown"):
+            there = ~_without_value(array, None if names is None else len(names))
+            valid = pa.py_buffer(np.packbits(there, bitorder="little"))
+        codes = pa.Array.from_buffers(pa.int32(), len(array), [valid, pa.py_buffer(array)])
+        if names is None:
+            return codes
+        numbers = _integers(names)
+        return pa.DictionaryArray.from_arrays(codes, pa.array(names, pa.string()) if numbers is None else numbers)
+    flat = _arrow_moments(pa.array(array.reshape(-1)), about["kind"], about["unit"], about["zone"])
+    for size in reversed(array.shape[1:]):
+        flat = pa.FixedSizeListArray.from_arrays(flat, size)
+    return flat
+
+
+def _integers(vocabulary: list[Any]) -> NDArray[Any] | None:
+    """The values of a vocabulary of integers."""
+    if not vocabulary or isinstance(vocabulary[0], str):
+        return None
+    return np.array(vocabulary, np.uint64 if max(vocabulary) > np.iinfo(np.int64).max else np.int64)
+
+
+def _without_value(codes: NDArray[Any], count: int | None) -> NDArray[np.bool_]:
+    """Which codes are -1, or that of what is not among the `count` values of a vocabulary."""
+    return codes < 0 if count is None else (codes < 0) | (codes >= count)
+
+
+def _arrow_moments(array: "pa.Array", kind: str, unit: str | None, zone: str | None) -> "pa.Array":
+    """Numbers, or int64 in the type of a time, which is 32 bits wide for dates and coarse times of day."""
+    import pyarrow as pa
+
+    if unit is None:
+        return array
+    if unit == "d":
+        return array.cast(pa.int32()).view(pa.date32())
+    if kind == "time":
+        return array.cast(pa.int32()).view(pa.time32(unit)) if unit in ("s", "ms") else array.view(pa.time64(unit))
+    return array.view(pa.duration(unit) if kind == "duration" else pa.timestamp(unit, zone))
+
+
+def entity_parts(stash: StashLike, single: str | None = None) -> "list[pl.Series]":
+    """The entities, `(entities,)` for each of their columns, as text or integers; `single` renames an only one."""
+    import polars as pl
+
+    columns = []
+    for name in stash.entity_names:
+        values = stash.entity_values(name)
+        columns.append(pl.Series(name, values, dtype=None if isinstance(values, np.ndarray) else pl.String))
+    return [columns[0].alias(single)] if single is not None and len(columns) == 1 else columns
+
+
+def time_series(stash: StashLike, name: str, times: torch.Tensor) -> "pl.Series":
+    """Times of the stash, `(n,)`, with their unit and zone."""
+    import polars as pl
+
+    return _moments(pl.Series(name, times.numpy()), "timestamp", stash.clock.unit, stash.clock.zone)
+
+
+def _moments(series: "pl.Series", kind: str, unit: str | None, zone: str | None) -> "pl.Series":
+    import polars as pl
+
+    if unit is None:
+        return series
+    if unit == "d":
+        return series.cast(pl.Int32).cast(pl.Date)
+    ticks: Any = "ms" if unit == "s" else unit
+    scaled = series * 1000 if unit == "s" else series
+    if kind == "duration":
+        return scaled.cast(pl.Duration(ticks))
+    if kind == "time":
+        return (scaled * {"ms": 10**6, "us": 10**3, "ns": 1}[ticks]).cast(pl.Time)
+    # polars knows the zones of the database only, not those that are written as "+05:30"
+    return scaled.cast(pl.Datetime(ticks, "UTC" if zone and zone[0] in "+-" else zone))
+
+
+def _column_series(stash: StashLike, name: str, tensor: torch.Tensor) -> "pl.Series":
+    import polars as pl
+
+    about = stash.about(name)
+    series = pl.Series(name, (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy())
+    if about["kind"] == "hashed":
+        return series.set(series < 0, None)
+    if about["kind"] == "category":
+        names = stash.vocabulary(name)
+        codes = series.set(pl.Series(_without_value(series.to_numpy(), len(names))), None)
+        numbers = _integers(names)
+        return pl.Series(name, *((names, pl.String) if numbers is None else (numbers,))).gather(codes)
+    return series if about["kind"] == "number" else _moments(series, about["kind"], about["unit"], about["zone"])
+
+
+def predictions_frame(stash: StashLike, about: dict[str, torch.Tensor], predictions: torch.Tensor) -> "pl.DataFrame":
+    """`about` has the `entity` and the `time` of each prediction, all `(n,)`."""
+    import polars as pl
+
+    columns: list[pl.Series] = []
+    for names in entity_parts(stash, "entity"):
+        clear = f"entity.{names.name}" if names.name in ("time", "value") else names.name
+        columns.append(names.gather(about["entity"].numpy()).alias(clear))
+    if "time" in about:
+        columns.append(time_series(stash, "time", about["time"]))
+    values = predictions.detach().cpu()
+    columns.append(pl.Series("value", (values.float() if values.dtype == torch.bfloat16 else values).numpy()))
+    return pl.DataFrame(columns)

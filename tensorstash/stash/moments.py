@@ -1,0 +1,169 @@
+"""Statistics of columns over ranges of rows, by group of rows: float64, in blocks, without a loop over groups.
+
+Blocks are merged as in Chan, Golub and LeVeque, "Updating Formulae and a Pairwise Algorithm for Computing Sample
+Variances", 1979.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from tensorstash.common.dtypes import Int64s, as_integers
+
+_BLOCK = 1 << 16  # values at a time: the temporary arrays stay in the cache
+_TABLE = 1 << 22  # values sorted at a time, unless one group alone has more
+
+Floats = NDArray[np.float64]
+_Part = tuple[Floats, Int64s, Int64s]  # (items, rows) values of a block, its groups, and where each begins in it
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The rows that count, in ranges `[low, high)` that ascend and do not touch, of groups of consecutive rows."""
+
+    low: Int64s
+    high: Int64s
+    offsets: Int64s  # (groups + 1,) group k has the rows `offsets[k]` up to `offsets[k + 1]`
+
+    def __len__(self) -> int:
+        return int((self.high - self.low).sum())
+
+    @property
+    def groups(self) -> int:
+        """How many groups there are."""
+        return len(self.offsets) - 1
+
+
+def moments(column: torch.Tensor, rows: Rows) -> tuple[Int64s, Floats, Floats]:
+    """How many values, their mean and their variance (divided by their number): `(groups, items)` each.
+
+    NaN is no value. Without one, the mean is 0; where all values are equal, the variance is exactly 0.
+    """
+    count, mean, squares = (np.zeros((_items(column), rows.groups)) for _ in range(3))
+    for values, groups, starts in _blocks(column, rows):
+        sizes = np.diff(starts, append=values.shape[1])
+        missing = np.isnan(values)
+        # around their smallest, equal values are exactly 0, and what cancels is no more than the squares that remain
+        least = np.fmin.reduceat(values, starts, axis=1)
+        np.subtract(values, least if len(starts) == 1 else np.repeat(least, sizes, axis=1), out=values)
+        new = sizes - np.add.reduceat(missing, starts, axis=1, dtype=np.int64)
+        values[missing] = 0
+        sums = np.add.reduceat(values, starts, axis=1)
+        np.square(values, out=values)
+        own = np.add.reduceat(values, starts, axis=1) - sums * sums / np.maximum(new, 1)
+        known, before = count[:, groups], mean[:, groups]
+        share = new / np.maximum(known + new, 1)
+        apart = np.where(new > 0, least + sums / np.maximum(new, 1) - before, 0)
+        mean[:, groups] = before + apart * share
+        squares[:, groups] += np.maximum(own, 0) + apart * apart * known * share
+        count[:, groups] += new
+    return count.T.astype(np.int64), mean.T, (squares / np.maximum(count, 1)).T
+
+
+def extremes(column: torch.Tensor, rows: Rows) -> tuple[Int64s, Floats, Floats]:
+    """How many values, the smallest and the largest: `(groups, items)` each; without a value NaN."""
+    count = np.zeros((_items(column), rows.groups), np.int64)
+    low, high = (np.full(count.shape, np.nan) for _ in range(2))
+    for values, groups, starts in _blocks(column, rows):
+        count[:, groups] += np.add.reduceat(~np.isnan(values), starts, axis=1, dtype=np.int64)
+        low[:, groups] = np.fmin(low[:, groups], np.fmin.reduceat(values, starts, axis=1))
+        high[:, groups] = np.fmax(high[:, groups], np.fmax.reduceat(values, starts, axis=1))
+    return count.T, low.T, high.T
+
+
+def quantiles(column: torch.Tensor, rows: Rows, at: tuple[float, ...]) -> tuple[Int64s, list[Floats]]:
+    """How many values, and for each of `at` the quantile, linear between two values: `(groups, items)` each.
+
+    Takes 8 bytes for each row that counts.
+    """
+    per_item = [_item_quantiles(column, item, rows, at) for item in range(_items(column))]
+    found = np.stack([quantile for _, quantile in per_item], -1)
+    return np.stack([count for count, _ in per_item], -1), [*found]
+
+
+def sampled(column: torch.Tensor, rows: Rows, which: Int64s) -> tuple[torch.Tensor, Rows]:
+    """Some rows of a column, ascending positions among those that count, and their groups."""
+    ends = np.cumsum(rows.high - rows.low)
+    k = np.searchsorted(ends, which, "right")
+    index = rows.high[k] - ends[k] + which
+    edges = np.array([0, len(index)])
+    small = Rows(edges[:1], edges[1:], np.searchsorted(index, rows.offsets).astype(np.int64))
+    return as_integers(column).index_select(0, torch.from_numpy(index)).view(column.dtype), small
+
+
+def _items(column: torch.Tensor) -> int:
+    """Numbers in one row."""
+    return math.prod(column.shape[1:])
+
+
+def _blocks(column: torch.Tensor, rows: Rows) -> Iterator[_Part]:
+    """The rows in blocks, with NaN in those that do not count; blocks without one that counts are left out."""
+    size = max(1, _BLOCK // _items(column))
+    if not len(rows.low):
+        return
+    for begin in range(int(rows.low[0]), int(rows.high[-1]), size):
+        end = min(begin + size, int(rows.high[-1]))
+        first, last = np.searchsorted(rows.high, begin, "right"), np.searchsorted(rows.low, end)
+        if first == last:
+            continue
+        block = column[begin:end].flatten(1) if column.ndim > 1 else column[begin:end, None]
+        values = torch.empty((block.shape[1], end - begin), dtype=torch.float64).copy_(block.T).numpy()
+        low, high = (np.clip(edges[first:last] - begin, 0, end - begin) for edges in (rows.low, rows.high))
+        if int((high - low).sum()) < end - begin:
+            marks = np.zeros(end - begin + 1, np.int8)
+            marks[low] = 1
+            marks[high] -= 1
+            values[:, np.cumsum(marks[:-1]) == 0] = np.nan
+        yield values, *_groups(rows.offsets, begin, end)
+
+
+def _groups(offsets: Int64s, begin: int, end: int) -> tuple[Int64s, Int64s]:
+    """The groups that have rows in a block, and where each begins in it."""
+    first, last = int(np.searchsorted(offsets, begin, "right")) - 1, int(np.searchsorted(offsets, end))
+    groups = np.arange(first, last)
+    groups = groups[offsets[groups] < offsets[groups + 1]]
+    return groups, np.maximum(offsets[groups] - begin, 0)
+
+
+def _item_quantiles(column: torch.Tensor, item: int, rows: Rows, at: tuple[float, ...]) -> tuple[Int64s, Floats]:
+    """Of one number of each row: counts `(groups,)`, quantiles `(len(at), groups)`."""
+    one = column.flatten(1)[:, item] if column.ndim > 1 else column
+    count, flat, known = np.zeros(rows.groups, np.int64), np.empty(len(rows)), 0
+    for values, groups, starts in _blocks(one, rows):
+        there = ~np.isnan(values[0])
+        count[groups] += np.add.reduceat(there, starts, dtype=np.int64)
+        kept = values[0, there]
+        flat[known : known + len(kept)] = kept
+        known += len(kept)
+    ends, found = np.cumsum(count), np.full((len(at), rows.groups), np.nan)
+    width = np.frexp(np.maximum(count - 1, 0))[1]  # groups of like size share a table, at most half of it empty
+    for wide in np.unique(width[count > 0]):
+        members = np.flatnonzero((width == wide) & (count > 0))
+        size = max(1, _TABLE >> int(wide))
+        for chunk in range(0, len(members), size):
+            some = members[chunk : chunk + size]
+            found[:, some] = _of_table(flat, ends[some] - count[some], count[some], at)
+    return count, found
+
+
+def _of_table(flat: Floats, begins: Int64s, counts: Int64s, at: tuple[float, ...]) -> Floats:
+    """The quantiles of stretches of `flat`, whose order is lost: `(len(at), stretches)`."""
+    place = np.array(at)[:, None] * (counts - 1)
+    below = np.floor(place).astype(np.int64)
+    above = np.minimum(below + 1, counts - 1)
+    if len(counts) == 1:
+        table = flat[None, begins[0] : begins[0] + counts[0]]
+        table.partition(np.unique([below, above]), axis=1)
+    else:
+        step = np.arange(counts.max())
+        inside = step < counts[:, None]
+        table = np.full(inside.shape, np.inf)
+        table[inside] = flat[(begins[:, None] + step)[inside]]
+        table.sort(axis=1)
+    row = np.arange(len(counts))
+    low, high, share = table[row, below], table[row, above], place - below
+    return np.where((share == 0) | (low == high), low, low + share * (high - low))  # infinite times 0 is no number

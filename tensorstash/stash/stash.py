@@ -1,0 +1,395 @@
+"""The stash: a read-only dict of column tensors over one segment, grouped by entity and ordered by time."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import pairwise
+from multiprocessing import reduction
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from numpy.typing import NDArray
+
+from tensorstash.common.clock import Clock
+from tensorstash.errors import ColumnError, SegmentError, unknown
+from tensorstash.segments.directory import check_label
+from tensorstash.segments.format import damaged
+from tensorstash.segments.mapping import Segment, mapped, open_file
+from tensorstash.segments.publish import attach_newest, reattach, share_copy
+from tensorstash.stash.blocks import Block, blocks_of
+from tensorstash.stash.text import as_html, as_text
+
+if TYPE_CHECKING:
+    import polars as pl
+    import pyarrow as pa
+
+
+class Stash(Mapping[str, torch.Tensor]):
+    """The loaded columns: a `Mapping` from name to tensor, first dimension rows.
+
+    Rows are grouped by entity, in the order in which the entities first appear in the source, and ordered by time
+    within each. `ts.load` and `ts.open` make one. The tensors are mapped copy-on-write: an in-place write is seen by
+    this process alone and never reaches the file. Text columns hold int32 codes into `vocabulary(name)`, or -1 where
+    there is no text; where a vocabulary was given, its length is the code of what is not in it. `static` holds the
+    columns that were loaded as static: tensors `(entities, ...)` whose row k belongs to `entities[k]`.
+    """
+
+    def __init__(self, segment: Segment) -> None:
+        self.segment = segment
+        self._tensors: dict[str, torch.Tensor] = {}  # made when they are asked for: attaching hundreds takes longer
+        try:
+            about = segment.metadata
+            self._names = {column["name"]: segment.entries[column["name"]] for column in about["columns"]}
+            self.static: dict[str, torch.Tensor] = {
+                column["name"]: segment.tensor(column["name"]) for column in about.get("static", ())
+            }
+            self._about: dict[str, dict[str, Any]] = {
+                column["name"]: column for column in (*about["columns"], *about.get("static", ()))
+            }
+            self.rows: int = about["rows"]
+        except (KeyError, TypeError) as error:
+            why = f"its header cannot be read ({type(error).__name__}: {error})"
+            raise damaged(segment.path, why, segment.label) from error
+
+    def __getitem__(self, name: str) -> torch.Tensor:
+        tensor = self._tensors.get(name)
+        if tensor is None:
+            if name not in self._names:
+                raise unknown(name, self, "the stash")
+            tensor = self._tensors.setdefault(name, self.segment.tensor(name))
+        return tensor
+
+    # a stash is itself alone: a comparison of tensors would have no truth value
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the columns, without time, static columns, names and padding."""
+        return sum(tensor.nbytes for tensor in self.values())
+
+    @property
+    def path(self) -> str | None:
+        """The file of a shared or opened stash, which `safetensors.safe_open` reads too; `None` for a private one."""
+        return self.segment.path
+
+    def private_bytes(self) -> int | None:
+        """Bytes that this process holds alone because it wrote into the tensors, by pages; 0 as long as nobody does.
+
+        `None` where the system does not tell (macOS).
+
+        Example:
+            >>> import tensorstash as ts
+            >>> stash = ts.load({"y": [1.0, 2.0]})
+            >>> stash["y"][0] = 5.0
+            >>> stash.private_bytes() in (4096, None)
+            True
+        """
+        return self.segment.private_bytes()
+
+    @cached_property
+    def entities(self) -> list[Any]:
+        """The names of the entities, in the order of their rows; `[None]` where the source has no entity column.
+
+        They are tuples where a list of columns tells the entities apart.
+        """
+        if self.entity_name is None:
+            return [None]
+        values = map(self.entity_values, self.entity_names)
+        parts = [names if isinstance(names, list) else names.tolist() for names in values]
+        return parts[0] if isinstance(self.entity_name, str) else [*zip(*parts)]
+
+    def entity_values(self, name: str) -> "NDArray[Any] | list[str]":
+        """The value that each entity has in one of the columns in `entity_names`: an array of integers, or texts."""
+        return self._values(
+            "__entities" if isinstance(self.entity_name, str) else f"__entities.{self.entity_names.index(name)}"
+        )
+
+    @property
+    def entity_names(self) -> tuple[str, ...]:
+        """The source columns of the entities: none, one or several."""
+        name = self.entity_name
+        return () if name is None else (name,) if isinstance(name, str) else name
+
+    @cached_property
+    def offsets(self) -> torch.Tensor:
+        """`(entities + 1,)` int64: entity k has the rows `offsets[k]` up to `offsets[k + 1]`."""
+        return self.segment.tensor("__offsets")
+
+    @cached_property
+    def time(self) -> torch.Tensor | None:
+        """`(rows,)` int64 in units of `clock.unit` since 1970 UTC, or as the source's integers; `None` without."""
+        return self.segment.tensor("__time") if self.time_name is not None else None
+
+    @property
+    def time_name(self) -> str | None:
+        """The source column of the times."""
+        return cast("str | None", self.segment.metadata["time"].get("source"))
+
+    @property
+    def time_range(self) -> tuple[int | None, int | None]:
+        """The first and the last time of all rows; `None` without times or rows."""
+        time = self.segment.metadata["time"]
+        return time.get("low"), time.get("high")
+
+    @property
+    def clock(self) -> Clock:
+        """The unit and zone in which the times are read."""
+        time = self.segment.metadata["time"]
+        return Clock(time.get("unit"), time.get("zone"))
+
+    @property
+    def entity_name(self) -> str | tuple[str, ...] | None:
+        """The source column of the entities; a tuple of them where `load` was given a list."""
+        name = self.segment.metadata["entity"]
+        return tuple(name) if isinstance(name, list) else cast("str | None", name)
+
+    def about(self, name: str) -> dict[str, Any]:
+        """What the header says of a column: kind, unit, zone, fill, sources, and nulls, missing, unknown, low, high.
+
+        Unknown are the values that are not in the vocabulary that was given.
+
+        Of a static column, nulls are counted in the rows of the source, missing and unknown values in the entities.
+        """
+        try:
+            return self._about[name]
+        except KeyError:
+            raise unknown(name, self._about, "the stash") from None
+
+    def vocabulary(self, name: str) -> list[Any]:
+        """What the codes of a column stand for: texts, or the integers of a vocabulary that was given.
+
+        Given to another load, `ts.column(name, vocabulary=stash.vocabulary(name))`, the codes there are the same.
+
+        Example:
+            >>> import tensorstash as ts
+            >>> stash = ts.load({"country": ["NO", "PE", "NO", None]})
+            >>> stash["country"].tolist(), stash.vocabulary("country")
+            ([0, 1, 0, -1], ['NO', 'PE'])
+        """
+        if self.about(name)["kind"] != "category":
+            tensor = self.static[name] if name in self.static else self[name]
+            raise ColumnError(
+                f"Text columns have a vocabulary, and those that were given one; {name!r} holds {tensor.dtype}."
+            )
+        values = self._values(f"{name}.__vocabulary")
+        return values if isinstance(values, list) else values.tolist()
+
+    def series(self, entity: Any) -> dict[str, torch.Tensor]:
+        """One entity's rows of every column, as views, and its times under the name of the time column.
+
+        Where several columns tell the entities apart, `entity` is a tuple of their values.
+
+        Example:
+            >>> import tensorstash as ts
+            >>> stash = ts.load({"e": ["a", "b", "a"], "t": [1, 1, 2], "y": [5, 6, 7]}, entity="e", time="t")
+            >>> stash.series("a")
+            {'t': tensor([1, 2]), 'y': tensor([5, 7])}
+        """
+        try:
+            index = self._entity_index[tuple(entity) if isinstance(entity, list) else entity]
+        except KeyError:
+            raise unknown(entity, self.entities, "the stash", "entity") from None
+        rows = slice(int(self.offsets[index]), int(self.offsets[index + 1]))
+        times = {} if self.time is None else {str(self.time_name): self.time[rows]}
+        return times | {name: tensor[rows] for name, tensor in self.items()}
+
+    def to_polars(self) -> "pl.DataFrame":
+        """A polars frame of entity, time and every column; packs become arrays, codes what they stand for.
+
+        What is not in a vocabulary that was given is null; hashed codes stay. Static columns come last, their values
+        repeated in every row of their entity.
+        """
+        from tensorstash.stash.interop import to_polars
+
+        return to_polars(self)
+
+    def to_arrow(self) -> "pa.Table":
+        """A pyarrow Table of entity, time and every column over the memory of the stash, without a copy of it.
+
+        Packs are fixed-size lists, codes are dictionary arrays, hashed codes int32, and bfloat16 is uint16 with its
+        bits, which `ts.load` reads as bfloat16 again. What is not in a vocabulary that was given is null. Arrow needs
+        other memory for booleans (bits), dates, times of day in s and ms, what is null among codes (a bit per row) and
+        the entities (a code per row).
+
+        Example:
+            >>> import tensorstash as ts
+            >>> table = ts.load({"e": ["a", "b", "a"], "y": [5, 6, 7]}, ["y"], entity="e").to_arrow()
+            >>> table["e"].to_pylist(), table["y"].to_pylist()
+            (['a', 'a', 'b'], [5, 7, 6])
+        """
+        from tensorstash.stash.interop import to_arrow
+
+        return to_arrow(self)
+
+    def describe(
+        self,
+        columns: Sequence[str] | None = None,
+        *,
+        by: str | None = None,
+        sample: int | None = 100_000,
+        seed: int = 0,
+    ) -> "pl.DataFrame":
+        """Figures of columns: how many values, mean, standard deviation, minimum, quartiles, maximum, or most common.
+
+        Booleans count as 0 and 1, times as the integers that the tensor holds, each number of a pack for itself. All
+        is in float64 and of all rows; only the quartiles are of a random sample. NaN is missing, and infinite values
+        leave no mean.
+
+        Args:
+            columns: their names; `None`: all, without `by=` also the static ones, whose values count once per entity.
+            by: `"entity"` for a line per entity and column.
+            sample: rows of each column, or entity, that quartiles are taken of; `None`: all, 8 bytes for each.
+            seed: of the sample.
+
+        Returns:
+            A polars frame: with `by="entity"` the entity; `column`; `count` and `missing`; `mean`, `std`
+            (divided by `count - 1`), `min`, `25%`, `50%`, `75%`, `max`, null for codes; `distinct` and `top` for codes:
+            how many different values there are, and the most common one as text, or the bucket of a hash. What is
+            not in a vocabulary that was given counts, but is in neither of them.
+
+        Example:
+            >>> import tensorstash as ts
+            >>> stash = ts.load({"y": [1.0, None, 3.0, 5.0], "sky": ["clear", "rain", "rain", None]})
+            >>> stash.describe(["y", "sky"]).select("column", "count", "missing", "mean", "50%", "top").rows()
+            [('y', 3, 1, 3.0, 3.0, None), ('sky', 3, 1, None, None, 'rain')]
+        """
+        from tensorstash.stash.describe import describe
+
+        return describe(self, columns, by, sample, seed)
+
+    def share(self, label: str) -> "Stash":
+        """Copy the stash into memory that all processes of this user can attach, and return it attached.
+
+        What was loaded is copied, without in-place changes. A stash with the same bytes under that label is attached
+        instead. Raises `NoMemoryError` where there is no room for it.
+
+        Example:
+            >>> import tensorstash as ts
+            >>> shared = ts.load({"y": [1.0, 2.0]}).share("example-share")
+            >>> ts.attach("example-share")["y"].tolist(), len(ts.shared.remove("example-share"))
+            ([1.0, 2.0], 1)
+        """
+        return Stash(share_copy(self.segment, check_label(label)))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write what was loaded to one safetensors file, which `ts.open` maps; it appears only when it is whole.
+
+        In-place changes of the tensors are not saved: they are this process's own.
+        """
+        self.segment.save(os.fspath(path))
+
+    @cached_property
+    def blocks(self) -> list[Block]:
+        """The memory as gather takes it."""
+        return blocks_of(self, self.segment)
+
+    @cached_property
+    def _entity_index(self) -> dict[Any, int]:
+        return {name: index for index, name in enumerate(self.entities)}
+
+    def _values(self, blob: str) -> "NDArray[Any] | list[str]":
+        """An array of integers, or texts."""
+        if f"{blob}.integers" in self.segment.entries:
+            return self.segment.tensor(f"{blob}.integers").numpy()
+        return self._texts(blob)
+
+    def _texts(self, name: str) -> list[str]:
+        text = self.segment.tensor(f"{name}.text").numpy().tobytes()
+        ends = self.segment.tensor(f"{name}.ends").tolist()
+        bounds = [0, *ends]
+        try:
+            names = [text[begin:end].decode() for begin, end in pairwise(bounds)]
+        except UnicodeDecodeError as error:
+            raise damaged(self.segment.path, f"the texts of {name!r} are none: {error}", self.segment.label) from error
+        if bounds != sorted(bounds) or bounds[-1] != len(text):
+            raise damaged(self.segment.path, f"the texts of {name!r} do not fill their bytes", self.segment.label)
+        return names
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Stash":
+        return self  # the columns are not to be changed, so that one copy serves all
+
+    def __reduce__(self) -> Any:
+        segment = self.segment
+        if segment.label is not None:
+            return _reattach, (segment.path, segment.crc, segment.strict)
+        if segment.path is not None:
+            return _reopen, (segment.path, segment.crc)
+        raise TypeError(
+            "A private stash lives in the memory of its process and cannot be pickled. Share it, stash.share(label), "
+            "or save it, stash.save(path), and open it where it is needed: ts.open(path). (multiprocessing and "
+            "DataLoader workers can take it as it is.)"
+        )
+
+    def __repr__(self) -> str:
+        return as_text(self)
+
+    def _repr_html_(self) -> str:
+        return as_html(self)
+
+
+def open(path: str | os.PathLike[str]) -> Stash:  # noqa: A001  its name is ts.open
+    """Map a stash that `stash.save` wrote; nothing is read until it is used, so it may be larger than memory.
+
+    Raises `SegmentError` where the file is not a whole stash, `FileNotFoundError` where there is none.
+
+    Example:
+        >>> import tensorstash as ts, tempfile, os
+        >>> path = os.path.join(tempfile.mkdtemp(), "small.safetensors")
+        >>> ts.load({"y": [1.0, 2.0]}).save(path)
+        >>> ts.open(path)["y"]
+        tensor([1., 2.], dtype=torch.float64)
+    """
+    segment = open_file(os.path.abspath(path))
+    segment.advise_random()
+    return Stash(segment)
+
+
+def _reopen(path: str, crc: str) -> Stash:
+    stash = open(path)
+    if stash.segment.crc != crc:
+        raise SegmentError(f"{path} was saved anew since this stash was pickled. Open it again: ts.open({path!r}).")
+    return stash
+
+
+def attach(label: str, *, strict: bool = False) -> Stash:
+    """Attach the newest shared stash of a label, in milliseconds whatever its size.
+
+    Args:
+        label: what was given as `share=`, or to `stash.share`.
+        strict: map the memory read-only. A write into a tensor then ends the process (SIGSEGV) instead of making a page
+            private: to find such writes, with `python -X faulthandler`.
+
+    Raises:
+        SegmentError: there is no such label, or its segment is damaged.
+
+    Example:
+        >>> import tensorstash as ts
+        >>> loaded = ts.load({"y": [1.0, 2.0]}, share="example-attach")
+        >>> ts.attach("example-attach")["y"], len(ts.shared.remove("example-attach"))
+        (tensor([1., 2.], dtype=torch.float64), 1)
+    """
+    return Stash(attach_newest(label, strict))
+
+
+def _reattach(path: str, crc: str, strict: bool) -> Stash:
+    return Stash(reattach(path, crc, strict))
+
+
+def _receive(descriptor: Any, path: str | None, label: str | None, strict: bool) -> Stash:
+    return Stash(mapped(descriptor.detach(), path, label, strict))
+
+
+def _reduce_for_children(stash: Stash) -> Any:
+    """Between processes of one program a stash travels as a descriptor of the same memory or file."""
+    segment = stash.segment
+    return _receive, (reduction.DupFd(segment.fd), segment.path, segment.label, segment.strict)
+
+
+reduction.ForkingPickler.register(Stash, _reduce_for_children)

@@ -1,0 +1,4 @@
+"""Batch to batch: `Scaler`, `InstanceNorm`, `Cast` and crosses of columns.
+
+It knows nothing of files and ranks. Start with `cast.py`, the shortest one, and `scaler.py`.
+"""

@@ -1,0 +1,111 @@
+"""Crosses: one category of several columns, computed for each batch and never stored."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from tensorstash.columns.names import RESERVED
+from tensorstash.common.checks import at_least, names_in
+from tensorstash.errors import SchemaError, unknown
+
+Batch = dict[str, torch.Tensor]
+
+_POSITIVE = (1 << 63) - 1
+
+
+@dataclass(frozen=True, init=False, slots=True)
+class Cross:
+    """Adds the combination of several columns to each batch, as one category in `[0, buckets)`.
+
+    It is a hash of the codes, computed where the batch is, for each slot: spans are `(batch, time, ...)` of the same
+    slots, static columns `(batch,)` hold for all slots of their window. The result is int64, as embeddings and indices
+    take it. So interactions of features are made on the fly in Vowpal Wabbit; nothing is stored.
+
+    The hash begins with 0 and takes up one column after the other, `h = mix(h ^ code)`, where `mix(x)` is the next
+    value of SplitMix64 (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", 2014) from state x, in
+    64 bits; the bucket is its low 63 bits modulo `buckets`. The order of the columns counts, and code -1, a missing
+    value, is a value like others. Where the codes agree, so do the buckets, on every machine and in all releases: those
+    of integers, of `ts.hashed` and of a given vocabulary do; without one they follow the order of appearance.
+
+    Args:
+        columns: two or more spans or static columns of integers or booleans in the batch.
+        buckets: how many there are, 1 to 2**63 - 1; an embedding needs so many rows.
+        name: of the result; `None` joins the names of the columns: `"store_x_item"`.
+
+    Raises:
+        ColumnError: a batch lacks a column. SchemaError: it is floating, or `name` is reserved. ValueError: shapes
+        differ, or a batch has that name.
+
+    Example:
+        >>> import torch, tensorstash as ts
+        >>> batch = {"store": torch.tensor([3, 4]), "item": torch.tensor([[7, 8, 7], [7, 7, 8]])}
+        >>> cross = ts.Cross(["store", "item"], 2**20)
+        >>> cross(batch)["store_x_item"]
+        tensor([[1008967,  519792, 1008967],
+                [ 293850,  293850,  237617]])
+    """
+
+    columns: tuple[str, ...]
+    buckets: int
+    name: str
+
+    def __init__(self, columns: Sequence[str], buckets: int, *, name: str | None = None) -> None:
+        chosen = tuple(names_in(columns, "columns"))
+        if len(chosen) < 2:
+            raise ValueError(f"A cross is of two columns or more; got {list(chosen)}. ts.hashed takes one.")
+        if at_least(1, buckets, "buckets") > _POSITIVE:
+            raise ValueError(f"buckets= is below 2**63; got {buckets}.")
+        name = "_x_".join(chosen) if name is None else name
+        if name in RESERVED or "." in name or not name:
+            raise SchemaError(
+                f"The names {', '.join(sorted(RESERVED))} and names with a dot are reserved in batches; got "
+                f"name={name!r}. Choose another."
+            )
+        own = {"columns": chosen, "buckets": int(buckets), "name": name}
+        for field, value in own.items():
+            object.__setattr__(self, field, value)
+
+    def __call__(self, batch: Batch) -> Batch:
+        """Add the buckets to a batch and return it."""
+        if self.name in batch:
+            raise ValueError(f"A batch has one tensor per name; it has {self.name!r} already. Choose another: name=.")
+        found = [self._codes(batch, name) for name in self.columns]
+        longest = max(found, key=lambda codes: codes.ndim)
+        state = torch.zeros((), dtype=torch.int64, device=longest.device)
+        for name, codes in zip(self.columns, found):
+            if codes.shape != longest.shape[: codes.ndim]:
+                raise ValueError(
+                    f"Crossed spans have the same slots, and static columns the same windows; {name!r} is "
+                    f"{tuple(codes.shape)} beside {tuple(longest.shape)}. Cross spans of equal length."
+                )
+            state = _mix(state ^ codes.view((*codes.shape, *[1] * (longest.ndim - codes.ndim))))
+        batch[self.name] = (state & _POSITIVE).remainder_(self.buckets)
+        return batch
+
+    def _codes(self, batch: Batch, name: str) -> torch.Tensor:
+        if name not in batch:
+            raise unknown(name, batch, "the batch", "span")
+        codes = batch[name]
+        if codes.dtype.is_floating_point:
+            raise SchemaError(
+                f"Integers are crossed: categories, ids, truth values; {name!r} is {codes.dtype}. Leave it out, or put "
+                "a transform that cuts it into classes before."
+            )
+        return codes.view(torch.int64) if codes.dtype == torch.uint64 else codes.to(torch.int64)
+
+
+def _mix(x: torch.Tensor) -> torch.Tensor:
+    """The next value of SplitMix64; int64 wraps as unsigned integers do, only shifts need the sign kept out."""
+    x = x + _signed(0x9E3779B97F4A7C15)
+    x = (x ^ _shifted(x, 30)) * _signed(0xBF58476D1CE4E5B9)
+    x = (x ^ _shifted(x, 27)) * _signed(0x94D049BB133111EB)
+    return x ^ _shifted(x, 31)
+
+
+def _shifted(x: torch.Tensor, by: int) -> torch.Tensor:
+    return (x >> by) & ((1 << (64 - by)) - 1)
+
+
+def _signed(bits: int) -> int:
+    return bits - (1 << 64)

@@ -1,0 +1,52 @@
+"""Gaps in time: where runs end, and what is said when they cost windows."""
+
+import warnings
+
+from tensorstash.stash.stash import Stash
+from tensorstash.windows.intervals import Intervals, windows_in
+from tensorstash.windows.runs import Runs, entity_runs, find_runs
+from tensorstash.windows.slots import Slots
+
+_COSTLY = 0.1  # share of the windows
+
+
+def fragments(stash: Stash, gaps: str, frequency: int | str | None, tolerance: int | str | None) -> Runs:
+    """The stretches of rows in which no time step is missing; whole entities if gaps are ignored."""
+    if gaps not in ("split", "mask", "ignore"):
+        raise ValueError(f'gaps= is "split", "mask" or "ignore"; got {gaps!r}.')
+    if gaps == "mask" and stash.time is None:
+        raise ValueError("gaps='mask' finds empty slots by time, and this stash has none: ts.load(..., time=...).")
+    if stash.time is None or gaps == "ignore":
+        if frequency is not None or tolerance is not None:
+            why = "gaps='ignore' was given" if gaps == "ignore" else "the stash has no time: ts.load(..., time=...)"
+            raise ValueError(f"frequency= and tolerance= tell gaps in time, but {why}.")
+        return entity_runs(stash.offsets.numpy())
+    return find_runs(stash.offsets.numpy(), stash.time.numpy(), stash.clock, frequency, tolerance)
+
+
+def steps_text(runs: Runs) -> str:
+    """What the clock says, for messages about gaps."""
+    if runs.frequency is None:
+        return ""
+    common = ", ".join(f"{step} ({count:,} times)" for step, count in runs.steps)
+    return f" at frequency {runs.frequency.text!r}" + (f"; the most common other steps are {common}" if common else "")
+
+
+def warn_of_gaps(stash: Stash, runs: Runs, slots: Slots, windows: Intervals, length: int) -> None:
+    """Tell when gaps cost many windows, or make more empty slots than there are rows."""
+    whole = entity_runs(stash.offsets.numpy())
+    possible = int(windows_in(whole.rows, length, windows.stride).sum())
+    if len(windows) < (1 - _COSTLY) * possible:
+        warnings.warn(
+            f"Gaps cost {1 - len(windows) / possible:.0%} of the windows: {len(windows):,} of {possible:,} are left"
+            f"{steps_text(runs)}. If these are no gaps, give the frequency=, such as '1bd' for business days, a "
+            "tolerance=, or gaps='ignore'; if they are, shorter windows lose fewer.",
+            stacklevel=3,
+        )
+    empty = slots.total - stash.rows - slots.lead * len(runs.first)
+    if empty > stash.rows:
+        warnings.warn(
+            f"Gaps make more empty slots than there are rows: {empty:,} and {stash.rows:,}{steps_text(runs)}. Give the "
+            "frequency=, take gaps='split', or leave windows without observations out with require=.",
+            stacklevel=3,
+        )

@@ -1,0 +1,144 @@
+"""Windows as intervals: stretches of starts at a constant stride, numbered from 0. Memory is O(intervals)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tensorstash.common.dtypes import Int64s
+from tensorstash.native.guide import Guide, find, guide
+
+_BLOCK = 1 << 16  # ranges at a time: the temporary arrays stay in the cache
+
+
+@dataclass(frozen=True, slots=True)
+class Intervals:
+    """Interval k holds the ids `ends[k - 1]` to `ends[k]`; id i starts at slot `base[k] + stride * i`."""
+
+    base: Int64s  # (k,)
+    guide: Guide  # of the ids
+    stride: int
+
+    def __len__(self) -> int:
+        return int(self.ends[-1]) if len(self.ends) else 0
+
+    @property
+    def ends(self) -> Int64s:
+        """(k,) the number of windows up to and with each interval."""
+        return self.guide.ends
+
+    @property
+    def begins(self) -> Int64s:
+        """(k,) the first id of each interval."""
+        return np.concatenate([[0], self.ends[:-1]]).astype(np.int64)
+
+    @property
+    def first(self) -> Int64s:
+        """(k,) the slot at which the first window of each interval starts."""
+        return self.base + self.stride * self.begins
+
+
+def intervals(first: Int64s, counts: Int64s, stride: int) -> Intervals:
+    """Number the windows of intervals that begin at the slots `first` (ascending) and hold `counts` windows."""
+    if not counts.all():
+        some = counts > 0
+        first, counts = first[some], counts[some]
+    ends = np.cumsum(counts, dtype=np.int64)
+    base = counts - ends  # in place from here on: there may be millions
+    base *= stride
+    base += first
+    return Intervals(base, guide(ends), stride)
+
+
+def of_runs(first: Int64s, slots: Int64s, length: int, stride: int) -> Intervals:
+    """The windows of `length` slots in runs that begin at `first` and have `slots` slots."""
+    return intervals(first, windows_in(slots, length, stride), stride)
+
+
+def windows_in(slots: Int64s, length: int, stride: int) -> Int64s:
+    """How many windows of `length` slots fit into each run."""
+    counts = slots - length
+    counts //= stride
+    counts += 1
+    return np.maximum(counts, 0, out=counts)
+
+
+def locate(within: Intervals, ids: Int64s) -> Int64s:
+    """The slot at which each window starts."""
+    if len(within.base) == 1:
+        return (ids if within.stride == 1 else ids * within.stride) + within.base[0]
+    k = find(within.guide, ids)
+    starts = within.base[k]
+    starts += ids * within.stride
+    return starts
+
+
+def covered(within: Intervals, length: int) -> tuple[Int64s, Int64s]:
+    """The ranges `[low, high)` of slots that lie in windows of `length` slots; one per window where these are apart."""
+    if within.stride > length:
+        low = locate(within, np.arange(len(within)))
+        return low, low + length
+    return union(within.first, within.base + within.stride * (within.ends - 1) + length)
+
+
+def keep(within: Intervals, low: Int64s, high: Int64s) -> Intervals:
+    """Only the windows that start in one of the ranges of slots `[low, high)`, which ascend and do not overlap."""
+    first, begins = within.first, within.begins
+    starts, counts = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    for at in range(0, len(low) if len(within) else 0, _BLOCK):
+        ids = [_before(within, first, begins, edges[at : at + _BLOCK]) for edges in (low, high)]
+        piece_begins, piece_ends = _pieces(begins, *ids)
+        starts.append(locate(within, piece_begins))
+        counts.append(piece_ends - piece_begins)
+    return intervals(np.concatenate(starts), np.concatenate(counts), within.stride)
+
+
+def _before(within: Intervals, first: Int64s, begins: Int64s, slots: Int64s) -> Int64s:
+    """How many windows start before each slot."""
+    k = np.maximum(np.searchsorted(first, slots, "right") - 1, 0)
+    inside = -((first[k] - slots) // within.stride)
+    return begins[k] + np.clip(inside, 0, within.ends[k] - begins[k])
+
+
+def _pieces(bounds: Int64s, begins: Int64s, ends: Int64s) -> tuple[Int64s, Int64s]:
+    """Ranges of ids `[begins, ends)`, ascending and apart, cut at the bounds of intervals."""
+    some = begins < ends
+    begins, ends = begins[some], ends[some]
+    if not len(begins):
+        return begins, ends
+    cuts = bounds[np.searchsorted(bounds, begins[0], "right") : np.searchsorted(bounds, ends[-1])]
+    edges = np.sort(np.concatenate([begins, ends, cuts]), kind="stable")
+    edges = edges[np.append(True, edges[1:] != edges[:-1])]
+    k = np.searchsorted(begins, edges[:-1], "right") - 1
+    inside = edges[:-1] < ends[k]
+    return edges[:-1][inside], edges[1:][inside]
+
+
+def drop(within: Intervals, low: Int64s, high: Int64s) -> Intervals:
+    """Only the windows that start in none of the ranges of slots `[low, high)`, which ascend and do not overlap."""
+    edge = np.iinfo(np.int64)
+    return keep(within, np.concatenate([[edge.min // 2], high]), np.concatenate([low, [edge.max // 2]]))
+
+
+def union(low: Int64s, high: Int64s) -> tuple[Int64s, Int64s]:
+    """Ranges `[low, high)` in any order as ascending ranges that neither overlap nor touch."""
+    if (low[1:] < low[:-1]).any():
+        order = np.argsort(low, kind="stable")
+        low, high = low[order], high[order]
+    if not len(low):
+        return low, high
+    reach = np.maximum.accumulate(high)
+    new = np.append(True, low[1:] > reach[:-1])
+    return low[new], reach[np.append(new[1:], True)]
+
+
+def spread(low: Int64s, high: Int64s, count: int, step: int) -> tuple[Int64s, Int64s]:
+    """The union of the ranges moved back by 0, `step`, ..., `(count - 1) * step`, doubling as it goes."""
+    if step == 1:
+        return union(low - (count - 1), high)
+    done = 1
+    low, high = union(low, high)
+    while done < count:
+        more = min(done, count - done)
+        low, high = union(np.concatenate([low, low - more * step]), np.concatenate([high, high - more * step]))
+        done += more
+    return low, high

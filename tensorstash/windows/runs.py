@@ -1,0 +1,105 @@
+"""Runs: the stretches of rows in which time goes on without a gap, found by scans in blocks."""
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tensorstash.common.clock import Clock
+from tensorstash.common.dtypes import Int64s
+from tensorstash.common.frequency import Frequency, describe_step, frequency, inferred
+
+_BLOCK = 1 << 18  # rows scanned at a time: the temporary arrays stay in the cache
+_SAMPLE = 1 << 16
+_MOST_STEPS = 100_000  # distinct steps counted; beyond that the rarest are forgotten
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """Where each run begins, and what one step of time is in it."""
+
+    first: Int64s  # (runs,) its first row
+    rows: Int64s  # (runs,)
+    frequency: Frequency | None
+    steps: tuple[tuple[str, int], ...] = ()  # the most common steps at gaps, and how often each occurs
+
+
+def entity_runs(offsets: Int64s) -> Runs:
+    """Every entity one run."""
+    rows = np.diff(offsets)
+    return Runs(offsets[:-1][rows > 0], rows[rows > 0], None)
+
+
+def find_runs(
+    offsets: Int64s, times: Int64s, clock: Clock, wanted: int | str | None, tolerance: int | str | None
+) -> Runs:
+    """Split the rows of each entity where a step of time is not the frequency, `wanted` or inferred."""
+    whole = entity_runs(offsets)
+    if not (whole.rows > 1).any():
+        return whole
+    inner = whole.first[1:] - 1  # pairs (i, i + 1) that join two entities are no steps
+    if wanted is not None:
+        chosen = frequency(wanted, clock, tolerance)
+        gaps = _gaps(times, inner, chosen)
+    else:
+        chosen, gaps = _infer(times, inner, clock, tolerance)
+    # both ascend, and no gap is an entity's first row; numpy's own union is a hundred times slower
+    first = np.sort(np.concatenate([whole.first, gaps]), kind="stable")
+    rows = np.diff(first, append=len(times))
+    sizes, counts = np.unique(times[gaps] - times[gaps - 1], return_counts=True)
+    common = np.argsort(-counts, kind="stable")[:3]
+    steps = tuple((describe_step(int(sizes[k]), clock), int(counts[k])) for k in common)
+    return Runs(first, rows, chosen, steps)
+
+
+def _gaps(times: Int64s, inner: Int64s, step: Frequency) -> Int64s:
+    """The rows that do not follow the row before them, entities' first rows left out."""
+    found = []
+    for begin in range(0, len(times) - 1, _BLOCK):
+        end = min(begin + _BLOCK, len(times) - 1)
+        follows = step.follows(times[begin:end], times[begin + 1 : end + 1])
+        follows[_within(inner, begin, end)] = True
+        found.append(np.flatnonzero(~follows) + begin + 1)
+    return np.concatenate(found)
+
+
+def _within(inner: Int64s, begin: int, end: int) -> Int64s:
+    low, high = np.searchsorted(inner, (begin, end))
+    return inner[low:high] - begin
+
+
+def _infer(times: Int64s, inner: Int64s, clock: Clock, tolerance: int | str | None) -> tuple[Frequency, Int64s]:
+    """The most common step, as the calendar explains it best, and the gaps that it leaves."""
+    pairs = len(times) - 1 - len(inner)
+    guess = _most_common(times, inner, max(1, (len(times) - 1) // _SAMPLE))
+    tried = [(step, _gaps(times, inner, step)) for step in inferred(guess, clock, tolerance)]
+    best = min(tried, key=lambda pair: len(pair[1]))
+    if 2 * len(best[1]) < pairs or (exact := _most_common(times, inner, 1)) == guess:
+        return best
+    tried = [(step, _gaps(times, inner, step)) for step in inferred(exact, clock, tolerance)]
+    return min(tried, key=lambda pair: len(pair[1]))
+
+
+def _most_common(times: Int64s, inner: Int64s, every: int) -> int:
+    """The most common step, of all steps or of every n-th block of a few."""
+    counted: Counter[int] = Counter()
+    size = _BLOCK if every == 1 else 256
+    for begin in range(0, len(times) - 1, size * every):
+        end = min(begin + size, len(times) - 1)
+        steps = np.delete(times[begin + 1 : end + 1] - times[begin:end], _within(inner, begin, end))
+        values, counts = np.unique(steps, return_counts=True)
+        counted.update(dict(zip(values.tolist(), counts.tolist())))
+        if len(counted) > _MOST_STEPS:
+            counted = Counter(dict(counted.most_common(_MOST_STEPS // 2)))
+    # the smallest of equals, whatever the order in which they were met
+    return min(counted, key=lambda step: (-counted[step], step)) if counted else _most_common(times, inner, 1)
+
+
+def true_rows(mask: NDArray[np.bool_], begin: int) -> tuple[Int64s, Int64s]:
+    """The stretches `[low, high)` of true values, counted from row `begin`."""
+    if not len(mask):
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    changes = np.flatnonzero(mask[1:] != mask[:-1]) + 1
+    edges = np.concatenate([[0][: int(mask[0])], changes, [len(mask)][: int(mask[-1])]]).astype(np.int64) + begin
+    return edges[::2], edges[1::2]

@@ -1,0 +1,59 @@
+"""Spans: which rows of which column a window holds, relative to its anchor."""
+
+import operator
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tensorstash.columns.names import check_name
+from tensorstash.common.checks import at_least, is_integer, names_in
+from tensorstash.errors import SchemaError, unknown
+from tensorstash.gather.span import Span
+from tensorstash.stash.stash import Stash
+
+
+def make_spans(
+    stash: Stash,
+    history: int | None,
+    horizon: int,
+    columns: Sequence[str] | None,
+    spans: Mapping[str, Sequence[Any]] | None,
+) -> tuple[Span, ...]:
+    """The spans that the arguments of `Windows` ask for, checked."""
+    if spans is None:
+        if history is None:
+            raise ValueError("A window needs a length: give history= (and horizon=), or spans=.")
+        before, after = at_least(1, history, "history"), at_least(0, horizon, "horizon")
+        names = [*stash] if columns is None else names_in(columns, "columns")
+        made = [Span(name, name, -before, after) for name in names]
+    elif history is not None or horizon or columns is not None:
+        raise ValueError("spans= says all; leave history=, horizon= and columns= out.")
+    elif not isinstance(spans, Mapping):
+        raise TypeError(f"spans= is a mapping from names to (column, begin, end); got a {type(spans).__name__}.")
+    else:
+        made = [_span(name, span) for name, span in spans.items()]
+    if not made:
+        raise ValueError("A window needs at least one span; none was given.")
+    for span in made:
+        check_name(span.name, "a span", (span.column, span.begin, span.end), "spans")
+        if span.column not in stash:
+            raise unknown(span.column, stash, "the stash")
+        if span.name in stash.static:
+            raise SchemaError(
+                f"A batch has one tensor per name; {span.name!r} is a static column. Give the span another name."
+            )
+    return tuple(made)
+
+
+def _span(name: str, given: Sequence[Any]) -> Span:
+    if not isinstance(name, str):
+        raise TypeError(f"Spans are named by texts; got {name!r}. Write {str(name)!r}.")
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        raise TypeError(f"A span is (column, begin, end) or (column, begin, end, step); {name!r} is {given!r}.")
+    if len(given) not in (3, 4) or not all(is_integer(value) for value in given[1:]):
+        raise ValueError(
+            f"A span is (column, begin, end) or (column, begin, end, step), in rows; {name!r} is {tuple(given)}."
+        )
+    span = Span(name, given[0], *map(operator.index, given[1:]))
+    if span.step < 1 or not len(span):
+        raise ValueError(f"A span has begin < end and step >= 1; {name!r} is {tuple(given)}.")
+    return span

@@ -1,0 +1,415 @@
+"""The loops of other packages, with the packages themselves: they take the loader, its sampler, state and batches."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import save
+
+import tensorstash as ts
+from tensorstash.native.permutation import shuffled
+
+N = 61  # windows: 8 steps of 2 ranks x 4, of which the last is shared out 3 to 2
+
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
+
+
+def stash_of(rows: int = N + 5) -> ts.Stash:
+    """One entity whose values are the numbers of its rows, so that window k begins with k."""
+    y = torch.arange(rows)
+    return ts.load({"t": y, "y": y.double(), "x": torch.stack([y, -y], 1).float()}, ["y", "x"], time="t")
+
+
+def windows_of(stash: ts.Stash) -> ts.Windows:
+    return ts.Windows(stash, spans={"x": ("x", -4, 0), "y": ("y", 0, 2)})
+
+
+# what every script begins with: the same windows, from the file that its first argument names
+BEGIN = """
+import json, os, sys
+import torch
+import tensorstash as ts
+
+def windows_of(stash):
+    return ts.Windows(stash, spans={"x": ("x", -4, 0), "y": ("y", 0, 2)})
+
+def note(path, rank, epoch, batch):
+    ids = batch["window"][batch["valid"]] if "valid" in batch else batch["window"]
+    assert torch.equal(batch["y"][:, 0].long() - 4, batch["window"])
+    with open(f"{path}-{rank}", "a") as file:
+        print(json.dumps([epoch, ids.tolist()]), file=file)
+"""
+
+
+def run_script(tmp_path: Path, source: str, *arguments: str, launcher: tuple[str, ...] = ()) -> str:
+    """Run a script of its own, as these packages want it, and return what it printed."""
+    script = tmp_path / "script.py"
+    script.write_text(BEGIN + source, "utf-8")
+    environment = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")}
+    done = subprocess.run(
+        [sys.executable, *launcher, str(script), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+        cwd=tmp_path,
+        env=environment | {"OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def needs(package: str) -> pytest.MarkDecorator:
+    """For what only a script imports: a package may warn when it is imported, and here warnings are errors."""
+    missing = importlib.util.find_spec(package) is None
+    return pytest.mark.skipif(missing, reason=f"{package} is not installed: loops of it are not tested")
+
+
+def seen(path: Path, rank: int) -> list[tuple[int, list[int]]]:
+    """What a rank of a script noted: the epoch and the windows of each step."""
+    return [tuple(json.loads(line)) for line in Path(f"{path}-{rank}").read_text().splitlines()]
+
+
+def steps_of(size: int, seed: int, epoch: int) -> list[list[int]]:
+    """The order of an epoch, cut into steps."""
+    order: list[int] = shuffled(N, seed, epoch)(np.arange(N)).tolist()
+    return [order[first : first + size] for first in range(0, N, size)]
+
+
+def expected(rank: int, epochs: int) -> list[tuple[int, list[int]]]:
+    """What rank `rank` of 2 sees in so many epochs: its half of every step, the larger one for rank 0."""
+    made = []
+    for epoch in range(epochs):
+        for step in steps_of(8, 7, epoch):
+            half = -(-len(step) // 2)
+            made.append((epoch, step[half:] if rank else step[:half]))
+    return made
+
+
+def assert_ranks_share_every_epoch(ranks: list[list[tuple[int, list[int]]]], epochs: int) -> None:
+    """Each window once per epoch over all ranks, and another order in each."""
+    orders = []
+    for epoch in range(epochs):
+        parts = [[k for at, ids in rank if at == epoch for k in ids] for rank in ranks]
+        assert sorted(k for part in parts for k in part) == list(range(N))
+        assert all(parts)
+        orders.append(parts)
+    assert all(one != two for k, one in enumerate(orders) for two in orders[:k])
+
+
+# PyTorch's own loader
+
+DATA_LOADER = """
+if __name__ == "__main__":
+    method, saved, path, out = sys.argv[1:]
+    stash = ts.open(path)
+    if saved == "private":
+        stash = ts.load({"t": stash.time, "y": stash["y"], "x": stash["x"]}, ["y", "x"], time="t")
+    windows = windows_of(stash)
+    made = []
+    for workers in (0, 2):
+        # workers that stay cost no second start, and see another epoch of the same sampler
+        kind = {"multiprocessing_context": method, "persistent_workers": method != "fork"} if workers else {}
+        sampler = ts.Sampler(len(windows), batch_size=7, shuffle=True, seed=3)
+        loader = torch.utils.data.DataLoader(windows, sampler=sampler, batch_size=None, num_workers=workers, **kind)
+        passes = []
+        for epoch in (0, 5):
+            sampler.set_epoch(epoch)
+            passes.append([{name: tensor.clone() for name, tensor in batch.items()} for batch in loader])
+        made.append(passes)
+    torch.save(made, out)
+"""
+
+
+def shared_memory() -> set[str]:
+    """What torch names its own."""
+    names = os.listdir("/dev/shm") if os.path.isdir("/dev/shm") else []
+    return {name for name in names if name.startswith("torch_")}
+
+
+def left_behind(before: set[str]) -> set[str]:
+    """The names in shared memory that were not there before and stay; other programs' come and go."""
+    new = shared_memory() - before
+    for _ in range(50):
+        if not new:
+            break
+        time.sleep(0.1)
+        new &= shared_memory()
+    return new
+
+
+@pytest.mark.parametrize("saved", ["private", "opened"])
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_data_loader_gives_the_windows_of_the_samplers_ids(method: str, saved: str, tmp_path: Path) -> None:
+    """With 0 and 2 workers: the windows of every step in order, `set_epoch` another order, no shared memory left."""
+    stash = stash_of()
+    stash.save(tmp_path / "stash")
+    before = shared_memory()
+    run_script(tmp_path, DATA_LOADER, method, saved, str(tmp_path / "stash"), str(tmp_path / "made"))
+    assert left_behind(before) == set()
+    windows = windows_of(stash)
+    ids = [steps_of(7, 3, epoch) for epoch in (0, 5)]
+    assert ids[0] != ids[1]
+    for passes in torch.load(tmp_path / "made", weights_only=True):
+        assert len(passes) == 2
+        for batches, epoch_ids in zip(passes, ids):
+            assert len(batches) == len(epoch_ids) == 9
+            for batch, step in zip(batches, epoch_ids):
+                exact = windows[step]
+                assert list(batch) == list(exact)
+                for name, tensor in exact.items():
+                    assert batch[name].dtype == tensor.dtype
+                    assert torch.equal(batch[name], tensor)
+
+
+# States in the formats that checkpoints have
+
+
+def loader_of(timed: bool = True) -> ts.Loader:
+    stash = stash_of() if timed else ts.load({"y": torch.arange(N + 5).double(), "x": torch.ones(N + 5, 2)})
+    return ts.Loader(windows_of(stash), 8, shuffle=True, seed=7, with_ids=True)
+
+
+def through_json(loader: ts.Loader, other: ts.Loader, path: Path) -> None:
+    path.write_text(json.dumps(loader.state_dict()))
+    other.load_state_dict(json.loads(path.read_text()))
+
+
+def through_torch_save(loader: ts.Loader, other: ts.Loader, path: Path) -> None:
+    torch.save({"loader": loader.state_dict()}, path)
+    other.load_state_dict(torch.load(path, weights_only=True)["loader"])
+
+
+def through_distributed_checkpoint(loader: ts.Loader, other: ts.Loader, path: Path) -> None:
+    """The dict of a state, which is loaded into the dict of another."""
+    save({"loader": loader.state_dict()}, checkpoint_id=path, no_dist=True)
+    state = {"loader": other.state_dict()}
+    load(state, checkpoint_id=path, no_dist=True)
+    other.load_state_dict(state["loader"])
+
+
+def through_distributed_checkpoint_as_stateful(loader: ts.Loader, other: ts.Loader, path: Path) -> None:
+    """The loader itself, which has what that package asks of a stateful object."""
+    save({"loader": loader}, checkpoint_id=path, no_dist=True)
+    load({"loader": other}, checkpoint_id=path, no_dist=True)
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled, unavailable or uninitialized")
+@pytest.mark.parametrize("timed", [True, False])
+@pytest.mark.parametrize(
+    "through",
+    [
+        through_json,
+        through_torch_save,
+        through_distributed_checkpoint,
+        through_distributed_checkpoint_as_stateful,
+    ],
+)
+def test_a_state_of_a_checkpoint_continues_with_exactly_the_remaining_windows(
+    through: Any, timed: bool, tmp_path: Path
+) -> None:
+    whole = [[batch["window"].tolist() for batch in loader] for loader in [loader_of(timed)] for _ in range(3)]
+    loader = loader_of(timed)
+    for _ in loader:
+        pass
+    for step, _ in enumerate(loader):
+        if step == 2:
+            other = loader_of(timed)
+            through(loader, other, tmp_path / "state")
+            assert other.state_dict() == loader.state_dict()
+            break
+    assert [batch["window"].tolist() for batch in other] == whole[1][3:]
+    assert [batch["window"].tolist() for batch in other] == whole[2]
+
+
+def test_distributed_checkpoint_in_a_process_group(tmp_path: Path) -> None:
+    """Two ranks save one checkpoint together; one process alone takes up what is left of both."""
+    source = """
+import torch.distributed as dist
+from torch.distributed import checkpoint
+
+dist.init_process_group("gloo")
+loader = ts.Loader(windows_of(ts.open(sys.argv[1])), 4, shuffle=True, seed=7, with_ids=True)
+for step, batch in enumerate(loader):
+    note(sys.argv[2], dist.get_rank(), 0, batch)
+    if step == 2:
+        checkpoint.save({"loader": loader}, checkpoint_id=sys.argv[3])
+        break
+dist.barrier()  # a rank that leaves first may abort the other
+dist.destroy_process_group()
+"""
+    stash_of().save(tmp_path / "stash")
+    arguments = (str(tmp_path / "stash"), str(tmp_path / "seen"), str(tmp_path / "checkpoint"))
+    run_script(tmp_path, source, *arguments, launcher=TORCHRUN)
+    taken = [k for rank in range(2) for _, ids in seen(tmp_path / "seen", rank) for k in ids]
+    assert len(taken) == 24
+    loader = loader_of()
+    with pytest.warns(UserWarning, match="torch.distributed is disabled, unavailable or uninitialized"):
+        load({"loader": loader}, checkpoint_id=tmp_path / "checkpoint")
+    left = [k for batch in loader for k in batch["window"].tolist()]
+    assert sorted(taken + left) == list(range(N))
+
+
+# Lightning
+
+LIGHTNING = """
+import warnings
+warnings.simplefilter("ignore")
+import lightning
+from lightning.pytorch.callbacks import ModelCheckpoint
+
+class Module(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(2, 1)
+
+    def training_step(self, batch, step):
+        note(out, self.global_rank, self.current_epoch, batch)
+        return (self.layer(batch["x"]).mean((1, 2)) - batch["y"].mean(1).float()).square().mean()
+
+    def validation_step(self, batch, step):
+        note(out + "-validation", self.global_rank, self.current_epoch, batch)
+
+    def test_step(self, batch, step):
+        note(out + "-test", self.global_rank, self.current_epoch, batch)
+
+    def predict_step(self, batch, step):
+        return batch["window"]
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), 1e-6)
+
+def trainer(devices, epochs, **more):
+    return lightning.Trainer(
+        accelerator="cpu", devices=devices, max_epochs=epochs, logger=False, enable_progress_bar=False,
+        enable_model_summary=False, **more
+    )
+"""
+
+LIGHTNING_FIT = """
+if __name__ == "__main__":
+    path, out, folder, resumed = sys.argv[1:]
+    loader = ts.Loader(windows_of(ts.open(path)), 4, shuffle=True, seed=7, with_ids=True)
+    save = ModelCheckpoint(dirpath=folder, filename="{step}", every_n_train_steps=4, save_top_k=-1)
+    fit = trainer(2, 3, strategy="ddp", default_root_dir=folder, callbacks=[save])
+    fit.fit(Module(), loader, ckpt_path=resumed or None)
+    assert (fit.world_size, fit.global_step) == (2, 24)
+"""
+
+
+@needs("lightning")
+def test_lightning_fits_on_two_processes_and_resumes(tmp_path: Path) -> None:
+    """Each rank takes its part, epochs differ, and a checkpoint brings exactly the windows that it leaves.
+
+    One is from the middle of an epoch, the other was saved with the last batch of an epoch in hand.
+    """
+    stash_of().save(tmp_path / "stash")
+
+    def fit(name: str, resumed: Path | None = None) -> list[list[tuple[int, list[int]]]]:
+        paths = (tmp_path / "stash", tmp_path / name, tmp_path / f"{name}-checkpoints", resumed or "")
+        run_script(tmp_path, LIGHTNING + LIGHTNING_FIT, *map(str, paths))
+        return [seen(tmp_path / name, rank) for rank in range(2)]
+
+    whole = fit("whole")
+    assert whole == [expected(rank, 3) for rank in range(2)]
+    assert_ranks_share_every_epoch(whole, 3)
+    for steps, state in ((12, (1, 4 * 2 * 4)), (16, (1, N))):
+        saved = tmp_path / "whole-checkpoints" / f"step={steps}.ckpt"
+        (found,) = torch.load(saved, weights_only=True)["loops"]["fit_loop"]["state_dict"]["combined_loader"]
+        assert (found["epoch"], found["consumed"]) == state
+        assert fit(f"rest-{steps}", saved) == [rank[steps:] for rank in whole]
+
+
+LIGHTNING_EVALUATION = """
+if __name__ == "__main__":
+    path, out, folder = sys.argv[1:]
+    windows = windows_of(ts.open(path))
+    train = ts.Loader(windows, 16, shuffle=True, seed=7, with_ids=True)
+    rest = ts.Loader(windows, 16, with_ids=True)
+    one = trainer(1, 2, default_root_dir=folder, enable_checkpointing=False, num_sanity_val_steps=0)
+    one.fit(Module(), train, rest)
+    one = trainer(1, 1, default_root_dir=folder)
+    one.test(Module(), rest, verbose=False)
+    print("predicted", json.dumps(torch.cat(one.predict(Module(), rest)).tolist()))
+"""
+
+
+@needs("lightning")
+def test_lightning_validates_tests_and_predicts(tmp_path: Path) -> None:
+    """A loader that is not shuffled gives every window in order, in each of these loops and again in every epoch."""
+    stash_of().save(tmp_path / "stash")
+    paths = (tmp_path / "stash", tmp_path / "seen", tmp_path)
+    printed = run_script(tmp_path, LIGHTNING + LIGHTNING_EVALUATION, *map(str, paths))
+    in_order = [list(range(first, min(first + 16, N))) for first in range(0, N, 16)]
+    assert seen(tmp_path / "seen-validation", 0) == [(epoch, ids) for epoch in range(2) for ids in in_order]
+    assert [ids for _, ids in seen(tmp_path / "seen-test", 0)] == in_order
+    assert f"predicted {list(range(N))}\n" in printed
+
+
+# Accelerate
+
+ACCELERATE = """
+from accelerate import Accelerator
+
+path, out, folder = sys.argv[1:]
+accelerator = Accelerator(cpu=True)
+model = torch.nn.Linear(2, 1)
+model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), 1e-6))
+loader = ts.Loader(windows_of(ts.open(path)), 4, shuffle=True, seed=7, with_ids=True, device=accelerator.device)
+accelerator.register_for_checkpointing(loader)
+
+def train(loader, out, epochs, save_at=None):
+    for epoch in epochs:
+        loader.set_epoch(epoch)
+        for step, batch in enumerate(loader):
+            note(out, accelerator.process_index, epoch, batch)
+            loss = (model(batch["x"]).mean((1, 2)) - batch["y"].mean(1).float()).square().mean()
+            accelerator.backward(loss)
+            optimizer.step()
+            optimizer.zero_grad()
+            if (epoch, step) == save_at:
+                accelerator.save_state(folder)
+
+train(loader, out + "-whole", range(3), save_at=(1, 3))
+accelerator.load_state(folder)
+train(loader, out + "-rest", range(1, 3))
+accelerator.wait_for_everyone()  # a rank that leaves first may abort the other
+accelerator.end_training()
+"""
+
+
+@needs("accelerate")
+def test_accelerate_loops_over_a_loader_that_is_not_prepared(tmp_path: Path) -> None:
+    """Each rank takes its part without `prepare(loader)`, and a registered loader goes on where it was saved."""
+    stash_of().save(tmp_path / "stash")
+    arguments = (str(tmp_path / "stash"), str(tmp_path / "seen"), str(tmp_path / "state"))
+    run_script(tmp_path, ACCELERATE, *arguments, launcher=TORCHRUN)
+    whole = [seen(tmp_path / "seen-whole", rank) for rank in range(2)]
+    assert whole == [expected(rank, 3) for rank in range(2)]
+    assert_ranks_share_every_epoch(whole, 3)
+    assert [seen(tmp_path / "seen-rest", rank) for rank in range(2)] == [steps[12:] for steps in whole]
+
+
+# TensorDict
+
+
+def test_a_batch_is_a_tensordict_without_a_copy() -> None:
+    """Every column and id is in it, the memory is the batch's, and indexing takes rows of all."""
+    tensordict = pytest.importorskip("tensordict", reason="tensordict is not installed: its dict is not tested")
+    for batch in loader_of():
+        made = tensordict.TensorDict(batch, batch_size=len(batch["y"]))
+        assert set(made.keys()) == {"x", "y", "window", "entity", "anchor"}
+        assert made.batch_size == batch["y"].shape[:1]
+        for name, tensor in batch.items():
+            assert made[name].data_ptr() == tensor.data_ptr()
+            assert torch.equal(made[name], tensor)
+            assert torch.equal(made[1:3][name], tensor[1:3])

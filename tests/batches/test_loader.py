@@ -1,0 +1,400 @@
+"""The loop: right batches, whose memory is used again only when nobody can see it, and a loop that stops at once."""
+
+import gc
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import tensorstash as ts
+from tests import oracle
+from tests.data import DTYPES, Table
+
+SPANS = {"past": ("f32", -4, 0), "pack": ("pack", -4, 2), "flag": ("flag", 0, 2), "code": ("i32", -4, 0)}
+
+
+def windows(rows: int = 500) -> ts.Windows:
+    return ts.Windows(
+        Table([rows // 2, rows - rows // 2], [*range(rows // 2), *range(rows - rows // 2)]).stash(), spans=SPANS
+    )
+
+
+def ids_of(loader: ts.Loader) -> list[list[int]]:
+    return [ids.tolist() for steps in loader.sampler.steps(0) for ids in steps.ids]
+
+
+@pytest.mark.parametrize("prefetch", [0, 1, 4])
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_batches_are_the_windows_of_the_samplers_ids(prefetch: int, shuffle: bool) -> None:
+    loader = ts.Loader(windows(), 32, shuffle=shuffle, prefetch=prefetch)
+    expected = ids_of(loader)
+    kept = list(loader)
+    assert len(kept) == len(loader) == len(expected)
+    for batch, ids in zip(kept, expected):
+        exact = loader.windows[ids]
+        assert list(batch) == list(exact)
+        assert all(oracle.same(batch[name], exact[name]) for name in exact)
+
+
+@pytest.mark.parametrize(("ranks", "batch_size"), [(1, 4), (2, 2), (4, 1)])
+@pytest.mark.parametrize("horizon", [0, 1])
+def test_reset_is_false_exactly_where_a_row_goes_on(ranks: int, batch_size: int, horizon: int) -> None:
+    """In the first window of a lane, after an entity or a gap, and where the last step moves a lane to another row."""
+    times = [*range(20), *range(30, 41), *range(23)]
+    stash = Table([31, 23], times).stash()
+    chunks = ts.Windows(stash, 3, horizon, columns=["i64"], stride=3)
+    seen = []
+    for rank in range(ranks):
+        loader = ts.Loader(
+            chunks, batch_size, shuffle=ts.Lanes(4), num_replicas=ranks, rank=rank, with_ids=True, prefetch=rank % 2
+        )
+        before: list[int] = []
+        for batch, steps in zip(loader, [taken for taken in loader.sampler.steps(0) for _ in taken.ids]):
+            # the first row of a window, as the value in it says
+            starts = (batch["i64"][:, 0] // 16).tolist()
+            expected = [
+                k >= len(before)
+                or start != before[k] + 3
+                or k >= steps.valid
+                or any(before[k] < edge <= start for edge in (20, 31))
+                for k, start in enumerate(starts)
+            ]
+            assert batch["reset"].tolist() == expected
+            before = starts
+            seen += batch["window"][: steps.valid].tolist()
+    assert sorted(seen) == list(range(len(chunks)))
+
+
+def test_lanes_need_windows_that_follow_each_other() -> None:
+    with pytest.raises(
+        ValueError,
+        match=re.escape(
+            "In lanes each window goes on where the one before ended, so that stride= is the length of the past; got 1 "
+            "and 4. A model would see rows twice, or miss some."
+        ),
+    ):
+        ts.Loader(windows(), 8, shuffle=ts.Lanes(8))
+    with pytest.raises(
+        ValueError,
+        match=re.escape(
+            "There is one lane for each row of the batches of all ranks; got 8 lanes for 2 x 8 rows. Use ts.Lanes(16)."
+        ),
+    ):
+        list(ts.Sampler(100, 8, shuffle=ts.Lanes(8), num_replicas=2, rank=0))
+
+
+def numpy_slice(batch: dict[str, torch.Tensor]) -> Callable[[], Any]:
+    array = batch["past"].numpy()[::2, 1]
+    return lambda: array
+
+
+def tensor_view(batch: dict[str, torch.Tensor]) -> Callable[[], Any]:
+    view = batch["pack"].transpose(1, 2)[-1:]
+    return lambda: view.numpy()
+
+
+def autograd_graph(batch: dict[str, torch.Tensor]) -> Callable[[], Any]:
+    """The product saves its input for backward."""
+    weight = torch.ones((), requires_grad=True)
+    loss = (weight * batch["past"]).sum()
+    return lambda: torch.autograd.grad(loss, weight, retain_graph=True)[0].numpy()
+
+
+def dlpack_capsule(batch: dict[str, torch.Tensor]) -> Callable[[], Any]:
+    other = np.from_dlpack(batch["code"])
+    return lambda: other
+
+
+def other_dtype(batch: dict[str, torch.Tensor]) -> Callable[[], Any]:
+    bits = batch["past"].view(torch.int32)[3:]
+    return lambda: bits.numpy()
+
+
+@pytest.mark.parametrize("keep", [numpy_slice, tensor_view, autograd_graph, dlpack_capsule, other_dtype])
+@pytest.mark.parametrize("prefetch", [0, 3])
+def test_what_is_kept_of_a_batch_never_changes(
+    keep: Callable[[dict[str, torch.Tensor]], Callable[[], Any]], prefetch: int
+) -> None:
+    held = []
+    for epoch, batch in enumerate(ts.Loader(windows(), 16, shuffle=True, prefetch=prefetch)):
+        if epoch % 3 == 0:
+            look = keep(batch)
+            held.append((look, np.array(look(), copy=True)))
+        if epoch % 12 == 0:
+            gc.collect()  # nothing but these cycles could set a buffer free; a collection takes long
+        del batch
+    assert len(held) > 5
+    for look, before in held:
+        assert np.array_equal(look(), before, equal_nan=True)
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_an_epoch_in_a_plain_loop_uses_few_buffers(prefetch: int) -> None:
+    loader = ts.Loader(windows(2000), 8, prefetch=prefetch)
+    used: set[int] = set()
+    for _ in range(3):
+        for batch in loader:
+            used.add(batch["past"].data_ptr())
+    assert 3 * len(loader) > 700
+    assert len(used) <= prefetch + 3
+
+
+def test_idle_buffers_are_bounded() -> None:
+    """After a user let go of many batches at once, only a few buffers stay."""
+    loader = ts.Loader(windows(2000), 8)
+    kept = list(loader)
+    del kept
+    assert all(len(pool.idle) == 3 for pool in loader._batches.pools)  # type: ignore[union-attr]
+
+
+def test_masked_batches_carry_valid() -> None:
+    for tail, ranks, shapes in (("pad", 1, [16] * 32), ("keep", 2, None), ("keep", 1, None)):
+        for batch in ts.Loader(windows(), 16, tail=tail, num_replicas=ranks, rank=0):
+            assert ("valid" in batch) == (tail == "pad" or ranks > 1)
+            assert shapes is None or len(batch["past"]) == 16
+    *_, last = ts.Loader(windows(), 16, tail="pad")
+    assert last["valid"].tolist() == [True] * (len(windows()) % 16) + [False] * (16 - len(windows()) % 16)
+
+
+@pytest.mark.parametrize("timed", [True, False])
+def test_ids_tell_window_entity_and_anchor(timed: bool) -> None:
+    stash = Table([9, 7], [*range(100, 109), *range(7)]).stash(timed)
+    for horizon in (0, 2):
+        loader = ts.Loader(ts.Windows(stash, 3, horizon, columns=["i64"]), 4, shuffle=True, with_ids=True)
+        for batch, ids in zip(loader, ids_of(loader)):
+            assert list(batch) == ["i64", "window", "entity", "anchor"]
+            assert batch["window"].tolist() == ids
+            rows = loader.windows.anchor_slots(np.array(ids)) - (horizon == 0)
+            assert batch["entity"].tolist() == [int(row >= 9) for row in rows]
+            times = [*range(100, 109), *range(7)]
+            anchors = [times[row] for row in rows] if timed else rows.tolist()
+            assert batch["anchor"].tolist() == anchors
+
+
+@pytest.mark.parametrize("prefetch", [0, 3])
+def test_a_state_counts_the_batches_that_were_handed_out(prefetch: int) -> None:
+    """Batches gathered ahead do not count, and the rest of the epoch follows exactly."""
+    first = ts.Loader(windows(), 32, shuffle=True, prefetch=prefetch)
+    expected = [batch["code"].clone() for batch in first]
+    for stop in (1, 2, len(expected)):
+        loader = ts.Loader(windows(), 32, shuffle=True, prefetch=prefetch)
+        for k, _ in enumerate(loader, 1):
+            if k == stop:
+                state = loader.state_dict()
+                break
+        assert state["consumed"] == min(32 * stop, len(windows()))
+        again = ts.Loader(windows(), 32, shuffle=True, prefetch=3 - prefetch)
+        again.load_state_dict(state)
+        again.set_epoch(0)
+        rest = [batch["code"] for batch in again]
+        assert len(rest) == len(expected) - stop
+        assert all(one.equal(two) for one, two in zip(rest, expected[stop:]))
+
+
+def test_a_state_of_other_spans_is_refused() -> None:
+    state = ts.Loader(windows(), 32).state_dict()
+    other = ts.Loader(ts.Windows(windows().stash, 4, 2, columns=["f32"]), 32)
+    with pytest.raises(ValueError, match=r"these differ: spans: \{'past': .* in the state, \{'f32': .* here"):
+        other.load_state_dict(state)
+
+
+def test_a_second_iterator_ends_the_first() -> None:
+    loader = ts.Loader(windows(), 32)
+    one = iter(loader)
+    next(one)
+    two = iter(loader)
+    next(two)
+    with pytest.raises(RuntimeError, match=re.escape("A loader has one live iterator, and another was started.")):
+        next(one)
+    assert len(next(two)["past"]) == 32
+
+
+def prefetch_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name.startswith("tensorstash-prefetch")]
+
+
+def test_leaving_the_loop_stops_the_thread() -> None:
+    for batch in ts.Loader(windows(), 8, prefetch=3):
+        assert len(batch["past"]) == 8
+        assert len(prefetch_threads()) == 1
+        break
+    assert prefetch_threads() == []
+    with pytest.raises(ZeroDivisionError, match="in the loop"):
+        for _ in ts.Loader(windows(), 8, prefetch=3):
+            raise ZeroDivisionError("in the loop")
+    gc.collect()
+    assert prefetch_threads() == []
+
+
+def test_an_exception_in_the_thread_comes_with_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails_in_build(index: object, count: int) -> None:
+        raise OSError("the disk is gone")
+
+    for prefetch in (0, 2):
+        loader = ts.Loader(windows(), 8, prefetch=prefetch)
+        monkeypatch.setattr(loader._batches, "build", fails_in_build)
+        with pytest.raises(OSError, match="the disk is gone") as caught:
+            next(iter(loader))
+        assert "fails_in_build" in "".join(traceback.format_tb(caught.value.__traceback__))
+
+
+PROGRAM = """
+import sys, threading
+import numpy as np, tensorstash as ts
+loader = ts.Loader(ts.Windows(ts.load({"y": np.zeros(4_000_000)}), 100), 4096, shuffle=True, prefetch=2)
+passing = iter(loader)
+next(passing)
+print("ready", flush=True)
+"""
+
+
+def test_the_interpreter_exits_with_a_live_iterator() -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "ready\n", "")
+
+
+def test_ctrl_c_ends_the_loop() -> None:
+    program = PROGRAM + "while True:\n    next(passing, None) or (passing := iter(loader))\n"
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"ready\n"
+        time.sleep(0.3)
+        child.send_signal(signal.SIGINT)
+        _, errors = child.communicate(timeout=30)
+    assert child.returncode == -signal.SIGINT
+    assert b"KeyboardInterrupt" in errors
+
+
+def test_stats_tell_where_the_time_went() -> None:
+    loader = ts.Loader(windows(2000), 64)
+    assert loader.stats()["steps"] == 0
+    for _ in loader:
+        time.sleep(0.001)
+    stats = loader.stats()
+    assert stats["steps"] == len(loader)
+    assert 0 < stats["gather_seconds"] < stats["wait_seconds"] < stats["seconds"]
+    assert stats["seconds"] - stats["wait_seconds"] >= 0.001 * len(loader)
+    nbytes = sum(tensor.nbytes for tensor in loader.windows[[0]].values()) * len(loader.windows)
+    assert stats["gigabytes_per_second"] * stats["gather_seconds"] * 1e9 == pytest.approx(nbytes)
+
+
+def test_wrong_arguments_say_the_rule_and_the_offender() -> None:
+    with pytest.raises(ValueError, match=re.escape("prefetch= is at least 0; got -1.")):
+        ts.Loader(windows(), 8, prefetch=-1)
+    timed = ts.Windows(Table([6], range(6)).stash(), 2, columns=["f32"])
+    with pytest.raises(
+        ValueError,
+        match=re.escape("A loader needs at least one window; these windows are empty. See the cuts of split()."),
+    ):
+        ts.Loader(timed.split(100)[1], 8)
+
+
+def run_forked(body: str) -> subprocess.CompletedProcess[str]:
+    program = textwrap.dedent(
+        """
+        import os, torch, numpy as np, tensorstash as ts
+        torch.set_num_threads(2)
+        windows = ts.Windows(ts.load({"y": np.arange(1000.0)}), 10)
+        if os.fork() == 0:
+            BODY
+            os._exit(0)
+        raise SystemExit(os.waitstatus_to_exitcode(os.wait()[1]))
+        """
+    ).replace("BODY", body)
+    return subprocess.run(
+        [
+            sys.executable,
+            "-W",
+            "ignore::DeprecationWarning",
+            "-c",
+            program,
+        ],  # fork with threads, which is the point here
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_forked_process_gathers_on_one_thread_only() -> None:
+    alone = run_forked("torch.set_num_threads(1); assert windows[[3]]['y'][0, 0] == 3.0")
+    assert (alone.returncode, alone.stderr) == (0, "")
+    several = run_forked("windows[[3]]")
+    assert several.returncode != 0
+    assert "RuntimeError: A forked process can gather on one thread only, because torch's thread pool" in several.stderr
+    assert "torch.set_num_threads(1)" in several.stderr
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device: staging and copies cannot be tested")
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_batches_on_cuda_are_those_of_the_cpu(prefetch: int) -> None:
+    host = list(ts.Loader(windows(2000), 64, shuffle=True))
+    device = list(ts.Loader(windows(2000), 64, shuffle=True, device="cuda", prefetch=prefetch))
+    for one, two in zip(host, device):
+        assert all(two[name].is_cuda and oracle.same(one[name], two[name].cpu()) for name in one)
+
+
+def test_batches_move_to_another_device() -> None:
+    """The meta device stands for those that are neither the CPU nor CUDA."""
+    batch = next(iter(ts.Loader(windows(), 8, device="meta", tail="pad")))
+    assert {tensor.device.type for tensor in batch.values()} == {"meta"}
+    assert batch["pack"].shape == (8, 6, 3)
+    assert batch["flag"].dtype == torch.bool
+
+
+def with_static() -> ts.Stash:
+    """Five entities; every static column tells the entity."""
+    entity = np.repeat(np.arange(5), [4, 6, 3, 7, 5])
+    columns = {f"s_{name}": torch.from_numpy(entity).to(dtype) for name, dtype in DTYPES.items()}
+    columns["s_pair"] = torch.from_numpy(np.stack([entity, entity + 0.5], 1))
+    data = {"e": entity, "y": np.arange(25.0), **columns, "s_text": [f"name {k}" for k in entity]}
+    return ts.load(data, ["y"], entity="e", static=[*columns, "s_text"])
+
+
+@pytest.mark.parametrize("gaps", [{}, {"min_history": 1}])
+@pytest.mark.parametrize("prefetch", [0, 2])
+@pytest.mark.parametrize("horizon", [0, 1])  # without one, the anchor of the last window stands in the next entity
+def test_batches_carry_static_columns(gaps: dict[str, Any], prefetch: int, horizon: int) -> None:
+    stash = with_static()
+    windows = ts.Windows(stash, history=2, horizon=horizon, **gaps)
+    loader = ts.Loader(windows, 4, shuffle=True, with_ids=True, prefetch=prefetch)
+    for batch in loader:
+        ids, entities = batch["window"], batch["entity"]
+        again = windows.gather(ids, out=windows[[0] * len(ids)])
+        for one in (batch, windows[ids], again):
+            for name, tensor in stash.static.items():
+                assert oracle.same(one[name], torch.stack([tensor[entity] for entity in entities.tolist()]))
+        assert oracle.same(windows[int(ids[0])]["s_pair"], stash.static["s_pair"][entities[0]])
+
+
+def test_static_batches_are_never_the_stash() -> None:
+    stash = with_static()
+    batch = ts.Windows(stash, history=2)[[0, 1]]
+    batch["s_f32"] += 100
+    assert stash.static["s_f32"].tolist() == [0, 1, 2, 3, 4]
+
+
+def test_a_span_has_no_name_of_a_static_column() -> None:
+    message = "A batch has one tensor per name; 's_f32' is a static column. Give the span another name."
+    with pytest.raises(ts.errors.SchemaError, match=f"^{re.escape(message)}$"):
+        ts.Windows(with_static(), spans={"s_f32": ("y", -2, 0)})
+
+
+def test_lanes_follow_the_past_whatever_lags_there_are() -> None:
+    stash = ts.load({"y": np.arange(40.0)})
+    spans = {"past": ("y", -4, 0), "lag": ("y", -8, -6), "target": ("y", 0, 2)}
+    batches = [*ts.Loader(ts.Windows(stash, spans=spans, stride=4), 2, shuffle=ts.Lanes(2))]
+    assert [batch["past"][:, 0].tolist() for batch in batches] == [[4, 20], [8, 24], [12, 28], [16, 32]]
+    assert [batch["reset"].tolist() for batch in batches] == [[True, True]] + [[False, False]] * 3

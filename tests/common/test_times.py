@@ -1,0 +1,212 @@
+"""Times, frequencies and runs, with polars and Python's datetime as the oracles."""
+
+import re
+from datetime import date, datetime, timedelta, timezone
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tensorstash as ts
+from tensorstash.common.clock import Clock
+from tensorstash.common.dtypes import Int64s
+from tensorstash.common.frequency import frequency
+from tensorstash.windows.runs import find_runs
+from tensorstash.windows.splits import bisect_rows
+
+ZONES = [None, "UTC", "America/New_York", "Europe/Berlin", "Australia/Lord_Howe", "Asia/Kolkata"]
+
+
+def regular(interval: str, zone: str | None, count: int, start: datetime) -> Int64s:
+    """`count` times at an interval, made by polars: (count,) int64 in microseconds."""
+    first = pl.Series([start]).dt.replace_time_zone(zone, ambiguous="earliest", non_existent="null")
+    frame = pl.DataFrame({"first": first}).with_row_index().drop("index")
+    steps = [frame["first"].dt.offset_by(_times(interval, k)) for k in range(count)]
+    return pl.concat(steps).dt.epoch("us").to_numpy().astype(np.int64)
+
+
+def _times(interval: str, k: int) -> str:
+    number, unit = re.fullmatch(r"(\d+)(\w+)", interval).groups()  # type: ignore[union-attr]
+    return f"{int(number) * k}{unit}"
+
+
+@pytest.mark.parametrize("zone", ZONES)
+@pytest.mark.parametrize("interval", ["15m", "1h", "1d", "2d", "1w", "1mo", "1q", "1y", "6mo"])
+@pytest.mark.parametrize("start", [datetime(2019, 1, 1), datetime(2019, 1, 31, 12), datetime(2020, 2, 29, 6)])
+def test_regular_times_are_one_run_and_each_missing_one_splits_it(
+    interval: str, zone: str | None, start: datetime
+) -> None:
+    """Across changes of the clock, ends of months and leap years; the frequency is given or inferred."""
+    times = regular(interval, zone, 60, start)
+    offsets = np.array([0, 60])
+    for wanted in (interval, None):
+        if wanted is None and interval in ("2d", "6mo"):
+            continue  # nothing says that a step of 2 days or 6 months means the calendar's
+        found = find_runs(offsets, times, Clock("us", zone), wanted, None)
+        assert found.rows.tolist() == [60], (wanted, found)
+        kept = np.delete(times, [20, 41, 42])
+        found = find_runs(np.array([0, 57]), kept, Clock("us", zone), wanted, None)
+        assert found.rows.tolist() == [20, 20, 17], (wanted, found)
+
+
+def test_business_days_skip_weekends() -> None:
+    days = np.arange("2024-01-01", "2024-03-01", dtype="datetime64[D]")
+    working = days[np.is_busday(days)]
+    found = find_runs(np.array([0, len(working)]), working.astype(np.int64), Clock("d", None), "1bd", None)
+    assert found.rows.tolist() == [len(working)]
+    missing = np.delete(working, 10)
+    found = find_runs(np.array([0, len(missing)]), missing.astype(np.int64), Clock("d", None), "1bd", None)
+    assert found.rows.tolist() == [10, len(missing) - 10]
+    found = find_runs(np.array([0, len(days)]), days.astype(np.int64), Clock("d", None), "1bd", None)
+    assert (found.rows[:3] == [5, 1, 1]).all()  # a Saturday is no business day
+
+
+@pytest.mark.parametrize("lengths", [(28, "1mo"), (31, "1mo"), (30, "1mo"), (91, "1q"), (365, "1y")])
+def test_steps_of_about_a_month_quarter_or_year_mean_the_calendars(lengths: tuple[int, str]) -> None:
+    days, meant = lengths
+    months = {"1mo": 1, "1q": 3, "1y": 12}[meant]
+    regular_days = (np.datetime64("2021-01", "M") + months * np.arange(40)).astype("datetime64[D]").astype(np.int64)
+    found = find_runs(np.array([0, 40]), regular_days, Clock("d", None), None, None)
+    assert found.frequency is not None
+    assert (found.frequency.text, found.rows.tolist()) == (meant, [40])
+    fixed = np.arange(40) * days
+    found = find_runs(np.array([0, 40]), fixed.astype(np.int64), Clock("d", None), None, None)
+    assert found.rows.tolist() == [40], "a step of exactly so many days is explained better by days"
+
+
+def test_jitter_within_the_tolerance_is_no_gap() -> None:
+    times = np.arange(50) * 3_600_000 + np.array([0, 30_000, -30_000, 15_000, 0] * 10)
+    clock = Clock("ms", "Europe/Berlin")
+    assert find_runs(np.array([0, 50]), times, clock, "1h", "1m").rows.tolist() == [50]
+    assert len(find_runs(np.array([0, 50]), times, clock, "1h", "30s").rows) > 1
+
+
+def test_the_most_common_step_is_found_in_long_irregular_times() -> None:
+    """Most steps are not the most common one, so that no sample can be trusted."""
+    rng = np.random.default_rng(0)
+    steps = np.where(rng.random(500_000) < 0.2, 7, rng.integers(100, 100_000, 500_000))
+    times = np.concatenate([[0], np.cumsum(steps)])
+    found = find_runs(np.array([0, len(times)]), times, Clock(None, None), None, None)
+    assert found.frequency is not None
+    assert found.frequency.count == 7
+    assert len(found.rows) == 1 + int((steps != 7).sum())
+
+
+def test_steps_between_entities_do_not_count() -> None:
+    times = np.concatenate([np.arange(0, 30, 10), np.arange(5, 35, 10), np.arange(7, 37, 10)])
+    found = find_runs(np.array([0, 3, 3, 6, 9]), times, Clock(None, None), None, None)
+    assert found.frequency is not None
+    assert (found.frequency.count, found.rows.tolist()) == (10, [3, 3, 3])
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.datetimes(datetime(1950, 1, 1), datetime(2060, 1, 1)),
+    st.sampled_from(ZONES),
+    st.sampled_from(["s", "ms", "us", "ns"]),
+)
+def test_text_and_ticks_are_two_forms_of_a_time(moment: datetime, zone: str | None, unit: str) -> None:
+    clock = Clock(unit, zone)
+    aware = moment.replace(tzinfo=ZoneInfo(zone) if zone else timezone.utc)
+    exact = (aware - datetime(1970, 1, 1, tzinfo=timezone.utc)) // timedelta(microseconds=1)
+    # a cut between two ticks divides them: the later one is the first from the cut on
+    ticks = -(-exact * 1000 // {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}[unit])
+    assert clock.parse(moment) == ticks
+    assert clock.parse(moment.isoformat()) == ticks
+    assert clock.parse(aware.astimezone(timezone.utc).isoformat()) == ticks
+    if unit == "us" and aware.astimezone(timezone.utc).astimezone(aware.tzinfo).replace(tzinfo=None) == moment:
+        shown = datetime.fromisoformat(re.sub(r"(\.\d+)", lambda f: f[0].ljust(7, "0"), clock.format(ticks)))
+        assert shown.replace(tzinfo=None) == moment
+
+
+def test_dates_and_integers_are_printed_and_read() -> None:
+    assert Clock("d", None).parse("2013-10-01") == 15_979
+    assert Clock("d", None).format(15_979) == "2013-10-01"
+    assert Clock(None, None).parse(7) == 7
+    assert Clock("ns", "Asia/Kolkata").format(1) == "1970-01-01 05:30:00.000000001+05:30"
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.lists(st.integers(-20, 20), max_size=12), max_size=5), st.integers(-25, 25))
+def test_bisect_finds_the_first_row_from_a_time_on(entities: list[list[int]], moment: int) -> None:
+    offsets = np.cumsum([0, *map(len, entities)])
+    times = np.array([time for entity in entities for time in sorted(entity)], np.int64)
+    first = [offset + sum(time < moment for time in entity) for offset, entity in zip(offsets.tolist(), entities)]
+    assert bisect_rows(times, offsets, moment).tolist() == first
+
+
+def test_split_reads_text_in_the_zone_of_the_times() -> None:
+    hours = pl.datetime_range(
+        datetime(2024, 3, 9), datetime(2024, 3, 11), "1h", time_zone="America/New_York", eager=True
+    )
+    stash = ts.load(pl.DataFrame({"t": hours, "y": np.arange(len(hours), dtype=np.float32)}), ["y"], time="t")
+    before, after = ts.Windows(stash, 1, 1).split("2024-03-10")
+    assert after[0]["y"].tolist() == [23.0, 24.0]
+    assert before[-1]["y"].tolist() == [22.0, 23.0]
+    assert len(before) + len(after) == len(hours) - 1
+
+
+@pytest.mark.parametrize(
+    ("text", "clock", "message"),
+    [
+        (
+            "1 hour",
+            Clock("us", None),
+            "frequency= is a duration as polars writes it, such as '15m', '1h', '1d', or alone '1mo', '1q', '1y', "
+            "'1bd'; got '1 hour'.",
+        ),
+        (
+            "1mo2d",
+            Clock("us", None),
+            "frequency= is a duration as polars writes it, such as '15m', '1h', '1d', or alone '1mo', '1q', '1y', "
+            "'1bd'; got '1mo2d'.",
+        ),
+        ("1ms", Clock("s", None), "frequency= is a multiple of the time column's unit, 's'; got '1ms'."),
+        ("1h", Clock("d", None), "frequency= is a multiple of the time column's unit, 'd'; got '1h'."),
+        ("0h", Clock("s", None), "frequency= is longer than nothing; got '0h'."),
+    ],
+)
+def test_a_wrong_frequency_says_the_rule_and_the_offender(text: str, clock: Clock, message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        frequency(text, clock, None)
+
+
+def test_cuts_of_any_kind_are_read() -> None:
+    day = Clock("d", None)
+    for cut in (date(2024, 1, 5), np.datetime64("2024-01-05"), "2024-01-05", datetime(2024, 1, 5)):
+        assert day.parse(cut) == 19_727
+    assert day.parse("2024-01-05 06:00") == 19_728, "the day began before the cut"
+    assert Clock("s", None).parse("1970-01-01 00:00:04.5") == 5
+    assert Clock("ns", None).parse("1970-01-01 00:00:00.000000005") == 5
+    assert Clock("ns", "UTC").parse(np.datetime64(5, "ns")) == 5
+    assert Clock(None, None).parse(np.int64(5)) == 5
+
+
+def test_a_tolerance_is_a_duration_of_at_least_nothing() -> None:
+    with pytest.raises(ValueError, match=r"^tolerance= is at least 0; got -1\.$"):
+        frequency(5, Clock(None, None), -1)
+    with pytest.raises(
+        ValueError,
+        match=re.escape("tolerance= is a duration as polars writes it, such as '15m', '1h', '1d'; got '1mo'."),
+    ):
+        frequency("1d", Clock("us", None), "1mo")
+
+
+def test_calendar_steps_beyond_the_known_years_are_refused() -> None:
+    times = np.array([10**12, 10**12 + 86_400], np.int64)
+    with pytest.raises(
+        ts.errors.DataError, match=r"^Calendar steps in a zone are known for the years 1 to 9999; the times go"
+    ):
+        find_runs(np.array([0, 2]), times, Clock("s", "Europe/Berlin"), "1d", None)
+
+
+def test_a_wrong_cut_says_how_to_write_one() -> None:
+    with pytest.raises(
+        ValueError, match=re.escape("A cut is written as '2013-10-01' or '2013-10-01 06:00'; got 'October'.")
+    ):
+        Clock("us", None).parse("October")
+    with pytest.raises(ValueError, match=re.escape("A cut is written as '2013-10-01' or '2013-10-01 06:00'; got 5.")):
+        Clock("us", None).parse(5)

@@ -1,0 +1,292 @@
+"""The command line, as processes and in this one: what it prints, its status, and that others find what it loads."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import torch
+from click.testing import CliRunner
+
+import tensorstash as ts
+from tensorstash.cli import commands, main
+from tests.oracle_load import write_parquet
+
+ROOT = Path(__file__).parents[2]
+WEATHER = str(ROOT / "examples" / "data" / "nyc_weather.parquet")
+
+pytestmark = pytest.mark.usefixtures("shm")
+
+
+def start(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command line as a process of its own."""
+    command = [sys.executable, "-m", "tensorstash", *arguments]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+
+
+def run(*arguments: str) -> str:
+    """Run a command that succeeds, here."""
+    result = CliRunner().invoke(commands, arguments, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def refused(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> object:
+    """What a command ends with: a status, or the line that Python prints before it ends with status 1."""
+    monkeypatch.setattr(sys, "argv", ["tensorstash", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    return ended.value.code
+
+
+def table(tmp_path: Path, name: str = "plants.parquet") -> str:
+    columns = {"e": ["a", "a", "b"], "t": [1, 2, 1], "u": [0.5, 1.5, 2.5], "v": [3.0, 4.0, 5.0], "s": [7, 7, 8]}
+    return str(write_parquet(tmp_path / name, [pa.table(columns)]))
+
+
+def test_a_segment_outlives_the_process_that_loads_it() -> None:
+    options = ["--columns", "x=temp, dewp", "--columns", "y=temp", "--dtype", "float64", "--share", "weather"]
+    loaded = start("load", WEATHER, "--entity", "origin", "--time", "time_hour", *options)
+    assert (loaded.returncode, loaded.stderr) == (0, "")
+    line, *printed, last = loaded.stdout.splitlines()
+    columns = {"x": ["temp", "dewp"], "y": "temp"}
+    stash = ts.load(WEATHER, columns, entity="origin", time="time_hour", dtype=torch.float64, share="weather")
+    assert re.fullmatch(rf"weather: \d+\.\d kB, loaded in \d+\.\d\d s: {re.escape(str(stash.path))}", line)
+    assert printed == repr(stash).splitlines()
+    assert last == "It stays until it is removed (tensorstash rm weather) or the machine restarts."
+
+    listed = start("ls", "--json")
+    assert listed.returncode == 0
+    (found,) = json.loads(listed.stdout)
+    assert (found["label"], found["rows"], found["columns"], found["users"]) == ("weather", 26115, 2, 1)
+    removed = start("rm", "weather")
+    assert (removed.returncode, removed.stdout) == (0, f"removed {Path(str(stash.path)).name}\n")
+    assert stash.rows == 26115
+    assert start("rm", "weather").returncode == 1
+
+
+def test_a_second_load_attaches_what_the_first_has_left(tmp_path: Path) -> None:
+    path = table(tmp_path)
+    first, second = run("load", path), run("load", path)
+    size = f"{os.path.getsize(ts.attach('plants').path or '') / 1000:.1f} kB"
+    assert first.startswith(f"plants: {size}, loaded in ")
+    assert second.startswith(f"plants: {size}, was there already, attached in ")
+    assert first.splitlines()[1:] == second.splitlines()[1:]
+    assert ts.shared.list()["label"].to_list() == ["plants"]
+
+
+@pytest.mark.parametrize(
+    ("options", "arguments"),
+    [
+        ([], {}),
+        (["--columns", "u,v"], {"columns": ["u", "v"]}),
+        (["--columns", "v", "--columns", "u"], {"columns": ["v", "u"]}),
+        (["--columns", "x=u,v", "--columns", "y=v"], {"columns": {"x": ["u", "v"], "y": "v"}}),
+        (["--columns", "u", "--entity", "e", "--time", "t"], {"columns": ["u"], "entity": "e", "time": "t"}),
+        (["--entity", "e", "--static", "s"], {"entity": "e", "static": ["s"]}),
+        (["--entity", "e", "--static", "k=s"], {"entity": "e", "static": {"k": "s"}}),
+    ],
+)
+def test_the_call_in_python_attaches_what_the_command_has_loaded(
+    tmp_path: Path, options: list[str], arguments: dict[str, Any]
+) -> None:
+    path = table(tmp_path)
+    run("load", path, *options, "--share", "same")
+    ts.load(path, **arguments, share="same")
+    assert len(ts.shared.list()) == 1
+    free = re.compile(r"of [\d,]+ MB free")
+    assert free.sub("", run("inspect", path, *options)) == free.sub("", f"{ts.plan(path, **arguments)}\n")
+
+
+def test_several_files_and_a_glob_are_one_source(tmp_path: Path) -> None:
+    one, two = table(tmp_path, "one.parquet"), table(tmp_path, "two.parquet")
+    run("load", two, one, "--columns", "u", "--share", "both")
+    assert "was there already" in run("load", str(tmp_path / "*.parquet"), "--columns", "u", "--share", "both")
+    assert ts.attach("both")["u"].tolist() == [0.5, 1.5, 2.5] * 2
+
+
+def test_ls_says_what_is_there(shm: Path) -> None:
+    assert run("ls") == f"No shared segments in {shm}.\n"
+    assert json.loads(run("ls", "--json")) == []
+    stash = ts.load({"y": [1.0] * 2_000_000}, share="large")
+    ts.load({"a": [1], "b": [2]}, share="a-longer-label")
+    large, small = (ts.shared.list()[k].to_dicts()[0] for k in (0, 1))
+    created = large["created"].astimezone().strftime("%Y-%m-%d %H:%M")
+    assert run("ls").splitlines() == [
+        "label           key                  size       rows  columns  created           users",
+        f"large           {large['key']}  16.0 MB  2,000,000        1  {created}      1",
+        f"a-longer-label  {small['key']}  {1000 * small['MB']:.1f} kB          1        2  {created}      0",
+    ]
+    found = json.loads(run("ls", "--json"))
+    assert [list(line) for line in found] == [ts.shared.list().columns] * 2
+    assert found[0] | {"created": None} == large | {"created": None}
+    assert datetime.fromisoformat(found[0]["created"]) == large["created"]
+    assert stash.rows == 2_000_000
+
+
+def test_ls_shows_a_damaged_segment(shm: Path) -> None:
+    ts.load({"y": [1.0]}, share="damaged")
+    (path,) = shm.iterdir()
+    path.chmod(0o600)
+    path.write_bytes(b"nonsense")
+    assert run("ls").splitlines()[1].split()[2:6] == ["8", "bytes", "?", "?"]
+
+
+def test_rm_removes_what_is_there_and_names_what_is_not(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], shm: Path
+) -> None:
+    for value in (1.0, 2.0):
+        ts.load({"y": [value]}, share="one")
+    ts.load({"y": [1.0]}, share="other")
+    names = sorted(path.name for path in shm.iterdir())
+    said = refused(monkeypatch, "rm", "none", "one", "nix", "other")
+    assert said == f"tensorstash: No segment in {shm} has the label 'none' or 'nix'. See: tensorstash ls"
+    assert capsys.readouterr().out == "".join(f"removed {name}\n" for name in names)
+    assert [*shm.iterdir()] == []
+
+
+def test_gc_takes_the_oldest_that_nobody_uses(shm: Path) -> None:
+    used = ts.load({"y": [0.0] * 1000}, share="used")
+    for label in ("old", "new"):
+        ts.load({"y": [0.0] * 1000}, share=label)
+    sizes = [path.stat().st_size for path in shm.iterdir()]
+    for age, path in enumerate(sorted(shm.iterdir(), key=lambda path: path.stat().st_mtime_ns)):
+        when = datetime.now(timezone.utc).timestamp() - (3 - age) * 86400
+        os.utime(path, (when, when))
+    assert (
+        run("prune")
+        == run("prune", "--older-than", "10d")
+        == run("prune", "--max-bytes", "1MB")
+        == "No segment was removed.\n"
+    )
+    assert run("prune", "--max-bytes", str(sum(sizes) - 1)).startswith("removed old-")
+    assert run("prune", "--older-than", "12h").startswith("removed new-")
+    assert run("prune", "--max-bytes", "0") == "No segment was removed.\n"
+    assert used["y"].tolist() == [0.0] * 1000
+    assert ts.shared.list()["label"].to_list() == ["used"]
+
+
+@pytest.mark.parametrize(
+    ("text", "nbytes"),
+    [("0", 0), ("17", 17), ("17B", 17), ("2kB", 2000), ("1.5 GB", 1_500_000_000), ("10g", 10**10), ("2GiB", 2**31)],
+)
+def test_sizes_are_read_as_people_write_them(text: str, nbytes: int) -> None:
+    context = commands.commands["prune"].make_context("prune", ["--max-bytes", text])
+    assert context.params["max_bytes"] == nbytes
+
+
+def test_an_error_is_one_line_with_the_remedy(tmp_path: Path) -> None:
+    done = start("load", str(tmp_path / "none.parquet"), "--share", "none")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        f"tensorstash: A source needs at least one file; '{tmp_path / 'none.parquet'}' matches no file "
+        f"(working directory '{os.getcwd()}').\n"
+    )
+
+
+def test_several_entity_columns_make_tuples(tmp_path: Path) -> None:
+    path = table(tmp_path)
+    run("load", path, "--columns", "u", "--entity", "e", "--entity", "s", "--time", "t", "--share", "two")
+    stash = ts.load(path, ["u"], entity=["e", "s"], time="t", share="two")
+    assert stash.entities == [("a", 7), ("b", 8)]
+    assert len(ts.shared.list()) == 1
+    assert (
+        str(ts.plan(path, ["u"], entity=["e", "s"])).splitlines()[1:4]
+        == (run("inspect", path, "--columns", "u", "--entity", "e", "--entity", "s").splitlines()[1:4])
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["inspect", WEATHER, "--columns", "tmp"], f"{WEATHER} has no column 'tmp'; did you mean 'temp'?"),
+        (["load", WEATHER, "--share", "a/b"], "A label has up to 100 letters"),
+        (["load", WEATHER, "--columns", "__x=temp"], "The names anchor, entity, reset, valid, window, "),
+        (["load", WEATHER, "--columns", "temp", "--time", "time_hour"], "A time stands once in each entity; "),
+    ],
+)
+def test_errors_of_every_type_are_lines(monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str) -> None:
+    said = str(refused(monkeypatch, *arguments))
+    assert said.startswith(f"tensorstash: {message}")
+    assert "\n" not in said
+    assert len(ts.shared.list()) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["prune", "--max-bytes", "10x"],
+            "Invalid value for '--max-bytes': '10x' is no size such as 500MB, 10GB or 8GiB.",
+        ),
+        (
+            ["prune", "--older-than", "1x"],
+            "Invalid value for '--older-than': '1x' is no duration such as 15m, 12h or 7d.",
+        ),
+        (["load", "f", "--columns", "a,a"], "Invalid value for '--columns': 'a,a' names a column twice."),
+        (
+            ["load", "f", "--columns", "a", "--columns", "a=b"],
+            "Invalid value for '--columns': 'a=b' names a column twice.",
+        ),
+        (["load"], "Missing argument 'FILE...'."),
+        (["rm"], "Missing argument 'LABEL...'."),
+        (["load", "f", "--dtype", "int8"], "Invalid value for '--dtype': 'int8' is not one of "),
+    ],
+)
+def test_wrong_usage_has_status_2(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    assert refused(monkeypatch, *arguments) == 2
+    assert f"Error: {message}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["ls", "rm", "prune", "load", "inspect"])
+def test_help_has_examples_that_are_read(command: str) -> None:
+    """Each example is a line that the command's own parser takes."""
+    printed = run(command, "--help")
+    examples = re.findall(rf"^  +tensorstash {command}(.*)$", printed.split("Examples:")[1], re.MULTILINE)
+    assert len(examples) == 2
+    for example in examples:
+        words = [word.strip("'") for word in example.split(" | ")[0].split()]
+        commands.commands[command].make_context(command, words)
+
+
+def test_the_commands_of_the_readme_run(tmp_path: Path, shm: Path) -> None:
+    """As a person types them, one after the other; the load is that of the README's Python."""
+    readme = (ROOT / "README.md").read_text("utf-8")
+    section = readme.split("\n## The command line\n")[1].split("\n## ")[0]
+    (block,) = re.findall(r"^```sh\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
+    script = tmp_path / "tensorstash"
+    script.write_text(f'#!/bin/sh\nexec {sys.executable} -m tensorstash "$@"\n')
+    script.chmod(0o700)
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    lines = block.splitlines()
+    printed = {}
+    for line in lines:
+        command = line.split()[1]
+        done = subprocess.run(
+            ["sh", "-c", line], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert (done.returncode, done.stderr) == (0, ""), line
+        printed[command] = done.stdout
+        if command == "load":
+            (path,) = shm.iterdir()
+            columns = {"x": ["temp", "dewp", "humid"], "y": "temp"}
+            stash = ts.load(WEATHER, columns, entity="origin", time="time_hour", share="nyc-weather")
+            assert stash.path == str(path)
+            del stash
+    assert sorted(printed) == sorted(commands.commands)
+    assert printed["ls"].splitlines()[1].startswith("nyc-weather ")
+    assert printed["rm"] == f"removed {path.name}\n"
+
+
+def test_the_script_is_the_command_line() -> None:
+    assert 'tensorstash = "tensorstash.cli:main"' in (ROOT / "pyproject.toml").read_text().splitlines()
+    assert re.fullmatch(r".*, version \d+\.\d+\.\d+\n", run("--version"))

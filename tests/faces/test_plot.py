@@ -1,0 +1,397 @@
+"""Pictures: coverage against a loop over single ticks, lines against a loop over points, and what is drawn."""
+
+import math
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import Any
+from unittest import mock
+
+import matplotlib.pyplot as plt
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from numpy.typing import NDArray
+
+import tensorstash as ts
+from tensorstash import plot
+
+Series = dict[int, bool]  # time -> whether a value is missing there
+
+plt.switch_backend("Agg")
+
+
+@pytest.fixture(autouse=True)
+def closed_figures() -> Iterator[None]:
+    yield
+    plt.close("all")
+
+
+def load(entities: list[Series], kind: str = "number") -> ts.Stash:
+    rows = [(name, time, missing) for name, series in enumerate(entities) for time, missing in sorted(series.items())]
+    if kind == "text":
+        values: list[object] = [None if missing else "dry" for _, _, missing in rows]
+    elif kind == "pack":
+        values = [[1.0, float("nan") if missing else 2.0] for _, _, missing in rows]
+    else:
+        values = [float("nan") if missing else 1.0 for _, _, missing in rows]
+    dtype: pl.DataType = {"text": pl.String(), "pack": pl.Array(pl.Float32, 2), "number": pl.Float64()}[kind]
+    frame = pl.DataFrame(
+        {"k": [row[0] for row in rows], "t": [row[1] for row in rows], "ok": True, "y": pl.Series(values, dtype=dtype)}
+    )
+    return ts.load(frame, entity="k", time="t")
+
+
+def slow_coverage(entities: list[Series], most_bins: int) -> tuple[list[list[int]], list[int]]:
+    """The state of every single tick, and of a bin the gravest of its ticks."""
+    steps = Counter(after - before for series in entities for before, after in pairwise(sorted(series)))
+    step = min(steps, key=lambda size: (-steps[size], size)) if steps else 1
+    low, high = min(map(min, entities)), max(map(max, entities))
+    bins = min(most_bins, (high - low) // step + 1)
+    edges = [low + k * (high - low + step) // bins for k in range(bins + 1)]
+    states = []
+    for series in entities:
+        ticks = dict.fromkeys(range(low, high + step), 0)
+        for tick in range(min(series), max(series) + 1):
+            ticks[tick] = 2 if series.get(tick, False) else 1
+        for before, after in pairwise(sorted(series)):
+            if after - before > step:
+                ticks.update(dict.fromkeys(range(before + step, after), 3))
+            elif after - before < step:
+                ticks[after] = 3
+        states.append([max(ticks[tick] for tick in range(*ends)) for ends in pairwise(edges)])
+    return states, edges
+
+
+series_of_any_shape = st.integers(1, 5).flatmap(
+    lambda step: st.dictionaries(
+        st.integers(0, 20).map(lambda k: k * step) | st.integers(0, 60), st.booleans(), min_size=1
+    )
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(series_of_any_shape, min_size=1, max_size=4),
+    st.sampled_from([1, 3, 7, 500]),
+    st.sampled_from(["number", "text", "pack"]),
+)
+def test_a_bin_shows_the_gravest_of_its_ticks(entities: list[Series], most_bins: int, kind: str) -> None:
+    with mock.patch.object(plot, "_BINS", most_bins):
+        states, edges = plot._coverage(load(entities, kind), np.arange(len(entities)))
+    assert (states.tolist(), edges.tolist()) == slow_coverage(entities, most_bins)
+
+
+def test_the_oracle_can_fail() -> None:
+    entities: list[Series] = [{0: False, 1: True, 2: False, 5: False, 6: False}]
+    assert slow_coverage(entities, 500)[0] == [[1, 2, 1, 3, 3, 1, 1]]
+    assert slow_coverage([{**entities[0], 1: False}], 500)[0] != [[1, 2, 1, 3, 3, 1, 1]]
+    assert slow_coverage([{**entities[0], 3: False}], 500)[0] != [[1, 2, 1, 3, 3, 1, 1]]
+
+
+def test_only_the_chosen_entities_are_looked_at() -> None:
+    entities: list[Series] = [{0: False, 1: False}, {1: True, 2: False}, {2: False, 3: True}]
+    states, _ = plot._coverage(load(entities), np.array([2, 0]))
+    assert states.tolist() == [[0, 0, 1, 2], [1, 1, 0, 0]]
+
+
+def test_without_time_the_bins_count_the_rows_of_each_entity() -> None:
+    stash = ts.load({"k": ["a", "b", "b", "b"], "y": [1.0, 2.0, float("nan"), 4.0]}, ["y"], entity="k")
+    states, edges = plot._coverage(stash, np.arange(2))
+    assert states.tolist() == [[1, 0, 0], [1, 2, 1]]
+    assert edges.tolist() == [0, 1, 2, 3]
+
+
+def test_edges_are_exact_over_centuries_of_nanoseconds() -> None:
+    days = np.arange("1750-01-01", "2200-01-01", dtype="datetime64[D]").astype("datetime64[ns]")
+    states, edges = plot._coverage(ts.load({"t": days, "y": np.zeros(len(days))}, ["y"], time="t"), np.array([0]))
+    low, length = int(days[0].astype(np.int64)), len(days) * 86_400 * 10**9
+    assert edges.tolist() == [low + k * length // 500 for k in range(501)]
+    assert states.tolist() == [[1] * 500]
+
+
+def test_a_missing_month_is_a_gap_and_months_of_unequal_length_are_none() -> None:
+    months = np.arange("2020-01", "2024-01", dtype="datetime64[M]")
+    whole = ts.load({"t": months.astype("datetime64[s]"), "y": np.zeros(48)}, ["y"], time="t")
+    assert set(plot._coverage(whole, np.array([0]))[0][0].tolist()) == {1}
+    kept = np.delete(months, 30).astype("datetime64[s]")
+    states, edges = plot._coverage(ts.load({"t": kept, "y": np.zeros(47)}, ["y"], time="t"), np.array([0]))
+    gap = np.flatnonzero(states[0] == 3)
+    assert len(states[0]) == (kept[-1] - kept[0]) // np.timedelta64(28, "D") + 1
+    assert set(states[0].tolist()) == {1, 3}
+    assert kept[29].astype(np.int64) < edges[gap[0] + 1]
+    assert edges[gap[-1]] < kept[30].astype(np.int64)
+
+
+def test_what_is_drawn_is_the_coverage_on_the_given_axes_with_names_and_units() -> None:
+    hours = np.array(["2024-01-01T00", "2024-01-01T01", "2024-01-01T03"], "datetime64[ms]")
+    frame = pl.DataFrame({"station": ["x", "x", "y"], "hour": hours, "y": [1.0, None, 2.0]})
+    stash = ts.load(frame.with_columns(pl.col("hour").dt.replace_time_zone("UTC")), entity="station", time="hour")
+    given_axes = Figure().subplots()
+    axes = ts.plot.coverage(stash, axes=given_axes)
+    assert axes is given_axes
+    (mesh,) = axes.collections
+    drawn = mesh.get_array()
+    assert drawn is not None
+    np.testing.assert_array_equal(drawn, plot._coverage(stash, np.arange(2))[0])
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["x", "y"]
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("hour (UTC)", "station")
+    legend = axes.get_legend()
+    assert legend is not None
+    assert [text.get_text() for text in legend.get_texts()] == [
+        "no rows",
+        "complete",
+        "any value missing",
+        "gap in time",
+    ]
+
+
+def test_axes_are_labelled_without_names_to_take() -> None:
+    axes = ts.plot.coverage(ts.load({"y": np.zeros(3)}))
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("row of the entity", "entity")
+
+
+def test_of_many_entities_200_at_equal_distances_are_drawn_and_the_label_says_so() -> None:
+    lengths = np.arange(1, 400)
+    stash = ts.load({"k": np.repeat(lengths, lengths), "y": np.zeros(lengths.sum())}, ["y"], entity="k")
+    axes = ts.plot.coverage(stash)
+    drawn = axes.collections[0].get_array()
+    assert drawn is not None
+    np.testing.assert_array_equal(drawn.sum(1), np.arange(1, 400, 2))
+    assert axes.get_ylabel() == "k, 200 of 399"
+
+
+def test_a_stash_without_rows_is_an_empty_picture() -> None:
+    frame = pl.DataFrame(schema={"k": pl.String, "t": pl.Datetime("us"), "y": pl.Float32})
+    axes = ts.plot.coverage(ts.load(frame, entity="k", time="t"))
+    assert axes.get_ylabel() == "k"
+
+
+def test_without_matplotlib_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
+    with pytest.raises(
+        ImportError, match=r"^ts.plot.coverage draws with matplotlib: pip install 'tensorstash\[plot\]'\.$"
+    ):
+        ts.plot.coverage(ts.load({"y": [1.0]}))
+
+
+# Series
+
+Points = list[tuple[int, float, bool]]  # time, value, whether time steps are missing before it
+
+
+@st.composite
+def points(draw: st.DrawFn) -> Points:
+    times = np.cumsum(draw(st.lists(st.integers(1, 9), min_size=1, max_size=60))).tolist()
+    values = st.integers(-5, 5).map(float) | st.sampled_from([math.nan, math.inf])
+    return [(time, draw(values), draw(st.integers(0, 5)) == 0) for time in times]
+
+
+def slow_pieces(series: Points) -> list[list[tuple[int, float]]]:
+    """The stretches of values without a gap or a missing value."""
+    pieces: list[list[tuple[int, float]]] = []
+    goes_on = False
+    for time, value, gap in series:
+        if not math.isfinite(value):
+            goes_on = False
+            continue
+        if gap or not goes_on:
+            pieces.append([])
+        pieces[-1].append((time, value))
+        goes_on = True
+    return pieces
+
+
+def slow_kept(pieces: list[list[tuple[int, float]]], pixels: int) -> set[tuple[int, float]]:
+    """Of each pixel the first and the last, and the first smallest and largest point."""
+    every = [point for piece in pieces for point in piece]
+    low, length = every[0][0], every[-1][0] - every[0][0] + 1
+    edges = [low + k * length // pixels for k in range(pixels + 1)]
+    kept = set()
+    for begin, end in pairwise(edges):
+        own = [point for point in every if begin <= point[0] < end]
+        if own:
+            kept |= {own[0], own[-1], min(own, key=lambda p: p[1]), max(own, key=lambda p: p[1])}
+    return kept
+
+
+def drawn_pieces(times: NDArray[np.int64], values: NDArray[np.float64]) -> list[list[tuple[int, float]]]:
+    pieces: list[list[tuple[int, float]]] = [[]]
+    for time, value in zip(times.tolist(), values.tolist()):
+        if math.isnan(value):
+            assert pieces[-1][-1][0] == time  # steps must not be drawn on beyond the last value
+            pieces.append([])
+        else:
+            pieces[-1].append((time, value))
+    return pieces if pieces[0] else []
+
+
+@settings(max_examples=300, deadline=None)
+@given(points(), st.sampled_from([2, 3, 7, 1000]))
+def test_a_line_is_open_at_gaps_and_thinned_to_the_extremes_of_pixels(series: Points, pixels: int) -> None:
+    times, values, gaps = (np.array(column) for column in zip(*series))
+    with mock.patch.object(plot, "_PIXELS", pixels):
+        at, drawn, alone = plot._line(times, values, gaps)
+    pieces = slow_pieces(series)
+    if sum(map(len, pieces)) > 4 * pixels:
+        kept = slow_kept(pieces, pixels)
+        pieces = [own for piece in pieces if (own := [point for point in piece if point in kept])]
+    assert drawn_pieces(at, drawn) == pieces
+    lonely = [piece[0] for piece in pieces if len(piece) == 1]
+    assert [*zip(at[alone].tolist(), drawn[alone].tolist())] == lonely
+
+
+def test_the_oracle_of_lines_can_fail() -> None:
+    nan = math.nan
+    series = [(0, 1.0, True), (1, 2.0, False), (2, nan, False), (3, 4.0, False), (9, 5.0, True)]
+    assert slow_pieces(series) == [[(0, 1.0), (1, 2.0)], [(3, 4.0)], [(9, 5.0)]]
+    assert slow_kept(slow_pieces(series), 1) == {(0, 1.0), (9, 5.0)}
+
+
+def hourly() -> ts.Stash:
+    hours = np.array([f"2024-01-01T{hour:02}" for hour in (0, 1, 2, 4, 5)] * 2, "datetime64[ms]")
+    frame = pl.DataFrame(
+        {
+            "station": ["north"] * 5 + ["south"] * 5,
+            "hour": hours,
+            "temp": [0.0, 1.0, 2.0, 3.0, 4.0, 10.0, 11.0, None, 13.0, 14.0],
+            "wind": [float(k) for k in range(10)],
+            "sky": ["clear", "rain", "hail", "rain", None] * 2,
+            "dry": [True, False] * 5,
+        }
+    )
+    columns: dict[str, Any] = {
+        "x": ["temp", "wind"],
+        "temp": "temp",
+        "sky": ts.column("sky", vocabulary=["rain", "clear"]),
+        "bucket": ts.hashed("sky", 5),
+        "dry": "dry",
+    }
+    zoned = frame.with_columns(pl.col("hour").dt.replace_time_zone("America/New_York"))
+    return ts.load(zoned, columns, entity="station", time="hour")
+
+
+def heights(line: Line2D) -> list[float]:
+    return np.asarray(line.get_ydata()).tolist()
+
+
+def test_each_column_has_axes_and_each_number_of_a_pack_a_line() -> None:
+    stash = hourly()
+    every = ts.plot.series(stash, "south", ["temp", "x", "sky", "bucket", "dry"])
+    assert len(every) == 5
+    assert all(one.figure is every[0].figure for one in every)
+    assert [one.get_ylabel() for one in every] == ["temp", "x", "sky", "bucket", "dry"]
+    assert (every[0].get_title("left"), every[-1].get_xlabel()) == ("station south", "hour (UTC)")
+    lines, dots = every[0].lines[::2], every[0].lines[1::2]
+    base = np.datetime64("2024-01-01T05", "ms")  # midnight in New York
+    hour = np.timedelta64(1, "h")
+    (line,) = lines
+    at, drawn = (np.asarray(part) for part in line.get_data(orig=True))
+    np.testing.assert_array_equal(at, [base, base + hour, base + hour, base + 4 * hour, base + 5 * hour])
+    np.testing.assert_array_equal(drawn, [10.0, 11.0, np.nan, 13.0, 14.0])
+    assert [heights(dot) for dot in dots] == [[]]
+    legend = every[1].get_legend()
+    assert legend is not None
+    assert [text.get_text() for text in legend.get_texts()] == ["temp", "wind"]
+    assert [text.get_text() for text in every[2].get_yticklabels()] == ["rain", "clear", "(unknown)"]
+    sky = every[2].lines[0]
+    assert sky.get_drawstyle() == every[4].lines[0].get_drawstyle() == "steps-post"
+    np.testing.assert_array_equal(sky.get_ydata(), [1, 0, 2, np.nan, 0])
+    assert [heights(dot) for dot in every[2].lines[1::2]] == [[0]]
+    assert len({line.get_color() for line in every[1].lines[::2]}) == 2
+
+
+def test_many_lines_differ_in_colour_or_dashes() -> None:
+    values = np.arange(24.0).reshape(3, 8)
+    (axes,) = ts.plot.series(ts.load({"t": [1, 2, 3], "l": values}, ["l"], time="t"), None, ["l"])
+    lines = axes.lines[::2]
+    assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == 8
+    assert [line.get_label() for line in lines] == [*"01234567"]
+    assert [heights(line) for line in lines] == values.T.tolist()
+
+
+def test_only_the_times_asked_for_are_drawn_on_the_given_axes() -> None:
+    stash = hourly()
+    grid = Figure().subplots(2)
+    found = ts.plot.series(
+        stash, "north", ["temp", "dry"], start="2024-01-01 01:00", end="2024-01-01 05:00", axes=[*grid]
+    )
+    assert found == [*grid]
+    assert [value for value in heights(found[0].lines[0]) if not math.isnan(value)] == [1, 2, 3]
+    plain = ts.load({"y": [1.0, 2.0, 3.0]})
+    (axes,) = ts.plot.series(plain, None, ["y"])
+    assert (axes.get_xlabel(), axes.get_title("left")) == ("row of the entity", "")
+    np.testing.assert_array_equal(axes.lines[0].get_data(), [[0, 1, 2], [1, 2, 3]])
+    (axes,) = ts.plot.series(ts.load({"t": [5, 6, 8], "y": [1, 2, 3]}, time="t"), None, ["y"], start=6, frequency=1)
+    np.testing.assert_array_equal(axes.lines[0].get_ydata(), [2, np.nan, 3])
+
+
+def test_long_series_are_drawn_with_few_points_and_their_peaks() -> None:
+    values = np.zeros(1_000_000, np.float32)
+    values[[123_456, 777_777]] = 9, -9
+    (axes,) = ts.plot.series(ts.load({"t": np.arange(len(values)), "y": values}, ["y"], time="t"), None, ["y"])
+    at, drawn = (np.asarray(part) for part in axes.lines[0].get_data())
+    assert len(at) <= 4 * 1000
+    assert (at[drawn == 9].tolist(), at[drawn == -9].tolist()) == ([123_456], [777_777])
+
+
+def test_what_cannot_be_drawn_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    stash = hourly()
+    timeless = ts.load({"y": [1.0]})
+    cases: list[tuple[type[Exception], Callable[[], Any], str]] = [
+        (
+            ts.errors.ColumnError,
+            lambda: ts.plot.series(stash, "nort", ["temp"]),
+            "the stash has no entity 'nort'; did you mean 'north'?",
+        ),
+        (
+            ts.errors.ColumnError,
+            lambda: ts.plot.series(stash, "north", ["tmp"]),
+            "the stash has no column 'tmp'; did you mean 'temp'?",
+        ),
+        (
+            TypeError,
+            lambda: ts.plot.series(stash, "north", "temp"),
+            "columns= is a list of names; got the text 'temp'. Write ['temp'].",
+        ),
+        (
+            ValueError,
+            lambda: ts.plot.series(stash, "north", []),
+            "columns= names at least one column; none was given.",
+        ),
+        (
+            ValueError,
+            lambda: ts.plot.series(stash, "north", ["temp"], start="2025-01-01"),
+            "start= and end= enclose at least one row; got 2025-01-01 to None, and the times are 2024-01-01 "
+            "00:00:00-05:00 to 2024-01-01 05:00:00-05:00.",
+        ),
+        (
+            ValueError,
+            lambda: ts.plot.series(timeless, None, ["y"], end=5),
+            "start= and end= are times, and this stash has none: ts.load(..., time=...).",
+        ),
+        (
+            ValueError,
+            lambda: ts.plot.series(stash, "north", ["temp"], axes=[]),
+            "axes= is a list with one for each column; got 0 for 1 columns.",
+        ),
+        (
+            ValueError,
+            lambda: ts.plot.series(stash, "north", ["temp"], axes=5),  # type: ignore[arg-type]
+            "axes= is a list with one for each column; got 5 for 1 columns.",
+        ),
+    ]
+    for kind, call, message in cases:
+        with pytest.raises(kind, match=f"^{re.escape(message)}$"):
+            call()
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
+    with pytest.raises(
+        ImportError, match=r"^ts.plot.series draws with matplotlib: pip install 'tensorstash\[plot\]'\.$"
+    ):
+        ts.plot.series(timeless, None, ["y"])

@@ -1,0 +1,94 @@
+"""The benchmarks run: small data, everything that they check before they time, and what is drawn from their results."""
+
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+QUICK = BENCHMARKS / "results" / "quick"
+
+
+def run(script: str, *arguments: str) -> str:
+    command = [sys.executable, str(BENCHMARKS / script), *arguments]
+    quiet = os.environ | {"MPLBACKEND": "Agg"}
+    done = subprocess.run(command, env=quiet, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def results(name: str) -> list[dict[str, Any]]:
+    found = json.loads((QUICK / f"{name}.json").read_text())
+    assert found["about"]["versions"]["tensorstash"]
+    rows: list[dict[str, Any]] = found["rows"]
+    return rows
+
+
+def test_all_run_and_their_results_are_drawn() -> None:
+    for old in QUICK.glob("*"):
+        old.unlink()
+    printed = run("run.py", "--quick", "--only", "sweep", "formats", "pipeline", "plots")
+
+    sweep = results("sweep")
+    axes = ["threads", "batch size", "length", "columns", "windows", "entities", "ranks"]
+    assert list(dict.fromkeys(row["axis"] for row in sweep)) == axes
+    assert min(row["ratio"] for row in sweep) > 0
+
+    formats = {row["name"]: row for row in results("formats")}
+    left_out = re.findall(r"^ +(\S+) +left out: (\w+) is not installed$", printed, re.MULTILINE)
+    assert left_out == ([] if importlib.util.find_spec("h5py") else [("HDF5", "h5py")])
+    assert len(formats) == 10 - len(left_out)
+    assert formats["file per window"]["disk_mb"] > formats["stash, saved"]["disk_mb"] > 0
+
+    ways = {row["name"]: row for row in results("pipeline")}
+    assert ways.keys() >= {"row by row", "batched", "tensorstash"}
+    assert ("datasets, batched" in ways) == (importlib.util.find_spec("datasets") is not None)
+    for way in ways.values():
+        assert 0 < way["preprocess_s"] < way["first_batch_s"]
+        assert 0 <= way["waiting"] <= 1
+
+    for name in ("sweep", "formats", "pipeline"):
+        picture = QUICK / f"{name}.png"
+        assert picture.read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+        assert picture.stat().st_size < 150_000
+
+    run("table.py", "--quick")
+    tables = (QUICK / "README.md").read_text()
+    for row in [*formats.values(), *ways.values()]:
+        assert f"\n| {row['name']} | " in tables
+    assert tables.count("\n| ") == len(sweep) + len(formats) + len(ways) + 6  # a head and a rule each
+
+
+def test_a_window_that_begins_one_row_late_is_noticed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    import formats
+    from layouts import COLUMNS, LENGTH, Data
+
+    data = Data(tmp_path, series=2, steps=LENGTH + 24 * 600)
+    ids = np.arange(formats.BATCH)
+    rows = data.starts(ids)[:, None] + np.arange(LENGTH)
+    values = torch.from_numpy(data.values())
+    formats.check(data, {"x": values[rows]}, ids)
+    formats.check(data, {f"c{k}": values[rows, k] for k in range(COLUMNS)}, ids)
+    rows[-1] += 1
+    with pytest.raises(AssertionError, match=r"^Windows have other values in column 0\.$"):
+        formats.check(data, {"x": values[rows]}, ids)
+
+
+def test_the_sweep_notices_values_of_other_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    import sweep
+
+    case = sweep.Case(sweep.separate(2_000, 2, 4), batch=16, length=12)
+    sweep.verify(case)
+    case.stash["c1"].copy_(case.stash["c1"].roll(1))
+    with pytest.raises(AssertionError, match=r"^c1$"):
+        sweep.verify(case)

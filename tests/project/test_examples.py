@@ -1,0 +1,182 @@
+"""The README and the examples do what they say."""
+
+import os
+import re
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+from torch import distributed
+
+ROOT = Path(__file__).parents[2]
+ELSEWHERE = {"train_ddp.py", "dlinear.py"}  # several processes: test_ddp.py; a file of data: below
+EXAMPLES = sorted(path for path in (ROOT / "examples").glob("*.py") if path.name not in ELSEWHERE)
+GAP_WARNING = r"Gaps cost 13% of the windows: .* are left at frequency '1h'; .* shorter windows lose fewer\."
+
+
+def blocks() -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text("utf-8"), re.DOTALL | re.MULTILINE)
+
+
+@pytest.fixture
+def workplace(shm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory in which the paths of the README hold, and where what it writes may lie; one for what it shares."""
+    (tmp_path / "examples").symlink_to(ROOT / "examples", target_is_directory=True)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run_readme() -> tuple[dict[str, Any], int]:
+    """Execute all blocks in one namespace, and compare every `expression  # -> value` with its value."""
+    namespace: dict[str, Any] = {}
+    compared = 0
+    for block in blocks():
+        exec(compile(block, "README.md", "exec"), namespace)
+        for expression, value in re.findall(r"^(\S.*?)  # -> (.*)$", block, re.MULTILINE):
+            assert repr(eval(expression, namespace)) == value, expression
+            compared += 1
+    return namespace, compared
+
+
+@pytest.mark.usefixtures("workplace")
+def test_every_python_block_of_the_readme_runs_and_gives_the_values_it_states() -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        _, compared = run_readme()
+    assert len(blocks()) >= 8
+    assert compared >= 15
+    assert caught
+    for warning in caught:
+        assert re.fullmatch(GAP_WARNING, str(warning.message)), warning
+
+
+def test_code_stands_in_the_readme_by_line_10() -> None:
+    lines = (ROOT / "README.md").read_text("utf-8").splitlines()
+    assert any(line.startswith("stash = ts.load(") for line in lines[:10])
+
+
+@pytest.mark.usefixtures("workplace")
+@pytest.mark.filterwarnings("ignore:Gaps cost 13% of the windows:UserWarning")
+def test_the_mean_over_ranks_in_the_readme_is_that_of_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    mean_over_ranks = run_readme()[0]["mean_over_ranks"]
+    weight = torch.tensor(3.0, dtype=torch.float64, requires_grad=True)
+    inputs = [torch.tensor(rank, dtype=torch.float64) for rank in ([1.0, 2.0, 4.0], [8.0, 16.0, 99.0], [99.0])]
+    valid = [torch.tensor(rank) for rank in ([True] * 3, [True, True, False], [False])]
+    expected = torch.cat([values[mask] for values, mask in zip(inputs, valid)]).mean()
+
+    def all_reduce(sums: torch.Tensor) -> None:
+        sums.copy_(torch.tensor([3.0 * 31.0, 5.0]))
+
+    monkeypatch.setattr(distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(distributed, "get_world_size", lambda: 3)
+    monkeypatch.setattr(distributed, "all_reduce", all_reduce)
+    gradients: list[torch.Tensor] = []
+    for values, mask in zip(inputs, valid):
+        mean, loss = mean_over_ranks(weight * values, mask)
+        assert mean == 3.0 * expected
+        gradients += torch.autograd.grad(loss, weight)
+    assert torch.stack(gradients).mean() == expected
+
+
+def test_the_mean_over_ranks_of_the_example_is_that_of_the_readme() -> None:
+    source = (ROOT / "examples" / "masked_mean.py").read_text("utf-8")
+    (function,) = re.findall(r"^def mean_over_ranks\(.*?(?=^\S)", source, re.DOTALL | re.MULTILINE)
+    assert any(function.strip() in block for block in blocks())
+
+
+def test_the_claims_of_every_example_are_checked() -> None:
+    assert [path.name for path in EXAMPLES] == sorted(CLAIMS) == sorted(PICTURES)
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_an_example_runs_and_what_it_prints_holds(path: Path) -> None:
+    out = path.parent / "out"
+    before = {picture: picture.stat().st_mtime_ns for picture in out.glob("*.png")}
+    quiet = os.environ | {"MPLBACKEND": "Agg"}
+    command = [sys.executable, str(path)]
+    done = subprocess.run(command, cwd=ROOT, env=quiet, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stderr
+    CLAIMS[path.name](done.stdout, done.stderr)
+    for picture in PICTURES[path.name]:
+        assert before.get(out / picture) != (out / picture).stat().st_mtime_ns
+        check_picture(out / picture)
+
+
+def test_dlinear_learns_a_file_of_the_form_of_etth1(tmp_path: Path) -> None:
+    """Waves of a day and of a week, with noise of 0.005 of their variance; the last hours are not to be used."""
+    hours = np.arange(20 * 30 * 24 + 50)
+    rng = np.random.default_rng(0)
+    waves = [np.sin(2 * np.pi * (hours / period + k / 7)) for k, period in enumerate([24, 168] * 3 + [24])]
+    columns = {name: wave * 2**0.5 * 30 + 500 for name, wave in zip("ABCDEFG", waves)}
+    noisy = {name: values + rng.normal(0, 3, len(hours)) for name, values in columns.items()}
+    for values in noisy.values():
+        values[20 * 30 * 24 :] = 1e6
+    dates = np.datetime64("2016-07-01", "ms") + hours * np.timedelta64(3_600_000, "ms")
+    pl.DataFrame({"date": dates, **noisy}).write_csv(tmp_path / "h1.csv", datetime_format="%Y-%m-%d %H:%M:%S")
+    command = [sys.executable, str(ROOT / "examples" / "dlinear.py"), str(tmp_path / "h1.csv")]
+    done = subprocess.run(
+        [*command, "--seeds", "1", "--epochs", "1"], cwd=ROOT, capture_output=True, text=True, timeout=200, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "standard, of the 8,640 rows seen" in done.stdout
+    assert "8,209, 2,785 and 2,785 windows" in done.stdout
+    ((mse, mae),) = re.findall(r"^mean: +MSE (\d\.\d{4})  MAE (\d\.\d{4})  \(paper", done.stdout, re.MULTILINE)
+    assert 0.004 < float(mse) < 0.1  # the noise; a forecast of the mean has 1
+    assert float(mae) ** 2 < float(mse)
+
+
+def check_quickstart(printed: str, errors: str) -> None:
+    assert re.search(GAP_WARNING, errors)
+    assert "100%|" in errors  # the progress bar
+    assert "26,115 rows" in printed
+    assert "time has 45 gaps in these data" in printed
+    found = dict(re.findall(r"^  (model|last value|24 h before) +((?:\d+\.\d\d *){4})$", printed, re.MULTILINE))
+    errors_of = {name: [float(value) for value in values.split()] for name, values in found.items()}
+    for baseline in ("last value", "24 h before"):
+        for model, other in zip(errors_of["model"], errors_of[baseline], strict=True):
+            assert model < 0.9 * other
+    rates = re.findall(r"^  (\S.*?) +([\d,]+) +(\d+)%$", printed, re.MULTILINE)
+    assert [name for name, _, _ in rates] == [
+        "tensorstash",
+        "DataLoader, dict of slices",
+        "DataLoader, one packed slice",
+    ]
+    for _, windows_per_second, waiting in rates:
+        assert int(windows_per_second.replace(",", "")) > 0
+        assert 0 <= int(waiting) <= 100
+
+
+def check_masked_mean(printed: str, errors: str) -> None:
+    """The ranks have as many batches each, their windows add up, and the mean is that of one process."""
+    ranks = re.findall(r"^rank (\d): (\d+) batches of 256, ([\d,]+) windows$", printed, re.MULTILINE)
+    assert [rank for rank, _, _ in ranks] == ["0", "1", "2"]
+    assert len({batches for _, batches, _ in ranks}) == 1
+    found = re.findall(r"^(\d\.\d{10})  (.*)$", printed, re.MULTILINE)
+    total = sum(int(windows.replace(",", "")) for _, _, windows in ranks)
+    assert [said for _, said in found] == [
+        "the mean over the windows of 3 ranks",
+        f"in one process over {total:,} windows: equal",
+        "the mean of the ranks' means, which counts filler: not equal",
+    ]
+    over_ranks, alone, of_means = (mean for mean, _ in found)
+    assert over_ranks == alone != of_means
+
+
+def check_picture(path: Path) -> None:
+    """A picture that shows something: many shades, in an image of a fair size."""
+    assert path.read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+    from matplotlib.image import imread
+
+    image = imread(path)
+    assert min(image.shape[:2]) > 300
+    assert len({tuple(pixel) for pixel in image[::4, ::4].reshape(-1, image.shape[2])}) > 4
+
+
+CLAIMS = {"masked_mean.py": check_masked_mean, "quickstart.py": check_quickstart}
+PICTURES: dict[str, list[str]] = {"masked_mean.py": [], "quickstart.py": ["forecast.png", "coverage.png"]}

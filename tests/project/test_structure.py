@@ -1,0 +1,164 @@
+"""The shape of the package: its public names, its rooms, the direction of its imports, the size of its files."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+import tensorstash as ts
+
+PACKAGE = Path(ts.__file__).parent
+# a room imports itself and the rooms before it
+ROOMS = [
+    "errors",
+    "common",
+    "native",
+    "columns",
+    "sources",
+    "segments",
+    "stash",
+    "ingest",
+    "gather",
+    "windows",
+    "sampling",
+    "batches",
+    "transforms",
+    "plot",
+    "cli",
+    "__main__",
+]
+PUBLIC = [
+    "Blocks",
+    "Cast",
+    "Cross",
+    "InstanceNorm",
+    "Lanes",
+    "Loader",
+    "Plan",
+    "Sampler",
+    "Scaler",
+    "Stash",
+    "Windows",
+    "attach",
+    "calendar",
+    "column",
+    "errors",
+    "hashed",
+    "is_valid",
+    "load",
+    "open",
+    "plan",
+    "plot",
+    "shared",
+]
+
+
+def modules(package: Path) -> dict[str, Path]:
+    """The modules of a package by their dotted names below it; `__init__` of a room is the room."""
+    paths = {path: path.relative_to(package).with_suffix("").parts for path in package.rglob("*.py")}
+    return {
+        ".".join(part for part in parts if part != "__init__"): path
+        for path, parts in paths.items()
+        if len(parts) > 1 or parts != ("__init__",)
+    }
+
+
+def imports(path: Path, known: set[str]) -> Iterator[tuple[str, int]]:
+    """The modules of the package that a file imports, at its top or anywhere inside, and in which line."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{path}:{node.lineno}: imports are absolute"
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        for name in names:
+            if name == "tensorstash" or name.startswith("tensorstash."):
+                inside = name.removeprefix("tensorstash").lstrip(".")
+                yield (inside if inside in known else inside.rpartition(".")[0]), node.lineno
+
+
+def upward(package: Path) -> list[str]:
+    """The imports that run against the order of the rooms, or around in a circle of files."""
+    found, graph, known = [], {}, modules(package)
+    for module, path in known.items():
+        graph[module] = {target for target, _ in imports(path, {*known})} - {module}
+        for target, line in imports(path, {*known}):
+            here, there = (name.split(".")[0] for name in (module, target))
+            if there not in ROOMS or ROOMS.index(there) > ROOMS.index(here):
+                found.append(f"{module}:{line} imports {target or 'tensorstash'}")
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        found.append(f"a circle of imports: {', '.join(sorted(set(error.args[1])))}")
+    return found
+
+
+def test_every_room_has_its_place() -> None:
+    assert sorted(ROOMS) == sorted({name.split(".")[0] for name in modules(PACKAGE)})
+
+
+def test_imports_run_one_way() -> None:
+    assert upward(PACKAGE) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("from tensorstash.stash.stash import Stash", ["columns.spec:1 imports stash.stash"]),
+        ("def late():\n    import tensorstash.cli", ["columns.spec:2 imports cli"]),
+        ("if 0:\n    from tensorstash import load", ["columns.spec:2 imports tensorstash"]),
+        ("import tensorstash.columns.other", ["a circle of imports: columns.other, columns.spec"]),
+        ("import tensorstash.errors", []),
+    ],
+)
+def test_an_import_that_runs_back_is_named(tmp_path: Path, line: str, found: list[str]) -> None:
+    for name, text in {
+        "columns/spec.py": line,
+        "columns/other.py": "from tensorstash.columns.spec import late",
+        "stash/stash.py": "",
+        "errors.py": "",
+        "cli.py": "",
+    }.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert upward(tmp_path) == found
+
+
+def test_the_root_is_short_and_rooms_say_what_they_own() -> None:
+    assert len([*PACKAGE.glob("*.py")]) <= 8
+    for room in PACKAGE.glob("*/__init__.py"):
+        tree = ast.parse(room.read_text("utf-8"))
+        assert len((ast.get_docstring(tree) or "").splitlines()) >= 3, room
+        assert len(tree.body) == 1, f"{room} holds more than its docstring"
+
+
+def test_public_names() -> None:
+    assert sorted(dir(ts)) == PUBLIC
+
+
+def test_files_are_short() -> None:
+    assert {path.name for path in PACKAGE.rglob("*.py") if len(path.read_text().splitlines()) > 400} == set()
+
+
+def test_sampling_touches_neither_polars_nor_pyarrow() -> None:
+    """What uses them hangs in a forked child: after the load they could as well be gone."""
+    program = """
+import sys, numpy as np, tensorstash as ts
+stash = ts.load({"t": np.arange(50), "y": np.zeros(50)}, ["y"], time="t")
+assert "polars" not in sys.modules
+sys.modules.update(dict.fromkeys(["polars", "pyarrow", "pandas", "matplotlib"]))
+windows = ts.Windows(stash, 4, 2, require=["y"])
+for part in windows.split(25):
+    for batch in ts.Loader(part, 8, shuffle=True):
+        part.anchors([0])
+        print(repr(part), len(batch["y"]))
+        break
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.count("Windows: ") == 2

@@ -1,0 +1,250 @@
+"""Steps, ranks, tails and states: every id once, equal steps, and a state that goes on anywhere."""
+
+import re
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tensorstash as ts
+from tensorstash.native.permutation import BLOCK, shuffled
+from tests import oracle
+
+TAILS = ["keep", "pad", "drop"]
+
+
+def steps_of(n: int, batch_size: int, ranks: int, tail: str, begin: int = 0) -> list[list[list[int]]]:
+    """The ids of every step and rank, the obvious way."""
+    order = shuffled(n, 0, 0)(np.arange(n)).tolist()
+    return [[ids for ids, _ in step] for step in oracle.steps(order, batch_size, ranks, tail, begin)]
+
+
+def sampler(n: int, batch_size: int, tail: str, ranks: int = 1, rank: int = 0) -> ts.Sampler:
+    return ts.Sampler(n, batch_size, shuffle=True, num_replicas=ranks, rank=rank, tail=tail)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(1, 60), st.integers(1, 7), st.integers(1, 9), st.sampled_from(TAILS))
+def test_every_rank_takes_its_part_of_every_step(n: int, batch_size: int, ranks: int, tail: str) -> None:
+    expected = steps_of(n, batch_size, ranks, tail)
+    if not expected:
+        with pytest.raises(ValueError, match=re.escape(f'tail="drop" leaves nothing: {n} windows make no step of')):
+            list(sampler(n, batch_size, tail, ranks, 0))
+        return
+    for rank in range(ranks):
+        one = sampler(n, batch_size, tail, ranks, rank)
+        assert len(one) == len(expected)
+        assert [ids.tolist() for ids in one] == [step[rank] for step in expected]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 60), st.integers(1, 7), st.integers(1, 9), st.sampled_from(["keep", "pad"]))
+def test_valid_ids_of_all_ranks_are_every_id_once(n: int, batch_size: int, ranks: int, tail: str) -> None:
+    taken = []
+    for rank in range(ranks):
+        for steps in sampler(n, batch_size, tail, ranks, rank).steps(0):
+            taken += steps.ids[:, : steps.valid].ravel().tolist()
+            assert steps.ids.shape[1] >= 1
+    assert sorted(taken) == list(range(n))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 40), st.integers(1, 5), st.integers(1, 4), st.integers(1, 5), st.integers(1, 4), st.data())
+def test_a_state_goes_on_with_any_batch_size_and_number_of_ranks(
+    n: int, batch_size: int, ranks: int, next_batch: int, next_ranks: int, data: st.DataObject
+) -> None:
+    done = data.draw(st.integers(0, -(-n // (batch_size * ranks)) - 1))
+    first = sampler(n, batch_size, "keep", ranks, 0)
+    passing = iter(first)
+    for _ in range(done):
+        next(passing)
+    state = first.state_dict()
+    assert state["consumed"] == done * batch_size * ranks
+    expected = steps_of(n, next_batch, next_ranks, "keep", begin=state["consumed"])
+    for rank in range(next_ranks):
+        second = sampler(n, next_batch, "keep", next_ranks, rank)
+        second.load_state_dict(state)
+        assert [ids.tolist() for ids in second] == [step[rank] for step in expected]
+        assert second.state_dict()["epoch"] == 1
+
+
+def test_steps_that_are_computed_together_are_the_steps_one_by_one() -> None:
+    n = 3 * BLOCK + 1234
+    for batch_size in (100, BLOCK + 1):
+        one = ts.Sampler(n, batch_size, num_replicas=2, rank=1)
+        ids = np.concatenate(list(one))
+        size = 2 * batch_size
+        whole = [np.arange(k + batch_size, k + size) for k in range(0, n - size + 1, size)]
+        left = n % size
+        assert np.array_equal(ids, np.concatenate([*whole, np.arange(n - left // 2, n)]))
+
+
+def test_a_finished_pass_moves_on_to_the_next_epoch() -> None:
+    one = sampler(10, 4, "keep")
+    passes = [np.concatenate(list(one)).tolist() for _ in range(2)]
+    assert passes == [shuffled(10, 0, epoch)(np.arange(10)).tolist() for epoch in range(2)]
+    assert one.state_dict()["epoch"] == 2
+    assert one.state_dict()["consumed"] == 0
+
+
+def test_a_pass_that_is_left_begins_again() -> None:
+    """As with a DataLoader: looking at one batch does not use it up."""
+    one = sampler(10, 4, "keep")
+    first = next(iter(one)).tolist()
+    assert next(iter(one)).tolist() == first
+
+
+def test_set_epoch_keeps_a_loaded_position_in_that_epoch_only() -> None:
+    state = {**sampler(10, 4, "keep").state_dict(), "epoch": 3, "consumed": 8}
+    for epoch, left in ((3, 2), (4, 10)):
+        one = sampler(10, 4, "keep")
+        one.load_state_dict(state)
+        one.set_epoch(epoch)
+        assert sum(map(len, one)) == left
+
+
+def test_a_state_saved_with_the_last_batch_in_hand_gives_no_empty_epoch() -> None:
+    one = sampler(10, 4, "keep")
+    for ids in one:
+        state = one.state_dict()
+        assert len(ids)
+    assert state["consumed"] == 10
+    fresh, asked = sampler(10, 4, "keep"), sampler(10, 4, "keep")
+    fresh.load_state_dict(state)
+    assert np.concatenate(list(fresh)).tolist() == shuffled(10, 0, 1)(np.arange(10)).tolist()
+    asked.load_state_dict(state)
+    asked.set_epoch(0)
+    assert list(asked) == []
+
+
+def test_a_state_can_be_loaded_twice_in_an_epoch() -> None:
+    one, taken = sampler(20, 3, "keep"), []
+    for _ in range(3):
+        passing = iter(one)
+        taken += [next(passing).tolist(), next(passing).tolist()]
+        state = one.state_dict()
+        one = sampler(20, 3, "keep")
+        one.load_state_dict(state)
+    taken += [ids.tolist() for ids in one]
+    assert np.concatenate(taken).tolist() == shuffled(20, 0, 0)(np.arange(20)).tolist()
+
+
+def test_the_state_brings_its_seed() -> None:
+    old = ts.Sampler(10, 4, shuffle=True, seed=7)
+    one = ts.Sampler(10, 4, shuffle=True, seed=8)
+    one.load_state_dict(old.state_dict())
+    assert np.concatenate(list(one)).tolist() == shuffled(10, 7, 0)(np.arange(10)).tolist()
+
+
+def test_a_state_of_other_windows_is_refused_with_what_differs() -> None:
+    state = ts.Sampler(10, 4, shuffle=True).state_dict()
+    with pytest.raises(
+        ValueError,
+        match=re.escape(
+            "A state continues the same windows in the same order; these differ: order: 'shuffled' in the state, "
+            "'sequential' here; windows: 10 in the state, 11 here. Build the windows and the loader as they were built "
+            "when the state was saved."
+        ),
+    ):
+        ts.Sampler(11, 4).load_state_dict(state)
+
+
+def test_a_state_with_the_last_whole_step_in_hand_gives_no_empty_epoch() -> None:
+    """With tail="drop", what is left over is no step."""
+    one = sampler(10, 4, "drop")
+    for _ in one:
+        state = one.state_dict()
+    assert state["consumed"] == 8
+    fresh = sampler(10, 4, "drop")
+    fresh.load_state_dict(state)
+    assert np.concatenate(list(fresh)).tolist() == shuffled(10, 0, 1)(np.arange(8)).tolist()
+
+
+def test_a_state_that_lacks_something_says_what() -> None:
+    with pytest.raises(ValueError, match=r"^A state has version, epoch, .*; this one lacks consumed, epoch, "):
+        ts.Sampler(10, 4).load_state_dict({"version": 1, "order": "sequential"})
+
+
+def test_a_batch_may_be_larger_than_the_epoch() -> None:
+    assert [ids.tolist() for ids in ts.Sampler(3, 10**12)] == [[0, 1, 2]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"n": -1, "batch_size": 1}, "n is at least 0 and batch_size at least 1; got n=-1, batch_size=1."),
+        ({"n": 1, "batch_size": 0}, "n is at least 0 and batch_size at least 1; got n=1, batch_size=0."),
+        ({"n": 1, "batch_size": 1, "tail": "cut"}, 'tail= is "keep", "pad" or "drop"; got \'cut\'.'),
+        ({"n": 1, "batch_size": 1, "rank": 1}, "num_replicas= and rank= come together; got None and 1."),
+        (
+            {"n": 1, "batch_size": 1, "num_replicas": 2, "rank": 2},
+            "rank= lies in [0, num_replicas); got rank=2, num_replicas=2.",
+        ),
+    ],
+)
+def test_wrong_arguments_say_the_rule_and_the_offender(arguments: dict[str, int], message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        ts.Sampler(**arguments)  # type: ignore[arg-type]
+
+
+def test_ranks_are_found_when_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment of torchrun may be there, or the process group may come, after the sampler was made."""
+    one = ts.Sampler(10, 2)
+    assert "1 ranks, this is rank 0 (from default)" in repr(one)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    assert "2 ranks, this is rank 1 (from environment)" in repr(one)
+    assert [ids.tolist() for ids in one] == [[2, 3], [6, 7], [9]]
+
+
+def test_the_process_group_tells_rank_and_size() -> None:
+    program = """
+import torch.distributed as dist, tensorstash as ts
+sampler = ts.Sampler(4, 1)
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+assert "this is rank 0 (from process group)" in repr(sampler), repr(sampler)
+print(len(list(sampler)))
+dist.destroy_process_group()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout == "4\n"
+
+
+@pytest.mark.parametrize("shuffle", [ts.Lanes, "blocks", 1, None])
+def test_what_is_no_order_is_refused(shuffle: Any) -> None:
+    message = f"shuffle= is True, False, ts.Blocks(size) or ts.Lanes(count); got {shuffle!r}."
+    with pytest.raises(TypeError, match=f"^{re.escape(message)}$"):
+        ts.Sampler(10, 3, shuffle=shuffle)
+
+
+@pytest.mark.parametrize("size", [0, 1.5, "3", True])
+def test_sizes_of_blocks_and_counts_of_lanes_are_integers(size: Any) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(f'size= is an integer of at least 1; got {size!r}.')}$"):
+        ts.Blocks(size)
+    with pytest.raises(ValueError, match=f"^{re.escape(f'count= is an integer of at least 1; got {size!r}.')}$"):
+        ts.Lanes(size)
+
+
+def test_one_block_may_be_larger_than_any_number_of_windows() -> None:
+    assert sorted(np.concatenate([*ts.Sampler(10, 3, shuffle=ts.Blocks(10**20))]).tolist()) == list(range(10))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"consumed": 11}, "consumed= counts windows of one epoch, 10 here; the state has 11."),
+        ({"consumed": -1}, "consumed= is an integer of at least 0; got -1."),
+        ({"consumed": 1.5}, "consumed= is an integer of at least 0; got 1.5."),
+        ({"epoch": "x"}, "epoch= is an integer of at least 0; got 'x'."),
+    ],
+)
+def test_a_state_of_nonsense_is_refused_when_it_is_loaded(change: dict[str, Any], message: str) -> None:
+    one = ts.Sampler(10, 3)
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        one.load_state_dict(one.state_dict() | change)
+    with pytest.raises(TypeError, match=r"^A state is what state_dict\(\) gave; got a NoneType\.$"):
+        one.load_state_dict(None)  # type: ignore[arg-type]

@@ -1,0 +1,438 @@
+"""filter=: the rows that a plain loop over them keeps, and what is not decoded for it."""
+
+import math
+import operator
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+import tensorstash as ts
+from tests.ingest.test_load import damage
+from tests.oracle_load import whole, write_ipc, write_parquet
+
+TYPES = {"k": pa.int32(), "v": pa.float64(), "w": pa.string(), "d": pa.date32(), "row": pa.int64()}
+VALUES: dict[str, list[Any]] = {
+    "k": [0, 1, 2, 3, None],
+    "v": [-1.5, 0.0, 2.5, math.inf, math.nan, None],
+    "w": ["a", "b", "", "ü", None],
+    "d": [0, 1, 5, None],
+}
+COMPARE: dict[str, Callable[[Any, Any], bool]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+Rows = list[dict[str, Any]]
+Term = tuple[str, str, Any]
+
+
+def satisfies(row: dict[str, Any], term: Term) -> bool:
+    """One row, one term, as pyarrow documents it: a null compares with nothing, and is in no list of values."""
+    name, op, value = term
+    cell = row[name]
+    if op == "in":
+        return cell in value
+    if op == "not in":
+        return cell not in value
+    return cell is not None and COMPARE[op](cell, value)
+
+
+@st.composite
+def terms(draw: st.DrawFn) -> Term:
+    name = draw(st.sampled_from(["k", "v", "w"]))
+    some = st.sampled_from([value for value in VALUES[name] if value is not None and str(value) != "nan"])
+    op = draw(st.sampled_from([*COMPARE, "in", "not in"]))
+    return name, op, draw(st.lists(some, min_size=1, max_size=3)) if op.endswith("in") else draw(some)
+
+
+def table_of(rows: Rows) -> pa.Table:
+    return pa.table({name: pa.array([row[name] for row in rows], TYPES[name]) for name in TYPES})
+
+
+def sources_of(rows: Rows, cuts: list[int], directory: Path) -> dict[str, Any]:
+    """The rows in every form of source."""
+    table = table_of(rows)
+    pieces = [table.slice(a, b - a) for a, b in pairwise(cuts)]
+    for k, piece in enumerate(pieces):
+        write_parquet(directory / f"{k}.parquet", [piece])
+    stream = directory / "one.arrows"
+    with pa.ipc.new_stream(stream, table.schema) as writer:
+        for piece in pieces:
+            writer.write_table(piece)
+    return {
+        "file": write_parquet(directory / "whole.pq", pieces),
+        "files": directory / "[0-9]*.parquet",
+        "arrow": write_ipc(directory / "one.arrow", pieces, "zstd"),
+        "stream": stream,
+        "table": pa.concat_tables(pieces) if pieces else table,
+        "polars": pl.DataFrame(table),
+        "mapping": {name: table[name].combine_chunks() for name in TYPES},
+    }
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_the_rows_are_those_that_a_loop_keeps(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
+    count = data.draw(st.integers(0, 30))
+    cells = {
+        name: data.draw(st.lists(st.sampled_from(VALUES[name]), min_size=count, max_size=count)) for name in VALUES
+    }
+    # pieces of one kind each, so that statistics exclude some
+    order = sorted(range(count), key=lambda row: str(cells["k"][row])) if data.draw(st.booleans()) else range(count)
+    rows = [{name: cells[name][row] for name in cells} | {"row": place} for place, row in enumerate(order)]
+    cuts = [0, *sorted(data.draw(st.lists(st.integers(0, count), max_size=4))), count]
+    groups = data.draw(st.lists(st.lists(terms(), min_size=1, max_size=3), min_size=1, max_size=2))
+    expected = [row["row"] for row in rows if any(all(satisfies(row, term) for term in group) for group in groups)]
+    written: Any = groups[0] if len(groups) == 1 and data.draw(st.booleans()) else groups
+    for form, source in sources_of(rows, cuts, tmp_path_factory.mktemp("source")).items():
+        for condition in (written, pq.filters_to_expression(groups)):
+            plan = ts.plan(source, ["row"], filter=condition)
+            stash = ts.load(source, ["row"], filter=condition)
+            assert stash["row"].tolist() == expected, (form, groups)
+            assert plan.rows == len(expected)
+            assert plan.kept <= plan.pieces
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        pc.field("v") != 5.0,
+        ~(pc.field("v") <= 5.0),
+        pc.is_nan(pc.field("v")),
+        [("v", "!=", 5.0)],
+        [("v", "not in", [5.0])],
+        [("v", "!=", 5.0), ("k", ">", 0)],
+    ],
+    ids=str,
+)
+def test_nan_is_not_forgotten_where_statistics_do_not_know_it(condition: Any, tmp_path: Path) -> None:
+    path = write_parquet(tmp_path / "one.parquet", [pa.table({"v": [5.0, math.nan], "k": [1, 2]})])
+    assert ts.load(path, ["k"], filter=condition)["k"].tolist() == [2]
+
+
+# What is decoded
+
+
+def many_groups(path: Path) -> Path:
+    """Ten row groups of 100 rows; t, s and f grow from one to the next."""
+    rows = np.arange(1000)
+    table = pa.table(
+        {
+            "t": pa.array(rows, pa.timestamp("s")),
+            "s": [f"s{row // 100}" for row in rows],
+            "f": rows * 0.5,
+            "y": rows,
+            "z": -rows,
+        }
+    )
+    return write_parquet(path, [table.slice(k, 100) for k in range(0, 1000, 100)])
+
+
+@pytest.mark.parametrize(
+    ("condition", "decoded", "rows"),
+    [
+        ([("s", "==", "s3")], [3], range(300, 400)),
+        ([("s", "in", ["s3", "s7"])], [3, 7], [*range(300, 400), *range(700, 800)]),
+        (pc.field("t") >= pa.scalar(750, pa.timestamp("s")), [7, 8, 9], range(750, 1000)),
+        ((pc.field("y") < 150) | (pc.field("s") == "s9"), [0, 1, 9], [*range(150), *range(900, 1000)]),
+        ([("f", "<", 60.0)], [0, 1], range(120)),
+        ([("f", ">", 60.0), ("f", "<=", 110.0)], [1, 2], range(121, 221)),
+        ([("s", "==", "none")], [], []),
+    ],
+    ids=lambda given: str(given)[:40],
+)
+def test_row_groups_that_statistics_exclude_are_not_decoded(
+    condition: Any, decoded: list[int], rows: Any, tmp_path: Path
+) -> None:
+    """All pages of the other row groups are damaged, and no reader is made for them."""
+    path = many_groups(tmp_path / "one.parquet")
+    meta = pq.ParquetFile(path).metadata
+    for group in set(range(10)) - set(decoded):
+        for k in range(5):
+            chunk = meta.row_group(group).column(k)
+            begin = min(chunk.data_page_offset, chunk.dictionary_page_offset or chunk.data_page_offset)
+            damage(path, begin + chunk.total_compressed_size // 2, begin + chunk.total_compressed_size)
+    seen: list[int] = []
+    real = pq.ParquetFile.iter_batches
+
+    def counted(self: Any, *arguments: Any, row_groups: list[int], **options: Any) -> Any:
+        for batch in real(self, *arguments, row_groups=row_groups, **options):
+            seen.extend(row_groups)
+            yield batch
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pq.ParquetFile, "iter_batches", counted)
+        plan = ts.plan(path, ["y"], filter=condition)
+        assert sorted(seen) == decoded
+        stash = ts.load(path, ["y"], filter=condition)
+    assert sorted(set(seen)) == decoded
+    assert stash["y"].tolist() == list(rows)
+    assert (plan.rows, plan.kept, plan.pieces) == (len(rows), len(decoded), 10)
+
+
+def test_of_row_groups_without_a_kept_row_only_the_filter_is_read(tmp_path: Path) -> None:
+    """Statistics do not tell for an expression of floats; the filter's own column does."""
+    path = many_groups(tmp_path / "one.parquet")
+    meta = pq.ParquetFile(path).metadata
+    for group in range(2, 10):
+        chunk = meta.row_group(group).column(3)
+        damage(path, chunk.data_page_offset, chunk.data_page_offset + 20)
+    assert ts.load(path, ["y"], filter=pc.field("f") < 60.0)["y"].tolist() == list(range(120))
+    with pytest.raises(ts.errors.SourceError, match=r", row group 2 cannot be decoded: .*\. Write the file again\.\Z"):
+        ts.load(path, ["y"], filter=pc.field("f") < 110.0)
+
+
+def test_columns_of_the_filter_are_not_kept_and_others_are_not_read(tmp_path: Path) -> None:
+    path = many_groups(tmp_path / "one.parquet")
+    plan = ts.plan(path, ["y"], filter=[("s", "==", "s3"), ("f", ">", 170.0)])
+    assert plan.skipped == ("t", "z")
+    assert list(ts.load(path, ["y"], filter=[("s", "==", "s3")])) == ["y"]
+    # the name of a column that only stands in a value is none of the filter's
+    renamed = pa.table({"kind": ["y", "z"], "y": [1, 2], "z": pa.array([{"a": 1}] * 2)})
+    write_parquet(tmp_path / "two.parquet", [renamed])
+    plan = ts.plan(tmp_path / "two.parquet", ["y"], filter=pc.field("kind") == "z")
+    assert (plan.rows, plan.skipped) == (1, ("z",))
+
+
+def test_only_columns_of_the_filter_are_converted_of_frames_and_mappings() -> None:
+    odd = [object(), object()]
+    sources: list[Any] = [
+        {"odd": odd, "y": [1, 2], "k": [5, 6]},
+        pd.DataFrame({"odd": odd, "y": [1, 2], "k": [5, 6]}),
+    ]
+    conditions: list[Any] = [pc.field("k") > 5, [("k", ">", 5)]]
+    for source in sources:
+        for condition in conditions:
+            assert ts.load(source, ["y"], filter=condition)["y"].tolist() == [2]
+
+
+def test_a_large_row_group_is_filtered_batch_by_batch(tmp_path: Path) -> None:
+    rows = 300_001
+    kept = np.random.default_rng(0).random(rows) < 0.3
+    kept[140_000:280_000] = False
+    table = pa.table({"kept": kept, "y": np.arange(rows), "s": pa.array((np.arange(rows) % 7).astype(str))})
+    sources: list[Any] = [write_parquet(tmp_path / "one.parquet", [table]), table]
+    for source in sources:
+        stash = ts.load(source, ["y", "s"], filter=pc.field("kept"))
+        assert np.array_equal(stash["y"].numpy(), np.flatnonzero(kept))
+        assert [stash.vocabulary("s")[code] for code in stash["s"][:50]] == [
+            str(y % 7) for y in stash["y"][:50].tolist()
+        ]
+
+
+def test_entities_and_times_are_those_of_the_kept_rows(tmp_path: Path) -> None:
+    rows = {
+        "e": ["a", "b", "a", "b", "c"],
+        "t": [3, 2, 1, 1, 1],
+        "y": [0.0, 1.0, 2.0, 3.0, 4.0],
+        "use": [1, 1, 1, 0, 0],
+    }
+    path = write_parquet(tmp_path / "one.parquet", [pa.table(rows).slice(0, 2), pa.table(rows).slice(2)])
+    for source in (rows, path):
+        stash = ts.load(source, ["y"], entity="e", time="t", filter=[("use", "==", 1)])
+        assert (stash.entities, stash.offsets.tolist(), stash["y"].tolist()) == (["a", "b"], [0, 2, 3], [2.0, 0.0, 1.0])
+
+
+def test_messages_name_the_rows_of_the_source(tmp_path: Path) -> None:
+    """Not their number among those that were kept, or among those of the row groups that were read."""
+    table = pa.table(
+        {"g": [0, 0, 1, 1, 1, 2, 2], "t": [9, 9, 1, 2, 3, 2, 4], "use": [1, 1, 0, 1, 1, 1, 0], "y": [0] * 7}
+    )
+    path = write_parquet(tmp_path / "one.parquet", [table.slice(0, 2), table.slice(2, 3), table.slice(5)])
+    where = f"3 ({path}, row group 1) and 5 ({path}, row group 2)"
+    for source, rows in ((path, where), (table, "3 and 5")):
+        with pytest.raises(
+            ts.errors.DataError, match=rf"has t 2 in source rows {rows}\. Drop".replace("(", r"\(").replace(")", r"\)")
+        ):
+            ts.load(source, ["y"], time="t", filter=[("g", ">", 0), ("use", "==", 1)])
+
+
+def test_a_shared_stash_of_another_filter_is_another(tmp_path: Path) -> None:
+    path, label = many_groups(tmp_path / "one.parquet"), f"test-filter-{tmp_path.name}"
+    try:
+        first = ts.load(path, ["y"], filter=[("s", "==", "s3")], share=label)
+        assert ts.load(path, ["y"], filter=pc.field("s") == "s3", share=label).path == first.path
+        others = [[("s", "==", "s4")], pc.field("f") < 1.0, pc.field("f") < math.nextafter(1.0, 2.0), None]
+        paths = {ts.load(path, ["y"], filter=other, share=label).path for other in others}
+        assert len(paths | {first.path}) == 5
+        mapping = {"y": [1, 2], "k": [1, 2]}
+        assert ts.load(mapping, ["y"], filter=[("k", ">", 1)], share=label)["y"].tolist() == [2]
+    finally:
+        ts.shared.remove(label)
+
+
+# Partition keys
+
+
+def partitioned(directory: Path) -> Path:
+    for year in (2023, 2024):
+        for place in ("Oslo", "São Paulo", None):
+            name = "__HIVE_DEFAULT_PARTITION__" if place is None else place.replace(" ", "%20")
+            path = directory / f"year={year}" / f"place={name}"
+            path.mkdir(parents=True)
+            write_parquet(path / "0.parquet", [pa.table({"y": [year, year + 1]})])
+    return directory
+
+
+def test_partition_keys_are_columns(tmp_path: Path) -> None:
+    stash = ts.load(partitioned(tmp_path / "d"))
+    assert list(stash) == ["y", "year", "place"]
+    assert stash["year"].tolist() == [2023] * 6 + [2024] * 6
+    assert stash["year"].dtype == torch.int64
+    names = [None if code < 0 else stash.vocabulary("place")[code] for code in stash["place"].tolist()]
+    assert names == ["Oslo", "Oslo", "São Paulo", "São Paulo", None, None] * 2 or names == (
+        ["Oslo"] * 2 + ["São Paulo"] * 2 + [None] * 2
+    )
+
+
+def test_partition_keys_exclude_files_unread(tmp_path: Path) -> None:
+    root = partitioned(tmp_path / "d")
+    for path in root.glob("year=2024/place=Oslo/*"):
+        path.write_bytes(b"no Parquet at all")
+    with pytest.raises(ts.errors.SourceError, match=r"year=2024/place=Oslo/0\.parquet is not a readable"):
+        ts.load(root)
+    conditions: list[Any] = [
+        [("year", "==", 2023)],
+        pc.field("year") < 2024,
+        (pc.field("year") == 2023) & (pc.field("y") > 0),
+    ]
+    for condition in conditions:
+        stash = ts.load(root, ["y", "place"], filter=condition)
+        assert stash["y"].tolist() == [2023, 2024] * 3
+    assert ts.load(root, ["y"], filter=[("place", "==", "São Paulo")])["y"].tolist() == [2023, 2024, 2024, 2025]
+    assert ts.load(root, ["y"], filter=pc.field("place").is_null())["y"].tolist() == [2023, 2024, 2024, 2025]
+    assert ts.load(root, ["y"], filter=[("year", "==", 1999)]).rows == 0
+    assert ts.plan(root, ["y"], filter=[("year", "==", 2023)]).rows == 6
+    assert ts.load(str(root / "year=2023" / "*" / "*"), entity="place", filter=[("place", "!=", "x")]).entities == [
+        "Oslo",
+        "São Paulo",
+    ]
+
+
+def test_keys_that_only_some_paths_have_are_a_difference(tmp_path: Path) -> None:
+    root = partitioned(tmp_path / "d")
+    write_parquet(root / "year=2024" / "1.parquet", [pa.table({"y": [1]})])
+    with pytest.raises(
+        ts.errors.SourceError, match=r"need the columns and types of the first, .*1\.parquet has no column 'pl"
+    ):
+        ts.load(root)
+    assert ts.load(root, ["y", "year"]).rows == 13
+
+
+def test_a_column_of_the_file_goes_before_a_key_of_its_path(tmp_path: Path) -> None:
+    (tmp_path / "y=7").mkdir()
+    write_parquet(tmp_path / "y=7" / "0.parquet", [pa.table({"y": [1, 2], "k": [3, 4]})])
+    assert ts.load(tmp_path)["y"].tolist() == [1, 2]
+    assert ts.load(tmp_path, ["k"], filter=[("y", "==", 2)])["k"].tolist() == [4]
+
+
+@example(["1", "02", "-3"], [1, 2, -3])
+@example(["1", "x"], None)
+@example(["1" * 19], None)
+@given(st.lists(st.text("01²-_x", min_size=1, max_size=3), min_size=1, max_size=3), st.just(None))
+@settings(max_examples=30, deadline=None)
+def test_keys_are_integers_only_where_all_are(
+    tmp_path_factory: pytest.TempPathFactory, texts: list[str], numbers: list[int] | None
+) -> None:
+    root = tmp_path_factory.mktemp("keys")
+    for text in dict.fromkeys(texts):
+        (root / f"k={text}").mkdir()
+        write_parquet(root / f"k={text}" / "0.parquet", [pa.table({"y": [0]})])
+    stash = ts.load(root)
+    if stash["k"].dtype == torch.int64:
+        assert sorted(stash["k"].tolist()) == sorted(int(text) for text in dict.fromkeys(texts))
+    else:
+        assert numbers is None
+        assert sorted(stash.vocabulary("k")) == sorted(dict.fromkeys(texts))
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    "wrong", ["y > 5", [], [[]], ["y", ">", 5], [("y", "like", 5)], [("y", ">")], ("y", ">", 5), [[("y", ">", 5)], []]]
+)
+def test_what_is_no_filter_is_refused(wrong: Any) -> None:
+    with pytest.raises(TypeError, match=r"\Afilter= is an expression, as .*; got .*\.\Z"):
+        ts.load({"y": [1]}, filter=wrong)
+
+
+def test_a_filter_names_its_columns(tmp_path: Path) -> None:
+    """A number would count the columns that happen to be read."""
+    table = pa.table({"a": [1, 2], "FieldPath(0)": [2, 1]})
+    for source in (table, write_parquet(tmp_path / "one.parquet", [table])):
+        for positional in (pc.field(0) == 2, (pc.field("a") > 0) & ~pc.field(1).is_null()):
+            message = f"A filter names its columns; {positional} has one by its number. Write pc.field('name')."
+            with pytest.raises(ValueError, match=whole(message)):
+                ts.load(source, filter=positional)
+        assert ts.load(source, ["a"], filter=pc.field("FieldPath(0)") == 2)["a"].tolist() == [1]
+    texts = {"a": [1, 2], "s": ["FieldPath(0)", "x"]}
+    assert ts.load(texts, ["a"], filter=pc.field("s") == "FieldPath(0)")["a"].tolist() == [1]
+
+
+def test_a_value_that_is_none_is_refused() -> None:
+    for value, shown in ((2.0, "2.0"), ("abc", "'abc'"), (None, "None")):
+        for operator_ in ("in", "not in"):
+            message = (
+                f"The operator {operator_!r} takes a list of values; 'y' is compared with {shown}. Write [{shown}]."
+            )
+            with pytest.raises(TypeError, match=whole(message)):
+                ts.load({"y": ["a"]}, filter=[("y", operator_, value)])
+    odd: list[Any] = [pl.Series([1.0]), torch.tensor(1.0), object()]
+    for value in odd:
+        shown = " ".join(repr(value).split())
+        message = (
+            f"filter= compares a column with numbers, texts, dates and times; 'y' is compared with {shown}, a "
+            f"{type(value).__name__}. For one of several values write ('y', 'in', [...])."
+        )
+        with pytest.raises(TypeError, match=whole(message)):
+            ts.load({"y": [1.0]}, filter=[("y", "==", value)])
+    for values in ([1.0], (1.0,), {1.0}, range(2), pl.Series([1.0]), np.ones(1), pa.array([1.0])):
+        assert ts.load({"y": [1.0, 2.0]}, filter=[("y", "in", values)])["y"].tolist() == [1.0]
+
+
+def test_a_filter_that_does_not_fit_is_refused(tmp_path: Path) -> None:
+    when = pa.array([1], pa.timestamp("us", "UTC"))
+    table = pa.table({"temp": [1.0], "name": ["x"], "when": when, "bits": pa.array([1], pa.uint16())})
+    fields = [*[*table.schema][:3], pa.field("bits", pa.uint16(), metadata={"tensorstash.dtype": "bfloat16"})]
+    table = table.cast(pa.schema(fields))
+    path = write_parquet(tmp_path / "one.parquet", [table])
+    for source, where in ((table, "the pyarrow Table"), (path, str(path))):
+        unknown: list[Any] = [[("tmp", ">", 1)], pc.field("tmp") > 1]
+        for condition in unknown:
+            with pytest.raises(
+                ts.errors.ColumnError, match=whole(f"{where} has no column 'tmp'; did you mean 'temp'?")
+            ):
+                ts.load(source, ["name"], filter=condition)
+        zoned = pc.field("when") > pa.scalar(1, pa.timestamp("us"))
+        unfit: list[Any] = [zoned, [("name", ">", 1)], pc.field("temp") + 1, pc.field("temp") == "x"]
+        for condition in unfit:
+            with pytest.raises(
+                ts.errors.SchemaError, match=rf"\Afilter= must be true or false for every row of {where}, where"
+            ):
+                ts.load(source, ["name"], filter=condition)
+        with pytest.raises(ts.errors.SchemaError, match=r"'bits' is bfloat16, which it has not\. Leave it out\.\Z"):
+            ts.load(source, ["name"], filter=[("bits", ">", 1)])
+
+
+def test_a_filter_that_fails_for_a_row_is_refused_with_the_place(tmp_path: Path) -> None:
+    table = pa.table({"a": [1, 2], "b": [1, 0]})
+    path = write_parquet(tmp_path / "one.parquet", [table.slice(0, 1), table.slice(1)])
+    message = f"filter= must have a value for every row; in {path}, row group 1 it fails: divide by zero."
+    with pytest.raises(ts.errors.DataError, match=whole(message)):
+        ts.load(path, ["a"], filter=pc.divide(pc.field("a"), pc.field("b")) > 0)

@@ -1,0 +1,477 @@
+"""Scalers: statistics of exactly the rows that windows see, as scikit-learn has them, and batches scaled in place."""
+
+import copy
+import json
+import pickle
+import re
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, RobustScaler, StandardScaler
+
+import tensorstash as ts
+from tensorstash.stash import moments
+from tensorstash.transforms.scaler import rows_seen
+from tensorstash.windows.slots import rows_at
+from tests.data import DTYPES, Table, tables
+
+THEIRS = {"standard": StandardScaler, "minmax": MinMaxScaler, "robust": RobustScaler, "maxabs": MaxAbsScaler}
+KINDS = [*THEIRS]
+
+
+def theirs(kind: str, values: NDArray[Any]) -> NDArray[np.float64]:
+    """What scikit-learn makes of `(rows, items)`, in float64."""
+    return THEIRS[kind]().fit_transform(values.astype(np.float64))
+
+
+def panel(lengths: list[int], seed: int = 0, holes: float = 0.1) -> ts.Stash:
+    """Entities on levels of their own, a pack of three, some values missing."""
+    rng = np.random.default_rng(seed)
+    rows = sum(lengths)
+    level = np.repeat(rng.normal(0, 100, len(lengths)), lengths)
+    table = rng.normal(level[:, None], [1, 2, 30], (rows, 3))
+    y = rng.normal(level, 3)
+    y[rng.random(rows) < holes] = np.nan
+    entity = np.repeat(np.arange(len(lengths)), lengths)
+    time = np.concatenate([np.arange(length) for length in lengths])
+    return ts.load({"e": entity, "t": time, "y": y, "x": table}, ["y", "x"], entity="e", time="t")
+
+
+def scaled(scaler: ts.Scaler, stash: ts.Stash, column: str) -> NDArray[Any]:
+    """All rows of a column, scaled as one batch of a window."""
+    span = next(span for span, of in scaler.spans.items() if of == column)
+    return scaler({span: stash[column][None].clone()})[span][0].numpy()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("block", [7, 64, 1 << 16])
+def test_all_rows_are_scaled_as_scikit_learn_does(kind: str, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(moments, "_BLOCK", block)
+    stash = panel([50, 30, 1, 119])
+    scaler = ts.Scaler.fit(stash, ["x", "y"], kind=kind)
+    np.testing.assert_allclose(scaled(scaler, stash, "x"), theirs(kind, stash["x"].numpy()), rtol=0, atol=1e-9)
+    y = stash["y"].numpy()
+    np.testing.assert_allclose(scaled(scaler, stash, "y"), theirs(kind, y[:, None])[:, 0], rtol=0, atol=1e-9)
+    assert np.isnan(y).any()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("block", [10, 1 << 16])
+def test_each_entity_is_scaled_as_scikit_learn_does(kind: str, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(moments, "_BLOCK", block)
+    monkeypatch.setattr(moments, "_TABLE", 256)
+    lengths = [50, 30, 2, 119, 7, 8, 9, 33, 64, 65, 17]
+    stash = panel(lengths, holes=0)
+    windows = ts.Windows(stash, history=2)
+    scaler = ts.Scaler.fit(windows, ["x", "y"], kind=kind, by="entity")
+    for entity, low in enumerate(stash.offsets[:-1].tolist()):
+        rows = slice(low, low + lengths[entity])
+        mine = {"x": stash["x"][rows][None].clone(), "y": stash["y"][rows][None].clone()}
+        batch = scaler(mine | {"entity": torch.tensor([entity])})
+        np.testing.assert_allclose(batch["x"][0], theirs(kind, stash["x"][rows].numpy()), rtol=0, atol=1e-9)
+        np.testing.assert_allclose(batch["y"][0], theirs(kind, stash["y"][rows, None].numpy())[:, 0], rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("slots", [1, 7, 8, 9, 24, 31])
+@pytest.mark.parametrize("layout", ["whole", "slice", "one window"])
+def test_windows_of_many_entities_are_scaled_each_by_its_own(slots: int, layout: str) -> None:
+    stash = panel([40, 50, 60, 70], holes=0)
+    windows = ts.Windows(stash, history=slots)
+    scaler = ts.Scaler.fit(windows, ["x", "y"], by="entity")
+    ids = np.random.default_rng(0).integers(len(windows), size=50)
+    batch = windows[ids] | {"entity": windows.anchors(ids)["entity"]}
+    if layout == "slice":
+        batch = {name: tensor[::2] for name, tensor in batch.items()}
+    if layout == "one window":
+        batch = {name: tensor[3] for name, tensor in batch.items()}
+    before = {name: tensor.double().clone() for name, tensor in batch.items()}
+    scaler(batch)
+    entity = batch["entity"].reshape(-1).tolist()
+    for name in ("x", "y"):
+        shape = (len(entity), *stash[name].shape[1:])
+        for k, (mine, old) in enumerate(
+            zip(batch[name].reshape(-1, slots, *shape[1:]), before[name].view(-1, slots, *shape[1:]))
+        ):
+            expected = (old - scaler.center[name][entity[k]]) / scaler.scale[name][entity[k]]
+            np.testing.assert_allclose(mine, expected, rtol=0, atol=1e-9)
+    restored = scaler.undo(batch)
+    for name in ("x", "y"):
+        np.testing.assert_allclose(restored[name], before[name], rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [dtype for dtype in DTYPES.values() if dtype not in (torch.bool, torch.int8)])
+def test_statistics_are_float64_whatever_the_column_is(dtype: torch.dtype) -> None:
+    column = (torch.arange(1000) % 128 + 100).to(dtype)
+    scaler = ts.Scaler.fit(ts.load({"y": column}), ["y"])
+    exact = column.double().numpy()
+    assert scaler.center["y"].item() == pytest.approx(exact.mean(), rel=1e-14)
+    assert scaler.scale["y"].item() == pytest.approx(exact.std(), rel=1e-13)
+    one = ts.Scaler.fit(ts.load({"y": column[:128]}), ["y"], kind="minmax", sample=127)
+    assert one.center["y"].item() in exact[:128]
+    assert one.scale["y"].item() >= exact.max() - exact.min() - 2
+
+
+@pytest.mark.parametrize("by", [None, "entity"])
+@pytest.mark.parametrize("first", [0.0, -1e6])
+def test_a_small_variance_on_a_high_level_is_exact(by: str | None, first: float) -> None:
+    """1e9 +- 1, where a sum of squares in float64 has lost everything; also after an outlier far below."""
+    rng = np.random.default_rng(0)
+    noise = rng.integers(-(2**20), 2**20, 600_000) / 2**20  # exact on top of 1e9
+    noise[0] += first
+    stash = ts.load({"e": np.zeros(len(noise), np.int64), "y": 1e9 + noise}, ["y"], entity="e")
+    scaler = ts.Scaler.fit(stash, ["y"], by=by)
+    assert scaler.center["y"].item() - 1e9 == pytest.approx(noise.mean(), abs=3e-7)
+    assert scaler.scale["y"].item() == pytest.approx(noise.std(), rel=1e-9)
+    expected = (noise - noise.mean()) / noise.std()
+    batch = {"y": stash["y"][None].clone(), "entity": torch.tensor([0])}
+    np.testing.assert_allclose(scaler(batch)["y"][0], expected, rtol=0, atol=1e-6)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    table=tables(),
+    begin=st.integers(-6, 1),
+    length=st.integers(1, 6),
+    stride=st.integers(1, 9),
+    gaps=st.sampled_from(["split", "mask", "ignore"]),
+    padded=st.booleans(),
+    cut=st.integers(-40, 60),
+    part=st.integers(0, 1),
+    by=st.sampled_from([None, "entity"]),
+    kind=st.sampled_from(KINDS),
+)
+def test_a_scaler_sees_exactly_the_rows_that_lie_in_windows(
+    table: Table,
+    begin: int,
+    length: int,
+    stride: int,
+    gaps: str,
+    padded: bool,
+    cut: int,
+    part: int,
+    by: str | None,
+    kind: str,
+) -> None:
+    stash = table.stash(fills=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            whole = ts.Windows(
+                stash,
+                spans={"past": ("f32", begin, begin + length), "row": ("i64", begin, begin + length)},
+                stride=stride,
+                gaps=gaps,
+                min_history=min(1, max(0, -begin)) if padded else None,
+            )
+        except ts.errors.DataError:
+            assume(False)
+    windows = whole.split(cut)[part]
+    assume(len(windows))
+    # row r of column i64 holds r * 16 + 4; a span with a hole in the window's middle does not hide what lies there
+    seen: set[int] = set()
+    for anchor in windows.anchor_slots(np.arange(len(windows))).tolist():
+        slots = np.arange(anchor - windows.history, anchor + windows.horizon)
+        rows, empty = rows_at(windows.slots, slots)
+        seen |= {*rows[~empty].tolist()}
+    found = rows_seen(windows)
+    ranges = [range(low, high) for low, high in zip(found.low.tolist(), found.high.tolist())]
+    assert [row for one in ranges for row in one] == sorted(seen)
+
+    values = stash["f32"].double().numpy()[sorted(seen)]
+    assume(np.isfinite(values).sum() >= 2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        scaler = ts.Scaler.fit(windows, ["f32"], kind=kind, by=by)
+    owner = np.searchsorted(stash.offsets.numpy(), sorted(seen), "right") - 1
+    for group in range(len(scaler.center["f32"])):
+        own = values if by is None else values[owner == group]
+        own = values if np.isfinite(own).sum() < 2 else own
+        center, scale = (scaler.center["f32"][group].item(), scaler.scale["f32"][group].item())
+        np.testing.assert_allclose((own - center) / scale, theirs(kind, own[:, None])[:, 0], rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("by", [None, "entity"])
+@pytest.mark.parametrize("sample", [None, 50])
+def test_what_lies_behind_the_cut_has_no_influence(kind: str, by: str | None, sample: int | None) -> None:
+    """Outliers in every row from the cut on, also in those that windows across the cut would have reached."""
+    before, after = panel([60, 60, 60], holes=0), panel([60, 60, 60], holes=0)
+    time = after.time
+    assert time is not None
+    for column in after.values():
+        column[time >= 40] = 1e12
+    fitted = [
+        ts.Scaler.fit(
+            ts.Windows(stash, spans={"x": ("x", -8, 0), "past": ("y", -8, 0), "next": ("y", 0, 4)}).split(40)[0],
+            ["x", "y"],
+            kind=kind,
+            by=by,
+            sample=sample,
+        )
+        for stash in (before, after)
+    ]
+    assert fitted[0].state_dict() == fitted[1].state_dict()
+    assert fitted[0].spans == {"x": "x", "past": "y", "next": "y"}
+    reaching = ts.Scaler.fit(ts.Windows(after, history=8).split(41)[0], ["y"], kind="maxabs")
+    assert reaching.scale["y"].item() == 1e12
+
+
+def test_windows_further_apart_than_they_are_long_hide_what_lies_between() -> None:
+    stash = ts.load({"y": np.arange(100.0)})
+    windows = ts.Windows(stash, history=3, stride=10)
+    rows = [start + k for start in range(0, 98, 10) for k in range(3)]
+    scaler = ts.Scaler.fit(windows, ["y"])
+    assert scaler.rows == len(rows)
+    assert scaler.center["y"].item() == pytest.approx(np.mean(rows), rel=1e-14)
+    assert scaler.scale["y"].item() == pytest.approx(np.std(rows), rel=1e-14)
+
+
+def test_a_sample_is_of_the_rows_seen_and_of_its_seed() -> None:
+    stash = ts.load({"y": np.arange(100_000.0)})
+    windows = ts.Windows(stash, history=4, stride=8)
+    one, same, other = (ts.Scaler.fit(windows, ["y"], sample=5000, seed=seed) for seed in (0, 0, 1))
+    assert one.state_dict() == same.state_dict() != other.state_dict()
+    assert one.rows == 5000
+    exact = ts.Scaler.fit(windows, ["y"])
+    assert one.center["y"].item() == pytest.approx(exact.center["y"].item(), rel=0.03)
+    assert one.scale["y"].item() == pytest.approx(exact.scale["y"].item(), rel=0.03)
+    ends = ts.Scaler.fit(windows, ["y"], kind="minmax", sample=5000)
+    assert ends.center["y"].item() % 8 < 4
+    assert ts.Scaler.fit(windows, ["y"], sample=10**9).state_dict() == exact.state_dict()
+
+
+def test_a_sample_takes_distinct_rows_of_their_entities() -> None:
+    stash = panel([40, 60], holes=0)
+    by_entity = ts.Scaler.fit(stash, ["y"], by="entity", sample=99)
+    exact = ts.Scaler.fit(stash, ["y"], by="entity")
+    assert (by_entity.center["y"] - exact.center["y"]).abs().max() < 0.5
+    assert (exact.center["y"][0] - exact.center["y"][1]).abs() > 10
+
+
+@pytest.mark.parametrize("by", [None, "entity"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_batch_is_scaled_in_its_own_memory_and_back(by: str | None, dtype: torch.dtype) -> None:
+    stash = panel([50, 30, 20], holes=0)
+    stash = ts.load(
+        {"e": np.repeat([0, 1, 2], [50, 30, 20]), "x": stash["x"].to(dtype), "y": stash["y"].to(dtype)},
+        ["x", "y"],
+        entity="e",
+    )
+    spans: dict[str, Any] = {"x": ("x", -6, 0), "thin": ("x", -6, 0, 2), "y": ("y", -6, 0), "next": ("y", 0, 3)}
+    windows = ts.Windows(stash, spans=spans)
+    scaler = ts.Scaler.fit(windows, ["x", "y"], by=by)
+    for batch in ts.Loader(windows, 16, shuffle=True, with_ids=True):
+        before = {name: tensor.clone() for name, tensor in batch.items()}
+        addresses = {name: tensor.data_ptr() for name, tensor in batch.items()}
+        assert scaler(batch) is batch
+        assert {name: tensor.data_ptr() for name, tensor in batch.items()} == addresses
+        group = batch["entity"] if by else torch.zeros(len(batch["y"]), dtype=torch.int64)
+        for name, (column, *_) in spans.items():
+            shape = (-1, 1, 3) if column == "x" else (-1, 1)
+            center, scale = (table[column][group].view(shape) for table in (scaler.center, scaler.scale))
+            tolerance = 1e-12 if dtype == torch.float64 else 1e-4
+            expected = (before[name].double() - center) / scale
+            torch.testing.assert_close(batch[name].double(), expected, rtol=0, atol=tolerance)
+            prediction = scaler.inverse(batch[name], column, batch["entity"] if by else None)
+            assert prediction.dtype == dtype
+            torch.testing.assert_close(prediction, before[name], rtol=0, atol=1e-4)
+        assert scaler.undo(batch) is batch
+        for name in spans:
+            torch.testing.assert_close(batch[name], before[name], rtol=0, atol=1e-4)
+        for name in ("window", "entity", "anchor"):
+            assert batch[name].equal(before[name])
+
+
+def test_gradients_flow_through_the_inverse_of_a_prediction() -> None:
+    scaler = ts.Scaler.fit(ts.load({"y": [0.0, 4.0]}), ["y"])
+    prediction = torch.zeros(3, 5, requires_grad=True)
+    quantiles = scaler.inverse(prediction[..., None].expand(3, 5, 7), "y")
+    assert quantiles.shape == (3, 5, 7)
+    (gradient,) = torch.autograd.grad(quantiles.sum(), prediction)
+    assert gradient.eq(2 * 7).all()
+
+
+def test_one_window_without_a_batch_is_scaled_too() -> None:
+    stash = panel([20], holes=0)
+    scaler = ts.Scaler.fit(windows := ts.Windows(stash, history=4), ["x", "y"])
+    alone, batch = scaler(windows[3]), scaler(windows[[3]])
+    assert alone["x"].equal(batch["x"][0])
+    assert alone["y"].equal(batch["y"][0])
+
+
+def test_the_state_is_plain_and_whole() -> None:
+    stash = panel([50, 30])
+    for by in (None, "entity"):
+        scaler = ts.Scaler.fit(stash, ["x", "y"], kind="robust", by=by)
+        batch = {"x": stash["x"][:8].view(2, 4, 3).clone(), "entity": torch.tensor([0, 1])}
+        expected = scaler({name: tensor.clone() for name, tensor in batch.items()})["x"]
+        others = [
+            ts.Scaler.from_state(json.loads(json.dumps(scaler.state_dict()))),
+            pickle.loads(pickle.dumps(scaler)),
+            copy.deepcopy(scaler),
+        ]
+        for other in others:
+            assert other.state_dict() == scaler.state_dict()
+            assert repr(other) == repr(scaler)
+            assert other({name: tensor.clone() for name, tensor in batch.items()})["x"].equal(expected)
+
+
+def test_a_scaler_says_what_it_is() -> None:
+    stash = ts.load({"e": list("aaabbb"), "y": [0.0, 1.0, 2.0, 10.0, 20.0, 30.0]}, ["y"], entity="e")
+    windows = ts.Windows(stash, spans={"past": ("y", -2, 0), "next": ("y", 0, 1)})
+    assert repr(ts.Scaler.fit(windows, ["y"], kind="minmax", by="entity")) == (
+        "Scaler: minmax by entity, 2 of them, of the 6 rows seen\n  y  center 0, 10  scale 2, 20  for past, next"
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_equal_values_have_scale_1(kind: str) -> None:
+    """Exactly equal: 0.1 has no finite binary form, and sums of it are not multiples of it."""
+    values = {"same": np.full(100_000, 0.1), "zero": np.zeros(100_000), "y": np.arange(100_000) * 1e-9 + 1e3}
+    if kind == "maxabs":
+        values["same"] = values["zero"]
+    stash = ts.load(values)
+    said = "All values are equal, so the scale is 1: 'same', 'zero'."
+    with pytest.warns(UserWarning, match=f"^{re.escape(said)}$"):
+        scaler = ts.Scaler.fit(stash, ["same", "zero", "y"], kind=kind)
+    assert scaler.scale["same"].tolist() == scaler.scale["zero"].tolist() == [1.0]
+    assert scaler.scale["y"].item() not in (0.0, 1.0)
+    assert scaled(scaler, stash, "same").max() == 0
+
+
+def test_entities_with_too_few_values_take_the_statistics_of_all() -> None:
+    values = [1.0, 3.0, 10.0, np.nan, 20.0, np.nan, np.nan, 5.0, 5.0]
+    stash = ts.load({"e": list("aabbbccdd"), "y": values}, ["y"], entity="e")
+    said = (
+        "All values are equal, so the scale is 1: 'y' in 1 of 4 entities ('d'). Too few values: 'y' in 1 of 4 entities "
+        "('c'); these take the statistics of all entities."
+    )
+    with pytest.warns(UserWarning, match=f"^{re.escape(said)}$"):
+        scaler = ts.Scaler.fit(stash, ["y"], by="entity")
+    known = [1.0, 3.0, 10.0, 20.0, 5.0, 5.0]
+    assert scaler.center["y"].tolist() == pytest.approx([2.0, 15.0, np.mean(known), 5.0], rel=1e-14)
+    assert scaler.scale["y"].tolist() == pytest.approx([1.0, 5.0, np.std(known), 1.0], rel=1e-14)
+
+
+def test_entities_of_another_part_take_the_statistics_of_all() -> None:
+    stash = panel([20] * 6, holes=0)
+    train, unseen = ts.Windows(stash, history=4).split_entities(0.5)
+    with pytest.warns(UserWarning, match=r"^Too few values: 'y' in 3 of 6 entities \(\d, \d, \d\); these take "):
+        scaler = ts.Scaler.fit(train, ["y"], by="entity")
+    other = sorted({*unseen.anchors(slice(None))["entity"].tolist()})
+    pooled = ts.Scaler.fit(train, ["y"])
+    assert scaler.center["y"][other].tolist() == pytest.approx([pooled.center["y"].item()] * 3, rel=1e-12)
+
+
+def test_a_hundred_thousand_entities_are_fitted_without_a_loop() -> None:
+    lengths = np.random.default_rng(0).integers(2, 9, 100_000)
+    entity = np.repeat(np.arange(len(lengths)), lengths)
+    values = np.random.default_rng(1).normal(entity, 1)
+    stash = ts.load({"e": entity, "y": values}, ["y"], entity="e")
+    for kind in KINDS:
+        scaler = ts.Scaler.fit(stash, ["y"], kind=kind, by="entity")
+        for which in (0, 1, 50_000, 99_999):
+            own = values[entity == which]
+            center, scale = scaler.center["y"][which].item(), scaler.scale["y"][which].item()
+            np.testing.assert_allclose((own - center) / scale, theirs(kind, own[:, None])[:, 0], rtol=0, atol=1e-6)
+
+
+def test_the_stash_stays_as_it_is() -> None:
+    stash = panel([30])
+    for kind in KINDS:
+        ts.Scaler.fit(ts.Windows(stash, history=3).split(20)[0], ["x", "y"], kind=kind)
+    assert stash.private_bytes() in (0, None)
+
+
+ERRORS: list[tuple[type[Exception], dict[str, Any], str]] = [
+    (
+        ValueError,
+        {"kind": "power"},
+        "kind= is one of 'standard', 'minmax', 'robust', 'maxabs'; got 'power'.",
+    ),
+    (ValueError, {"by": "row"}, "by= is None or 'entity'; got 'row'."),
+    (ValueError, {"sample": 0}, "sample= is an integer of at least 1; got 0."),
+    (ValueError, {"columns": []}, "columns= names at least one column; none was given."),
+    (TypeError, {"columns": "y"}, "columns= is a list of names; got the text 'y'. Write ['y']."),
+    (ts.errors.ColumnError, {"columns": ["yy"]}, "the stash has no column 'yy'; did you mean 'y'?"),
+    (ts.errors.ColumnError, {"columns": ["z"]}, "the spans of the windows has no column 'z'; it has 'y', 'hole'."),
+    (ts.errors.SchemaError, {"columns": ["word"]}, "Numbers are scaled; column 'word' is category. Leave it out."),
+    (ts.errors.SchemaError, {"columns": ["flag"]}, "Numbers are scaled; column 'flag' is torch.bool. Leave it out."),
+    (
+        ts.errors.DataError,
+        {"columns": ["hole"]},
+        "A scaler needs finite values; column 'hole' has no value but NaN in the rows seen. Leave it out.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "arguments", "message"), ERRORS, ids=lambda value: str(value)[:30])
+def test_fit_says_the_rule_the_offender_and_the_remedy(
+    kind: type[Exception], arguments: dict[str, Any], message: str
+) -> None:
+    values = {"y": [1.0, 2.0], "z": [1.0, 2.0], "word": ["a", "b"], "flag": [True, False], "hole": [np.nan, np.nan]}
+    windows = ts.Windows(ts.load(values), history=1, columns=["y", "hole"])
+    with pytest.raises(kind, match=f"^{re.escape(message)}$"):
+        ts.Scaler.fit(windows, **({"columns": ["y"]} | arguments))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("by", [None, "entity"])
+def test_infinite_values_are_refused(kind: str, by: str | None) -> None:
+    stash = ts.load({"y": [1.0, 2.0, np.inf, np.inf]})
+    message = "A scaler needs finite values; column 'y' has infinite values in the rows seen. Leave it out."
+    with pytest.raises(ts.errors.DataError, match=f"^{re.escape(message)}$"):
+        ts.Scaler.fit(stash, ["y"], kind=kind, by=by)
+
+
+def test_a_scaler_needs_windows() -> None:
+    stash = ts.load({"t": [1, 2, 3], "y": [1.0, 2.0, 3.0]}, ["y"], time="t")
+    message = "A scaler is fitted on at least one window; these windows are empty. See the cuts of split()."
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        ts.Scaler.fit(ts.Windows(stash, history=1).split(0)[0], ["y"])
+
+
+def test_a_batch_that_does_not_fit_says_what_is_missing() -> None:
+    stash = ts.load({"y": [1.0, 2.0], "x": torch.tensor([[1.0, 5.0], [2.0, 6.0]]), "k": [1, 2]})
+    scaler, by_entity = (ts.Scaler.fit(stash, ["y", "x", "k"], by=by) for by in (None, "entity"))
+    for error, one, batch, message in [
+        (
+            ValueError,
+            scaler,
+            {"past": torch.zeros(1, 2)},
+            "The scaler scales 'y', 'x', 'k'; the batch has none of them, but 'past'. Fit it on windows with the spans "
+            "of the batch.",
+        ),
+        (
+            ts.errors.SchemaError,
+            scaler,
+            {"k": torch.zeros(1, 2, dtype=torch.int64)},
+            "A batch is scaled in place, in floating point; 'k' is torch.int64. Put ts.Cast({'k': torch.float32}) "
+            "before the scaler.",
+        ),
+        (
+            ValueError,
+            scaler,
+            {"x": torch.zeros(1, 2, 3)},
+            "The last dimensions of 'x' are (2,); got a tensor (1, 2, 3).",
+        ),
+        (
+            ValueError,
+            by_entity,
+            {"y": torch.zeros(1, 2)},
+            "A scaler by entity needs to know the entities. Make batches with ts.Loader(..., with_ids=True), or add "
+            "batch['entity'] = windows.anchors(ids)['entity'].",
+        ),
+    ]:
+        with pytest.raises(error, match=f"^{re.escape(message)}$"):
+            one(batch)
+    with pytest.raises(ts.errors.ColumnError, match=r"^the scaler has no column 'past'; it has 'y', 'x', 'k'\.$"):
+        scaler.inverse(torch.zeros(1), "past")
+    with pytest.raises(ValueError, match=r"^This reads the state of a scaler of version 1; got None\.$"):
+        ts.Scaler.from_state({})

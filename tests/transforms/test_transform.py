@@ -1,0 +1,268 @@
+"""Transforms of batches: where and when a loader calls them, casts, and instance normalisation with its inverse."""
+
+import pickle
+import re
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+import tensorstash as ts
+from tests import oracle
+from tests.data import Table
+
+Batch = dict[str, torch.Tensor]
+SPANS = {"past": ("f32", -4, 0), "pack": ("pack", -4, 2), "code": ("i16", -4, 0)}
+
+
+def windows(rows: int = 200) -> ts.Windows:
+    return ts.Windows(Table([rows], [*range(rows)]).stash(), spans=SPANS)
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_transforms_run_one_after_the_other_in_the_thread_of_the_loop(prefetch: int) -> None:
+    seen: list[tuple[str, int, list[str]]] = []
+
+    def note(name: str) -> Callable[[Batch], Batch]:
+        def transform(batch: Batch) -> Batch:
+            seen.append((name, threading.get_ident(), [*batch]))
+            return batch | {name: batch["past"] + len(seen)}
+
+        return transform
+
+    loader = ts.Loader(windows(), 64, prefetch=prefetch, with_ids=True, transform=[note("one"), note("two")])
+    batches = list(loader)
+    here = threading.get_ident()
+    names = [*SPANS, "window", "entity", "anchor"]
+    assert seen == [("one", here, names), ("two", here, [*names, "one"])] * len(loader)
+    for k, batch in enumerate(batches):
+        assert batch["two"].equal(loader.windows[batch["window"]]["past"] + 2 * k + 2)
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+@pytest.mark.parametrize("keep", [True, False])
+def test_a_loader_with_a_scaler_gives_scaled_windows(prefetch: int, keep: bool) -> None:
+    """Scaling writes into recycled memory: neither a kept batch nor a later one may see it twice."""
+    every = windows(2000)
+    scaler = ts.Scaler.fit(every, ["f32", "pack"])
+    loader = ts.Loader(every, 64, shuffle=True, prefetch=prefetch, transform=[scaler])
+    plain = ts.Loader(every, 64, shuffle=True)
+    kept = []
+    for batch, bare in zip(loader, plain):
+        expected = scaler(bare)
+        assert all(oracle.same(batch[name], expected[name]) for name in SPANS)
+        if keep:
+            kept.append((batch, {name: tensor.clone() for name, tensor in expected.items()}))
+    assert all(oracle.same(batch[name], expected[name]) for batch, expected in kept for name in SPANS)
+    assert 0 < loader.stats()["transform_seconds"] < loader.stats()["wait_seconds"]
+    assert every.stash.private_bytes() in (0, None)
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_a_batch_whose_transform_fails_does_not_count(prefetch: int) -> None:
+    calls = 0
+
+    def third_fails(batch: Batch) -> Batch:
+        nonlocal calls
+        calls += 1
+        if calls == 3:
+            raise ArithmeticError("as it happens")
+        return batch
+
+    loader = ts.Loader(windows(), 32, prefetch=prefetch, transform=[third_fails])
+    with pytest.raises(ArithmeticError, match=r"^as it happens$"):
+        list(loader)
+    assert loader.state_dict()["consumed"] == 2 * 32
+    resumed = ts.Loader(loader.windows, 32)
+    resumed.load_state_dict(loader.state_dict())
+    assert sum(len(batch["past"]) for batch in resumed) == len(loader.windows) - 2 * 32
+
+
+def test_what_is_no_transform_is_refused() -> None:
+    def forgets(batch: Batch) -> Any:
+        batch["past"] += 1
+
+    message = f"A transform returns the batch; {forgets!r} returned a NoneType."
+    with pytest.raises(TypeError, match=f"^{re.escape(message)}$"):
+        next(iter(ts.Loader(windows(), 8, transform=[forgets])))
+    with pytest.raises(TypeError, match=r"^A transform is callable, from batch to batch; got 'past'\.$"):
+        ts.Loader(windows(), 8, transform=["past"])  # type: ignore[list-item]
+    message = f"transform= is a list of callables; got {forgets!r}. Write [it]."
+    with pytest.raises(TypeError, match=f"^{re.escape(message)}$"):
+        ts.Loader(windows(), 8, transform=forgets)  # type: ignore[arg-type]
+
+
+def test_narrow_storage_becomes_a_wide_batch_which_is_scaled() -> None:
+    every = windows()
+    scaler = ts.Scaler.fit(every, ["i16"])
+    cast = ts.Cast({"code": torch.float32})
+    (batch,) = ts.Loader(every, len(every), transform=[cast, scaler])
+    expected = (every[:]["code"].double() - scaler.center["i16"]) / scaler.scale["i16"]
+    assert batch["code"].dtype == torch.float32
+    torch.testing.assert_close(batch["code"].double(), expected, rtol=0, atol=1e-6)
+    assert [*batch] == [*SPANS]
+    assert repr(pickle.loads(pickle.dumps(cast))) == repr(cast) == "Cast({'code': torch.float32})"
+    with pytest.raises(ts.errors.ColumnError, match=r"^the batch has no span 'cod'; did you mean 'code'\?$"):
+        ts.Cast({"cod": torch.float32})({"code": torch.zeros(1)})
+    message = r"A span is cast to a torch\.dtype; 'code' to 'float32'\. Write {'code': torch\.float32}\."
+    with pytest.raises(TypeError, match=rf"\A{message}\Z"):
+        ts.Cast({"code": "float32"})  # type: ignore[dict-item]
+
+
+def level_and_spread(history: NDArray[Any], kind: str, eps: float) -> tuple[float, float]:
+    """Of one window and one number: those that are there, one by one."""
+    known = [float(value) for value in history if not np.isnan(value)]
+    if not known:
+        return 0.0, 1.0
+    if kind == "last":
+        return known[-1], 1.0
+    mean = sum(known) / len(known)
+    return mean, (sum((value - mean) ** 2 for value in known) / len(known) + eps) ** 0.5
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    kind=st.sampled_from(["standard", "last"]),
+    items=st.integers(0, 3),
+    shape=st.tuples(st.integers(1, 5), st.integers(1, 7), st.integers(1, 4)),
+    holes=st.floats(0, 1),
+    observed=st.booleans(),
+    seed=st.integers(0, 1000),
+)
+def test_each_window_is_normalised_by_its_own_history(
+    kind: str, items: int, shape: tuple[int, int, int], holes: float, observed: bool, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    count, history, horizon = shape
+    tail = (items,) if items else ()
+    past, target = (rng.normal(50, 5, (count, steps, *tail)) for steps in (history, horizon))
+    past[rng.random(past.shape) < holes] = np.nan
+    batch = {"past": torch.from_numpy(past.copy()), "target": torch.from_numpy(target.copy())}
+    seen = rng.random((count, history)) < 0.7
+    if observed:
+        batch["past.observed"] = torch.from_numpy(seen)
+    norm = ts.InstanceNorm("past", "target", "absent", kind=kind, eps=1e-3)
+    address = batch["past"].data_ptr()
+    assert norm(batch) is batch
+    assert batch["past"].data_ptr() == address
+    for window in range(count):
+        for item in np.ndindex(tail):
+            own = past[(window, slice(None), *item)]
+            judged = np.where(seen[window], own, np.nan) if observed else own
+            level, spread = level_and_spread(judged, kind, 1e-3)
+            for name, before in (("past", own), ("target", target[(window, slice(None), *item)])):
+                found = batch[name][(window, slice(None), *item)].numpy()
+                np.testing.assert_allclose(found, (before - level) / spread, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(norm.inverse(batch["target"], batch), target, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(norm.inverse(batch["past"], batch), past, rtol=0, atol=1e-9)
+    assert norm.undo(batch) is batch
+    np.testing.assert_allclose(batch["past"], past, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(batch["target"], target, rtol=0, atol=1e-9)
+    assert not {"past.center", "past.scale"} & {*batch}
+
+
+@pytest.mark.parametrize("kind", ["standard", "last"])
+def test_a_constant_history_on_a_high_level_is_zero(kind: str) -> None:
+    batch = {"past": torch.full((3, 96), 1e4)}
+    ts.InstanceNorm("past", kind=kind)(batch)
+    assert batch["past"].eq(0).all()
+
+
+@pytest.mark.parametrize("kind", ["standard", "last"])
+@pytest.mark.parametrize("observed", [False, True])
+def test_the_future_in_a_span_has_no_influence_on_level_and_spread(kind: str, observed: bool) -> None:
+    """In the short form of windows one span holds history and horizon."""
+    every = ts.Windows(Table([200], [*range(200)]).stash(), 6, 3, columns=["f64", "pack"])
+    for name in ("f64", "pack"):
+        norm = ts.InstanceNorm(name, kind=kind, rows=6)
+        plain, changed, past = every[:], every[:], {name: every[:][name][:, :6].clone()}
+        changed[name][:, 6:] = 1e9
+        for batch in (plain, changed, past) if observed else ():
+            batch[f"{name}.observed"] = torch.arange(batch[name].shape[1]).ne(2).expand(batch[name].shape[:2])
+        target = plain[name][:, 6:].clone()
+        for batch in (plain, changed):
+            norm(batch)
+        ts.InstanceNorm(name, kind=kind)(past)
+        for key in (f"{name}.center", f"{name}.scale"):
+            assert oracle.same(plain[key], past[key])
+            assert oracle.same(changed[key], past[key])
+        assert oracle.same(plain[name][:, :6], past[name])
+        assert oracle.same(changed[name][:, :6], past[name])
+        torch.testing.assert_close(norm.inverse(plain[name][:, 6:], plain), target, rtol=0, atol=1e-2)
+
+
+def test_half_precision_is_summed_in_single() -> None:
+    """The sum of 4,000 values of 100 is beyond what float16 can hold."""
+    past = (torch.arange(4000) % 2 + 100).half()[None]
+    batch = ts.InstanceNorm("past")({"past": past})
+    assert batch["past"].dtype == torch.float16
+    assert batch["past.center"].item() == 100.5
+    assert batch["past"].unique().tolist() == [-1.0, 1.0]  # type: ignore[no-untyped-call]
+
+
+def test_a_forecast_of_nothing_is_the_level_of_the_history() -> None:
+    every = windows()
+    norm = ts.InstanceNorm("past", kind="last")
+    (batch,) = ts.Loader(every, len(every), transform=[norm])
+    weight = torch.zeros(len(every), 3, requires_grad=True)
+    forecast = norm.inverse(weight, batch)
+    assert forecast.detach().equal(every[:]["past"][:, -1:].expand(-1, 3))
+    (gradient,) = torch.autograd.grad(forecast.sum(), weight)
+    assert gradient.eq(1).all()
+
+
+def test_instance_normalisation_says_what_does_not_fit() -> None:
+    batch = {"past": torch.zeros(2, 4), "pack": torch.zeros(2, 4, 3), "code": torch.zeros(2, 4, dtype=torch.int16)}
+    cases: list[tuple[type[Exception], Callable[[], object], str]] = [
+        (
+            ValueError,
+            lambda: ts.InstanceNorm("past", kind="robust"),
+            "kind= is one of 'standard', 'last'; got 'robust'.",
+        ),
+        (ValueError, lambda: ts.InstanceNorm("past", eps=0), "eps= is above 0; got 0."),
+        (ValueError, lambda: ts.InstanceNorm("past", rows=0), "rows= is an integer of at least 1; got 0."),
+        (
+            ValueError,
+            lambda: ts.InstanceNorm("past", rows=5)(batch),
+            "rows= are of the span 'past', which has 4; got 5.",
+        ),
+        (
+            ValueError,
+            lambda: ts.InstanceNorm("past")(ts.InstanceNorm("past")(dict(batch))),
+            "A batch is normalised once; this one has 'past.center' already. Take a fresh batch.",
+        ),
+        (
+            ts.errors.ColumnError,
+            lambda: ts.InstanceNorm("ast")(batch),
+            "the batch has no span 'ast'; did you mean 'past'?",
+        ),
+        (
+            ts.errors.SchemaError,
+            lambda: ts.InstanceNorm("past", "code")(batch),
+            "A batch is normalised in place, in floating point; 'code' is torch.int16. Put ts.Cast({'code': "
+            "torch.float32}) before.",
+        ),
+        (
+            ValueError,
+            lambda: ts.InstanceNorm("past", "pack")(batch),
+            "The spans of one instance normalisation are of one column; 'past' is (2, 4), 'pack' (2, 4, 3). Make a "
+            "second one.",
+        ),
+        (
+            ValueError,
+            lambda: ts.InstanceNorm("past").inverse(batch["past"], batch),
+            "Level and spread are in the batch once it is normalised; this one has no 'past.center'.",
+        ),
+    ]
+    for kind, call, message in cases:
+        with pytest.raises(kind, match=f"^{re.escape(message)}$"):
+            call()
+    assert repr(ts.InstanceNorm("past", "next")) == (
+        "InstanceNorm(history='past', others=('next',), kind='standard', eps=1e-05, rows=None)"
+    )

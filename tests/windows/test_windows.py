@@ -1,0 +1,504 @@
+"""Windows against the oracle: which there are, what they hold, and what is said when there are none."""
+
+import copy
+import math
+import pickle
+import re
+from datetime import date
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tensorstash as ts
+from tests import oracle
+from tests.data import Table, spans, tables
+
+pytestmark = pytest.mark.filterwarnings("ignore:Gaps cost")
+
+
+def hull(chosen: dict[str, tuple[str, int, int, int]]) -> tuple[int, int]:
+    """History and horizon of spans."""
+    return max(0, *(-begin for _, begin, _, _ in chosen.values())), max(0, *(end for _, _, end, _ in chosen.values()))
+
+
+def expected_starts(stash: ts.Stash, length: int, stride: int, gaps: str) -> list[int]:
+    series = oracle.series_of(stash)
+    frequency = oracle.most_common_step(series) if gaps == "split" and stash.time is not None else None
+    return oracle.starts(series, length, stride, frequency)
+
+
+def check_batch(windows: ts.Windows, ids: list[int], anchors: list[int], batch: dict[str, torch.Tensor]) -> None:
+    assert list(batch) == [span.name for span in windows.spans]
+    for span in windows.spans:
+        rows = [oracle.span(windows.stash[span.column], anchors[i], span.begin, span.end, span.step) for i in ids]
+        assert oracle.same(batch[span.name], torch.stack(rows))
+
+
+@settings(max_examples=150, deadline=None)
+@given(tables(), spans(), st.integers(1, 4), st.sampled_from(["split", "ignore"]), st.booleans(), st.data())
+def test_every_window_is_the_slice_that_the_oracle_takes(
+    table: Table, chosen: dict[str, Any], stride: int, gaps: str, timed: bool, data: st.DataObject
+) -> None:
+    stash = table.stash(timed)
+    history, horizon = hull(chosen)
+    expected = expected_starts(stash, history + horizon, stride, gaps)
+    if not expected:
+        with pytest.raises(ts.errors.DataError, match=r"A window is \d+ consecutive rows of one run; the longest of"):
+            ts.Windows(stash, spans=chosen, stride=stride, gaps=gaps)
+        return
+
+    windows = ts.Windows(stash, spans=chosen, stride=stride, gaps=gaps)
+
+    anchors = [start + history for start in expected]
+    assert windows.anchor_slots(np.arange(len(windows))).tolist() == anchors
+    ids = data.draw(st.lists(st.integers(-len(anchors), len(anchors) - 1), min_size=1, max_size=8))
+    batch = windows[ids]
+    check_batch(windows, ids, anchors, batch)
+    for out in (windows[[0] * len(ids)], {name: torch.zeros(t.shape, dtype=t.dtype) for name, t in batch.items()}):
+        reused = windows.gather(ids, out=out)
+        assert all(reused[name] is out[name] for name in out)
+        check_batch(windows, ids, anchors, reused)
+    check_batch(windows, [ids[0]], anchors, {name: tensor[None] for name, tensor in windows[ids[0]].items()})
+
+
+@settings(max_examples=100, deadline=None)
+@given(tables(), spans(("f32", "pack", "i16")), st.integers(1, 3), st.data())
+def test_require_drops_exactly_the_windows_with_a_missing_value(
+    table: Table, chosen: dict[str, Any], stride: int, data: st.DataObject
+) -> None:
+    stash = table.stash()
+    history, horizon = hull(chosen)
+    require = data.draw(st.lists(st.sampled_from([*chosen, "f32", "pack", "i16"]), max_size=3, unique=True))
+    expected = expected_starts(stash, history + horizon, stride, "split")
+    judged = [chosen.get(name, (name, -history, horizon, 1)) for name in require]
+
+    def whole(start: int) -> bool:
+        pieces = [oracle.span(stash[c], start + history, begin, end, step).tolist() for c, begin, end, step in judged]
+        return not any(oracle.is_missing(value) for piece in pieces for value in piece)
+
+    kept = [start for start in expected if whole(start)]
+    if not kept:
+        with pytest.raises(
+            ts.errors.DataError, match=r"^(A window is|require= keeps the windows without a missing value)"
+        ):
+            ts.Windows(stash, spans=chosen, stride=stride, require=require)
+        return
+
+    windows = ts.Windows(stash, spans=chosen, stride=stride, require=require)
+
+    assert windows.anchor_slots(np.arange(len(windows))).tolist() == [start + history for start in kept]
+
+
+@settings(max_examples=100, deadline=None)
+@given(tables(), st.integers(1, 4), st.integers(0, 4), st.integers(1, 3), st.lists(st.integers(-60, 90), unique=True))
+def test_split_gives_each_part_the_windows_that_are_judged_between_its_cuts(
+    table: Table, history: int, horizon: int, stride: int, cuts: list[int]
+) -> None:
+    stash = table.stash()
+    expected = expected_starts(stash, history + horizon, stride, "split")
+    if not expected:
+        return
+    times = table.times
+    edges = [-(10**9), *sorted(cuts), 10**9]
+    parts = ts.Windows(stash, history, horizon, columns=["f32"], stride=stride).split(*sorted(cuts))
+
+    assert len(parts) == len(cuts) + 1
+    for part, low, high in zip(parts, edges, edges[1:]):
+        judged = range(history, history + horizon) if horizon else range(history)
+        inside = [s for s in expected if all(low <= times[s + k] < high for k in judged)]
+        assert part.anchor_slots(np.arange(len(part))).tolist() == [s + history for s in inside]
+
+
+@settings(max_examples=60, deadline=None)
+@given(tables(), st.integers(0, 3), st.integers(1, 3))
+def test_tolerance_allows_jitter(table: Table, tolerance: int, frequency: int) -> None:
+    stash = table.stash()
+    expected = oracle.starts(oracle.series_of(stash), 3, 1, frequency, tolerance)
+    if not expected:
+        return
+
+    windows = ts.Windows(stash, 3, columns=["f32"], frequency=frequency, tolerance=tolerance)
+
+    assert windows.anchor_slots(np.arange(len(windows))).tolist() == [start + 3 for start in expected]
+
+
+@settings(max_examples=80, deadline=None)
+@given(tables(), st.integers(1, 4), st.integers(0, 3), st.integers(1, 3), st.data())
+def test_where_keeps_exactly_the_windows_anchored_at_true_rows(
+    table: Table, history: int, horizon: int, stride: int, data: st.DataObject
+) -> None:
+    """Whatever it leaves out, the stride goes on from the first valid window of each run."""
+    stash = table.stash()
+    mask = data.draw(st.lists(st.booleans(), min_size=stash.rows, max_size=stash.rows))
+    expected = expected_starts(stash, history + horizon, stride, "split")
+    if not expected:
+        return
+    kept = [start for start in expected if mask[start + history - (horizon == 0)]]
+    if not kept:
+        with pytest.raises(
+            ts.errors.DataError, match=r"^where= keeps the windows whose anchor is at a true row; none of"
+        ):
+            ts.Windows(stash, history, horizon, columns=["f32"], stride=stride, where=mask)
+        return
+
+    windows = ts.Windows(stash, history, horizon, columns=["f32"], stride=stride, where=mask)
+
+    assert windows.anchor_slots(np.arange(len(windows))).tolist() == [start + history for start in kept]
+
+
+def test_where_names_a_boolean_column() -> None:
+    stash = Table([9], range(9)).stash()
+    windows = ts.Windows(stash, 2, 1, columns=["i64"], where="flag")
+    assert windows.anchor_slots(np.arange(len(windows))).tolist() == [3, 6]
+    with pytest.raises(
+        ValueError,
+        match=re.escape("where= is a boolean column or (9,) booleans, one per row; got (9,) of int64."),
+    ):
+        ts.Windows(stash, 2, where="i64")
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    tables(),
+    st.integers(1, 4),
+    st.integers(0, 3),
+    st.lists(st.sampled_from([0.1, 0.25, 0.5, 0.7, 0.9]), unique=True),
+)
+def test_split_fraction_cuts_each_entity_after_its_own_share(
+    table: Table, history: int, horizon: int, fractions: list[float]
+) -> None:
+    stash = table.stash()
+    expected = expected_starts(stash, history + horizon, 1, "split")
+    if not expected:
+        return
+    judged = range(history, history + horizon) if horizon else range(history)
+    owner = [
+        (one, row - one.first)
+        for one in oracle.series_of(stash)
+        for row in range(one.first, one.first + len(one.times))
+    ]
+
+    def part_of(row: int) -> int:
+        series, place = owner[row]
+        return sum(place >= math.floor(len(series.times) * fraction + 0.5) for fraction in sorted(fractions))
+
+    parts = ts.Windows(stash, history, horizon, columns=["f32"]).split_fraction(*sorted(fractions))
+
+    assert len(parts) == len(fractions) + 1
+    for k, part in enumerate(parts):
+        inside = [start for start in expected if all(part_of(start + j) == k for j in judged)]
+        assert part.anchor_slots(np.arange(len(part))).tolist() == [start + history for start in inside]
+
+
+def test_split_entities_gives_every_window_to_one_part_by_its_entity() -> None:
+    lengths = [5, 3, 8, 1, 6, 7, 4, 9, 2, 5]
+    stash = Table(lengths, [t for length in lengths for t in range(length)]).stash()
+    windows = ts.Windows(stash, 2, 1, columns=["f32"])
+    seen = set()
+    for seed in range(5):
+        parts = windows.split_entities(0.5, 0.8, seed=seed)
+        entities = [set(part.anchors(slice(None))["entity"].tolist()) for part in parts]
+        assert all(one.isdisjoint(two) for one, two in zip(entities, [*entities[1:], entities[0]]))
+        rows = sorted(row for part in parts for row in part.anchor_slots(np.arange(len(part))).tolist())
+        assert rows == windows.anchor_slots(np.arange(len(windows))).tolist()
+        seen.add(tuple(map(tuple, entities)))
+    assert len(seen) > 1
+    again = windows.split_entities(0.5, 0.8, seed=4)
+    assert [part.fingerprint() for part in again] == [part.fingerprint() for part in parts]
+
+
+@pytest.mark.parametrize("fractions", [(0.0,), (1.0,), (0.5, 0.5), (0.7, 0.2), ("0.5",), (None,)])
+def test_fractions_ascend_between_nothing_and_all(fractions: tuple[Any, ...]) -> None:
+    message = f"Fractions lie in (0, 1) and ascend; got {', '.join(map(repr, fractions))}."
+    for split in (small().split_fraction, small().split_entities):
+        with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+            split(*fractions)
+
+
+def test_the_oracle_can_fail() -> None:
+    """A window that is one row off, or of another dtype, is noticed."""
+    stash = Table([10], range(10)).stash()
+    windows = ts.Windows(stash, 3, columns=["f32"])
+    batch = windows[[0, 5]]
+    anchors = list(range(3, 11))
+    check_batch(windows, [0, 5], anchors, batch)
+
+    with pytest.raises(AssertionError, match="assert"):
+        check_batch(windows, [0, 5], [anchor + 1 for anchor in anchors[:-1]] + [10], batch)
+    with pytest.raises(AssertionError, match="assert"):
+        check_batch(windows, [0, 5], anchors, {"f32": batch["f32"].double()})
+
+
+# Access
+
+
+def small(**arguments: Any) -> ts.Windows:
+    return ts.Windows(Table([6, 5], [*range(6), *range(5)]).stash(), 2, 1, columns=["i64", "pack"], **arguments)
+
+
+def test_a_slice_and_a_tensor_select_as_a_list_does() -> None:
+    windows = small()
+    assert len(windows) == 7
+    for ids in (slice(1, 6, 2), torch.tensor([1, 3, 5]), np.array([1, 3, 5], np.int32), (1, 3, -2)):
+        assert oracle.same(windows[ids]["i64"], windows[[1, 3, 5]]["i64"])
+    assert windows[[]]["pack"].shape == (0, 3, 3)
+
+
+def test_a_batch_is_a_copy() -> None:
+    """Even consecutive windows, which could be a view, do not alias the stash."""
+    windows = small()
+    before = windows.stash["i64"].clone()
+    windows[0:4]["i64"].zero_()
+    windows[0]["i64"].zero_()
+    assert windows.stash["i64"].equal(before)
+
+
+def test_ids_outside_are_an_index_error() -> None:
+    with pytest.raises(IndexError, match=re.escape("Ids lie in [-7, 7); got 7.")):
+        small()[[0, 7]]
+    with pytest.raises(IndexError, match=re.escape("Ids lie in [-7, 7); got -8.")):
+        small()[-8]
+    with pytest.raises(TypeError, match=re.escape("Ids are one-dimensional integers; got 1 dimensions of float64.")):
+        small()[np.array([0.5])]
+
+
+def test_out_must_fit() -> None:
+    windows = small()
+    out = windows[[0, 1]]
+    with pytest.raises(
+        ValueError,
+        match=re.escape("out= has a (3, 3) torch.int64 tensor for 'i64'; got (2, 3) torch.int64."),
+    ):
+        windows.gather([0, 1, 2], out=out)
+
+
+def test_anchors_name_entity_and_time() -> None:
+    """The anchor is the first row of the horizon; without a horizon it is the last row."""
+    table = Table([6, 5], [*range(10, 16), *range(50, 55)])
+    windows = ts.Windows(table.stash(), 2, 1, columns=["i64"])
+    anchors = windows.anchors([0, 3, 4, -1])
+    assert anchors["entity"].tolist() == [0, 0, 1, 1]
+    assert anchors["time"].tolist() == [12, 15, 52, 54]
+    last = ts.Windows(table.stash(), 3, columns=["i64"]).anchors([0, -1])
+    assert last["entity"].tolist() == [0, 1]
+    assert last["time"].tolist() == [12, 54]
+    assert list(ts.Windows(table.stash(timed=False), 3, columns=["i64"]).anchors([0])) == ["entity"]
+
+
+def test_to_frame_tells_entity_and_time_of_every_prediction() -> None:
+    data = {"who": ["A"] * 5 + ["B"] * 4, "day": np.arange(9) + np.datetime64("2024-01-01"), "y": np.arange(9.0)}
+    stash = ts.load(data, ["y"], entity="who", time="day")
+    windows = ts.Windows(stash, spans={"past": ("y", -2, 0), "next": ("y", 0, 2)})
+    ids = [1, 2]
+
+    frame = windows.to_frame(ids, windows[ids]["next"])
+
+    days = [date(2024, 1, k) for k in (4, 5, 8, 9)]
+    assert frame.equals(pl.DataFrame({"entity": ["A", "A", "B", "B"], "time": days, "value": [3.0, 4.0, 7.0, 8.0]}))
+    with pytest.raises(ValueError, match=re.escape("predictions= has shape (2, 2); got (2, 3).")):
+        windows.to_frame(ids, torch.zeros(2, 3))
+
+
+def test_to_frame_without_a_horizon_covers_the_window() -> None:
+    windows = ts.Windows(ts.load({"y": np.arange(4.0)}), 3)
+    assert windows.to_frame([1], windows[[1]]["y"]).equals(pl.DataFrame({"value": [1.0, 2.0, 3.0]}))
+
+
+def test_the_fingerprint_is_equal_for_equal_windows_only() -> None:
+    one, two = small().fingerprint(), small().fingerprint()
+    assert one == two
+    assert one["windows"] == 7
+    assert one["spans"] == {"i64": ["i64", -2, 1, 1], "pack": ["pack", -2, 1, 1]}
+    assert small(stride=2).fingerprint()["runs"] != one["runs"]
+    assert (one["entities"], one["rows"], one["first_time"], one["last_time"]) == (2, 11, 0, 5)
+
+
+def test_windows_of_a_private_stash_are_not_pickled() -> None:
+    windows = small()
+    windows[[0]]
+    with pytest.raises(TypeError, match=re.escape("A private stash lives in the memory of its process and cannot be")):
+        pickle.dumps(windows)
+
+
+def test_the_repr_says_what_a_window_is() -> None:
+    assert repr(small()) == (
+        "Windows: 7 of 2 + 1 rows every 1, stride 1, in 2 intervals of 2 entities; i64=i64[-2:1], pack=pack[-2:1]"
+    )
+
+
+# Wrong input
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({}, "A window needs a length: give history= (and horizon=), or spans=."),
+        ({"history": 0}, "history= is an integer of at least 1; got 0."),
+        ({"history": 2, "horizon": -1}, "horizon= is an integer of at least 0; got -1."),
+        ({"history": 2, "horizon": 1.0}, "horizon= is an integer of at least 0; got 1.0."),
+        (
+            {"spans": {"a": ("f32", -1, True)}},
+            "A span is (column, begin, end) or (column, begin, end, step), in rows; 'a' is ('f32', -1, True).",
+        ),
+        ({"history": 2, "stride": 0}, "stride= is an integer of at least 1; got 0."),
+        ({"history": 2, "columns": []}, "A window needs at least one span; none was given."),
+        ({"history": 2, "gaps": "fill"}, 'gaps= is "split", "mask" or "ignore"; got \'fill\'.'),
+        (
+            {"history": 2, "spans": {"a": ("f32", 0, 1)}},
+            "spans= says all; leave history=, horizon= and columns= out.",
+        ),
+        (
+            {"spans": {"a": ("f32", 0)}},
+            "A span is (column, begin, end) or (column, begin, end, step), in rows; 'a' is ('f32', 0).",
+        ),
+        ({"spans": {"a": ("f32", 3, 1)}}, "A span has begin < end and step >= 1; 'a' is ('f32', 3, 1)."),
+        ({"spans": {"a": ("f32", 0, 1, 0)}}, "A span has begin < end and step >= 1; 'a' is ('f32', 0, 1, 0)."),
+        (
+            {"history": 2, "frequency": "1h"},
+            "frequency= of integer times is an integer; got '1h'.",
+        ),
+        (
+            {"history": 2, "gaps": "ignore", "frequency": 1},
+            "frequency= and tolerance= tell gaps in time, but gaps='ignore' was given.",
+        ),
+    ],
+)
+def test_wrong_arguments_say_the_rule_and_the_offender(arguments: dict[str, Any], message: str) -> None:
+    stash = Table([6], range(6)).stash()
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        ts.Windows(stash, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"history": 2, "columns": "f32"}, "columns= is a list of names; got the text 'f32'. Write ['f32']."),
+        ({"history": 2, "require": "f32"}, "require= is a list of names; got the text 'f32'. Write ['f32']."),
+        ({"spans": [("f32", 0, 1)]}, "spans= is a mapping from names to (column, begin, end); got a list."),
+    ],
+)
+def test_a_text_is_no_list_of_names_and_a_list_no_mapping(arguments: dict[str, Any], message: str) -> None:
+    stash = Table([6], range(6)).stash()
+    with pytest.raises(TypeError, match=f"^{re.escape(message)}$"):
+        ts.Windows(stash, **arguments)
+
+
+def test_any_kind_of_integer_is_a_number_of_rows() -> None:
+    stash = Table([6], range(6)).stash()
+    one = ts.Windows(stash, np.int64(2), np.int32(1), columns=["f32"], stride=np.int8(2), require=None)  # type: ignore[arg-type]
+    two = ts.Windows(stash, spans={"f32": ("f32", np.int64(-2), torch.tensor(1))}, stride=2)
+    assert one.fingerprint() == two.fingerprint()
+
+
+def test_a_text_column_can_be_required() -> None:
+    stash = ts.load({"word": ["a", None, "b", "c", "d"]})
+    windows = ts.Windows(stash, 2, require=["word"])
+    assert windows[:]["word"].tolist() == [[1, 2], [2, 3]]
+
+
+def test_windows_are_copied_over_one_stash() -> None:
+    windows = small()
+    twin = copy.deepcopy(windows)
+    assert twin.stash is windows.stash
+    assert oracle.same(twin[[3]]["pack"], windows[[3]]["pack"])
+
+
+def test_an_unknown_column_comes_with_the_nearest_names() -> None:
+    stash = Table([6], range(6)).stash()
+    with pytest.raises(
+        ts.errors.ColumnError, match=re.escape("the stash has no column 'f31'; did you mean 'f32' or 'f16' or 'bf16'?")
+    ):
+        ts.Windows(stash, 2, columns=["f31"])
+
+
+def test_a_reserved_span_name_is_refused() -> None:
+    stash = Table([6], range(6)).stash()
+    with pytest.raises(
+        ts.errors.SchemaError,
+        match=re.escape(
+            "The names anchor, entity, reset, valid, window, names with a dot and names that begin with '__' are "
+            "reserved; a span is named 'valid'. Give it another name"
+        ),
+    ):
+        ts.Windows(stash, spans={"valid": ("f32", 0, 1)})
+
+
+def test_no_valid_window_tells_the_longest_run_and_the_length_needed() -> None:
+    stash = Table([5], [0, 1, 2, 5, 6]).stash()
+    with pytest.raises(
+        ts.errors.DataError,
+        match=re.escape(
+            "A window is 4 consecutive rows of one run; the longest of 2 runs has 3 at frequency '1'; the most common "
+            "other steps are 3 (1 times). Shorten history or horizon, or see frequency= and gaps=."
+        ),
+    ):
+        ts.Windows(stash, 4)
+
+
+def test_requiring_what_is_always_missing_says_so() -> None:
+    stash = ts.load({"y": np.full(4, np.nan)})
+    with pytest.raises(
+        ts.errors.DataError,
+        match=re.escape(
+            "require= keeps the windows without a missing value; each of the 3 windows has one in 'y'. Shorten the "
+            "window, or load with fill=."
+        ),
+    ):
+        ts.Windows(stash, 2, require=["y"])
+
+
+def test_an_empty_stash_has_no_window() -> None:
+    stash = ts.load({"y": np.empty(0)})
+    with pytest.raises(ts.errors.DataError, match=re.escape("the longest of 0 runs has 0. Shorten history")):
+        ts.Windows(stash, 1)
+
+
+def test_costly_gaps_warn_with_the_steps_and_the_remedies() -> None:
+    days = np.array(["2024-01-01", "2024-01-02", "2024-01-03", "2024-01-04", "2024-01-05", "2024-01-08", "2024-01-09"])
+    stash = ts.load({"day": days.astype("datetime64[D]"), "y": np.arange(7.0)}, ["y"], time="day")
+    with pytest.warns(
+        UserWarning,
+        match=re.escape(
+            "Gaps cost 40% of the windows: 3 of 5 are left at frequency '1d'; the most common other steps are 3d (1 "
+            "times). If these are no gaps, give the frequency=, such as '1bd' for business days, a tolerance=, or "
+            "gaps='ignore'; if they are, shorter windows lose fewer."
+        ),
+    ):
+        ts.Windows(stash, 3)
+    assert len(ts.Windows(stash, 3, frequency="1bd")) == 5
+
+
+def test_split_needs_times_and_ascending_cuts() -> None:
+    with pytest.raises(
+        ValueError, match=re.escape("split divides by time, and this stash has none: ts.load(..., time=...).")
+    ):
+        ts.Windows(ts.load({"y": np.arange(4.0)}), 2).split("2024-01-01")
+    with pytest.raises(ValueError, match=re.escape("Cuts ascend; got 3, 1.")):
+        small().split(3, 1)
+    with pytest.raises(ValueError, match=re.escape("A cut is an integer, as the times are; got '2024-01-01'.")):
+        small().split("2024-01-01")
+
+
+def test_what_is_no_stash_or_span_is_said() -> None:
+    stash = ts.load({"y": np.arange(9.0)})
+    with pytest.raises(TypeError, match=r"^Windows are made of a stash, ts\.load\(\.\.\.\); got a str\.$"):
+        ts.Windows("stash", 3)  # type: ignore[arg-type]
+    message = "A span is (column, begin, end) or (column, begin, end, step); 'a' is None."
+    with pytest.raises(TypeError, match=f"^{re.escape(message)}$"):
+        ts.Windows(stash, spans={"a": None})  # type: ignore[dict-item]
+    with pytest.raises(TypeError, match=r"^Spans are named by texts; got 1\. Write '1'\.$"):
+        ts.Windows(stash, spans={1: ("y", -1, 0)})  # type: ignore[dict-item]
+    with pytest.raises(ts.errors.SchemaError, match=r'Give it another name: spans=\{"new_name": \(\'y\', -1, 0\)\}\.$'):
+        ts.Windows(stash, spans={"valid": ("y", -1, 0)})
+
+
+def test_frames_of_predictions_have_no_column_twice() -> None:
+    data = {"value": ["a", "a"], "time": [1, 1], "t": [1, 2], "y": [1.0, 2.0]}
+    stash = ts.load(data, ["y"], entity=["value", "time"], time="t")
+    frame = ts.Windows(stash, history=1, horizon=1).to_frame([0], np.array([[0.5]]))  # type: ignore[arg-type]
+    assert frame.rows(named=True) == [{"entity.value": "a", "entity.time": 1, "time": 2, "value": 0.5}]
