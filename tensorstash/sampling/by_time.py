@@ -4,20 +4,18 @@ The table of all ids by their times takes 4 bytes per window and 4 per distinct 
 """
 
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from tensorstash.arrays import Int32s, Int64s
-from tensorstash.limits import check_free, memory_limits
-from tensorstash.order import shuffled
+from tensorstash.common.dtypes import Int32s, Int64s
+from tensorstash.native.permutation import Order, shuffled
+from tensorstash.segments.limits import check_free, memory_limits
 
 _BLOCK = 1 << 16  # windows or times at a time: the temporary arrays stay in the cache
 _BUILDING = 16  # bytes per window while a table is made
-
-Order = Callable[[Int64s], Int64s]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +52,7 @@ class Cuts(NamedTuple):
 
     begin: Int64s  # (steps,)
     end: Int64s
-    consumed: Int64s  # windows of the epoch's order that are used up behind each step
+    consumed: Int64s  # windows of the epoch's order that are consumed after each step
 
 
 def sections(times_of: Order, windows: int) -> Sections:
@@ -98,7 +96,7 @@ def _unpacked(keys: Int64s, bits: int, count: int) -> Sections:
     ids: Int32s | Int64s = keys if wide else np.empty(len(keys), np.int32)
     ends: Int32s | Int64s = np.empty(count, np.int64) if wide else np.empty(count, np.int32)
     for low, high in _blocks(len(keys)):
-        ends[keys[low:high] >> bits] = np.arange(low + 1, high + 1)  # of a place that is there twice, the last counts
+        ends[keys[low:high] >> bits] = np.arange(low + 1, high + 1)  # of equal indexes, the last one counts
         ids[low:high] = keys[low:high] & ((1 << bits) - 1)
     return Sections(ids, ends)
 
@@ -129,7 +127,7 @@ def sequential(places: Int64s) -> Int64s:
 
 
 def order_of_times(by_time: ByTime, of: Sections, seed: int, epoch: int) -> Order:
-    """The order of the times in an epoch: places, `(k,)` int64, to times, as `ids` of `Sections` has them."""
+    """The order of the times in an epoch: a function from places, `(k,)` int64, to indexes into `ends` of `Sections`."""
     return shuffled(len(of.ends), seed, epoch) if by_time.shuffle else sequential
 
 
@@ -141,10 +139,10 @@ def count_steps(of: Sections, size: int | None, drop: bool = False) -> int:
 
 
 def cuts(of: Sections, order: Order, consumed: int, size: int | None, drop: bool = False) -> Iterator[Cuts]:
-    """The steps of an epoch behind `consumed` windows of its order, those of many times together.
+    """The steps of an epoch after the first `consumed` windows of its order, many steps at a time.
 
-    A time that was left in the middle is gone on with from there, whatever the size of the steps. With `drop`, a step
-    of less than `size` windows is left out.
+    A time of which some windows are consumed continues with the others, whatever the size of the steps was before. With
+    `drop`, a step of less than `size` windows is left out.
 
     Example:
         >>> found = sections(lambda ids: ids % 2, 7)
@@ -193,7 +191,7 @@ def _bounds(of: Sections, times: Int64s) -> tuple[Int64s, Int64s]:
 
 
 def _place_of(of: Sections, order: Order, consumed: int) -> tuple[int, int]:
-    """The place of the first time that is not used up, and the windows of the times before it."""
+    """The place of the first time that is not wholly consumed, and the number of windows of the times before it."""
     before = 0
     for places in _places(of, 0):
         ends = before + np.cumsum(_bounds(of, order(places))[1])

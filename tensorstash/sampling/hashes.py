@@ -5,8 +5,8 @@ import hashlib
 import numpy as np
 from numpy.typing import NDArray
 
-from tensorstash.arrays import Int64s
-from tensorstash.order import _mix as mix
+from tensorstash.common.dtypes import Int64s
+from tensorstash.native.permutation import _mix as mix
 
 Uint64s = NDArray[np.uint64]
 

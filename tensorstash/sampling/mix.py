@@ -1,4 +1,4 @@
-"""The draws of a mix: which window of which component is at each position, without end.
+"""The draws of a mix: the component and the window at each position of an endless row.
 
 Position p of the row belongs to the component that `shares.choose` names, and is its draw k, if k earlier positions
 belong to it too. A component of n windows shows them in epochs of its own: draw k is at `k % n` of its epoch `k // n`.
@@ -11,10 +11,10 @@ from typing import Protocol, cast
 
 import numpy as np
 
-from tensorstash.arrays import Int32s, Int64s
+from tensorstash.common.dtypes import Int32s, Int64s
 from tensorstash.errors import unknown
-from tensorstash.order import _feistel as feistel
-from tensorstash.order import _walk as walk
+from tensorstash.native.permutation import _feistel as feistel
+from tensorstash.native.permutation import _walk as walk
 from tensorstash.sampling.hashes import Uint64s, hashes, keys
 from tensorstash.sampling.shares import Tree, descend, tree, whole_weights
 
@@ -23,7 +23,7 @@ _ROUNDS = 6
 _DRAWN = 1 << 18  # hashes that are sorted at a time
 _MANY = 256  # positions of one permutation: then one after the other is cheaper than all at once
 
-# numpy computes it for arrays of sides and keys as it does for numbers
+# it takes arrays of sides and keys, one for each position, as it takes numbers
 _network = cast("Callable[[Uint64s, Uint64s, Uint64s, list[Uint64s]], Uint64s]", feistel)
 
 
@@ -85,8 +85,8 @@ class Draws(Protocol):
 def draws(of: Components, shuffle: bool, seed: int) -> Draws:
     """The draws of a mix, each component in an order of its own, permuted in each of its epochs, or sequential.
 
-    What is returned keeps a permutation of each component of up to 4,096 windows, as uint16, for the positions that
-    follow; two threads must not call it at the same time.
+    The function that is returned keeps one permutation of each component of up to 4,096 windows, as uint16, because
+    the next positions need it again. It is for one thread at a time.
 
     Example:
         >>> component, ids = draws(components({"a": 4, "b": 2}), shuffle=False, seed=0)(np.arange(9))
@@ -113,8 +113,8 @@ def draws(of: Components, shuffle: bool, seed: int) -> Draws:
 class _Permuted:
     """The permutations of all components and their epochs.
 
-    The keys of component c in its epoch e are hashes of e, by keys of the seed and the name of c: each by a pair of
-    neighbours. Up to 4,096 ids a permutation is the order of keyed hashes, above it is the network of `order.shuffled`.
+    The seed and the name of a component give eight keys. Key k of its epoch e is the hash of e by keys k and k + 1 of
+    these. Up to 4,096 ids a permutation is the order of keyed hashes, above it is the network of `shuffled`.
     """
 
     def __init__(self, of: Components, seed: int) -> None:
@@ -188,7 +188,7 @@ class _Permuted:
 
 
 def permute(grids: Uint64s, which: Int64s, positions: Int64s) -> Int64s:
-    """The ids at positions, `(k,)`, each in the permutation that `which` says, as `order.shuffled` computes it.
+    """The ids at positions, `(k,)`, each in the permutation that `which` says, as `shuffled` computes it.
 
     `grids`, `(9, permutations)`, has the number of ids, the height and the width of the grid, and six keys of each.
     """

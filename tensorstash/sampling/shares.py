@@ -16,7 +16,7 @@ from math import floor
 import numpy as np
 from numpy.typing import NDArray
 
-from tensorstash.arrays import Int32s, Int64s
+from tensorstash.common.dtypes import Int32s, Int64s
 
 _TOTAL = 1 << 32  # what weights that are no integers are rounded to
 _HEAVIEST = 1 << 60  # sum of integer weights: a remainder of the tree fits into int64

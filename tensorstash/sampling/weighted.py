@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tensorstash.arrays import Int32s, Int64s
-from tensorstash.checks import at_least
+from tensorstash.common.checks import at_least
+from tensorstash.common.dtypes import Int32s, Int64s
 from tensorstash.errors import unknown
 from tensorstash.sampling.hashes import Uint64s, hashes, keys
 
@@ -25,12 +25,13 @@ class Weighted:
     """An order that draws windows with replacement, each with a probability proportional to its weight.
 
     The draws are a function of (seed, epoch, position). With C the running sum of the weights in float64, in their
-    order, weight i has the numbers from `B[i - 1]` to `B[i]`, where `B[i] = rint(C[i] / C[-1] * 2**52)`. A draw is the
-    window, or the entity, that has the upper 52 bits of a hash of (seed, epoch, position). A weight of 0 is never
-    drawn; one below 2**-52 of the sum may not be drawn either.
+    order, weight i owns the numbers from `B[i - 1]` to `B[i]`, where `B[i] = rint(C[i] / C[-1] * 2**52)`. A draw is the
+    owner of the upper 52 bits of a hash of (seed, epoch, position). A window with weight 0 is never drawn; one with
+    less than 2**-52 of the sum may never be drawn either.
 
-    With `per="entity"`, a second hash of 64 bits draws one of the m windows of the entity: it is window `hash % m`.
-    Entities without windows count as weight 0.
+    With `per="entity"`, entities are drawn so, and a second hash of 64 bits draws one of the m windows of the entity,
+    number `hash % m`: their probabilities differ by less than m / 2**64 of themselves. Entities without windows count as
+    weight 0.
 
     Args:
         weights: finite numbers of at least 0, `(windows,)`, or `(entities,)` in the order of `stash.entities`. With
@@ -68,15 +69,15 @@ class Weighted:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shares:
-    """The numbers below 2**52, shared out: i has those from `ends[i - 1]` to `ends[i]`."""
+    """The numbers below 2**52 and their owners: weight i owns those from `ends[i - 1]` to `ends[i]`."""
 
     ends: Int64s  # (n,) ascending; the last is 2**52
     shift: int
-    table: Int32s | Int64s  # table[u >> shift] is whose u >> shift << shift is; with one entry more at the end
+    table: Int32s | Int64s  # (cells + 1,) table[c] is the owner of the number c << shift
 
 
 def window_shares(weighted: Weighted, windows: int) -> Shares:
-    """The shares of windows by their weights; of another number of weights, or wrong ones, it is an error."""
+    """The shares of windows by their weights; another number of weights, or a wrong one, is an error."""
     return shares_of(_checked(weighted.weights, windows, "window", range(windows)))
 
 
@@ -134,7 +135,7 @@ def _blocks(count: int) -> Iterator[tuple[int, int]]:
 
 
 def share_at(shares: Shares, numbers: Int64s) -> Int64s:
-    """Whose share each number in `[0, 2**52)` is in: a look into the table, then bisection."""
+    """The owner of each number in `[0, 2**52)`: the table gives a range of weights, bisection the weight."""
     cell = numbers >> shares.shift
     low, high = shares.table[cell].astype(np.int64), shares.table[cell + 1].astype(np.int64)
     pending = np.flatnonzero(low < high)

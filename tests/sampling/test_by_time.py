@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tensorstash.arrays import Int64s
+from tensorstash.common.dtypes import Int64s
 from tensorstash.errors import NoMemoryError
-from tensorstash.limits import Limit
 from tensorstash.sampling import by_time
 from tensorstash.sampling.by_time import ByTime, Sections, checksum, count_steps, cuts, order_of_times, part, sections
+from tensorstash.segments.limits import Limit
 
 TIMES = st.lists(st.one_of(st.integers(-3, 6), st.integers(-(2**63), 2**63 - 1)), min_size=1, max_size=60)
 
