@@ -117,7 +117,7 @@ def _without_known(stash: Stash) -> list[str]:
     found = []
     for name, tensor in (*stash.items(), *stash.static.items()):
         about = stash.about(name)
-        if about.get("unknown") and about["unknown"] + about["missing"] == len(tensor):
+        if about.unknown and about.unknown + about.missing == len(tensor):
             found.append(name)
     return found
 
