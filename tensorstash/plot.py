@@ -132,7 +132,7 @@ def series(
         raise ValueError(f"axes= is a list with one for each column; got {got} for {len(names)} columns.")
     for name, one in zip(names, axes):
         _draw(one, stash, name, series[name][rows], times=times, gaps=gaps)
-    if stash.entity_name is not None:
+    if stash.entity_names:
         axes[0].set_title(f"{', '.join(stash.entity_names)} {entity}", loc="left")
     axes[-1].set_xlabel(_time_label(stash))
     return [*axes]

@@ -131,7 +131,7 @@ def _load_private(request: Request, progress: bool | None) -> Stash:
     metadata = ingest(scanned, planned, segment, progress, lambda _: None)
     check_unchanged(request.source, request.filesystem, before)
     stash = Stash(segment.finish(metadata))
-    stash.segment.populate()
+    stash._segment.populate()
     return stash
 
 

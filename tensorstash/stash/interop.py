@@ -40,7 +40,7 @@ def to_arrow(stash: StashLike) -> "pa.Table":
     columns: dict[str, pa.Array] = {}
     fields: list[pa.Field] = []
     for name in stash.entity_names:
-        each = pa.array(stash.entity_values(name)).dictionary_encode()
+        each = pa.array(stash._entity_values(name)).dictionary_encode()
         rows = np.repeat(np.asarray(each.indices), np.diff(stash.offsets.numpy()))
         columns[name] = pa.DictionaryArray.from_arrays(pa.array(rows), each.dictionary)
     if stash.time is not None:
@@ -108,7 +108,7 @@ def entity_parts(stash: StashLike, single: str | None = None) -> "list[pl.Series
 
     columns = []
     for name in stash.entity_names:
-        values = stash.entity_values(name)
+        values = stash._entity_values(name)
         columns.append(pl.Series(name, values, dtype=None if isinstance(values, np.ndarray) else pl.String))
     return [columns[0].alias(single)] if single is not None and len(columns) == 1 else columns
 

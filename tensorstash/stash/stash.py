@@ -37,7 +37,7 @@ class Stash(Mapping[str, torch.Tensor]):
     """
 
     def __init__(self, segment: Segment) -> None:
-        self.segment = segment
+        self._segment = segment
         self._tensors: dict[str, torch.Tensor] = {}  # made when they are asked for: attaching hundreds takes longer
         self._info = info = info_of(segment)
         self._names = {column.name: segment.entries[column.name] for column in info.columns}
@@ -50,7 +50,7 @@ class Stash(Mapping[str, torch.Tensor]):
         if tensor is None:
             if name not in self._names:
                 raise unknown(name, self, "the stash")
-            tensor = self._tensors.setdefault(name, self.segment.tensor(name))
+            tensor = self._tensors.setdefault(name, self._segment.tensor(name))
         return tensor
 
     # a stash is itself alone: a comparison of tensors would have no truth value
@@ -71,7 +71,7 @@ class Stash(Mapping[str, torch.Tensor]):
     @property
     def path(self) -> str | None:
         """The file of a shared or opened stash, which `safetensors.safe_open` reads too; `None` for a private one."""
-        return self.segment.path
+        return self._segment.path
 
     def private_bytes(self) -> int | None:
         """Bytes that this process holds alone because it wrote into the tensors, by pages; 0 as long as nobody does.
@@ -85,7 +85,7 @@ class Stash(Mapping[str, torch.Tensor]):
             >>> stash.private_bytes() in (4096, None)
             True
         """
-        return self.segment.private_bytes()
+        return self._segment.private_bytes()
 
     @cached_property
     def entities(self) -> list[Any]:
@@ -93,33 +93,33 @@ class Stash(Mapping[str, torch.Tensor]):
 
         They are tuples where a list of columns tells the entities apart.
         """
-        if self.entity_name is None:
+        if not self.entity_names:
             return [None]
-        values = map(self.entity_values, self.entity_names)
+        values = map(self._entity_values, self.entity_names)
         parts = [names if isinstance(names, list) else names.tolist() for names in values]
-        return parts[0] if isinstance(self.entity_name, str) else [*zip(*parts)]
+        return parts[0] if isinstance(self._entity_name, str) else [*zip(*parts)]
 
-    def entity_values(self, name: str) -> "NDArray[Any] | list[str]":
+    def _entity_values(self, name: str) -> "NDArray[Any] | list[str]":
         """The value that each entity has in one of the columns in `entity_names`: an array of integers, or texts."""
         return self._values(
-            "__entities" if isinstance(self.entity_name, str) else f"__entities.{self.entity_names.index(name)}"
+            "__entities" if isinstance(self._entity_name, str) else f"__entities.{self.entity_names.index(name)}"
         )
 
     @property
     def entity_names(self) -> tuple[str, ...]:
         """The source columns of the entities: none, one or several."""
-        name = self.entity_name
+        name = self._entity_name
         return () if name is None else (name,) if isinstance(name, str) else name
 
     @cached_property
     def offsets(self) -> torch.Tensor:
         """`(entities + 1,)` int64: entity k has the rows `offsets[k]` up to `offsets[k + 1]`."""
-        return self.segment.tensor("__offsets")
+        return self._segment.tensor("__offsets")
 
     @cached_property
     def time(self) -> torch.Tensor | None:
         """`(rows,)` int64 in units of `clock.unit` since 1970 UTC, or as the source's integers; `None` without."""
-        return self.segment.tensor("__time") if self.time_name is not None else None
+        return self._segment.tensor("__time") if self.time_name is not None else None
 
     @property
     def time_name(self) -> str | None:
@@ -139,7 +139,7 @@ class Stash(Mapping[str, torch.Tensor]):
         return Clock(None, None) if time is None else Clock(time.unit, time.zone)
 
     @property
-    def entity_name(self) -> str | tuple[str, ...] | None:
+    def _entity_name(self) -> str | tuple[str, ...] | None:
         """The source column of the entities; a tuple of them where `load` was given a list."""
         return self._info.entity
 
@@ -271,19 +271,19 @@ class Stash(Mapping[str, torch.Tensor]):
             >>> ts.attach("example-share")["y"].tolist(), len(ts.shared.remove("example-share"))
             ([1.0, 2.0], 1)
         """
-        return Stash(share_copy(self.segment, check_label(label)))
+        return Stash(share_copy(self._segment, check_label(label)))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write what was loaded to one safetensors file, which `ts.open` maps; it appears only when it is whole.
 
         In-place changes of the tensors are not saved: they are this process's own.
         """
-        self.segment.save(os.fspath(path))
+        self._segment.save(os.fspath(path))
 
     @cached_property
-    def blocks(self) -> list[Block]:
+    def _blocks(self) -> list[Block]:
         """The memory as gather takes it."""
-        return blocks_of(self, self.segment)
+        return blocks_of(self, self._segment)
 
     @cached_property
     def _entity_index(self) -> dict[Any, int]:
@@ -291,27 +291,28 @@ class Stash(Mapping[str, torch.Tensor]):
 
     def _values(self, blob: str) -> "NDArray[Any] | list[str]":
         """An array of integers, or texts."""
-        if f"{blob}.integers" in self.segment.entries:
-            return self.segment.tensor(f"{blob}.integers").numpy()
+        if f"{blob}.integers" in self._segment.entries:
+            return self._segment.tensor(f"{blob}.integers").numpy()
         return self._texts(blob)
 
     def _texts(self, name: str) -> list[str]:
-        text = self.segment.tensor(f"{name}.text").numpy().tobytes()
-        ends = self.segment.tensor(f"{name}.ends").tolist()
+        text = self._segment.tensor(f"{name}.text").numpy().tobytes()
+        ends = self._segment.tensor(f"{name}.ends").tolist()
         bounds = [0, *ends]
         try:
             names = [text[begin:end].decode() for begin, end in pairwise(bounds)]
         except UnicodeDecodeError as error:
-            raise damaged(self.segment.path, f"the texts of {name!r} are none: {error}", self.segment.label) from error
+            why = f"the texts of {name!r} are none: {error}"
+            raise damaged(self._segment.path, why, self._segment.label) from error
         if bounds != sorted(bounds) or bounds[-1] != len(text):
-            raise damaged(self.segment.path, f"the texts of {name!r} do not fill their bytes", self.segment.label)
+            raise damaged(self._segment.path, f"the texts of {name!r} do not fill their bytes", self._segment.label)
         return names
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Stash":
         return self  # the columns are not to be changed, so that one copy serves all
 
     def __reduce__(self) -> Any:
-        segment = self.segment
+        segment = self._segment
         if segment.label is not None:
             return _reattach, (segment.path, segment.crc, segment.strict)
         if segment.path is not None:
@@ -348,7 +349,7 @@ def open(path: str | os.PathLike[str]) -> Stash:  # noqa: A001  its name is ts.o
 
 def _reopen(path: str, crc: str) -> Stash:
     stash = open(path)
-    if stash.segment.crc != crc:
+    if stash._segment.crc != crc:
         raise SegmentError(f"{path} was saved anew since this stash was pickled. Open it again: ts.open({path!r}).")
     return stash
 
@@ -383,7 +384,7 @@ def _receive(descriptor: Any, path: str | None, label: str | None, strict: bool)
 
 def _reduce_for_children(stash: Stash) -> Any:
     """Between processes of one program a stash travels as a descriptor of the same memory or file."""
-    segment = stash.segment
+    segment = stash._segment
     return _receive, (reduction.DupFd(segment.fd), segment.path, segment.label, segment.strict)
 
 

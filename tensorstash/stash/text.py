@@ -39,7 +39,7 @@ def _lines(stash: StashLike) -> list[tuple[str, ...]]:
 
 def _caption(stash: StashLike) -> str:
     count = len(stash.offsets) - 1
-    entities = f"{count:,} entities ({', '.join(stash.entity_names)}), " if stash.entity_name is not None else ""
+    entities = f"{count:,} entities ({', '.join(stash.entity_names)}), " if stash.entity_names else ""
     first, last = stash.time_range
     span = ""
     if first is not None and last is not None:

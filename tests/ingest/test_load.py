@@ -1033,8 +1033,8 @@ stash = ts.load(sys.argv[1], ["a", "b"], time=sys.argv[2] or None)
 settle()
 total = float(stash["a"].sum()) + float(stash["b"].sum())
 after = resident()
-link = os.readlink(f"/proc/self/fd/{stash.segment.fd}")
-size = os.fstat(stash.segment.fd).st_size
+link = os.readlink(f"/proc/self/fd/{stash._segment.fd}")
+size = os.fstat(stash._segment.fd).st_size
 print(json.dumps([stash.nbytes, size, {k: after[k] - before[k] for k in after}, total, link]))
 """
     for time in ("", "unsorted"):

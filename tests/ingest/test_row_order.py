@@ -116,7 +116,7 @@ def test_several_columns_tell_the_entities_apart(data: st.DataObject, parts: lis
     names = list(dict.fromkeys(names for names, _ in rows))
     order = sorted(range(len(rows)), key=lambda k: (names.index(rows[k][0]), rows[k][1]))
     assert stash.entities == names
-    assert stash.entity_name == tuple(parts)
+    assert stash.entity_names == tuple(parts)
     assert stash["y"].tolist() == order
     for k, part in enumerate(parts):
         values = [rows[row][0][k] for row in order]

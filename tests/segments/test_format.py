@@ -111,7 +111,7 @@ def umask() -> int:
 def test_flat_columns_of_one_item_size_stand_side_by_side() -> None:
     """Whatever the order they were asked for in, a block finds column k at k times its stride."""
     stash = one_of_each(1500)
-    blocks = stash.blocks
+    blocks = stash._blocks
     assert sorted(name for block in blocks for name in block.names) == sorted(stash)
     assert len([block for block in blocks if stash[block.names[0]].ndim == 1]) == 4
     for block in blocks:

@@ -127,7 +127,7 @@ def test_an_unknown_entity_comes_with_the_nearest_names() -> None:
 
 def test_without_an_entity_there_is_one_series() -> None:
     stash = ts.load({"y": [1, 2]})
-    assert (stash.entities, stash.offsets.tolist(), stash.entity_name, stash.time_name) == ([None], [0, 2], None, None)
+    assert (stash.entities, stash.offsets.tolist(), stash.entity_names, stash.time_name) == ([None], [0, 2], (), None)
     assert stash.series(None)["y"].tolist() == [1, 2]
 
 
@@ -301,7 +301,7 @@ def test_an_opened_stash_is_pickled_by_its_path(tmp_path: Path, monkeypatch: pyt
 
 
 def inode(stash: ts.Stash) -> tuple[int, int]:
-    about = os.fstat(stash.segment.fd)
+    about = os.fstat(stash._segment.fd)
     return about.st_dev, about.st_ino
 
 
