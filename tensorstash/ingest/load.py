@@ -17,7 +17,8 @@ from tensorstash.segments.publish import obtain
 from tensorstash.segments.unpublished import Unpublished
 from tensorstash.sources.derive import with_keys
 from tensorstash.sources.filter import parse
-from tensorstash.sources.locate import find, stamps
+from tensorstash.sources.locate import find
+from tensorstash.sources.stamps import stamps
 from tensorstash.stash.stash import Stash
 
 

@@ -21,7 +21,7 @@ from tensorstash.columns.column import Column
 from tensorstash.ingest.constant import Constant
 from tensorstash.ingest.plan import check_static as check_room
 from tensorstash.sources.scan import Wanted
-from tensorstash.sources.tables import scan
+from tensorstash.sources.source import scan
 from tests.cases_load import cases
 from tests.oracle_load import (
     FORMS,
