@@ -24,8 +24,6 @@
 enum { VERSION = 1 }; /* of these functions and structs; `library.py` refuses another */
 enum { DONE = -1, MALFORMED = -2 };
 
-EXPORT int64_t tensorstash_version(void);
-
 EXPORT int64_t tensorstash_version(void) { return VERSION; }
 
 /* ---- Pieces of the numbers from 0 on, found by a table ---- */
@@ -74,9 +72,7 @@ static int64_t find_together(const Guide *guide, const int64_t *base, const int6
 }
 
 /* The piece of each of n numbers. */
-EXPORT int64_t tensorstash_find(const Guide *guide, const int64_t *numbers, int64_t n, int32_t *pieces);
-
-int64_t tensorstash_find(const Guide *guide, const int64_t *numbers, int64_t n, int32_t *pieces) {
+EXPORT int64_t tensorstash_find(const Guide *guide, const int64_t *numbers, int64_t n, int32_t *pieces) {
   int64_t k[FOUND_TOGETHER];
   for (int64_t at = 0; at < n; at += FOUND_TOGETHER) {
     int64_t some = n - at < FOUND_TOGETHER ? n - at : FOUND_TOGETHER;
@@ -89,9 +85,6 @@ int64_t tensorstash_find(const Guide *guide, const int64_t *numbers, int64_t n, 
 
 /* base[k] + stride * id for each of n ids, k its piece: the slot at which a window starts. */
 EXPORT int64_t tensorstash_locate(const Guide *guide, const int64_t *base, int64_t stride, const int64_t *ids, int64_t n,
-                                  int64_t *slots);
-
-int64_t tensorstash_locate(const Guide *guide, const int64_t *base, int64_t stride, const int64_t *ids, int64_t n,
                            int64_t *slots) {
   int64_t k[FOUND_TOGETHER];
   for (int64_t at = 0; at < n; at += FOUND_TOGETHER) {
@@ -208,9 +201,6 @@ FOR_AVX2 static void permute_avx2(const Permutation *all, const int32_t *which, 
 
 /* The ids at m positions, each in the permutation `which` says, or all in the first one without it. */
 EXPORT int64_t tensorstash_permute(const Permutation *all, int64_t count, const int32_t *which, const int64_t *positions,
-                                   int64_t m, int64_t *ids);
-
-int64_t tensorstash_permute(const Permutation *all, int64_t count, const int32_t *which, const int64_t *positions,
                             int64_t m, int64_t *ids) {
   for (int64_t k = 0; k < count; k++)
     if (!is_permutation(&all[k])) return MALFORMED;
@@ -274,17 +264,6 @@ INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 INLINE int64_t ceil_div(int64_t a, int64_t b) { return b == 1 ? a : (a + b - 1) / b; } /* for 0 <= a */
 
-/* memcpy of a few lines, without the call. */
-INLINE void copy(char *to, const char *from, int64_t bytes) {
-  if (bytes > 512 || bytes < 16) {
-    memcpy(to, from, (size_t)bytes);
-    return;
-  }
-  int64_t last = bytes - 16;
-  for (int64_t i = 0; i < last; i += 16) memcpy(to + i, from + i, 16);
-  memcpy(to + last, from + last, 16);
-}
-
 /* n items of a fixed size, one in every step: the compiler knows the size where this is called. */
 INLINE void copy_items(char *to, const char *from, int64_t n, int64_t step, size_t bytes) {
   for (int64_t i = 0; i < n; i++) memcpy(to + i * (int64_t)bytes, from + i * step, bytes);
@@ -294,15 +273,14 @@ INLINE void copy_rows(char *to, const char *from, int64_t n, const Span *span) {
   int64_t bytes = span->row_bytes, step = span->step * bytes;
   if (n == 1 || span->step == 1) {
     int64_t all = n * bytes;
-    if (all == 4) memcpy(to, from, 4);
+    if (all == 4) memcpy(to, from, 4); /* without a call */
     else if (all == 8) memcpy(to, from, 8);
-    else copy(to, from, all);
+    else memcpy(to, from, (size_t)all);
   } else if (bytes == 1) copy_items(to, from, n, step, 1);
   else if (bytes == 2) copy_items(to, from, n, step, 2);
   else if (bytes == 4) copy_items(to, from, n, step, 4);
   else if (bytes == 8) copy_items(to, from, n, step, 8);
-  else
-    for (int64_t i = 0; i < n; i++) copy(to + i * bytes, from + i * step, bytes);
+  else copy_items(to, from, n, step, (size_t)bytes);
 }
 
 INLINE void fill_items(char *to, int64_t n, const void *item, size_t bytes) {
@@ -335,7 +313,7 @@ INLINE int64_t lines_of(const Span *span) {
 }
 
 /* A window in several fragments: with `copying`, what it holds of each, and the fill elsewhere; else only asked for. */
-INLINE void walk(const Source *source, const Span *span, const char *column, int64_t k, int64_t anchor, char *to,
+static void walk(const Source *source, const Span *span, const char *column, int64_t k, int64_t anchor, char *to,
                  char *seen, bool copying) {
   int64_t start = anchor + span->begin, i = 0; /* slots before i are done */
   for (; k < source->guide.count && i < span->length; k++) {
@@ -411,52 +389,68 @@ static int64_t find_places(const Plan *plan, const Batches *batches) {
   return DONE;
 }
 
-/* Where prefetching has got to among all windows of all spans of all steps. */
+/* One of all windows of all spans of all steps, with what is the same for its neighbours at hand. */
 typedef struct {
-  int64_t step, span, window;
-  int64_t lines; /* of each window of this span */
+  int64_t step, span;
+  int64_t i, end; /* among the places; the step ends there */
+  int64_t lines, bytes; /* of a window of this span */
+  Span shape;
+  const char *column; /* the span's own in the first source, so that only an anchor's row is to be added */
+  char *to, *seen;
 } Cursor;
 
-/* Asks for the window at the cursor, and moves on: to the next one, across the ends of spans and steps. */
-INLINE void ask_for_next(const Plan *plan, const Batches *batches, Cursor *next) {
-  int64_t i = next->step * batches->size + next->window, w = batches->which ? batches->which[i] : 0;
-  const Span *span = &plan->spans[next->span];
-  const char *column = plan->columns[w * plan->span_count + next->span];
-  int64_t row = batches->places[i];
-  if (row >= 0) ask_for(column + (row + span->begin) * span->row_bytes, span->length, span);
-  else walk(&plan->sources[w], span, column, ~row, batches->anchors[i], NULL, NULL, false);
-  if (++next->window < batches->size) return;
-  next->window = 0;
-  if (++next->span == plan->span_count) next->span = 0, next->step++;
-  next->lines = lines_of(&plan->spans[next->span]);
+/* To the first window of a span, or of the next step's first one. */
+INLINE void enter(const Plan *plan, const Batches *batches, Cursor *at, int64_t span) {
+  if (span == plan->span_count) span = 0, at->step++;
+  at->span = span;
+  if (at->step >= batches->steps) return;
+  int64_t where = at->step * plan->span_count + span;
+  at->i = at->step * batches->size;
+  at->end = at->i + batches->size;
+  at->shape = plan->spans[span];
+  at->lines = lines_of(&at->shape);
+  at->bytes = at->shape.length * at->shape.row_bytes;
+  at->column = plan->columns[span] + at->shape.begin * at->shape.row_bytes;
+  at->to = batches->out[where];
+  at->seen = batches->observed ? batches->observed[where] : NULL;
+}
+
+INLINE void advance(const Plan *plan, const Batches *batches, Cursor *at) {
+  at->to += at->bytes;
+  if (at->seen) at->seen += at->shape.length;
+  if (++at->i == at->end) enter(plan, batches, at, at->span + 1);
+}
+
+/* Copies the window at a cursor, or only asks for it. */
+INLINE void take(const Plan *plan, const Batches *batches, const Cursor *at, bool copying) {
+  int64_t row = batches->places[at->i], source = batches->which ? batches->which[at->i] : 0;
+  const char *column = at->column;
+  if (source) column = plan->columns[source * plan->span_count + at->span] + at->shape.begin * at->shape.row_bytes;
+  if (row < 0) {
+    const char *first = plan->columns[source * plan->span_count + at->span];
+    walk(&plan->sources[source], &plan->spans[at->span], first, ~row, batches->anchors[at->i], at->to, at->seen, copying);
+  } else if (copying) {
+    copy_rows(at->to, column + row * at->shape.row_bytes, at->shape.length, &at->shape);
+    if (at->seen) memset(at->seen, 1, (size_t)at->shape.length);
+  } else ask_for(column + row * at->shape.row_bytes, at->shape.length, &at->shape);
 }
 
 /* Fills the batches of a few steps: checks first, so that nothing is written where an anchor is out of place. */
-EXPORT int64_t tensorstash_gather(const Plan *plan, const Batches *batches);
-
-int64_t tensorstash_gather(const Plan *plan, const Batches *batches) {
+EXPORT int64_t tensorstash_gather(const Plan *plan, const Batches *batches) {
   if (!is_plan(plan) || batches->size < 0 || batches->steps < 0) return MALFORMED;
-  int64_t bad = find_places(plan, batches);
-  if (bad != DONE || !batches->size) return bad;
-  Cursor next = {0, 0, 0, lines_of(plan->spans)};
-  int64_t ahead = 0; /* lines that were asked for and are not copied yet */
-  for (int64_t step = 0; step < batches->steps; step++) {
-    for (int64_t s = 0; s < plan->span_count; s++) {
-      const Span *span = &plan->spans[s];
-      int64_t bytes = span->length * span->row_bytes, lines = lines_of(span);
-      char *to = batches->out[step * plan->span_count + s];
-      char *seen = batches->observed ? batches->observed[step * plan->span_count + s] : NULL;
-      for (int64_t i = step * batches->size; i < (step + 1) * batches->size; i++, to += bytes, ahead -= lines) {
-        for (; ahead < LINES_AHEAD && next.step < batches->steps; ahead += next.lines) ask_for_next(plan, batches, &next);
-        int64_t w = batches->which ? batches->which[i] : 0, row = batches->places[i];
-        const char *column = plan->columns[w * plan->span_count + s];
-        if (row >= 0) {
-          copy_rows(to, column + (row + span->begin) * span->row_bytes, span->length, span);
-          if (seen) memset(seen, 1, (size_t)span->length);
-        } else walk(&plan->sources[w], span, column, ~row, batches->anchors[i], to, seen, true);
-        if (seen) seen += span->length;
-      }
+  const Batches own = *batches; /* or the compiler would read it again after every byte that is written */
+  int64_t bad = find_places(plan, &own);
+  if (bad != DONE || !own.size) return bad;
+  Cursor now = {.step = 0}, next = {.step = 0}; /* what is copied, and what is asked for, across the ends of spans and steps */
+  enter(plan, &own, &now, 0);
+  enter(plan, &own, &next, 0);
+  for (int64_t ahead = 0; now.step < own.steps; advance(plan, &own, &now)) {
+    for (; ahead < LINES_AHEAD && next.step < own.steps; advance(plan, &own, &next)) {
+      take(plan, &own, &next, false);
+      ahead += next.lines; /* that were asked for and are not copied yet */
     }
+    take(plan, &own, &now, true);
+    ahead -= now.lines;
   }
   return DONE;
 }
@@ -535,9 +529,7 @@ FOR_FMA static void scale_avx2(const Scaled *part, const int64_t *group, int64_t
 #endif
 
 /* Scales some tensors of a batch, each window by the constants of its group, or all by the first without `group`. */
-EXPORT int64_t tensorstash_scale(const Scaled *parts, int64_t count, const int64_t *group, int64_t groups, int64_t windows);
-
-int64_t tensorstash_scale(const Scaled *parts, int64_t count, const int64_t *group, int64_t groups, int64_t windows) {
+EXPORT int64_t tensorstash_scale(const Scaled *parts, int64_t count, const int64_t *group, int64_t groups, int64_t windows) {
   for (int64_t k = 0; k < count; k++)
     if ((parts[k].item_bytes != 4 && parts[k].item_bytes != 8) || parts[k].items < 1 || parts[k].slots < 0) return MALFORMED;
   for (int64_t i = 0; group && i < windows; i++)
