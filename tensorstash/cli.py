@@ -181,10 +181,10 @@ def load_command(source: tuple[str, ...], dtype: str | None, share: str | None, 
     begin = time.perf_counter()
     stash = load(_source(source), dtype=_FLOATS.get(dtype or ""), share=share or True, **columns)
     seconds = time.perf_counter() - begin
-    label, path = stash.segment.label, str(stash.path)
+    label, path = stash._segment.label, str(stash.path)
     was_there = path.rpartition("/")[2] in before
     done = f"was there already, attached in {seconds:.4f} s" if was_there else f"loaded in {seconds:.2f} s"
-    click.echo(f"{label}: {_size(stash.segment.size)}, {done}: {path}\n{stash}")
+    click.echo(f"{label}: {_size(stash._segment.size)}, {done}: {path}\n{stash}")
     click.echo(f"It stays until it is removed (tensorstash rm {label}) or the machine restarts.")
 
 

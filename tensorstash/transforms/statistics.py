@@ -36,7 +36,7 @@ def spans_of(source: Windows | Stash, stash: Stash, columns: list[str]) -> dict[
     if not columns:
         raise ValueError("columns= names at least one column; none was given.")
     for name in columns:
-        tensor, kind = stash[name], stash.about(name)["kind"]
+        tensor, kind = stash[name], stash.about(name).kind
         if kind != "number" or tensor.dtype == torch.bool:
             what = tensor.dtype if kind == "number" else kind
             raise SchemaError(f"Numbers are scaled; column {name!r} is {what}. Leave it out.")

@@ -330,7 +330,7 @@ class Windows:
                 spans=self.spans,
                 fills=self.fills,
             )
-        return compile_plan(stash.blocks, stash, self.spans, filling)
+        return compile_plan(stash._blocks, stash, self.spans, filling)
 
     def _checked(self, ids: Ids) -> Int64s:
         if isinstance(ids, slice):
