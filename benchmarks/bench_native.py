@@ -19,9 +19,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tensorstash.windows.intervals import intervals, locate
 from tensorstash.native import kernel, library
-from tensorstash.native.permutation import BLOCK, epoch_keys, _walk
+from tensorstash.native.permutation import BLOCK, _walk, epoch_keys
+from tensorstash.windows.intervals import intervals, locate
 
 COLUMNS = 8
 CASES = (("separate", 1024, 120), ("packed", 1024, 120), ("separate", 256, 336), ("packed", 256, 336))

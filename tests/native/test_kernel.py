@@ -11,10 +11,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tensorstash.native.guide import find, guide
-from tensorstash.windows.intervals import intervals, locate
 from tensorstash.native import kernel, library
+from tensorstash.native.guide import find, guide
 from tensorstash.native.permutation import _walk, epoch_keys
+from tensorstash.windows.intervals import intervals, locate
 from tests.sampling.test_order import GOLDEN
 
 pytestmark = pytest.mark.skipif(library.LIBRARY is None, reason=library.why())
@@ -39,7 +39,9 @@ def grid(n: int) -> tuple[int, int, int]:
     return n, a, -(-n // a)
 
 
-SIZES = st.one_of(st.integers(1, 100), st.integers(1, 2**62), st.sampled_from([2**62, 2**62 - 1, 2**32, 65_537, 10**12]))
+SIZES = st.one_of(
+    st.integers(1, 100), st.integers(1, 2**62), st.sampled_from([2**62, 2**62 - 1, 2**32, 65_537, 10**12])
+)
 
 
 @given(n=SIZES, seed=seeds, count=st.integers(1, 200))
@@ -173,7 +175,9 @@ class World:
         inside = [row + slot - first for first, row, count in zip(*source.fragments) if first <= slot < first + count]
         return int(inside[0]) if inside else -1
 
-    def expected(self, s: int, anchors: Int64s, which: NDArray[np.int32]) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
+    def expected(
+        self, s: int, anchors: Int64s, which: NDArray[np.int32]
+    ) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
         """The bytes of a span's windows, and which slots have a row."""
         span, (dtype, tail) = self.spans[s], self.kinds[s]
         width = np.dtype(dtype).itemsize
