@@ -13,6 +13,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,8 +25,14 @@ from tensorstash.native import kernel, library
 from tensorstash.order import BLOCK, _keys, _walk
 
 COLUMNS = 8
-CASES = (("separate", 1024, 120), ("packed", 1024, 120), ("separate", 256, 336), ("packed", 256, 336))
-CASES += (("separate", 1024, 1), ("separate", 64, 32))
+CASES = (  # layout, windows of a batch, rows of a window
+    ("separate", 1024, 120),
+    ("packed", 1024, 120),
+    ("separate", 256, 336),
+    ("packed", 256, 336),
+    ("separate", 1024, 1),
+    ("separate", 64, 32),
+)
 
 Run = Callable[[int], object]  # of a round
 
@@ -155,15 +162,13 @@ def scaling(rounds: int, size: int = 1024, length: int = 120) -> None:
     for name, tensors in (("columns", [*flat]), ("a pack", [packed])):
         constants = np.ones((1000, tensors[0].shape[2]), np.float32), np.zeros((1000, tensors[0].shape[2]), np.float32)
         parts = [(tensor, *constants) for tensor in tensors]
-        times = measured(
-            [
-                lambda _, parts=parts: kernel.scale(parts, group, rounds_once=True),
-                lambda _, parts=parts: kernel.scale(parts, None, rounds_once=True),
-            ],
-            rounds,
-        )
+        times = measured([partial(scaled, parts, group), partial(scaled, parts, None)], rounds)
         title = f"scaling {size} x {length}, {name}"
         report(title, [t * 1e6 for t in medians(times)], ["by entity", "not"], "us a batch", times)
+
+
+def scaled(parts: list[kernel.Part], group: NDArray[np.int64] | None, _: int) -> None:
+    kernel.scale(parts, group, rounds_once=True)
 
 
 def compiled(
