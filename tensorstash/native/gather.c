@@ -313,18 +313,9 @@ INLINE int64_t lines_of(const Span *span) {
   return least(lines, LINES_AHEAD);
 }
 
-/* Asks for a window in several fragments: as if their rows followed one another, as those of one entity do. */
-static void ask_for_some(const Source *source, const Span *span, const char *column, int64_t k, int64_t anchor) {
-  int64_t start = anchor + span->begin;
-  while (k + 1 < source->guide.count && source->first[k + 1] <= start) k++;
-  int64_t after = start - source->first[k], row = source->row[k] + (after > 0 ? least(after, source->count[k]) : 0);
-  int64_t rows = least(span->length, (source->rows - row - 1) / span->step + 1);
-  if (row < source->rows) ask_for(column + row * span->row_bytes, rows, span);
-}
-
-/* Copies a window in several fragments: what it holds of each from piece k on, and the fill elsewhere. */
-static void copy_some(const Source *source, const Span *span, const char *column, int64_t k, int64_t anchor, char *to,
-                      char *seen) {
+/* A window in several fragments: with `copying`, what it holds of each, and the fill elsewhere; else only asked for. */
+static void walk(const Source *source, const Span *span, const char *column, int64_t k, int64_t anchor, char *to,
+                 char *seen, bool copying) {
   int64_t start = anchor + span->begin, i = 0; /* slots before i are done */
   for (; k < source->guide.count && i < span->length; k++) {
     int64_t low = source->first[k] - start, high = low + source->count[k]; /* in slots from the span's first */
@@ -332,15 +323,19 @@ static void copy_some(const Source *source, const Span *span, const char *column
     if (from >= span->length) break;
     int64_t upto = high <= 0 ? 0 : least(ceil_div(high, span->step), span->length);
     if (upto <= from) continue;
-    fill_rows(to + i * span->row_bytes, from - i, span);
-    copy_rows(to + from * span->row_bytes, column + (source->row[k] + from * span->step - low) * span->row_bytes,
-              upto - from, span);
-    if (seen) memset(seen + i, 0, (size_t)(from - i));
-    if (seen) memset(seen + from, 1, (size_t)(upto - from));
+    const char *rows = column + (source->row[k] + from * span->step - low) * span->row_bytes;
+    if (copying) {
+      fill_rows(to + i * span->row_bytes, from - i, span);
+      copy_rows(to + from * span->row_bytes, rows, upto - from, span);
+      if (seen) memset(seen + i, 0, (size_t)(from - i));
+      if (seen) memset(seen + from, 1, (size_t)(upto - from));
+    } else ask_for(rows, upto - from, span);
     i = upto;
   }
-  fill_rows(to + i * span->row_bytes, span->length - i, span);
-  if (seen) memset(seen + i, 0, (size_t)(span->length - i));
+  if (copying) {
+    fill_rows(to + i * span->row_bytes, span->length - i, span);
+    if (seen) memset(seen + i, 0, (size_t)(span->length - i));
+  }
 }
 
 static bool is_plan(const Plan *plan) {
@@ -434,11 +429,7 @@ INLINE void take(const Plan *plan, const Batches *batches, const Cursor *at, boo
   if (source) column = plan->columns[source * plan->span_count + at->span] + at->shape.begin * at->shape.row_bytes;
   if (row < 0) {
     const char *first = plan->columns[source * plan->span_count + at->span];
-    const Source *from = &plan->sources[source];
-    const Span *span = &plan->spans[at->span]; /* not the cursor's: its address would keep the cursor out of registers */
-    int64_t anchor = batches->anchors[at->i];
-    if (copying) copy_some(from, span, first, ~row, anchor, at->to, at->seen);
-    else ask_for_some(from, span, first, ~row, anchor);
+    walk(&plan->sources[source], &plan->spans[at->span], first, ~row, batches->anchors[at->i], at->to, at->seen, copying);
   } else if (copying) {
     copy_rows(at->to, column + row * at->shape.row_bytes, at->shape.length, &at->shape);
     if (at->seen) memset(at->seen, 1, (size_t)at->shape.length);
