@@ -19,9 +19,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tensorstash.intervals import intervals, locate
 from tensorstash.native import kernel, library
-from tensorstash.order import BLOCK, _keys, _walk
+from tensorstash.native.permutation import BLOCK, _walk, epoch_keys
+from tensorstash.windows.intervals import intervals, locate
 
 COLUMNS = 8
 CASES = (("separate", 1024, 120), ("packed", 1024, 120), ("separate", 256, 336), ("packed", 256, 336))
@@ -122,7 +122,7 @@ def masked(columns: list[torch.Tensor], rounds: int, size: int = 1024, length: i
 
 
 def orders(rounds: int, n: int = 10**12) -> None:
-    keys = _keys(0, 0)
+    keys = epoch_keys(0, 0)
     side = math.isqrt(n - 1) + 1
     a = side + side % 2
     own = kernel.permutations([(n, a, -(-n // a))], [keys])

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tensorstash.common.checks import at_least, names_in
 from tensorstash.common.dtypes import Int64s
 from tensorstash.errors import DataError
-from tensorstash.gather.empty import Filling, fills
+from tensorstash.gather.empty import FillPlan, fills
 from tensorstash.gather.gather import GatherPlan, compile_plan, copy_into, gather, gather_into, static_values
 from tensorstash.gather.span import Span
 from tensorstash.native.permutation import shuffled
@@ -110,24 +110,24 @@ class Windows:
             raise ValueError(f"min_history= is at most the history, {self.history}; got {min_history}.")
         pieces = fragments(stash, gaps, frequency, tolerance)
         times = None if stash.time is None else stash.time.numpy()
-        self.slots, self.runs = place(pieces, stash.offsets.numpy(), times, gaps == "mask", self.history - least)
+        self._slots, self._runs = place(pieces, stash.offsets.numpy(), times, gaps == "mask", self.history - least)
         filled = gaps == "mask" or min_history is not None
-        self.fills = fills(stash, self.spans) if filled else None
-        whole = of_runs(self.runs.first, self.runs.rows, self.length, self.stride)
+        self._fills = fills(stash, self.spans) if filled else None
+        whole = of_runs(self._runs.first, self._runs.rows, self.length, self.stride)
         if not len(whole):
             raise DataError(
                 f"A window is {self.length} consecutive {'slots' if filled else 'rows'} of one run; the longest of "
-                f"{len(self.runs.rows):,} runs has {int(self.runs.rows.max(initial=0)):,}{steps_text(self.runs)}. "
+                f"{len(self._runs.rows):,} runs has {int(self._runs.rows.max(initial=0)):,}{steps_text(self._runs)}. "
                 "Shorten history or horizon, or see frequency= and gaps=."
             )
-        warn_of_gaps(stash, self.runs, self.slots, whole, self.length)
+        warn_of_gaps(stash, self._runs, self._slots, whole, self.length)
         named = {span.name: span for span in self.spans}
         required = [] if require is None else names_in(require, "require")
         judged = [named.get(name) or Span(name, name, -self.history, self.horizon) for name in required]
-        self.intervals = complete(stash, self.slots, judged, self.history, whole)
+        self._intervals = complete(stash, self._slots, judged, self.history, whole)
         if where is not None:
             anchor = self.history - (self.horizon == 0)
-            self.intervals = anchored(stash, self.slots, where, anchor, self.intervals)
+            self._intervals = anchored(stash, self._slots, where, anchor, self._intervals)
 
     @property
     def length(self) -> int:
@@ -135,7 +135,7 @@ class Windows:
         return self.history + self.horizon
 
     def __len__(self) -> int:
-        return len(self.intervals)
+        return len(self._intervals)
 
     def __getitem__(self, ids: int | Ids) -> dict[str, torch.Tensor]:
         """One window, tensors `(time, ...)`, for an integer; else a batch, tensors `(batch, time, ...)`."""
@@ -159,13 +159,13 @@ class Windows:
             tensor([[1, 2],
                     [2, 3]])
         """
-        anchors = self.anchor_slots(self._checked(ids))
+        anchors = self._anchor_slots(self._checked(ids))
         static = {}
         if self.stash.static:
-            static = static_values(self.stash.static, torch.from_numpy(self.entities_of(anchors)))
+            static = static_values(self.stash.static, torch.from_numpy(self._entities_of(anchors)))
         if out is None:
-            return gather(self.plan, anchors) | static
-        gather_into(self.plan, anchors, out)
+            return gather(self._plan, anchors) | static
+        gather_into(self._plan, anchors, out)
         copy_into(static, out)
         return dict(out)
 
@@ -181,21 +181,21 @@ class Windows:
             >>> ts.Windows(stash, history=1, horizon=1).anchors([0, 1])
             {'entity': tensor([0, 1]), 'time': tensor([2, 2])}
         """
-        return self._about(self.anchor_slots(self._checked(ids)) - (self.horizon == 0))
+        return self._about(self._anchor_slots(self._checked(ids)) - (self.horizon == 0))
 
     def _about(self, slots: Int64s) -> dict[str, torch.Tensor]:
         """The entity and the time of slots."""
         about = {"entity": torch.from_numpy(self._entity(slots))}
         if self.stash.time is not None:
-            about["time"] = torch.from_numpy(times_at(self.slots, self.stash.time.numpy(), slots))
+            about["time"] = torch.from_numpy(times_at(self._slots, self.stash.time.numpy(), slots))
         return about
 
-    def entities_of(self, anchors: Int64s) -> Int64s:
+    def _entities_of(self, anchors: Int64s) -> Int64s:
         """The index into `stash.entities` of windows, by the slots of their anchors, of any shape."""
         return self._entity(anchors - (self.horizon == 0))  # without a horizon the anchor is the slot after the window
 
     def _entity(self, slots: Int64s) -> Int64s:
-        return np.searchsorted(self.stash.offsets.numpy(), rows_at(self.slots, slots)[0], "right") - 1
+        return np.searchsorted(self.stash.offsets.numpy(), rows_at(self._slots, slots)[0], "right") - 1
 
     def to_frame(self, ids: Ids, predictions: torch.Tensor) -> "pl.DataFrame":
         """Predictions as a polars frame: `entity`, `time` and `value` of every horizon step of the windows `ids`.
@@ -215,9 +215,9 @@ class Windows:
         checked, predictions = self._checked(ids), torch.as_tensor(predictions)
         if predictions.shape != (len(checked), steps):
             raise ValueError(f"predictions= has shape ({len(checked)}, {steps}); got {tuple(predictions.shape)}.")
-        slots = self.anchor_slots(checked)[:, None] + np.arange(begin, begin + steps)
-        run = np.searchsorted(self.runs.first, slots[:, 0] - begin - self.history, "right") - 1
-        known = slots >= self.runs.first[run][:, None] + self.slots.lead
+        slots = self._anchor_slots(checked)[:, None] + np.arange(begin, begin + steps)
+        run = np.searchsorted(self._runs.first, slots[:, 0] - begin - self.history, "right") - 1
+        known = slots >= self._runs.first[run][:, None] + self._slots.lead
         return predictions_frame(self.stash, self._about(slots[known]), predictions[torch.from_numpy(known)])
 
     def split(self, *cuts: SupportsIndex | str | date | np.datetime64) -> tuple["Windows", ...]:
@@ -241,7 +241,7 @@ class Windows:
         if any(one >= two for one, two in pairwise(moments)):
             raise ValueError(f"Cuts ascend; got {', '.join(map(str, cuts))}.")
         offsets = self.stash.offsets.numpy()
-        return self._divided([at_time(self.slots, offsets, times.numpy(), moment) for moment in moments])
+        return self._divided([at_time(self._slots, offsets, times.numpy(), moment) for moment in moments])
 
     def split_fraction(self, *fractions: float) -> tuple["Windows", ...]:
         """Parts of these windows by time, with cuts after fractions of each entity's own rows.
@@ -257,7 +257,7 @@ class Windows:
             (20, 6)
         """
         offsets = self.stash.offsets.numpy()
-        return self._divided([at_share(self.slots, offsets, fraction) for fraction in ascending(fractions)])
+        return self._divided([at_share(self._slots, offsets, fraction) for fraction in ascending(fractions)])
 
     def split_entities(self, *fractions: float, seed: int = 0) -> tuple["Windows", ...]:
         """Parts of these windows that share no entity: the entities in an order drawn from `seed`, cut at fractions.
@@ -272,21 +272,21 @@ class Windows:
             >>> len(train), len(unseen)
             (3, 1)
         """
-        edges = bounds(self.slots, self.stash.offsets.numpy())
+        edges = bounds(self._slots, self.stash.offsets.numpy())
         count = len(edges) - 1
         drawn = shuffled(count, seed, 0)(np.arange(count))
         cuts = [0, *(int(share(fraction, np.array(count))) for fraction in ascending(fractions)), count]
         chosen = [np.sort(drawn[low:high]) for low, high in pairwise(cuts)]
-        return tuple(self._with(keep(self.intervals, edges[part], edges[part + 1])) for part in chosen)
+        return tuple(self._with(keep(self._intervals, edges[part], edges[part + 1])) for part in chosen)
 
     def _divided(self, cuts: list[Int64s]) -> tuple["Windows", ...]:
         offsets = self.stash.offsets.numpy()
-        parts = divide(self.intervals, self.slots, offsets, cuts, history=self.history, horizon=self.horizon)
+        parts = divide(self._intervals, self._slots, offsets, cuts, history=self.history, horizon=self.horizon)
         return tuple(map(self._with, parts))
 
     def _with(self, intervals: Intervals) -> "Windows":
         part = copy(self)
-        part.intervals = intervals
+        part._intervals = intervals
         return part
 
     def fingerprint(self) -> dict[str, Any]:
@@ -304,31 +304,31 @@ class Windows:
         }
 
     def _checksum(self) -> int:
-        arrays = [self.intervals.base, self.intervals.ends]
-        if self.fills:
-            arrays += [self.slots.first, self.slots.row]
+        arrays = [self._intervals.base, self._intervals.ends]
+        if self._fills:
+            arrays += [self._slots.first, self._slots.row]
         return reduce(lambda crc, array: zlib.crc32(array.tobytes(), crc), arrays, 0)
 
-    def anchor_slots(self, ids: Int64s) -> Int64s:
+    def _anchor_slots(self, ids: Int64s) -> Int64s:
         """The slot of each window's anchor, for int64 ids of any shape that are known to lie in `[0, len(self))`.
 
         Slots are rows, unless there are empty ones.
         """
-        slots = locate(self.intervals, ids)
+        slots = locate(self._intervals, ids)
         slots += self.history
         return slots
 
     @cached_property
-    def plan(self) -> GatherPlan:
+    def _plan(self) -> GatherPlan:
         """How batches are gathered; made at the first one."""
         stash, filling = self.stash, None
-        if self.fills is not None:
-            filling = Filling(
-                fragments=fragments_of(self.slots),
+        if self._fills is not None:
+            filling = FillPlan(
+                fragments=fragments_of(self._slots),
                 history=self.history,
                 horizon=self.horizon,
                 spans=self.spans,
-                fills=self.fills,
+                fills=self._fills,
             )
         return compile_plan(stash._blocks, stash, self.spans, filling)
 
@@ -346,13 +346,13 @@ class Windows:
         return found
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "plan"}
+        return {name: value for name, value in self.__dict__.items() if name != "_plan"}
 
     def __repr__(self) -> str:
         spans = ", ".join(map(str, self.spans))
-        step = f" every {self.runs.frequency.text}" if self.runs.frequency else ""
-        unit = "slots" if self.fills else "rows"
+        step = f" every {self._runs.frequency.text}" if self._runs.frequency else ""
+        unit = "slots" if self._fills else "rows"
         return (
             f"Windows: {len(self):,} of {self.history} + {self.horizon} {unit}{step}, stride {self.stride}, in "
-            f"{len(self.intervals.base):,} intervals of {len(self.stash.offsets) - 1:,} entities; {spans}"
+            f"{len(self._intervals.base):,} intervals of {len(self.stash.offsets) - 1:,} entities; {spans}"
         )

@@ -32,7 +32,7 @@ def test_about_is_frozen_and_counts_what_was_loaded() -> None:
 
 def test_what_is_written_to_a_header_is_read_again() -> None:
     for stash in (loaded(), ts.load({"y": [1, 2]}), ts.load({"t": np.zeros(0, np.int64), "y": np.zeros(0)}, time="t")):
-        header = stash.segment.metadata
+        header = stash._segment.metadata
         assert json.loads(json.dumps(to_header(from_header(header)))) == header
 
 
@@ -67,7 +67,7 @@ def test_wrong_metadata_is_refused_or_changes_nothing_but_itself(tmp_path: Path)
     """Each value of the header in turn becomes each of some others: an error of ours, or a stash that can be used."""
     path = tmp_path / "stash.safetensors"
     loaded().save(path)
-    header, refusals = ts.open(path).segment.metadata, 0
+    header, refusals = ts.open(path)._segment.metadata, 0
     for way in paths(header):
         for value in WRONG:
             if way[-1:] == ("zone",) and value == "?":
@@ -101,7 +101,7 @@ def test_wrong_metadata_is_refused_or_changes_nothing_but_itself(tmp_path: Path)
 def test_the_error_names_what_is_wrong(way: tuple[Any, ...], value: object, why: str, tmp_path: Path) -> None:
     path = tmp_path / "stash.safetensors"
     loaded().save(path)
-    with_schema(path, replaced(ts.open(path).segment.metadata, way, value))
+    with_schema(path, replaced(ts.open(path)._segment.metadata, way, value))
     message = f"{path} is not a whole stash: its header cannot be read ({why}). Make it again with stash.save(path)."
     with pytest.raises(ts.errors.SegmentError, match=rf"\A{re.escape(message)}\Z"):
         ts.open(path)

@@ -91,7 +91,7 @@ def test_every_window_is_what_the_oracle_finds_slot_by_slot(
     check_batch(stash, case["spans"], chosen, windows.gather(ids, out=blank))
     one = {name: tensor[None] for name, tensor in windows[ids[0]].items()}
     check_batch(stash, case["spans"], chosen[:1], one)
-    everything = pickle.loads(pickle.dumps(windows.slots)), windows.runs
+    everything = pickle.loads(pickle.dumps(windows._slots)), windows._runs
     assert everything[0].total == sum(everything[1].rows)
 
 
@@ -285,10 +285,10 @@ def test_calendar_steps_leave_empty_slots(days: list[str], frequency: str, row: 
 def test_a_step_that_is_no_whole_number_of_steps_ends_the_run() -> None:
     stash = ts.load({"t": [0, 10, 20, 44, 54, 74], "y": np.arange(6.0)}, ["y"], time="t")
     windows = ts.Windows(stash, history=3, gaps="mask", frequency=10)
-    assert windows.runs.rows.tolist() == [3, 4]
+    assert windows._runs.rows.tolist() == [3, 4]
     assert windows[:]["y"].nan_to_num(-1).tolist() == [[0, 1, 2], [3, 4, -1], [4, -1, 5]]
     within = ts.Windows(stash, history=3, gaps="mask", frequency=10, tolerance=5)
-    assert within.runs.rows.tolist() == [8]
+    assert within._runs.rows.tolist() == [8]
 
 
 def test_across_a_change_of_the_clock_hours_are_counted_in_utc_and_days_on_the_wall() -> None:

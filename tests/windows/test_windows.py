@@ -55,7 +55,7 @@ def test_every_window_is_the_slice_that_the_oracle_takes(
     windows = ts.Windows(stash, spans=chosen, stride=stride, gaps=gaps)
 
     anchors = [start + history for start in expected]
-    assert windows.anchor_slots(np.arange(len(windows))).tolist() == anchors
+    assert windows._anchor_slots(np.arange(len(windows))).tolist() == anchors
     ids = data.draw(st.lists(st.integers(-len(anchors), len(anchors) - 1), min_size=1, max_size=8))
     batch = windows[ids]
     check_batch(windows, ids, anchors, batch)
@@ -91,7 +91,7 @@ def test_require_drops_exactly_the_windows_with_a_missing_value(
 
     windows = ts.Windows(stash, spans=chosen, stride=stride, require=require)
 
-    assert windows.anchor_slots(np.arange(len(windows))).tolist() == [start + history for start in kept]
+    assert windows._anchor_slots(np.arange(len(windows))).tolist() == [start + history for start in kept]
 
 
 @settings(max_examples=100, deadline=None)
@@ -111,7 +111,7 @@ def test_split_gives_each_part_the_windows_that_are_judged_between_its_cuts(
     for part, low, high in zip(parts, edges, edges[1:]):
         judged = range(history, history + horizon) if horizon else range(history)
         inside = [s for s in expected if all(low <= times[s + k] < high for k in judged)]
-        assert part.anchor_slots(np.arange(len(part))).tolist() == [s + history for s in inside]
+        assert part._anchor_slots(np.arange(len(part))).tolist() == [s + history for s in inside]
 
 
 @settings(max_examples=60, deadline=None)
@@ -124,7 +124,7 @@ def test_tolerance_allows_jitter(table: Table, tolerance: int, frequency: int) -
 
     windows = ts.Windows(stash, 3, columns=["f32"], frequency=frequency, tolerance=tolerance)
 
-    assert windows.anchor_slots(np.arange(len(windows))).tolist() == [start + 3 for start in expected]
+    assert windows._anchor_slots(np.arange(len(windows))).tolist() == [start + 3 for start in expected]
 
 
 @settings(max_examples=80, deadline=None)
@@ -148,13 +148,13 @@ def test_where_keeps_exactly_the_windows_anchored_at_true_rows(
 
     windows = ts.Windows(stash, history, horizon, columns=["f32"], stride=stride, where=mask)
 
-    assert windows.anchor_slots(np.arange(len(windows))).tolist() == [start + history for start in kept]
+    assert windows._anchor_slots(np.arange(len(windows))).tolist() == [start + history for start in kept]
 
 
 def test_where_names_a_boolean_column() -> None:
     stash = Table([9], range(9)).stash()
     windows = ts.Windows(stash, 2, 1, columns=["i64"], where="flag")
-    assert windows.anchor_slots(np.arange(len(windows))).tolist() == [3, 6]
+    assert windows._anchor_slots(np.arange(len(windows))).tolist() == [3, 6]
     with pytest.raises(
         ValueError,
         match=re.escape("where= is a boolean column or (9,) booleans, one per row; got (9,) of int64."),
@@ -192,7 +192,7 @@ def test_split_fraction_cuts_each_entity_after_its_own_share(
     assert len(parts) == len(fractions) + 1
     for k, part in enumerate(parts):
         inside = [start for start in expected if all(part_of(start + j) == k for j in judged)]
-        assert part.anchor_slots(np.arange(len(part))).tolist() == [start + history for start in inside]
+        assert part._anchor_slots(np.arange(len(part))).tolist() == [start + history for start in inside]
 
 
 def test_split_entities_gives_every_window_to_one_part_by_its_entity() -> None:
@@ -204,8 +204,8 @@ def test_split_entities_gives_every_window_to_one_part_by_its_entity() -> None:
         parts = windows.split_entities(0.5, 0.8, seed=seed)
         entities = [set(part.anchors(slice(None))["entity"].tolist()) for part in parts]
         assert all(one.isdisjoint(two) for one, two in zip(entities, [*entities[1:], entities[0]]))
-        rows = sorted(row for part in parts for row in part.anchor_slots(np.arange(len(part))).tolist())
-        assert rows == windows.anchor_slots(np.arange(len(windows))).tolist()
+        rows = sorted(row for part in parts for row in part._anchor_slots(np.arange(len(part))).tolist())
+        assert rows == windows._anchor_slots(np.arange(len(windows))).tolist()
         seen.add(tuple(map(tuple, entities)))
     assert len(seen) > 1
     again = windows.split_entities(0.5, 0.8, seed=4)
