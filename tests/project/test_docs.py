@@ -11,12 +11,7 @@ from tests.project.test_structure import ROOMS
 
 ROOT = Path(__file__).parents[2]
 PROMISES = ROOT / "docs" / "promises.md"
-DOCUMENTS = [
-    ROOT / "README.md",
-    ROOT / "CONTRIBUTING.md",
-    ROOT / "CHANGELOG.md",
-    *sorted((ROOT / "docs").rglob("*.md")),
-]
+DOCUMENTS = [*ROOT.glob("*.md"), *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def rows(text: str) -> dict[int, list[str]]:
