@@ -16,7 +16,8 @@ from tensorstash.common.dtypes import Bools, Int64s
 from tensorstash.gather.gather import positions, static_values
 from tensorstash.sampling.order import Lanes, Shuffle
 from tensorstash.sampling.sampler import Sampler, Steps
-from tensorstash.windows.slots import rows_at
+from tensorstash.windows.layout import label_rows
+from tensorstash.windows.slots import run_edges
 from tensorstash.windows.windows import Windows
 
 _SPARE_BUFFERS = 3  # idle ones kept beside those in flight
@@ -177,7 +178,7 @@ class Loader:
             about = self.windows.anchors(steps.ids.reshape(-1))
             extra["window"] = torch.from_numpy(steps.ids)
             extra["entity"] = about["entity"].view(steps.ids.shape)
-            rows = torch.from_numpy(rows_at(self.windows._slots, anchors - (self.windows.horizon == 0))[0])
+            rows = torch.from_numpy(label_rows(self.windows._layout, anchors))
             extra["anchor"] = about["time"].view(steps.ids.shape) if "time" in about else rows
         return {name: values.to(device) for name, values in extra.items()}
 
@@ -186,7 +187,7 @@ class Loader:
         lane, at = lanes.places(len(self.windows), steps.ids)
         row = np.arange(steps.ids.shape[1])
         before = self.windows._anchor_slots(np.maximum(steps.ids - 1, 0))
-        runs = self.windows._runs.first
+        runs, _ = run_edges(self.windows._layout.slots)
         start, start_before = (
             np.searchsorted(runs, rows - self.windows.history, "right") for rows in (anchors, before)
         )
