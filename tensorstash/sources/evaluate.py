@@ -13,6 +13,7 @@ from tensorstash.columns.types import from_arrow, is_bfloat16
 from tensorstash.common.forks import check_pool
 from tensorstash.errors import DataError, SchemaError
 from tensorstash.sources.elementwise import check_elementwise
+from tensorstash.sources.views import without_views
 
 if TYPE_CHECKING:
     import polars as pl
@@ -88,9 +89,7 @@ def _series(array: pa.Array, about: pa.Field, dtype: Any) -> "pl.Series":
     import polars as pl
 
     if pa.types.is_dictionary(array.type):
-        if pa.types.is_string_view(array.type.value_type):
-            array = pa.DictionaryArray.from_arrays(array.indices, array.dictionary.cast(pa.large_string()))
-        array = array.dictionary_decode()
+        array = without_views(array).dictionary_decode()
     if pa.types.is_date64(array.type):
         array = array.cast(pa.date32())
     series = pl.Series(pl.from_arrow(_float32(array) if is_bfloat16(about) else array))

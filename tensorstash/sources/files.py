@@ -1,6 +1,6 @@
 """Parquet and Arrow IPC files as a scan: all footers first, compared; then readers of row groups and batches."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import closing, nullcontext
 from functools import partial
 
@@ -9,14 +9,15 @@ import pyarrow.parquet as pq
 
 from tensorstash.columns.types import is_text
 from tensorstash.common.threads import each, threads
-from tensorstash.errors import DataError
+from tensorstash.errors import DataError, SourceError
 from tensorstash.sources.file import REQUESTS, File
 from tensorstash.sources.filter import Filter
 from tensorstash.sources.footers import Footer, read_footer
 from tensorstash.sources.partition_keys import constant, kept_files, key_types
 from tensorstash.sources.scan import BATCH_ROWS, Scan, Unit, Wanted
-from tensorstash.sources.statistics import check_counts, kept_groups, range_of
+from tensorstash.sources.statistics import as_dictionaries, check_counts, kept_groups, range_of
 from tensorstash.sources.unify import unify
+from tensorstash.sources.views import without_null_views
 
 
 def scan_files(
@@ -74,9 +75,27 @@ def _batches(footer: Footer, index: int, names: Collection[str]) -> Iterator[tup
         for begin in range(0, rows, BATCH_ROWS):
             yield min(BATCH_ROWS, rows - begin), {}
         return
-    batches = _parquet_batches(footer, index, names) if footer.fragment else _arrow_batches(footer, index, names)
-    for batch in batches:
-        yield batch.num_rows, dict(zip(batch.schema.names, batch.columns))
+    read = _parquet_batches if footer.fragment else _arrow_batches
+    try:
+        for batch in read(footer, index, names):
+            yield batch.num_rows, dict(zip(batch.schema.names, batch.columns))
+    except SourceError:
+        raise
+    except (pa.ArrowException, OSError) as error:
+        for name in names:  # one after the other, because the error does not say which of them is damaged
+            _check_column(footer, index, name, read)
+        raise error
+
+
+def _check_column(footer: Footer, index: int, name: str, read: Callable[..., Iterable[pa.RecordBatch]]) -> None:
+    """Fail with the name of a column that cannot be decoded."""
+    try:
+        for _ in read(footer, index, [name]):
+            pass
+    except (pa.ArrowException, OSError) as error:
+        if isinstance(error, SourceError):
+            raise
+        raise pa.ArrowInvalid(f"column {name!r}: {error}") from error
 
 
 def _widened(array: pa.Array, field: pa.Field, place: str) -> pa.Array:
@@ -85,6 +104,12 @@ def _widened(array: pa.Array, field: pa.Field, place: str) -> pa.Array:
     try:
         return array.cast(field.type)
     except pa.ArrowInvalid as error:
+        if pa.types.is_floating(field.type):
+            raise DataError(
+                f"Integers and floats of one column in different files are read as floats, exactly; column "
+                f"{field.name!r} is {array.type} in {place}, and does not fit into {field.type}: {error}. Write all "
+                "files with one type."
+            ) from error
         if not pa.types.is_timestamp(field.type):
             raise
         raise DataError(
@@ -95,6 +120,7 @@ def _widened(array: pa.Array, field: pa.Field, place: str) -> pa.Array:
 
 def _parquet_batches(footer: Footer, group: int, names: Collection[str]) -> Iterator[pa.RecordBatch]:
     assert footer.fragment is not None
+    meta = footer.fragment.metadata
     texts = [name for name in names if is_text(footer.schema.field(name).type)]
     remote = footer.file.system is not None
     source = footer.file.open()
@@ -102,9 +128,9 @@ def _parquet_batches(footer: Footer, group: int, names: Collection[str]) -> Iter
         closing(source) if remote else nullcontext(),
         pq.ParquetFile(
             source,
-            metadata=footer.fragment.metadata,
+            metadata=meta,
             # one dictionary instead of a string object per row
-            read_dictionary=texts,
+            read_dictionary=as_dictionaries(meta, group, footer.schema, texts),
             # of a local file it would hold more than is needed; elsewhere it asks for all columns of the group at once
             pre_buffer=remote,
             buffer_size=0 if remote else 1 << 20,
@@ -114,8 +140,7 @@ def _parquet_batches(footer: Footer, group: int, names: Collection[str]) -> Iter
         batches = file.iter_batches(BATCH_ROWS, row_groups=[group], columns=list(names), use_threads=False)
         for number, batch in enumerate(batches):
             if not number:
-                meta, place = footer.fragment.metadata, _place(footer, group)
-                check_counts(meta, group, footer.schema, names, place)
+                check_counts(meta, group, footer.schema, names, _place(footer, group))
             for name in texts:  # codes of a damaged file may point anywhere, and its texts be no UTF-8
                 batch.column(name).validate(full=True)
             yield batch
@@ -131,4 +156,4 @@ def _arrow_batches(footer: Footer, index: int, names: Collection[str]) -> Iterat
             batches = [pa.ipc.open_file(opened, options=options).get_batch(index)]
         for batch in batches:
             batch.validate(full=True)  # nothing else has looked at the offsets and codes of such a file
-            yield batch
+            yield without_null_views(batch)

@@ -20,8 +20,10 @@ from tensorstash.columns.names import field_of
 from tensorstash.columns.types import is_bfloat16, is_text
 from tensorstash.common.threads import each, threads
 from tensorstash.errors import DataError, SchemaError, unknown
+from tensorstash.sources.filter_values import exact
 from tensorstash.sources.pyarrow_texts import has_positions, missing_column
 from tensorstash.sources.scan import Scan, Unit, Wanted, read
+from tensorstash.sources.views import without_views
 
 _OPERATORS = ("=", "==", "!=", "<", ">", "<=", ">=", "in", "not in")
 _ORDERED = ("=", "==", "<", ">", "<=", ">=")  # what NaN never satisfies, so that ranges without NaN may exclude rows
@@ -70,7 +72,9 @@ def parse(given: Any) -> Filter | None:
         if has_positions(given):
             raise ValueError(f"A filter names its columns; {given} has one by its number. Write pc.field('name').")
         return Filter(given)
-    groups = given if isinstance(given, list) and given and all(isinstance(item, list) for item in given) else [given]
+    groups: Any = (
+        given if isinstance(given, list) and given and all(isinstance(item, list) for item in given) else [given]
+    )
     for group in groups:
         if not isinstance(group, list) or not group or not all(map(_is_term, group)):
             raise TypeError(
@@ -80,7 +84,8 @@ def parse(given: Any) -> Filter | None:
             )
         for term in group:
             _check_value(*term)
-    return Filter(pq.filters_to_expression(given), tuple(tuple(map(tuple, group)) for group in groups))
+    clauses = tuple(tuple((name, operator, exact(value)) for name, operator, value in group) for group in groups)
+    return Filter(pq.filters_to_expression([[*clause] for clause in clauses]), clauses)
 
 
 def _is_term(term: Any) -> bool:
@@ -98,7 +103,7 @@ def _check_value(name: str, operator: str, value: Any) -> None:
             f"The operator {operator!r} takes a list of values; {name!r} is compared with {shown}. Write [{shown}]."
         )
     try:
-        pq.filters_to_expression([(name, operator, value)])
+        pq.filters_to_expression([(name, operator, exact(value))])
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise TypeError(
             f"filter= compares a column with numbers, texts, dates and times; {name!r} is compared with {shown}, "
@@ -148,7 +153,8 @@ def _read(unit: Unit, bits: NDArray[np.uint8], names: Sequence[str]) -> Iterator
         flags = np.unpackbits(bits[at // 8 : -(-end // 8)])[at % 8 :][: batch.num_rows].view(np.bool_)
         at = end
         if flags.any():
-            yield batch.filter(pa.array(flags))
+            plain = pa.RecordBatch.from_arrays([*map(without_views, batch.columns)], names=batch.schema.names)
+            yield plain.filter(pa.array(flags))
 
 
 def _flags(batch: pa.RecordBatch, condition: Filter, place: str) -> NDArray[np.bool_]:
@@ -173,9 +179,8 @@ def _mask(batch: pa.RecordBatch, expression: pc.Expression) -> NDArray[np.bool_]
 
 def _plain(array: pa.Array) -> pa.Array:
     """The values in a type for which there are functions."""
-    if pa.types.is_dictionary(array.type):
-        array = array.dictionary_decode()
-    return array.cast(pa.large_string()) if pa.types.is_string_view(array.type) else array
+    array = without_views(array)
+    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
 
 
 def columns_of(condition: Filter, schema: pa.Schema, where: str) -> list[str]:

@@ -14,6 +14,19 @@ from tensorstash.sources.scan import Wanted
 _ARROW_MAGIC = b"ARROW1"  # of an Arrow file; a stream has none
 _FORMAT = pads.ParquetFileFormat()
 
+# what reads files of other formats into frames
+_READERS = {
+    ".csv": "pl.read_csv",
+    ".csv.gz": "pl.read_csv",
+    ".tsv": "pl.read_csv",
+    ".json": "pl.read_json",
+    ".jsonl": "pl.read_ndjson",
+    ".ndjson": "pl.read_ndjson",
+    ".avro": "pl.read_avro",
+    ".xlsx": "pl.read_excel",
+    ".orc": "pyarrow.orc.read_table",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Footer:
@@ -36,7 +49,13 @@ def read_footer(file: File, types: Mapping[str, pa.DataType], wanted: Wanted) ->
     except SourceError:
         raise
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise SourceError(f"{file} is not a readable Parquet or Arrow IPC file: {error}") from error
+        ending = next((ending for ending in _READERS if file.path.lower().endswith(ending)), None)
+        if ending is None:
+            raise SourceError(f"{file} is not a readable Parquet or Arrow IPC file: {error}") from error
+        raise SourceError(
+            f"A source is Parquet or Arrow IPC files; {file} ends with {ending}. Load it as a frame: "
+            f"ts.load({_READERS[ending]}(...), ...)."
+        ) from error
 
 
 def _parquet_footer(file: File, types: Mapping[str, pa.DataType]) -> Footer:
@@ -57,8 +76,8 @@ def _arrow_footer(file: File, types: Mapping[str, pa.DataType], wanted: Wanted) 
         opened.seek(0)
         own = (pa.ipc.open_file(opened) if whole else pa.ipc.open_stream(opened)).schema
         opened.seek(0)
-        field = own.names.index((wanted.among(own.names) or own.names)[0])
-        options = pa.ipc.IpcReadOptions(included_fields=[field], use_threads=False)
+        fields = [own.names.index(name) for name in (wanted.among(own.names) or own.names)[:1]]
+        options = pa.ipc.IpcReadOptions(included_fields=fields, use_threads=False)
         if whole:
             reader = pa.ipc.open_file(opened, options=options)
             rows = [reader.get_batch(index).num_rows for index in range(reader.num_record_batches)]

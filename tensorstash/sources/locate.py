@@ -3,6 +3,7 @@
 import glob
 import os
 import re
+import stat
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import lru_cache
@@ -43,10 +44,11 @@ def find(source: Any, filesystem: Any = None) -> list[File] | None:
     found = [file for item in (source if several else [source]) for file in _expand(os.fspath(item), given)]
     if not found:
         raise SourceError("A source needs at least one file; the list of paths is empty.")
-    if several:  # the same file may have been named twice
-        real = lru_cache(maxsize=None)(os.path.realpath)  # of directories, which many files share
-        found = [*{(_real(file, real), file.keys): file for file in reversed(found)}.values()]
-    return sorted(found, key=lambda file: file.path)
+    real = lru_cache(maxsize=None)(os.path.realpath)  # of directories, which many files share
+    # links, or a list, may name the same file more than once: the longest names are replaced by shorter ones
+    found.sort(key=lambda file: (len(file.path), file.path), reverse=True)
+    once = {(_real(file, real), file.keys): file for file in found}
+    return sorted(once.values(), key=lambda file: file.path)
 
 
 def _expand(path: str, given: Place | None) -> list[File]:
@@ -64,9 +66,17 @@ def _local(path: str) -> tuple[list[File], str]:
         found = [file for file in found if _is_data(os.path.relpath(file, path)) and os.path.isfile(file)]
         return _files(found, path), f"the directory {path!r} holds no {', '.join(PARQUET + ARROW)} file"
     if os.path.exists(path):
+        if not os.path.isfile(path):
+            raise SourceError(f"A source is regular files; {path!r} is {_kind_of(path)}. Write its bytes to a file.")
         return [File(path)], ""
     found = [file for file in glob.glob(path, recursive=True) if os.path.isfile(file)]
     return _files(found, before_wildcard(path)), f"{path!r} matches no file"
+
+
+def _kind_of(path: str) -> str:
+    mode = os.stat(path).st_mode
+    kinds = {stat.S_ISFIFO: "a named pipe", stat.S_ISSOCK: "a socket"}
+    return next((kind for judge, kind in kinds.items() if judge(mode)), "a device")
 
 
 def _remote(place: Place) -> tuple[list[File], str]:

@@ -24,7 +24,7 @@ def _stamp(file: File) -> Stamp:
     try:
         if file.system is None:
             about = os.stat(file.path)
-            return os.path.realpath(file.path), about.st_size, about.st_mtime_ns, about.st_ino
+            return os.path.realpath(file.path), about.st_size, about.st_mtime_ns, about.st_ctime_ns, about.st_ino
         info = file.system.get_file_info(file.path)
         if info.type == fs.FileType.File:
             return str(file), info.size, info.mtime_ns, _version(file)

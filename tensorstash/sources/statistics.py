@@ -5,6 +5,7 @@ describes (its exceptions of C++ are not caught there); a reader that is made fo
 """
 
 import io
+import struct
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 
@@ -17,6 +18,9 @@ from tensorstash.sources.filter import Filter
 from tensorstash.sources.scan import Range
 
 _MOST_GROUPS = 4096  # whose statistics are looked at for a plan: it takes half a millisecond each
+
+# encodings of writers of version 2 of the format, from which pyarrow has no way to dictionaries
+_NO_DICTIONARIES = frozenset({"DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY"})
 
 
 class _Unread(io.RawIOBase):
@@ -87,6 +91,19 @@ def check_counts(meta: pq.FileMetaData, group: int, schema: pa.Schema, names: It
             )
 
 
+def as_dictionaries(meta: pq.FileMetaData, group: int, schema: pa.Schema, names: Sequence[str]) -> list[str]:
+    """Those of some columns of text that pyarrow can read as dictionaries, which it cannot from every encoding."""
+    if not names or not is_sound(meta, group, names):
+        return list(names)  # to read them fails with an error
+    about = meta.row_group(group)
+    leaves = {name: leaf_of(meta, schema.get_field_index(name), name) for name in names}
+    return [
+        name
+        for name, leaf in leaves.items()
+        if leaf is None or _NO_DICTIONARIES.isdisjoint(about.column(leaf).encodings)
+    ]
+
+
 def kept_groups(
     fragment: pads.ParquetFileFragment, schema: pa.Schema, condition: Filter, widened: pa.Schema
 ) -> Collection[int]:
@@ -138,6 +155,18 @@ def _chunk_ranges(meta: pq.FileMetaData, schema: pa.Schema, name: str) -> Iterat
         nulls = found.null_count if found is not None and found.has_null_count else None
         bounds = Range(nulls)
         if found is not None and found.has_min_max:
-            with suppress(ValueError, OverflowError, pa.ArrowException):  # bytes that are no text, years that are none
-                bounds = Range(nulls, found.min, found.max)
+            with suppress(
+                ValueError, OverflowError, struct.error, pa.ArrowException
+            ):  # bytes that are no text, years that are none
+                bounds = _bounds(nulls, found)
         yield bounds, nulls == chunk.num_values
+
+
+def _bounds(nulls: int | None, found: pq.Statistics) -> Range:
+    """Minimum and maximum as values of the column; NaN among them, and bytes, which are in no order, say nothing."""
+    low, high = found.min, found.max
+    if found.logical_type.type == "FLOAT16":  # pyarrow gives their bytes
+        (low,), (high,) = struct.unpack("<e", low), struct.unpack("<e", high)
+    if isinstance(low, bytes) or isinstance(high, bytes) or low != low or high != high:  # noqa: PLR0124
+        return Range(nulls)
+    return Range(nulls, low, high)

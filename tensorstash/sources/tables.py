@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from tensorstash.errors import SchemaError
 from tensorstash.sources.scan import BATCH_ROWS, Read, Scan, Unit, Wanted
+from tensorstash.sources.views import without_null_views
 
 
 def scan_arrow(table: Any, wanted: Wanted) -> Scan:  # noqa: ARG001  a column that is not read costs nothing
@@ -42,7 +43,8 @@ def scan_dataset(source: Any, wanted: Wanted) -> Scan:  # noqa: ARG001  only wha
 
     def read(start: int, rows: int, names: Sequence[str]) -> list[pa.RecordBatch]:
         view = source.select_columns(list(names)).with_format("arrow")
-        return view[start : start + rows].select(list(names)).to_batches()
+        batches = view[start : start + rows].select(list(names)).to_batches()
+        return [without_null_views(batch) for batch in batches]
 
     label, count = "the Hugging Face Dataset", len(source)
     starts = range(0, count, BATCH_ROWS)
@@ -60,7 +62,7 @@ def scan_table(table: pa.Table, schema: pa.Schema, label: str) -> Scan:
 
 
 def _selector(batch: pa.RecordBatch) -> Read:
-    return lambda names: [batch.select(list(names))]
+    return lambda names: [without_null_views(batch.select(list(names)))]
 
 
 def with_unwanted(table: pa.Table, names: Iterable[str]) -> pa.Schema:

@@ -23,7 +23,7 @@ def unify(names: Sequence[str], schemas: Sequence[pa.Schema], wanted: Wanted) ->
     if len(kinds) == 1:
         return first, ()
     known = dict.fromkeys(name for schema in kinds for name in schema.names)
-    touched = first.names if wanted.names is None else wanted.among(known)
+    touched = wanted.among(known)
     fields = {field.name: field for field in first if first.names.count(field.name) == 1}
     wrong, notes = [], []
     for place, name in enumerate(touched):
@@ -46,7 +46,10 @@ def unify(names: Sequence[str], schemas: Sequence[pa.Schema], wanted: Wanted) ->
         more = f"; and {len(wrong) - _MOST_SHOWN} more" if len(wrong) > _MOST_SHOWN else ""
         # the columns of the first are no measure where it is one of those that lack some
         model = "same columns and types" if lacking else f"columns and types of the first, {names[0]}"
-        raise SourceError(f"All files of a source need the {model}: {shown}{more}.")
+        raise SourceError(
+            f"All files of a source need the {model}: {shown}{more}. Leave such columns out, or write all files with "
+            "one schema."
+        )
     return pa.schema([fields.get(field.name, field) for field in first]), tuple(notes)
 
 
@@ -111,13 +114,19 @@ def _wider_type(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
     if pa.types.is_null(one):
         return other
     one, other = (arrow.value_type if pa.types.is_dictionary(arrow) else arrow for arrow in (one, other))
-    for alike in (pa.types.is_integer, pa.types.is_floating):
-        if alike(one) and alike(other):
-            wide = pa.from_numpy_dtype(np.promote_types(one.to_pandas_dtype(), other.to_pandas_dtype()))
-            return wide if alike(wide) else None  # int64 and uint64 would become float64
+    if _is_number(one) and _is_number(other):
+        wide = pa.from_numpy_dtype(np.promote_types(one.to_pandas_dtype(), other.to_pandas_dtype()))
+        # int64 and uint64 would become float64; integers among floats are refused when they are read, unless exact
+        return (
+            wide if pa.types.is_integer(wide) or not (pa.types.is_integer(one) and pa.types.is_integer(other)) else None
+        )
     if pa.types.is_timestamp(one) and pa.types.is_timestamp(other) and one.tz == other.tz:
         return one if _UNITS.index(one.unit) > _UNITS.index(other.unit) else other
     if pa.types.is_fixed_size_list(one) and pa.types.is_fixed_size_list(other) and one.list_size == other.list_size:
         item = _wider_type(one.value_type, other.value_type)
         return None if item is None else pa.list_(item, one.list_size)
     return one if one == other else None
+
+
+def _is_number(arrow: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(arrow) or pa.types.is_floating(arrow))

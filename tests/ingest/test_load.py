@@ -929,13 +929,16 @@ def test_a_footer_that_promises_more_rows_than_there_are(tmp_path: Path) -> None
 def test_files_that_differ_are_refused_with_all_differences(tmp_path: Path) -> None:
     tables = [
         pa.table({"y": [1], "s": ["a"], "t": pa.array([1], pa.timestamp("us"))}),
-        pa.table({"y": [1.0], "s": pa.array(["a"]).dictionary_encode(), "t": pa.array([1], pa.timestamp("us", "UTC"))}),
+        pa.table(
+            {"y": [True], "s": pa.array(["a"]).dictionary_encode(), "t": pa.array([1], pa.timestamp("us", "UTC"))}
+        ),
         pa.table({"y": [1], "t": pa.array([1], pa.timestamp("us"))}),
     ]
     one, two, three = (write_parquet(tmp_path / f"{k}.parquet", [table]) for k, table in enumerate(tables))
     message = (
-        f"All files of a source need the columns and types of the first, {one}: {two} has 'y' as double, not int64; "
-        f"{two} has 't' as timestamp[us, tz=UTC], not timestamp[us]; {three} has no column 's'."
+        f"All files of a source need the columns and types of the first, {one}: {two} has 'y' as bool, not int64; "
+        f"{two} has 't' as timestamp[us, tz=UTC], not timestamp[us]; {three} has no column 's'. Leave such "
+        "columns out, or write all files with one schema."
     )
     with pytest.raises(ts.errors.SourceError, match=whole(message)):
         ts.load(tmp_path)
@@ -945,7 +948,10 @@ def test_of_many_differences_ten_are_shown(tmp_path: Path) -> None:
     one = write_parquet(tmp_path / "1.parquet", [pa.table({f"c{k}": [k] for k in range(14)})])
     two = write_parquet(tmp_path / "2.parquet", [pa.table({"c0": [1]})])
     shown = "; ".join(f"{two} has no column 'c{k}'" for k in range(1, 11))
-    message = f"All files of a source need the columns and types of the first, {one}: {shown}; and 3 more."
+    message = (
+        f"All files of a source need the columns and types of the first, {one}: {shown}; and 3 more. Leave such columns "
+        "out, or write all files with one schema."
+    )
     with pytest.raises(ts.errors.SourceError, match=whole(message)):
         ts.load(tmp_path)
 

@@ -436,3 +436,55 @@ def test_a_filter_that_fails_for_a_row_is_refused_with_the_place(tmp_path: Path)
     message = f"filter= must have a value for every row; in {path}, row group 1 it fails: divide by zero."
     with pytest.raises(ts.errors.DataError, match=whole(message)):
         ts.load(path, ["a"], filter=pc.divide(pc.field("a"), pc.field("b")) > 0)
+
+
+@pytest.mark.parametrize("zone", [None, "Europe/Berlin"])
+def test_nanoseconds_of_pandas_and_polars_are_kept(zone: str | None) -> None:
+    pd = pytest.importorskip("pandas")
+    first = 1_700_000_000_000_000_000
+    counts = [first, first + 1, first + 999, first + 1000, first + 1001]
+    table = pa.table({"t": pa.array(counts, pa.timestamp("ns", zone)), "y": range(5)})
+
+    def kept(operator_: str, value: Any) -> list[int]:
+        return ts.load(table, ["y"], filter=[("t", operator_, value)])["y"].tolist()
+
+    times = [pd.Timestamp(count, tz=zone) if zone else pd.Timestamp(count) for count in counts]
+    for k, time in enumerate(times):
+        assert kept("==", time) == [k]
+        assert kept("<", time) == [*range(k)]
+        assert kept(">=", time) == [*range(k, 5)]
+        for several in (
+            [time],
+            (time,),
+            {time},
+            [None, time],
+            pd.Series([time]),
+            pl.Series([time.value]).cast(pl.Datetime("ns", zone)),
+        ):
+            assert kept("in", several) == [k]
+    assert kept("in", [times[1], times[3].to_pydatetime()]) == [1, 3]
+    assert kept("not in", times[1:]) == [0]
+    if zone is None:
+        assert kept("in", [times[1], np.datetime64(counts[4], "ns")]) == [1, 4]
+    with pytest.raises(TypeError, match=r"\Afilter= compares a column with numbers, texts, dates and times; 't' is "):
+        kept("in", [times[1], "2024-01-01"])
+    with pytest.raises(TypeError, match=r"\Afilter= compares a column with numbers, texts, dates and times; 't' is "):
+        kept("in", [times[1], pd.Timestamp(0, tz=None if zone else "UTC")])
+
+
+def test_nanoseconds_of_durations_are_kept() -> None:
+    pd = pytest.importorskip("pandas")
+    table = pa.table({"d": pa.array([0, 1, 1000, 1001], pa.duration("ns")), "y": range(4)})
+    for k, count in enumerate([0, 1, 1000, 1001]):
+        for value in (pd.Timedelta(count), np.timedelta64(count, "ns")):
+            assert ts.load(table, ["y"], filter=[("d", "==", value)])["y"].tolist() == [k]
+        assert ts.load(table, ["y"], filter=[("d", "in", [pd.Timedelta(count)])])["y"].tolist() == [k]
+
+
+def test_nanoseconds_decide_which_stash_is_attached(tmp_path: Path) -> None:
+    pd = pytest.importorskip("pandas")
+    table, label = pa.table({"t": pa.array([0, 1, 2], pa.timestamp("ns"))}), f"test-filter-{tmp_path.name}"
+    for count in range(3):
+        stash = ts.load(table, ["t"], filter=[("t", "==", pd.Timestamp(count))], share=label)
+        assert stash["t"].tolist() == [count]
+    ts.shared.remove(label)

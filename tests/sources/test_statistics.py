@@ -1,0 +1,46 @@
+"""Minima and maxima of Parquet files, as a plan shows them: values of the column, or nothing."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+import tensorstash as ts
+from tensorstash.sources.scan import Range
+from tensorstash.sources.statistics import _bounds
+from tests.oracle_load import write_parquet
+
+
+def halves(*values: float | None) -> pa.Array:
+    return pa.array([None if value is None else np.float16(value) for value in values], pa.float16())
+
+
+def test_half_precision(tmp_path: Path) -> None:
+    tables = [pa.table({"h": halves(1.5, -2, 3), "y": pa.array([0.25, 7, 1], pa.float32())})]
+    tables.append(pa.table({"h": halves(None, 0.5, 8), "y": pa.array([0.5, None, 1], pa.float32())}))
+    path = write_parquet(tmp_path / "one.parquet", tables)
+    assert ts.plan(path).ranges == {"h": Range(1, -2.0, 8.0), "y": Range(1, 0.25, 7.0)}
+    lines = str(ts.plan(path, {"pack": ["h", "y"]})).splitlines()
+    assert lines[2].split()[-4:-1] == ["2", "-2", "8"]
+    assert "cannot hold" in str(ts.plan(path, {"n": ts.column("h", dtype=torch.uint8)}))
+
+
+@pytest.mark.parametrize(("low", "high"), [(math.nan, 1.0), (0.0, math.nan), (math.nan, math.nan), (b"a", b"b")])
+def test_what_has_no_order_says_nothing(low: object, high: object) -> None:
+    """Old writers put NaN into statistics, and pyarrow gives the bytes of types that it does not know."""
+
+    class Found:
+        min, max = low, high
+        logical_type = pq.read_schema and type("Logical", (), {"type": "NONE"})
+
+    assert _bounds(3, Found()) == Range(3)
+
+
+def test_types_without_a_range(tmp_path: Path) -> None:
+    table = pa.table({"b": pa.array([b"ab", b"cd"], pa.binary(2)), "y": [1, 2]})
+    path = write_parquet(tmp_path / "one.parquet", [table])
+    assert ts.plan(path, ["y"]).ranges == {"y": Range(0, 1, 2)}
