@@ -949,8 +949,8 @@ def test_of_many_differences_ten_are_shown(tmp_path: Path) -> None:
     two = write_parquet(tmp_path / "2.parquet", [pa.table({"c0": [1]})])
     shown = "; ".join(f"{two} has no column 'c{k}'" for k in range(1, 11))
     message = (
-        f"All files of a source need the columns and types of the first, {one}: {shown}; and 3 more. Leave such columns "
-        "out, or write all files with one schema."
+        f"All files of a source need the columns and types of the first, {one}: {shown}; and 3 more. Leave such "
+        "columns out, or write all files with one schema."
     )
     with pytest.raises(ts.errors.SourceError, match=whole(message)):
         ts.load(tmp_path)

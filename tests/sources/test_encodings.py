@@ -26,7 +26,7 @@ def written(path: Path, encodings: dict[str, str], arrow: pa.DataType | None = N
 
 
 def everywhere(path: Path) -> list[Any]:
-    """What a load gives with the texts as a column, entity, static column, hash, mask, in a filter and an expression."""
+    """What loads give with the texts as a column, entity, static column, hash, mask, in a filter, in an expression."""
     s, e = pl.col("s"), pl.col("e")
     columns: dict[str, Any] = {
         "s": "s",

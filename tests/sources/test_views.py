@@ -62,7 +62,8 @@ for slot in SLOTS:
             with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, source.schema) as file:
                 file.write_table(source)
             source = path
-        columns = {"s": "s", "h": ts.hashed("s", 9), "v": ts.is_valid("s"), "n": pl.col("s").str.len_bytes().fill_null(0)}
+        columns = {"s": "s", "h": ts.hashed("s", 9), "v": ts.is_valid("s")}
+        columns["n"] = pl.col("s").str.len_bytes().fill_null(0)
         stash = ts.load(source, columns)
         assert [stash.vocabulary("s")[k] if k >= 0 else None for k in stash["s"].tolist()] == VALUES
         assert stash["n"].tolist() == [len(value or "") for value in VALUES]
