@@ -40,7 +40,7 @@ def to_arrow(stash: StashLike) -> "pa.Table":
     columns: dict[str, pa.Array] = {}
     fields: list[pa.Field] = []
     for name in stash.entity_names:
-        each = pa.array(stash.entity_values(name)).dictionary_encode()
+        each = pa.array(stash._entity_values(name)).dictionary_encode()
         rows = np.repeat(np.asarray(each.indices), np.diff(stash.offsets.numpy()))
         columns[name] = pa.DictionaryArray.from_arrays(pa.array(rows), each.dictionary)
     if stash.time is not None:
@@ -60,10 +60,10 @@ def _arrow_column(stash: StashLike, name: str) -> "pa.Array":
 
     about, tensor = stash.about(name), stash[name]
     array = (tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
-    if about["kind"] in ("category", "hashed"):
-        names = None if about["kind"] == "hashed" else stash.vocabulary(name)
+    if about.is_coded:
+        names = None if about.kind == "hashed" else stash.vocabulary(name)
         valid = None
-        if about["missing"] or about.get("unknown"):
+        if about.missing or about.unknown:
             there = ~_without_value(array, None if names is None else len(names))
             valid = pa.py_buffer(np.packbits(there, bitorder="little"))
         codes = pa.Array.from_buffers(pa.int32(), len(array), [valid, pa.py_buffer(array)])
@@ -71,7 +71,7 @@ def _arrow_column(stash: StashLike, name: str) -> "pa.Array":
             return codes
         numbers = _integers(names)
         return pa.DictionaryArray.from_arrays(codes, pa.array(names, pa.string()) if numbers is None else numbers)
-    flat = _arrow_moments(pa.array(array.reshape(-1)), about["kind"], about["unit"], about["zone"])
+    flat = _arrow_moments(pa.array(array.reshape(-1)), about.kind, about.unit, about.zone)
     for size in reversed(array.shape[1:]):
         flat = pa.FixedSizeListArray.from_arrays(flat, size)
     return flat
@@ -108,7 +108,7 @@ def entity_parts(stash: StashLike, single: str | None = None) -> "list[pl.Series
 
     columns = []
     for name in stash.entity_names:
-        values = stash.entity_values(name)
+        values = stash._entity_values(name)
         columns.append(pl.Series(name, values, dtype=None if isinstance(values, np.ndarray) else pl.String))
     return [columns[0].alias(single)] if single is not None and len(columns) == 1 else columns
 
@@ -142,26 +142,11 @@ def _column_series(stash: StashLike, name: str, tensor: torch.Tensor) -> "pl.Ser
 
     about = stash.about(name)
     series = pl.Series(name, (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy())
-    if about["kind"] == "hashed":
+    if about.kind == "hashed":
         return series.set(series < 0, None)
-    if about["kind"] == "category":
+    if about.kind == "category":
         names = stash.vocabulary(name)
         codes = series.set(pl.Series(_without_value(series.to_numpy(), len(names))), None)
         numbers = _integers(names)
         return pl.Series(name, *((names, pl.String) if numbers is None else (numbers,))).gather(codes)
-    return series if about["kind"] == "number" else _moments(series, about["kind"], about["unit"], about["zone"])
-
-
-def predictions_frame(stash: StashLike, about: dict[str, torch.Tensor], predictions: torch.Tensor) -> "pl.DataFrame":
-    """`about` has the `entity` and the `time` of each prediction, all `(n,)`."""
-    import polars as pl
-
-    columns: list[pl.Series] = []
-    for names in entity_parts(stash, "entity"):
-        clear = f"entity.{names.name}" if names.name in ("time", "value") else names.name
-        columns.append(names.gather(about["entity"].numpy()).alias(clear))
-    if "time" in about:
-        columns.append(time_series(stash, "time", about["time"]))
-    values = predictions.detach().cpu()
-    columns.append(pl.Series("value", (values.float() if values.dtype == torch.bfloat16 else values).numpy()))
-    return pl.DataFrame(columns)
+    return series if about.kind == "number" else _moments(series, about.kind, about.unit, about.zone)

@@ -34,7 +34,7 @@ def small(label: str = "small", value: float = 1.0) -> ts.Stash:
 
 
 def inode(stash: ts.Stash) -> int:
-    return os.fstat(stash.segment.fd).st_ino
+    return os.fstat(stash._segment.fd).st_ino
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -344,7 +344,7 @@ def test_a_shared_stash_is_pickled_as_a_reference(shm: Path, monkeypatch: pytest
     assert not (shm / "another").exists()
     monkeypatch.setenv("TENSORSTASH_DIR", str(shm))
     strict = pickle.loads(pickle.dumps(ts.attach("big", strict=True)))
-    assert strict.segment.strict
+    assert strict._segment.strict
     ts.shared.remove("big")
     message = f"A shared stash is pickled by its name; {stash.path} has been removed since. Share it again, and pickle "
     with pytest.raises(ts.errors.SegmentError, match=whole(message + "that.")):

@@ -162,7 +162,7 @@ def test_texts_of_a_saved_stash_that_are_damaged(tmp_path: Path) -> None:
         stash.vocabulary("s")
     path.write_bytes(data)
     stash = ts.open(path)
-    stash.segment.tensor("s.__vocabulary.ends")[0] = 9
+    stash._segment.tensor("s.__vocabulary.ends")[0] = 9
     with pytest.raises(ts.errors.SegmentError, match=r"the texts of 's\.__vocabulary' do not fill their bytes\. "):
         stash.vocabulary("s")
     assert torch.equal(stash["s"], torch.tensor([0, 1], dtype=torch.int32))
