@@ -23,7 +23,7 @@ from tensorstash.sources.views import without_null_views
 def scan_files(
     files: Sequence[File], label: str, wanted: Wanted, condition: Filter | None, progress: bool | None
 ) -> Scan:
-    """Read all footers, several at a time, and compare them; what paths and statistics exclude is left out."""
+    """Read all footers in parallel and compare them. Files and row groups that the filter excludes are left out."""
     types = key_types(files)
     look = partial(read_footer, types=types, wanted=wanted)
     if condition is not None and types:
@@ -55,7 +55,7 @@ def _place(footer: Footer, index: int) -> str:
 
 
 def _read(footer: Footer, index: int, schema: pa.Schema, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The batches of a row group, a record batch or a stream, in the types of the schema of all files."""
+    """The batches of a row group, record batch or stream, cast to the schema that all files share."""
     own = [name for name in names if name in footer.own]
     keys = dict(footer.file.keys)
     for rows, columns in _batches(footer, index, own):
@@ -69,7 +69,7 @@ def _read(footer: Footer, index: int, schema: pa.Schema, names: Sequence[str]) -
 
 
 def _batches(footer: Footer, index: int, names: Collection[str]) -> Iterator[tuple[int, dict[str, pa.Array]]]:
-    """The rows of each batch, and the columns that the file itself holds; without any, no file is opened."""
+    """The row count of each batch, and the columns stored in the file; if there are none, the file is not opened."""
     if not names:
         rows = footer.rows[index]
         for begin in range(0, rows, BATCH_ROWS):
@@ -81,14 +81,16 @@ def _batches(footer: Footer, index: int, names: Collection[str]) -> Iterator[tup
             yield batch.num_rows, dict(zip(batch.schema.names, batch.columns))
     except SourceError:
         raise
-    except (pa.ArrowException, OSError) as error:
-        for name in names:  # one after the other, because the error does not say which of them is damaged
+    except (pa.ArrowException, OSError):
+        for name in (
+            names if footer.file.system is None else ()
+        ):  # one by one, because the error does not say which column is damaged
             _check_column(footer, index, name, read)
-        raise error
+        raise
 
 
 def _check_column(footer: Footer, index: int, name: str, read: Callable[..., Iterable[pa.RecordBatch]]) -> None:
-    """Fail with the name of a column that cannot be decoded."""
+    """Decode one column alone; if that fails, the error names the column."""
     try:
         for _ in read(footer, index, [name]):
             pass
@@ -129,9 +131,9 @@ def _parquet_batches(footer: Footer, group: int, names: Collection[str]) -> Iter
         pq.ParquetFile(
             source,
             metadata=meta,
-            # one dictionary instead of a string object per row
+            # a dictionary and codes are smaller than one string per row
             read_dictionary=as_dictionaries(meta, group, footer.schema, texts),
-            # of a local file it would hold more than is needed; elsewhere it asks for all columns of the group at once
+            # for a local file it would hold more than is needed; for a remote one it requests all columns at once
             pre_buffer=remote,
             buffer_size=0 if remote else 1 << 20,
             page_checksum_verification=True,
@@ -141,7 +143,7 @@ def _parquet_batches(footer: Footer, group: int, names: Collection[str]) -> Iter
         for number, batch in enumerate(batches):
             if not number:
                 check_counts(meta, group, footer.schema, names, _place(footer, group))
-            for name in texts:  # codes of a damaged file may point anywhere, and its texts be no UTF-8
+            for name in texts:  # in a damaged file, codes may be out of range and texts invalid UTF-8
                 batch.column(name).validate(full=True)
             yield batch
 
@@ -155,5 +157,5 @@ def _arrow_batches(footer: Footer, index: int, names: Collection[str]) -> Iterat
         else:
             batches = [pa.ipc.open_file(opened, options=options).get_batch(index)]
         for batch in batches:
-            batch.validate(full=True)  # nothing else has looked at the offsets and codes of such a file
+            batch.validate(full=True)  # nothing else checks the offsets and codes of an IPC file
             yield without_null_views(batch)

@@ -1,4 +1,4 @@
-"""Values of `filter=` to the nanosecond, where pyarrow would take the microseconds of Python's `datetime` of them."""
+"""Values of `filter=` with their nanoseconds: pyarrow would convert them to `datetime`, which has microseconds."""
 
 import sys
 from datetime import date, timedelta
@@ -9,7 +9,7 @@ import pyarrow as pa
 
 
 def exact(value: Any) -> Any:
-    """The value, or the collection of values, as Arrow if pyarrow would cut its nanoseconds."""
+    """The value or collection of values, converted to Arrow here if pyarrow would drop its nanoseconds."""
     if _has_nanoseconds(value):
         return pa.scalar(value.value, _arrow_type(value))
     if isinstance(value, (list, tuple, set, frozenset)):
@@ -22,7 +22,7 @@ def exact(value: Any) -> Any:
 
 
 def _has_nanoseconds(value: Any) -> bool:
-    """Whether it is a time or duration of pandas that Python's have no place for."""
+    """Whether a value is a pandas time or duration that `datetime` and `timedelta` cannot hold."""
     pandas = sys.modules.get("pandas")
     if pandas is None or not isinstance(value, (pandas.Timestamp, pandas.Timedelta)):
         return False
@@ -36,7 +36,7 @@ def _arrow_type(value: Any) -> pa.DataType:
 
 
 def _count(value: Any, fine: Any) -> int | None:
-    """The nanoseconds of a value in a collection that also has `fine`, which is of pandas."""
+    """The nanoseconds of a value in a collection whose type is that of `fine`, a pandas value."""
     if value is None:
         return None
     if isinstance(value, (date, timedelta, np.datetime64, np.timedelta64)):

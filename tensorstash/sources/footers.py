@@ -1,4 +1,4 @@
-"""The footers of Parquet and Arrow IPC files: their columns, and their rows piece by piece."""
+"""The footers of Parquet and Arrow IPC files: their columns, and the row counts of their pieces."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,10 +11,10 @@ from tensorstash.sources.file import ARROW, HERE, File
 from tensorstash.sources.partition_keys import with_keys
 from tensorstash.sources.scan import Wanted
 
-_ARROW_MAGIC = b"ARROW1"  # of an Arrow file; a stream has none
+_ARROW_MAGIC = b"ARROW1"  # the first bytes of an IPC file; a stream has none
 _FORMAT = pads.ParquetFileFormat()
 
-# what reads files of other formats into frames
+# functions that read other formats, by file name ending
 _READERS = {
     ".csv": "pl.read_csv",
     ".csv.gz": "pl.read_csv",
@@ -30,14 +30,14 @@ _READERS = {
 
 @dataclass(frozen=True, slots=True)
 class Footer:
-    """What a file says of itself."""
+    """The columns and row counts of a file, read from its footer or, for a stream, from the whole file."""
 
     file: File
-    schema: pa.Schema  # with the keys of its path as columns behind its own
-    own: frozenset[str]  # the columns that it holds itself
-    rows: tuple[int, ...]  # of each row group, record batch, or of a whole stream
-    piece: str  # what these are called
-    fragment: pads.ParquetFileFragment | None  # of a Parquet file: it has been parsed, which may take long
+    schema: pa.Schema  # the columns of the file, then the partition keys of its path
+    own: frozenset[str]  # the columns stored in the file
+    rows: tuple[int, ...]  # the row count of each row group or record batch, or of the whole stream
+    piece: str  # what `rows` counts: "row group", "record batch" or "stream"
+    fragment: pads.ParquetFileFragment | None  # of a Parquet file: kept because parsing the footer again may take long
 
 
 def read_footer(file: File, types: Mapping[str, pa.DataType], wanted: Wanted) -> Footer:
@@ -64,13 +64,14 @@ def _parquet_footer(file: File, types: Mapping[str, pa.DataType]) -> Footer:
     rows = tuple(meta.row_group(index).num_rows for index in range(meta.num_row_groups))
     if sum(rows) != meta.num_rows or min(rows, default=0) < 0:
         raise SourceError(
-            f"{file} is damaged: its row groups have {sum(rows):,} rows, and the whole file has {meta.num_rows:,}."
+            f"{file} is damaged: its row groups have {sum(rows):,} rows, its footer says {meta.num_rows:,}. Write the "
+            "file again."
         )
     return Footer(file, with_keys(own, file, types), frozenset(own.names), rows, "row group", fragment)
 
 
 def _arrow_footer(file: File, types: Mapping[str, pa.DataType], wanted: Wanted) -> Footer:
-    """A batch tells its rows only when it is read: of one column, over a map of the file where there can be one."""
+    """Row counts are known only from the batches: one column of each is read, through a memory map if it is local."""
     with pa.memory_map(file.path) if file.system is None else file.open() as opened:
         whole = opened.read(len(_ARROW_MAGIC)) == _ARROW_MAGIC
         opened.seek(0)

@@ -12,8 +12,8 @@ from tensorstash.sources.scan import BATCH_ROWS, Read, Scan, Unit, Wanted
 from tensorstash.sources.views import without_null_views
 
 
-def scan_arrow(table: Any, wanted: Wanted) -> Scan:  # noqa: ARG001  a column that is not read costs nothing
-    """A pyarrow table or record batch: slices of it."""
+def scan_arrow(table: Any, wanted: Wanted) -> Scan:  # noqa: ARG001  unread columns cost nothing
+    """Slices of a pyarrow table or record batch."""
     label = f"the pyarrow {type(table).__name__}"
     whole = pa.Table.from_batches([table]) if isinstance(table, pa.RecordBatch) else table
     return scan_table(whole, whole.schema, label)
@@ -38,8 +38,8 @@ def scan_pandas(frame: Any, wanted: Wanted) -> Scan:
     return scan_table(table, with_unwanted(table, names), "the pandas frame")
 
 
-def scan_dataset(source: Any, wanted: Wanted) -> Scan:  # noqa: ARG001  only what is read is looked at
-    """A Hugging Face data set: slices of its Arrow table, in the order that `shuffle` or `select` gave it."""
+def scan_dataset(source: Any, wanted: Wanted) -> Scan:  # noqa: ARG001  unread columns cost nothing
+    """Slices of the Arrow table of a Hugging Face data set, in the order set by `shuffle` or `select`."""
 
     def read(start: int, rows: int, names: Sequence[str]) -> list[pa.RecordBatch]:
         view = source.select_columns(list(names)).with_format("arrow")
@@ -54,7 +54,7 @@ def scan_dataset(source: Any, wanted: Wanted) -> Scan:  # noqa: ARG001  only wha
 
 
 def scan_table(table: pa.Table, schema: pa.Schema, label: str) -> Scan:
-    """A table whose `schema` may have further columns that are not in it and not read."""
+    """Slices of a table; `schema` may have further columns, which are not in the table and never read."""
     batches = table.to_batches(max_chunksize=BATCH_ROWS)
     starts = accumulate((batch.num_rows for batch in batches), initial=0)
     units = (Unit(label, start, batch.num_rows, _selector(batch), start) for batch, start in zip(batches, starts))
@@ -66,14 +66,14 @@ def _selector(batch: pa.RecordBatch) -> Read:
 
 
 def with_unwanted(table: pa.Table, names: Iterable[str]) -> pa.Schema:
-    """The schema of a table, and of the columns that were not wanted and so not converted, as nulls."""
+    """The schema of a table, with the null type for the columns that were not wanted and so not converted."""
     known = set(table.column_names)
     return pa.schema(table.schema.field(name) if name in known else pa.field(name, pa.null()) for name in names)
 
 
 def checked_names(names: Iterable[Any], where: str) -> list[str]:
-    """The names of columns, which must be texts."""
+    """The column names; a name that is no string is refused."""
     for name in names:
         if not isinstance(name, str):
-            raise SchemaError(f"Column names are texts; {where} has the {type(name).__name__} {name!r}. Rename it.")
+            raise SchemaError(f"Column names are strings; {where} has the {type(name).__name__} {name!r}. Rename it.")
     return [*names]

@@ -1,9 +1,9 @@
-"""Views of texts and bytes (`string_view`, `binary_view`): made safe to follow, and made plain."""
+"""Arrays of views (`string_view`, `binary_view`): null slots cleared, and conversion to plain strings and bytes."""
 
 import numpy as np
 import pyarrow as pa
 
-_BYTES = 16  # of the view of a row: its size, then the text itself or where it stands
+_BYTES = 16  # per view: the size, then the text itself or its location
 
 
 def is_view(arrow: pa.DataType) -> bool:
@@ -12,9 +12,9 @@ def is_view(arrow: pa.DataType) -> bool:
 
 
 def without_null_views(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The same batch with zeros in the null slots of its views; a column without views or without nulls is not copied.
+    """The same batch with the null slots of its views zeroed; columns without views or without nulls are not copied.
 
-    Validation looks at no null slot, and kernels of Arrow follow whatever sizes and addresses stand there.
+    Validation skips null slots, but kernels of Arrow follow the sizes and addresses in them.
     """
     arrays = batch.columns
     cleared = [_cleared(array) for array in arrays]
@@ -24,7 +24,7 @@ def without_null_views(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def without_views(array: pa.Array) -> pa.Array:
-    """The same values as plain texts or bytes, because few kernels take views."""
+    """The same values as plain strings or bytes, because few kernels take views."""
     arrow = array.type
     if pa.types.is_dictionary(arrow) and is_view(arrow.value_type):
         return pa.DictionaryArray.from_arrays(array.indices, without_views(array.dictionary), ordered=arrow.ordered)

@@ -921,7 +921,7 @@ def test_a_footer_that_promises_more_rows_than_there_are(tmp_path: Path) -> None
     at = data.rindex(b"\xc8\x01", len(data) - 8 - length)
     path.write_bytes(data[:at] + b"\xca\x01" + data[at + 2 :])
     assert pq.ParquetFile(path).metadata.row_group(0).num_rows == 101
-    message = f"{path} is damaged: its row groups have 101 rows, and the whole file has 100."
+    message = f"{path} is damaged: its row groups have 101 rows, its footer says 100. Write the file again."
     with pytest.raises(ts.errors.SourceError, match=whole(message)):
         ts.load(path)
 
