@@ -608,8 +608,8 @@ def test_functions_over_whole_columns_and_guessed_formats_have_remedies_of_their
     with pytest.raises(
         ts.errors.SchemaError,
         match=whole(
-            f'{start}s.str.strptime(["raise"]) also looks at others. Give it the format, which it takes from other '
-            "rows otherwise."
+            f'{start}s.str.strptime(["raise"]) also looks at others. Give it the format, which is otherwise '
+            "guessed from other rows."
         ),
     ):
         ts.load({"s": ["2024-01-01"]}, {"x": s.str.to_datetime()})
