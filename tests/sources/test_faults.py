@@ -180,3 +180,18 @@ def test_a_failed_load_leaves_no_segment(tmp_path: Path) -> None:
         with pytest.raises(ts.errors.SourceError, match=rf"\A{whole(str(path))[2:-2]}, row group \d cannot be decoded"):
             ts.load(path, share=label)
         assert label not in ts.shared.list()["label"]
+
+
+@pytest.mark.parametrize("others", [["a"], ["a", "z"], []])
+def test_damage_is_said_with_its_column(others: list[str], tmp_path: Path) -> None:
+    table = pa.table({"a": np.arange(500), "y": np.arange(500) * 7, "z": ["x"] * 500})
+    path = write_parquet(tmp_path / "one.parquet", [table])
+    about = pq.read_metadata(path).row_group(0).column(1)
+    data = bytearray(path.read_bytes())
+    data[about.dictionary_page_offset + about.total_compressed_size - 5] ^= 1
+    path.write_bytes(data)
+    message = rf"\A{whole(str(path))[2:-2]}, row group 0 cannot be decoded: column 'y': .+\. Write the file again\.\Z"
+    with pytest.raises(ts.errors.SourceError, match=message):
+        ts.load(path, [*others, "y"])
+    if others:
+        assert ts.load(path, others).rows == 500
