@@ -14,7 +14,7 @@ from tensorstash.ingest.write import draft, ingest
 from tensorstash.segments.directory import Name, check_label
 from tensorstash.segments.limits import memory_limits
 from tensorstash.segments.publish import obtain
-from tensorstash.segments.unpublished import Unpublished
+from tensorstash.segments.unpublished import UnpublishedFile
 from tensorstash.sources.derive import with_keys
 from tensorstash.sources.filter import parse
 from tensorstash.sources.locate import find, stamps
@@ -143,7 +143,7 @@ def _load_shared(request: Request, share: str | bool, timeout: float | None, pro
     surveyed = survey(request, None, progress) if files is None else None
     data = before if surveyed is None else contents(*surveyed)
 
-    def build(target: Unpublished, report: Callable[[float], None]) -> None:
+    def build(target: UnpublishedFile, report: Callable[[float], None]) -> None:
         scanned, planned = surveyed or survey(request, files, progress)
         check_memory(planned, target.limits())
         segment = draft(planned, target.fd)

@@ -12,10 +12,12 @@ from numpy.typing import NDArray
 
 from tensorstash.common.clock import Clock
 from tensorstash.errors import ColumnError, SegmentError, unknown
+from tensorstash.segments.attach import attach_newest, reattach
 from tensorstash.segments.directory import check_label
 from tensorstash.segments.format import damaged
-from tensorstash.segments.mapping import Segment, mapped, open_file
-from tensorstash.segments.publish import attach_newest, reattach, share_copy
+from tensorstash.segments.publish import share_copy
+from tensorstash.segments.save import save
+from tensorstash.segments.segment import Segment, mapped, open_saved
 from tensorstash.stash.blocks import Block, blocks_of
 from tensorstash.stash.text import as_html, as_text
 
@@ -283,7 +285,7 @@ class Stash(Mapping[str, torch.Tensor]):
 
         In-place changes of the tensors are not saved: they are this process's own.
         """
-        self._segment.save(os.fspath(path))
+        save(self._segment, os.fsdecode(path))
 
     @cached_property
     def _blocks(self) -> list[Block]:
@@ -347,7 +349,7 @@ def open(path: str | os.PathLike[str]) -> Stash:  # noqa: A001  its name is ts.o
         >>> ts.open(path)["y"]
         tensor([1., 2.], dtype=torch.float64)
     """
-    segment = open_file(os.path.abspath(path))
+    segment = open_saved(os.path.abspath(os.fsdecode(path)))
     segment.advise_random()
     return Stash(segment)
 

@@ -149,7 +149,7 @@ def test_what_is_no_file_of_ours_is_never_followed(shm: Path, tmp_path: Path) ->
     path.unlink()
     for make in (os.mkfifo, os.mkdir):
         make(path)
-        with pytest.raises(ts.errors.SegmentError, match=foreign(path, "it is no regular file")):
+        with pytest.raises(ts.errors.SegmentError, match=foreign(path, "it is not a regular file")):
             small()
         assert ts.shared.list()["rows"].to_list() == [None]
         path.unlink() if path.is_fifo() else path.rmdir()
