@@ -161,8 +161,8 @@ def _rows_drawn(
 def _draw(axes: "Axes", stash: Stash, name: str, values: torch.Tensor, *, times: Int64s, gaps: Bools) -> None:
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
-    about, members = stash.about(name), stash.about(name)["members"]
-    is_coded = about["kind"] in ("category", "hashed")
+    about, members = stash.about(name), stash.about(name).members
+    is_coded = about.is_coded
     flat = values.flatten(1) if values.ndim > 1 else values[:, None]
     for k in range(flat.shape[1]):
         numbers = flat[:, k].to(torch.float64).numpy()
@@ -176,10 +176,10 @@ def _draw(axes: "Axes", stash: Stash, name: str, values: torch.Tensor, *, times:
         axes.plot(_axis(stash, at[alone]), drawn[alone], ".", markersize=3, color=colour)
     if flat.shape[1] > 1:
         axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
-    if about["kind"] == "category" and len(stash.vocabulary(name)) <= _MOST_NAMES:
-        shown = [*map(str, stash.vocabulary(name)), *(["(unknown)"] if about.get("unknown") else [])]
+    if about.kind == "category" and len(stash.vocabulary(name)) <= _MOST_NAMES:
+        shown = [*map(str, stash.vocabulary(name)), *(["(unknown)"] if about.unknown else [])]
         axes.set_yticks(range(len(shown)), shown)
-    axes.set_ylabel(name if about["unit"] is None else f"{name} ({about['unit']})")
+    axes.set_ylabel(name if about.unit is None else f"{name} ({about.unit})")
     if stash.clock.unit is not None:
         locator = AutoDateLocator()  # type: ignore[no-untyped-call]
         axes.xaxis.set_major_locator(locator)
@@ -282,7 +282,7 @@ def _bin(edges: NDArray[np.int64], times: NDArray[np.int64]) -> NDArray[np.int64
 def _missing(stash: Stash, rows: slice) -> NDArray[np.bool_]:
     missing = torch.zeros(rows.stop - rows.start, dtype=torch.bool)
     for name, tensor in stash.items():
-        if stash.about(name)["missing"]:
+        if stash.about(name).missing:
             part = tensor[rows].flatten(1) if tensor.ndim > 1 else tensor[rows, None]
             missing |= (torch.isnan(part) if part.dtype.is_floating_point else part < 0).any(1)
     return missing.numpy()

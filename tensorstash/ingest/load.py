@@ -17,7 +17,8 @@ from tensorstash.segments.publish import obtain
 from tensorstash.segments.unpublished import UnpublishedFile
 from tensorstash.sources.derive import with_keys
 from tensorstash.sources.filter import parse
-from tensorstash.sources.locate import find, stamps
+from tensorstash.sources.locate import find
+from tensorstash.sources.stamps import stamps
 from tensorstash.stash.stash import Stash
 
 
@@ -117,7 +118,7 @@ def _without_known(stash: Stash) -> list[str]:
     found = []
     for name, tensor in (*stash.items(), *stash.static.items()):
         about = stash.about(name)
-        if about.get("unknown") and about["unknown"] + about["missing"] == len(tensor):
+        if about.unknown and about.unknown + about.missing == len(tensor):
             found.append(name)
     return found
 

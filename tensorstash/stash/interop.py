@@ -60,10 +60,10 @@ def _arrow_column(stash: StashLike, name: str) -> "pa.Array":
 
     about, tensor = stash.about(name), stash[name]
     array = (tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
-    if about["kind"] in ("category", "hashed"):
-        names = None if about["kind"] == "hashed" else stash.vocabulary(name)
+    if about.is_coded:
+        names = None if about.kind == "hashed" else stash.vocabulary(name)
         valid = None
-        if about["missing"] or about.get("unknown"):
+        if about.missing or about.unknown:
             there = ~_without_value(array, None if names is None else len(names))
             valid = pa.py_buffer(np.packbits(there, bitorder="little"))
         codes = pa.Array.from_buffers(pa.int32(), len(array), [valid, pa.py_buffer(array)])
@@ -71,7 +71,7 @@ def _arrow_column(stash: StashLike, name: str) -> "pa.Array":
             return codes
         numbers = _integers(names)
         return pa.DictionaryArray.from_arrays(codes, pa.array(names, pa.string()) if numbers is None else numbers)
-    flat = _arrow_moments(pa.array(array.reshape(-1)), about["kind"], about["unit"], about["zone"])
+    flat = _arrow_moments(pa.array(array.reshape(-1)), about.kind, about.unit, about.zone)
     for size in reversed(array.shape[1:]):
         flat = pa.FixedSizeListArray.from_arrays(flat, size)
     return flat
@@ -142,14 +142,14 @@ def _column_series(stash: StashLike, name: str, tensor: torch.Tensor) -> "pl.Ser
 
     about = stash.about(name)
     series = pl.Series(name, (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy())
-    if about["kind"] == "hashed":
+    if about.kind == "hashed":
         return series.set(series < 0, None)
-    if about["kind"] == "category":
+    if about.kind == "category":
         names = stash.vocabulary(name)
         codes = series.set(pl.Series(_without_value(series.to_numpy(), len(names))), None)
         numbers = _integers(names)
         return pl.Series(name, *((names, pl.String) if numbers is None else (numbers,))).gather(codes)
-    return series if about["kind"] == "number" else _moments(series, about["kind"], about["unit"], about["zone"])
+    return series if about.kind == "number" else _moments(series, about.kind, about.unit, about.zone)
 
 
 def predictions_frame(stash: StashLike, about: dict[str, torch.Tensor], predictions: torch.Tensor) -> "pl.DataFrame":

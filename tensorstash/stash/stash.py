@@ -5,11 +5,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
 from multiprocessing import reduction
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import torch
 from numpy.typing import NDArray
 
+from tensorstash.columns.info import ColumnInfo
 from tensorstash.common.clock import Clock
 from tensorstash.errors import ColumnError, SegmentError, unknown
 from tensorstash.segments.attach import attach_newest, reattach
@@ -19,6 +20,7 @@ from tensorstash.segments.publish import share_copy
 from tensorstash.segments.save import save
 from tensorstash.segments.segment import Segment, mapped, open_saved
 from tensorstash.stash.blocks import Block, blocks_of
+from tensorstash.stash.header import info_of
 from tensorstash.stash.text import as_html, as_text
 
 if TYPE_CHECKING:
@@ -39,19 +41,11 @@ class Stash(Mapping[str, torch.Tensor]):
     def __init__(self, segment: Segment) -> None:
         self._segment = segment
         self._tensors: dict[str, torch.Tensor] = {}  # made when they are asked for: attaching hundreds takes longer
-        try:
-            about = segment.metadata
-            self._names = {column["name"]: segment.entries[column["name"]] for column in about["columns"]}
-            self.static: dict[str, torch.Tensor] = {
-                column["name"]: segment.tensor(column["name"]) for column in about.get("static", ())
-            }
-            self._about: dict[str, dict[str, Any]] = {
-                column["name"]: column for column in (*about["columns"], *about.get("static", ()))
-            }
-            self.rows: int = about["rows"]
-        except (KeyError, TypeError) as error:
-            why = f"its header cannot be read ({type(error).__name__}: {error})"
-            raise damaged(segment.path, why, segment.label) from error
+        self._info = info = info_of(segment)
+        self._names = {column.name: segment.entries[column.name] for column in info.columns}
+        self.static: dict[str, torch.Tensor] = {column.name: segment.tensor(column.name) for column in info.static}
+        self._about = {column.name: column for column in (*info.columns, *info.static)}
+        self.rows: int = info.rows
 
     def __getitem__(self, name: str) -> torch.Tensor:
         tensor = self._tensors.get(name)
@@ -132,32 +126,33 @@ class Stash(Mapping[str, torch.Tensor]):
     @property
     def time_name(self) -> str | None:
         """The source column of the times."""
-        return cast("str | None", self._segment.metadata["time"].get("source"))
+        return None if self._info.time is None else self._info.time.source
 
     @property
     def time_range(self) -> tuple[int | None, int | None]:
         """The first and the last time of all rows; `None` without times or rows."""
-        time = self._segment.metadata["time"]
-        return time.get("low"), time.get("high")
+        time = self._info.time
+        return (None, None) if time is None else (time.low, time.high)
 
     @property
     def clock(self) -> Clock:
         """The unit and zone in which the times are read."""
-        time = self._segment.metadata["time"]
-        return Clock(time.get("unit"), time.get("zone"))
+        time = self._info.time
+        return Clock(None, None) if time is None else Clock(time.unit, time.zone)
 
     @property
     def _entity_name(self) -> str | tuple[str, ...] | None:
         """The source column of the entities; a tuple of them where `load` was given a list."""
-        name = self._segment.metadata["entity"]
-        return tuple(name) if isinstance(name, list) else cast("str | None", name)
+        return self._info.entity
 
-    def about(self, name: str) -> dict[str, Any]:
-        """What the header says of a column: kind, unit, zone, fill, sources, and nulls, missing, unknown, low, high.
+    def about(self, name: str) -> ColumnInfo:
+        """How a column was loaded (kind, unit, zone, fill, members), and its nulls, missing values, minimum, maximum.
 
-        Unknown are the values that are not in the vocabulary that was given.
-
-        Of a static column, nulls are counted in the rows of the source, missing and unknown values in the entities.
+        Example:
+            >>> import tensorstash as ts
+            >>> stash = ts.load({"t": [0, 1], "y": [None, 2.5]}, ["y"], time="t")
+            >>> stash.about("y").kind, stash.about("y").missing, stash.about("y").high
+            ('number', 1, 2.5)
         """
         try:
             return self._about[name]
@@ -175,7 +170,7 @@ class Stash(Mapping[str, torch.Tensor]):
             >>> stash["country"].tolist(), stash.vocabulary("country")
             ([0, 1, 0, -1], ['NO', 'PE'])
         """
-        if self.about(name)["kind"] != "category":
+        if self.about(name).kind != "category":
             tensor = self.static[name] if name in self.static else self[name]
             raise ColumnError(
                 f"Text columns have a vocabulary, and those that were given one; {name!r} holds {tensor.dtype}."

@@ -48,7 +48,7 @@ def complete(stash: Stash, slots: Slots, judged: list[Span], history: int, whole
 
 def _missing(stash: Stash, name: str) -> tuple[Int64s, Int64s]:
     """The ranges of rows in which a column has a missing value."""
-    if not stash.about(name)["missing"]:
+    if not stash.about(name).missing:
         return np.empty(0, np.int64), np.empty(0, np.int64)
     column = stash[name]
 

@@ -121,12 +121,12 @@ def test_several_columns_tell_the_entities_apart(data: st.DataObject, parts: lis
     for k, part in enumerate(parts):
         values = [rows[row][0][k] for row in order]
         shown = stash[part].tolist()
-        if stash.about(part)["kind"] == "category":
+        if stash.about(part).kind == "category":
             shown = [stash.vocabulary(part)[code] for code in shown]
             assert stash.vocabulary(part) == list(dict.fromkeys(names[k] for names, _ in rows))
         assert shown == values
-        assert stash.about(part)["low"] == min(stash[part].tolist(), default=None)
-        assert stash.about(part)["high"] == max(stash[part].tolist(), default=None)
+        assert stash.about(part).low == min(stash[part].tolist(), default=None)
+        assert stash.about(part).high == max(stash[part].tolist(), default=None)
         assert stash.to_polars()[part].to_list() == values
         assert stash.to_arrow()[part].to_pylist() == values
     for k, name in enumerate(names):

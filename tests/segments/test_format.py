@@ -469,4 +469,4 @@ def test_no_damage_to_a_file_crashes_whoever_opens_it(
         "s": (torch.int32, (3,)),
     }
     assert len(decoded(stash, "y", stash["y"])) == 3
-    assert stash.about("s")["missing"] == 1
+    assert stash.about("s").missing == 1

@@ -21,7 +21,8 @@ from hypothesis import HealthCheck, given, settings
 import tensorstash as ts
 from tensorstash.errors import named_error
 from tensorstash.ingest.key import check_unchanged, label_of
-from tensorstash.sources.locate import find, stamps
+from tensorstash.sources.locate import find
+from tensorstash.sources.stamps import stamps
 from tests.cases_load import cases
 from tests.oracle_load import Case, check, run_python, whole, write_parquet
 

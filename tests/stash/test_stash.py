@@ -401,9 +401,9 @@ def test_the_header_counts_what_is_missing(kind: Kind) -> None:
     cells = [value(kind, 3, row) for row in range(5)]
     stash = ts.load(Case({"x": Held(kind, cells)}, None, None, [0, 2, 5]).pieces()[0], ["x"])
     about, numbers = stash.about("x"), stash["x"].flatten().tolist()
-    assert (about["nulls"], about["missing"], about["low"], about["high"]) == (0, 0, min(numbers), max(numbers))
+    assert (about.nulls, about.missing, about.low, about.high) == (0, 0, min(numbers), max(numbers))
     if kind.floating and not kind.shape:
         only = Held(kind, [float("nan"), None])
         about = loaded(Case({"x": only}, None, None, [0, 2])).about("x")
-        assert (about["nulls"], about["missing"], about["low"], about["high"]) == (1, 2, None, None)
+        assert (about.nulls, about.missing, about.low, about.high) == (1, 2, None, None)
     assert kind_of(kind.name) is kind
