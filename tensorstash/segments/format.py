@@ -34,7 +34,7 @@ class Header:
     """What the header of a segment says."""
 
     entries: dict[str, "Entry"]
-    metadata: dict[str, Any]
+    metadata: Any  # not checked here
     crc: str  # its own checksum
     checksums: dict[str, int]  # CRC-32 of the blobs
 
@@ -105,7 +105,7 @@ def parse(fd: int, path: str | None, label: str | None) -> Header:
         header = json.loads(text.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_constant)
         own = header.pop("__metadata__")
         crc, version = own["tensorstash.crc"], own["tensorstash.version"]
-        metadata = _mapping(json.loads(own["tensorstash.schema"]))
+        metadata = json.loads(own["tensorstash.schema"])
         checksums = _mapping(json.loads(own["tensorstash.blobs"]))
         entries = _entries(header, begin, size)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

@@ -23,7 +23,7 @@ _NORESERVE = 0x4000 if sys.platform == "linux" else 0  # Python's mmap has a nam
 
 
 class Segment:
-    """A finished segment, mapped copy-on-write: a write in this process reaches neither the file nor other processes."""
+    """A finished segment, mapped copy-on-write: a write in this process reaches neither the file nor other mappings."""
 
     def __init__(self, fd: int, path: str | None = None, label: str | None = None, strict: bool = False) -> None:
         """Check the file behind a descriptor and map it. The segment owns the descriptor.
@@ -52,10 +52,10 @@ class Segment:
         """A tensor that is small beside the columns, compared with its checksum in the header."""
         if name not in self.entries:
             raise self.damaged(f"it has no tensor {name!r}")
-        tensor = self.tensor(name)
-        if zlib.crc32(memoryview(tensor.view(torch.uint8).numpy())) != self._checksums.get(name):
+        entry = self.entries[name]
+        if zlib.crc32(memoryview(self.memory)[entry.begin : entry.begin + entry.nbytes]) != self._checksums.get(name):
             raise self.damaged(f"the checksum of {name!r} is wrong")
-        return tensor
+        return self.tensor(name)
 
     def items(self, begin: int, count: int, numpy_dtype: str) -> torch.Tensor:
         """`count` items of the mapping from byte `begin` on, as a flat tensor."""
@@ -73,7 +73,7 @@ class Segment:
         return damaged(self.path, why, self.label)
 
     def private_bytes(self) -> int | None:
-        """Bytes of the mapping that this process has written to, in whole pages; `None` where the system has no smaps."""
+        """Bytes of the pages that this process has written to; `None` where the system has no `/proc/self/smaps`."""
         begin = np.frombuffer(self.memory, np.uint8).ctypes.data
         try:
             with open("/proc/self/smaps") as file:

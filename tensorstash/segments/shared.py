@@ -70,9 +70,12 @@ def _shape(directory: Directory, segment: Listed) -> tuple[int | None, int | Non
             os.close(fd)
     except SegmentError:
         return None, None
+    if not isinstance(metadata, dict):
+        return None, None
     rows, columns = metadata.get("rows"), metadata.get("columns")
-    readable = type(rows) is int and 0 <= rows < 1 << 63 and isinstance(columns, builtins.list)
-    return (rows, len(columns)) if readable else (None, None)
+    if type(rows) is int and 0 <= rows < 1 << 63 and isinstance(columns, builtins.list):
+        return rows, len(columns)
+    return None, None
 
 
 def _users() -> dict[tuple[int, int], int] | None:

@@ -1,8 +1,9 @@
-"""The metadata of a segment, checked against its tensors before anything is made of it."""
+"""The header of a stash: its metadata is checked against the tensors before they are used, and so are the offsets."""
+
+import torch
 
 from tensorstash.columns.info import StashInfo, from_header
-from tensorstash.segments.format import damaged
-from tensorstash.segments.mapping import Segment
+from tensorstash.segments.segment import Segment
 
 
 def info_of(segment: Segment) -> StashInfo:
@@ -12,7 +13,7 @@ def info_of(segment: Segment) -> StashInfo:
         _check_tensors(segment, info)
     except ValueError as error:
         why = f"its header cannot be read ({type(error).__name__}: {error})"
-        raise damaged(segment.path, why, segment.label) from error
+        raise segment.damaged(why) from error
     return info
 
 
@@ -31,3 +32,19 @@ def _check_tensors(segment: Segment, info: StashInfo) -> None:
         shape = segment.entries[name].shape
         if shape[:1] != (count,):
             raise ValueError(f"column {name!r} has the shape {shape}, not {count} rows")
+    integers = {"__offsets": torch.int64} | ({"__time": torch.int64} if info.time else {})
+    for column in (*info.columns, *info.static):
+        if column.kind != "number":
+            integers[column.name] = torch.int32 if column.is_coded else torch.int64
+    for name, dtype in integers.items():
+        entry = segment.entries[name]
+        if entry.dtype != dtype or len(entry.shape) != 1:
+            raise ValueError(f"column {name!r} has type {entry.dtype} and the shape {entry.shape}")
+
+
+def checked_offsets(segment: Segment, rows: int) -> torch.Tensor:
+    """The first row of each entity and, last, the number of rows: `(entities + 1,)` int64."""
+    offsets = segment.blob("__offsets")
+    if offsets[0] != 0 or offsets[-1] != rows or (offsets[1:] < offsets[:-1]).any():
+        raise segment.damaged(f"the offsets of its entities do not ascend from 0 to {rows:,}")
+    return offsets

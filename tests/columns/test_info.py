@@ -5,7 +5,7 @@ import json
 import os
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -32,17 +32,17 @@ def test_about_is_frozen_and_counts_what_was_loaded() -> None:
 
 def test_what_is_written_to_a_header_is_read_again() -> None:
     for stash in (loaded(), ts.load({"y": [1, 2]}), ts.load({"t": np.zeros(0, np.int64), "y": np.zeros(0)}, time="t")):
-        header = stash.segment.metadata
+        header = stash._segment.metadata
         assert json.loads(json.dumps(to_header(from_header(header)))) == header
 
 
 def with_schema(path: Path, schema: object) -> None:
     """Put other metadata into a saved stash, with a checksum that is right."""
     fd = os.open(path, os.O_RDWR)
-    entries, _, _ = parse(fd, None, None)
-    begin, size = min(entry.begin for entry in entries.values()), os.fstat(fd).st_size
-    header: Any = schema
-    os.pwrite(fd, header_bytes(entries.values(), begin, size, header).ljust(begin), 0)
+    header, made = parse(fd, None, None), cast("dict[str, Any]", schema)
+    entries = header.entries.values()
+    begin, size = min(entry.begin for entry in entries), os.fstat(fd).st_size
+    os.pwrite(fd, header_bytes(entries, begin, size, made, header.checksums).ljust(begin), 0)
     os.close(fd)
 
 
@@ -67,7 +67,7 @@ def test_wrong_metadata_is_refused_or_changes_nothing_but_itself(tmp_path: Path)
     """Each value of the header in turn becomes each of some others: an error of ours, or a stash that can be used."""
     path = tmp_path / "stash.safetensors"
     loaded().save(path)
-    header, refusals = ts.open(path).segment.metadata, 0
+    header, refusals = ts.open(path)._segment.metadata, 0
     for way in paths(header):
         for value in WRONG:
             if way[-1:] == ("zone",) and value == "?":
@@ -101,7 +101,7 @@ def test_wrong_metadata_is_refused_or_changes_nothing_but_itself(tmp_path: Path)
 def test_the_error_names_what_is_wrong(way: tuple[Any, ...], value: object, why: str, tmp_path: Path) -> None:
     path = tmp_path / "stash.safetensors"
     loaded().save(path)
-    with_schema(path, replaced(ts.open(path).segment.metadata, way, value))
+    with_schema(path, replaced(ts.open(path)._segment.metadata, way, value))
     message = f"{path} is not a whole stash: its header cannot be read ({why}). Make it again with stash.save(path)."
     with pytest.raises(ts.errors.SegmentError, match=rf"\A{re.escape(message)}\Z"):
         ts.open(path)
