@@ -39,7 +39,7 @@ def build(target: Path, *more: str) -> str | None:
         return str(error)
     if done.returncode:
         return done.stderr
-    print(done.stderr, end="", file=sys.stderr)  # warnings
+    sys.stderr.write(done.stderr)  # warnings
     fresh.replace(target)
     return None
 

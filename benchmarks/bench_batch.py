@@ -131,14 +131,14 @@ def breakdown(case: Case) -> None:
     """Where the loop's time beside the bare gather goes, each part alone and in a warm cache."""
     windows = ts.Windows(case.stash, history=case.rows)
     loader = ts.Loader(windows, case.batch, shuffle=True, tail="drop")
-    plan, steps = windows.plan, next(loader.sampler.steps(0))
-    index = positions(plan, windows.anchor_slots(steps.ids))
-    pool, selection = Pool(3), plan.selections[0]
-    buffer = pool.take(selection, case.batch)
+    plan, steps = windows._plan, next(loader.sampler.steps(0))
+    index = positions(plan, windows._anchor_slots(steps.ids))
+    pool, group = Pool(3), plan.groups[0]
+    buffer = pool.take(group, case.batch)
     parts: dict[str, tuple[Callable[[], object], int]] = {
         "order": (lambda: next(loader.sampler.steps(0)), len(steps.ids)),
-        "lookup and positions": (lambda: positions(plan, windows.anchor_slots(steps.ids)), len(steps.ids)),
-        "take a buffer": (lambda: pool.take(selection, case.batch), 1),
+        "lookup and positions": (lambda: positions(plan, windows._anchor_slots(steps.ids)), len(steps.ids)),
+        "take a buffer": (lambda: pool.take(group, case.batch), 1),
         "gather": (lambda: select(plan, index[0], [buffer]), 1),
         "views of the columns": (lambda: as_batch(plan, [buffer]), 1),
     }

@@ -13,11 +13,11 @@ The pictures are `forecast.png` and `coverage.png` in `examples/out`.
 
 import time
 from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
-import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
@@ -41,7 +41,8 @@ def main() -> None:
 
     spans = {"past": ("x", -HISTORY, 0), "target": ("y", 0, HORIZON)}
     windows = ts.Windows(stash, spans=spans, require=["past", "target"])
-    gaps = len(windows.runs.first) - len(stash.entities)
+    assert stash.time is not None
+    gaps = int((stash.time.diff() > stash.clock.day // 24).sum())  # steps of more than an hour
     print(f"\n{windows}\nthe warning is right: time has {gaps} gaps in these data, and no window crosses one")
 
     train, valid = windows.split("2013-10-01")
@@ -110,10 +111,21 @@ class PerSample(Dataset[Any]):
         return self.cut(self.anchors[index])
 
 
+def anchor_rows(windows: ts.Windows) -> torch.Tensor:
+    """The row of each window's anchor, `(windows,)`, found by entity and time."""
+    about, stash = windows.anchors(slice(None)), windows.stash
+    assert stash.time is not None
+    rows = torch.empty_like(about["time"])
+    for entity, (low, high) in enumerate(pairwise(stash.offsets.tolist())):
+        own = about["entity"] == entity
+        rows[own] = low + torch.searchsorted(stash.time[low:high], about["time"][own])
+    return rows
+
+
 def three_loaders(windows: ts.Windows, *, shuffle: bool) -> dict[str, Iterable[Batch]]:
     """The same batches in three ways; without workers, which only add copies when the data are in memory."""
     x, y = windows.stash["x"], windows.stash["y"]
-    anchors = windows.anchor_slots(np.arange(len(windows))).tolist()
+    anchors = anchor_rows(windows).tolist()
 
     def slices(row: int) -> Batch:
         return {"past": x[row - HISTORY : row], "target": y[row : row + HORIZON]}

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from tensorstash.common.dtypes import DTYPES
-from tensorstash.gather.gather import GatherPlan, Places, Selection, as_batch, select
+from tensorstash.gather.gather import BatchIndex, GatherPlan, SpanGroup, as_batch, select
 
 _CACHE_LINE = 64  # bytes
 
@@ -32,16 +32,16 @@ class Pool:
         """At most `spare` idle buffers are kept."""
         self.idle: deque[NDArray[Any]] = deque(maxlen=spare)
 
-    def take(self, selection: Selection, count: int) -> torch.Tensor:
+    def take(self, group: SpanGroup, count: int) -> torch.Tensor:
         """An uninitialised tensor for what is selected for `count` windows."""
-        rows, *rest = selection.buffer_shape(count)
+        rows, *rest = group.buffer_shape(count)
         buffer = self.idle.pop() if self.idle else None
         if buffer is None or len(buffer) < rows:  # a buffer that was too small is dropped
-            buffer = _aligned((rows, *rest), np.dtype(DTYPES[selection.view.dtype][1]))
+            buffer = _aligned((rows, *rest), np.dtype(DTYPES[group.view.dtype][1]))
         view = buffer[:rows]
         weakref.finalize(view, self.idle.append, buffer).atexit = False
         tensor = torch.from_numpy(view)
-        return tensor if tensor.dtype == selection.view.dtype else tensor.view(selection.view.dtype)
+        return tensor if tensor.dtype == group.view.dtype else tensor.view(group.view.dtype)
 
 
 def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -58,11 +58,11 @@ class HostBatches:
     def __init__(self, plan: GatherPlan, device: torch.device, spare: int) -> None:
         self.plan = plan
         self.device = device
-        self.pools = [Pool(spare) for _ in plan.selections]
+        self.pools = [Pool(spare) for _ in plan.groups]
 
-    def build(self, places: Places, count: int) -> Built:
+    def build(self, places: BatchIndex, count: int) -> Built:
         """The batch of `count` windows that are at these places."""
-        buffers = [pool.take(selection, count) for pool, selection in zip(self.pools, self.plan.selections)]
+        buffers = [pool.take(group, count) for pool, group in zip(self.pools, self.plan.groups)]
         observed = select(self.plan, places, buffers)
         if self.device.type != "cpu":
             buffers = [buffer.to(self.device) for buffer in buffers]
@@ -85,13 +85,13 @@ class CudaBatches:
             for _ in range(stages)
         )
 
-    def build(self, places: Places, count: int) -> Built:
+    def build(self, places: BatchIndex, count: int) -> Built:
         """The batch of `count` windows that are at these places; its copy may still be under way."""
         event, pinned = self.stages.popleft()
         event.synchronize()
-        shapes = [selection.buffer_shape(count) for selection in self.plan.selections]
+        shapes = [group.buffer_shape(count) for group in self.plan.groups]
         if not pinned or any(len(buffer) < shape[0] for buffer, shape in zip(pinned, shapes)):
-            views = (selection.view for selection in self.plan.selections)
+            views = (group.view for group in self.plan.groups)
             pinned = [torch.empty(shape, dtype=view.dtype, pin_memory=True) for view, shape in zip(views, shapes)]
         filled = [buffer[: shape[0]] for buffer, shape in zip(pinned, shapes)]
         observed = select(self.plan, places, filled)

@@ -16,7 +16,8 @@ from tensorstash.common.dtypes import Bools, Int64s
 from tensorstash.gather.gather import positions, static_values
 from tensorstash.sampling.order import Lanes, Shuffle
 from tensorstash.sampling.sampler import Sampler, Steps
-from tensorstash.windows.slots import rows_at
+from tensorstash.windows.layout import label_rows
+from tensorstash.windows.slots import run_edges
 from tensorstash.windows.windows import Windows
 
 _SPARE_BUFFERS = 3  # idle ones kept beside those in flight
@@ -146,14 +147,14 @@ class Loader:
 
     def _make(self, batches: HostBatches | CudaBatches, timer: _Timer) -> Generator[_Made, None, None]:
         """Build the batches of this pass one after the other, in whichever thread iterates."""
-        plan, masked = self.windows.plan, self.sampler.masked
+        plan, masked = self.windows._plan, self.sampler.masked
         static = {name: values.to(batches.device) for name, values in self.windows.stash.static.items()}
         for steps in self.sampler.steps(self.sampler.begin()):
             count = steps.ids.shape[1]
-            anchors = self.windows.anchor_slots(steps.ids)
+            anchors = self.windows._anchor_slots(steps.ids)
             places, extra = positions(plan, anchors), self._extra(steps, anchors, masked, batches.device)
             if static:
-                entities = torch.from_numpy(self.windows.entities_of(anchors)).to(batches.device)
+                entities = torch.from_numpy(self.windows._entities_of(anchors)).to(batches.device)
             for step, (where, consumed) in enumerate(zip(places, steps.consumed)):
                 began = time.perf_counter()
                 batch, await_copy = batches.build(where, count)
@@ -177,7 +178,7 @@ class Loader:
             about = self.windows.anchors(steps.ids.reshape(-1))
             extra["window"] = torch.from_numpy(steps.ids)
             extra["entity"] = about["entity"].view(steps.ids.shape)
-            rows = torch.from_numpy(rows_at(self.windows.slots, anchors - (self.windows.horizon == 0))[0])
+            rows = torch.from_numpy(label_rows(self.windows._layout, anchors))
             extra["anchor"] = about["time"].view(steps.ids.shape) if "time" in about else rows
         return {name: values.to(device) for name, values in extra.items()}
 
@@ -185,8 +186,8 @@ class Loader:
         """Where a window does not continue the one in the same row of the batch before, `(steps, batch)`."""
         lane, at = lanes.places(len(self.windows), steps.ids)
         row = np.arange(steps.ids.shape[1])
-        before = self.windows.anchor_slots(np.maximum(steps.ids - 1, 0))
-        runs = self.windows.runs.first
+        before = self.windows._anchor_slots(np.maximum(steps.ids - 1, 0))
+        runs, _ = run_edges(self.windows._layout.slots)
         start, start_before = (
             np.searchsorted(runs, rows - self.windows.history, "right") for rows in (anchors, before)
         )
@@ -196,7 +197,7 @@ class Loader:
 
     @cached_property
     def _batches(self) -> HostBatches | CudaBatches:
-        plan = self.windows.plan
+        plan = self.windows._plan
         if self.device.type == "cuda":
             return CudaBatches(plan, self.device, stages=self.prefetch + 2)
         return HostBatches(plan, self.device, spare=self.prefetch + _SPARE_BUFFERS)

@@ -25,7 +25,7 @@ class Fragments:
 
 
 @dataclass(frozen=True, slots=True)
-class Filling:
+class FillPlan:
     """How windows, which have `history + horizon` slots, stand among the rows."""
 
     fragments: Fragments
@@ -36,7 +36,7 @@ class Filling:
 
 
 @dataclass(frozen=True, slots=True)
-class Patch:
+class GroupFill:
     """How windows are written row by row into a buffer that holds several spans of one block."""
 
     items: torch.Tensor  # (n, items of a row) all rows of the block, as integers
@@ -68,7 +68,7 @@ def _fill(stash: Stash, name: str) -> torch.Tensor:
     return as_integers(torch.tensor([fill], dtype=dtype))[0]
 
 
-def anchor_rows(needed: Filling, anchors: Int64s) -> tuple[Int64s, Bools]:
+def anchor_rows(needed: FillPlan, anchors: Int64s) -> tuple[Int64s, Bools]:
     """The row of each anchor slot, and whether the window lies in one fragment; elsewhere any row a window fits at."""
     starts, fragments = anchors - needed.history, needed.fragments
     k = find(fragments.guide, starts)
@@ -77,12 +77,12 @@ def anchor_rows(needed: Filling, anchors: Int64s) -> tuple[Int64s, Bools]:
     return np.where(whole, fragments.row[k] + after, 0) + needed.history, whole
 
 
-def rows_of(needed: Filling, places: Int64s) -> Int64s:
+def rows_of(needed: FillPlan, places: Int64s) -> Int64s:
     """The row of every slot of windows with anchors at `places`, -1 for an empty one: `(windows, length)`."""
     return _rows(needed, places - needed.history)
 
 
-def observed(needed: Filling, rows: Int64s, which: torch.Tensor, count: int) -> dict[str, torch.Tensor]:
+def observed(needed: FillPlan, rows: Int64s, which: torch.Tensor, count: int) -> dict[str, torch.Tensor]:
     """`<span>.observed` for a batch of `count`, in which the windows `which` have the `rows`.
 
     Spans of the same slots have one tensor together.
@@ -97,7 +97,7 @@ def observed(needed: Filling, rows: Int64s, which: torch.Tensor, count: int) -> 
     return {f"{span.name}.observed": seen[span.begin, span.end, span.step] for span in needed.spans}
 
 
-def fill_in(patch: Patch, buffer: torch.Tensor, rows: Int64s, which: torch.Tensor) -> None:
+def fill_in(patch: GroupFill, buffer: torch.Tensor, rows: Int64s, which: torch.Tensor) -> None:
     """Write the windows `which`, which have the `rows`, into a buffer `(spans * batch, ...)`."""
     own = np.stack([rows[:, slots] for slots in patch.ranges])
     empty = torch.from_numpy(own < 0)[..., None]
@@ -109,7 +109,7 @@ def fill_in(patch: Patch, buffer: torch.Tensor, rows: Int64s, which: torch.Tenso
     target.index_copy_(1, which, filled.view(*own.shape[:2], -1))
 
 
-def _rows(needed: Filling, starts: Int64s) -> Int64s:
+def _rows(needed: FillPlan, starts: Int64s) -> Int64s:
     """The row of every slot of windows that start at the slots `starts`, -1 for an empty one: `(windows, length)`."""
     fragments, length = needed.fragments, needed.history + needed.horizon
     table = np.full(len(starts) * length, -1)

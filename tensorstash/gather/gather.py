@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tensorstash.common.dtypes import Int64s, as_integers
 from tensorstash.common.forks import check_threads
-from tensorstash.gather.empty import Filling, Patch, anchor_rows, fill_in, observed, rows_of
+from tensorstash.gather.empty import FillPlan, GroupFill, anchor_rows, fill_in, observed, rows_of
 from tensorstash.gather.span import Span
 from tensorstash.stash.blocks import Block
 
@@ -24,7 +24,7 @@ _SLICED_STEPS = 4  # up to this step it is faster to take every row and slice th
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class SpanGroup:
     """The spans of one block, length and step: one strided view, one `index_select`."""
 
     view: torch.Tensor  # (positions, items of one window) or, strided, (positions, slots, items of a row)
@@ -35,27 +35,31 @@ class Selection:
     shape: tuple[int, ...]  # of one window as it is selected
     slice_step: int  # above 1, the batch takes every n-th of the selected slots
     plain: bool  # whether what is selected is `(batch, time)` of the right dtype already
-    patch: Patch | None  # where slots may be empty
+    patch: GroupFill | None  # where slots may be empty
 
     def buffer_shape(self, count: int) -> tuple[int, ...]:
         """The shape of what is selected for a batch of `count` windows."""
         return (len(self.names) * count, *self.view.shape[1:])
+
+    def batch_shape(self, count: int) -> tuple[int, ...]:
+        """The shape of each span in a batch of `count` windows."""
+        return (count, -(-self.shape[0] // self.slice_step), *self.shape[1:])
 
 
 @dataclass(frozen=True, slots=True)
 class GatherPlan:
     """How the spans of a window are taken from the blocks."""
 
-    selections: tuple[Selection, ...]
+    groups: tuple[SpanGroup, ...]
     names: tuple[str, ...]  # of the spans, in the order of the batch
     window_bytes: int  # of one window in a batch
-    filling: Filling | None  # where slots may be empty
+    filling: FillPlan | None  # where slots may be empty
 
 
-class Places(NamedTuple):
+class BatchIndex(NamedTuple):
     """Where the windows of one batch are."""
 
-    at: tuple[torch.Tensor, ...]  # in the view of each selection
+    at: tuple[torch.Tensor, ...]  # in the view of each group
     size: int  # of the batch
     broken: Int64s  # the windows that do not lie in one fragment of rows
     anchors: Int64s  # and the slots of their anchors
@@ -65,30 +69,35 @@ _NONE = np.empty(0, np.int64)
 
 
 def compile_plan(
-    blocks: Sequence[Block], columns: Mapping[str, torch.Tensor], spans: Sequence[Span], filling: Filling | None
+    blocks: Sequence[Block],
+    columns: Mapping[str, torch.Tensor],
+    spans: Sequence[Span],
+    filling: FillPlan | None,
+    *,
+    together: bool = True,
 ) -> GatherPlan:
-    """Group spans by block, length and step; the views are over the blocks' own memory."""
+    """Group spans by block, length and step, or not `together` each alone; the views are over the blocks' memory."""
     home = {name: (block, k) for block in blocks for k, name in enumerate(block.names)}
-    groups: dict[tuple[str, int, int], list[Span]] = {}
+    alike: dict[tuple[str, int, int, str], list[Span]] = {}
     for span in spans:
-        key = (home[span.column][0].names[0], len(span), span.step)
-        groups.setdefault(key, []).append(span)
-    selections = []
-    for group in groups.values():
-        block = home[group[0].column][0]
-        firsts = np.array([home[span.column][1] * block.stride for span in group])
-        row = math.prod(columns[group[0].column].shape[1:])
-        patch = None if filling is None else _patch(block.items.view(-1, row), firsts, group, filling)
-        selections.append(_selection(block, firsts, group, columns, patch))
+        key = (home[span.column][0].names[0], len(span), span.step, "" if together else span.name)
+        alike.setdefault(key, []).append(span)
+    groups = []
+    for members in alike.values():
+        block = home[members[0].column][0]
+        firsts = np.array([home[span.column][1] * block.stride for span in members])
+        row = math.prod(columns[members[0].column].shape[1:])
+        patch = None if filling is None else _patch(block.items.view(-1, row), firsts, members, filling)
+        groups.append(_group(block, firsts, members, columns, patch))
     nbytes = (len(span) * columns[span.column][:1].nbytes for span in spans)
-    return GatherPlan(tuple(selections), tuple(span.name for span in spans), sum(nbytes), filling)
+    return GatherPlan(tuple(groups), tuple(span.name for span in spans), sum(nbytes), filling)
 
 
-def _selection(
-    block: Block, firsts: Int64s, group: list[Span], columns: Mapping[str, torch.Tensor], patch: Patch | None
-) -> Selection:
-    first = group[0]
-    dtypes = tuple(columns[span.column].dtype for span in group)
+def _group(
+    block: Block, firsts: Int64s, members: list[Span], columns: Mapping[str, torch.Tensor], patch: GroupFill | None
+) -> SpanGroup:
+    first = members[0]
+    dtypes = tuple(columns[span.column].dtype for span in members)
     typed = len(set(dtypes)) == 1 and dtypes[0].is_floating_point
     items = block.items.view(dtypes[0]) if typed else block.items
     tail = tuple(columns[first.column].shape[1:])
@@ -100,11 +109,11 @@ def _selection(
         view = items.as_strided((places, extent * row), (row, 1))
     else:
         view = items.as_strided((places, len(first), row), (row, row * first.step, 1))
-    offsets = firsts + [span.begin for span in group]
-    return Selection(
+    offsets = firsts + [span.begin for span in members]
+    return SpanGroup(
         view=view,
         offsets=offsets.astype(np.int32 if places < 1 << 31 else np.int64)[:, None],
-        names=tuple(span.name for span in group),
+        names=tuple(span.name for span in members),
         dtypes=dtypes,
         shape=(extent if sliced else len(first), *tail),
         slice_step=first.step if sliced else 1,
@@ -113,55 +122,55 @@ def _selection(
     )
 
 
-def _patch(items: torch.Tensor, firsts: Int64s, group: list[Span], filling: Filling) -> Patch:
+def _patch(items: torch.Tensor, firsts: Int64s, members: list[Span], filling: FillPlan) -> GroupFill:
     """The same spans row by row, those too that are sliced away later."""
-    extent = (len(group[0]) - 1) * group[0].step + 1
-    step = 1 if group[0].step <= _SLICED_STEPS else group[0].step
-    begins = [filling.history + span.begin for span in group]
-    fills = torch.stack([filling.fills[span.column] for span in group])
-    return Patch(
+    extent = (len(members[0]) - 1) * members[0].step + 1
+    step = 1 if members[0].step <= _SLICED_STEPS else members[0].step
+    begins = [filling.history + span.begin for span in members]
+    fills = torch.stack([filling.fills[span.column] for span in members])
+    return GroupFill(
         items, firsts, tuple(slice(begin, begin + extent, step) for begin in begins), fills[:, None, None, None]
     )
 
 
 def gather(plan: GatherPlan, anchors: Int64s) -> dict[str, torch.Tensor]:
     """A fresh batch of the windows whose anchors stand at the slots `anchors`, `(batch,)`."""
-    buffers = [selection.view.new_empty(selection.buffer_shape(len(anchors))) for selection in plan.selections]
+    buffers = [group.view.new_empty(group.buffer_shape(len(anchors))) for group in plan.groups]
     seen = select(plan, positions(plan, anchors[None])[0], buffers)
     return as_batch(plan, buffers) | seen
 
 
-def positions(plan: GatherPlan, anchors: Int64s) -> list[Places]:
-    """Where windows whose anchors are at the slots `anchors`, `(steps, batch)`, are: one `Places` per step."""
+def positions(plan: GatherPlan, anchors: Int64s) -> list[BatchIndex]:
+    """Where windows whose anchors are at the slots `anchors`, `(steps, batch)`, are: one `BatchIndex` per step."""
     rows, broken = anchors, [_NONE] * len(anchors)
     if plan.filling is not None:
         rows, whole = anchor_rows(plan.filling, anchors)
         broken = [np.flatnonzero(~one) for one in whole]
-    per_selection = []
-    for selection in plan.selections:
-        places = rows.astype(selection.offsets.dtype)[:, None] + selection.offsets
-        per_selection.append(torch.from_numpy(places.reshape(len(anchors), -1)).unbind())
+    per_group = []
+    for group in plan.groups:
+        places = rows.astype(group.offsets.dtype)[:, None] + group.offsets
+        per_group.append(torch.from_numpy(places.reshape(len(anchors), -1)).unbind())
     count = anchors.shape[1]
     return [
-        Places(index, count, which, step[which]) for index, which, step in zip(zip(*per_selection), broken, anchors)
+        BatchIndex(index, count, which, step[which]) for index, which, step in zip(zip(*per_group), broken, anchors)
     ]
 
 
-def select(plan: GatherPlan, places: Places, buffers: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Fill one buffer per selection, of its `buffer_shape` and the dtype of its view, from one step's `positions`.
+def select(plan: GatherPlan, places: BatchIndex, buffers: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Fill one buffer per group, of its `buffer_shape` and the dtype of its view, from one step's `positions`.
 
     Where slots may be empty, what was observed comes back: a `(batch, time)` bool tensor per span.
     """
     check_threads()
-    for selection, index, buffer in zip(plan.selections, places.at, buffers):
-        if len(places.broken) * len(selection.names) < len(index):  # else no window lies in one fragment
-            torch.index_select(selection.view, 0, index, out=buffer)
+    for group, index, buffer in zip(plan.groups, places.at, buffers):
+        if len(places.broken) * len(group.names) < len(index):  # else no window lies in one fragment
+            torch.index_select(group.view, 0, index, out=buffer)
     if plan.filling is None:
         return {}
     rows, which = rows_of(plan.filling, places.anchors), torch.from_numpy(places.broken)
-    for selection, buffer in zip(plan.selections, buffers):
-        if selection.patch is not None and len(which):
-            fill_in(selection.patch, buffer, rows, which)
+    for group, buffer in zip(plan.groups, buffers):
+        if group.patch is not None and len(which):
+            fill_in(group.patch, buffer, rows, which)
     return observed(plan.filling, rows, which, places.size)
 
 
@@ -171,36 +180,36 @@ def as_batch(plan: GatherPlan, buffers: Sequence[torch.Tensor]) -> dict[str, tor
     Every operation here counts: after a gather the caches hold data, and code is slow to come back.
     """
     batch: dict[str, torch.Tensor] = {}
-    for selection, buffer in zip(plan.selections, buffers):
-        spans = len(selection.names)
+    for group, buffer in zip(plan.groups, buffers):
+        spans = len(group.names)
         tensors = buffer.chunk(spans) if len(buffer) else (buffer,) * spans
-        if not selection.plain:
-            tensors = tuple(_shaped(tensor, selection, dtype) for tensor, dtype in zip(tensors, selection.dtypes))
-        batch.update(zip(selection.names, tensors))
-    return batch if len(plan.selections) == 1 else {name: batch[name] for name in plan.names}
+        if not group.plain:
+            tensors = tuple(_shaped(tensor, group, dtype) for tensor, dtype in zip(tensors, group.dtypes))
+        batch.update(zip(group.names, tensors))
+    return batch if len(plan.groups) == 1 else {name: batch[name] for name in plan.names}
 
 
-def _shaped(tensor: torch.Tensor, selection: Selection, dtype: torch.dtype) -> torch.Tensor:
+def _shaped(tensor: torch.Tensor, group: SpanGroup, dtype: torch.dtype) -> torch.Tensor:
     typed = tensor if tensor.dtype == dtype else tensor.view(dtype)
-    shaped = typed.view(len(tensor), *selection.shape)
-    return shaped[:, :: selection.slice_step] if selection.slice_step > 1 else shaped
+    shaped = typed.view(len(tensor), *group.shape)
+    return shaped[:, :: group.slice_step] if group.slice_step > 1 else shaped
 
 
 def gather_into(plan: GatherPlan, anchors: Int64s, out: Mapping[str, torch.Tensor]) -> None:
-    """Write a batch into the caller's tensors, one per span, each `(batch, time, ...)`."""
-    check_threads()
-    if plan.filling is not None:
-        copy_into(gather(plan, anchors), out)
-        return
-    for selection, index in zip(plan.selections, positions(plan, anchors[None])[0].at):
-        for name, dtype, rows in zip(selection.names, selection.dtypes, index.view(len(selection.names), len(anchors))):
-            shape = (len(anchors), -(-selection.shape[0] // selection.slice_step), *selection.shape[1:])
-            target = _target(out, name, shape, dtype)
-            if selection.slice_step == 1 and target.is_contiguous():
-                flat = target.view(selection.view.dtype).view(len(anchors), *selection.view.shape[1:])
-                torch.index_select(selection.view, 0, rows, out=flat)
-            else:
-                target.copy_(_shaped(selection.view.index_select(0, rows), selection, dtype))
+    """Write a batch into the caller's tensors, one per span, each `(batch, time, ...)`; no spans share a group."""
+    buffers = []
+    for group in plan.groups:
+        target = _target(out, group.names[0], group.batch_shape(len(anchors)), group.dtypes[0])
+        fits = group.slice_step == 1 and target.is_contiguous()
+        shape = group.buffer_shape(len(anchors))
+        buffers.append(target.view(group.view.dtype).view(shape) if fits else group.view.new_empty(shape))
+    seen = select(plan, positions(plan, anchors[None])[0], buffers)
+    batch = as_batch(plan, buffers) | seen
+    copy_into({name: tensor for name, tensor in batch.items() if not _same_memory(tensor, out.get(name))}, out)
+
+
+def _same_memory(one: torch.Tensor, two: torch.Tensor | None) -> bool:
+    return two is not None and one.data_ptr() == two.data_ptr()
 
 
 def copy_into(batch: Mapping[str, torch.Tensor], out: Mapping[str, torch.Tensor]) -> None:

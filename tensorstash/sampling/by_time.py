@@ -127,7 +127,7 @@ def sequential(places: Int64s) -> Int64s:
 
 
 def order_of_times(by_time: ByTime, of: Sections, seed: int, epoch: int) -> Order:
-    """The order of the times in an epoch: a function from places, `(k,)` int64, to indexes into `ends` of `Sections`."""
+    """The order of the times in an epoch: a function from places, `(k,)` int64, to indexes into `of.ends`."""
     return shuffled(len(of.ends), seed, epoch) if by_time.shuffle else sequential
 
 

@@ -30,8 +30,8 @@ class Weighted:
     less than 2**-52 of the sum may never be drawn either.
 
     With `per="entity"`, entities are drawn so, and a second hash of 64 bits draws one of the m windows of the entity,
-    number `hash % m`: their probabilities differ by less than m / 2**64 of themselves. Entities without windows count as
-    weight 0.
+    number `hash % m`: their probabilities differ by a factor of less than 1 + m / 2**63. Entities without windows count
+    as weight 0.
 
     Args:
         weights: finite numbers of at least 0, `(windows,)`, or `(entities,)` in the order of `stash.entities`. With

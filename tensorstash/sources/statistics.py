@@ -7,7 +7,9 @@ describes (its exceptions of C++ are not caught there); a reader that is made fo
 import io
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
@@ -139,5 +141,12 @@ def _chunk_ranges(meta: pq.FileMetaData, schema: pa.Schema, name: str) -> Iterat
         bounds = Range(nulls)
         if found is not None and found.has_min_max:
             with suppress(ValueError, OverflowError, pa.ArrowException):  # bytes that are no text, years that are none
-                bounds = Range(nulls, found.min, found.max)
+                bounds = Range(nulls, *_bounds(found.min, found.max, schema.field(name).type))
         yield bounds, nulls == chunk.num_values
+
+
+def _bounds(low: Any, high: Any, arrow: pa.DataType) -> tuple[Any, Any]:
+    """Minimum and maximum as values of the column; none where a writer has let NaN into them."""
+    if pa.types.is_float16(arrow) and isinstance(low, bytes):  # pyarrow hands out the bytes that Parquet stores
+        low, high = (np.frombuffer(value, "<f2").item() for value in (low, high))
+    return (None, None) if low != low or high != high else (low, high)  # noqa: PLR0124  only NaN differs from itself

@@ -212,6 +212,8 @@ class Stash(Mapping[str, torch.Tensor]):
     def to_arrow(self) -> "pa.Table":
         """A pyarrow Table of entity, time and every column over the memory of the stash, without a copy of it.
 
+        Static columns come last, their values repeated in every row of their entity, which takes memory.
+
         Packs are fixed-size lists, codes are dictionary arrays, hashed codes int32, and bfloat16 is uint16 with its
         bits, which `ts.load` reads as bfloat16 again. What is not in a vocabulary that was given is null. Arrow needs
         other memory for booleans (bits), dates, times of day in s and ms, what is null among codes (a bit per row) and

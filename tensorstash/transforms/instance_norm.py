@@ -100,7 +100,9 @@ class InstanceNorm:
                     f"{name!r} is {tuple(batch[name].shape)}. Make one InstanceNorm for each column."
                 )
         if self.rows is not None and self.rows > past.shape[1]:
-            raise ValueError(f"rows= is at most the length of the span {self.history!r}, {past.shape[1]}; got {self.rows}.")
+            raise ValueError(
+                f"rows= is at most the length of the span {self.history!r}, {past.shape[1]}; got {self.rows}."
+            )
         observed = batch.get(f"{self.history}.observed")
         judged = slice(self.rows)
         center, scale = self._statistics(past[:, judged], None if observed is None else observed[:, judged])

@@ -175,7 +175,7 @@ def test_ids_tell_window_entity_and_anchor(timed: bool) -> None:
         for batch, ids in zip(loader, ids_of(loader)):
             assert list(batch) == ["i64", "window", "entity", "anchor"]
             assert batch["window"].tolist() == ids
-            rows = loader.windows.anchor_slots(np.array(ids)) - (horizon == 0)
+            rows = loader.windows._anchor_slots(np.array(ids)) - (horizon == 0)
             assert batch["entity"].tolist() == [int(row >= 9) for row in rows]
             times = [*range(100, 109), *range(7)]
             anchors = [times[row] for row in rows] if timed else rows.tolist()

@@ -56,7 +56,7 @@ def reference(order: str) -> Iterator[dict[str, torch.Tensor]]:
     windows = loader.windows
     for steps in loader.sampler.steps(0):
         for ids in steps.ids:
-            anchors = windows.anchor_slots(ids).tolist()
+            anchors = windows._anchor_slots(ids).tolist()
             yield {
                 span.name: torch.stack(
                     [oracle.span(loaded()[span.column], row, span.begin, span.end, span.step) for row in anchors]

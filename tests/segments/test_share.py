@@ -193,7 +193,10 @@ def test_a_label_that_is_no_name_is_refused(label: Any) -> None:
 
 @pytest.mark.parametrize("label", [["a"], 3, None, "a/b", ""])
 def test_what_is_no_label_is_neither_attached_nor_removed(label: Any) -> None:
-    rule = f"A label is a text of up to 100 letters, digits or any of _.+@=-, and begins with a letter or digit; got {label!r}."
+    rule = (
+        "A label is a text of up to 100 letters, digits or any of _.+@=-, and begins with a letter or digit; got "
+        f"{label!r}."
+    )
     listing = "ts.shared.list() shows the labels there are."
     with pytest.raises(ValueError, match=whole(f"{rule} {listing}")):
         ts.attach(label)

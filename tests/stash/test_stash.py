@@ -184,11 +184,12 @@ def test_an_arrow_table_has_the_static_columns_too() -> None:
     source = {"e": [f"e{k}" for k in e], "y": np.arange(6)}
     source |= {name: pa.array(values).take(pa.array(e)) for name, values in static.items()}
     pack = {"pack": ["count", "half"]}
-    stash = ts.load(pa.table(source), ["y"], entity="e", static={name: name for name in static} | pack)
+    own: dict[str, Any] = {name: name for name in static}
+    stash = ts.load(pa.table(source), ["y"], entity="e", static=own | pack)
     table, frame = stash.to_arrow(), stash.to_polars()
     assert table.column_names == ["e", "y", *static, "pack"] == frame.columns
-    for name in static:
-        expected = pa.array(static[name]).take(pa.array([2, 2, 2, 0, 0, 1])).to_pylist()
+    for name, values in static.items():
+        expected = pa.array(values).take(pa.array([2, 2, 2, 0, 0, 1])).to_pylist()
         assert exact(table[name].to_pylist(), expected), name
     assert exact(table["pack"].to_pylist(), frame["pack"].to_list())
 

@@ -172,8 +172,8 @@ def test_helpful_errors() -> None:
         (
             ts.errors.SchemaError,
             lambda: ts.Cross(["store", "price"], 9)(batch),
-            "A cross combines integers and booleans; 'price' is torch.float32. Leave it out, or put a transform before it "
-            "that turns the values into classes.",
+            "A cross combines integers and booleans; 'price' is torch.float32. Leave it out, or put a transform before "
+            "it that turns the values into classes.",
         ),
         (
             ValueError,

@@ -175,9 +175,9 @@ def test_a_scaler_sees_exactly_the_rows_that_lie_in_windows(
     assume(len(windows))
     # row r of column i64 holds r * 16 + 4; a span with a hole in the window's middle does not hide what lies there
     seen: set[int] = set()
-    for anchor in windows.anchor_slots(np.arange(len(windows))).tolist():
+    for anchor in windows._anchor_slots(np.arange(len(windows))).tolist():
         slots = np.arange(anchor - windows.history, anchor + windows.horizon)
-        rows, empty = rows_at(windows.slots, slots)
+        rows, empty = rows_at(windows._layout.slots, slots)
         seen |= {*rows[~empty].tolist()}
     found = rows_seen(windows)
     ranges = [range(low, high) for low, high in zip(found.low.tolist(), found.high.tolist())]

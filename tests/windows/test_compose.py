@@ -123,7 +123,7 @@ def check_part(part: Part) -> None:
     """The windows that the oracle left, in its order, and each of them once in every order."""
     windows = part.windows
     assert len(windows) == len(part.starts)
-    assert windows.anchor_slots(np.arange(len(windows))).tolist() == part.anchors
+    assert windows._anchor_slots(np.arange(len(windows))).tolist() == part.anchors
     if not part.starts:
         with pytest.raises(ValueError, match=r"^A loader needs at least one window; these windows are empty\."):
             ts.Loader(windows, 4)
@@ -188,7 +188,7 @@ def test_choices_in_any_order_leave_what_the_oracle_leaves(
         st.none() | st.lists(st.sampled_from([True, True, True, False]), min_size=stash.rows, max_size=stash.rows)
     )
     whole, every = built(stash, history, horizon, stride, where, require)
-    rows, parts, pieces = rows_of(stash), [whole], len(whole.windows.intervals.base)
+    rows, parts, pieces = rows_of(stash), [whole], len(whole.windows._intervals.base)
     for way, cuts in divisions:
         groups = [divided(part, way, cuts, rows) for part in parts]
         for group in groups:
@@ -201,7 +201,7 @@ def test_choices_in_any_order_leave_what_the_oracle_leaves(
         # the stride goes on from the first window of each run, whatever was left out
         assert set(starts) <= set(whole.starts) <= set(every)
         # intervals are cut, never listed window by window
-        assert sum(len(part.windows.intervals.base) for part in parts) <= pieces
+        assert sum(len(part.windows._intervals.base) for part in parts) <= pieces
     for part in parts:
         check_part(part)
 
@@ -263,7 +263,7 @@ def large(entities: int) -> ts.Stash:
 
 
 def array_sizes(windows: ts.Windows) -> list[int]:
-    within = windows.intervals
+    within = windows._intervals
     return [len(within.base), len(within.ends), len(within.guide.table)]
 
 

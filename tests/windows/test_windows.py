@@ -55,7 +55,7 @@ def test_every_window_is_the_slice_that_the_oracle_takes(
     windows = ts.Windows(stash, spans=chosen, stride=stride, gaps=gaps)
 
     anchors = [start + history for start in expected]
-    assert windows.anchor_slots(np.arange(len(windows))).tolist() == anchors
+    assert windows._anchor_slots(np.arange(len(windows))).tolist() == anchors
     ids = data.draw(st.lists(st.integers(-len(anchors), len(anchors) - 1), min_size=1, max_size=8))
     batch = windows[ids]
     check_batch(windows, ids, anchors, batch)
@@ -91,7 +91,7 @@ def test_require_drops_exactly_the_windows_with_a_missing_value(
 
     windows = ts.Windows(stash, spans=chosen, stride=stride, require=require)
 
-    assert windows.anchor_slots(np.arange(len(windows))).tolist() == [start + history for start in kept]
+    assert windows._anchor_slots(np.arange(len(windows))).tolist() == [start + history for start in kept]
 
 
 @settings(max_examples=100, deadline=None)
@@ -111,7 +111,7 @@ def test_split_gives_each_part_the_windows_that_are_judged_between_its_cuts(
     for part, low, high in zip(parts, edges, edges[1:]):
         judged = range(history, history + horizon) if horizon else range(history)
         inside = [s for s in expected if all(low <= times[s + k] < high for k in judged)]
-        assert part.anchor_slots(np.arange(len(part))).tolist() == [s + history for s in inside]
+        assert part._anchor_slots(np.arange(len(part))).tolist() == [s + history for s in inside]
 
 
 @settings(max_examples=60, deadline=None)
@@ -124,7 +124,7 @@ def test_tolerance_allows_jitter(table: Table, tolerance: int, frequency: int) -
 
     windows = ts.Windows(stash, 3, columns=["f32"], frequency=frequency, tolerance=tolerance)
 
-    assert windows.anchor_slots(np.arange(len(windows))).tolist() == [start + 3 for start in expected]
+    assert windows._anchor_slots(np.arange(len(windows))).tolist() == [start + 3 for start in expected]
 
 
 @settings(max_examples=80, deadline=None)
@@ -148,13 +148,13 @@ def test_where_keeps_exactly_the_windows_anchored_at_true_rows(
 
     windows = ts.Windows(stash, history, horizon, columns=["f32"], stride=stride, where=mask)
 
-    assert windows.anchor_slots(np.arange(len(windows))).tolist() == [start + history for start in kept]
+    assert windows._anchor_slots(np.arange(len(windows))).tolist() == [start + history for start in kept]
 
 
 def test_where_names_a_boolean_column() -> None:
     stash = Table([9], range(9)).stash()
     windows = ts.Windows(stash, 2, 1, columns=["i64"], where="flag")
-    assert windows.anchor_slots(np.arange(len(windows))).tolist() == [3, 6]
+    assert windows._anchor_slots(np.arange(len(windows))).tolist() == [3, 6]
     with pytest.raises(
         ValueError,
         match=re.escape("where= is a boolean column or (9,) booleans, one per row; got (9,) of int64."),
@@ -192,7 +192,7 @@ def test_split_fraction_cuts_each_entity_after_its_own_share(
     assert len(parts) == len(fractions) + 1
     for k, part in enumerate(parts):
         inside = [start for start in expected if all(part_of(start + j) == k for j in judged)]
-        assert part.anchor_slots(np.arange(len(part))).tolist() == [start + history for start in inside]
+        assert part._anchor_slots(np.arange(len(part))).tolist() == [start + history for start in inside]
 
 
 def test_split_entities_gives_every_window_to_one_part_by_its_entity() -> None:
@@ -204,8 +204,8 @@ def test_split_entities_gives_every_window_to_one_part_by_its_entity() -> None:
         parts = windows.split_entities(0.5, 0.8, seed=seed)
         entities = [set(part.anchors(slice(None))["entity"].tolist()) for part in parts]
         assert all(one.isdisjoint(two) for one, two in zip(entities, [*entities[1:], entities[0]]))
-        rows = sorted(row for part in parts for row in part.anchor_slots(np.arange(len(part))).tolist())
-        assert rows == windows.anchor_slots(np.arange(len(windows))).tolist()
+        rows = sorted(row for part in parts for row in part._anchor_slots(np.arange(len(part))).tolist())
+        assert rows == windows._anchor_slots(np.arange(len(windows))).tolist()
         seen.add(tuple(map(tuple, entities)))
     assert len(seen) > 1
     again = windows.split_entities(0.5, 0.8, seed=4)
@@ -299,8 +299,11 @@ def test_to_frame_tells_entity_and_time_of_every_prediction() -> None:
     frame = windows.to_frame(ids, windows[ids]["next"])
 
     days = [date(2024, 1, k) for k in (4, 5, 8, 9)]
-    assert frame.equals(pl.DataFrame({"entity": ["A", "A", "B", "B"], "time": days, "value": [3.0, 4.0, 7.0, 8.0]}))
-    with pytest.raises(ValueError, match=re.escape("predictions= has shape (2, 2); got (2, 3).")):
+    assert frame.equals(pl.DataFrame({"who": ["A", "A", "B", "B"], "day": days, "value": [3.0, 4.0, 7.0, 8.0]}))
+    with pytest.raises(
+        ValueError,
+        match=re.escape("predictions= has shape (2, 2), or (2, 2, n) for n values of each slot; got (2, 3)."),
+    ):
         windows.to_frame(ids, torch.zeros(2, 3))
 
 
@@ -500,5 +503,29 @@ def test_what_is_no_stash_or_span_is_said() -> None:
 def test_frames_of_predictions_have_no_column_twice() -> None:
     data = {"value": ["a", "a"], "time": [1, 1], "t": [1, 2], "y": [1.0, 2.0]}
     stash = ts.load(data, ["y"], entity=["value", "time"], time="t")
-    frame = ts.Windows(stash, history=1, horizon=1).to_frame([0], np.array([[0.5]]))  # type: ignore[arg-type]
-    assert frame.rows(named=True) == [{"entity.value": "a", "entity.time": 1, "time": 2, "value": 0.5}]
+    windows = ts.Windows(stash, history=1, horizon=1)
+    message = (
+        "The frame has the entity and time columns ['value', 'time', 't']; 'value' names predictions too. Give other "
+        "names=."
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        windows.to_frame([0], torch.tensor([[0.5]]))
+    frame = windows.to_frame([0], np.array([[0.5]]), names=["forecast"])  # type: ignore[arg-type]
+    assert frame.rows(named=True) == [{"value": "a", "time": 1, "t": 2, "forecast": 0.5}]
+
+
+def test_to_frame_takes_several_values_of_each_slot() -> None:
+    windows = ts.Windows(ts.load({"t": [1, 2, 3, 4], "y": np.arange(4.0)}, ["y"], time="t"), history=1, horizon=2)
+    values = torch.arange(12, dtype=torch.bfloat16).reshape(2, 2, 3).requires_grad_()
+    frame = windows.to_frame([0, 1], values, names=["low", "mid", "high"])
+    expected = {"t": [2, 3, 3, 4], "low": [0, 3, 6, 9], "mid": [1, 4, 7, 10], "high": [2, 5, 8, 11]}
+    assert frame.to_dict(as_series=False) == expected
+    assert windows.to_frame([0], values[:1]).columns == ["t", "value_0", "value_1", "value_2"]
+    assert windows.to_frame([], torch.empty(0, 2, 1)).shape == (0, 2)
+    message = "names= has a name of its own for each of 3 values of a slot; got ['a', 'a', 'b']."
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        windows.to_frame([0, 1], values, names=["a", "a", "b"])
+    with pytest.raises(
+        ValueError, match=re.escape("names= has a name of its own for each of 1 values of a slot; got [")
+    ):
+        windows.to_frame([0], values[:1, :, 0], names=["a", "b"])
