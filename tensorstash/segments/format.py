@@ -107,6 +107,8 @@ def parse(fd: int, path: str | None, label: str | None) -> Header:
         crc, version = own["tensorstash.crc"], own["tensorstash.version"]
         metadata = json.loads(own["tensorstash.schema"])
         checksums = _mapping(json.loads(own["tensorstash.blobs"]))
+        if rb"\ud" in text.lower():  # half a pair of surrogates is valid JSON, but not text
+            json.dumps([header, metadata], ensure_ascii=False).encode()
         entries = _entries(header, begin, size)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise damaged(path, f"its header cannot be read ({type(error).__name__}: {error})", label) from error

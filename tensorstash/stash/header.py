@@ -11,6 +11,7 @@ def info_of(segment: Segment) -> StashInfo:
     try:
         info = from_header(segment.metadata)
         _check_tensors(segment, info)
+        _check_types(segment, info)
     except ValueError as error:
         why = f"its header cannot be read ({type(error).__name__}: {error})"
         raise segment.damaged(why) from error
@@ -32,8 +33,16 @@ def _check_tensors(segment: Segment, info: StashInfo) -> None:
         shape = segment.entries[name].shape
         if shape[:1] != (count,):
             raise ValueError(f"column {name!r} has the shape {shape}, not {count} rows")
-    integers = {"__offsets": torch.int64} | ({"__time": torch.int64} if info.time else {})
+
+
+def _check_types(segment: Segment, info: StashInfo) -> None:
+    """Raise `ValueError` where the tensor of a key, of codes or of times is of another type, or a pack of other size."""
+    keys = ["__offsets", "__time"] if info.time else ["__offsets"]
+    integers = dict.fromkeys(keys, torch.int64)
     for column in (*info.columns, *info.static):
+        shape, members = segment.entries[column.name].shape, len(column.members)
+        if members > 1 and shape[1:] != (members,):
+            raise ValueError(f"column {column.name!r} has the shape {shape}, but {members} members")
         if column.kind != "number":
             integers[column.name] = torch.int32 if column.is_coded else torch.int64
     for name, dtype in integers.items():

@@ -348,11 +348,13 @@ def signed_text(text: str, data: bytes, begin: int = 2 * PAGE) -> bytes:
     return (begin - 8).to_bytes(8, "little") + text.replace("0" * 8, crc, 1).encode().ljust(begin - 8) + data
 
 
+COLUMN: dict[str, Any] = {"name": "y", "members": ["y"], "kind": "number", "unit": None, "zone": None, "fill": None}
+COLUMN |= {"nulls": 0, "missing": 0, "low": 0.0, "high": 0.0}
+
+
 def valid_header(version: str = "1", **changes: Any) -> dict[str, Any]:
     """The header of a stash with one column, `y`, of three float32."""
-    column: dict[str, Any] = {"name": "y", "members": ["y"], "kind": "number", "unit": None, "zone": None, "fill": None}
-    column |= {"nulls": 0, "missing": 0, "low": 0.0, "high": 0.0}
-    schema: dict[str, Any] = {"rows": 3, "columns": [column], "entity": None, "time": {}}
+    schema: dict[str, Any] = {"rows": 3, "columns": [COLUMN], "entity": None, "time": {}}
     own = {
         "tensorstash.version": version,
         "tensorstash.crc": "0" * 8,
@@ -434,6 +436,14 @@ BAD_HEADERS: dict[str, tuple[Callable[[], bytes], str]] = {
         r"its header cannot be read \(UnicodeDecodeError: .*\)",
     ),
     "schema": (lambda: signed(valid_header(schema={"columns": None}), DATA), r"its header cannot be read \(.*\)"),
+    "half a surrogate pair": (
+        lambda: signed(valid_header(schema={"entity": "\ud800"}), DATA),
+        r"its header cannot be read \(UnicodeEncodeError: .*\)",
+    ),
+    "members": (
+        lambda: signed(valid_header(schema={"columns": [COLUMN | {"members": ["y", "z"]}]}), DATA),
+        r"its header cannot be read \(ValueError: column 'y' has the shape \(3,\), but 2 members\)",
+    ),
     "missing tensor": (
         lambda: signed(valid_header(schema={"columns": [{"name": "z"}]}), DATA),
         r"its header cannot be read \(.*\)",
