@@ -36,7 +36,7 @@ def _check_tensors(segment: Segment, info: StashInfo) -> None:
 
 
 def _check_types(segment: Segment, info: StashInfo) -> None:
-    """Raise `ValueError` where the tensor of a key, of codes or of times is of another type, or a pack of other size."""
+    """Raise `ValueError` where the tensor of a key, of codes or of times, or a pack, has another type or shape."""
     keys = ["__offsets", "__time"] if info.time else ["__offsets"]
     integers = dict.fromkeys(keys, torch.int64)
     for column in (*info.columns, *info.static):
