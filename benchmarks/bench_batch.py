@@ -58,7 +58,7 @@ def data(rows: int, packed: bool) -> ts.Stash:
 
 def bare(case: Case) -> Iterator[dict[str, torch.Tensor]]:
     """`index_select` into one reused result, positions ready: one call for a pack, one for all separate columns."""
-    block = case.stash.blocks[0]
+    block = case.stash._blocks[0]
     row = COLUMNS if case.packed else 1
     view = block.items.as_strided((len(block.items) // row - case.rows + 1, case.rows * row), (row, 1))
     columns = torch.arange(1 if case.packed else COLUMNS)[:, None] * block.stride

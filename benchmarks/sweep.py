@@ -95,7 +95,7 @@ def loop(case: Case) -> Iterator[dict[str, torch.Tensor]]:
 
 def bare(case: Case) -> Callable[[int], float]:
     """Seconds of so many gathers at random rows; the positions are made ready before the clock starts."""
-    (block,) = case.stash.blocks
+    (block,) = case.stash._blocks
     row = block.items.numel() // case.stash.rows if len(block.names) == 1 else 1
     view = block.items.as_strided((len(block.items) // row - case.length + 1, case.length * row), (row, 1))
     columns = torch.arange(len(block.names))[:, None] * (block.stride // row)

@@ -2,14 +2,20 @@
 
 import json
 import math
+import os
+import platform
 import re
 import sys
 import time
 from collections.abc import Callable, Iterable
 from datetime import timedelta
+from importlib import import_module
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import click
+import psutil
 import torch
 
 from tensorstash.common.frequency import duration
@@ -18,6 +24,7 @@ from tensorstash.ingest.load import load
 from tensorstash.ingest.plan import plan
 from tensorstash.segments import shared
 from tensorstash.segments.directory import place
+from tensorstash.segments.limits import memory_limits, tightest
 
 _FLOATS = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32, "float64": torch.float64}
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
@@ -181,10 +188,10 @@ def load_command(source: tuple[str, ...], dtype: str | None, share: str | None, 
     begin = time.perf_counter()
     stash = load(_source(source), dtype=_FLOATS.get(dtype or ""), share=share or True, **columns)
     seconds = time.perf_counter() - begin
-    label, path = stash.segment.label, str(stash.path)
+    label, path = stash._segment.label, str(stash.path)
     was_there = path.rpartition("/")[2] in before
     done = f"was there already, attached in {seconds:.4f} s" if was_there else f"loaded in {seconds:.2f} s"
-    click.echo(f"{label}: {_size(stash.segment.size)}, {done}: {path}\n{stash}")
+    click.echo(f"{label}: {_size(stash._segment.size)}, {done}: {path}\n{stash}")
     click.echo(f"It stays until it is removed (tensorstash rm {label}) or the machine restarts.")
 
 
@@ -200,6 +207,51 @@ def inspect(source: tuple[str, ...], dtype: str | None, **columns: Any) -> None:
     Rows, MB per column and free memory, from schemas and footers alone.
     """
     click.echo(repr(plan(_source(source), dtype=_FLOATS.get(dtype or ""), **columns)))
+
+
+@commands.command(epilog="\b\nExamples:\n  tensorstash info")
+def info() -> None:
+    """Print what to put into a bug report.
+
+    Versions, the native kernel and why it is used or not, free memory, the directory of shared segments, and threads.
+    """
+    lines = {
+        "tensorstash": f"{version('tensorstash')} in {Path(__file__).parent}",
+        "python": f"{platform.python_version()} on {platform.platform()}",
+        "torch": f"{torch.__version__}, CUDA {'available' if torch.cuda.is_available() else 'not available'}",
+        **{name: version(name) for name in ("numpy", "pyarrow", "polars")},
+        "kernel": _kernel(),
+        "memory": _memory(),
+        "shared": _shared_memory(),
+        "threads": f"{torch.get_num_threads()} of torch, on {_cores()} cores",
+    }
+    width = max(map(len, lines))
+    click.echo("\n".join(f"{name:{width}}  {text}" for name, text in lines.items()))
+
+
+def _kernel() -> str:
+    try:
+        return str(import_module("tensorstash.native.library").why())
+    except ImportError:
+        return "not native: this version has no kernel"
+
+
+def _memory() -> str:
+    limit = tightest(memory_limits())
+    return f"{_size(limit.free)} free {limit.what}, of {_size(psutil.virtual_memory().total)}"
+
+
+def _shared_memory() -> str:
+    """Of the file system that holds the directory of segments, which need not exist yet."""
+    path = Path(place())
+    there = next(parent for parent in (path, *path.parents) if parent.exists())
+    about = os.statvfs(there)
+    free, total = (_size(blocks * about.f_frsize) for blocks in (about.f_bavail, about.f_blocks))
+    return f"{free} free in {there}, of {total}; segments lie in {path}"
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 # Printing

@@ -1,8 +1,7 @@
 """Pictures of a stash, with matplotlib (the extra `plot`)."""
 
 from collections.abc import Sequence
-from datetime import date
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -13,11 +12,10 @@ from tensorstash.common.dtypes import Bools, Int64s
 from tensorstash.stash.missing import missing_rows
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.runs import Runs, entity_runs, find_runs
+from tensorstash.windows.splits import Moment
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-Moment = SupportsIndex | str | date | np.datetime64
 
 _BINS = 500  # a bin narrower than a pixel may not be drawn, and a short gap would vanish
 _MOST_ENTITIES = 200
@@ -133,7 +131,7 @@ def series(
         raise ValueError(f"axes= is a list with one for each column; got {got} for {len(names)} columns.")
     for name, one in zip(names, axes):
         _draw(one, stash, name, series[name][rows], times=times, gaps=gaps)
-    if stash.entity_name is not None:
+    if stash.entity_names:
         axes[0].set_title(f"{', '.join(stash.entity_names)} {entity}", loc="left")
     axes[-1].set_xlabel(_time_label(stash))
     return [*axes]
@@ -162,8 +160,8 @@ def _rows_drawn(
 def _draw(axes: "Axes", stash: Stash, name: str, values: torch.Tensor, *, times: Int64s, gaps: Bools) -> None:
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
-    about, members = stash.about(name), stash.about(name)["members"]
-    is_coded = about["kind"] in ("category", "hashed")
+    about, members = stash.about(name), stash.about(name).members
+    is_coded = about.is_coded
     flat = values.flatten(1) if values.ndim > 1 else values[:, None]
     for k in range(flat.shape[1]):
         numbers = flat[:, k].to(torch.float64).numpy()
@@ -177,10 +175,10 @@ def _draw(axes: "Axes", stash: Stash, name: str, values: torch.Tensor, *, times:
         axes.plot(_axis(stash, at[alone]), drawn[alone], ".", markersize=3, color=colour)
     if flat.shape[1] > 1:
         axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
-    if about["kind"] == "category" and len(stash.vocabulary(name)) <= _MOST_NAMES:
-        shown = [*map(str, stash.vocabulary(name)), *(["(unknown)"] if about.get("unknown") else [])]
+    if about.kind == "category" and len(stash.vocabulary(name)) <= _MOST_NAMES:
+        shown = [*map(str, stash.vocabulary(name)), *(["(unknown)"] if about.unknown else [])]
         axes.set_yticks(range(len(shown)), shown)
-    axes.set_ylabel(name if about["unit"] is None else f"{name} ({about['unit']})")
+    axes.set_ylabel(name if about.unit is None else f"{name} ({about.unit})")
     if stash.clock.unit is not None:
         locator = AutoDateLocator()  # type: ignore[no-untyped-call]
         axes.xaxis.set_major_locator(locator)

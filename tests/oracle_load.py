@@ -267,7 +267,7 @@ def exact(found: Any, expected: Any) -> bool:
 def decoded(stash: ts.Stash, name: str, tensor: torch.Tensor) -> list[Any]:
     """Rows of a column as Python values, texts instead of their codes."""
     values: list[Any] = tensor.tolist()
-    if stash.about(name)["kind"] != "category":
+    if stash.about(name).kind != "category":
         return values
     names = stash.vocabulary(name)
     return [None if code == -1 else names[code] for code in values]
@@ -297,12 +297,12 @@ def _check_column(stash: ts.Stash, name: str, held: Held, order: list[int]) -> N
     assert tensor.dtype == kind.dtype, name
     assert tuple(tensor.shape) == (len(order), *kind.shape), name
     assert exact(decoded(stash, name, tensor), [stored[row] for row in order]), name
-    assert (about["kind"], about["unit"], about["zone"]) == (kind.kind, kind.unit, kind.zone), name
-    assert about["nulls"] == sum(v is None for v in flat(held.source)), name
+    assert (about.kind, about.unit, about.zone) == (kind.kind, kind.unit, kind.zone), name
+    assert about.nulls == sum(v is None for v in flat(held.source)), name
     numbers = [code for code in flat(tensor.tolist()) if kind.kind != "category" or code >= 0]
     present = [v for v in numbers if not (isinstance(v, float) and math.isnan(v))]
-    assert about["missing"] == len(flat(stored)) - len(present), name
-    assert (about["low"], about["high"]) == (min(present, default=None), max(present, default=None)), name
+    assert about.missing == len(flat(stored)) - len(present), name
+    assert (about.low, about.high) == (min(present, default=None), max(present, default=None)), name
     if kind.kind == "category" and held.fill is None:
         assert stash.vocabulary(name) == list(dict.fromkeys(v for v in held.source if v is not None)), name
 

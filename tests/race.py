@@ -52,7 +52,7 @@ def attach_and_check(seconds: float) -> list[int]:
     stash = ts.load(SOURCE, share="race")
     assert [float(tensor.sum()) for tensor in stash.values()] == EXPECTED
     time.sleep(seconds)
-    about = os.fstat(stash.segment.fd)
+    about = os.fstat(stash._segment.fd)
     return [about.st_ino, about.st_nlink]
 
 
@@ -63,7 +63,7 @@ def load_file(path: str, timeout: float | None = None) -> dict[str, Any]:
         found: dict[str, Any] = {}
         try:
             stash = ts.load(path, share="race", timeout=timeout, progress=True)
-            found |= {"sum": int(stash["y"].sum()), "inode": os.fstat(stash.segment.fd).st_ino}
+            found |= {"sum": int(stash["y"].sum()), "inode": os.fstat(stash._segment.fd).st_ino}
         except (OSError, KeyboardInterrupt) as error:
             found["error"] = f"{type(error).__module__}.{type(error).__name__}: {error}"
         errors.seek(0)

@@ -1,11 +1,12 @@
-"""Columns of the calendar: the hour, the weekday, ... of the time of each row, as numbers or as places on a circle."""
+"""`ts.calendar`: the hour, the weekday, ... of the time of each row, as numbers, scaled, or as points on a circle."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from tensorstash.columns.expression import Compute
 from tensorstash.columns.resolve import time_column
@@ -14,18 +15,18 @@ from tensorstash.common.clock import Clock, wall_clock
 from tensorstash.common.dtypes import Int64s
 from tensorstash.errors import SchemaError
 
-Wave = Literal["sin", "cos"]
+Form = Literal["number", "scaled", "sin", "cos"]
 _DAY = 86_400  # seconds
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 @dataclass(frozen=True, slots=True)
 class _Cycle:
-    """A field of the calendar, whose values are counted from 0 by a function of `(n,)` days and seconds of the day."""
+    """A field of the calendar; `count` gives its values from 0, `(n,)`, for days since 1970 and seconds of the day."""
 
     count: Callable[[Int64s, Int64s], Int64s]
     length: int
-    first: int  # the number that people give to 0
+    first: int  # the number by which the first value is known
 
 
 def _since(days: Int64s, start: Literal["M", "Y"]) -> Int64s:
@@ -38,6 +39,7 @@ def _month(days: Int64s) -> Int64s:
 
 
 _CYCLES = {
+    "second": _Cycle(lambda _, seconds: seconds % 60, 60, 0),
     "minute": _Cycle(lambda _, seconds: seconds // 60 % 60, 60, 0),
     "hour": _Cycle(lambda _, seconds: seconds // 3600, 24, 0),
     "day": _Cycle(lambda days, _: _since(days, "M"), 31, 1),
@@ -52,20 +54,20 @@ _CYCLES = {
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A field of the time of each row, or the sine or cosine of its phase."""
+    """A field of the time of each row, in one of its forms."""
 
     field: str
-    wave: Wave | None
+    form: Form
 
     def inputs(self, time: str | None) -> tuple[str, ...]:
         """The time column."""
         if time is None:
-            raise ValueError("ts.calendar is of the time column, and none was named. Name it: time=.")
+            raise ValueError("ts.calendar computes columns from the time column, and time= is missing. Name it: time=.")
         return (time,)
 
     def text(self, time: str | None) -> str:
         """Such as "hour of t"."""
-        return f"{self.wave} of {self.field} of {time}" if self.wave else f"{self.field} of {time}"
+        return f"{self.field} of {time}" if self.form == "number" else f"{self.form} of {self.field} of {time}"
 
     def key(self) -> str:
         """Its fields."""
@@ -77,21 +79,18 @@ class Moment:
         kind = time_column(pa.schema([about]), about.name, "it").kind
         if kind == "number":
             raise SchemaError(
-                f"ts.calendar reads times or dates; time={about.name!r} is {about.type}. Convert it before loading, or "
+                f"ts.calendar needs times or dates; time={about.name!r} is {about.type}. Convert it before loading, or "
                 "leave ts.calendar out."
             )
-        if kind == "date" and self.field in ("minute", "hour"):
+        if kind == "date" and self.field in ("second", "minute", "hour"):
             raise SchemaError(
-                f"A date has neither hour nor minute; time={about.name!r} is {about.type}. Leave {self.field!r} out of "
-                "ts.calendar."
+                f"A date has no hour, minute or second; time={about.name!r} is {about.type}. Leave {self.field!r} out "
+                "of ts.calendar."
             )
         if kind == "timestamp":
             _check_zone(about)
         cycle = _CYCLES[self.field]
-        values = np.arange(cycle.first, cycle.first + cycle.length, dtype=np.int16 if cycle.length > 127 else np.int8)
-        if self.wave is not None:
-            phase = 2 * np.pi * np.arange(cycle.length) / cycle.length
-            values = (np.sin(phase) if self.wave == "sin" else np.cos(phase)).astype(np.float32)
+        values = _values(cycle, self.form)
 
         def compute(arrays: Sequence[pa.Array], _place: str) -> pa.Array:
             return pa.array(values[cycle.count(*_wall_clock(arrays[0]))])
@@ -99,24 +98,39 @@ class Moment:
         return pa.from_numpy_dtype(values.dtype), compute
 
 
-def calendar(*fields: str, cyclic: bool = False) -> ColumnSpec:
+def _values(cycle: _Cycle, form: Form) -> NDArray[Any]:
+    """The value that stands for each of the cycle's counts, `(length,)`."""
+    counts = np.arange(cycle.length)
+    if form == "number":
+        return (cycle.first + counts).astype(np.int16 if cycle.length > 127 else np.int8)
+    if form == "scaled":
+        return (counts / (cycle.length - 1) - 0.5).astype(np.float32)
+    phase = 2 * np.pi * counts / cycle.length
+    return (np.sin(phase) if form == "sin" else np.cos(phase)).astype(np.float32)
+
+
+def calendar(*fields: str, cyclic: bool = False, scaled: bool = False) -> ColumnSpec:
     """Fields of the calendar as one column of a stash, computed from the time column, in its own zone.
 
     Args:
-        *fields: of `"minute"` (0 to 59), `"hour"` (0 to 23), `"day"` (of the month, 1 to 31), `"dayofweek"` (Monday is
-            0, Sunday 6), `"dayofyear"` (1 to 366), `"week"` (of ISO 8601, 1 to 53), `"month"` (1 to 12) and
-            `"quarter"` (1 to 4), the numbers that pandas gives them. Dates have no minute and hour.
-        cyclic: the sine and the cosine of each field's phase instead of its number: 2 pi times the number, counted from
-            0, divided by how many there are: hour / 24, (month - 1) / 12, (dayofyear - 1) / 366.
+        *fields: some of `"second"` and `"minute"` (0 to 59), `"hour"` (0 to 23), `"day"` (of the month, 1 to 31),
+            `"dayofweek"` (0 is Monday, 6 is Sunday), `"dayofyear"` (1 to 366), `"week"` (of ISO 8601, 1 to 53),
+            `"month"` (1 to 12) and `"quarter"` (1 to 4), numbered as in pandas. Dates have no second, minute and hour.
+        cyclic: the sine and the cosine of each field's phase instead of its number. The phase is 2 pi times the number,
+            counted from 0, divided by the number of values: hour / 24, (month - 1) / 12, (dayofyear - 1) / 366.
+        scaled: each field scaled to -0.5 .. 0.5 instead of its number: hour / 23 - 0.5, dayofweek / 6 - 0.5,
+            (day - 1) / 30 - 0.5, (dayofyear - 1) / 365 - 0.5. These are the time features of GluonTS, and of TSLib with
+            `timeenc=1`, whose features of hourly data are `ts.calendar("hour", "dayofweek", "day", "dayofyear",
+            scaled=True)`.
 
     Returns:
-        A value of `columns=` of `ts.load`: a pack `(rows, len(fields))` of int8, or of int16 with `"dayofyear"`; with
-        `cyclic=True` a pack `(rows, 2 * len(fields))` of float32, or of the `dtype=` of `ts.load`, in which each
-        field's sine stands before its cosine.
+        A value of `columns=` of `ts.load`: a pack `(rows, len(fields))` of int8, or of int16 with `"dayofyear"`. With
+        `scaled=True` a pack of the same shape, and with `cyclic=True` a pack `(rows, 2 * len(fields))` in which each
+        field's sine stands before its cosine; both of float32, or of the `dtype=` of `ts.load`.
 
     Raises:
-        ValueError: no field, an unknown one, or one twice. `ts.load` raises it where there is no `time=`, and a
-        SchemaError where the times are integers, or dates that are asked for their hour.
+        ValueError: no field, an unknown one, or one twice; or both `cyclic` and `scaled`. `ts.load` raises it without
+            `time=`. SchemaError, from `ts.load`: the times are integers, or the hour of dates is asked for.
 
     Example:
         >>> import numpy as np, tensorstash as ts
@@ -131,8 +145,10 @@ def calendar(*fields: str, cyclic: bool = False) -> ColumnSpec:
     known = {field for field in fields if isinstance(field, str) and field in _CYCLES}
     if not fields or len(known) < len(fields):
         raise ValueError(f"ts.calendar takes some of {', '.join(map(repr, _CYCLES))}, each once; got {list(fields)}.")
-    waves: tuple[Wave | None, ...] = ("sin", "cos") if cyclic else (None,)
-    return ColumnSpec(tuple(Moment(field, wave) for field in fields for wave in waves))
+    if cyclic and scaled:
+        raise ValueError("ts.calendar takes cyclic=True or scaled=True, not both. Make a column of each.")
+    forms: tuple[Form, ...] = ("sin", "cos") if cyclic else ("scaled",) if scaled else ("number",)
+    return ColumnSpec(tuple(Moment(field, form) for field in fields for form in forms))
 
 
 def _check_zone(about: pa.Field) -> None:
@@ -141,12 +157,13 @@ def _check_zone(about: pa.Field) -> None:
         _wall_clock(pa.array([0], pa.int64()).view(arrow))
     except KeyError as error:
         raise SchemaError(
-            f"ts.calendar reads zones of the database; time={about.name!r} is {about.type}. Convert it before loading."
+            f"ts.calendar needs a time zone of the IANA database; time={about.name!r} is {about.type}. Convert it "
+            "before loading."
         ) from error
 
 
 def _wall_clock(times: pa.Array) -> tuple[Int64s, Int64s]:
-    """The day since 1970 and the second of the day that clocks in the zone of the times show, each `(n,)`."""
+    """Days since 1970 and seconds of the day, each `(n,)`, as clocks in the zone of the times show them."""
     if pa.types.is_dictionary(times.type):
         times = times.dictionary_decode()
     if pa.types.is_date(times.type):

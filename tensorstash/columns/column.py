@@ -7,7 +7,8 @@ from typing import Literal
 import torch
 
 Kind = Literal["number", "category", "hashed", "timestamp", "date", "time", "duration"]
-Fill = float | int | bool | str
+Number = float | int | bool
+Fill = Number | str
 
 
 @dataclass(frozen=True, slots=True)

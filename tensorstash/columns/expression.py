@@ -1,6 +1,5 @@
 """What a column may be computed by instead of read: a polars expression, known by its text, its columns and a key."""
 
-import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
+from tensorstash.columns.polars_texts import serialized, short_text
+
 if TYPE_CHECKING:
     import polars as pl
-
-_PICKLED = b"\x80\x05\x95"  # how a pickled object begins, which is what polars keeps of a Python function
 
 
 class Formula(Protocol):
@@ -47,25 +46,22 @@ class Expression:
 
     def text(self, time: str | None) -> str:  # noqa: ARG002  see Formula
         """As polars writes it, with fewer brackets."""
-        return text_of(self.expr)
+        return short_text(self.expr)
 
     def key(self) -> str:
         """A hash of its serialised form."""
         import polars as pl
 
-        try:
-            form = self.expr.meta.serialize()
-        except Exception:  # whatever a function raises that cannot be pickled
-            form = _PICKLED
-        if _PICKLED in form:
+        form = serialized(self.expr)
+        if form is None:
             raise ValueError(
-                "With share= a column must be the same in all processes, which nobody can tell of a Python function; "
-                f"{self!r} calls one. Write it with the functions of polars, or load without share=."
+                "With share= a column must be the same in all processes, which cannot verify that they hold the same "
+                f"Python function; {self!r} calls one. Write it with the functions of polars, or load without share=."
             )
         return blake2b(pl.__version__.encode() + b" " + form, digest_size=16).hexdigest()
 
     def __repr__(self) -> str:
-        return text_of(self.expr)
+        return short_text(self.expr)
 
 
 def _is_expression(given: object) -> bool:
@@ -102,30 +98,20 @@ def _member(expr: Any) -> str | Expression:
         return expr
     if expr.meta.has_multiple_outputs():
         raise ValueError(
-            f"An expression names its columns one by one and gives one; {text_of(expr)} may stand for several. Write "
-            "pl.col('name') for each, and one expression for each column of the stash."
+            f"An expression names its columns one by one and gives one; {short_text(expr)} may stand for several. "
+            "Write pl.col('name') for each, and one expression for each column of the stash."
         )
     columns = tuple(dict.fromkeys(name for name in expr.meta.root_names() if name))  # elements of lists have no name
     if not columns:
         raise ValueError(
-            f"An expression is of columns of the source; {text_of(expr)} has none. Add constants to the batches, in a "
-            "transform."
+            f"An expression is of columns of the source; {short_text(expr)} has none. Add constants to the batches, in "
+            "a transform."
         )
     bare = expr.meta.undo_aliases()
     alias = expr.meta.output_name(raise_if_undetermined=False) if bare.meta.ne(expr) else None
     if bare.meta.is_column() and alias in (None, columns[0]):
         return columns[0]
     return Expression(expr, alias, columns)
-
-
-def text_of(expr: "pl.Expr") -> str:
-    """An expression in one line, without the brackets and types that columns and constants do not need."""
-    text = " ".join(str(expr).split())
-    text = re.sub(r'\.alias\("[^"]*"\)$', "", text)
-    text = re.sub(r'col\("([^"]*)"\)', r"\1", text)
-    text = re.sub(r"dyn (?:int|float): ", "", text)
-    text = re.sub(r"(?<!\w)\(([\w.]+)\)", r"\1", text)
-    return text[1:-1] if text.startswith("[") and text.endswith("]") else text.removeprefix(".")
 
 
 Compute = Callable[[Sequence[pa.Array], str], pa.Array]  # the inputs in some rows, their place -> the values

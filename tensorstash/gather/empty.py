@@ -53,10 +53,10 @@ def fills(stash: Stash, spans: tuple[Span, ...]) -> dict[str, torch.Tensor]:
 def _fill(stash: Stash, name: str) -> torch.Tensor:
     """What stands in the empty slots of a column: its `fill=`, else NaN or code -1."""
     about, dtype = stash.about(name), stash[name].dtype
-    fill: Any = about["fill"]
-    if about["kind"] == "category":
+    fill: Any = about.fill
+    if about.kind == "category":
         fill = -1 if fill is None else stash.vocabulary(name).index(fill)
-    elif about["kind"] == "hashed":
+    elif about.kind == "hashed":
         fill = -1
     elif fill is None and dtype.is_floating_point:
         fill = float("nan")

@@ -15,8 +15,10 @@ import pyarrow as pa
 from tensorstash.errors import SourceError
 from tensorstash.ingest.plan import Plan
 from tensorstash.segments.format import VERSION
-from tensorstash.sources.locate import MAGIC, Stamp, find, fixed, label_of_paths, stamps
+from tensorstash.sources.file_systems import WILDCARD, before_wildcard
+from tensorstash.sources.locate import find, label_of_paths
 from tensorstash.sources.scan import Scan
+from tensorstash.sources.stamps import Stamp, stamps
 
 
 def check_unchanged(source: Any, filesystem: Any, before: Sequence[Stamp]) -> None:
@@ -80,9 +82,9 @@ def label_of(source: Any) -> str:
         return _as_label(type(source).__name__.lower()) or "stash"
     path = os.path.abspath(label_of_paths(source))
     name = Path(path).stem
-    magic = None if os.path.exists(path) else MAGIC.search(name)
+    magic = None if os.path.exists(path) else WILDCARD.search(name)
     found = _as_label(name[: magic.start()]).rstrip("_.+@=-") if magic else _as_label(name)
-    return found or (_as_label(os.path.basename(fixed(path))) if magic else "") or "stash"
+    return found or (_as_label(os.path.basename(before_wildcard(path))) if magic else "") or "stash"
 
 
 def _as_label(name: str) -> str:

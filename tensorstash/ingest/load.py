@@ -17,7 +17,8 @@ from tensorstash.segments.publish import obtain
 from tensorstash.segments.unpublished import Unpublished
 from tensorstash.sources.derive import with_keys
 from tensorstash.sources.filter import parse
-from tensorstash.sources.locate import find, stamps
+from tensorstash.sources.locate import find
+from tensorstash.sources.stamps import stamps
 from tensorstash.stash.stash import Stash
 
 
@@ -117,7 +118,7 @@ def _without_known(stash: Stash) -> list[str]:
     found = []
     for name, tensor in (*stash.items(), *stash.static.items()):
         about = stash.about(name)
-        if about.get("unknown") and about["unknown"] + about["missing"] == len(tensor):
+        if about.unknown and about.unknown + about.missing == len(tensor):
             found.append(name)
     return found
 
@@ -131,7 +132,7 @@ def _load_private(request: Request, progress: bool | None) -> Stash:
     metadata = ingest(scanned, planned, segment, progress, lambda _: None)
     check_unchanged(request.source, request.filesystem, before)
     stash = Stash(segment.finish(metadata))
-    stash.segment.populate()
+    stash._segment.populate()
     return stash
 
 

@@ -16,10 +16,11 @@ from tensorstash.errors import SchemaError
 from tensorstash.segments.format import PAGE, pages
 from tensorstash.segments.limits import Limit, check_free, memory_limits, tightest
 from tensorstash.sources.derive import bound, with_derived, without_formulas
+from tensorstash.sources.file import File
 from tensorstash.sources.filter import columns_of, filtered, parse
-from tensorstash.sources.locate import File, find
+from tensorstash.sources.locate import find
 from tensorstash.sources.scan import Range, Scan, Wanted
-from tensorstash.sources.tables import scan
+from tensorstash.sources.source import scan
 
 _SORT_BYTES = 24  # per row: its entity, its place there before and after sorting, and the times once more
 _WIDEST = 26  # characters of a minimum or maximum that are shown: a time with its zone

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-Number = int | float
+from tensorstash.columns.column import Number
 
 
 @dataclass(slots=True)

@@ -9,12 +9,12 @@ import pyarrow.compute as pc
 import torch
 from numpy.typing import NDArray
 
-from tensorstash.columns.column import Column, Fill
+from tensorstash.columns.column import Column, Fill, Number
 from tensorstash.columns.types import is_text
 from tensorstash.common.dtypes import DTYPES, Bools
 from tensorstash.errors import DataError
 from tensorstash.ingest.codes import plain_text
-from tensorstash.ingest.stats import Number, Stats
+from tensorstash.ingest.stats import Stats
 
 
 def values(arrays: list[pa.Array], column: Column, place: str) -> tuple[NDArray[Any], Stats]:

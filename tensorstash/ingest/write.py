@@ -9,6 +9,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from tensorstash.columns.column import Column
+from tensorstash.columns.info import ColumnInfo, StashInfo, TimeInfo, to_header
 from tensorstash.common.dtypes import Int32s, Int64s
 from tensorstash.common.progress import Progress
 from tensorstash.common.threads import in_threads, threads
@@ -59,7 +60,7 @@ def ingest(
         held.check(scanned, keys.names, names.get(name, []))
         draft.blob(name, held.values, held.column.dtype)
         stats[name].missing, stats[name].unknown = held.missing, held.unknown
-    return _metadata(planned, stats, keys)
+    return to_header(_info(planned, stats, keys))
 
 
 def _header_bytes(planned: Plan) -> int:
@@ -154,17 +155,15 @@ def _renumber(draft: Draft, name: str, changed: Int32s) -> None:
         draft.write(name, start, changed[draft.read(name, start, min(_BLOCK, rows - start))])
 
 
-def _metadata(planned: Plan, stats: dict[str, Stats], keys: Keys) -> dict[str, Any]:
-    def about(c: Column) -> dict[str, Any]:
-        own = {"name": c.name, "members": c.members, "kind": c.kind, "unit": c.unit, "zone": c.zone, "fill": c.fill}
-        return own | asdict(stats[c.name])
+def _info(planned: Plan, stats: dict[str, Stats], keys: Keys) -> StashInfo:
+    def about(c: Column) -> ColumnInfo:
+        return ColumnInfo(c.name, c.members, c.kind, c.unit, c.zone, c.fill, **asdict(stats[c.name]))
 
-    time: dict[str, Any] = {}
+    time, entity = None, None
     if planned.time and keys.times:
-        time = {"source": planned.time.members[0], "unit": planned.time.unit, "zone": planned.time.zone}
-        time |= {"low": keys.times.low, "high": keys.times.high}
-    entity = None
+        low, high = (None if at is None else int(at) for at in (keys.times.low, keys.times.high))
+        time = TimeInfo(planned.time.members[0], planned.time.unit, planned.time.zone, low, high)
     if planned.entity:
-        entity = list(planned.entity.members) if planned.entity.shape else planned.entity.members[0]
-    columns, static = [*map(about, planned.columns)], [*map(about, planned.static)]
-    return {"rows": planned.rows, "columns": columns, "static": static, "entity": entity, "time": time}
+        entity = planned.entity.members if planned.entity.shape else planned.entity.members[0]
+    columns, static = (tuple(map(about, chosen)) for chosen in (planned.columns, planned.static))
+    return StashInfo(planned.rows, columns, static, entity, time)

@@ -12,7 +12,7 @@ from tensorstash.columns.expression import Compute, Expression, Formula
 from tensorstash.columns.names import field_of
 from tensorstash.columns.spec import Columns, ColumnSpec, named
 from tensorstash.errors import SchemaError
-from tensorstash.sources.elementwise import bind
+from tensorstash.sources.evaluate import bind
 from tensorstash.sources.scan import Scan, Unit
 
 _LONGEST = 80  # characters of the name of a formula

@@ -1,51 +1,34 @@
 """Parquet and Arrow IPC files as a scan: all footers first, compared; then readers of row groups and batches."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, nullcontext, suppress
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import closing, nullcontext
 from functools import partial
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.dataset as pads
 import pyarrow.parquet as pq
-from pyarrow import fs
 
 from tensorstash.columns.types import is_text
 from tensorstash.common.threads import each, threads
-from tensorstash.errors import DataError, SourceError
+from tensorstash.errors import DataError
+from tensorstash.sources.file import REQUESTS, File
 from tensorstash.sources.filter import Filter
-from tensorstash.sources.footers import check_counts, kept_groups, range_of
-from tensorstash.sources.locate import ARROW, REQUESTS, File
-from tensorstash.sources.scan import Scan, Unit, Wanted
+from tensorstash.sources.footers import Footer, read_footer
+from tensorstash.sources.partition_keys import constant, kept_files, key_types
+from tensorstash.sources.scan import BATCH_ROWS, Scan, Unit, Wanted
+from tensorstash.sources.statistics import check_counts, kept_groups, range_of
 from tensorstash.sources.unify import unify
-
-BATCH_ROWS = 262_144  # rows decoded at a time: large enough for vectorized casts, small enough for the cache
-_MAGIC = b"ARROW1"  # of an Arrow file; a stream has none
-_FORMAT = pads.ParquetFileFormat()
-_HERE = fs.LocalFileSystem()
-
-
-@dataclass(frozen=True, slots=True)
-class Footer:
-    """What a file says of itself."""
-
-    file: File
-    schema: pa.Schema  # with the keys of its path as columns behind its own
-    own: frozenset[str]  # the columns that it holds itself
-    rows: tuple[int, ...]  # of each row group, record batch, or of a whole stream
-    piece: str  # what these are called
-    fragment: pads.ParquetFileFragment | None  # of a Parquet file: it has been parsed, which may take long
 
 
 def scan_files(
     files: Sequence[File], label: str, wanted: Wanted, condition: Filter | None, progress: bool | None
 ) -> Scan:
     """Read all footers, several at a time, and compare them; what paths and statistics exclude is left out."""
-    types = _key_types(files)
-    look = partial(_footer, types=types, wanted=wanted)
+    types = key_types(files)
+    look = partial(read_footer, types=types, wanted=wanted)
     if condition is not None and types:
-        files = _kept_files(files, look(files[0]), types, condition) or files[:1]
+        first_footer = look(files[0])
+        keys = {key: arrow for key, arrow in types.items() if key not in first_footer.own}
+        files = kept_files(files, keys, first_footer.schema, condition) or files[:1]
     at_a_time = threads() if all(file.system is None for file in files) else REQUESTS
     footers = each(look, files, at_a_time, "footers", progress)
     names = [str(footer.file) for footer in footers]
@@ -70,138 +53,33 @@ def _place(footer: Footer, index: int) -> str:
     return f"{footer.file}, {footer.piece} {index}" if footer.piece != "stream" else str(footer.file)
 
 
-# Footers
-
-
-def _footer(file: File, types: Mapping[str, pa.DataType], wanted: Wanted) -> Footer:
-    try:
-        if file.path.lower().endswith(ARROW):
-            return _arrow_footer(file, types, wanted)
-        return _parquet_footer(file, types)
-    except SourceError:
-        raise
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise SourceError(f"{file} is not a readable Parquet or Arrow IPC file: {error}") from error
-
-
-def _parquet_footer(file: File, types: Mapping[str, pa.DataType]) -> Footer:
-    fragment = _FORMAT.make_fragment(file.path, file.system or _HERE)
-    meta, own = fragment.metadata, fragment.physical_schema
-    rows = tuple(meta.row_group(index).num_rows for index in range(meta.num_row_groups))
-    if sum(rows) != meta.num_rows or min(rows, default=0) < 0:
-        raise SourceError(
-            f"{file} is damaged: its row groups have {sum(rows):,} rows, and the whole file has {meta.num_rows:,}."
-        )
-    return Footer(file, _with_keys(own, file, types), frozenset(own.names), rows, "row group", fragment)
-
-
-def _arrow_footer(file: File, types: Mapping[str, pa.DataType], wanted: Wanted) -> Footer:
-    """A batch tells its rows only when it is read: of one column, over a map of the file where there can be one."""
-    with pa.memory_map(file.path) if file.system is None else file.open() as opened:
-        whole = opened.read(len(_MAGIC)) == _MAGIC
-        opened.seek(0)
-        own = (pa.ipc.open_file(opened) if whole else pa.ipc.open_stream(opened)).schema
-        opened.seek(0)
-        field = own.names.index((wanted.among(own.names) or own.names)[0])
-        options = pa.ipc.IpcReadOptions(included_fields=[field], use_threads=False)
-        if whole:
-            reader = pa.ipc.open_file(opened, options=options)
-            rows = [reader.get_batch(index).num_rows for index in range(reader.num_record_batches)]
-        else:
-            rows = [sum(batch.num_rows for batch in pa.ipc.open_stream(opened, options=options))]
-    piece = "record batch" if whole else "stream"
-    return Footer(file, _with_keys(own, file, types), frozenset(own.names), tuple(rows), piece, None)
-
-
-# Keys of paths
-
-
-def _key_types(files: Sequence[File]) -> dict[str, pa.DataType]:
-    """The types of the keys: integers where all values are, else text."""
-    values: dict[str, set[str | None]] = {}
-    for keys in {file.keys for file in files}:
-        for key, value in keys:
-            values.setdefault(key, set()).add(value)
-    text = pa.dictionary(pa.int32(), pa.string())
-    return {key: pa.int64() if all(map(_is_integer, found)) else text for key, found in values.items()}
-
-
-def _is_integer(value: str | None) -> bool:
-    return value is None or (value.removeprefix("-").isdecimal() and value.isascii() and len(value) < 19)
-
-
-def _with_keys(own: pa.Schema, file: File, types: Mapping[str, pa.DataType]) -> pa.Schema:
-    """Keys behind the columns; a column that a file holds itself is that column, whatever its path says."""
-    for key in dict(file.keys):
-        if key not in own.names:
-            own = own.append(pa.field(key, types[key]))
-    return own
-
-
-def _constant(value: str | None, arrow: pa.DataType, rows: int) -> pa.Array:
-    if value is None:
-        return pa.nulls(rows, arrow)
-    if pa.types.is_dictionary(arrow):
-        return pa.repeat(pa.scalar(value), rows).dictionary_encode()
-    return pa.repeat(pa.scalar(int(value), arrow), rows)
-
-
-# What a filter excludes unread
-
-
-def _kept_files(
-    files: Sequence[File], first: Footer, types: Mapping[str, pa.DataType], condition: Filter
-) -> Sequence[File]:
-    """Those whose keys do not contradict the filter."""
-    keys = {key: arrow for key, arrow in types.items() if key not in first.own}
-    said = [_said(file, keys) for file in files]
-    fragments = [_FORMAT.make_fragment(str(k), _HERE, partition_expression=about) for k, about in enumerate(said)]
-    dataset = pads.FileSystemDataset(fragments, first.schema, _FORMAT, _HERE)
-    with suppress(pa.ArrowException):  # a filter that does not fit the columns is refused later, with its names
-        return [files[int(fragment.path)] for fragment in dataset.get_fragments(condition.expression)]
-    return files
-
-
-def _said(file: File, keys: Mapping[str, pa.DataType]) -> pc.Expression:
-    """What the keys of a path say of the rows of the file."""
-    about = pc.scalar(True)
-    for key, value in file.keys:
-        if key in keys:
-            plain = value if value is None or pa.types.is_dictionary(keys[key]) else int(value)
-            about &= pc.field(key).is_null() if plain is None else pc.field(key) == plain
-    return about
-
-
-# Readers
-
-
 def _read(footer: Footer, index: int, schema: pa.Schema, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """The batches of a row group, a record batch or a stream, in the types of the schema of all files."""
     own = [name for name in names if name in footer.own]
     keys = dict(footer.file.keys)
-    for rows, columns in _own(footer, index, own):
+    for rows, columns in _batches(footer, index, own):
         arrays = [
-            _as(columns[name], schema.field(name), _place(footer, index))
+            _widened(columns[name], schema.field(name), _place(footer, index))
             if name in columns
-            else _constant(keys[name], schema.field(name).type, rows)
+            else constant(keys[name], schema.field(name).type, rows)
             for name in names
         ]
         yield pa.RecordBatch.from_arrays(arrays, names=list(names))
 
 
-def _own(footer: Footer, index: int, names: Collection[str]) -> Iterator[tuple[int, dict[str, pa.Array]]]:
+def _batches(footer: Footer, index: int, names: Collection[str]) -> Iterator[tuple[int, dict[str, pa.Array]]]:
     """The rows of each batch, and the columns that the file itself holds; without any, no file is opened."""
     if not names:
         rows = footer.rows[index]
         for begin in range(0, rows, BATCH_ROWS):
             yield min(BATCH_ROWS, rows - begin), {}
         return
-    batches = _parquet(footer, index, names) if footer.fragment else _arrow(footer, index, names)
+    batches = _parquet_batches(footer, index, names) if footer.fragment else _arrow_batches(footer, index, names)
     for batch in batches:
         yield batch.num_rows, dict(zip(batch.schema.names, batch.columns))
 
 
-def _as(array: pa.Array, field: pa.Field, place: str) -> pa.Array:
+def _widened(array: pa.Array, field: pa.Field, place: str) -> pa.Array:
     if array.type == field.type or is_text(field.type):
         return array
     try:
@@ -215,7 +93,7 @@ def _as(array: pa.Array, field: pa.Field, place: str) -> pa.Array:
         ) from error
 
 
-def _parquet(footer: Footer, group: int, names: Collection[str]) -> Iterator[pa.RecordBatch]:
+def _parquet_batches(footer: Footer, group: int, names: Collection[str]) -> Iterator[pa.RecordBatch]:
     assert footer.fragment is not None
     texts = [name for name in names if is_text(footer.schema.field(name).type)]
     remote = footer.file.system is not None
@@ -243,7 +121,7 @@ def _parquet(footer: Footer, group: int, names: Collection[str]) -> Iterator[pa.
             yield batch
 
 
-def _arrow(footer: Footer, index: int, names: Collection[str]) -> Iterator[pa.RecordBatch]:
+def _arrow_batches(footer: Footer, index: int, names: Collection[str]) -> Iterator[pa.RecordBatch]:
     fields = sorted(footer.schema.get_field_index(name) for name in names)
     options = pa.ipc.IpcReadOptions(included_fields=fields, use_threads=False)
     with pa.OSFile(footer.file.path) if footer.file.system is None else footer.file.open() as opened:

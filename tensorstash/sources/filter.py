@@ -2,7 +2,6 @@
 
 import math
 import pickle
-import re
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -21,6 +20,7 @@ from tensorstash.columns.names import field_of
 from tensorstash.columns.types import is_bfloat16, is_text
 from tensorstash.common.threads import each, threads
 from tensorstash.errors import DataError, SchemaError, unknown
+from tensorstash.sources.pyarrow_texts import has_positions, missing_column
 from tensorstash.sources.scan import Scan, Unit, Wanted, read
 
 _OPERATORS = ("=", "==", "!=", "<", ">", "<=", ">=", "in", "not in")
@@ -67,7 +67,7 @@ def parse(given: Any) -> Filter | None:
     if given is None:
         return None
     if isinstance(given, pc.Expression):
-        if _has_positions(given):
+        if has_positions(given):
             raise ValueError(f"A filter names its columns; {given} has one by its number. Write pc.field('name').")
         return Filter(given)
     groups = given if isinstance(given, list) and given and all(isinstance(item, list) for item in given) else [given]
@@ -81,15 +81,6 @@ def parse(given: Any) -> Filter | None:
         for term in group:
             _check_value(*term)
     return Filter(pq.filters_to_expression(given), tuple(tuple(map(tuple, group)) for group in groups))
-
-
-def _has_positions(expression: pc.Expression) -> bool:
-    """Whether it has a column by its number, which depends on the columns that happen to be read."""
-    try:
-        pickle.dumps(expression)
-    except pa.ArrowNotImplementedError:  # it keeps names only
-        return "FieldPath(" in str(expression)
-    return False
 
 
 def _is_term(term: Any) -> bool:
@@ -199,8 +190,8 @@ def columns_of(condition: Filter, schema: pa.Schema, where: str) -> list[str]:
     try:
         _mask(_nothing(fields), condition.expression)
     except (pa.ArrowException, TypeError, ValueError, KeyError) as error:
-        if missing := re.search(r"No match for FieldRef\.Name\((.*?)\) in", str(error)):
-            raise unknown(missing[1], schema.names, where) from error
+        if (missing := missing_column(error)) is not None:
+            raise unknown(missing, schema.names, where) from error
         shown = ", ".join(f"{field.name!r} is {field.type}" for field in fields)
         raise SchemaError(f"filter= must be true or false for every row of {where}, where {shown}: {error}.") from error
     for field in list(fields):

@@ -1,143 +1,68 @@
-"""What the footer of a Parquet file says of its columns: counts, minima and maxima, once they are sure not to crash.
+"""The footers of Parquet and Arrow IPC files: their columns, and their rows piece by piece."""
 
-pyarrow ends the process where it is asked for the metadata or statistics of a column chunk that a damaged footer
-describes (its exceptions of C++ are not caught there); a reader that is made for the same chunks fails with an error.
-"""
-
-import io
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.dataset as pads
-import pyarrow.parquet as pq
 
 from tensorstash.errors import SourceError
-from tensorstash.sources.filter import Filter
-from tensorstash.sources.scan import Range
+from tensorstash.sources.file import ARROW, HERE, File
+from tensorstash.sources.partition_keys import with_keys
+from tensorstash.sources.scan import Wanted
 
-_MOST_GROUPS = 4096  # whose statistics are looked at for a plan: it takes half a millisecond each
-
-
-class _Unread(io.RawIOBase):
-    """A file of any size that must not be read, and knows whether somebody tried."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.touched = False
-        self._at = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._at = offset if whence == io.SEEK_SET else 1 << 60
-        return self._at
-
-    def tell(self) -> int:
-        return self._at
-
-    def read(self, size: int = -1) -> bytes:
-        self.touched = True
-        raise OSError(f"{size} bytes of a file that is not to be read")
+_ARROW_MAGIC = b"ARROW1"  # of an Arrow file; a stream has none
+_FORMAT = pads.ParquetFileFormat()
 
 
-def is_sound(meta: pq.FileMetaData, group: int, names: Sequence[str]) -> bool:
-    """Whether pyarrow can be asked for the metadata and statistics of columns of a row group."""
-    unread = _Unread()
+@dataclass(frozen=True, slots=True)
+class Footer:
+    """What a file says of itself."""
+
+    file: File
+    schema: pa.Schema  # with the keys of its path as columns behind its own
+    own: frozenset[str]  # the columns that it holds itself
+    rows: tuple[int, ...]  # of each row group, record batch, or of a whole stream
+    piece: str  # what these are called
+    fragment: pads.ParquetFileFragment | None  # of a Parquet file: it has been parsed, which may take long
+
+
+def read_footer(file: File, types: Mapping[str, pa.DataType], wanted: Wanted) -> Footer:
+    """The footer of a file, whose partition keys have these `types`."""
     try:
-        # with a buffer, readers of all columns are made before the first byte is asked for
-        file = pq.ParquetFile(pa.PythonFile(unread, "r"), metadata=meta, buffer_size=1 << 20, pre_buffer=False)
-        next(file.iter_batches(1, row_groups=[group], columns=list(names), use_threads=False), None)
-    except (pa.ArrowException, OSError):
-        if not unread.touched:
-            return False
-    columns = range(meta.num_columns)
-    leaves = [leaf for leaf in columns if meta.schema.column(leaf).path.partition(".")[0] in names]
-    about = meta.row_group(group)
-    return all(about.column(leaf).physical_type == meta.schema.column(leaf).physical_type for leaf in leaves)
+        if file.path.lower().endswith(ARROW):
+            return _arrow_footer(file, types, wanted)
+        return _parquet_footer(file, types)
+    except SourceError:
+        raise
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise SourceError(f"{file} is not a readable Parquet or Arrow IPC file: {error}") from error
 
 
-def leaf_of(meta: pq.FileMetaData, field: int, name: str) -> int | None:
-    """The place of a plain column among those that Parquet stores, which has several for one with fields of its own.
-
-    `field` is -1 where the file does not hold it: a key of its path.
-    """
-    if 0 <= field < meta.num_columns and meta.schema.column(field).path == name:
-        return field
-    return next((leaf for leaf in range(meta.num_columns) if meta.schema.column(leaf).path == name), None)
-
-
-def check_counts(meta: pq.FileMetaData, group: int, schema: pa.Schema, names: Iterable[str], place: str) -> None:
-    """Refuse a column with another number of values than its row group has rows: it would be cut off or shifted.
-
-    The columns have been read from before, and so are sound.
-    """
-    about = meta.row_group(group)
-    for name in names:
-        field = schema.get_field_index(name)
-        leaf = None if pa.types.is_nested(schema.field(field).type) else leaf_of(meta, field, name)
-        if leaf is not None and (count := about.column(leaf).num_values) != about.num_rows:
-            raise SourceError(
-                f"{place} has {count:,} values in column {name!r}, its footer says {about.num_rows:,} rows: it is "
-                "damaged."
-            )
+def _parquet_footer(file: File, types: Mapping[str, pa.DataType]) -> Footer:
+    fragment = _FORMAT.make_fragment(file.path, file.system or HERE)
+    meta, own = fragment.metadata, fragment.physical_schema
+    rows = tuple(meta.row_group(index).num_rows for index in range(meta.num_row_groups))
+    if sum(rows) != meta.num_rows or min(rows, default=0) < 0:
+        raise SourceError(
+            f"{file} is damaged: its row groups have {sum(rows):,} rows, and the whole file has {meta.num_rows:,}."
+        )
+    return Footer(file, with_keys(own, file, types), frozenset(own.names), rows, "row group", fragment)
 
 
-def kept_groups(
-    fragment: pads.ParquetFileFragment, schema: pa.Schema, condition: Filter, widened: pa.Schema
-) -> Collection[int]:
-    """The row groups whose statistics do not contradict a filter.
-
-    `schema` is that of the file, in which the filter is read; if it differs from the `widened` one, nothing is said.
-    """
-    meta = fragment.metadata
-    every = range(meta.num_row_groups)
-    names = condition.names(schema)
-    asked = condition.for_statistics(schema)
-    if asked is None or any(schema.field(name).type != widened.field(name).type for name in names):
-        return every
-    own = [name for name in names if name in fragment.physical_schema.names]
-    if not own or not all(is_sound(meta, group, own) for group in every):
-        return every
-    with suppress(pa.ArrowException):
-        return {group.id for group in fragment.subset(asked, schema=schema).row_groups}
-    return every
-
-
-def range_of(files: Sequence[tuple[pq.FileMetaData, pa.Schema] | None], name: str) -> Range:
-    """Nulls, minimum and maximum of a column of several files, as far as all tell; `None` tells nothing."""
-    told = [file for file in files if file is not None]
-    if len(told) < len(files) or sum(meta.num_row_groups for meta, _ in told) > _MOST_GROUPS:
-        return Range()
-    found = [chunk for meta, schema in told for chunk in _chunk_ranges(meta, schema, name)]
-    nulls = [about.nulls for about, _ in found]
-    bounded = [about for about, is_empty in found if not is_empty]
-    lows, highs = [about.low for about in bounded], [about.high for about in bounded]
-    whole = sum(count for count in nulls if count is not None) if None not in nulls else None
-    if None in lows or not lows:
-        return Range(whole)
-    try:
-        return Range(whole, min(lows), max(highs))
-    except TypeError:  # dates with a zone and without
-        return Range(whole)
-
-
-def _chunk_ranges(meta: pq.FileMetaData, schema: pa.Schema, name: str) -> Iterator[tuple[Range, bool]]:
-    """What the statistics of each row group say, and whether it holds nulls alone."""
-    leaf = leaf_of(meta, schema.get_field_index(name), name)
-    for group in range(meta.num_row_groups):
-        if leaf is None or not is_sound(meta, group, [name]):
-            yield Range(), False
-            continue
-        chunk = meta.row_group(group).column(leaf)
-        found = chunk.statistics
-        nulls = found.null_count if found is not None and found.has_null_count else None
-        bounds = Range(nulls)
-        if found is not None and found.has_min_max:
-            with suppress(ValueError, OverflowError, pa.ArrowException):  # bytes that are no text, years that are none
-                bounds = Range(nulls, found.min, found.max)
-        yield bounds, nulls == chunk.num_values
+def _arrow_footer(file: File, types: Mapping[str, pa.DataType], wanted: Wanted) -> Footer:
+    """A batch tells its rows only when it is read: of one column, over a map of the file where there can be one."""
+    with pa.memory_map(file.path) if file.system is None else file.open() as opened:
+        whole = opened.read(len(_ARROW_MAGIC)) == _ARROW_MAGIC
+        opened.seek(0)
+        own = (pa.ipc.open_file(opened) if whole else pa.ipc.open_stream(opened)).schema
+        opened.seek(0)
+        field = own.names.index((wanted.among(own.names) or own.names)[0])
+        options = pa.ipc.IpcReadOptions(included_fields=[field], use_threads=False)
+        if whole:
+            reader = pa.ipc.open_file(opened, options=options)
+            rows = [reader.get_batch(index).num_rows for index in range(reader.num_record_batches)]
+        else:
+            rows = [sum(batch.num_rows for batch in pa.ipc.open_stream(opened, options=options))]
+    piece = "record batch" if whole else "stream"
+    return Footer(file, with_keys(own, file, types), frozenset(own.names), tuple(rows), piece, None)

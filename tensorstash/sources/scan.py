@@ -1,6 +1,5 @@
 """A source as units of work: stretches of rows that yield Arrow record batches, and nothing decoded yet."""
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,6 +10,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tensorstash.errors import SourceError
+from tensorstash.sources.pyarrow_texts import may_mention
+
+BATCH_ROWS = 262_144  # rows decoded at a time: large enough for vectorized casts, small enough for the cache
 
 Read = Callable[[Sequence[str]], Iterable[pa.RecordBatch]]
 
@@ -20,15 +22,11 @@ class Wanted:
     """The columns of a source that a load touches."""
 
     names: frozenset[str] | None  # `None`: all
-    mentions: str = ""  # an expression that may name more
+    mentions: str = ""  # a printed pyarrow expression that may have more of them
 
     def among(self, names: Iterable[str]) -> list[str]:
         """Those of some names, in their order."""
-        return [name for name in names if self.names is None or name in self.names or self._mentions(name)]
-
-    def _mentions(self, name: str) -> bool:
-        # pyarrow does not tell which columns an expression has, only prints it: there may be too many, never too few
-        return name in self.mentions and re.search(rf"(?<!\w){re.escape(name)}(?!\w)", self.mentions) is not None
+        return [name for name in names if self.names is None or name in self.names or may_mention(self.mentions, name)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from tensorstash.errors import SchemaError, SourceError
 from tensorstash.sources.scan import Wanted
 
 _UNITS = ("s", "ms", "us", "ns")
-_SHOWN = 10
+_MOST_SHOWN = 10
 
 
 def unify(names: Sequence[str], schemas: Sequence[pa.Schema], wanted: Wanted) -> tuple[pa.Schema, tuple[str, ...]]:
@@ -39,11 +39,11 @@ def unify(names: Sequence[str], schemas: Sequence[pa.Schema], wanted: Wanted) ->
             else:
                 whole = wide
         fields[name] = whole
-        notes += _said(name, [found[kind] for kind in kind_of], whole)
+        notes += _notes(name, [found[kind] for kind in kind_of], whole)
     if wrong:
         lacking = not set(touched) <= set(first.names)
-        shown = "; ".join(text for _, _, text in sorted(wrong)[:_SHOWN])
-        more = f"; and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
+        shown = "; ".join(text for _, _, text in sorted(wrong)[:_MOST_SHOWN])
+        more = f"; and {len(wrong) - _MOST_SHOWN} more" if len(wrong) > _MOST_SHOWN else ""
         # the columns of the first are no measure where it is one of those that lack some
         model = "same columns and types" if lacking else f"columns and types of the first, {names[0]}"
         raise SourceError(f"All files of a source need the {model}: {shown}{more}.")
@@ -79,18 +79,18 @@ def _difference(name: str, field: pa.Field | None, whole: pa.Field, having: str)
     """How a file differs; `having` is the one that has the column, if it is not the first."""
     if field is None:
         return f"has no column {name!r}" + (f", which {having} has" if having else "")
-    return f"has {name!r} as {_shown(field)}, not {_shown(whole)}"
+    return f"has {name!r} as {_type_name(field)}, not {_type_name(whole)}"
 
 
-def _shown(field: pa.Field) -> str:
+def _type_name(field: pa.Field) -> str:
     return "bfloat16" if is_bfloat16(field) else str(field.type)
 
 
-def _said(name: str, found: Sequence[pa.Field | None], whole: pa.Field) -> list[str]:
-    """A note where types were widened."""
+def _notes(name: str, found: Sequence[pa.Field | None], whole: pa.Field) -> list[str]:
+    """A note if the types differ between files and were widened."""
     if is_text(whole.type):
         return []
-    counts = Counter(_shown(field) for field in found if field is not None)
+    counts = Counter(_type_name(field) for field in found if field is not None)
     if len(counts) < 2:
         return []
     shares = ", ".join(f"{kind} in {count:,} files" for kind, count in counts.items())

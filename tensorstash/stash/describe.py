@@ -67,7 +67,7 @@ def _counts(name: str, values: NDArray[Any]) -> "pl.Series":
 
 def _items(stash: StashLike, name: str) -> list[str]:
     """What the numbers of one row are called."""
-    tensor, members = _tensor(stash, name), stash.about(name)["members"]
+    tensor, members = _tensor(stash, name), stash.about(name).members
     if len(members) > 1:
         return [f"{name}.{member}" for member in members]
     return [name + "".join(f"[{k}]" for k in place) for place in np.ndindex(tuple(tensor.shape[1:]))]
@@ -83,7 +83,7 @@ def _table(stash: StashLike, name: str, by: str | None, most: int | None, seed: 
         raise ColumnError(f"A static column has one value in each entity; {name!r} is one. Describe it without by=.")
     offsets = np.array([0, len(tensor)]) if by is None else stash.offsets.numpy()
     rows = Rows(np.array([0]), np.array([len(tensor)]), offsets)
-    if stash.about(name)["kind"] in ("category", "hashed"):
+    if stash.about(name).is_coded:
         return _of_codes(stash, name, tensor, rows)
     return _of_numbers(tensor, rows, most, seed)
 
@@ -114,7 +114,7 @@ def spread_sample(sizes: Int64s, most: int, seed: int) -> Int64s:
 
 
 def _of_codes(stash: StashLike, name: str, codes: torch.Tensor, rows: Rows) -> Table:
-    vocabulary = None if stash.about(name)["kind"] == "hashed" else stash.vocabulary(name)
+    vocabulary = None if stash.about(name).kind == "hashed" else stash.vocabulary(name)
     group, code, times = _counted(codes, rows.offsets)
     known = (code >= 0) if vocabulary is None else (code >= 0) & (code < len(vocabulary))
     count, distinct = (np.zeros(rows.groups, np.int64) for _ in range(2))

@@ -40,7 +40,7 @@ def to_arrow(stash: StashLike) -> "pa.Table":
     columns: dict[str, pa.Array] = {}
     fields: list[pa.Field] = []
     for name in stash.entity_names:
-        each = pa.array(stash.entity_values(name)).dictionary_encode()
+        each = pa.array(stash._entity_values(name)).dictionary_encode()
         rows = np.repeat(np.asarray(each.indices), np.diff(stash.offsets.numpy()))
         columns[name] = pa.DictionaryArray.from_arrays(pa.array(rows), each.dictionary)
     if stash.time is not None:
@@ -60,10 +60,10 @@ def _arrow_column(stash: StashLike, name: str) -> "pa.Array":
 
     about, tensor = stash.about(name), stash[name]
     array = (tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
-    if about["kind"] in ("category", "hashed"):
-        names = None if about["kind"] == "hashed" else stash.vocabulary(name)
+    if about.is_coded:
+        names = None if about.kind == "hashed" else stash.vocabulary(name)
         valid = None
-        if about["missing"] or about.get("unknown"):
+        if about.missing or about.unknown:
             there = ~_without_value(array, None if names is None else len(names))
             valid = pa.py_buffer(np.packbits(there, bitorder="little"))
         codes = pa.Array.from_buffers(pa.int32(), len(array), [valid, pa.py_buffer(array)])
@@ -71,7 +71,7 @@ def _arrow_column(stash: StashLike, name: str) -> "pa.Array":
             return codes
         numbers = _integers(names)
         return pa.DictionaryArray.from_arrays(codes, pa.array(names, pa.string()) if numbers is None else numbers)
-    flat = _arrow_moments(pa.array(array.reshape(-1)), about["kind"], about["unit"], about["zone"])
+    flat = _arrow_moments(pa.array(array.reshape(-1)), about.kind, about.unit, about.zone)
     for size in reversed(array.shape[1:]):
         flat = pa.FixedSizeListArray.from_arrays(flat, size)
     return flat
@@ -102,15 +102,15 @@ def _arrow_moments(array: "pa.Array", kind: str, unit: str | None, zone: str | N
     return array.view(pa.duration(unit) if kind == "duration" else pa.timestamp(unit, zone))
 
 
-def entity_parts(stash: StashLike, single: str | None = None) -> "list[pl.Series]":
-    """The entities, `(entities,)` for each of their columns, as text or integers; `single` renames an only one."""
+def entity_parts(stash: StashLike) -> "list[pl.Series]":
+    """The entities, `(entities,)` for each of their columns, as text or integers."""
     import polars as pl
 
     columns = []
     for name in stash.entity_names:
-        values = stash.entity_values(name)
+        values = stash._entity_values(name)
         columns.append(pl.Series(name, values, dtype=None if isinstance(values, np.ndarray) else pl.String))
-    return [columns[0].alias(single)] if single is not None and len(columns) == 1 else columns
+    return columns
 
 
 def time_series(stash: StashLike, name: str, times: torch.Tensor) -> "pl.Series":
@@ -142,11 +142,11 @@ def _column_series(stash: StashLike, name: str, tensor: torch.Tensor) -> "pl.Ser
 
     about = stash.about(name)
     series = pl.Series(name, (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy())
-    if about["kind"] == "hashed":
+    if about.kind == "hashed":
         return series.set(series < 0, None)
-    if about["kind"] == "category":
+    if about.kind == "category":
         names = stash.vocabulary(name)
         codes = series.set(pl.Series(_without_value(series.to_numpy(), len(names))), None)
         numbers = _integers(names)
         return pl.Series(name, *((names, pl.String) if numbers is None else (numbers,))).gather(codes)
-    return series if about["kind"] == "number" else _moments(series, about["kind"], about["unit"], about["zone"])
+    return series if about.kind == "number" else _moments(series, about.kind, about.unit, about.zone)

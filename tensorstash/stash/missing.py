@@ -11,7 +11,7 @@ def missing_rows(stash: StashLike, name: str, rows: slice) -> Bools | None:
 
     Then the column is not looked at, so NaN written into it later is not seen.
     """
-    if not stash.about(name)["missing"]:
+    if not stash.about(name).missing:
         return None
     values = stash[name][rows]
     found = torch.isnan(values) if values.dtype.is_floating_point else values < 0

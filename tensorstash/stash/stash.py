@@ -5,11 +5,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
 from multiprocessing import reduction
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import torch
 from numpy.typing import NDArray
 
+from tensorstash.columns.info import ColumnInfo
 from tensorstash.common.clock import Clock
 from tensorstash.errors import ColumnError, SegmentError, unknown
 from tensorstash.segments.directory import check_label
@@ -17,6 +18,7 @@ from tensorstash.segments.format import damaged
 from tensorstash.segments.mapping import Segment, mapped, open_file
 from tensorstash.segments.publish import attach_newest, reattach, share_copy
 from tensorstash.stash.blocks import Block, blocks_of
+from tensorstash.stash.header import info_of
 from tensorstash.stash.text import as_html, as_text
 
 if TYPE_CHECKING:
@@ -35,28 +37,20 @@ class Stash(Mapping[str, torch.Tensor]):
     """
 
     def __init__(self, segment: Segment) -> None:
-        self.segment = segment
+        self._segment = segment
         self._tensors: dict[str, torch.Tensor] = {}  # made when they are asked for: attaching hundreds takes longer
-        try:
-            about = segment.metadata
-            self._names = {column["name"]: segment.entries[column["name"]] for column in about["columns"]}
-            self.static: dict[str, torch.Tensor] = {
-                column["name"]: segment.tensor(column["name"]) for column in about.get("static", ())
-            }
-            self._about: dict[str, dict[str, Any]] = {
-                column["name"]: column for column in (*about["columns"], *about.get("static", ()))
-            }
-            self.rows: int = about["rows"]
-        except (KeyError, TypeError) as error:
-            why = f"its header cannot be read ({type(error).__name__}: {error})"
-            raise damaged(segment.path, why, segment.label) from error
+        self._info = info = info_of(segment)
+        self._names = {column.name: segment.entries[column.name] for column in info.columns}
+        self.static: dict[str, torch.Tensor] = {column.name: segment.tensor(column.name) for column in info.static}
+        self._about = {column.name: column for column in (*info.columns, *info.static)}
+        self.rows: int = info.rows
 
     def __getitem__(self, name: str) -> torch.Tensor:
         tensor = self._tensors.get(name)
         if tensor is None:
             if name not in self._names:
                 raise unknown(name, self, "the stash")
-            tensor = self._tensors.setdefault(name, self.segment.tensor(name))
+            tensor = self._tensors.setdefault(name, self._segment.tensor(name))
         return tensor
 
     # a stash is itself alone: a comparison of tensors would have no truth value
@@ -77,7 +71,7 @@ class Stash(Mapping[str, torch.Tensor]):
     @property
     def path(self) -> str | None:
         """The file of a shared or opened stash, which `safetensors.safe_open` reads too; `None` for a private one."""
-        return self.segment.path
+        return self._segment.path
 
     def private_bytes(self) -> int | None:
         """Bytes that this process holds alone because it wrote into the tensors, by pages; 0 as long as nobody does.
@@ -91,7 +85,7 @@ class Stash(Mapping[str, torch.Tensor]):
             >>> stash.private_bytes() in (4096, None)
             True
         """
-        return self.segment.private_bytes()
+        return self._segment.private_bytes()
 
     @cached_property
     def entities(self) -> list[Any]:
@@ -99,63 +93,64 @@ class Stash(Mapping[str, torch.Tensor]):
 
         They are tuples where a list of columns tells the entities apart.
         """
-        if self.entity_name is None:
+        if not self.entity_names:
             return [None]
-        values = map(self.entity_values, self.entity_names)
+        values = map(self._entity_values, self.entity_names)
         parts = [names if isinstance(names, list) else names.tolist() for names in values]
-        return parts[0] if isinstance(self.entity_name, str) else [*zip(*parts)]
+        return parts[0] if isinstance(self._entity_name, str) else [*zip(*parts)]
 
-    def entity_values(self, name: str) -> "NDArray[Any] | list[str]":
+    def _entity_values(self, name: str) -> "NDArray[Any] | list[str]":
         """The value that each entity has in one of the columns in `entity_names`: an array of integers, or texts."""
         return self._values(
-            "__entities" if isinstance(self.entity_name, str) else f"__entities.{self.entity_names.index(name)}"
+            "__entities" if isinstance(self._entity_name, str) else f"__entities.{self.entity_names.index(name)}"
         )
 
     @property
     def entity_names(self) -> tuple[str, ...]:
         """The source columns of the entities: none, one or several."""
-        name = self.entity_name
+        name = self._entity_name
         return () if name is None else (name,) if isinstance(name, str) else name
 
     @cached_property
     def offsets(self) -> torch.Tensor:
         """`(entities + 1,)` int64: entity k has the rows `offsets[k]` up to `offsets[k + 1]`."""
-        return self.segment.tensor("__offsets")
+        return self._segment.tensor("__offsets")
 
     @cached_property
     def time(self) -> torch.Tensor | None:
         """`(rows,)` int64 in units of `clock.unit` since 1970 UTC, or as the source's integers; `None` without."""
-        return self.segment.tensor("__time") if self.time_name is not None else None
+        return self._segment.tensor("__time") if self.time_name is not None else None
 
     @property
     def time_name(self) -> str | None:
         """The source column of the times."""
-        return cast("str | None", self.segment.metadata["time"].get("source"))
+        return None if self._info.time is None else self._info.time.source
 
     @property
     def time_range(self) -> tuple[int | None, int | None]:
         """The first and the last time of all rows; `None` without times or rows."""
-        time = self.segment.metadata["time"]
-        return time.get("low"), time.get("high")
+        time = self._info.time
+        return (None, None) if time is None else (time.low, time.high)
 
     @property
     def clock(self) -> Clock:
         """The unit and zone in which the times are read."""
-        time = self.segment.metadata["time"]
-        return Clock(time.get("unit"), time.get("zone"))
+        time = self._info.time
+        return Clock(None, None) if time is None else Clock(time.unit, time.zone)
 
     @property
-    def entity_name(self) -> str | tuple[str, ...] | None:
+    def _entity_name(self) -> str | tuple[str, ...] | None:
         """The source column of the entities; a tuple of them where `load` was given a list."""
-        name = self.segment.metadata["entity"]
-        return tuple(name) if isinstance(name, list) else cast("str | None", name)
+        return self._info.entity
 
-    def about(self, name: str) -> dict[str, Any]:
-        """What the header says of a column: kind, unit, zone, fill, sources, and nulls, missing, unknown, low, high.
+    def about(self, name: str) -> ColumnInfo:
+        """How a column was loaded (kind, unit, zone, fill, members), and its nulls, missing values, minimum, maximum.
 
-        Unknown are the values that are not in the vocabulary that was given.
-
-        Of a static column, nulls are counted in the rows of the source, missing and unknown values in the entities.
+        Example:
+            >>> import tensorstash as ts
+            >>> stash = ts.load({"t": [0, 1], "y": [None, 2.5]}, ["y"], time="t")
+            >>> stash.about("y").kind, stash.about("y").missing, stash.about("y").high
+            ('number', 1, 2.5)
         """
         try:
             return self._about[name]
@@ -173,7 +168,7 @@ class Stash(Mapping[str, torch.Tensor]):
             >>> stash["country"].tolist(), stash.vocabulary("country")
             ([0, 1, 0, -1], ['NO', 'PE'])
         """
-        if self.about(name)["kind"] != "category":
+        if self.about(name).kind != "category":
             tensor = self.static[name] if name in self.static else self[name]
             raise ColumnError(
                 f"Text columns have a vocabulary, and those that were given one; {name!r} holds {tensor.dtype}."
@@ -276,19 +271,19 @@ class Stash(Mapping[str, torch.Tensor]):
             >>> ts.attach("example-share")["y"].tolist(), len(ts.shared.remove("example-share"))
             ([1.0, 2.0], 1)
         """
-        return Stash(share_copy(self.segment, check_label(label)))
+        return Stash(share_copy(self._segment, check_label(label)))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write what was loaded to one safetensors file, which `ts.open` maps; it appears only when it is whole.
 
         In-place changes of the tensors are not saved: they are this process's own.
         """
-        self.segment.save(os.fspath(path))
+        self._segment.save(os.fspath(path))
 
     @cached_property
-    def blocks(self) -> list[Block]:
+    def _blocks(self) -> list[Block]:
         """The memory as gather takes it."""
-        return blocks_of(self, self.segment)
+        return blocks_of(self, self._segment)
 
     @cached_property
     def _entity_index(self) -> dict[Any, int]:
@@ -296,27 +291,28 @@ class Stash(Mapping[str, torch.Tensor]):
 
     def _values(self, blob: str) -> "NDArray[Any] | list[str]":
         """An array of integers, or texts."""
-        if f"{blob}.integers" in self.segment.entries:
-            return self.segment.tensor(f"{blob}.integers").numpy()
+        if f"{blob}.integers" in self._segment.entries:
+            return self._segment.tensor(f"{blob}.integers").numpy()
         return self._texts(blob)
 
     def _texts(self, name: str) -> list[str]:
-        text = self.segment.tensor(f"{name}.text").numpy().tobytes()
-        ends = self.segment.tensor(f"{name}.ends").tolist()
+        text = self._segment.tensor(f"{name}.text").numpy().tobytes()
+        ends = self._segment.tensor(f"{name}.ends").tolist()
         bounds = [0, *ends]
         try:
             names = [text[begin:end].decode() for begin, end in pairwise(bounds)]
         except UnicodeDecodeError as error:
-            raise damaged(self.segment.path, f"the texts of {name!r} are none: {error}", self.segment.label) from error
+            why = f"the texts of {name!r} are none: {error}"
+            raise damaged(self._segment.path, why, self._segment.label) from error
         if bounds != sorted(bounds) or bounds[-1] != len(text):
-            raise damaged(self.segment.path, f"the texts of {name!r} do not fill their bytes", self.segment.label)
+            raise damaged(self._segment.path, f"the texts of {name!r} do not fill their bytes", self._segment.label)
         return names
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Stash":
         return self  # the columns are not to be changed, so that one copy serves all
 
     def __reduce__(self) -> Any:
-        segment = self.segment
+        segment = self._segment
         if segment.label is not None:
             return _reattach, (segment.path, segment.crc, segment.strict)
         if segment.path is not None:
@@ -353,7 +349,7 @@ def open(path: str | os.PathLike[str]) -> Stash:  # noqa: A001  its name is ts.o
 
 def _reopen(path: str, crc: str) -> Stash:
     stash = open(path)
-    if stash.segment.crc != crc:
+    if stash._segment.crc != crc:
         raise SegmentError(f"{path} was saved anew since this stash was pickled. Open it again: ts.open({path!r}).")
     return stash
 
@@ -388,7 +384,7 @@ def _receive(descriptor: Any, path: str | None, label: str | None, strict: bool)
 
 def _reduce_for_children(stash: Stash) -> Any:
     """Between processes of one program a stash travels as a descriptor of the same memory or file."""
-    segment = stash.segment
+    segment = stash._segment
     return _receive, (reduction.DupFd(segment.fd), segment.path, segment.label, segment.strict)
 
 

@@ -29,17 +29,17 @@ def _lines(stash: StashLike) -> list[tuple[str, ...]]:
     lines: list[tuple[str, ...]] = [("column", "dtype", "shape", "MB", "missing", "unknown")]
     for name, tensor in (*stash.items(), *stash.static.items()):
         about = stash.about(name)
-        words = [str(tensor.dtype).removeprefix("torch."), "static" if name in stash.static else "", about["kind"]]
+        words = [str(tensor.dtype).removeprefix("torch."), "static" if name in stash.static else "", about.kind]
         note = " ".join(word for word in words if word not in ("", "number"))
-        unknown = about.get("unknown")
-        counts = (f"{about['missing']:,}", "" if unknown is None else f"{unknown:,}")
+        unknown = about.unknown
+        counts = (f"{about.missing:,}", "" if unknown is None else f"{unknown:,}")
         lines.append((name, note, str(tuple(tensor.shape)), f"{tensor.nbytes / 1e6:,.1f}", *counts))
     return lines if any(line[-1] for line in lines[1:]) else [line[:-1] for line in lines]
 
 
 def _caption(stash: StashLike) -> str:
     count = len(stash.offsets) - 1
-    entities = f"{count:,} entities ({', '.join(stash.entity_names)}), " if stash.entity_name is not None else ""
+    entities = f"{count:,} entities ({', '.join(stash.entity_names)}), " if stash.entity_names else ""
     first, last = stash.time_range
     span = ""
     if first is not None and last is not None:

@@ -1,4 +1,5 @@
 """Batch to batch: `Scaler`, `InstanceNorm`, `Cast` and crosses of columns.
 
-It knows nothing of files and ranks. Start with `cast.py`, the shortest one, and `scaler.py`.
+It knows nothing of files and ranks. Start with `cast.py`, the shortest one. A `Scaler` (`scaler.py`) takes its
+constants from `statistics.py` and applies them with `affine.py`.
 """

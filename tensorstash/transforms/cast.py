@@ -1,4 +1,4 @@
-"""Batches in another dtype than the one that is kept in memory."""
+"""`Cast`: batches in another dtype than the one that the stash holds."""
 
 from collections.abc import Mapping
 
@@ -8,10 +8,13 @@ from tensorstash.errors import unknown
 
 
 class Cast:
-    """Casts spans of a batch: stored narrow, copied to the device narrow, wide for the model.
+    """Casts spans of a batch, so that columns can be stored and copied to the device in a narrower dtype.
 
     Args:
         dtypes: the new dtype of each span.
+
+    Raises:
+        TypeError: `dtypes` is not a mapping from spans to dtypes. ColumnError: a batch lacks a span.
 
     Example:
         >>> import numpy as np, torch, tensorstash as ts
@@ -24,6 +27,8 @@ class Cast:
     """
 
     def __init__(self, dtypes: Mapping[str, torch.dtype]) -> None:
+        if not isinstance(dtypes, Mapping):
+            raise TypeError(f"ts.Cast takes a dtype for each span; got {dtypes!r}. Write {{'<span>': torch.float32}}.")
         self.dtypes = dict(dtypes)
         for name, dtype in self.dtypes.items():
             if not isinstance(dtype, torch.dtype):
@@ -32,7 +37,7 @@ class Cast:
                 )
 
     def __call__(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Replace the spans in the batch and return it; a span that is not there is a `ColumnError`."""
+        """Replace the spans in the batch and return it."""
         for name, dtype in self.dtypes.items():
             if name not in batch:
                 raise unknown(name, batch, "the batch", "span")

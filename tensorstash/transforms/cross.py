@@ -1,4 +1,4 @@
-"""Crosses: one category of several columns, computed for each batch and never stored."""
+"""`Cross`: the combination of several columns as one category, computed for each batch and never stored."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,24 +18,25 @@ _POSITIVE = (1 << 63) - 1
 class Cross:
     """Adds the combination of several columns to each batch, as one category in `[0, buckets)`.
 
-    It is a hash of the codes, computed where the batch is, for each slot: spans are `(batch, time, ...)` of the same
-    slots, static columns `(batch,)` hold for all slots of their window. The result is int64, as embeddings and indices
-    take it. So interactions of features are made on the fly in Vowpal Wabbit; nothing is stored.
+    The category is a hash of the codes of one slot, computed on the device of the batch. Spans are `(batch, time, ...)`
+    and have the same slots; the value of a static column, `(batch,)`, holds for all slots of its window. The result is
+    int64, as embeddings and indices need it. Vowpal Wabbit computes interactions of features in the same way.
 
-    The hash begins with 0 and takes up one column after the other, `h = mix(h ^ code)`, where `mix(x)` is the next
+    The hash begins with 0 and takes in one column after the other, `h = mix(h ^ code)`, where `mix(x)` is the next
     value of SplitMix64 (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", 2014) from state x, in
     64 bits; the bucket is its low 63 bits modulo `buckets`. The order of the columns counts, and code -1, a missing
-    value, is a value like others. Where the codes agree, so do the buckets, on every machine and in all releases: those
-    of integers, of `ts.hashed` and of a given vocabulary do; without one they follow the order of appearance.
+    value, is hashed like any other. Equal codes give equal buckets on every machine and in all releases. The codes of
+    integers, of `ts.hashed` and of a given vocabulary are equal everywhere; codes of text without a vocabulary follow
+    the order of appearance in their source.
 
     Args:
         columns: two or more spans or static columns of integers or booleans in the batch.
-        buckets: how many there are, 1 to 2**63 - 1; an embedding needs so many rows.
-        name: of the result; `None` joins the names of the columns: `"store_x_item"`.
+        buckets: the number of buckets, 1 to 2**63 - 1; an embedding needs as many rows.
+        name: the name of the result; `None` joins the names of the columns: `"store_x_item"`.
 
     Raises:
-        ColumnError: a batch lacks a column. SchemaError: it is floating, or `name` is reserved. ValueError: shapes
-        differ, or a batch has that name.
+        ColumnError: a batch lacks a column. SchemaError: a column is floating, or `name` is reserved. ValueError:
+            shapes differ, or a batch has that name already.
 
     Example:
         >>> import torch, tensorstash as ts
@@ -53,7 +54,7 @@ class Cross:
     def __init__(self, columns: Sequence[str], buckets: int, *, name: str | None = None) -> None:
         chosen = tuple(names_in(columns, "columns"))
         if len(chosen) < 2:
-            raise ValueError(f"A cross is of two columns or more; got {list(chosen)}. ts.hashed takes one.")
+            raise ValueError(f"A cross combines two or more columns; got {list(chosen)}. For one column use ts.hashed.")
         if at_least(1, buckets, "buckets") > _POSITIVE:
             raise ValueError(f"buckets= is below 2**63; got {buckets}.")
         name = "_x_".join(chosen) if name is None else name
@@ -89,14 +90,14 @@ class Cross:
         codes = batch[name]
         if codes.dtype.is_floating_point:
             raise SchemaError(
-                f"Integers are crossed: categories, ids, truth values; {name!r} is {codes.dtype}. Leave it out, or put "
-                "a transform that cuts it into classes before."
+                f"A cross combines integers and booleans; {name!r} is {codes.dtype}. Leave it out, or put a transform "
+                "before it that turns the values into classes."
             )
         return codes.view(torch.int64) if codes.dtype == torch.uint64 else codes.to(torch.int64)
 
 
 def _mix(x: torch.Tensor) -> torch.Tensor:
-    """The next value of SplitMix64; int64 wraps as unsigned integers do, only shifts need the sign kept out."""
+    """The next value of SplitMix64. int64 wraps as unsigned integers do; only right shifts need the sign bit masked."""
     x = x + _signed(0x9E3779B97F4A7C15)
     x = (x ^ _shifted(x, 30)) * _signed(0xBF58476D1CE4E5B9)
     x = (x ^ _shifted(x, 27)) * _signed(0x94D049BB133111EB)

@@ -1,5 +1,6 @@
-"""Instance normalisation: each window by its own history."""
+"""`InstanceNorm`: each window normalised by its own history."""
 
+from collections import Counter
 from dataclasses import dataclass
 
 import torch
@@ -7,33 +8,39 @@ import torch
 from tensorstash.common.checks import at_least
 from tensorstash.errors import SchemaError, unknown
 
-_KINDS = ("standard", "last")
+_KINDS = ("standard", "last", "mean")
 
 Batch = dict[str, torch.Tensor]
 
 
 @dataclass(frozen=True, init=False)
 class InstanceNorm:
-    """Takes the level, and the spread, of each window's history out of it, and puts them back into predictions.
+    """Removes level and spread of each window's own history from a batch, and restores them in predictions.
 
-    As the normalisation in "Reversible Instance Normalization for Accurate Time-Series Forecasting against Distribution
-    Shift" (Kim et al., 2022), without its learned affine map. Calling it changes a batch in place, in the memory and on
-    the device of the batch, adds `<history>.center` and `<history>.scale`, `(batch, 1, ...)`, for `inverse` and `undo`,
-    and returns it. Each number of a pack is normalised for itself.
+    `kind="standard"` is the normalisation of "Reversible Instance Normalization for Accurate Time-Series Forecasting
+    against Distribution Shift" (Kim et al., 2022), without its learned affine map. `kind="mean"` is the scale of DeepAR
+    (Salinas et al., 2020) as GluonTS's `MeanScaler` computes it, the mean absolute value of the history.
 
-    NaN and empty slots count for nothing; a window without a value in its history keeps its level and spread. It is for
-    batches: of a single window, `windows[[i]]` makes one.
+    Calling it changes a batch in place, in the memory and on the device of the batch, adds `<history>.center` and
+    `<history>.scale`, `(batch, 1, ...)`, for `inverse` and `undo`, and returns the batch. Each number of a pack is
+    normalised separately. NaN and empty slots do not count; a window without a value in its history is left as it is.
+    It takes batches: `windows[[i]]` makes a batch of one window.
 
-    A transform does not know where the horizon begins. Where a span reaches into it, as each one does that
-    `Windows(stash, history=, horizon=)` makes, `rows=` keeps what is to be forecast out of level and spread.
+    A transform does not know where the horizon begins. `rows=` keeps the values to be forecast out of level and spread
+    where a span reaches into the horizon, as every span of `Windows(stash, history=, horizon=)` does.
 
     Args:
-        history: the span that level and spread are taken from.
-        others: spans that are shifted and scaled likewise, as the target in training; those that a batch lacks are left
-            out.
-        kind: `"standard"`: mean and standard deviation; `"last"`: the last value, and no spread.
-        eps: added to the variance, so that a constant history can be divided by it.
-        rows: how many of the first slots of the span are the history; `None`: all of them.
+        history: the span that level and spread are computed from.
+        others: spans that are shifted and scaled in the same way, such as the target in training; spans that a batch
+            lacks are skipped.
+        kind: `"standard"`: subtract the mean, divide by the standard deviation; `"last"`: subtract the last value;
+            `"mean"`: divide by the mean absolute value, or by 1 where it is 0.
+        eps: added to the variance of `"standard"`, so that a constant history can be divided by its spread.
+        rows: the number of slots at the start of the span that are the history; `None`: all of them.
+
+    Raises:
+        ValueError: a span is named twice. When called: a batch has been normalised before, or does not fit.
+        ColumnError: a batch lacks the history. SchemaError: a span holds integers.
 
     Example:
         >>> import numpy as np, tensorstash as ts
@@ -63,6 +70,9 @@ class InstanceNorm:
             raise ValueError(f"kind= is one of {', '.join(map(repr, _KINDS))}; got {kind!r}.")
         if not eps > 0:
             raise ValueError(f"eps= is above 0; got {eps}.")
+        twice = [name for name, count in Counter((history, *others)).items() if count > 1]
+        if twice:
+            raise ValueError(f"A span is normalised once; {twice[0]!r} is named twice. Name it once.")
         rows = None if rows is None else at_least(1, rows, "rows")
         own = {"history": history, "others": others, "kind": kind, "eps": eps, "rows": rows}
         for name, value in own.items():
@@ -86,33 +96,43 @@ class InstanceNorm:
                 )
             if name in batch and batch[name].shape[2:] != past.shape[2:]:
                 raise ValueError(
-                    f"The spans of one instance normalisation are of one column; {self.history!r} is "
-                    f"{tuple(past.shape)}, {name!r} {tuple(batch[name].shape)}. Make a second one."
+                    f"All spans of an InstanceNorm are of the same column; {self.history!r} is {tuple(past.shape)}, "
+                    f"{name!r} is {tuple(batch[name].shape)}. Make one InstanceNorm for each column."
                 )
         if self.rows is not None and self.rows > past.shape[1]:
-            raise ValueError(f"rows= are of the span {self.history!r}, which has {past.shape[1]}; got {self.rows}.")
+            raise ValueError(
+                f"rows= is at most the length of the span {self.history!r}, {past.shape[1]}; got {self.rows}."
+            )
         observed = batch.get(f"{self.history}.observed")
         judged = slice(self.rows)
         center, scale = self._statistics(past[:, judged], None if observed is None else observed[:, judged])
         for span in spans:
-            span.sub_(center)
-            if self.kind == "standard":
+            if self.kind != "mean":
+                span.sub_(center)
+            if self.kind != "last":
                 span.div_(scale)
         batch[f"{self.history}.center"], batch[f"{self.history}.scale"] = center, scale
         return batch
 
     def inverse(self, values: torch.Tensor, batch: Batch) -> torch.Tensor:
-        """Predictions for the windows of a normalised batch, `(batch, time, ...)`, on the level of their history.
+        """Restore the level and spread of each window's history in predictions.
 
-        A fresh tensor, through which gradients flow.
+        Args:
+            values: `(batch, time, ...)`, for the windows of the batch; integers become floating.
+            batch: a batch that this transform has normalised.
+
+        Returns:
+            A new tensor of the shape of `values`, through which gradients flow.
         """
         name = f"{self.history}.center"
         if name not in batch:
-            raise ValueError(f"Level and spread are in the batch once it is normalised; this one has no {name!r}.")
+            raise ValueError(
+                f"A normalised batch holds level and spread; this one has no {name!r}. Call the transform on it first."
+            )
         return values * batch[f"{self.history}.scale"] + batch[name]
 
     def undo(self, batch: Batch) -> Batch:
-        """Put level and spread back into the spans of a normalised batch, in place, and return it."""
+        """Restore level and spread in the spans of a normalised batch, in place, and return it."""
         for name in (self.history, *self.others):
             if name in batch:
                 batch[name].copy_(self.inverse(batch[name], batch))
@@ -126,14 +146,22 @@ class InstanceNorm:
         if observed is not None:
             there &= observed.view(*observed.shape, *[1] * (past.ndim - 2))
         if self.kind == "last":
-            step = torch.arange(1, past.shape[1] + 1, device=past.device).view(-1, *[1] * (past.ndim - 2))
-            last = (there * step).amax(1, keepdim=True)
-            center = wide.gather(1, (last - 1).clamp(min=0)).masked_fill(last == 0, 0)
+            center = _last(wide, there)
             return center.to(past.dtype), torch.ones_like(center, dtype=past.dtype)
         count = there.sum(1, keepdim=True)
         some = count.clamp(min=1)
+        if self.kind == "mean":
+            scale = (wide.abs().masked_fill_(~there, 0).sum(1, keepdim=True) / some).to(past.dtype)
+            return torch.zeros_like(scale), scale.masked_fill_(scale == 0, 1)
         center = wide.masked_fill(~there, 0).sum(1, keepdim=True) / some
-        # around the mean that was found, so that what is small beside it stays exact
+        # around the computed mean, so that a spread that is small beside the level stays exact
         apart = (wide - center).masked_fill_(~there, 0)
         scale = (apart.square_().sum(1, keepdim=True) / some + self.eps).sqrt()
         return center.to(past.dtype), scale.masked_fill(count == 0, 1).to(past.dtype)
+
+
+def _last(values: torch.Tensor, there: torch.Tensor) -> torch.Tensor:
+    """The last value of each window that is there, `(batch, 1, ...)`; 0 where none is."""
+    step = torch.arange(1, values.shape[1] + 1, device=values.device).view(-1, *[1] * (values.ndim - 2))
+    last = (there * step).amax(1, keepdim=True)
+    return values.gather(1, (last - 1).clamp(min=0)).masked_fill(last == 0, 0)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from tensorstash.common.checks import at_least
 from tensorstash.common.dtypes import Bools, Int64s
 from tensorstash.common.frequency import Frequency
 from tensorstash.errors import DataError
@@ -37,6 +38,16 @@ class Slots:
     def total(self) -> int:
         """The number of slots."""
         return int(self.first[-1] + self.rows[-1]) + self.tail if len(self.first) else 0
+
+
+def most_empty(least: int | None, whole: int, lowest: int, what: str) -> int:
+    """How many slots of the history or horizon may lie outside the run, where at least `least` lie in it."""
+    if least is None:
+        return 0
+    inside = at_least(min(lowest, whole), least, f"min_{what}")
+    if inside > whole:
+        raise ValueError(f"min_{what}= is at most the {what}, {whole}; got {least}.")
+    return whole - inside
 
 
 def place(fragments: Runs, offsets: Int64s, times: Int64s | None, *, masked: bool, lead: int, tail: int) -> Slots:

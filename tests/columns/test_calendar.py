@@ -1,6 +1,7 @@
 """Columns of the calendar, beside those of pandas."""
 
 import datetime
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,13 +12,15 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 import tensorstash as ts
 from tests.oracle_load import whole
 
-FIELDS = ("minute", "hour", "day", "dayofweek", "dayofyear", "week", "month", "quarter")
+FIELDS = ("second", "minute", "hour", "day", "dayofweek", "dayofyear", "week", "month", "quarter")
 # how many values each has, and the first
 CIRCLES = {
+    "second": (60, 0),
     "minute": (60, 0),
     "hour": (24, 0),
     "day": (31, 1),
@@ -26,6 +29,17 @@ CIRCLES = {
     "week": (53, 1),
     "month": (12, 1),
     "quarter": (4, 1),
+}
+# as gluonts/time_feature/_base.py and TSLib's utils/timefeatures.py have them
+FORMULAS: dict[str, Callable[[pd.DatetimeIndex], NDArray[np.float64]]] = {
+    "second": lambda index: np.asarray(index.second) / 59.0 - 0.5,
+    "minute": lambda index: np.asarray(index.minute) / 59.0 - 0.5,
+    "hour": lambda index: np.asarray(index.hour) / 23.0 - 0.5,
+    "dayofweek": lambda index: np.asarray(index.day_of_week) / 6.0 - 0.5,
+    "day": lambda index: (np.asarray(index.day) - 1) / 30.0 - 0.5,
+    "dayofyear": lambda index: (np.asarray(index.day_of_year) - 1) / 365.0 - 0.5,
+    "week": lambda index: (np.asarray(index.isocalendar().week, float) - 1) / 52.0 - 0.5,
+    "month": lambda index: (np.asarray(index.month) - 1) / 11.0 - 0.5,
 }
 ZONES = [None, "UTC", "America/New_York", "Australia/Lord_Howe", "Asia/Kathmandu", "+05:30", "-03:00"]
 PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
@@ -45,19 +59,25 @@ def check(times: pa.Array) -> None:
     if zone is not None:
         offset = zone[0] in "+-"
         index = index.tz_localize("UTC").tz_convert(f"UTC{zone}" if offset else zone)
-    fields = FIELDS[2:] if pa.types.is_date(times.type) else FIELDS
+    fields = FIELDS[3:] if pa.types.is_date(times.type) else FIELDS
     expected = {field: by_pandas(field, index) for field in fields}
     columns = {field: ts.calendar(field) for field in fields}
-    columns |= {"all": ts.calendar(*fields), "phases": ts.calendar(*fields, cyclic=True)}
+    columns |= {
+        "all": ts.calendar(*fields),
+        "phases": ts.calendar(*fields, cyclic=True),
+        "scaled": ts.calendar(*fields, scaled=True),
+    }
     stash = ts.load(pa.table({"t": times}), columns, time="t")
     for field in fields:
         assert stash[field].dtype == (torch.int16 if field == "dayofyear" else torch.int8)
         assert stash[field].tolist() == [[value] for value in expected[field]], field
     assert stash["all"].dtype == torch.int16
     assert stash["all"].T.tolist() == list(expected.values())
-    assert stash["phases"].dtype == torch.float32
+    assert stash["phases"].dtype == stash["scaled"].dtype == torch.float32
     for k, field in enumerate(fields):
         length, first = CIRCLES[field]
+        if field in FORMULAS:
+            assert stash["scaled"][:, k].tolist() == FORMULAS[field](index).astype(np.float32).tolist(), field
         phase = 2 * np.pi * (np.array(expected[field], np.int64) - first) / length
         for wave, function in enumerate((np.sin, np.cos)):
             assert stash["phases"][:, 2 * k + wave].tolist() == function(phase).astype(np.float32).tolist(), field
@@ -89,8 +109,8 @@ def test_around_changes_of_the_clock_and_of_the_year(zone: str | None) -> None:
 @pytest.mark.parametrize("arrow", [pa.date32(), pa.date64()])
 def test_dates_have_days_but_no_hours(arrow: pa.DataType) -> None:
     check(pa.array(range(-5000, 20_000, 3), pa.int32()).view(pa.date32()).cast(arrow))
-    for field in ("minute", "hour"):
-        message = f"A date has neither hour nor minute; time='t' is {arrow}. Leave {field!r} out of ts.calendar."
+    for field in ("second", "minute", "hour"):
+        message = f"A date has no hour, minute or second; time='t' is {arrow}. Leave {field!r} out of ts.calendar."
         with pytest.raises(ts.errors.SchemaError, match=whole(message)):
             ts.load(
                 pa.table({"t": pa.array([1], pa.int32()).view(pa.date32()).cast(arrow)}),
@@ -139,25 +159,34 @@ def test_beside_other_columns_in_disorder_and_in_other_types() -> None:
 @pytest.mark.usefixtures("shm")
 def test_shared_with_the_same_fields_only() -> None:
     source = {"t": np.arange(5).view("M8[s]")}
-    calls = [ts.calendar("hour"), ts.calendar("hour", cyclic=True), ts.calendar("day"), ts.calendar("hour", "day")]
+    calls = [
+        ts.calendar("hour"),
+        ts.calendar("hour", cyclic=True),
+        ts.calendar("hour", scaled=True),
+        ts.calendar("day"),
+        ts.calendar("hour", "day"),
+    ]
     paths = [ts.load(source, {"c": fields}, time="t", share="calendar").path for fields in calls * 2]
-    assert paths[:4] == paths[4:]
-    assert len(set(paths)) == 4
+    assert paths[:5] == paths[5:]
+    assert len(set(paths)) == 5
 
 
 def test_helpful_errors() -> None:
-    names = "'minute', 'hour', 'day', 'dayofweek', 'dayofyear', 'week', 'month', 'quarter'"
+    names = "'second', 'minute', 'hour', 'day', 'dayofweek', 'dayofyear', 'week', 'month', 'quarter'"
     wrong: list[tuple[Any, ...]] = [(), ("hours",), ("hour", "hour"), (["hour"],), (7,)]
     for fields in wrong:
         message = f"ts.calendar takes some of {names}, each once; got {[*fields]}."
         with pytest.raises(ValueError, match=whole(message)):
             ts.calendar(*fields)
+    message = "ts.calendar takes cyclic=True or scaled=True, not both. Make a column of each."
+    with pytest.raises(ValueError, match=whole(message)):
+        ts.calendar("hour", cyclic=True, scaled=True)
     hour = {"c": ts.calendar("hour")}
-    message = "ts.calendar is of the time column, and none was named. Name it: time=."
+    message = "ts.calendar computes columns from the time column, and time= is missing. Name it: time=."
     with pytest.raises(ValueError, match=whole(message)):
         ts.load({"t": [datetime.datetime(2024, 1, 1)]}, hour)
     message = (
-        "ts.calendar reads times or dates; time='t' is int64. Convert it before loading, or leave ts.calendar out."
+        "ts.calendar needs times or dates; time='t' is int64. Convert it before loading, or leave ts.calendar out."
     )
     with pytest.raises(ts.errors.SchemaError, match=whole(message)):
         ts.load({"t": [1, 2]}, hour, time="t")
@@ -168,12 +197,13 @@ def test_helpful_errors() -> None:
     with pytest.raises(ts.errors.SchemaError, match=whole(message)):
         ts.load({"t": ["2024-01-01"]}, hour, time="t")
     message = (
-        "ts.calendar reads zones of the database; time='t' is timestamp[s, tz=Mars/Olympus]. Convert it before loading."
+        "ts.calendar needs a time zone of the IANA database; time='t' is timestamp[s, tz=Mars/Olympus]. Convert it "
+        "before loading."
     )
     with pytest.raises(ts.errors.SchemaError, match=whole(message)):
         ts.load(pa.table({"t": pa.array([1], pa.timestamp("s", "Mars/Olympus"))}), hour, time="t")
     with pytest.raises(
-        ValueError, match=r"\AA pack needs a name; got \[Moment\(field='hour', wave=None\)\] in a list\. "
+        ValueError, match=r"\AA pack needs a name; got \[Moment\(field='hour', form='number'\)\] in a list\. "
     ):
         ts.load({"t": [datetime.datetime(2024, 1, 1)]}, [ts.calendar("hour")], time="t")
     with pytest.raises(ts.errors.DataError, match=r"'t'.* null.* row 1"):

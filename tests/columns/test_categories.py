@@ -116,7 +116,7 @@ def test_codes_are_those_of_the_given_vocabulary(
     assert stash.vocabulary("c") == vocabulary
     assert [type(name) for name in stash.vocabulary("c")] == [type(name) for name in vocabulary]
     about, known = stash.about("c"), [code for code in expected if code >= 0]
-    counted = (about["nulls"], about["missing"], about["unknown"], about["low"], about["high"])
+    counted = (about.nulls, about.missing, about.unknown, about.low, about.high)
     bounds = min(known, default=None), max(known, default=None)
     assert counted == (rows.count(None), expected.count(-1), expected.count(len(vocabulary)), *bounds)
     clear = [vocabulary[code] if 0 <= code < len(vocabulary) else None for code in expected]
@@ -137,7 +137,7 @@ def test_hashed_codes_are_those_of_hashlib(
     assert stash["c"].dtype == torch.int32
     assert stash["c"].tolist() == expected
     about, known = stash.about("c"), [code for code in expected if code >= 0]
-    counted = (about["kind"], about["nulls"], about["missing"], about["low"], about["high"])
+    counted = (about.kind, about.nulls, about.missing, about.low, about.high)
     assert counted == ("hashed", rows.count(None), rows.count(None), min(known, default=None), max(known, default=None))
     clear = [None if code < 0 else code for code in expected]
     assert stash.to_arrow()["c"].to_pylist() == stash.to_polars()["c"].to_list() == clear
@@ -231,7 +231,7 @@ def test_static_columns_have_codes_and_count_entities() -> None:
         "id": [1, 0, 1],
         "h": [slow_bucket(number, 9) for number in (7, 5, 9)],
     }
-    assert (stash.about("known")["unknown"], stash.about("id")["unknown"], stash.about("h")["unknown"]) == (1, 2, None)
+    assert (stash.about("known").unknown, stash.about("id").unknown, stash.about("h").unknown) == (1, 2, None)
     frame = stash.to_polars()
     assert frame["known"].to_list() == ["b", "b", None, "c"]
     assert frame["id"].to_list() == [None, None, 5, None]

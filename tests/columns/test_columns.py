@@ -257,7 +257,7 @@ def test_any_other_name_goes_all_the_way(names: list[str], tmp_path_factory: pyt
         assert list(read) == list(source)
         for k, name in enumerate(source):
             assert (read[name].tolist(), read.vocabulary(name)) == ([0, -1], [f"{k}"])
-            assert read.about(name)["members"] == [name]
+            assert read.about(name).members == (name,)
 
 
 # Packs

@@ -1,6 +1,7 @@
 """The command line, as processes and in this one: what it prints, its status, and that others find what it loads."""
 
 import json
+import math
 import os
 import re
 import subprocess
@@ -9,6 +10,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 import torch
@@ -16,10 +18,13 @@ from click.testing import CliRunner
 
 import tensorstash as ts
 from tensorstash.cli import commands, main
+from tensorstash.sources import statistics
 from tests.oracle_load import write_parquet
 
 ROOT = Path(__file__).parents[2]
 WEATHER = str(ROOT / "examples" / "data" / "nyc_weather.parquet")
+
+SHOWN = ["shared", "threads"]
 
 pytestmark = pytest.mark.usefixtures("shm")
 
@@ -203,6 +208,30 @@ def test_several_entity_columns_make_tuples(tmp_path: Path) -> None:
     )
 
 
+def test_inspect_shows_the_range_of_half_precision(tmp_path: Path) -> None:
+    columns = {"h": pa.array(np.array([1.5, -2.5, 3.0], np.float16)), "f": pa.array([1.0, 2.0, 3.25], pa.float32())}
+    path = str(write_parquet(tmp_path / "half.parquet", [pa.table(columns)]))
+    (line,) = (line.split() for line in run("inspect", path).splitlines() if line.startswith("  h "))
+    assert line == ["h", "halffloat", "number", "float16", "0", "-2.5", "3", "0.0"]
+    (line,) = (line.split() for line in run("inspect", path, "--columns", "x=h,f").splitlines()[2:] if "x" in line[:3])
+    assert line[-4:] == ["0", "-2.5", "3.25", "0.0"]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "arrow", "expected"),
+    [
+        (b"\x00\xc1", b"\x00B", pa.float16(), (-2.5, 3.0)),
+        (b"\x00~", b"\x00B", pa.float16(), (None, None)),
+        (1.0, math.nan, pa.float64(), (None, None)),
+        (math.nan, 1.0, pa.float32(), (None, None)),
+        (-math.inf, math.inf, pa.float32(), (-math.inf, math.inf)),
+        ("a", "b", pa.string(), ("a", "b")),
+    ],
+)
+def test_a_range_with_nan_is_no_range(low: Any, high: Any, arrow: pa.DataType, expected: tuple[Any, Any]) -> None:
+    assert statistics._bounds(low, high, arrow) == expected
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -247,12 +276,30 @@ def test_wrong_usage_has_status_2(
     assert f"Error: {message}" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["ls", "rm", "prune", "load", "inspect"])
+def test_info_says_what_matters_on_this_machine(shm: Path) -> None:
+    lines = dict(re.split(r" {2,}", line.strip(), maxsplit=1) for line in run("info").splitlines())
+    assert [*lines] == ["tensorstash", "python", "torch", "numpy", "pyarrow", "polars", "kernel", "memory", *SHOWN]
+    assert lines["torch"].startswith(torch.__version__)
+    assert lines["numpy"] == np.__version__
+    assert lines["kernel"].startswith(("native: ", "not native: "))
+    assert re.fullmatch(r"[\d,.]+ GB free in RAM, of [\d,.]+ GB", lines["memory"])
+    assert re.fullmatch(rf"[\d,.]+ [kMG]B free in /dev/shm, of [\d,.]+ [kMG]B; segments lie in {shm}", lines["shared"])
+    assert lines["threads"] == f"{torch.get_num_threads()} of torch, on {len(os.sched_getaffinity(0))} cores"
+    assert not shm.exists()  # looking makes nothing
+
+
+def test_info_knows_a_directory_that_is_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with monkeypatch.context() as changed:
+        changed.setenv("TENSORSTASH_DIR", str(tmp_path / "not" / "there"))
+        assert f"free in {tmp_path}, of" in run("info")
+
+
+@pytest.mark.parametrize("command", ["info", "ls", "rm", "prune", "load", "inspect"])
 def test_help_has_examples_that_are_read(command: str) -> None:
     """Each example is a line that the command's own parser takes."""
     printed = run(command, "--help")
     examples = re.findall(rf"^  +tensorstash {command}(.*)$", printed.split("Examples:")[1], re.MULTILINE)
-    assert len(examples) == 2
+    assert len(examples) == (1 if command == "info" else 2)
     for example in examples:
         words = [word.strip("'") for word in example.split(" | ")[0].split()]
         commands.commands[command].make_context(command, words)

@@ -149,7 +149,7 @@ def test_a_dictionary_may_repeat_a_name_hold_null_and_have_unused_names() -> Non
     stash = ts.load(pa.table({"s": column}))
     assert stash.vocabulary("s") == ["y", "x"]
     assert stash["s"].tolist() == [0, -1, 1, 1, -1]
-    assert stash.about("s")["missing"] == 2
+    assert stash.about("s").missing == 2
 
 
 def test_row_groups_larger_than_what_is_decoded_at_a_time(tmp_path: Path) -> None:
@@ -517,7 +517,7 @@ def test_a_fill_stands_for_every_missing_value() -> None:
     assert [stash.vocabulary("s")[code] for code in stash["s"]] == ["x", "(none)", "(none)"]
     assert stash["t"].tolist() == [5, 0, 7]
     assert stash["p"].tolist() == [[1.0, 9.0], [9.0, 2.0], [3.0, 4.0]]
-    counted = {name: (stash.about(name)["nulls"], stash.about(name)["missing"]) for name in stash}
+    counted = {name: (stash.about(name).nulls, stash.about(name).missing) for name in stash}
     assert counted == {"f": (1, 0), "h": (1, 0), "i": (1, 0), "b": (1, 0), "s": (1, 0), "t": (1, 0), "p": (1, 0)}
 
 
@@ -534,7 +534,7 @@ def test_nulls_of_integers_become_nan_where_the_column_is_floating() -> None:
     stash = ts.load(source, {"a": ts.column("a", dtype=torch.float32), "p": ["a", "b", "c"]})
     assert exact(stash["a"].tolist(), [1.0, math.nan])
     assert exact(stash["p"].tolist(), [[1.0, math.nan, 1.0], [math.nan, 0.5, math.nan]])
-    assert stash.about("p")["missing"] == stash.about("p")["nulls"] == 3
+    assert stash.about("p").missing == stash.about("p").nulls == 3
 
 
 @pytest.mark.parametrize(
@@ -1033,8 +1033,8 @@ stash = ts.load(sys.argv[1], ["a", "b"], time=sys.argv[2] or None)
 settle()
 total = float(stash["a"].sum()) + float(stash["b"].sum())
 after = resident()
-link = os.readlink(f"/proc/self/fd/{stash.segment.fd}")
-size = os.fstat(stash.segment.fd).st_size
+link = os.readlink(f"/proc/self/fd/{stash._segment.fd}")
+size = os.fstat(stash._segment.fd).st_size
 print(json.dumps([stash.nbytes, size, {k: after[k] - before[k] for k in after}, total, link]))
 """
     for time in ("", "unsorted"):

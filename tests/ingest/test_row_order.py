@@ -116,17 +116,17 @@ def test_several_columns_tell_the_entities_apart(data: st.DataObject, parts: lis
     names = list(dict.fromkeys(names for names, _ in rows))
     order = sorted(range(len(rows)), key=lambda k: (names.index(rows[k][0]), rows[k][1]))
     assert stash.entities == names
-    assert stash.entity_name == tuple(parts)
+    assert stash.entity_names == tuple(parts)
     assert stash["y"].tolist() == order
     for k, part in enumerate(parts):
         values = [rows[row][0][k] for row in order]
         shown = stash[part].tolist()
-        if stash.about(part)["kind"] == "category":
+        if stash.about(part).kind == "category":
             shown = [stash.vocabulary(part)[code] for code in shown]
             assert stash.vocabulary(part) == list(dict.fromkeys(names[k] for names, _ in rows))
         assert shown == values
-        assert stash.about(part)["low"] == min(stash[part].tolist(), default=None)
-        assert stash.about(part)["high"] == max(stash[part].tolist(), default=None)
+        assert stash.about(part).low == min(stash[part].tolist(), default=None)
+        assert stash.about(part).high == max(stash[part].tolist(), default=None)
         assert stash.to_polars()[part].to_list() == values
         assert stash.to_arrow()[part].to_pylist() == values
     for k, name in enumerate(names):

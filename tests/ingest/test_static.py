@@ -21,7 +21,7 @@ from tensorstash.columns.column import Column
 from tensorstash.ingest.constant import Constant
 from tensorstash.ingest.plan import check_static as check_room
 from tensorstash.sources.scan import Wanted
-from tensorstash.sources.tables import scan
+from tensorstash.sources.source import scan
 from tests.cases_load import cases
 from tests.oracle_load import (
     FORMS,
@@ -118,10 +118,10 @@ def check_static(stash: ts.Stash, case: Case) -> None:
         assert tuple(tensor.shape) == (len(stash.entities), *held.kind.shape)
         stored = [held.stored[row] for row in rows]
         assert exact(decoded(stash, f"s_{name}", tensor), stored)
-        assert about["missing"] == sum(v is None or v != v for v in flat(stored))  # noqa: PLR0124
-        assert about["nulls"] == stash.about(name)["nulls"]
+        assert about.missing == sum(v is None or v != v for v in flat(stored))  # noqa: PLR0124
+        assert about.nulls == stash.about(name).nulls
         for key in ("kind", "unit", "zone", "fill", "members", "low", "high"):
-            assert about[key] == stash.about(name)[key]
+            assert getattr(about, key) == getattr(stash.about(name), key)
         if held.kind.kind == "category":
             assert stash.vocabulary(f"s_{name}") == stash.vocabulary(name)
 
@@ -287,7 +287,7 @@ def test_values_are_compared_as_they_are_stored() -> None:
     stash = ts.load(source, ["y"], static=static)
     assert stash.static["nan"].isnan().tolist() == [True]
     assert (stash.static["fill"].tolist(), stash.static["near"].tolist()) == ([0.5], [1.0])
-    assert (stash.about("nan")["missing"], stash.about("fill")["missing"], stash.about("fill")["nulls"]) == (1, 0, 1)
+    assert (stash.about("nan").missing, stash.about("fill").missing, stash.about("fill").nulls) == (1, 0, 1)
     with pytest.raises(ts.errors.DataError, match=r"'near' .* is 1\.0 in source row 0 and 1\.000000000001 in 1\. "):
         ts.load(source, ["y"], static=["near"])
 

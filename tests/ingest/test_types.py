@@ -69,7 +69,7 @@ def test_masks_are_packed_and_static_and_refused_in_lists() -> None:
     stash = ts.load(source, {"ok": ts.is_valid(["a", "b"])}, entity="e", static={"known": ts.is_valid("c")})
     assert stash["ok"].tolist() == [[True, True], [False, True], [True, False]]
     assert stash.static["known"].tolist() == [True, False]
-    assert (stash.about("ok")["missing"], stash.about("ok")["low"], stash.about("ok")["high"]) == (0, False, True)
+    assert (stash.about("ok").missing, stash.about("ok").low, stash.about("ok").high) == (0, False, True)
     message = "A mask needs a name; got ts.is_valid('a') in a list. Write {'name': ts.is_valid(...)}."
     with pytest.raises(ValueError, match=whole(message)):
         ts.load(source, ["a", ts.is_valid("a")])
@@ -160,7 +160,7 @@ def test_what_lies_under_a_null_never_shows(tmp_path: Path) -> None:
         assert stash["f"].nan_to_num(nan=-9.0).tolist() == [1.5, -9.0, 2.5]
         assert stash["i"].tolist() == [1, -1, 3]
         assert stash["j"].nan_to_num(nan=-9.0).tolist() == [1.0, -9.0, 3.0]
-        assert stash.about("f")["high"] == 2.5
+        assert stash.about("f").high == 2.5
 
 
 @settings(max_examples=200, deadline=None)
@@ -188,7 +188,7 @@ def test_halves_are_stored_scattered_filled_and_counted(dtype: torch.dtype, tmp_
     assert np.array_equal(stash["p"].float().numpy(), np.stack([expected, expected], 1), equal_nan=True)
     about = stash.about("x")
     missing = sum(math.isnan(x) for x in expected)
-    assert (about["missing"], about["low"], about["high"]) == (missing, np.nanmin(expected), np.nanmax(expected))
+    assert (about.missing, about.low, about.high) == (missing, np.nanmin(expected), np.nanmax(expected))
 
 
 @pytest.mark.parametrize(

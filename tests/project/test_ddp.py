@@ -81,7 +81,7 @@ READER = """
 import os, sys, tensorstash as ts
 from pathlib import Path
 stash = ts.attach("large")
-inode = os.fstat(stash.segment.fd).st_ino
+inode = os.fstat(stash._segment.fd).st_ino
 assert sum(float(column.sum()) for column in stash.values()) == 0.0
 print("read", flush=True)
 sys.stdin.readline()
@@ -101,7 +101,7 @@ sys.stdin.readline()
 def test_processes_that_have_read_everything_hold_one_copy_together() -> None:
     """By proportional set size: of a page that n processes have mapped, each is charged the nth part."""
     stash = ts.load({f"c{k}": torch.zeros(2_000_000) for k in range(4)}, share="large")
-    size = stash.segment.size
+    size = stash._segment.size
     del stash
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}

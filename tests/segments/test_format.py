@@ -111,7 +111,7 @@ def umask() -> int:
 def test_flat_columns_of_one_item_size_stand_side_by_side() -> None:
     """Whatever the order they were asked for in, a block finds column k at k times its stride."""
     stash = one_of_each(1500)
-    blocks = stash.blocks
+    blocks = stash._blocks
     assert sorted(name for block in blocks for name in block.names) == sorted(stash)
     assert len([block for block in blocks if stash[block.names[0]].ndim == 1]) == 4
     for block in blocks:
@@ -469,4 +469,4 @@ def test_no_damage_to_a_file_crashes_whoever_opens_it(
         "s": (torch.int32, (3,)),
     }
     assert len(decoded(stash, "y", stash["y"])) == 3
-    assert stash.about("s")["missing"] == 1
+    assert stash.about("s").missing == 1

@@ -21,7 +21,8 @@ from hypothesis import HealthCheck, given, settings
 import tensorstash as ts
 from tensorstash.errors import named_error
 from tensorstash.ingest.key import check_unchanged, label_of
-from tensorstash.sources.locate import find, stamps
+from tensorstash.sources.locate import find
+from tensorstash.sources.stamps import stamps
 from tests.cases_load import cases
 from tests.oracle_load import Case, check, run_python, whole, write_parquet
 
@@ -33,7 +34,7 @@ def small(label: str = "small", value: float = 1.0) -> ts.Stash:
 
 
 def inode(stash: ts.Stash) -> int:
-    return os.fstat(stash.segment.fd).st_ino
+    return os.fstat(stash._segment.fd).st_ino
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -343,7 +344,7 @@ def test_a_shared_stash_is_pickled_as_a_reference(shm: Path, monkeypatch: pytest
     assert not (shm / "another").exists()
     monkeypatch.setenv("TENSORSTASH_DIR", str(shm))
     strict = pickle.loads(pickle.dumps(ts.attach("big", strict=True)))
-    assert strict.segment.strict
+    assert strict._segment.strict
     ts.shared.remove("big")
     message = f"A shared stash is pickled by its name; {stash.path} has been removed since. Share it again, and pickle "
     with pytest.raises(ts.errors.SegmentError, match=whole(message + "that.")):

@@ -33,7 +33,7 @@ class Rows(torch.utils.data.Dataset):
 
 def seen(stash, rows):
     total = sum(tensor[rows].sum().item() for tensor in stash.values())
-    about = os.fstat(stash.segment.fd)
+    about = os.fstat(stash._segment.fd)
     return [total, about.st_ino, about.st_dev, stash.private_bytes(), stash["a"].is_shared()]
 
 def work(rank, stashes, queue):

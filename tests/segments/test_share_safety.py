@@ -115,7 +115,7 @@ from tensorstash.segments.directory import Name
 from tensorstash.segments.draft import write
 from tensorstash.segments.publish import obtain
 
-whole = ts.load({{"y": [1.0, 2.0]}}).segment
+whole = ts.load({{"y": [1.0, 2.0]}})._segment
 
 def build(target, report):
     for begin, chunk in whole.chunks():
@@ -472,7 +472,7 @@ if not loader:
 child, count = map(int, os.read(here, 100).split())
 os.kill(loader, signal.SIGKILL)
 os.waitpid(loader, 0)
-whole = ts.load({"y": [1.0, 2.0]}).segment
+whole = ts.load({"y": [1.0, 2.0]})._segment
 
 def build(target, report):
     for begin, chunk in whole.chunks():

@@ -88,7 +88,7 @@ def stored(values: pl.Series) -> tuple[int | bool | None, list[Any]]:
 def held(stash: ts.Stash, name: str) -> list[Any]:
     """The same of a stash, texts instead of their codes."""
     found: list[Any] = stash[name].tolist()
-    if stash.about(name)["kind"] != "category":
+    if stash.about(name).kind != "category":
         return found
     names = stash.vocabulary(name)
     return [None if code < 0 else names[code] for code in found]
@@ -418,7 +418,7 @@ def test_an_alias_of_a_column_is_another_name() -> None:
         "same": ts.hashed("a", 9),
     }
     stash = ts.load(source, columns)
-    assert (stash["one"].tolist(), stash.about("one")["members"]) == ([1, 2], ["a"])
+    assert (stash["one"].tolist(), stash.about("one").members) == ([1, 2], ("a",))
     assert stash["pack"].tolist() == [[3, 1], [4, 2]]
     assert (stash["other"].dtype, stash["other"].tolist()) == (torch.float32, [3.0, 4.0])
     assert stash["valid_s"].tolist() == [True, True]
@@ -852,8 +852,8 @@ def test_python_functions_are_refused_with_share_and_not_without() -> None:
         expression = a.map_elements(function, return_dtype=pl.Int64)
         assert ts.load({"a": [1]}, {"x": expression})["x"].tolist() in ([1], [2])
         message = (
-            "With share= a column must be the same in all processes, which nobody can tell of a Python function; "
-            "a.python_udf() calls one. Write it with the functions of polars, or load without share=."
+            "With share= a column must be the same in all processes, which cannot verify that they hold the same "
+            "Python function; a.python_udf() calls one. Write it with the functions of polars, or load without share=."
         )
         with pytest.raises(ValueError, match=whole(message)):
             ts.load({"a": [1]}, {"x": ["a", expression]}, share="derived")
@@ -863,7 +863,7 @@ def test_python_functions_are_refused_with_share_and_not_without() -> None:
 
 def test_a_saved_stash_says_what_its_columns_are_of(tmp_path: Path) -> None:
     ts.load({"a": [1], "b": [2.0]}, {"x": [a, b / 2]}).save(tmp_path / "one.safetensors")
-    assert list(ts.open(tmp_path / "one.safetensors").about("x")["members"]) == ["a", "b / 2"]
+    assert list(ts.open(tmp_path / "one.safetensors").about("x").members) == ["a", "b / 2"]
 
 
 def test_a_load_without_expressions_does_not_import_polars() -> None:

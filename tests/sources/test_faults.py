@@ -98,14 +98,14 @@ def test_a_file_that_is_replaced_or_written_to_while_it_is_loaded(form: str, tmp
             write(table, path)
             changes = [change]
 
-            def read(*arguments: Any, real: Any = files._own, changes: Any = changes) -> Iterator[Any]:
+            def read(*arguments: Any, real: Any = files._batches, changes: Any = changes) -> Iterator[Any]:
                 for batch in real(*arguments):
                     yield batch
                     while changes:
                         changes.pop()()
 
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(files, "_own", read)
+                patch.setattr(files, "_batches", read)
                 with pytest.raises(ts.errors.SourceError, match=rf"\A(A source must not change while it is .*)?{path}"):
                     ts.load(path, share=share)
             assert not changes
@@ -162,7 +162,7 @@ def test_texts_of_a_saved_stash_that_are_damaged(tmp_path: Path) -> None:
         stash.vocabulary("s")
     path.write_bytes(data)
     stash = ts.open(path)
-    stash.segment.tensor("s.__vocabulary.ends")[0] = 9
+    stash._segment.tensor("s.__vocabulary.ends")[0] = 9
     with pytest.raises(ts.errors.SegmentError, match=r"the texts of 's\.__vocabulary' do not fill their bytes\. "):
         stash.vocabulary("s")
     assert torch.equal(stash["s"], torch.tensor([0, 1], dtype=torch.int32))

@@ -22,7 +22,8 @@ from pyarrow import fs
 
 import tensorstash as ts
 from tensorstash.ingest.key import check_unchanged
-from tensorstash.sources.locate import find, stamps
+from tensorstash.sources.locate import find
+from tensorstash.sources.stamps import stamps
 from tests.oracle_load import whole, write_ipc
 
 SERVER = """

@@ -127,7 +127,7 @@ def test_an_unknown_entity_comes_with_the_nearest_names() -> None:
 
 def test_without_an_entity_there_is_one_series() -> None:
     stash = ts.load({"y": [1, 2]})
-    assert (stash.entities, stash.offsets.tolist(), stash.entity_name, stash.time_name) == ([None], [0, 2], None, None)
+    assert (stash.entities, stash.offsets.tolist(), stash.entity_names, stash.time_name) == ([None], [0, 2], (), None)
     assert stash.series(None)["y"].tolist() == [1, 2]
 
 
@@ -301,7 +301,7 @@ def test_an_opened_stash_is_pickled_by_its_path(tmp_path: Path, monkeypatch: pyt
 
 
 def inode(stash: ts.Stash) -> tuple[int, int]:
-    about = os.fstat(stash.segment.fd)
+    about = os.fstat(stash._segment.fd)
     return about.st_dev, about.st_ino
 
 
@@ -401,9 +401,9 @@ def test_the_header_counts_what_is_missing(kind: Kind) -> None:
     cells = [value(kind, 3, row) for row in range(5)]
     stash = ts.load(Case({"x": Held(kind, cells)}, None, None, [0, 2, 5]).pieces()[0], ["x"])
     about, numbers = stash.about("x"), stash["x"].flatten().tolist()
-    assert (about["nulls"], about["missing"], about["low"], about["high"]) == (0, 0, min(numbers), max(numbers))
+    assert (about.nulls, about.missing, about.low, about.high) == (0, 0, min(numbers), max(numbers))
     if kind.floating and not kind.shape:
         only = Held(kind, [float("nan"), None])
         about = loaded(Case({"x": only}, None, None, [0, 2])).about("x")
-        assert (about["nulls"], about["missing"], about["low"], about["high"]) == (1, 2, None, None)
+        assert (about.nulls, about.missing, about.low, about.high) == (1, 2, None, None)
     assert kind_of(kind.name) is kind

@@ -172,8 +172,8 @@ def test_helpful_errors() -> None:
         (
             ts.errors.SchemaError,
             lambda: ts.Cross(["store", "price"], 9)(batch),
-            "Integers are crossed: categories, ids, truth values; 'price' is torch.float32. Leave it out, or put a "
-            "transform that cuts it into classes before.",
+            "A cross combines integers and booleans; 'price' is torch.float32. Leave it out, or put a transform before "
+            "it that turns the values into classes.",
         ),
         (
             ValueError,
@@ -195,7 +195,7 @@ def test_helpful_errors() -> None:
         (
             ValueError,
             lambda: ts.Cross(["item"], 9),
-            "A cross is of two columns or more; got ['item']. ts.hashed takes one.",
+            "A cross combines two or more columns; got ['item']. For one column use ts.hashed.",
         ),
         (TypeError, lambda: ts.Cross("item", 9), "columns= is a list of names; got the text 'item'. Write ['item']."),
         (ValueError, lambda: ts.Cross(["a", "b"], 0), "buckets= is an integer of at least 1; got 0."),

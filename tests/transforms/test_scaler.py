@@ -17,7 +17,7 @@ from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, RobustScaler, Stan
 
 import tensorstash as ts
 from tensorstash.stash import moments
-from tensorstash.transforms.scaler import rows_seen
+from tensorstash.transforms.statistics import rows_seen
 from tensorstash.windows.slots import rows_at
 from tests.data import DTYPES, Table, tables
 
@@ -297,6 +297,42 @@ def test_gradients_flow_through_the_inverse_of_a_prediction() -> None:
     assert gradient.eq(2 * 7).all()
 
 
+@pytest.mark.parametrize("by", [None, "entity"])
+@pytest.mark.parametrize("dtype", [dtype for dtype in DTYPES.values() if not dtype.is_floating_point])
+def test_integer_predictions_become_floating_values(dtype: torch.dtype, by: str | None) -> None:
+    stash = panel([50, 30], holes=0)
+    scaler = ts.Scaler.fit(stash, ["x", "y"], by=by)
+    entity = torch.tensor([1, 0]) if by else None
+    for column, shape in (("y", (2, 4)), ("x", (2, 4, 3))):
+        values = (torch.arange(24)[: int(np.prod(shape))].view(shape) % 3).to(dtype)
+        found = scaler.inverse(values, column, entity)
+        assert found.dtype == torch.get_default_dtype()
+        assert found.equal(scaler.inverse(values.float(), column, entity))
+        assert (found != found.round()).any()
+
+
+@pytest.mark.parametrize("by", [None, "entity"])
+def test_a_scaler_first_used_in_inference_mode_takes_part_in_training(by: str | None) -> None:
+    """As in a check of the validation before the first epoch."""
+    scaler = ts.Scaler.fit(panel([50, 30], holes=0), ["x", "y"], by=by)
+    batch = {"y": torch.zeros(2, 4), "x": torch.zeros(2, 4, 3), "entity": torch.tensor([0, 1])}
+    for inference in (True, False):
+        with torch.inference_mode(inference):
+            scaler({name: tensor.clone() for name, tensor in batch.items()})
+            weight = torch.ones(2, 4, requires_grad=not inference)
+            prediction = scaler.inverse(weight, "y", batch["entity"] if by else None)
+    (gradient,) = torch.autograd.grad(prediction.sum(), weight)
+    assert gradient.double().allclose(scaler.scale["y"][:, None].expand(-1, 4)[-2:], rtol=1e-6)
+
+
+def test_a_batch_that_is_refused_stays_as_it_was() -> None:
+    scaler = ts.Scaler.fit(ts.load({"y": [1.0, 2.0], "k": [1, 2]}), ["y", "k"])
+    batch = {"y": torch.ones(1, 2), "k": torch.ones(1, 2, dtype=torch.int64)}
+    with pytest.raises(ts.errors.SchemaError, match=r"^A batch is scaled in place, in floating point; 'k' is "):
+        scaler(batch)
+    assert batch["y"].tolist() == [[1.0, 1.0]]
+
+
 def test_one_window_without_a_batch_is_scaled_too() -> None:
     stash = panel([20], holes=0)
     scaler = ts.Scaler.fit(windows := ts.Windows(stash, history=4), ["x", "y"])
@@ -465,13 +501,13 @@ def test_a_batch_that_does_not_fit_says_what_is_missing() -> None:
             ValueError,
             by_entity,
             {"y": torch.zeros(1, 2)},
-            "A scaler by entity needs to know the entities. Make batches with ts.Loader(..., with_ids=True), or add "
-            "batch['entity'] = windows.anchors(ids)['entity'].",
+            "A scaler by entity needs the entity of each window. Make batches with ts.Loader(..., with_ids=True), or "
+            "add batch['entity'] = windows.anchors(ids)['entity'].",
         ),
     ]:
         with pytest.raises(error, match=f"^{re.escape(message)}$"):
             one(batch)
     with pytest.raises(ts.errors.ColumnError, match=r"^the scaler has no column 'past'; it has 'y', 'x', 'k'\.$"):
         scaler.inverse(torch.zeros(1), "past")
-    with pytest.raises(ValueError, match=r"^This reads the state of a scaler of version 1; got None\.$"):
+    with pytest.raises(ValueError, match=r"^A scaler reads states of version 1; got version None\.$"):
         ts.Scaler.from_state({})

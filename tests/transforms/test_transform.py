@@ -115,6 +115,13 @@ def test_narrow_storage_becomes_a_wide_batch_which_is_scaled() -> None:
         ts.Cast({"code": "float32"})  # type: ignore[dict-item]
 
 
+@pytest.mark.parametrize("dtypes", [torch.float32, "float32", None, ["code"]])
+def test_a_cast_without_spans_is_refused(dtypes: Any) -> None:
+    message = f"ts.Cast takes a dtype for each span; got {dtypes!r}. Write {{'<span>': torch.float32}}."
+    with pytest.raises(TypeError, match=rf"\A{re.escape(message)}\Z"):
+        ts.Cast(dtypes)
+
+
 def level_and_spread(history: NDArray[Any], kind: str, eps: float) -> tuple[float, float]:
     """Of one window and one number: those that are there, one by one."""
     known = [float(value) for value in history if not np.isnan(value)]
@@ -122,13 +129,15 @@ def level_and_spread(history: NDArray[Any], kind: str, eps: float) -> tuple[floa
         return 0.0, 1.0
     if kind == "last":
         return known[-1], 1.0
+    if kind == "mean":
+        return 0.0, sum(abs(value) for value in known) / len(known) or 1.0
     mean = sum(known) / len(known)
     return mean, (sum((value - mean) ** 2 for value in known) / len(known) + eps) ** 0.5
 
 
 @settings(max_examples=100, deadline=None)
 @given(
-    kind=st.sampled_from(["standard", "last"]),
+    kind=st.sampled_from(["standard", "last", "mean"]),
     items=st.integers(0, 3),
     shape=st.tuples(st.integers(1, 5), st.integers(1, 7), st.integers(1, 4)),
     holes=st.floats(0, 1),
@@ -174,7 +183,7 @@ def test_a_constant_history_on_a_high_level_is_zero(kind: str) -> None:
     assert batch["past"].eq(0).all()
 
 
-@pytest.mark.parametrize("kind", ["standard", "last"])
+@pytest.mark.parametrize("kind", ["standard", "last", "mean"])
 @pytest.mark.parametrize("observed", [False, True])
 def test_the_future_in_a_span_has_no_influence_on_level_and_spread(kind: str, observed: bool) -> None:
     """In the short form of windows one span holds history and horizon."""
@@ -206,6 +215,30 @@ def test_half_precision_is_summed_in_single() -> None:
     assert batch["past"].unique().tolist() == [-1.0, 1.0]  # type: ignore[no-untyped-call]
 
 
+@pytest.mark.parametrize("kind", ["standard", "last", "mean"])
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int8, torch.uint8, torch.int64])
+def test_integer_predictions_become_floating_values(kind: str, dtype: torch.dtype) -> None:
+    norm = ts.InstanceNorm("past", kind=kind)
+    batch = norm({"past": torch.tensor([[1.5, 2.25, 0.25], [7.0, 9.5, 8.25]])})
+    values = torch.tensor([[1, 0], [0, 1]]).to(dtype)
+    assert norm.inverse(values, batch).equal(norm.inverse(values.float(), batch))
+
+
+def test_a_mean_scale_is_that_of_gluonts_where_something_is_observed() -> None:
+    """The formula of its MeanScaler: the sum of absolute observed values by their number, at least 1."""
+    past = torch.tensor([[1.0, -3.0, 5.0, 0.0], [0.0, 0.0, 0.0, 0.0], [-2.0, 2.0, -2.0, 8.0]])
+    observed = torch.tensor([[True, True, False, True], [True] * 4, [False] * 4])
+    batch = ts.InstanceNorm("past", kind="mean")({"past": past.clone(), "past.observed": observed})
+    formula = (past * observed).abs().sum(1, keepdim=True) / observed.sum(1, keepdim=True).clamp(min=1)
+    assert batch["past.scale"][:1].equal(formula[:1])
+    assert batch["past.scale"][1:].tolist() == [[1.0], [1.0]]  # no scale can be taken from these histories
+    assert batch["past.center"].eq(0).all()
+    assert batch["past"].equal(past / batch["past.scale"])
+    half = ts.InstanceNorm("past", kind="mean")({"past": torch.tensor([[1e-7] + [0.0] * 7], dtype=torch.float16)})
+    assert half["past.scale"].item() == 1  # the mean is below what float16 holds
+    assert half["past"].isfinite().all()
+
+
 def test_a_forecast_of_nothing_is_the_level_of_the_history() -> None:
     every = windows()
     norm = ts.InstanceNorm("past", kind="last")
@@ -223,14 +256,24 @@ def test_instance_normalisation_says_what_does_not_fit() -> None:
         (
             ValueError,
             lambda: ts.InstanceNorm("past", kind="robust"),
-            "kind= is one of 'standard', 'last'; got 'robust'.",
+            "kind= is one of 'standard', 'last', 'mean'; got 'robust'.",
+        ),
+        (
+            ValueError,
+            lambda: ts.InstanceNorm("past", "past"),
+            "A span is normalised once; 'past' is named twice. Name it once.",
+        ),
+        (
+            ValueError,
+            lambda: ts.InstanceNorm("past", "next", "next"),
+            "A span is normalised once; 'next' is named twice. Name it once.",
         ),
         (ValueError, lambda: ts.InstanceNorm("past", eps=0), "eps= is above 0; got 0."),
         (ValueError, lambda: ts.InstanceNorm("past", rows=0), "rows= is an integer of at least 1; got 0."),
         (
             ValueError,
             lambda: ts.InstanceNorm("past", rows=5)(batch),
-            "rows= are of the span 'past', which has 4; got 5.",
+            "rows= is at most the length of the span 'past', 4; got 5.",
         ),
         (
             ValueError,
@@ -251,13 +294,13 @@ def test_instance_normalisation_says_what_does_not_fit() -> None:
         (
             ValueError,
             lambda: ts.InstanceNorm("past", "pack")(batch),
-            "The spans of one instance normalisation are of one column; 'past' is (2, 4), 'pack' (2, 4, 3). Make a "
-            "second one.",
+            "All spans of an InstanceNorm are of the same column; 'past' is (2, 4), 'pack' is (2, 4, 3). Make one "
+            "InstanceNorm for each column.",
         ),
         (
             ValueError,
             lambda: ts.InstanceNorm("past").inverse(batch["past"], batch),
-            "Level and spread are in the batch once it is normalised; this one has no 'past.center'.",
+            "A normalised batch holds level and spread; this one has no 'past.center'. Call the transform on it first.",
         ),
     ]
     for kind, call, message in cases:

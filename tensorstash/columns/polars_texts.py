@@ -1,0 +1,83 @@
+"""Everything that is read out of polars' own texts and bytes, because polars has no function that answers it.
+
+Each function names the text that it reads, and the first release that is known to write it so. The tests ask the
+installed polars for examples with a known answer: they fail with the release that changes a text.
+"""
+
+import re
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import polars as pl
+
+_PICKLE_HEADER = b"\x80\x05\x95"  # protocol 5, then a frame
+_RANDOM_CALL = re.compile(r"\.(sample|sample_n|sample_fraction|shuffle)\(")
+
+
+def short_text(expr: "pl.Expr") -> str:
+    """An expression in one line, without the brackets and types that columns and constants do not need.
+
+    Reads `str(expr)`, from polars 1.32 on: `[(col("a")) + (dyn int: 1)]`.
+    """
+    text = " ".join(str(expr).split())
+    text = re.sub(r'\.alias\("[^"]*"\)$', "", text)
+    text = re.sub(r'col\("([^"]*)"\)', r"\1", text)
+    text = re.sub(r"dyn (?:int|float): ", "", text)
+    text = re.sub(r"(?<!\w)\(([\w.]+)\)", r"\1", text)
+    return text[1:-1] if text.startswith("[") and text.endswith("]") else text.removeprefix(".")
+
+
+def serialized(expr: "pl.Expr") -> bytes | None:
+    """The serialized form of an expression, which is the same in every process; `None` if it has a Python function.
+
+    Reads `expr.meta.serialize()`, from polars 1.32 on: it holds a Python function as a pickle of protocol 5.
+    """
+    try:
+        form = expr.meta.serialize()
+    except Exception:  # whatever a function raises that cannot be pickled
+        return None
+    return None if _PICKLE_HEADER in form else form
+
+
+def is_random(expr: "pl.Expr") -> bool:
+    """Whether an expression draws random numbers for the elements of lists.
+
+    Reads `str(expr)`, from polars 1.32 on, for calls as `.sample_n(`, and for `rank("random")`, which is in no text,
+    the method in the MessagePack of `expr.meta.serialize()`.
+    """
+    if _RANDOM_CALL.search(str(expr)):
+        return True
+    with suppress(Exception):  # whatever a function raises that cannot be pickled
+        return b"method\xa6Random" in expr.meta.serialize()
+    return False
+
+
+def is_elementwise(expr: "pl.Expr", empty: "pl.DataFrame") -> bool:
+    """Whether each value comes from its own row alone; `empty` is a frame with the columns of the expression.
+
+    Reads the optimized plan of `.explain()`, from polars 1.32 on: a slice of the rows stands below `WITH_COLUMNS`, so
+    is taken first, only if all parts of the expression are elementwise. `meta.is_row_separable` judges the outermost
+    part only.
+    """
+    plan = empty.lazy().with_columns(expr.alias("")).slice(1, 1).explain()
+    steps = (line.strip() for line in plan.splitlines())
+    return next(step for step in steps if step and not step.startswith("simple")).startswith("WITH_COLUMNS")
+
+
+def calls_python(text: str) -> bool:
+    """Whether the `short_text` of an expression calls `map_batches`: `.python_udf(`, from polars 1.32 on."""
+    return ".python_udf(" in text
+
+
+def parses_times(text: str) -> bool:
+    """Whether the `short_text` of an expression reads times out of text: `.str.strptime(`, from polars 1.32 on."""
+    return ".str.strptime(" in text
+
+
+def first_line(error: BaseException) -> str:
+    """The message of an error of polars without the query plan that follows it.
+
+    Reads `str(error)`, from polars 1.32 on: the message stands in the first line, in quotes if it is of Python code.
+    """
+    return str(error).strip("'\" ").replace("\\n", "\n").partition("\n")[0].rstrip(".")

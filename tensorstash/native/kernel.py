@@ -1,0 +1,198 @@
+"""Calls into the compiled kernel, with numpy arrays; only where `library.LIBRARY` is there.
+
+What is slow to make (guides, sources, plans) is made once and keeps what it points to alive. Arrays are checked for
+their type and for lying in one piece, because C sees addresses alone. A call releases the interpreter's lock.
+"""
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tensorstash.native import library
+
+Int32s = NDArray[np.int32]
+Int64s = NDArray[np.int64]
+Addresses = NDArray[np.uintp]
+
+_DONE = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """Pieces of the numbers from 0 on: piece k from `ends[k - 1]` to `ends[k]`, with a guide table."""
+
+    ends: Int64s  # (pieces,) ascending
+    table: Int32s  # table[i >> shift] is the piece of the number (i >> shift) << shift
+    struct: library.Guide
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Columns that windows are taken from, all of as many rows, and where their rows stand among the slots."""
+
+    columns: Sequence[NDArray[Any]]  # one per span, (rows, ...)
+    fragments: tuple[Int64s, Int64s, Int64s] | None  # first slot, first row and rows of each; None: slots are rows
+    pieces: Pieces | None  # of the slots, one per fragment
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Slots `begin, begin + step, ...`, `length` of them, relative to the anchor of a window."""
+
+    begin: int
+    length: int
+    step: int
+    empty: int  # the bits of an item where there is no row
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How windows of `history` slots before their anchor and `horizon` from it on are taken from sources."""
+
+    struct: library.Plan
+    spans: int
+    kept: tuple[object, ...]  # all that the struct points to
+
+
+def permutations(sizes: Sequence[tuple[int, int, int]], keys: Sequence[Sequence[int]]) -> "ctypes.Array[Any]":
+    """Permutations of `0..n-1` over grids of a by b cells, for `(n, a, b)` and six 64-bit keys each."""
+    made = (library.Permutation * len(sizes))()
+    for one, (n, a, b), own in zip(made, sizes, keys):
+        one.n, one.a, one.b = n, a, b
+        one.keys[:] = own
+    return made
+
+
+def permute(all_: "ctypes.Array[Any]", positions: Int64s, which: Int32s | None = None) -> Int64s:
+    """The ids at positions, `(k,)`, of the first permutation, or each of the one that `which` says."""
+    ids = np.empty_like(positions)
+    at, own = _address(positions, np.int64), 0 if which is None else _address(which, np.int32, len(positions))
+    bad = _call("permute", ctypes.addressof(all_), len(all_), own, at, len(positions), _address(ids, np.int64))
+    if bad >= 0:
+        raise IndexError(f"A position lies in [0, n) of a permutation that is there; got {positions[bad]} at {bad}.")
+    return ids
+
+
+def pieces(ends: Int64s, table: Int32s, shift: int) -> Pieces:
+    """Pieces that end at `ends`, with their guide table."""
+    addresses = _address(ends, np.int64), _address(table, np.int32)
+    return Pieces(ends, table, library.Guide(*addresses, len(ends), len(table), shift))
+
+
+def find(within: Pieces, numbers: Int64s) -> Int32s:
+    """The piece of each number, `(k,)`."""
+    found = np.empty(len(numbers), np.int32)
+    _refuse(_call("find", within.struct, _address(numbers, np.int64), len(numbers), _address(found, np.int32)), numbers)
+    return found
+
+
+def locate(within: Pieces, base: Int64s, stride: int, ids: Int64s) -> Int64s:
+    """`base[k] + stride * id` for each id, `(k,)`, in piece k."""
+    slots = np.empty_like(ids)
+    start = _address(base, np.int64, len(within.ends))
+    at, to = _address(ids, np.int64), _address(slots, np.int64)
+    _refuse(_call("locate", within.struct, start, stride, at, len(ids), to), ids)
+    return slots
+
+
+def compile_plan(spans: Sequence[Span], sources: Sequence[Source], history: int, horizon: int) -> Plan:
+    """What a gather needs to know of spans and sources, laid out for C."""
+    first = sources[0].columns
+    own = (library.Span * len(spans))(
+        *(
+            library.Span(span.begin, span.length, span.step, column[:1].nbytes, column.itemsize, span.empty)
+            for span, column in zip(spans, first)
+        )
+    )
+    described = (library.Source * len(sources))(*map(_source, sources))
+    columns = np.array([[_address(column, first[k].dtype) for k, column in enumerate(s.columns)] for s in sources])
+    columns = columns.astype(np.uintp)
+    struct = library.Plan(own, described, columns.ctypes.data, len(spans), len(sources), history, horizon)
+    return Plan(struct, len(spans), (own, described, columns, tuple(sources)))
+
+
+def gather(
+    plan: Plan, anchors: Int64s, out: Addresses, observed: Addresses | None = None, which: Int32s | None = None
+) -> None:
+    """Fill the batches of a few steps: windows at `anchors`, `(steps, size)`, each of the source that `which` says.
+
+    `out` and `observed`, `(steps, spans)`, hold where the `(size, length, ...)` rows of each batch and span go, and
+    whether there was a row (0: nobody asks). An anchor without all of its slots in the source is an `IndexError`, and
+    then nothing was written.
+    """
+    steps, size = anchors.shape
+    places = np.empty_like(anchors)
+    batches = library.Batches(
+        _address(anchors, np.int64),
+        0 if which is None else _address(which, np.int32, anchors.size),
+        _address(places, np.int64),
+        _address(out, np.uintp, steps * plan.spans),
+        0 if observed is None else _address(observed, np.uintp, steps * plan.spans),
+        size,
+        steps,
+    )
+    _refuse(_call("gather", plan.struct, batches), anchors.reshape(-1))
+
+
+def scale(
+    parts: Sequence[tuple[NDArray[Any], NDArray[Any], NDArray[Any]]], group: Int64s | None, *, rounds_once: bool
+) -> None:
+    """`values * factor + shift` in place for each `(values, factor, shift)`, all of one length and float type each.
+
+    Values are `(windows, slots, items)`; constants `(groups, items)`, those of each window by `group`, `(windows,)`, or
+    all by the first. With `rounds_once` only the sum is rounded, else the product before it too.
+    """
+    windows, groups = len(parts[0][0]), len(parts[0][1])
+    described = (library.Scaled * len(parts))(*(_scaled(*part, windows, groups, rounds_once) for part in parts))
+    own = 0 if group is None else _address(group, np.int64, windows)
+    bad = _call("scale", ctypes.addressof(described), len(parts), own, groups, windows)
+    if bad >= 0 and group is not None:
+        raise IndexError(f"A group lies in [0, {groups}); got {group[bad]} at {bad}.")
+
+
+def _scaled(
+    values: NDArray[Any], factor: NDArray[Any], shift: NDArray[Any], windows: int, groups: int, rounds_once: bool
+) -> library.Scaled:
+    items = factor.shape[1]
+    slots = values.shape[1]
+    constants = (_address(one, values.dtype, groups * items) for one in (factor, shift))
+    at = _address(values, values.dtype, windows * slots * items)
+    return library.Scaled(at, *constants, slots, items, values.itemsize, rounds_once)
+
+
+def _source(source: Source) -> library.Source:
+    rows = {len(column) for column in source.columns}
+    if len(rows) != 1:
+        raise ValueError(f"The columns of a source have one number of rows; got {sorted(rows)}.")
+    if source.fragments is None or source.pieces is None:
+        return library.Source(rows.pop())
+    counts = (_address(one, np.int64, len(source.pieces.ends)) for one in source.fragments)
+    return library.Source(rows.pop(), *counts, source.pieces.struct)
+
+
+def _address(array: NDArray[Any], dtype: Any, size: int | None = None) -> int:
+    """Where an array begins that lies in one piece and has this type and size."""
+    if array.dtype != dtype or not array.flags.c_contiguous or (size is not None and array.size != size):
+        raise TypeError(
+            f"The kernel takes arrays in one piece of {np.dtype(dtype)}{'' if size is None else f' and {size} items'}; "
+            f"got {array.size} items of {array.dtype}. Use np.ascontiguousarray."
+        )
+    address: int = array.__array_interface__["data"][0]
+    return address
+
+
+def _call(name: str, *arguments: object) -> int:
+    """The number of the first index that is out of place, or a negative number."""
+    code: int = getattr(library.LIBRARY, f"tensorstash_{name}")(*arguments)
+    if code < _DONE:
+        raise ValueError(f"The arguments of the kernel's {name} contradict each other.")
+    return code
+
+
+def _refuse(bad: int, numbers: Int64s) -> None:
+    if bad >= 0:
+        raise IndexError(f"The windows of a call lie in their source; number {numbers[bad]} at {bad} does not.")

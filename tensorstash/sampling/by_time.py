@@ -1,0 +1,223 @@
+"""Steps that are cross-sections: all windows of one anchor time, in the order of their entities.
+
+The table of all ids by their times takes 4 bytes per window and 4 per distinct time; from 2**31 windows on, 8 of each.
+"""
+
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from tensorstash.common.dtypes import Int32s, Int64s
+from tensorstash.native.permutation import Order, shuffled
+from tensorstash.segments.limits import check_free, memory_limits
+
+_BLOCK = 1 << 16  # windows or times at a time: the temporary arrays stay in the cache
+_BUILDING = 16  # bytes per window while a table is made
+
+
+@dataclass(frozen=True, slots=True)
+class ByTime:
+    """Steps of the windows of one anchor time, equal to the last digit, in the order of their entities.
+
+    The times ascend; with `shuffle=True` they are permuted in each epoch. With `batch_size=None` a step has all windows
+    of its time, so that steps vary in size; else each time is cut into steps of its own, the last of which may be
+    smaller. All ranks share each step.
+
+    Example:
+        >>> from tensorstash.sampling.by_time import ByTime
+        >>> ByTime(shuffle=True)
+        ByTime(shuffle=True)
+    """
+
+    shuffle: bool = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.shuffle, (bool, np.bool_)):
+            raise TypeError(f"shuffle= of ts.ByTime is True or False; got {self.shuffle!r}.")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sections:
+    """The ids of all windows by anchor time: those of time t, ascending, are `ids[ends[t - 1] : ends[t]]`."""
+
+    ids: Int32s | Int64s  # (windows,)
+    ends: Int32s | Int64s  # (times,)
+
+
+class Cuts(NamedTuple):
+    """Steps of one epoch: step k takes `ids[begin[k] : end[k]]` of the sections."""
+
+    begin: Int64s  # (steps,)
+    end: Int64s
+    consumed: Int64s  # windows of the epoch's order that are consumed after each step
+
+
+def sections(times_of: Order, windows: int) -> Sections:
+    """Sort the ids `0..windows-1` by the times that `times_of(ids)` gives, `(k,)` int64; equal times by id.
+
+    `times_of` is asked twice for each id, 65,536 at a time. Takes up to 16 bytes per window while it works.
+
+    Raises:
+        NoMemoryError: less memory than that is free.
+
+    Example:
+        >>> times = np.array([10, 20, 30, 10, 30])
+        >>> found = sections(lambda ids: times[ids], 5)
+        >>> found.ids
+        array([0, 3, 1, 2, 4], dtype=int32)
+        >>> found.ends
+        array([2, 3, 5], dtype=int32)
+    """
+    check_free(
+        _BUILDING * windows,
+        memory_limits(),
+        f"Steps by time sort the windows by their times, in {_BUILDING} bytes per window and rank",
+        f"a table of {windows:,} windows",
+        "Use fewer windows, or a larger stride.",
+    )
+    times = _distinct(times_of, windows)
+    bits, count = windows.bit_length(), len(times)
+    if bits + count.bit_length() > 63:
+        raise ValueError(f"Steps by time take 2**31 windows and times at most; got {windows:,} of {count:,} times.")
+    keys = np.empty(windows, np.int64)  # of the place of the time and the id: a stable sort of the ids by time
+    for low, high in _blocks(windows):
+        ids = np.arange(low, high, dtype=np.int64)
+        keys[low:high] = np.searchsorted(times, times_of(ids)) << bits | ids
+    del times  # before the next arrays are made
+    keys.sort()
+    return _unpacked(keys, bits, count)
+
+
+def _unpacked(keys: Int64s, bits: int, count: int) -> Sections:
+    wide = len(keys) >= 1 << 31
+    ids: Int32s | Int64s = keys if wide else np.empty(len(keys), np.int32)
+    ends: Int32s | Int64s = np.empty(count, np.int64) if wide else np.empty(count, np.int32)
+    for low, high in _blocks(len(keys)):
+        ends[keys[low:high] >> bits] = np.arange(low + 1, high + 1)  # of equal indexes, the last one counts
+        ids[low:high] = keys[low:high] & ((1 << bits) - 1)
+    return Sections(ids, ends)
+
+
+def _distinct(times_of: Order, windows: int) -> Int64s:
+    """The distinct times, ascending."""
+    times = np.empty(windows, np.int64)
+    for low, high in _blocks(windows):
+        times[low:high] = times_of(np.arange(low, high, dtype=np.int64))
+    times.sort()
+    count = 0
+    for low, high in _blocks(windows):
+        block = times[low:high]
+        new = block[np.append(low == 0 or block[0] != times[count - 1], block[1:] != block[:-1])]
+        times[count : count + len(new)] = new  # in place: it never overtakes what is read
+        count += len(new)
+    return times[:count].copy()
+
+
+def _blocks(count: int) -> Iterator[tuple[int, int]]:
+    for low in range(0, count, _BLOCK):
+        yield low, min(low + _BLOCK, count)
+
+
+def sequential(places: Int64s) -> Int64s:
+    """The ascending order of times."""
+    return places
+
+
+def order_of_times(by_time: ByTime, of: Sections, seed: int, epoch: int) -> Order:
+    """The order of the times in an epoch: a function from places, `(k,)` int64, to indexes into `of.ends`."""
+    return shuffled(len(of.ends), seed, epoch) if by_time.shuffle else sequential
+
+
+def count_steps(of: Sections, size: int | None, drop: bool = False) -> int:
+    """Steps of a whole epoch, if a step has `size` windows on all ranks together, or with `None` all of its time."""
+    if size is None:
+        return len(of.ends)
+    return sum(int(_steps_in(_bounds(of, places)[1], size, drop).sum()) for places in _places(of, 0))
+
+
+def cuts(of: Sections, order: Order, consumed: int, size: int | None, drop: bool = False) -> Iterator[Cuts]:
+    """The steps of an epoch after the first `consumed` windows of its order, many steps at a time.
+
+    A time of which some windows are consumed continues with the others, whatever the size of the steps was before. With
+    `drop`, a step of less than `size` windows is left out.
+
+    Example:
+        >>> found = sections(lambda ids: ids % 2, 7)
+        >>> [cut] = cuts(found, sequential, consumed=0, size=3)
+        >>> [found.ids[begin:end].tolist() for begin, end in zip(cut.begin, cut.end)]
+        [[0, 2, 4], [6], [1, 3, 5]]
+        >>> cut.consumed
+        array([3, 4, 7])
+    """
+    place, before = _place_of(of, order, consumed)
+    for places in _places(of, place):
+        begin, count = _bounds(of, order(places))
+        ends = before + np.cumsum(count)
+        skip = max(0, consumed - before)  # only in the first time of all
+        begin[0] += skip
+        count[0] -= skip
+        yield from _cut(begin, count, ends, int(count.max()) if size is None else size, drop)
+        before = int(ends[-1])
+
+
+def _cut(begin: Int64s, count: Int64s, ends: Int64s, size: int, drop: bool) -> Iterator[Cuts]:
+    """The steps of times that have `count` windows from `begin` on, and end behind `ends` windows of the order."""
+    steps = _steps_in(count, size, drop)
+    upto = np.cumsum(steps)
+    for low, high in _blocks(int(upto[-1])):
+        step = np.arange(low, high)
+        time = np.searchsorted(upto, step, "right")
+        first = (step - (upto - steps)[time]) * size
+        last = np.minimum(first + size, count[time])
+        yield Cuts(begin[time] + first, begin[time] + last, (ends - count)[time] + last)
+
+
+def _steps_in(count: Int64s, size: int, drop: bool) -> Int64s:
+    return count // size if drop else -(-count // size)
+
+
+def _places(of: Sections, begin: int) -> Iterator[Int64s]:
+    for low in range(begin, len(of.ends), _BLOCK):
+        yield np.arange(low, min(low + _BLOCK, len(of.ends)), dtype=np.int64)
+
+
+def _bounds(of: Sections, times: Int64s) -> tuple[Int64s, Int64s]:
+    """Where the ids of times begin, and how many there are."""
+    begin = np.where(times > 0, of.ends[times - 1], 0).astype(np.int64)
+    return begin, of.ends[times] - begin
+
+
+def _place_of(of: Sections, order: Order, consumed: int) -> tuple[int, int]:
+    """The place of the first time that is not wholly consumed, and the number of windows of the times before it."""
+    before = 0
+    for places in _places(of, 0):
+        ends = before + np.cumsum(_bounds(of, order(places))[1])
+        k = int(np.searchsorted(ends, consumed, "right"))
+        if k < len(ends):
+            return int(places[k]), int(ends[k - 1]) if k else before
+        before = int(ends[-1])
+    return len(of.ends), before
+
+
+def part(count: int, replicas: int, rank: int) -> tuple[int, int]:
+    """The part `[begin, end)` of a step of `count` windows that a rank takes; parts differ by at most one.
+
+    Example:
+        >>> [part(5, 3, rank) for rank in range(3)]
+        [(0, 2), (2, 4), (4, 5)]
+    """
+    share, more = divmod(count, replicas)
+    begin = rank * share + min(rank, more)
+    return begin, begin + share + (rank < more)
+
+
+def checksum(of: Sections) -> int:
+    """The CRC-32 of the ends and then the ids, as little-endian int64."""
+    crc = 0
+    for array in (of.ends, of.ids):
+        for low, high in _blocks(len(array)):
+            crc = zlib.crc32(array[low:high].astype("<i8").tobytes(), crc)
+    return crc

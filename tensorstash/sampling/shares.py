@@ -1,0 +1,191 @@
+"""Which component of a mix each position of an endless row belongs to: computed where it is asked for, never stored.
+
+The components are the leaves of a Huffman tree (Huffman, "A Method for the Construction of Minimum-Redundancy Codes",
+1952) over integer weights, so that likely components are found in few steps. At a node of weight w whose left child has
+the weight l, the left child gets `L(n) = (2 * n * l + w) // (2 * w)` of the first n positions, the right child the
+others. So every prefix of the row is within two positions of the shares of all components, and exact after each sum of
+the weights.
+"""
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from math import floor
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tensorstash.common.dtypes import Int32s, Int64s
+
+_TOTAL = 1 << 32  # what weights that are no integers are rounded to
+_HEAVIEST = 1 << 60  # sum of integer weights: a remainder of the tree fits into int64
+_WIDEST = 1 << 48  # positions from the first to the last of one call: a quotient in float64 is at most one off
+_MOST = 1 << 16  # components: rounding them up to 1 takes less than the largest has
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tree:
+    """Node 0 is the root, and a parent comes before its children. A child is a node, or `~k` for component k."""
+
+    components: int
+    weight: list[int]  # of each node
+    left_weight: list[int]  # of its left child
+    children: list[tuple[int, int]]  # the left and the right child of each node
+    only: int | None  # the component that has all positions, if there are no nodes
+
+
+def whole_weights(weights: Sequence[float]) -> list[int]:
+    """Weights as integers: integers as they are, others rounded so that they sum to 2**32, at least to 1 if positive.
+
+    They are rounded down, and what is left goes to those with the largest fractions, of equal ones to the first. What
+    is missing, if many small ones are rounded up to 1, is taken from the largest.
+
+    Example:
+        >>> whole_weights([3, 1])
+        [3, 1]
+        >>> whole_weights([0.75, 0.25, 1e-30])
+        [3221225471, 1073741824, 1]
+    """
+    if all(isinstance(weight, int) for weight in weights):
+        return list(weights)  # type: ignore[arg-type]  # all() does not narrow
+    exact = [Fraction(weight) for weight in weights]
+    total = sum(exact)
+    shares = [weight * _TOTAL / total for weight in exact]
+    whole = [max(floor(share), int(share > 0)) for share in shares]
+    left = _TOTAL - sum(whole)
+    by_fraction = sorted(range(len(whole)), key=lambda k: whole[k] - shares[k])
+    for k in by_fraction[: max(left, 0)]:
+        whole[k] += 1
+    if left < 0:
+        whole[shares.index(max(shares))] += left
+    return whole
+
+
+def tree(weights: Sequence[int]) -> Tree:
+    """The tree of components with these weights, of which one at least is above 0; those with 0 are not in it.
+
+    The two lightest nodes become the children of a new node, the lighter one on the left. Of nodes of equal weight,
+    components come first, in their order, and then new nodes in the order in which they were made.
+    """
+    if len(weights) > _MOST or sum(weights) > _HEAVIEST:
+        raise ValueError(
+            f"A mix has at most {_MOST:,} components, and integer weights that sum to at most 2**60; got "
+            f"{len(weights):,} components and a sum of {sum(weights):,}. Give weights as fractions."
+        )
+    heap = [(weight, k, ~k) for k, weight in enumerate(weights) if weight]
+    heapq.heapify(heap)
+    if len(heap) == 1:
+        return Tree(len(weights), [], [], [], ~heap[0][2])
+    nodes = len(heap) - 1
+    weight, left_weight, children = [0] * nodes, [0] * nodes, [(0, 0)] * nodes
+    for node in range(nodes - 1, -1, -1):
+        left, right = heapq.heappop(heap), heapq.heappop(heap)
+        weight[node], left_weight[node], children[node] = left[0] + right[0], left[0], (left[2], right[2])
+        heapq.heappush(heap, (weight[node], len(weights) + nodes - node, node))
+    return Tree(len(weights), weight, left_weight, children, None)
+
+
+def counts(of: Tree, n: int) -> list[int]:
+    """How many of the first n positions belong to each component, whatever n.
+
+    Example:
+        >>> counts(tree([3, 1]), 10)
+        [7, 3]
+    """
+    return _before(of, n)[1]
+
+
+def _before(of: Tree, n: int) -> tuple[list[int], list[int]]:
+    """The remainder of `L(n)` at each node after n positions, and how many of them belong to each component."""
+    at, rest, done = [n] * len(of.weight), [0] * len(of.weight), [0] * of.components
+    if of.only is not None:
+        done[of.only] = n
+    for node, (left_weight, weight) in enumerate(zip(of.left_weight, of.weight)):
+        left, rest[node] = divmod(2 * at[node] * left_weight + weight, 2 * weight)
+        for child, taken in zip(of.children[node], (left, at[node] - left)):
+            if child >= 0:
+                at[child] = taken
+            else:
+                done[~child] = taken
+    return rest, done
+
+
+def choose(of: Tree, positions: Int64s) -> tuple[Int32s, Int64s]:
+    """The component of each position, `(k,)` int64 in any order, and how many earlier positions belong to it too.
+
+    The first and the last position of one call are less than 2**48 apart.
+
+    Example:
+        >>> component, index = choose(tree([3, 1]), np.arange(8))
+        >>> component
+        array([0, 1, 0, 0, 0, 1, 0, 0], dtype=int32)
+        >>> index
+        array([0, 0, 1, 2, 3, 1, 4, 5])
+    """
+    component, index, before = descend(of, positions)
+    index += before[component]
+    return component, index
+
+
+def descend(of: Tree, positions: Int64s) -> tuple[Int32s, Int64s, Int64s]:
+    """As `choose`, but indexes count from the first position on: `before[k]` of component k are at earlier ones."""
+    base = int(positions.min()) if len(positions) else 0
+    rest, done = _before(of, base)
+    component, index = np.full(len(positions), of.only or 0, np.int32), positions - base
+    if int(index.max(initial=0)) >= _WIDEST:
+        raise ValueError(f"Positions of one call are less than 2**48 apart; got {base} and {int(positions.max())}.")
+    if of.only is None:
+        _down(_nodes(of, rest), component, index)
+    return component, index, np.array(done, np.int64)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Nodes:
+    """Each node as it shares out the positions from a first one on, `(nodes,)`."""
+
+    child: Int32s  # (2 * nodes,)
+    two_left: Int64s
+    two_weight: Int64s
+    rest: Int64s  # the remainder at the first position
+    ratio: NDArray[np.float64]  # left weight / weight
+    offset: NDArray[np.float64]
+
+
+def _nodes(of: Tree, rest: list[int]) -> _Nodes:
+    two_left, two_weight = 2 * np.array(of.left_weight, np.int64), 2 * np.array(of.weight, np.int64)
+    start = np.array(rest, np.int64)
+    child = np.array(of.children, np.int32).ravel()
+    return _Nodes(child, two_left, two_weight, start, two_left / two_weight, start / two_weight - 0.5)
+
+
+def _down(nodes: _Nodes, component: Int32s, index: Int64s) -> None:
+    """All positions at once, from level to level; `index` holds positions from the first one on, and then indexes."""
+    todo, at = np.arange(len(index)), index.copy()
+    node: Int32s = np.zeros(len(index), np.int32)
+    while len(todo):
+        at, goes_right = _halves(nodes, node, at)
+        node = nodes.child[2 * node + goes_right]
+        leaf = node < 0
+        if leaf.any():
+            done, on = np.flatnonzero(leaf), np.flatnonzero(~leaf)
+            component[todo[done]], index[todo[done]] = ~node[done], at[done]
+            todo, node, at = todo[on], node[on], at[on]
+
+
+def _halves(nodes: _Nodes, node: Int32s, n: Int64s) -> tuple[Int64s, NDArray[np.bool_]]:
+    """The positions within the child, and whether it is the right one.
+
+    `left = (rest + n * two_left) // two_weight` is estimated in float64, half too low, so that it is right or one too
+    low. The remainder tells which: products wrap around in int64, but their difference is less than 2 * two_weight.
+    """
+    two_left, two_weight = nodes.two_left[node], nodes.two_weight[node]
+    left = (n * nodes.ratio[node] + nodes.offset[node]).astype(np.int64)
+    remainder = n * two_left
+    remainder += nodes.rest[node]
+    remainder -= left * two_weight
+    low = remainder >= two_weight
+    left += low
+    remainder -= two_weight * low
+    right = remainder < two_weight - two_left
+    return np.where(right, n - left, left), right

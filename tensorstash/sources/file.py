@@ -1,0 +1,29 @@
+"""A file of a source: on this machine or in any file system."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from pyarrow import fs
+
+# the endings of files that are looked for in directories
+PARQUET = (".parquet", ".parq", ".pq")
+ARROW = (".arrow", ".arrows", ".feather", ".ipc")
+HERE = fs.LocalFileSystem()
+REQUESTS = 16  # to a file system elsewhere that are under way at a time
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file of a source."""
+
+    path: str  # as its file system knows it
+    system: fs.FileSystem | None = None  # `None`: that of this machine
+    scheme: str = ""  # before the path in messages, as "s3://"
+    keys: tuple[tuple[str, str | None], ...] = ()  # of the directories `key=value` below the one that was named
+
+    def __str__(self) -> str:
+        return f"{self.scheme}{self.path}"
+
+    def open(self) -> Any:
+        """What pyarrow reads: the path, or an open file of another file system."""
+        return self.path if self.system is None else self.system.open_input_file(self.path)

@@ -1,0 +1,152 @@
+"""What the footer of a Parquet file says of its columns: counts, minima and maxima, once they are sure not to crash.
+
+pyarrow ends the process where it is asked for the metadata or statistics of a column chunk that a damaged footer
+describes (its exceptions of C++ are not caught there); a reader that is made for the same chunks fails with an error.
+"""
+
+import io
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as pads
+import pyarrow.parquet as pq
+
+from tensorstash.errors import SourceError
+from tensorstash.sources.filter import Filter
+from tensorstash.sources.scan import Range
+
+_MOST_GROUPS = 4096  # whose statistics are looked at for a plan: it takes half a millisecond each
+
+
+class _Unread(io.RawIOBase):
+    """A file of any size that must not be read, and knows whether somebody tried."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.touched = False
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = offset if whence == io.SEEK_SET else 1 << 60
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def read(self, size: int = -1) -> bytes:
+        self.touched = True
+        raise OSError(f"{size} bytes of a file that is not to be read")
+
+
+def is_sound(meta: pq.FileMetaData, group: int, names: Sequence[str]) -> bool:
+    """Whether pyarrow can be asked for the metadata and statistics of columns of a row group."""
+    unread = _Unread()
+    try:
+        # with a buffer, readers of all columns are made before the first byte is asked for
+        file = pq.ParquetFile(pa.PythonFile(unread, "r"), metadata=meta, buffer_size=1 << 20, pre_buffer=False)
+        next(file.iter_batches(1, row_groups=[group], columns=list(names), use_threads=False), None)
+    except (pa.ArrowException, OSError):
+        if not unread.touched:
+            return False
+    columns = range(meta.num_columns)
+    leaves = [leaf for leaf in columns if meta.schema.column(leaf).path.partition(".")[0] in names]
+    about = meta.row_group(group)
+    return all(about.column(leaf).physical_type == meta.schema.column(leaf).physical_type for leaf in leaves)
+
+
+def leaf_of(meta: pq.FileMetaData, field: int, name: str) -> int | None:
+    """The place of a plain column among those that Parquet stores, which has several for one with fields of its own.
+
+    `field` is -1 where the file does not hold it: a key of its path.
+    """
+    if 0 <= field < meta.num_columns and meta.schema.column(field).path == name:
+        return field
+    return next((leaf for leaf in range(meta.num_columns) if meta.schema.column(leaf).path == name), None)
+
+
+def check_counts(meta: pq.FileMetaData, group: int, schema: pa.Schema, names: Iterable[str], place: str) -> None:
+    """Refuse a column with another number of values than its row group has rows: it would be cut off or shifted.
+
+    The columns have been read from before, and so are sound.
+    """
+    about = meta.row_group(group)
+    for name in names:
+        field = schema.get_field_index(name)
+        leaf = None if pa.types.is_nested(schema.field(field).type) else leaf_of(meta, field, name)
+        if leaf is not None and (count := about.column(leaf).num_values) != about.num_rows:
+            raise SourceError(
+                f"{place} has {count:,} values in column {name!r}, its footer says {about.num_rows:,} rows: it is "
+                "damaged."
+            )
+
+
+def kept_groups(
+    fragment: pads.ParquetFileFragment, schema: pa.Schema, condition: Filter, widened: pa.Schema
+) -> Collection[int]:
+    """The row groups whose statistics do not contradict a filter.
+
+    `schema` is that of the file, in which the filter is read; if it differs from the `widened` one, nothing is said.
+    """
+    meta = fragment.metadata
+    every = range(meta.num_row_groups)
+    names = condition.names(schema)
+    asked = condition.for_statistics(schema)
+    if asked is None or any(schema.field(name).type != widened.field(name).type for name in names):
+        return every
+    own = [name for name in names if name in fragment.physical_schema.names]
+    if not own or not all(is_sound(meta, group, own) for group in every):
+        return every
+    with suppress(pa.ArrowException):
+        return {group.id for group in fragment.subset(asked, schema=schema).row_groups}
+    return every
+
+
+def range_of(files: Sequence[tuple[pq.FileMetaData, pa.Schema] | None], name: str) -> Range:
+    """Nulls, minimum and maximum of a column of several files, as far as all tell; `None` tells nothing."""
+    told = [file for file in files if file is not None]
+    if len(told) < len(files) or sum(meta.num_row_groups for meta, _ in told) > _MOST_GROUPS:
+        return Range()
+    found = [chunk for meta, schema in told for chunk in _chunk_ranges(meta, schema, name)]
+    nulls = [about.nulls for about, _ in found]
+    bounded = [about for about, is_empty in found if not is_empty]
+    lows, highs = [about.low for about in bounded], [about.high for about in bounded]
+    whole = sum(count for count in nulls if count is not None) if None not in nulls else None
+    if None in lows or not lows:
+        return Range(whole)
+    try:
+        return Range(whole, min(lows), max(highs))
+    except TypeError:  # dates with a zone and without
+        return Range(whole)
+
+
+def _chunk_ranges(meta: pq.FileMetaData, schema: pa.Schema, name: str) -> Iterator[tuple[Range, bool]]:
+    """What the statistics of each row group say, and whether it holds nulls alone."""
+    leaf = leaf_of(meta, schema.get_field_index(name), name)
+    for group in range(meta.num_row_groups):
+        if leaf is None or not is_sound(meta, group, [name]):
+            yield Range(), False
+            continue
+        chunk = meta.row_group(group).column(leaf)
+        found = chunk.statistics
+        nulls = found.null_count if found is not None and found.has_null_count else None
+        bounds = Range(nulls)
+        if found is not None and found.has_min_max:
+            with suppress(ValueError, OverflowError, pa.ArrowException):  # bytes that are no text, years that are none
+                bounds = Range(nulls, *_bounds(found.min, found.max, schema.field(name).type))
+        yield bounds, nulls == chunk.num_values
+
+
+def _bounds(low: Any, high: Any, arrow: pa.DataType) -> tuple[Any, Any]:
+    """Minimum and maximum as values of the column; none where a writer has let NaN into them."""
+    if pa.types.is_float16(arrow) and isinstance(low, bytes):  # pyarrow hands out the bytes that Parquet stores
+        low, high = (np.frombuffer(value, "<f2").item() for value in (low, high))
+    return (None, None) if low != low or high != high else (low, high)  # noqa: PLR0124  only NaN differs from itself

@@ -1,0 +1,112 @@
+"""The statistics that a `Scaler` is fitted on: which rows count, and a centre and a scale for each group of them."""
+
+from typing import Literal
+
+import numpy as np
+import torch
+
+from tensorstash.common.dtypes import Bools, Int64s
+from tensorstash.errors import DataError, SchemaError, unknown
+from tensorstash.stash.moments import Floats, Rows, extremes, moments, quantiles
+from tensorstash.stash.stash import Stash
+from tensorstash.windows.intervals import covered, union
+from tensorstash.windows.slots import rows_from
+from tensorstash.windows.windows import Windows
+
+_Fitted = tuple[Int64s, Floats, Floats]  # count, centre and scale, (groups, items) each
+Doubt = tuple[Literal["few", "equal"], str, Int64s]  # what is doubtful, in which column, in which entities
+
+_FEWEST = 2  # values of an entity that has statistics of its own
+_NAMED = 3  # entities or columns named in a warning
+
+
+def rows_seen(source: Windows | Stash) -> Rows:
+    """The rows that lie in a window, grouped by entity; all rows of a stash."""
+    if isinstance(source, Stash):
+        return Rows(np.array([0]), np.array([source.rows]), source.offsets.numpy())
+    if not len(source):
+        raise ValueError("A scaler is fitted on at least one window; these windows are empty. See the cuts of split().")
+    low, high = (rows_from(source._layout.slots, edges) for edges in covered(source._intervals, source.length))
+    some = low < high
+    return Rows(*union(low[some], high[some]), source.stash.offsets.numpy())
+
+
+def spans_of(source: Windows | Stash, stash: Stash, columns: list[str]) -> dict[str, str]:
+    """Maps each span that will be scaled to its column."""
+    if not columns:
+        raise ValueError("columns= names at least one column; none was given.")
+    for name in columns:
+        tensor, kind = stash[name], stash.about(name).kind
+        if kind != "number" or tensor.dtype == torch.bool:
+            what = tensor.dtype if kind == "number" else kind
+            raise SchemaError(f"Numbers are scaled; column {name!r} is {what}. Leave it out.")
+    if isinstance(source, Stash):
+        return {name: name for name in columns}
+    spans = {span.name: span.column for span in source.spans if span.column in columns}
+    for name in columns:
+        if name not in spans.values():
+            raise unknown(name, {span.column: None for span in source.spans}, "the spans of the windows")
+    return spans
+
+
+def fit_column(column: torch.Tensor, rows: Rows, kind: str, name: str) -> tuple[Floats, Floats, list[Doubt]]:
+    """Centre and scale of a column, `(groups, items)`, and the groups for which they are not taken from the data."""
+    with np.errstate(invalid="ignore", over="ignore"):  # infinite values are refused below
+        count, center, scale = KINDS[kind](column, rows)
+        few: Bools = np.any(count < _FEWEST, axis=1)
+        doubts: list[Doubt] = []
+        if rows.groups > 1 and few.any():
+            pooled = Rows(rows.low, rows.high, rows.offsets[[0, -1]])
+            every = KINDS[kind](column, pooled)
+            center[few], scale[few] = every[1], every[2]
+            count = np.where(few[:, None], every[0], count)
+            doubts = [("few", name, np.flatnonzero(few))]
+    if not count.all() or not (np.isfinite(center) & np.isfinite(scale)).all():
+        why = "infinite values" if count.all() else "no value but NaN"
+        raise DataError(f"A scaler needs finite values; column {name!r} has {why} in the rows seen. Leave it out.")
+    constant = np.flatnonzero((scale == 0).any(1))
+    scale[scale == 0] = 1
+    if len(constant):
+        doubts.append(("equal", name, constant))
+    return center, scale, doubts
+
+
+def doubts_text(doubts: list[Doubt], stash: Stash, by: str | None) -> str:
+    """The warning that names the groups whose centre or scale is not taken from their own data."""
+    texts = []
+    for kind, sentence in (("equal", "All values are equal, so the scale is 1"), ("few", "Too few values")):
+        found = [(name, which) for what, name, which in doubts if what == kind]
+        places = [repr(name) + (f" in {_entities(which, stash)}" if by else "") for name, which in found]
+        if places:
+            rest = f" and {len(places) - _NAMED} more columns" if len(places) > _NAMED else ""
+            remedy = "; these take the statistics of all entities" if kind == "few" else ""
+            texts.append(f"{sentence}: {', '.join(places[:_NAMED])}{rest}{remedy}.")
+    return " ".join(texts)
+
+
+def _entities(which: Int64s, stash: Stash) -> str:
+    names = ", ".join(repr(stash.entities[k]) for k in which[:_NAMED])
+    return f"{len(which):,} of {len(stash.offsets) - 1:,} entities ({names}{', ...' if len(which) > _NAMED else ''})"
+
+
+def _standard(column: torch.Tensor, rows: Rows) -> _Fitted:
+    count, mean, variance = moments(column, rows)
+    return count, mean, np.sqrt(variance)
+
+
+def _minmax(column: torch.Tensor, rows: Rows) -> _Fitted:
+    count, low, high = extremes(column, rows)
+    return count, low, high - low
+
+
+def _robust(column: torch.Tensor, rows: Rows) -> _Fitted:
+    count, (lower, median, upper) = quantiles(column, rows, (0.25, 0.5, 0.75))
+    return count, median, upper - lower
+
+
+def _maxabs(column: torch.Tensor, rows: Rows) -> _Fitted:
+    count, low, high = extremes(column, rows)
+    return count, np.zeros_like(low), np.maximum(np.abs(low), np.abs(high))
+
+
+KINDS = {"standard": _standard, "minmax": _minmax, "robust": _robust, "maxabs": _maxabs}

@@ -1,0 +1,395 @@
+"""The native kernel beside numpy and torch, exactly: gather, empty slots, order, look-up and scaling."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from tensorstash.native import kernel, library
+from tensorstash.native.guide import find, guide
+from tensorstash.native.permutation import _walk, epoch_keys
+from tensorstash.windows.intervals import intervals, locate
+from tests.sampling.test_order import GOLDEN
+
+pytestmark = pytest.mark.skipif(library.LIBRARY is None, reason=library.why())
+
+Int64s = NDArray[np.int64]
+POISON = 0x5A  # what stands in a result before the kernel writes to it
+DTYPES = (np.int8, np.int16, np.float32, np.float64)
+seeds = st.integers(0, 2**32 - 1)
+
+
+def pieces_of(ends: Int64s) -> kernel.Pieces:
+    made = guide(ends)
+    return kernel.pieces(made.ends, made.table, made.shift)
+
+
+# ---- Order ----
+
+
+def grid(n: int) -> tuple[int, int, int]:
+    a = math.isqrt(n - 1) + 1
+    a += a % 2
+    return n, a, -(-n // a)
+
+
+SIZES = st.one_of(
+    st.integers(1, 100), st.integers(1, 2**62), st.sampled_from([2**62, 2**62 - 1, 2**32, 65_537, 10**12])
+)
+
+
+@given(n=SIZES, seed=seeds, count=st.integers(1, 200))
+@example(n=2**62, seed=0, count=64)
+@settings(max_examples=150, deadline=None)
+def test_the_order_is_that_of_numpy(n: int, seed: int, count: int) -> None:
+    positions = np.random.default_rng(seed).integers(0, n, count)
+    positions[0], positions[-1] = n - 1, 0
+    keys = epoch_keys(seed, 3)
+    own = kernel.permutations([grid(n)], [keys])
+    assert np.array_equal(kernel.permute(own, positions), _walk(positions, n, keys))
+
+
+def test_golden_values() -> None:
+    """Users resume in the middle of these orders. Smaller ones are drawn as a whole, and are not the kernel's."""
+    large = {key: ids for key, ids in GOLDEN.items() if key[0] > 1 << 16}
+    assert len(large) >= 3
+    for (n, seed, epoch), ids in large.items():
+        own = kernel.permutations([grid(n)], [epoch_keys(seed, epoch)])
+        assert kernel.permute(own, np.arange(len(ids))).tolist() == ids
+
+
+@given(sizes=st.lists(st.integers(1, 2**40), min_size=1, max_size=5), seed=seeds, count=st.integers(1, 200))
+@settings(max_examples=50, deadline=None)
+def test_each_position_in_a_permutation_of_its_own(sizes: list[int], seed: int, count: int) -> None:
+    rng = np.random.default_rng(seed)
+    which = rng.integers(0, len(sizes), count).astype(np.int32)
+    positions = rng.integers(0, np.array(sizes)[which])
+    keys = [epoch_keys(seed, k) for k in range(len(sizes))]
+    ids = kernel.permute(kernel.permutations([*map(grid, sizes)], keys), positions, which)
+    for k, n in enumerate(sizes):
+        assert np.array_equal(ids[which == k], _walk(positions[which == k], n, keys[k]))
+
+
+def test_positions_outside_of_an_order_are_refused() -> None:
+    own = kernel.permutations([grid(100)], [epoch_keys(0, 0)])
+    for bad in (-1, 100, 2**62, -(2**63)):
+        positions = np.append(np.arange(70), bad)
+        with pytest.raises(IndexError, match=rf"lies in \[0, n\) of a permutation that is there; got {bad} at 70\."):
+            kernel.permute(own, positions)
+    for k in (-1, 1):
+        with pytest.raises(IndexError, match=r"lies in \[0, n\) of a permutation that is there; got 7 at 1\."):
+            kernel.permute(own, np.array([0, 7]), np.array([0, k], np.int32))
+    for n, a, b in ((101, 10, 10), (0, 1, 1), (10, 2**31 + 1, 1), (10, -10, -1)):
+        with pytest.raises(ValueError, match="The arguments of the kernel's permute contradict each other"):
+            kernel.permute(kernel.permutations([(n, a, b)], [epoch_keys(0, 0)]), np.array([0]))
+
+
+# ---- Look-up ----
+
+
+@given(counts=st.lists(st.sampled_from([1, 1, 2, 5, 1000, 10**7]), min_size=1, max_size=60), seed=seeds)
+@example(counts=[10**7, *[1] * 200], seed=0)  # one entry of the table for two hundred pieces
+@settings(max_examples=100, deadline=None)
+def test_look_ups_are_those_of_numpy(counts: list[int], seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    lengths = np.array(counts)
+    within = intervals(np.cumsum(lengths * 3 + 7) - 7, lengths, 3)
+    pieces = kernel.pieces(within.guide.ends, within.guide.table, within.guide.shift)
+    ids = np.concatenate([rng.integers(0, len(within), 150), within.ends - 1, within.begins])
+    assert np.array_equal(kernel.find(pieces, ids), find(within.guide, ids))
+    assert np.array_equal(kernel.locate(pieces, within.base, 3, ids), locate(within, ids))
+
+
+def test_numbers_outside_of_the_pieces_are_refused() -> None:
+    pieces = pieces_of(np.array([3, 10]))
+    for bad in (-1, 10, 2**62, -(2**63)):
+        numbers = np.append(np.zeros(100, np.int64), bad)
+        with pytest.raises(IndexError, match=rf"number {bad} at 100 does not\."):
+            kernel.find(pieces, numbers)
+        with pytest.raises(IndexError, match=rf"number {bad} at 100 does not\."):
+            kernel.locate(pieces, np.array([0, 5]), 1, numbers)
+    with pytest.raises(IndexError, match=r"number 0 at 0 does not\."):
+        kernel.find(pieces_of(np.empty(0, np.int64)), np.array([0]))
+    broken = kernel.pieces(np.array([3, 10]), np.array([7, 7], np.int32), 3)
+    with pytest.raises(IndexError, match=r"number 9 at 0 does not\."):
+        kernel.find(broken, np.array([9]))
+
+
+# ---- Gather ----
+
+
+class World:
+    """Sources, spans and anchors drawn from a seed, and the batches that they must give, slot by slot."""
+
+    def __init__(self, seed: int, *, sources: int, masked: bool, packs: bool = True) -> None:
+        rng = self.rng = np.random.default_rng(seed)
+        self.history, self.horizon = int(rng.integers(1, 40)), int(rng.integers(1, 40))
+        self.spans = [self._span() for _ in range(rng.integers(1, 5))]
+        shapes = [(), (3,), (2, 2), (40,)] if packs else [()]
+        kinds = [(DTYPES[rng.integers(4)], shapes[rng.integers(len(shapes))]) for _ in self.spans]
+        self.sources = [self._source(kinds, masked) for _ in range(sources)]
+        self.kinds = kinds
+
+    def _span(self) -> kernel.Span:
+        begin = int(self.rng.integers(-self.history, self.horizon))
+        step = int(self.rng.choice([1, 1, 2, 3, 7]))
+        length = int(self.rng.integers(1, (self.horizon - 1 - begin) // step + 2))
+        return kernel.Span(begin, length, step, int(self.rng.integers(0, 2**63)))
+
+    def _source(self, kinds: Sequence[tuple[Any, tuple[int, ...]]], masked: bool) -> kernel.Source:
+        rng = self.rng
+        rows = self.history + self.horizon + int(rng.integers(0, 300))
+        columns = []
+        for dtype, tail in kinds:
+            bits = rng.integers(0, 256, (rows, math.prod(tail) * np.dtype(dtype).itemsize), np.uint8)
+            columns.append(bits.view(dtype).reshape(rows, *tail))
+        if not masked:
+            return kernel.Source(columns, None, None)
+        cuts = np.unique(np.append(rng.integers(0, rows, rng.integers(1, 30)), 0))
+        counts = np.diff(cuts, append=rows)
+        gaps = rng.choice([0, 1, 3, 60], len(cuts))  # empty slots before each fragment
+        first = np.cumsum(gaps + np.append(0, counts[:-1]))
+        ends = np.append(first[1:], first[-1] + counts[-1] + rng.integers(0, 50))  # and behind the last one
+        return kernel.Source(columns, (first, cuts, counts), pieces_of(ends))
+
+    def bounds(self, source: int) -> tuple[int, int]:
+        """The first and the last anchor with all slots."""
+        own = self.sources[source]
+        total = len(own.columns[0]) if own.pieces is None else int(own.pieces.ends[-1])
+        return self.history, total - self.horizon
+
+    def anchors(self, shape: tuple[int, int], which: NDArray[np.int32]) -> Int64s:
+        bounds = np.array([self.bounds(k) for k in range(len(self.sources))])
+        return self.rng.integers(bounds[which, 0], bounds[which, 1] + 1).reshape(shape)
+
+    def row(self, source: kernel.Source, slot: int) -> int:
+        """The row of a slot, or -1."""
+        if source.fragments is None:
+            return slot
+        inside = [row + slot - first for first, row, count in zip(*source.fragments) if first <= slot < first + count]
+        return int(inside[0]) if inside else -1
+
+    def expected(
+        self, s: int, anchors: Int64s, which: NDArray[np.int32]
+    ) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
+        """The bytes of a span's windows, and which slots have a row."""
+        span, (dtype, tail) = self.spans[s], self.kinds[s]
+        width = np.dtype(dtype).itemsize
+        empty = np.frombuffer(span.empty.to_bytes(8, "little")[:width] * math.prod(tail), np.uint8)
+        values, seen = [], []
+        for anchor, k in zip(anchors.reshape(-1).tolist(), which.reshape(-1)):
+            slots = range(anchor + span.begin, anchor + span.begin + span.length * span.step, span.step)
+            rows = [self.row(self.sources[k], slot) for slot in slots]
+            bits = self.sources[k].columns[s].view(np.uint8).reshape(len(self.sources[k].columns[s]), -1)
+            values += [bits[row] if row >= 0 else empty for row in rows]
+            seen += [row >= 0 for row in rows]
+        shape = (anchors.size, span.length)
+        return np.array(values).reshape(*shape, -1), np.array(seen).reshape(shape)
+
+
+class Results:
+    """Room for the batches of a call, poisoned, with a margin around each result that must stay as it was."""
+
+    MARGIN = 32
+
+    def __init__(self, world: World, steps: int, size: int) -> None:
+        lengths = [span.length for span in world.spans]
+        items = [source[:1].nbytes for source in world.sources[0].columns]
+        self.values = [[self._room(size * n * width) for n, width in zip(lengths, items)] for _ in range(steps)]
+        self.seen = [[self._room(size * n) for n in lengths] for _ in range(steps)]
+
+    def _room(self, nbytes: int) -> NDArray[np.uint8]:
+        return np.full(nbytes + 2 * self.MARGIN, POISON, np.uint8)
+
+    def addresses(self, rooms: list[list[NDArray[np.uint8]]]) -> NDArray[np.uintp]:
+        return np.array([[room.ctypes.data + self.MARGIN for room in step] for step in rooms], np.uintp)
+
+    def inside(self, room: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        assert (room[: self.MARGIN] == POISON).all()
+        assert (room[-self.MARGIN :] == POISON).all()
+        return room[self.MARGIN : -self.MARGIN]
+
+    def untouched(self) -> bool:
+        return all((room == POISON).all() for rooms in (self.values, self.seen) for step in rooms for room in step)
+
+
+def check(world: World, steps: int, size: int, *, sourced: bool, observed: bool) -> None:
+    plan = kernel.compile_plan(world.spans, world.sources, world.history, world.horizon)
+    shape = (steps, size)
+    which = world.rng.integers(0, len(world.sources), shape).astype(np.int32)
+    if not sourced:
+        which[:] = 0
+    anchors = world.anchors(shape, which)
+    results = Results(world, *shape)
+    flags = results.addresses(results.seen) if observed else None
+    kernel.gather(plan, anchors, results.addresses(results.values), flags, which if sourced else None)
+    for step in range(steps):
+        for s in range(len(world.spans)):
+            values, seen = world.expected(s, anchors[step], which[step])
+            assert np.array_equal(results.inside(results.values[step][s]), values.reshape(-1))
+            if observed:
+                assert np.array_equal(results.inside(results.seen[step][s]), seen.reshape(-1))
+
+
+@given(seed=seeds, steps=st.integers(0, 3), size=st.integers(1, 70), masked=st.booleans(), observed=st.booleans())
+@settings(max_examples=150, deadline=None)
+def test_windows_of_one_source(seed: int, steps: int, size: int, masked: bool, observed: bool) -> None:
+    check(World(seed, sources=1, masked=masked), steps, size, sourced=False, observed=observed)
+
+
+@given(seed=seeds, steps=st.integers(1, 3), size=st.integers(1, 70), masked=st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_windows_of_several_sources(seed: int, steps: int, size: int, masked: bool) -> None:
+    check(World(seed, sources=4, masked=masked), steps, size, sourced=True, observed=True)
+
+
+def test_the_oracle_can_fail() -> None:
+    """A kernel that did nothing would not pass."""
+    world = World(0, sources=1, masked=True)
+    which = np.zeros((1, 5), np.int32)
+    values, _ = world.expected(0, world.anchors((1, 5), which), which)
+    assert not (values == POISON).all()
+
+
+@given(seed=seeds, masked=st.booleans(), sourced=st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_anchors_outside_are_refused_before_anything_is_written(seed: int, masked: bool, sourced: bool) -> None:
+    world = World(seed, sources=3 if sourced else 1, masked=masked)
+    plan = kernel.compile_plan(world.spans, world.sources, world.history, world.horizon)
+    which = world.rng.integers(0, len(world.sources), (2, 50)).astype(np.int32)
+    good = world.anchors((2, 50), which)
+    results = Results(world, 2, 50)
+    at = int(world.rng.integers(0, 100))
+    low, high = world.bounds(int(which.reshape(-1)[at]))
+    for bad in (low - 1, high + 1, -1, -(2**63), 2**63 - 1):
+        anchors = good.copy()
+        anchors.reshape(-1)[at] = bad
+        with pytest.raises(IndexError, match=rf"number {bad} at {at} does not\."):
+            kernel.gather(plan, anchors, results.addresses(results.values), None, which if sourced else None)
+    if sourced:
+        for bad in (-1, 3):
+            own = which.copy()
+            own.reshape(-1)[at] = bad
+            with pytest.raises(IndexError, match=rf"at {at} does not\."):
+                kernel.gather(plan, good, results.addresses(results.values), None, own)
+    assert results.untouched()
+
+
+def test_fragments_with_rows_that_are_not_there_are_refused() -> None:
+    column = np.arange(10)
+    to, rows = np.zeros((1, 1), np.uintp), np.array([5, 6])
+    for row in (np.array([0, 5]), np.array([-1, 4]), np.array([0, 2**62])):
+        fragments = np.array([0, 5]), row, rows
+        source = kernel.Source([column], fragments, pieces_of(np.array([5, 11])))
+        plan = kernel.compile_plan([kernel.Span(0, 3, 1, 0)], [source], 0, 3)
+        with pytest.raises(IndexError, match=r"at 0 does not\."):
+            kernel.gather(plan, np.array([[0 if row[0] < 0 else 7]]), to)
+
+
+def test_spans_outside_of_the_window_contradict_the_plan() -> None:
+    source = kernel.Source([np.arange(10)], None, None)
+    for span in ((-3, 1, 1), (0, 4, 1), (3, 1, 1), (0, 2, 3), (0, 0, 1), (0, 1, 0), (0, 2, 2**62), (0, 2**62, 1)):
+        plan = kernel.compile_plan([kernel.Span(*span, 0)], [source], 2, 3)
+        with pytest.raises(ValueError, match="The arguments of the kernel's gather contradict each other"):
+            kernel.gather(plan, np.array([[5]]), np.zeros((1, 1), np.uintp))
+
+
+def test_long_windows_and_long_rows() -> None:
+    """Longer than what is prefetched, and with rows of many cache lines."""
+    rows = np.random.default_rng(0).random((500, 300))
+    spans = [kernel.Span(0, 200, 1, 0), kernel.Span(-3, 40, 5, 0), kernel.Span(7, 1, 1, 0)]
+    plan = kernel.compile_plan(spans, [kernel.Source([rows] * 3, None, None)], 3, 200)
+    anchors = np.array([[3, 150, 300, 77]])
+    out = [np.empty((4, span.length, 300)) for span in spans]
+    kernel.gather(plan, anchors, np.array([[one.ctypes.data for one in out]], np.uintp))
+    for span, one in zip(spans, out):
+        slots = anchors[0][:, None] + span.begin + span.step * np.arange(span.length)
+        assert np.array_equal(one, rows[slots])
+
+
+def test_arrays_that_c_would_read_wrongly_are_refused() -> None:
+    source = kernel.Source([np.arange(10)], None, None)
+    plan = kernel.compile_plan([kernel.Span(0, 1, 1, 0)], [source], 0, 1)
+    message = "The kernel takes arrays in one piece of {}.*; got {} items of {}. Use np.ascontiguousarray"
+    to = np.zeros((1, 1), np.uintp)
+    with pytest.raises(TypeError, match=message.format("int64", 1, "int32")):
+        kernel.gather(plan, np.array([[5]], np.int32), to)
+    with pytest.raises(TypeError, match=message.format("uint64", 1, "uint64")):
+        kernel.gather(plan, np.array([[5], [5]]), to)
+    with pytest.raises(TypeError, match=message.format("int64", 5, "int64")):
+        kernel.compile_plan([kernel.Span(0, 1, 1, 0)], [kernel.Source([np.arange(10)[::2]], None, None)], 0, 1)
+    with pytest.raises(ValueError, match=r"The columns of a source have one number of rows; got \[1, 2\]\."):
+        kernel.compile_plan([], [kernel.Source([np.arange(1), np.arange(2)], None, None)], 0, 1)
+
+
+# ---- Scaling ----
+
+
+def torch_rounds_once() -> bool:
+    """What torch does on this processor: fused, or product and sum each rounded."""
+    x = torch.full((67,), 1 + 2.0**-12)
+    once = torch.addcmul(torch.full_like(x, -1 - 2.0**-11), x, x) != 0
+    assert bool(once.all()) or not bool(once.any())
+    return bool(once.all())
+
+
+@given(
+    seed=seeds,
+    windows=st.integers(0, 30),
+    slots=st.integers(1, 80),
+    items=st.sampled_from([1, 2, 3, 8, 63, 64, 65, 130]),
+    grouped=st.booleans(),
+    double=st.booleans(),
+)
+@settings(max_examples=120, deadline=None)
+def test_scaling_is_that_of_torch(seed: int, windows: int, slots: int, items: int, grouped: bool, double: bool) -> None:
+    rng, dtype = np.random.default_rng(seed), np.float64 if double else np.float32
+    values = (rng.normal(size=(windows, slots, items)) * 10.0 ** rng.integers(-3, 4)).astype(dtype)
+    values[rng.random(values.shape) < 0.05] = np.nan
+    factor, shift = (rng.normal(size=(5 if grouped else 1, items)).astype(dtype) for _ in range(2))
+    group = rng.integers(0, 5, windows) if grouped else None
+    own = np.zeros(windows, np.int64) if group is None else group
+    x, f, s = (torch.from_numpy(one) for one in (values, factor[own][:, None], shift[own][:, None]))
+    for rounds_once, expected in ((torch_rounds_once(), torch.addcmul(s, x, f)), (False, x * f + s)):
+        got = values.copy()
+        kernel.scale([(got, factor, shift)], group, rounds_once=rounds_once)
+        assert np.array_equal(got.view(np.uint8), expected.numpy().view(np.uint8))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_rounding_once_is_that_of_a_wider_type(dtype: Any) -> None:
+    """The exact sum, rounded: computed in fractions of integers, whatever torch does."""
+    from fractions import Fraction
+
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(1, 40, 3)).astype(dtype)
+    factor, shift = (rng.normal(size=(1, 3)).astype(dtype) for _ in range(2))
+    exact = [
+        Fraction(float(x)) * Fraction(float(f)) + Fraction(float(s))
+        for row in values[0]
+        for x, f, s in zip(row, factor[0], shift[0])
+    ]
+    kernel.scale([(values, factor, shift)], None, rounds_once=True)
+    got = values.reshape(-1)
+    for value, sum_ in zip(got, exact):
+        error = abs(Fraction(float(value)) - sum_)
+        for other in (np.nextafter(value, dtype(np.inf)), np.nextafter(value, dtype(-np.inf))):
+            assert error <= abs(Fraction(float(other)) - sum_)
+
+
+def test_several_tensors_at_once_and_groups_outside() -> None:
+    one, two = np.ones((2, 3, 1), np.float32), np.ones((2, 5, 4), np.float64)
+    parts = [(x, np.full((2, x.shape[2]), 2, x.dtype), np.full((2, x.shape[2]), 1, x.dtype)) for x in (one, two)]
+    for bad in (-1, 2):
+        with pytest.raises(IndexError, match=rf"A group lies in \[0, 2\); got {bad} at 1\."):
+            kernel.scale(parts, np.array([0, bad]), rounds_once=True)
+    assert (one == 1).all()
+    kernel.scale(parts, np.array([0, 1]), rounds_once=True)
+    assert (one == 3).all()
+    assert (two == 3).all()

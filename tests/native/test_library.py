@@ -1,0 +1,84 @@
+"""How the compiled kernel is made, found, refused and loaded."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tensorstash.native import kernel, library
+
+ROOT = Path(__file__).parents[2]
+SOURCE = Path(library.__file__).with_name("gather.c")
+native = pytest.mark.skipif(library.LIBRARY is None, reason=library.why())
+compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
+
+
+def compiled(source: str, target: Path, *options: str) -> str:
+    """Compile C to a library; what the compiler says comes back."""
+    command = ["cc", "-std=c11", "-shared", "-fPIC", *options, "-x", "c", "-", "-o", str(target), "-lm"]
+    done = subprocess.run(command, input=source, capture_output=True, text=True, check=False)
+    return done.stdout + done.stderr
+
+
+def why(switch: str) -> str:
+    """What a fresh process says with the variable set."""
+    program = "from tensorstash.native.library import why; print(why())"
+    environment = {**os.environ, "TENSORSTASH_NATIVE": switch}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+@native
+def test_the_kernel_is_here() -> None:
+    assert library.why().startswith("native: ")
+    assert library.why().endswith(".so")
+
+
+def test_the_variable_turns_it_off() -> None:
+    assert why("0") == "not native: TENSORSTASH_NATIVE=0 turns it off"
+
+
+def test_what_cannot_be_used_is_left_alone_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    absent, text = tmp_path / "absent.so", tmp_path / "text.so"
+    assert library.load(str(absent)) == (
+        None,
+        f"not native: it was not compiled when this package was built ({absent} is absent)",
+    )
+    text.write_text("no library")
+    assert library.load(str(text))[0] is None
+    assert library.load(str(text))[1].startswith("not native: ")
+    monkeypatch.setattr(sys, "byteorder", "big")
+    assert library.load(None) == (None, "not native: the kernel is for little-endian machines of 64 bits")
+
+
+@compiler
+def test_another_version_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "other.so"
+    assert compiled(SOURCE.read_text().replace("VERSION = 1", "VERSION = 0"), path) == ""
+    expected = f"not native: {path} has version 0, this package needs 1; install it again"
+    assert library.load(str(path)) == (None, expected)
+    assert compiled("int unrelated(void); int unrelated(void) { return 0; }", path.with_name("x.so")) == ""
+    assert "tensorstash_version" in library.load(str(path.with_name("x.so")))[1]
+
+
+@compiler
+@pytest.mark.parametrize("level", ["-O0", "-O3"])
+def test_it_compiles_without_a_warning(tmp_path: Path, level: str) -> None:
+    flags = ["-Wall", "-Wextra", "-Wconversion", "-Wpedantic", "-Wshadow", "-Wstrict-prototypes", "-Werror"]
+    assert compiled(SOURCE.read_text(), tmp_path / "gather.so", level, *flags) == ""
+
+
+@native
+def test_a_forked_child_gathers() -> None:
+    """Nothing in the library has threads or locks that a fork would leave behind."""
+    column, out = np.arange(100.0), np.empty((2, 3))
+    plan = kernel.compile_plan([kernel.Span(0, 3, 1, 0)], [kernel.Source([column], None, None)], 0, 3)
+    child = os.fork()
+    if not child:
+        kernel.gather(plan, np.array([[5, 97]]), np.array([[out.ctypes.data]], np.uintp))
+        os._exit(0 if out.tolist() == [[5, 6, 7], [97, 98, 99]] else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

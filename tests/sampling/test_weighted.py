@@ -1,0 +1,261 @@
+"""Draws by weights: as the definition says in Python's integers, as often as the weights say, the same for ever."""
+
+import hashlib
+import math
+import tracemalloc
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tensorstash.errors import ColumnError
+from tensorstash.sampling.weighted import (
+    Shares,
+    Weighted,
+    checksum,
+    draws,
+    entity_draws,
+    entity_shares,
+    share_at,
+    shares_of,
+    window_shares,
+)
+
+LIMIT = 5.0  # standard deviations that a statistic may be off; seeds are fixed, so nothing is left to chance
+WEIGHTS = st.one_of(
+    st.just(0.0), st.floats(0, 1), st.floats(0, 1e300), st.floats(5e-324, 1e-300), st.integers(0, 5).map(float)
+)
+
+
+def mix(x: int) -> int:
+    """The finalizer of SplitMix64."""
+    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+    x = (x ^ x >> 27) * 0x94D049BB133111EB % 2**64
+    return x ^ x >> 31
+
+
+def hashed(seed: int, epoch: int, position: int, pair: int) -> int:
+    text = f"tensorstash weighted 1, seed {seed}, epoch {epoch}".encode()
+    digest = hashlib.blake2b(text, digest_size=64).digest()
+    one, two = (int.from_bytes(digest[8 * k : 8 * k + 8], "little") for k in (2 * pair, 2 * pair + 1))
+    return mix(mix(position ^ one) ^ two)
+
+
+def ends_of(weights: list[float]) -> list[int]:
+    sums = [weights[0]]
+    for weight in weights[1:]:
+        sums.append(sums[-1] + weight)
+    return [round(total / sums[-1] * 2**52) for total in sums]
+
+
+def drawn(weights: list[float], seed: int, epoch: int, position: int) -> int:
+    number = hashed(seed, epoch, position, 0) >> 12
+    return next(k for k, end in enumerate(ends_of(weights)) if number < end)
+
+
+@given(st.lists(WEIGHTS, min_size=1, max_size=40), st.integers(-3, 3), st.integers(0, 5), st.integers(0, 2**62))
+@settings(max_examples=100, deadline=None)
+def test_a_draw_is_what_the_definition_says(weights: list[float], seed: int, epoch: int, first: int) -> None:
+    if not any(weights):
+        weights[0] = 1.0
+    shares = window_shares(Weighted(weights), len(weights))
+    assert shares.ends.tolist() == ends_of(weights)
+    positions = np.arange(first, first + 20)
+    expected = [drawn(weights, seed, epoch, position) for position in positions.tolist()]
+    assert draws(shares, seed, epoch)(positions).tolist() == expected
+
+
+@given(st.lists(WEIGHTS, min_size=1, max_size=300), st.data())
+@settings(max_examples=100, deadline=None)
+def test_every_number_is_found_where_it_is(weights: list[float], data: st.DataObject) -> None:
+    """Also at the edges, of which draws meet few."""
+    weights[data.draw(st.integers(0, len(weights) - 1))] = 2.0
+    shares = shares_of(np.array(weights))
+    edges = np.concatenate([shares.ends, shares.ends - 1, [0, 2**52 - 1]])
+    edges = edges[(edges >= 0) & (edges < 2**52)]
+    expected = np.searchsorted(shares.ends, edges, "right")
+    assert np.array_equal(share_at(shares, edges), expected)
+    assert np.array(weights)[expected].all()
+
+
+def test_few_weights_among_many_zeros_are_found() -> None:
+    """All in one cell of the table."""
+    weights = np.zeros(300_000)
+    some = np.array([7, 150_000, 150_001, 299_990])
+    weights[some] = [1, 1e-3, 1, 1e-9]
+    ids = draws(shares_of(weights), 0, 0)(np.arange(100_000))
+    assert set(ids.tolist()) == {7, 150_000, 150_001}
+    numbers = np.array([0, 2**52 - 1])
+    assert share_at(shares_of(weights), numbers).tolist() == [7, 299_990]
+
+
+def deviation(counts: np.ndarray[Any, Any], shares: np.ndarray[Any, Any]) -> float:
+    """How many standard deviations the chi-square statistic of counts is off."""
+    expected = shares / shares.sum() * counts.sum()
+    statistic = ((counts - expected) ** 2 / expected).sum()
+    return float((statistic - (counts.size - 1)) / math.sqrt(2 * (counts.size - 1)))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_windows_come_as_often_as_their_weights_say(seed: int) -> None:
+    weights = np.random.default_rng(seed).gamma(0.5, size=500) + 0.01
+    counts = np.bincount(draws(shares_of(weights), seed, seed)(np.arange(1_000_000)), minlength=500)
+    assert abs(deviation(counts, weights)) < LIMIT
+    assert abs(deviation(counts, weights[::-1])) > LIMIT, "the statistic can tell other weights"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_windows_of_an_entity_are_equally_likely(seed: int) -> None:
+    sizes = np.array([0, 1, 7, 300, 0, 64])
+    first = np.concatenate([[0], np.cumsum(sizes)])
+    weights = np.array([5.0, 1, 0.2, 3, 0, 2])
+    shares = entity_shares(Weighted(weights, per="entity"), range(6), first)
+    ids = entity_draws(shares, first, seed, 0)(np.arange(500_000))
+    expected = np.repeat(weights / np.maximum(sizes, 1), sizes)
+    assert abs(deviation(np.bincount(ids, minlength=372), expected)) < LIMIT
+
+
+def test_consecutive_draws_are_unrelated() -> None:
+    for gap in (1, 2, 1024):
+        ids = draws(shares_of(np.ones(50)), 0, 0)(np.arange(500_000))
+        pairs = np.bincount(ids[:-gap] * 50 + ids[gap:], minlength=2500)
+        assert abs(deviation(pairs, np.ones(2500))) < LIMIT
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=12), st.data())
+@settings(max_examples=50, deadline=None)
+def test_a_draw_by_entity_is_what_the_definition_says(sizes: list[int], data: st.DataObject) -> None:
+    weights = data.draw(st.lists(st.floats(0, 9), min_size=len(sizes), max_size=len(sizes)))
+    sizes[0], weights[0] = max(sizes[0], 1), max(weights[0], 0.5)
+    first = np.concatenate([[0], np.cumsum(sizes)])
+    shares = entity_shares(Weighted(weights, per="entity"), range(len(sizes)), first)
+    expected = []
+    for position in range(30):
+        entity = drawn([weight * bool(size) for weight, size in zip(weights, sizes)], 4, 2, position)
+        expected.append(first[entity] + hashed(4, 2, position, 1) % sizes[entity])
+    assert entity_draws(shares, first, 4, 2)(np.arange(30)).tolist() == expected
+
+
+def test_positions_are_answered_in_any_order_and_number() -> None:
+    at = draws(shares_of(np.arange(1000)), 3, 0)
+    some = np.array([10**12, 0, 17, 17, 5])
+    assert at(some).tolist() == [int(at(np.array([position]))[0]) for position in some]
+    assert at(np.empty(0, np.int64)).tolist() == []
+
+
+# Users resume in the middle of these draws: a release that changes one of them breaks their runs.
+GOLDEN = {
+    (3, 0, 0): [2, 2, 2, 2, 2, 1],
+    (1000, 0, 0): [492, 884, 507, 694, 843, 94],
+    (1000, 0, 1): [780, 471, 89, 845, 594, 990],
+    (1000, 1, 0): [781, 710, 547, 639, 69, 263],
+    (100003, 12345, 7): [60939, 91810, 36882, 33270, 68459, 59775],
+    (1048576, -1, 3): [789347, 22306, 481851, 811093, 199798, 287941],
+}
+GOLDEN_ENTITIES = {
+    (3, 0, 0): [6, 7, 6, 8, 6, 2],
+    (1000, 0, 0): [242106, 781950, 258036, 482046, 711174, 8933],
+    (1000, 0, 1): [609932, 222702, 7943, 715225, 352964, 981438],
+    (1000, 1, 0): [610142, 504201, 300061, 408486, 4797, 69230],
+    (100003, 12345, 7): [3713668214, 8429168478, 1360342598, 1106915042, 4686673196, 3573068973],
+    (1048576, -1, 3): [623069661100, 497561783, 232180945623, 657872769540, 39919505868, 82910179734],
+}
+
+
+@pytest.mark.parametrize(("n", "seed", "epoch"), GOLDEN)
+def test_the_draws_never_change(n: int, seed: int, epoch: int) -> None:
+    positions = np.array([0, 1, 2, 3, 1000, 10**12])
+    weights = np.arange(n) % 7 * 0.1
+    assert draws(shares_of(weights), seed, epoch)(positions).tolist() == GOLDEN[n, seed, epoch]
+    first = np.arange(n + 1) ** 2
+    assert entity_draws(shares_of(weights), first, seed, epoch)(positions).tolist() == GOLDEN_ENTITIES[n, seed, epoch]
+
+
+def test_epochs_and_seeds_differ() -> None:
+    shares = shares_of(np.ones(10_000))
+    rows = [draws(shares, seed, epoch)(np.arange(1000)) for seed in range(3) for epoch in range(3)]
+    for one in range(len(rows)):
+        for two in range(one):
+            assert (rows[one] == rows[two]).mean() < 0.01
+
+
+def test_weights_are_taken_as_arrays_tensors_lists_and_mappings() -> None:
+    expected = checksum(shares_of(np.array([1.0, 0, 2])))
+    for weights in ([1, 0, 2], np.array([1, 0, 2], np.uint8), torch.tensor([1.0, 0, 2], dtype=torch.bfloat16)):
+        assert checksum(window_shares(Weighted(weights), 3)) == expected
+    by_name = Weighted({"c": 2, "a": 1, "b": 0}, per="entity")
+    assert checksum(entity_shares(by_name, ["a", "b", "c"], np.array([0, 5, 6, 9]))) == expected
+    assert checksum(window_shares(Weighted([True, False, True]), 3)) == checksum(shares_of(np.array([1, 0, 1])))
+
+
+def test_the_checksum_tells_weights_apart_but_not_their_scale() -> None:
+    assert checksum(shares_of(np.array([1.0, 2]))) == checksum(shares_of(np.array([2.0, 4])))
+    assert checksum(shares_of(np.array([1.0, 2]))) != checksum(shares_of(np.array([2.0, 1])))
+
+
+@pytest.mark.parametrize("n", [1 << 20, (1 << 20) - 1, 1_500_000])
+def test_shares_take_at_most_16_bytes_a_weight(n: int) -> None:
+    weights = np.ones(n, np.float32)
+    tracemalloc.start()
+    shares: Shares = shares_of(weights)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert shares.ends.nbytes + shares.table.nbytes <= 12 * n + 8
+    assert peak <= 16 * n + 2**22
+
+
+def test_wrong_weights_are_errors_that_say_which() -> None:
+    for weights, message in (
+        ([1, -2.0, 3], r"Weights are finite numbers of at least 0; that of window 1 is -2\.0\."),
+        ([1, 2, math.nan], r"Weights are finite numbers of at least 0; that of window 2 is nan\."),
+        ([math.inf, 2, 1], r"Weights are finite numbers of at least 0; that of window 0 is inf\."),
+        ([0, 0, 0], r"At least one weight is above 0; all 3 are 0\."),
+        ([1, 2], r"There is one weight for each window, 3 here; got 2\."),
+        (
+            [1e308, 1e308, 1e308],
+            r"Weights have a sum that float64 can hold; got 3 weights up to 1e\+308\. Divide them by the largest\.",
+        ),
+    ):
+        with pytest.raises(ValueError, match=f"^{message}$"):
+            window_shares(Weighted(weights), 3)
+    for wrong, message in (
+        ([[1.0, 2, 3]], r"Weights are a list of numbers; got 2 dimensions of float64\."),
+        (["a", "b", "c"], r"Weights are a list of numbers; got 1 dimensions of <U1\."),
+    ):
+        with pytest.raises(TypeError, match=f"^{message}$"):
+            window_shares(Weighted(wrong), 3)
+
+
+def test_wrong_weights_of_entities_are_errors_that_say_which() -> None:
+    names, first = ["ada", "bob"], np.array([0, 0, 4])
+
+    def shares(weights: object) -> Shares:
+        return entity_shares(Weighted(weights, per="entity"), names, first)
+
+    with pytest.raises(ValueError, match=r"^Weights are finite numbers of at least 0; that of entity 'bob' is -1\.$"):
+        shares([0, -1])
+    with pytest.raises(ValueError, match=r"^There is one weight for each entity, 2 here; got 4\.$"):
+        shares([0, 1, 2, 3])
+    with pytest.raises(ColumnError, match=r"^the stash has no entity 'bab'; did you mean 'bob'\?$"):
+        shares({"ada": 1, "bab": 2})
+    message = r"^A mapping has a weight for each entity; 'bob' has none\. Give it 0 to leave it out\.$"
+    with pytest.raises(ValueError, match=message):
+        shares({"ada": 1})
+    message = r"^At least one entity with windows has a weight above 0; all 1 have 0\. Give one of them a weight\.$"
+    with pytest.raises(ValueError, match=message):
+        shares({"ada": 1, "bob": 0})
+
+
+def test_wrong_arguments() -> None:
+    with pytest.raises(ValueError, match=r'^per= is "window" or "entity"; got \'series\'\.$'):
+        Weighted([1], per="series")
+    with pytest.raises(ValueError, match=r"^count= is an integer of at least 1; got 0\.$"):
+        Weighted([1], count=0)
+    message = r'^Weights by name are those of entities; got a mapping with per="window"\. Use per="entity"\.$'
+    with pytest.raises(TypeError, match=message):
+        Weighted({"a": 1})
+    with pytest.raises(TypeError, match=r"^weights= is a list of numbers; got 'w'\.$"):
+        Weighted("w")
