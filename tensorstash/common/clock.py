@@ -102,10 +102,16 @@ def wall_clock(ticks: Int64s, clock: Clock) -> Int64s:
     return ticks + offsets[np.searchsorted(starts, ticks // per_second, "right") - 1] * per_second
 
 
-def from_wall_clock(local: Int64s, clock: Clock) -> Int64s:
-    """Ticks in UTC from those of the wall clock; what it shows twice or never is taken by the offset before."""
+def from_wall_clock(local: Int64s, clock: Clock) -> tuple[Int64s, Int64s]:
+    """Ticks in UTC from ticks of the wall clock, both `(n,)`: the earliest and the latest that are meant.
+
+    They differ where a change of the clock skips the time, which is then read by the offset after and before the
+    change. A time that the clock shows twice is the first of the two.
+    """
     near = 2 * local - wall_clock(local, clock)
-    return local - (wall_clock(near, clock) - near)
+    one = local - (wall_clock(near, clock) - near)
+    two = one - (wall_clock(one, clock) - local)
+    return np.minimum(one, two), np.maximum(one, two)
 
 
 @lru_cache(maxsize=64)

@@ -150,8 +150,8 @@ def times_at(slots: Slots, times: Int64s, at: Int64s) -> Int64s:
     if empty.any():
         if slots.frequency is None:
             raise ValueError(
-                "The time of a slot without a row follows from the step of time, and gaps='ignore' counts none. Give "
-                "a frequency= with gaps='split' or gaps='mask'."
+                "The time of a slot without a row follows from the step of time, which is not known with gaps='ignore' "
+                "or where no entity has two rows. Give a frequency=, with gaps='split' or gaps='mask'."
             )
         found[empty] = slots.frequency.advance(found[empty], distance[empty])
     return found

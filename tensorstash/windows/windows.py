@@ -20,7 +20,7 @@ from tensorstash.windows.fingerprint import fingerprint
 from tensorstash.windows.folds import folds
 from tensorstash.windows.frame import to_frame
 from tensorstash.windows.gaps import fragments, steps_text, warn_of_gaps
-from tensorstash.windows.ids import Ids, check_ids, is_one_id
+from tensorstash.windows.ids import Ids, as_list, check_ids, is_one_id
 from tensorstash.windows.intervals import Intervals, count_before, locate, of_runs
 from tensorstash.windows.latest import latest
 from tensorstash.windows.layout import Layout, entities_of, label_rows, label_times
@@ -154,7 +154,7 @@ class Windows:
     def __getitem__(self, ids: int | Ids) -> dict[str, torch.Tensor]:
         """One window, tensors `(time, ...)`, for an integer; else a batch, tensors `(batch, time, ...)`."""
         if is_one_id(ids):
-            return {name: tensor[0] for name, tensor in self.gather([int(ids)]).items()}  # type: ignore[arg-type]
+            return {name: tensor[0] for name, tensor in self.gather(as_list(ids)).items()}
         return self.gather(ids)  # type: ignore[arg-type]
 
     def gather(self, ids: Ids, out: Mapping[str, torch.Tensor] | None = None) -> dict[str, torch.Tensor]:
