@@ -1,8 +1,7 @@
 """Pictures of a stash, with matplotlib (the extra `plot`)."""
 
 from collections.abc import Sequence
-from datetime import date
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -13,11 +12,10 @@ from tensorstash.common.dtypes import Bools, Int64s
 from tensorstash.stash.missing import missing_rows
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.runs import Runs, entity_runs, find_runs
+from tensorstash.windows.splits import Moment
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-Moment = SupportsIndex | str | date | np.datetime64
 
 _BINS = 500  # a bin narrower than a pixel may not be drawn, and a short gap would vanish
 _MOST_ENTITIES = 200

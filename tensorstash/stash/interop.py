@@ -108,15 +108,15 @@ def _arrow_moments(array: "pa.Array", kind: str, unit: str | None, zone: str | N
     return array.view(pa.duration(unit) if kind == "duration" else pa.timestamp(unit, zone))
 
 
-def entity_parts(stash: StashLike, single: str | None = None) -> "list[pl.Series]":
-    """The entities, `(entities,)` for each of their columns, as text or integers; `single` renames an only one."""
+def entity_parts(stash: StashLike) -> "list[pl.Series]":
+    """The entities, `(entities,)` for each of their columns, as text or integers."""
     import polars as pl
 
     columns = []
     for name in stash.entity_names:
         values = stash._entity_values(name)
         columns.append(pl.Series(name, values, dtype=None if isinstance(values, np.ndarray) else pl.String))
-    return [columns[0].alias(single)] if single is not None and len(columns) == 1 else columns
+    return columns
 
 
 def time_series(stash: StashLike, name: str, times: torch.Tensor) -> "pl.Series":
