@@ -9,7 +9,7 @@ import torch.distributed
 
 from tensorstash.common.checks import at_least, is_integer
 from tensorstash.common.dtypes import Int64s
-from tensorstash.sampling.order import Lanes, Shuffle, check_shuffle, count_of, name_of
+from tensorstash.sampling.order import Lanes, Shuffle, check_shuffle, name_of
 from tensorstash.sampling.passes import Plan, Position
 from tensorstash.sampling.steps import Layout
 
@@ -118,7 +118,7 @@ class Sampler:
 
     def __len__(self) -> int:
         """Steps of a whole pass, the same on every rank."""
-        return self._layout().steps_of(count_of(self.shuffle, self.n)) if self.steps is None else self.steps
+        return self._layout().steps_of(self.n) if self.steps is None else self.steps
 
     def __iter__(self) -> Iterator[Int64s]:
         """One pass, or the rest of one after `load_state_dict`."""
@@ -178,7 +178,7 @@ class Sampler:
                 "Build the windows and the loader as they were built when the state was saved."
             )
         epoch, consumed = at_least(0, state["epoch"], "epoch"), at_least(0, state["consumed"], "consumed")
-        if consumed > (count := count_of(self.shuffle, self.n)):
+        if consumed > (count := self.n):
             raise ValueError(f"consumed= counts windows of one epoch, {count:,} here; the state has {consumed:,}.")
         number, taken = epoch, 0
         if self.steps is not None:

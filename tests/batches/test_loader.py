@@ -35,6 +35,7 @@ def ids_of(loader: ts.Loader) -> list[list[int]]:
     return [ids.tolist() for steps in groups_of(loader.sampler) for ids in steps.ids]
 
 
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("prefetch", [0, 1, 4])
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_batches_are_the_windows_of_the_samplers_ids(prefetch: int, shuffle: bool) -> None:
@@ -48,6 +49,7 @@ def test_batches_are_the_windows_of_the_samplers_ids(prefetch: int, shuffle: boo
         assert all(oracle.same(batch[name], exact[name]) for name in exact)
 
 
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize(("ranks", "batch_size"), [(1, 4), (2, 2), (4, 1)])
 @pytest.mark.parametrize("horizon", [0, 1])
 def test_reset_is_false_exactly_where_a_row_goes_on(ranks: int, batch_size: int, horizon: int) -> None:
@@ -122,6 +124,7 @@ def other_dtype(batch: dict[str, torch.Tensor]) -> Callable[[], Any]:
     return lambda: bits.numpy()
 
 
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("keep", [numpy_slice, tensor_view, autograd_graph, dlpack_capsule, other_dtype])
 @pytest.mark.parametrize("prefetch", [0, 3])
 def test_what_is_kept_of_a_batch_never_changes(
@@ -159,6 +162,7 @@ def test_idle_buffers_are_bounded() -> None:
     assert all(len(pool.idle) == 3 for pool in loader._assembler.memory.pools)  # type: ignore[union-attr]
 
 
+@pytest.mark.usefixtures("way")
 def test_masked_batches_carry_valid() -> None:
     for tail, ranks, shapes in (("pad", 1, [16] * 32), ("keep", 2, None), ("keep", 1, None)):
         for batch in ts.Loader(windows(), 16, tail=tail, num_replicas=ranks, rank=0):
@@ -168,6 +172,7 @@ def test_masked_batches_carry_valid() -> None:
     assert last["valid"].tolist() == [True] * (len(windows()) % 16) + [False] * (16 - len(windows()) % 16)
 
 
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("timed", [True, False])
 def test_ids_tell_window_entity_and_anchor(timed: bool) -> None:
     stash = Table([9, 7], [*range(100, 109), *range(7)]).stash(timed)
@@ -183,6 +188,7 @@ def test_ids_tell_window_entity_and_anchor(timed: bool) -> None:
             assert batch["anchor"].tolist() == anchors
 
 
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("prefetch", [0, 3])
 def test_a_state_counts_the_batches_that_were_handed_out(prefetch: int) -> None:
     """Batches gathered ahead do not count, and the rest of the epoch follows exactly."""
@@ -364,6 +370,7 @@ def with_static() -> ts.Stash:
     return ts.load(data, ["y"], entity="e", static=[*columns, "s_text"])
 
 
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("gaps", [{}, {"min_history": 1}])
 @pytest.mark.parametrize("prefetch", [0, 2])
 @pytest.mark.parametrize("horizon", [0, 1])  # without one, the anchor of the last window stands in the next entity
@@ -393,6 +400,7 @@ def test_a_span_has_no_name_of_a_static_column() -> None:
         ts.Windows(with_static(), spans={"s_f32": ("y", -2, 0)})
 
 
+@pytest.mark.usefixtures("way")
 def test_lanes_follow_the_past_whatever_lags_there_are() -> None:
     stash = ts.load({"y": np.arange(40.0)})
     spans = {"past": ("y", -4, 0), "lag": ("y", -8, -6), "target": ("y", 0, 2)}
