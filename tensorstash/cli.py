@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from datetime import timedelta
-from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from tensorstash.common.frequency import duration
 from tensorstash.errors import ColumnError, NoMemoryError, SchemaError
 from tensorstash.ingest.load import load
 from tensorstash.ingest.plan import plan
+from tensorstash.native import library
 from tensorstash.segments import shared
 from tensorstash.segments.directory import place
 from tensorstash.segments.limits import memory_limits, tightest
@@ -220,20 +220,13 @@ def info() -> None:
         "python": f"{platform.python_version()} on {platform.platform()}",
         "torch": f"{torch.__version__}, CUDA {'available' if torch.cuda.is_available() else 'not available'}",
         **{name: version(name) for name in ("numpy", "pyarrow", "polars")},
-        "kernel": _kernel(),
+        "kernel": library.why(),
         "memory": _memory(),
         "shared": _shared_memory(),
         "threads": f"{torch.get_num_threads()} of torch, on {_cores()} cores",
     }
     width = max(map(len, lines))
     click.echo("\n".join(f"{name:{width}}  {text}" for name, text in lines.items()))
-
-
-def _kernel() -> str:
-    try:
-        return str(import_module("tensorstash.native.library").why())
-    except ImportError:
-        return "not native: this version has no kernel"
 
 
 def _memory() -> str:

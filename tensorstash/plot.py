@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from tensorstash.common.checks import names_in
 from tensorstash.common.dtypes import Bools, Int64s
+from tensorstash.stash.missing import missing_rows
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.runs import Runs, entity_runs, find_runs
 
@@ -279,13 +280,11 @@ def _bin(edges: NDArray[np.int64], times: NDArray[np.int64]) -> NDArray[np.int64
     return np.searchsorted(edges, times, "right") - 1
 
 
-def _missing(stash: Stash, rows: slice) -> NDArray[np.bool_]:
-    missing = torch.zeros(rows.stop - rows.start, dtype=torch.bool)
-    for name, tensor in stash.items():
-        if stash.about(name).missing:
-            part = tensor[rows].flatten(1) if tensor.ndim > 1 else tensor[rows, None]
-            missing |= (torch.isnan(part) if part.dtype.is_floating_point else part < 0).any(1)
-    return missing.numpy()
+def _missing(stash: Stash, rows: slice) -> Bools:
+    found = (missing_rows(stash, name, rows) for name in stash)
+    return np.logical_or.reduce(
+        [np.zeros(rows.stop - rows.start, np.bool_), *(one for one in found if one is not None)]
+    )
 
 
 def _gaps(runs: Runs, rows: slice) -> NDArray[np.int64]:

@@ -17,7 +17,8 @@ from tensorstash.common.dtypes import Bools, Int64s
 from tensorstash.gather.gather import BatchIndex, as_batch, positions, select, static_values
 from tensorstash.sampling.order import Lanes
 from tensorstash.sampling.steps import Layout, Steps
-from tensorstash.windows.slots import rows_at, times_at
+from tensorstash.windows.layout import label_rows, label_times
+from tensorstash.windows.slots import run_edges
 from tensorstash.windows.windows import Windows
 
 Batch = dict[str, torch.Tensor]
@@ -76,11 +77,9 @@ class Assembler:
 
 
 def _anchors(windows: Windows, anchors: Int64s) -> Int64s:
-    """The time of each window's anchor, or its row where there are no times; without a horizon, of its last slot."""
-    slots = anchors - (windows.horizon == 0)
-    if windows.stash.time is None:
-        return rows_at(windows._slots, slots)[0]
-    return times_at(windows._slots, windows.stash.time.numpy(), slots)
+    """The time that each window goes by, or its row where there are no times."""
+    times = label_times(windows._layout, anchors)
+    return label_rows(windows._layout, anchors) if times is None else times
 
 
 def _resets(windows: Windows, lanes: Lanes, layout: Layout, steps: Steps, anchors: Int64s) -> Bools:
@@ -88,9 +87,8 @@ def _resets(windows: Windows, lanes: Lanes, layout: Layout, steps: Steps, anchor
     lane, at = lanes.places(len(windows), steps.ids)
     row = np.arange(steps.ids.shape[1])
     before = windows._anchor_slots(np.maximum(steps.ids - 1, 0))
-    start, start_before = (
-        np.searchsorted(windows._runs.first, slots - windows.history, "right") for slots in (anchors, before)
-    )
+    runs, _ = run_edges(windows._layout.slots)
+    start, start_before = (np.searchsorted(runs, slots - windows.history, "right") for slots in (anchors, before))
     goes_on = (anchors - before == windows.stride) & (start == start_before)
     same_row = lane == layout.rank * layout.batch_size + row
     return (at == 0) | ~goes_on | ~same_row | (row >= steps.valid)

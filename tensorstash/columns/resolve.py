@@ -1,9 +1,8 @@
 """From what callers say to columns: each spec resolved against the schema of the source."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -11,27 +10,21 @@ import torch
 
 from tensorstash.columns.column import Column
 from tensorstash.columns.names import check_name, field_of
-from tensorstash.columns.spec import Columns, ColumnSpec, check_dtype, named
+from tensorstash.columns.spec import ColumnSpec
 from tensorstash.columns.types import from_arrow, is_text
 from tensorstash.common.dtypes import DTYPES
 from tensorstash.errors import DataError, SchemaError
 
-if TYPE_CHECKING:
-    pass
-
 
 def resolve(
-    schema: pa.Schema, columns: Columns, dtype: torch.dtype | None, where: str, argument: str = "columns"
+    schema: pa.Schema, specs: Mapping[str, ColumnSpec], dtype: torch.dtype | None, where: str, argument: str = "columns"
 ) -> tuple[Column, ...]:
-    """The columns to load, in the order asked for; `argument` is what the caller names them with."""
-    check_dtype(dtype)
-    if dtype is not None and not dtype.is_floating_point:
-        raise ValueError(f"dtype= casts the floating columns and must be floating; got {dtype}. Use ts.column(dtype=).")
+    """The columns to load, in the order asked for; floating ones are cast to `dtype`, if given."""
     resolved = []
-    for name, spec in named(columns, argument):
-        members = spec.source if isinstance(spec.source, tuple) else (spec.source,)
-        check_name(name, "a column", repr(list(members) if isinstance(spec.source, tuple) else spec.source), argument)
-        fields = [field_of(schema, str(member), where) for member in members]
+    for name, spec in specs.items():
+        shown = list(spec.members) if isinstance(spec.source, tuple) else spec.source
+        check_name(name, "a column", repr(shown), argument)
+        fields = [field_of(schema, str(member), where) for member in spec.members]
         parts = [from_arrow(name, field) for field in fields]
         if spec.mask:
             resolved.append(_mask(name, parts, spec))

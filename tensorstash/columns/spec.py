@@ -1,8 +1,8 @@
 """What callers say about columns: `ts.column`, `ts.is_valid`, `ts.hashed`, and lists or mappings of them."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
@@ -30,6 +30,16 @@ class ColumnSpec:
     mask: bool = False
     vocabulary: tuple[str, ...] | tuple[int, ...] | None = None
     buckets: int | None = None  # as `ts.hashed` has it
+
+    @property
+    def members(self) -> tuple[str | Formula, ...]:
+        """The sources: one, or those of a pack."""
+        return self.source if isinstance(self.source, tuple) else (self.source,)
+
+    def with_members(self, change: Callable[[str | Formula], Any]) -> "ColumnSpec":
+        """The same choices for other sources: `change` is called with each."""
+        members = tuple(map(change, self.members))
+        return replace(self, source=members if isinstance(self.source, tuple) else members[0])
 
 
 def column(
@@ -119,13 +129,6 @@ def _spec(given: object) -> ColumnSpec:
     if isinstance(given, ColumnSpec):
         return given
     return ColumnSpec(source_of(given))
-
-
-def sources_of(columns: Columns, argument: str = "columns") -> set[str]:
-    """The source columns that are named, not those of formulas."""
-    sources = [spec.source for _, spec in named(columns, argument)]
-    members = [member for source in sources for member in (source if isinstance(source, tuple) else (source,))]
-    return {member for member in members if isinstance(member, str)}
 
 
 _MOST = 1 << 31  # the codes are int32

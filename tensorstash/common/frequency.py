@@ -84,7 +84,7 @@ class Frequency:
         return from_wall_clock(later, self.clock)
 
 
-def frequency(text: int | str, clock: Clock, tolerance: int | str | None) -> Frequency:
+def frequency(text: int | str, clock: Clock, tolerance: int | str | None, what: str = "frequency") -> Frequency:
     """A frequency from polars' duration language ("15m", "1h30m", "1d", "1mo", "1bd"), or an integer for integer times.
 
     https://docs.pola.rs/api/python/stable/reference/expressions/api/polars.Expr.dt.offset_by.html
@@ -102,9 +102,9 @@ def frequency(text: int | str, clock: Clock, tolerance: int | str | None) -> Fre
             return Frequency(text, "business days", count, allowed, clock)
         if whole and unit in ("d", "w") and clock.zone not in UTC_NAMES:
             return Frequency(text, "days", count * (7 if unit == "w" else 1), allowed, clock)
-    ticks = _ticks(text, clock, "frequency")
+    ticks = _ticks(text, clock, what)
     if ticks < 1:
-        raise ValueError(f"frequency= is longer than nothing; got {text!r}.")
+        raise ValueError(f"{what}= is longer than nothing; got {text!r}.")
     return Frequency(str(text), "ticks", ticks, allowed, clock)
 
 
@@ -154,7 +154,7 @@ def _ticks(text: int | str, clock: Clock, what: str) -> int:
         raise ValueError(f"{what}= of integer times is an integer; got {text!r}.")
     parts = _PART.findall(text) if isinstance(text, str) else []
     if not parts or "".join(map("".join, parts)) != text or any(unit not in NANOSECONDS for _, unit in parts):
-        calendar = ", or alone '1mo', '1q', '1y', '1bd'" if what == "frequency" else ""
+        calendar = ", or alone '1mo', '1q', '1y', '1bd'" if what in ("frequency", "step", "gap") else ""
         raise ValueError(
             f"{what}= is a duration as polars writes it, such as '15m', '1h', '1d'{calendar}; got {text!r}."
         )

@@ -12,8 +12,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from tensorstash.columns.resolve import entity_columns
+from tensorstash.columns.spec import ColumnSpec
 from tensorstash.errors import SourceError
-from tensorstash.ingest.plan import Plan
+from tensorstash.ingest.request import Request, Specs
+from tensorstash.segments.directory import check_label
 from tensorstash.segments.format import VERSION
 from tensorstash.sources.file_systems import WILDCARD, before_wildcard
 from tensorstash.sources.locate import find, label_of_paths
@@ -47,10 +50,9 @@ class _Digest(io.RawIOBase):
         return memoryview(data).nbytes
 
 
-def contents(scanned: Scan, planned: Plan) -> str:
-    """A hash of the columns in memory that a plan takes, with their types."""
+def contents(scanned: Scan, names: Sequence[str]) -> str:
+    """A hash of columns of a source in memory, with their types."""
     digest = _Digest()
-    names = [name for name in scanned.schema.names if name not in planned.skipped and name not in planned.derived]
     schema = pa.schema([scanned.schema.field(name) for name in names])
     with pa.PythonFile(digest, mode="w") as sink, pa.ipc.new_stream(sink, schema) as stream:
         for unit in scanned.units:
@@ -60,7 +62,7 @@ def contents(scanned: Scan, planned: Plan) -> str:
 
 
 def key(source: object, arguments: Mapping[str, object]) -> str:
-    """64 hex digits for a source, as its stamps or contents, and the arguments that change what is stored."""
+    """64 hex digits for a source, given as its stamps or `contents`, and the `argument_keys` of a request."""
     release = version("tensorstash")  # another one may decode otherwise
     about = {
         "format": VERSION,
@@ -69,6 +71,31 @@ def key(source: object, arguments: Mapping[str, object]) -> str:
         "arguments": {name: repr(arguments[name]) for name in arguments},
     }
     return sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
+
+
+def argument_keys(request: Request) -> dict[str, object]:
+    """The arguments that change what is stored. A `ValueError` if one has no key that is equal in all processes."""
+
+    def keyed(specs: Specs) -> list[tuple[str, ColumnSpec]]:
+        return [(name, spec.with_members(key_of)) for name, spec in specs.items()]
+
+    def key_of(member: Any) -> Any:
+        # bytes, so that no name of a column is equal to the key of a formula
+        return request.formulas[member].key().encode() if member in request.formulas else member
+
+    return {
+        "columns": None if request.columns is None else keyed(request.columns),
+        "static": keyed(request.static),
+        "entity": request.entity if isinstance(request.entity, str) else [*entity_columns(request.entity)],
+        "time": request.time,
+        "dtype": request.dtype,
+        "filter": None if request.filter is None else request.filter.key(),
+    }
+
+
+def check_share(share: object, source: Any) -> str:
+    """The label that `share=` stands for, checked."""
+    return check_label(label_of(source) if share is True else share)
 
 
 def label_of(source: Any) -> str:

@@ -15,7 +15,8 @@ from tensorstash.common.progress import Progress
 from tensorstash.common.threads import in_threads
 from tensorstash.errors import DataError
 from tensorstash.ingest.codes import Piece, Vocabulary, piece_of
-from tensorstash.ingest.plan import Plan, check_sorting
+from tensorstash.ingest.memory import check_sorting
+from tensorstash.ingest.plan import Plan
 from tensorstash.ingest.row_order import Arranger, duplicate_time, null_key
 from tensorstash.ingest.stats import Stats
 from tensorstash.ingest.values import values
@@ -85,7 +86,9 @@ def read_keys(work: Work) -> Keys:
     """Decode the keys, and write entities, offsets and times as a stash has them."""
     planned, draft = work.planned, work.draft
     entities = Entities(len(planned.entity.members)) if planned.entity else None
-    arranger = Arranger(planned.rows, lambda: check_sorting(planned), entities=0 if entities else 1)
+    arranger = Arranger(
+        planned.rows, lambda: check_sorting(planned.rows, planned.source), entities=0 if entities else 1
+    )
     times = _stream(work, entities, arranger)
     names = _write_entities(work, entities)
     found = arranger.finish(lambda: draft.array("__time") if planned.time else None)

@@ -6,17 +6,16 @@ from typing import Any
 
 import torch
 
-from tensorstash.columns.resolve import entity_columns
 from tensorstash.columns.spec import Columns
-from tensorstash.ingest.key import check_unchanged, contents, key, label_of
-from tensorstash.ingest.plan import Request, check_memory, survey
+from tensorstash.ingest.key import argument_keys, check_share, check_unchanged, contents, key
+from tensorstash.ingest.memory import check_columns
+from tensorstash.ingest.plan import survey
+from tensorstash.ingest.request import Request, parse_request
 from tensorstash.ingest.write import draft, ingest
-from tensorstash.segments.directory import Name, check_label
+from tensorstash.segments.directory import Name
 from tensorstash.segments.limits import memory_limits
 from tensorstash.segments.publish import obtain
 from tensorstash.segments.unpublished import Unpublished
-from tensorstash.sources.derive import with_keys
-from tensorstash.sources.filter import parse
 from tensorstash.sources.locate import find
 from tensorstash.sources.stamps import stamps
 from tensorstash.stash.stash import Stash
@@ -98,7 +97,16 @@ def load(
         >>> ts.load(data, {"x": pl.col("temp") * 4, "log": pl.col("hour").log(2)}, entity="station")["log"]
         tensor([1., 0., 0.], dtype=torch.float64)
     """
-    request = Request(source, columns, entity, time, () if static is None else static, dtype, filter, filesystem)
+    request = parse_request(
+        source=source,
+        filesystem=filesystem,
+        columns=columns,
+        static=static,
+        entity=entity,
+        time=time,
+        dtype=dtype,
+        filter=filter,
+    )
     if share is None or share is False:
         stash = _load_private(request, progress)
     else:
@@ -127,7 +135,7 @@ def _load_private(request: Request, progress: bool | None) -> Stash:
     files = find(request.source, request.filesystem)
     before = stamps(files or [])
     scanned, planned = survey(request, files, progress)
-    check_memory(planned, memory_limits())
+    check_columns(planned.nbytes, planned.source, memory_limits())
     segment = draft(planned, None)
     metadata = ingest(scanned, planned, segment, progress, lambda _: None)
     check_unchanged(request.source, request.filesystem, before)
@@ -138,31 +146,17 @@ def _load_private(request: Request, progress: bool | None) -> Stash:
 
 def _load_shared(request: Request, share: str | bool, timeout: float | None, progress: bool | None) -> Stash:
     """Attached if it is there; files are looked at by their stamps alone then."""
-    label = check_label(label_of(request.source) if share is True else share)
+    label = check_share(share, request.source)
     files = find(request.source, request.filesystem)
     before = stamps(files or [])
     surveyed = survey(request, None, progress) if files is None else None
-    data = before if surveyed is None else contents(*surveyed)
+    data = before if surveyed is None else contents(surveyed[0], surveyed[1].read)
 
     def build(target: Unpublished, report: Callable[[float], None]) -> None:
         scanned, planned = surveyed or survey(request, files, progress)
-        check_memory(planned, target.limits())
+        check_columns(planned.nbytes, planned.source, target.limits())
         segment = draft(planned, target.fd)
         segment.seal(ingest(scanned, planned, segment, progress, report))
         check_unchanged(request.source, request.filesystem, before)
 
-    return Stash(obtain(Name(label, _key(request, data)[:16]), build, timeout))
-
-
-def _key(request: Request, data: object) -> str:
-    """The key of a shared segment: of the data, as stamps or a hash, and of all arguments that change a byte."""
-    condition = parse(request.filter)
-    arguments = {
-        "columns": None if request.columns is None else with_keys(request.columns, "columns"),
-        "static": with_keys(request.static, "static"),
-        "entity": request.entity if isinstance(request.entity, str) else [*entity_columns(request.entity)],
-        "time": request.time,
-        "dtype": request.dtype,
-        "filter": None if condition is None else condition.key(),
-    }
-    return key(data, arguments)
+    return Stash(obtain(Name(label, key(data, argument_keys(request))[:16]), build, timeout))

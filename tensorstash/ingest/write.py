@@ -16,7 +16,8 @@ from tensorstash.common.threads import in_threads, threads
 from tensorstash.ingest.codes import Buckets, FixedVocabulary, Vocabulary, piece_of
 from tensorstash.ingest.constant import Constant
 from tensorstash.ingest.keys import Keys, Work, is_key, read_keys, write_key, write_names
-from tensorstash.ingest.plan import Plan, check_static
+from tensorstash.ingest.memory import check_static
+from tensorstash.ingest.plan import Plan
 from tensorstash.ingest.stats import Stats
 from tensorstash.ingest.values import values
 from tensorstash.segments.draft import Draft
@@ -45,7 +46,7 @@ def ingest(
         columns = [column for column in (*planned.columns, *planned.static) if column not in known]
         done.expect(planned.rows * sum(len(c.members) for c in (*columns, planned.entity, planned.time) if c))
         keys = read_keys(work)
-        check_static(planned, len(keys.names))
+        check_static(planned.static, len(keys.names), planned.source)
         constants = {c.name: Constant(c, keys.arranger.codes, len(keys.names)) for c in planned.static}
         stats, coders = _decode(work, columns, keys, _placer(draft, constants))
     _put_in_order(coders, draft, constants, stats)

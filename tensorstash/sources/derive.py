@@ -1,21 +1,17 @@
 """Columns that are computed while a source is read: the same scan with more fields, whose inputs need not be kept."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import pyarrow as pa
 
 from tensorstash.columns.calendar import Moment
 from tensorstash.columns.expression import Compute, Expression, Formula
 from tensorstash.columns.names import field_of
-from tensorstash.columns.spec import Columns, ColumnSpec, named
 from tensorstash.errors import SchemaError
 from tensorstash.sources.evaluate import bind
 from tensorstash.sources.scan import Scan, Unit
-
-_LONGEST = 80  # characters of the name of a formula
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,48 +21,6 @@ class Derived:
     field: pa.Field
     inputs: tuple[str, ...]
     compute: Compute
-
-
-def without_formulas(
-    columns: Columns, argument: str, time: str | None, formulas: dict[str, Formula]
-) -> dict[str, ColumnSpec]:
-    """The same columns with a name in the place of each formula; the `formulas` by their names grow."""
-
-    def name_of(source: str | Formula) -> str:
-        if isinstance(source, str):
-            return source
-        if isinstance(source, Expression) and source.is_column:
-            return source.columns[0]
-        text = source.text(time)
-        if len(text) > _LONGEST:
-            text = text[: _LONGEST - 1] + "…"
-        number, name = 1, text
-        while name in formulas and not _same(formulas[name], source):
-            number += 1
-            name = f"{text} #{number}"
-        formulas[name] = source
-        return name
-
-    return {name: replace(spec, source=_each(spec.source, name_of)) for name, spec in named(columns, argument)}
-
-
-def with_keys(columns: Columns, argument: str) -> list[tuple[str, ColumnSpec]]:
-    """The same columns with a key in the place of each formula, as bytes, which no column is named by."""
-
-    def key(source: "str | Formula") -> Any:
-        return source if isinstance(source, str) else source.key().encode()
-
-    return [(name, replace(spec, source=_each(spec.source, key))) for name, spec in named(columns, argument)]
-
-
-def _each(source: Any, change: Callable[[Any], Any]) -> Any:
-    return tuple(map(change, source)) if isinstance(source, tuple) else change(source)
-
-
-def _same(one: Formula, other: Formula) -> bool:
-    if isinstance(one, Expression) and isinstance(other, Expression):
-        return bool(one.expr.meta.eq(other.expr))
-    return one == other
 
 
 def bound(formulas: Mapping[str, Formula], time: str | None, scanned: Scan) -> tuple[Derived, ...]:

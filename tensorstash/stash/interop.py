@@ -150,18 +150,3 @@ def _column_series(stash: StashLike, name: str, tensor: torch.Tensor) -> "pl.Ser
         numbers = _integers(names)
         return pl.Series(name, *((names, pl.String) if numbers is None else (numbers,))).gather(codes)
     return series if about.kind == "number" else _moments(series, about.kind, about.unit, about.zone)
-
-
-def predictions_frame(stash: StashLike, about: dict[str, torch.Tensor], predictions: torch.Tensor) -> "pl.DataFrame":
-    """`about` has the `entity` and the `time` of each prediction, all `(n,)`."""
-    import polars as pl
-
-    columns: list[pl.Series] = []
-    for names in entity_parts(stash, "entity"):
-        clear = f"entity.{names.name}" if names.name in ("time", "value") else names.name
-        columns.append(names.gather(about["entity"].numpy()).alias(clear))
-    if "time" in about:
-        columns.append(time_series(stash, "time", about["time"]))
-    values = predictions.detach().cpu()
-    columns.append(pl.Series("value", (values.float() if values.dtype == torch.bfloat16 else values).numpy()))
-    return pl.DataFrame(columns)

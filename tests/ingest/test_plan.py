@@ -1,5 +1,6 @@
 """The plan: what a load will hold and cost, said before anything is decoded."""
 
+import dataclasses
 import gc
 import math
 import re
@@ -7,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tensorstash as ts
+from tensorstash.segments.limits import Limit
 from tests.cases_load import cases
 from tests.oracle_load import FORMS, Form, descriptors, source_of, whole, write_parquet
 
@@ -215,3 +218,42 @@ def test_a_mask_has_nulls_and_no_range(tmp_path: Path) -> None:
         "m | a, b | string, int64 | number | bool x 2 | 1 | 0.0",
         "one | b | int64 | number | bool | 0 | 0.0",
     ]
+
+
+# With share=
+
+
+def test_a_plan_notes_what_a_load_with_share_refuses(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Each note ends with the error of that load, and changes nothing else of the plan."""
+    monkeypatch.setenv("TENSORSTASH_DIR", str(tmp_path / "shared"))
+    source = {"a": [1.0, 2.0], "b": [1, 2]}
+    calls = {"x": pl.col("a").map_batches(lambda s: s * 2, return_dtype=pl.Float64, is_elementwise=True)}
+    tiny = [Limit(1000, "in /dev/shm", "Make it larger.")]
+    for share, columns in (("a b", ["a"]), (5, ["a"]), ("ok", calls), (True, ["a", "b"]), ("-", calls)):
+        plain, plan = ts.plan(source, columns), ts.plan(source, columns, share=share)  # type: ignore[arg-type]
+        begin = f"a load with share={share!r} will be refused: "
+        if not plan.notes:
+            assert ts.load(source, columns, share=share)["a"].tolist() == [1.0, 2.0]  # type: ignore[arg-type]
+            continue
+        with pytest.raises(ValueError, match=whole(plan.notes[0].removeprefix(begin))):
+            ts.load(source, columns, share=share)  # type: ignore[arg-type]
+        assert all(note.startswith(begin) for note in plan.notes)
+        assert len(plan.notes) == 1 + (share == "-")
+        assert dataclasses.replace(plan, notes=(), free=0) == dataclasses.replace(plain, free=0)
+    monkeypatch.setattr("tensorstash.ingest.plan.memory_limits", lambda: tiny)
+    (note,) = ts.plan(source, ["a"], share="room").notes
+    assert note == (
+        f"a load with share='room' will be refused: A stash must fit into free memory; {ts.plan(source).source} needs "
+        "0 MB and 0 MB are free in /dev/shm. Make it larger. Load fewer columns, or a narrower dtype; "
+        "print(ts.plan(...)) shows what each costs."
+    )
+
+
+def test_a_plan_notes_a_directory_that_is_not_ours(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o755)
+    monkeypatch.setenv("TENSORSTASH_DIR", str(tmp_path / "open"))
+    (note,) = ts.plan({"y": [1]}, share="any").notes
+    with pytest.raises(ts.errors.SegmentError, match=whole(note.partition("refused: ")[2])):
+        ts.load({"y": [1]}, share="any")
+    assert ts.plan({"y": [1]}, share=False).notes == ()

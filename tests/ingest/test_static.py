@@ -19,7 +19,7 @@ from polars.testing import assert_series_equal
 import tensorstash as ts
 from tensorstash.columns.column import Column
 from tensorstash.ingest.constant import Constant
-from tensorstash.ingest.plan import check_static as check_room
+from tensorstash.ingest.memory import check_static as check_room
 from tensorstash.sources.scan import Wanted
 from tensorstash.sources.source import scan
 from tests.cases_load import cases
@@ -401,7 +401,7 @@ the pyarrow Table: 1,250,000 rows, 10.0 to 25.0 MB of {plan.free / 1e6:,.0f} MB 
   s             string  static category  int32         <= 5.0
   pack    a, a  double  static number    float32 x 2  <= 10.0
   e             int64   entity
-static: one value per entity; how many entities there are, only a load counts
+static: one value per entity; only a load counts the entities
 page tables: 0.0 MB in each process
 skipped: z"""
     )
@@ -492,8 +492,8 @@ def test_static_columns_that_do_not_fit_are_refused_when_the_entities_are_known(
         r"[\d,]+ MB and [\d,]+ MB are free in .*\. Leave some out of static=\.\Z"
     )
     with pytest.raises(ts.errors.NoMemoryError, match=message):
-        check_room(planned, entities)
-    check_room(planned, 3)
+        check_room(planned.static, entities, planned.source)
+    check_room(planned.static, 3, planned.source)
 
 
 def test_many_static_columns_with_long_names() -> None:

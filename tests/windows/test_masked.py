@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tensorstash as ts
+from tensorstash.windows.slots import run_edges
 from tests import oracle
 from tests.data import FILLS, Table, spans, tables
 from tests.oracle import Slot
@@ -46,6 +47,12 @@ def expected_windows(stash: ts.Stash, case: dict[str, Any]) -> list[list[Slot]]:
     frequency = None if case["gaps"] == "ignore" else oracle.most_common_step(oracle.series_of(stash))
     runs = oracle.slot_runs(stash, frequency, case["gaps"] == "mask", lead)
     return oracle.slot_windows(runs, history + horizon, case["stride"])
+
+
+def run_lengths(windows: ts.Windows) -> list[int]:
+    """The slots of each run."""
+    begins, ends = run_edges(windows._layout.slots)
+    return (ends - begins).tolist()
 
 
 def span_slots(window: list[Slot], span: tuple[str, int, int, int], history: int) -> list[Slot]:
@@ -91,8 +98,7 @@ def test_every_window_is_what_the_oracle_finds_slot_by_slot(
     check_batch(stash, case["spans"], chosen, windows.gather(ids, out=blank))
     one = {name: tensor[None] for name, tensor in windows[ids[0]].items()}
     check_batch(stash, case["spans"], chosen[:1], one)
-    everything = pickle.loads(pickle.dumps(windows._slots)), windows._runs
-    assert everything[0].total == sum(everything[1].rows)
+    assert pickle.loads(pickle.dumps(windows._layout.slots)).total == sum(run_lengths(windows))
 
 
 @settings(max_examples=150, deadline=None)
@@ -225,7 +231,7 @@ def test_anchors_and_frames_give_empty_slots_their_time(table: Table, case: dict
     predictions = torch.arange(len(steps) * len(steps[0]), dtype=torch.float32).view(len(steps), -1)
     frame = windows.to_frame(ids, predictions)
     flat = [(slot, k) for k, slot in enumerate(slot for one in steps for slot in one) if slot.time is not None]
-    assert frame["time"].to_list() == [slot.time for slot, _ in flat]
+    assert frame["time_"].to_list() == [slot.time for slot, _ in flat]
     assert frame["value"].to_list() == [float(k) for _, k in flat]
 
 
@@ -285,10 +291,10 @@ def test_calendar_steps_leave_empty_slots(days: list[str], frequency: str, row: 
 def test_a_step_that_is_no_whole_number_of_steps_ends_the_run() -> None:
     stash = ts.load({"t": [0, 10, 20, 44, 54, 74], "y": np.arange(6.0)}, ["y"], time="t")
     windows = ts.Windows(stash, history=3, gaps="mask", frequency=10)
-    assert windows._runs.rows.tolist() == [3, 4]
+    assert run_lengths(windows) == [3, 4]
     assert windows[:]["y"].nan_to_num(-1).tolist() == [[0, 1, 2], [3, 4, -1], [4, -1, 5]]
     within = ts.Windows(stash, history=3, gaps="mask", frequency=10, tolerance=5)
-    assert within._runs.rows.tolist() == [8]
+    assert run_lengths(within) == [8]
 
 
 def test_across_a_change_of_the_clock_hours_are_counted_in_utc_and_days_on_the_wall() -> None:

@@ -299,8 +299,11 @@ def test_to_frame_tells_entity_and_time_of_every_prediction() -> None:
     frame = windows.to_frame(ids, windows[ids]["next"])
 
     days = [date(2024, 1, k) for k in (4, 5, 8, 9)]
-    assert frame.equals(pl.DataFrame({"entity": ["A", "A", "B", "B"], "time": days, "value": [3.0, 4.0, 7.0, 8.0]}))
-    with pytest.raises(ValueError, match=re.escape("predictions= has shape (2, 2); got (2, 3).")):
+    assert frame.equals(pl.DataFrame({"who": ["A", "A", "B", "B"], "day": days, "value": [3.0, 4.0, 7.0, 8.0]}))
+    with pytest.raises(
+        ValueError,
+        match=re.escape("predictions= has shape (2, 2), or (2, 2, n) for n values of each slot; got (2, 3)."),
+    ):
         windows.to_frame(ids, torch.zeros(2, 3))
 
 
@@ -500,5 +503,29 @@ def test_what_is_no_stash_or_span_is_said() -> None:
 def test_frames_of_predictions_have_no_column_twice() -> None:
     data = {"value": ["a", "a"], "time": [1, 1], "t": [1, 2], "y": [1.0, 2.0]}
     stash = ts.load(data, ["y"], entity=["value", "time"], time="t")
-    frame = ts.Windows(stash, history=1, horizon=1).to_frame([0], np.array([[0.5]]))  # type: ignore[arg-type]
-    assert frame.rows(named=True) == [{"entity.value": "a", "entity.time": 1, "time": 2, "value": 0.5}]
+    windows = ts.Windows(stash, history=1, horizon=1)
+    message = (
+        "The frame has the entity and time columns ['value', 'time', 't']; 'value' names predictions too. Give other "
+        "names=."
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        windows.to_frame([0], torch.tensor([[0.5]]))
+    frame = windows.to_frame([0], np.array([[0.5]]), names=["forecast"])  # type: ignore[arg-type]
+    assert frame.rows(named=True) == [{"value": "a", "time": 1, "t": 2, "forecast": 0.5}]
+
+
+def test_to_frame_takes_several_values_of_each_slot() -> None:
+    windows = ts.Windows(ts.load({"t": [1, 2, 3, 4], "y": np.arange(4.0)}, ["y"], time="t"), history=1, horizon=2)
+    values = torch.arange(12, dtype=torch.bfloat16).reshape(2, 2, 3).requires_grad_()
+    frame = windows.to_frame([0, 1], values, names=["low", "mid", "high"])
+    expected = {"t": [2, 3, 3, 4], "low": [0, 3, 6, 9], "mid": [1, 4, 7, 10], "high": [2, 5, 8, 11]}
+    assert frame.to_dict(as_series=False) == expected
+    assert windows.to_frame([0], values[:1]).columns == ["t", "value_0", "value_1", "value_2"]
+    assert windows.to_frame([], torch.empty(0, 2, 1)).shape == (0, 2)
+    message = "names= has a name of its own for each of 3 values of a slot; got ['a', 'a', 'b']."
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        windows.to_frame([0, 1], values, names=["a", "a", "b"])
+    with pytest.raises(
+        ValueError, match=re.escape("names= has a name of its own for each of 1 values of a slot; got [")
+    ):
+        windows.to_frame([0], values[:1, :, 0], names=["a", "b"])

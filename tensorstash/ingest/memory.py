@@ -1,0 +1,42 @@
+"""What does not fit into memory is refused before it is allocated."""
+
+from collections.abc import Sequence
+
+from tensorstash.columns.column import Column
+from tensorstash.segments.limits import Limit, check_free, memory_limits
+
+_SORT_BYTES = 24  # per row: its entity, its place there before and after sorting, and the times once more
+
+
+def check_columns(nbytes: int, source: str, limits: Sequence[Limit]) -> None:
+    """Refuse columns that do not fit."""
+    check_free(
+        nbytes,
+        limits,
+        "A stash must fit into free memory",
+        source,
+        "Load fewer columns, or a narrower dtype; print(ts.plan(...)) shows what each costs.",
+    )
+
+
+def check_static(static: Sequence[Column], entities: int, source: str) -> None:
+    """Refuse static columns that do not fit. The number of entities is known only when the keys have been read."""
+    # while the values are gathered there is a second copy of them, and the row of each value
+    check_free(
+        entities * sum(2 * column.row_bytes + 8 for column in static),
+        memory_limits(),
+        f"Static columns take one value per entity, and there are {entities:,} entities",
+        source,
+        "Leave some out of static=.",
+    )
+
+
+def check_sorting(rows: int, source: str) -> None:
+    """Refuse rows that cannot be sorted in memory. Whether they must be is known only when the keys have been read."""
+    check_free(
+        rows * _SORT_BYTES,
+        memory_limits(),
+        "Rows that are not grouped by entity and ordered by time are sorted in memory",
+        source,
+        "Sort the source, or load fewer columns.",
+    )

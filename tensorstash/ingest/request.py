@@ -1,0 +1,113 @@
+"""What `ts.load` or `ts.plan` was asked for: every argument checked and parsed once, before the source is looked at."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from tensorstash.columns.expression import Expression, Formula
+from tensorstash.columns.resolve import entity_columns
+from tensorstash.columns.spec import Columns, ColumnSpec, check_dtype, named
+from tensorstash.sources.filter import Filter, parse
+from tensorstash.sources.scan import Wanted
+
+_LONGEST = 80  # characters of the name of a formula
+
+Specs = Mapping[str, ColumnSpec]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A source, and what is wanted of it.
+
+    In `columns` and `static` every formula is replaced by its name in `formulas`, as if it were a source column.
+    """
+
+    source: Any
+    filesystem: Any
+    columns: Specs | None  # `None`: all columns of the source that nothing else names
+    static: Specs
+    formulas: Mapping[str, Formula]
+    entity: str | tuple[str, ...] | None
+    time: str | None
+    dtype: torch.dtype | None
+    filter: Filter | None
+
+    @property
+    def keys(self) -> frozenset[str]:
+        """The entity columns and the time column."""
+        return frozenset((*entity_columns(self.entity), *([] if self.time is None else [self.time])))
+
+    @property
+    def wanted(self) -> Wanted:
+        """The source columns that a load reads."""
+        if self.columns is None:
+            wanted = Wanted(None)
+        else:
+            specs = (*self.columns.values(), *self.static.values())
+            plain = {str(member) for spec in specs for member in spec.members}.difference(self.formulas)
+            inputs = {name for formula in self.formulas.values() for name in formula.inputs(self.time)}
+            wanted = Wanted(frozenset(plain | inputs | self.keys))
+        return wanted if self.filter is None else self.filter.add_to(wanted)
+
+
+def parse_request(
+    *,
+    source: Any,
+    filesystem: Any,
+    columns: Columns | None,
+    static: Columns | None,
+    entity: str | Sequence[str] | None,
+    time: str | None,
+    dtype: torch.dtype | None,
+    filter: Any,  # noqa: A002  as in ts.load
+) -> Request:
+    """The request that the arguments of `ts.load` stand for; wrong ones are refused."""
+    if time is not None and not isinstance(time, str):
+        raise TypeError(f"time= is the name of a column; got {time!r}.")
+    check_dtype(dtype)
+    if dtype is not None and not dtype.is_floating_point:
+        raise ValueError(f"dtype= casts the floating columns and must be floating; got {dtype}. Use ts.column(dtype=).")
+    formulas: dict[str, Formula] = {}
+
+    def specs(given: Columns, argument: str) -> Specs:
+        return {
+            name: spec.with_members(lambda member: _name_of(member, time, formulas))
+            for name, spec in named(given, argument)
+        }
+
+    return Request(
+        source=source,
+        filesystem=filesystem,
+        columns=None if columns is None else specs(columns, "columns"),
+        static={} if static is None else specs(static, "static"),
+        formulas=formulas,
+        entity=entity if entity is None or isinstance(entity, str) else entity_columns(entity),
+        time=time,
+        dtype=dtype,
+        filter=parse(filter),
+    )
+
+
+def _name_of(member: str | Formula, time: str | None, formulas: dict[str, Formula]) -> str:
+    """The name of a source column, or of a formula, which joins `formulas` under its text."""
+    if isinstance(member, str):
+        return member
+    if isinstance(member, Expression) and member.is_column:
+        return member.columns[0]
+    text = member.text(time)
+    if len(text) > _LONGEST:
+        text = text[: _LONGEST - 1] + "…"
+    number, name = 1, text
+    while name in formulas and not _same(formulas[name], member):
+        number += 1
+        name = f"{text} #{number}"
+    formulas[name] = member
+    return name
+
+
+def _same(one: Formula, other: Formula) -> bool:
+    if isinstance(one, Expression) and isinstance(other, Expression):
+        return bool(one.expr.meta.eq(other.expr))
+    return one == other
