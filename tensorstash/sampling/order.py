@@ -11,6 +11,7 @@ import numpy as np
 from tensorstash.common.checks import at_least
 from tensorstash.common.dtypes import Int64s
 from tensorstash.native.permutation import LARGEST, Order, epoch_keys, shuffled
+from tensorstash.sampling.own_ids import OwnIds
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,19 +69,21 @@ class Lanes:
         return np.where(in_long, long_lane, longer + short_lane), np.where(in_long, long_at, short_at)
 
 
-Shuffle = bool | Blocks | Lanes
+Shuffle = bool | Blocks | Lanes | OwnIds
 
 
 def check_shuffle(shuffle: object) -> None:
     """Refuse what is no order, such as a class in place of an instance."""
-    if not isinstance(shuffle, (bool, np.bool_, Blocks, Lanes)):
+    if not isinstance(shuffle, (bool, np.bool_, Blocks, Lanes, OwnIds)):
         raise TypeError(f"shuffle= is True, False, ts.Blocks(size) or ts.Lanes(count); got {shuffle!r}.")
 
 
 def order(shuffle: Shuffle, n: int, seed: int, epoch: int) -> Order:
-    """The order that an argument `shuffle` asks for: sequential, shuffled, of blocks or of lanes."""
+    """The order that an argument `shuffle` asks for; `seed` is not used where nothing is drawn."""
     if isinstance(shuffle, Lanes):
         return partial(shuffle.ids, n)
+    if isinstance(shuffle, OwnIds):
+        return shuffle.order(epoch)
     if isinstance(shuffle, Blocks):
         return _blocks(n, shuffle.size, seed, epoch)
     return shuffled(n, seed, epoch) if shuffle else _sequential
@@ -92,6 +95,8 @@ def name_of(shuffle: Shuffle) -> str:
         return f"blocks of {shuffle.size}"
     if isinstance(shuffle, Lanes):
         return f"{shuffle.count} lanes"
+    if isinstance(shuffle, OwnIds):
+        return "own ids"
     return "shuffled" if shuffle else "sequential"
 
 
