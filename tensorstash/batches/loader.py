@@ -73,9 +73,9 @@ class Loader:
         with_valid: batches always hold `valid`, `(batch,)` bool, which is false for filler. They hold it anyway with
             `tail="pad"`, and with `"keep"` on several ranks.
         transform: callables such as `Scaler`, called one after the other on every batch. Each but the last returns a
-            batch; the last may return anything, such as a tuple. They run in the thread of the loop, once the batch is
-            complete and on the device, and may write into it. An exception of theirs leaves the loop, and that batch
-            does not count as handed out.
+            batch; the last may return something else, such as a tuple. They run in the thread of the loop, once the
+            batch is complete and on the device, and may write into it. If one raises, the exception leaves the loop,
+            and that batch does not count as handed out.
         global_batch_size: instead of `batch_size`, windows per step over all ranks, a multiple of their number.
         steps: the steps of a pass. Epochs then follow each other without end, and each pass takes the next `steps`
             steps; `len(loader) == steps`.
@@ -177,13 +177,13 @@ class Loader:
 
     def _transformed(self, batch: Any, timer: _Timer) -> Any:
         began = time.perf_counter()
-        for k, transform in enumerate(self.transform):
-            if k and not isinstance(batch, dict):
-                raise TypeError(
-                    "A transform returns the batch, and only the last one may return anything else; "
-                    f"{self.transform[k - 1]!r} returned a {type(batch).__name__}."
-                )
+        for transform in self.transform:
             batch = transform(batch)
+            if not isinstance(batch, dict) and (batch is None or transform is not self.transform[-1]):
+                raise TypeError(
+                    "A transform returns the batch, and only the last one may return something else, such as a tuple; "
+                    f"{transform!r} returned a {type(batch).__name__}."
+                )
         timer.transformed += time.perf_counter() - began
         return batch
 
