@@ -41,8 +41,8 @@ def coverage(stash: Stash, *, frequency: int | str | None = None, axes: "Axes | 
 
     Time is cut into at most 500 bins, none shorter than a step of time. A bin is marked if any of its rows has a
     missing value (NaN, or code -1) in some column, or if time steps are missing in it. Bins before the first row of an
-    entity and after its last row are white. Of more than 200 entities, 200 at equal distances are drawn. Without a time column
-    the axis counts the rows of each entity.
+    entity and after its last row are white. Of more than 200 entities, 200 at equal distances are drawn. Without a time
+    column the axis counts the rows of each entity.
 
     Args:
         stash: the stash whose rows are drawn.
