@@ -131,12 +131,13 @@ def breakdown(case: Case) -> None:
     """Where the loop's time beside the bare gather goes, each part alone and in a warm cache."""
     windows = ts.Windows(case.stash, history=case.rows)
     loader = ts.Loader(windows, case.batch, shuffle=True, tail="drop")
-    plan, steps = windows._plan, next(loader.sampler.steps(0))
+    plan, (passes, start) = windows._plan, loader.sampler._begin()
+    steps = next(passes.groups(start))
     index = positions(plan, windows._anchor_slots(steps.ids))
     pool, group = Pool(3), plan.groups[0]
     buffer = pool.take(group, case.batch)
     parts: dict[str, tuple[Callable[[], object], int]] = {
-        "order": (lambda: next(loader.sampler.steps(0)), len(steps.ids)),
+        "order": (lambda: next(passes.groups(start)), len(steps.ids)),
         "lookup and positions": (lambda: positions(plan, windows._anchor_slots(steps.ids)), len(steps.ids)),
         "take a buffer": (lambda: pool.take(group, case.batch), 1),
         "gather": (lambda: select(plan, index[0], [buffer]), 1),

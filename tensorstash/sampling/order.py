@@ -86,6 +86,11 @@ def order(shuffle: Shuffle, n: int, seed: int, epoch: int) -> Order:
     return shuffled(n, seed, epoch) if shuffle else _sequential
 
 
+def count_of(shuffle: Shuffle, n: int) -> int:
+    """How many windows an epoch of `n` windows gives in that order: each of them once."""
+    return n
+
+
 def name_of(shuffle: Shuffle) -> str:
     """The order's name in a state."""
     if isinstance(shuffle, Blocks):

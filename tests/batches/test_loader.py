@@ -20,6 +20,7 @@ import torch
 import tensorstash as ts
 from tests import oracle
 from tests.data import DTYPES, Table
+from tests.epochs import groups_of
 
 SPANS = {"past": ("f32", -4, 0), "pack": ("pack", -4, 2), "flag": ("flag", 0, 2), "code": ("i32", -4, 0)}
 
@@ -31,7 +32,7 @@ def windows(rows: int = 500) -> ts.Windows:
 
 
 def ids_of(loader: ts.Loader) -> list[list[int]]:
-    return [ids.tolist() for steps in loader.sampler.steps(0) for ids in steps.ids]
+    return [ids.tolist() for steps in groups_of(loader.sampler) for ids in steps.ids]
 
 
 @pytest.mark.parametrize("prefetch", [0, 1, 4])
@@ -60,7 +61,7 @@ def test_reset_is_false_exactly_where_a_row_goes_on(ranks: int, batch_size: int,
             chunks, batch_size, shuffle=ts.Lanes(4), num_replicas=ranks, rank=rank, with_ids=True, prefetch=rank % 2
         )
         before: list[int] = []
-        for batch, steps in zip(loader, [taken for taken in loader.sampler.steps(0) for _ in taken.ids]):
+        for batch, steps in zip(loader, [taken for taken in groups_of(loader.sampler) for _ in taken.ids]):
             # the first row of a window, as the value in it says
             starts = (batch["i64"][:, 0] // 16).tolist()
             expected = [
@@ -80,8 +81,8 @@ def test_lanes_need_windows_that_follow_each_other() -> None:
     with pytest.raises(
         ValueError,
         match=re.escape(
-            "In lanes each window goes on where the one before ended, so that stride= is the length of the past; got 1 "
-            "and 4. A model would see rows twice, or miss some."
+            "In lanes each window begins where the past of the one before ended, so stride= must equal the length of "
+            "the past; got 1 and 4. A model would see rows twice, or miss some."
         ),
     ):
         ts.Loader(windows(), 8, shuffle=ts.Lanes(8))
@@ -155,7 +156,7 @@ def test_idle_buffers_are_bounded() -> None:
     loader = ts.Loader(windows(2000), 8)
     kept = list(loader)
     del kept
-    assert all(len(pool.idle) == 3 for pool in loader._batches.pools)  # type: ignore[union-attr]
+    assert all(len(pool.idle) == 3 for pool in loader._assembler.memory.pools)  # type: ignore[union-attr]
 
 
 def test_masked_batches_carry_valid() -> None:
@@ -243,7 +244,7 @@ def test_an_exception_in_the_thread_comes_with_its_traceback(monkeypatch: pytest
 
     for prefetch in (0, 2):
         loader = ts.Loader(windows(), 8, prefetch=prefetch)
-        monkeypatch.setattr(loader._batches, "build", fails_in_build)
+        monkeypatch.setattr(loader._assembler, "build", fails_in_build)
         with pytest.raises(OSError, match="the disk is gone") as caught:
             next(iter(loader))
         assert "fails_in_build" in "".join(traceback.format_tb(caught.value.__traceback__))
@@ -290,7 +291,7 @@ def test_stats_tell_where_the_time_went() -> None:
 
 
 def test_wrong_arguments_say_the_rule_and_the_offender() -> None:
-    with pytest.raises(ValueError, match=re.escape("prefetch= is at least 0; got -1.")):
+    with pytest.raises(ValueError, match=re.escape("prefetch= is an integer of at least 0; got -1.")):
         ts.Loader(windows(), 8, prefetch=-1)
     timed = ts.Windows(Table([6], range(6)).stash(), 2, columns=["f32"])
     with pytest.raises(
