@@ -187,13 +187,13 @@ def save_pictures(model: Forecaster, windows: ts.Windows) -> None:
 
     plt.rcParams["date.converter"] = "concise"
     figure, axes = plt.subplots(3, sharex=True, sharey=True, figsize=(10, 7), layout="constrained")
-    for axis, airport in zip(axes, frame.partition_by("entity", maintain_order=True)):
-        axis.plot(airport["time"], airport["observed"], "k-", linewidth=1, label="observed")
+    for axis, airport in zip(axes, frame.partition_by("origin", maintain_order=True)):
+        axis.plot(airport["time_hour"], airport["observed"], "k-", linewidth=1, label="observed")
         for day in airport.iter_slices(HORIZON):
-            axis.plot(day["time"], day["forecast"], color="tab:orange", linewidth=2.5)
-            axis.axvline(day["time"][0], color="0.8", zorder=0)
+            axis.plot(day["time_hour"], day["forecast"], color="tab:orange", linewidth=2.5)
+            axis.axvline(day["time_hour"][0], color="0.8", zorder=0)
         axis.lines[1].set_label(f"forecast of the next {HORIZON} hours, made at each vertical line")
-        axis.set(title=airport["entity"][0], ylabel="temperature (°F)")
+        axis.set(title=airport["origin"][0], ylabel="temperature (°F)")
     axes[0].legend(loc="upper right", fontsize="small")
     axes[-1].set_xlabel("time (UTC)")
     figure.savefig(out / "forecast.png", dpi=150)
