@@ -1,6 +1,6 @@
 """Tables and frames in memory as scans: of pyarrow, polars, pandas and Hugging Face."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import accumulate
 from typing import Any
@@ -10,6 +10,16 @@ import pyarrow as pa
 from tensorstash.errors import SchemaError
 from tensorstash.sources.scan import BATCH_ROWS, Read, Scan, Unit, Wanted
 from tensorstash.sources.views import without_null_views
+
+_UNCONVERTED = (pa.ArrowException, TypeError, ValueError, OverflowError, NotImplementedError)
+# remedies by the beginning of the type's name, in polars and pandas
+_CONVERSIONS = {
+    "object": "Convert it: pandas.to_numeric(frame[{name!r}], errors='coerce'), or frame[{name!r}].astype(str)",
+    "complex": "Load its parts: numpy.real(frame[{name!r}]) and numpy.imag(frame[{name!r}])",
+    "Sparse": "Convert it: frame[{name!r}].sparse.to_dense()",
+    "Int128": "Convert it: pl.col({name!r}).cast(pl.Int64)",
+    "UInt128": "Convert it: pl.col({name!r}).cast(pl.UInt64)",
+}
 
 
 def scan_arrow(table: Any, wanted: Wanted) -> Scan:  # noqa: ARG001  unread columns cost nothing
@@ -21,7 +31,8 @@ def scan_arrow(table: Any, wanted: Wanted) -> Scan:  # noqa: ARG001  unread colu
 
 def scan_polars(frame: Any, wanted: Wanted) -> Scan:
     """The columns of a polars frame that are wanted, converted to Arrow."""
-    kept = frame.select(wanted.among(frame.columns)).to_arrow()
+    names = wanted.among(frame.columns)
+    kept = _converted(lambda some: frame.select(some).to_arrow(), names, frame.schema, "the polars frame")
     return scan_table(kept, with_unwanted(kept, frame.columns), "the polars frame")
 
 
@@ -34,8 +45,32 @@ def scan_pandas(frame: Any, wanted: Wanted) -> Scan:
     twice = {name for name in wanted.among(names) if names.count(name) > 1}
     if twice:
         raise SchemaError(f"Column names must be unique; the pandas frame has {sorted(twice)} twice. Rename them.")
-    table = pa.Table.from_pandas(frame[wanted.among(names)], preserve_index=False)
+    convert = lambda some: pa.Table.from_pandas(frame[some], preserve_index=False)  # noqa: E731
+    table = _converted(convert, wanted.among(names), frame.dtypes, "the pandas frame")
     return scan_table(table, with_unwanted(table, names), "the pandas frame")
+
+
+def _converted(convert: Callable[[list[str]], pa.Table], names: list[str], types: Any, where: str) -> pa.Table:
+    """Columns of a frame as a table; the first that Arrow cannot hold is refused."""
+    try:
+        return convert(names)
+    except _UNCONVERTED:
+        for name in names:
+            _check_convertible(convert, name, str(types[name]), where)
+        raise
+
+
+def _check_convertible(convert: Callable[[list[str]], pa.Table], name: str, kind: str, where: str) -> None:
+    try:
+        convert([name])
+    except _UNCONVERTED as error:
+        remedies = (remedy for begin, remedy in _CONVERSIONS.items() if kind.startswith(begin))
+        remedy = next(remedies, "Convert it before loading")
+        why = " ".join(str(error.args[0] if error.args else error).split()).rstrip(".")
+        raise SchemaError(
+            f"A column has values of one type that Arrow can hold; column {name!r} of {where} is {kind}, and Arrow "
+            f"cannot: {why}. {remedy.format(name=name)}."
+        ) from error
 
 
 def scan_dataset(source: Any, wanted: Wanted) -> Scan:  # noqa: ARG001  unread columns cost nothing

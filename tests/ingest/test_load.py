@@ -758,9 +758,10 @@ def test_integer_entities_of_any_size_keep_their_number() -> None:
 def test_a_null_where_there_is_no_missing_value(array: pa.Array, kind: str, tmp_path: Path) -> None:
     path = write_parquet(tmp_path / "one.parquet", [pa.table({kind: array.slice(0, 1)}), pa.table({kind: array})])
     for source, place in ((path, f"{path}, row group 1"), ({kind: array}, "the mapping")):
+        floating = "" if kind == "t" else ", or load it as floating: ts.column(..., dtype=torch.float32)"
         message = (
             f"Integers, booleans and times have no missing value; column '{kind}' has 2 nulls in {place}. Say what to "
-            f"store, ts.column(..., fill=...), or load it as floating: ts.column(..., dtype=...)."
+            f"store: ts.column(..., fill=...){floating}."
         )
         with pytest.raises(ts.errors.DataError, match=whole(message)):
             ts.load(source)

@@ -724,7 +724,7 @@ def test_helpful_errors(tmp_path: Path) -> None:
     refused(
         ts.errors.DataError,
         f"Integers, booleans and times have no missing value; column 'ask // 0' has 1 nulls in {path}, row group 0. "
-        "Say what to store, ts.column(..., fill=...), or load it as floating: ts.column(..., dtype=...).",
+        "Say what to store: ts.column(..., fill=...), or load it as floating: ts.column(..., dtype=torch.float32).",
         {"x": ask // 0},
         filter=[("t", "==", 1)],
     )
