@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import pyarrow as pa
@@ -158,7 +158,7 @@ def calendar_values(pairs: Sequence[tuple[str, str]], times: Int64s, clock: Cloc
     else:
         local = wall_clock(times, clock) // _PER_SECOND[str(clock.unit)]
         days, seconds = local // _DAY, local % _DAY
-    columns = [_values(_CYCLES[field], form)[_CYCLES[field].count(days, seconds)] for field, form in pairs]
+    columns = [_values(_CYCLES[field], cast("Form", form))[_CYCLES[field].count(days, seconds)] for field, form in pairs]
     return np.stack(columns, axis=1)
 
 
