@@ -34,7 +34,7 @@ def to_polars(stash: StashLike) -> "pl.DataFrame":
 
 
 def to_arrow(stash: StashLike) -> "pa.Table":
-    """Entity, time and every column as an Arrow table over the memory of the stash."""
+    """Entity, time and every column over the memory of the stash, and every static column, repeated, as a table."""
     import pyarrow as pa
 
     columns: dict[str, pa.Array] = {}
@@ -48,17 +48,23 @@ def to_arrow(stash: StashLike) -> "pa.Table":
         columns[str(stash.time_name)] = _arrow_moments(times, "timestamp", stash.clock.unit, stash.clock.zone)
     for name in stash:
         if name not in columns:
-            columns[name] = _arrow_column(stash, name)
+            columns[name] = _arrow_column(stash, name, stash[name])
+    counts = np.diff(stash.offsets.numpy())
+    for name, tensor in stash.static.items():
+        if name not in columns:
+            entities = pa.array(np.repeat(np.arange(len(counts)), counts))
+            columns[name] = _arrow_column(stash, name, tensor).take(entities)
+    tensors = dict(stash.items()) | stash.static
     for name, array in columns.items():
-        bits = name in stash and stash[name].dtype == torch.bfloat16
+        bits = name in tensors and tensors[name].dtype == torch.bfloat16
         fields.append(pa.field(name, array.type, metadata=BFLOAT16 if bits else None))
     return pa.table([*columns.values()], schema=pa.schema(fields))
 
 
-def _arrow_column(stash: StashLike, name: str) -> "pa.Array":
+def _arrow_column(stash: StashLike, name: str, tensor: torch.Tensor) -> "pa.Array":
     import pyarrow as pa
 
-    about, tensor = stash.about(name), stash[name]
+    about = stash.about(name)
     array = (tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
     if about.is_coded:
         names = None if about.kind == "hashed" else stash.vocabulary(name)
