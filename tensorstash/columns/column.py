@@ -27,6 +27,8 @@ class Column:
     mask: bool = False  # whether it says where the source has a value, instead of holding it
     vocabulary: tuple[str, ...] | tuple[int, ...] | None = None  # that was given
     buckets: int | None = None  # of a hash of each value
+    empty: Fill | None = None  # what stands in a slot without a row, where it is not `fill`
+    calendar: tuple[tuple[str, str], ...] = ()  # field and form of each member that is computed from the time
 
     @property
     def is_coded(self) -> bool:

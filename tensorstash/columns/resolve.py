@@ -70,7 +70,11 @@ def _coded(name: str, parts: list[Column], types: list[pa.DataType], spec: Colum
         )
     if spec.fill is not None and (isinstance(spec.fill, (bool, float)) or spec.fill not in spec.vocabulary):
         raise ValueError(f"fill= is in the vocabulary of its column; {spec.fill!r} is not in that of {name!r}. Add it.")
-    return replace(given, kind="category", fill=spec.fill)
+    if spec.empty is not None and spec.empty not in spec.vocabulary:
+        raise ValueError(
+            f"empty= is in the vocabulary of its column; {spec.empty!r} is not in that of {name!r}. Add it."
+        )
+    return replace(given, kind="category", fill=spec.fill, empty=spec.empty)
 
 
 def _pack(name: str, parts: list[Column]) -> Column:
@@ -103,12 +107,16 @@ def _choose(whole: Column, parts: list[Column], spec: ColumnSpec, dtype: torch.d
         chosen = spec.dtype
     if chosen not in DTYPES:
         raise SchemaError(f"A stash holds {', '.join(map(str, DTYPES))}; column {whole.name!r} asks for {chosen}.")
-    fill = spec.fill
-    if fill is not None and isinstance(fill, str) != (whole.kind == "category"):
-        raise ValueError(f"fill= must be a value of its column; {whole.name!r} is a {whole.kind}, got {fill!r}.")
-    if fill is not None and not isinstance(fill, str) and not _fits(fill, chosen):
-        raise DataError(f"fill= must be a value of its column; {fill!r} is none of {whole.name!r} ({chosen}).")
-    return replace(whole, dtype=chosen, fill=fill)
+    for argument, value in (("fill", spec.fill), ("empty", spec.empty)):
+        if value is not None and isinstance(value, str) != (whole.kind == "category"):
+            raise ValueError(
+                f"{argument}= must be a value of its column; {whole.name!r} is a {whole.kind}, got {value!r}."
+            )
+        if value is not None and not isinstance(value, str) and not _fits(value, chosen):
+            raise DataError(
+                f"{argument}= must be a value of its column; {value!r} is none of {whole.name!r} ({chosen})."
+            )
+    return replace(whole, dtype=chosen, fill=spec.fill, empty=spec.empty, calendar=spec.calendar)
 
 
 def _fits(fill: float, dtype: torch.dtype) -> bool:

@@ -30,6 +30,8 @@ class ColumnSpec:
     mask: bool = False
     vocabulary: tuple[str, ...] | tuple[int, ...] | None = None
     buckets: int | None = None  # as `ts.hashed` has it
+    empty: Fill | None = None
+    calendar: tuple[tuple[str, str], ...] = ()  # field and form of each member that `ts.calendar` made
 
     @property
     def members(self) -> tuple[str | Formula, ...]:
@@ -48,6 +50,7 @@ def column(
     dtype: torch.dtype | None = None,
     fill: Fill | None = None,
     vocabulary: Iterable[str] | Iterable[int] | None = None,
+    empty: Fill | None = None,
 ) -> ColumnSpec:
     """Choose how one column of a stash is stored.
 
@@ -61,6 +64,8 @@ def column(
             code k, everything that is not in it has the code `len(vocabulary)`, and a null -1 or the code of `fill`,
             which must be in it. An embedding needs `len(vocabulary) + 1` rows. Without it, the values of a text column
             are numbered in order of appearance.
+        empty: what windows hold in a slot that has no row (see `ts.Windows`); `None`: the same as `fill`, without one
+            NaN or code -1.
 
     Example:
         >>> import torch, tensorstash as ts
@@ -73,20 +78,24 @@ def column(
     """
     check_dtype(dtype)
     values = None if vocabulary is None else vocabulary_of(vocabulary)
-    return ColumnSpec(source_of(source), dtype, None if fill is None else _fill_of(fill), vocabulary=values)
+    return ColumnSpec(
+        source_of(source), dtype, _fill_of(fill, "fill"), vocabulary=values, empty=_fill_of(empty, "empty")
+    )
 
 
-def _fill_of(given: object) -> Fill:
-    """The value of `fill=`, as a plain number, truth value or text."""
+def _fill_of(given: object, argument: str) -> Fill | None:
+    """The value of `fill=` or `empty=`, as a plain number, truth value or text."""
+    if given is None:
+        return None
     is_one = isinstance(given, np.generic) or (isinstance(given, torch.Tensor) and given.numel() == 1)
     plain = given.item() if is_one and isinstance(given, (np.generic, torch.Tensor)) else given
     if not isinstance(plain, (float, int, str)):
         raise TypeError(
-            f"fill= is one number, truth value or text; got {given!r}. For times, give the integer that the tensor "
-            "stores."
+            f"{argument}= is one number, truth value or text; got {given!r}. For times, give the integer that the "
+            "tensor stores."
         )
     if isinstance(plain, str):
-        _check_text(plain, "fill")
+        _check_text(plain, argument)
     return plain
 
 

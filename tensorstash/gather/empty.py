@@ -1,6 +1,6 @@
 """Windows with empty slots: their values one row at a time, and a fill where there is no row."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,9 @@ from tensorstash.errors import SchemaError
 from tensorstash.gather.span import Span
 from tensorstash.native.guide import Guide, find
 from tensorstash.stash.stash import Stash
+
+# from the numbers of slots, (n,), to the values of a column in them, (n, items of a row) integers of its width
+Compute = Callable[[Int64s], torch.Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,7 @@ class FillPlan:
     horizon: int
     spans: tuple[Span, ...]
     fills: Mapping[str, torch.Tensor]  # of the spans' columns, () integers of their width
+    computed: Mapping[str, Compute]  # columns whose values in empty slots are computed
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,17 +47,19 @@ class GroupFill:
     first: Int64s  # (spans,) where the column of each span begins in it
     ranges: tuple[slice, ...]  # of each span, among the slots of a window
     fills: torch.Tensor  # (spans, 1, 1, 1)
+    computed: tuple[Compute | None, ...]  # of each span
 
 
-def fills(stash: Stash, spans: tuple[Span, ...]) -> dict[str, torch.Tensor]:
-    """What stands in empty slots, by column; one without a value for them is a `SchemaError`."""
-    return {name: _fill(stash, name) for name in dict.fromkeys(span.column for span in spans)}
+def fills(stash: Stash, spans: tuple[Span, ...], computed: Collection[str]) -> dict[str, torch.Tensor]:
+    """What stands in empty slots, by column, 0 where it is computed; a column without a value is a `SchemaError`."""
+    filled = {span.column: _fill(stash, span.column) for span in spans if span.column not in computed}
+    return filled | {name: as_integers(stash[name].new_zeros(1))[0] for name in computed}
 
 
 def _fill(stash: Stash, name: str) -> torch.Tensor:
-    """What stands in the empty slots of a column: its `fill=`, else NaN or code -1."""
+    """What stands in the empty slots of a column: its `empty=`, else its `fill=`, else NaN or code -1."""
     about, dtype = stash.about(name), stash[name].dtype
-    fill: Any = about.fill
+    fill: Any = about.fill if about.empty is None else about.empty
     if about.kind == "category":
         fill = -1 if fill is None else stash.vocabulary(name).index(fill)
     elif about.kind == "hashed":
@@ -63,7 +69,7 @@ def _fill(stash: Stash, name: str) -> torch.Tensor:
     if fill is None:
         raise SchemaError(
             f"An empty slot needs a value; column {name!r} is {dtype}, which has none for missing. Load it with "
-            f"ts.column({name!r}, fill=...)."
+            f"ts.column({name!r}, empty=...)."
         )
     return as_integers(torch.tensor([fill], dtype=dtype))[0]
 
@@ -107,6 +113,17 @@ def fill_in(patch: GroupFill, buffer: torch.Tensor, rows: Int64s, which: torch.T
     filled = torch.where(empty, patch.fills, values)
     target = as_integers(buffer).view(len(own), len(buffer) // len(own), -1)
     target.index_copy_(1, which, filled.view(*own.shape[:2], -1))
+
+
+def compute_in(filled: GroupFill, buffer: torch.Tensor, rows: Int64s, starts: Int64s, which: torch.Tensor) -> None:
+    """Write what is computed for the empty slots of the windows `which`, which begin at the slots `starts`."""
+    target = as_integers(buffer).view(len(filled.computed), len(buffer) // len(filled.computed), -1)
+    for span, (slots, compute) in enumerate(zip(filled.ranges, filled.computed)):
+        if compute is not None:
+            window, at = np.nonzero(rows[:, slots] < 0)
+            values = compute(starts[window] + range(*slots.indices(rows.shape[1]))[0] + at * (slots.step or 1))
+            own = target[span].view(target.shape[1], -1, values.shape[1])
+            own[which[torch.from_numpy(window)], torch.from_numpy(at)] = values
 
 
 def _rows(needed: FillPlan, starts: Int64s) -> Int64s:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tensorstash.common.dtypes import Int64s, as_integers
 from tensorstash.common.forks import check_threads
-from tensorstash.gather.empty import FillPlan, GroupFill, anchor_rows, fill_in, observed, rows_of
+from tensorstash.gather.empty import FillPlan, GroupFill, anchor_rows, compute_in, fill_in, observed, rows_of
 from tensorstash.gather.span import Span
 from tensorstash.stash.blocks import Block
 
@@ -128,9 +128,9 @@ def _patch(items: torch.Tensor, firsts: Int64s, members: list[Span], filling: Fi
     step = 1 if members[0].step <= _SLICED_STEPS else members[0].step
     begins = [filling.history + span.begin for span in members]
     fills = torch.stack([filling.fills[span.column] for span in members])
-    return GroupFill(
-        items, firsts, tuple(slice(begin, begin + extent, step) for begin in begins), fills[:, None, None, None]
-    )
+    ranges = tuple(slice(begin, begin + extent, step) for begin in begins)
+    computed = tuple(filling.computed.get(span.column) for span in members)
+    return GroupFill(items, firsts, ranges, fills[:, None, None, None], computed)
 
 
 def gather(plan: GatherPlan, anchors: Int64s) -> dict[str, torch.Tensor]:
@@ -171,6 +171,7 @@ def select(plan: GatherPlan, places: BatchIndex, buffers: Sequence[torch.Tensor]
     for group, buffer in zip(plan.groups, buffers):
         if group.patch is not None and len(which):
             fill_in(group.patch, buffer, rows, which)
+            compute_in(group.patch, buffer, rows, places.anchors - plan.filling.history, which)
     return observed(plan.filling, rows, which, places.size)
 
 

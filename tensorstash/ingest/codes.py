@@ -55,9 +55,10 @@ def reads_as_numbers(texts: Sequence[str]) -> bool:
 class Vocabulary:
     """The names behind codes. Threads bring pieces in any order; at the end `renumbering` puts the names in order."""
 
-    def __init__(self, fill: str | None = None) -> None:
-        """`fill` is the name that null gets."""
+    def __init__(self, fill: str | None = None, empty: str | None = None) -> None:
+        """`fill` is the name that null gets, `empty` another one that has a code."""
         self.fill = fill
+        self.empty = empty
         self._codes: dict[Hashable, int] = {}
         self._rows: list[int] = []  # in which row of the source each name appears first, by codes
         self._lock = Lock()
@@ -101,8 +102,8 @@ class Vocabulary:
 
     @property
     def names(self) -> list[Any]:
-        """All names by their codes; the fill is one of them, also where nothing was missing."""
-        return list(self._codes) if self.fill is None else list(dict.fromkeys([*self._codes, self.fill]))
+        """All names by their codes; fill and empty are among them, also where nothing was missing."""
+        return list(dict.fromkeys([*self._codes, *(name for name in (self.fill, self.empty) if name is not None)]))
 
     @property
     def highest(self) -> int | None:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from threading import Lock
 from typing import Any
 
@@ -105,7 +105,8 @@ def _coder(column: Column) -> Coder:
         return Buckets(column.buckets)
     if column.vocabulary is not None:
         return FixedVocabulary(column.vocabulary, column.fill)
-    return Vocabulary(column.fill if isinstance(column.fill, str) else None)
+    fill, empty = (one if isinstance(one, str) else None for one in (column.fill, column.empty))
+    return Vocabulary(fill, empty)
 
 
 def _decode(work: Work, columns: Sequence[Column], keys: Keys, put: Put) -> tuple[dict[str, Stats], dict[str, Coder]]:
@@ -167,7 +168,8 @@ def _renumber(draft: Draft, name: str, changed: Int32s) -> None:
 
 def _info(planned: Plan, stats: dict[str, Stats], keys: Keys) -> StashInfo:
     def about(c: Column) -> ColumnInfo:
-        return ColumnInfo(c.name, c.members, c.kind, c.unit, c.zone, c.fill, **asdict(stats[c.name]))
+        found = ColumnInfo(c.name, c.members, c.kind, c.unit, c.zone, c.fill, **asdict(stats[c.name]))
+        return replace(found, empty=c.empty, calendar=c.calendar)
 
     time, entity = None, None
     if planned.time and keys.times:

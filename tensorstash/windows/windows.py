@@ -22,6 +22,7 @@ from tensorstash.windows.frame import to_frame
 from tensorstash.windows.gaps import fragments, steps_text, warn_of_gaps
 from tensorstash.windows.ids import Ids, as_list, check_ids, is_one_id
 from tensorstash.windows.intervals import Intervals, count_before, locate, of_runs
+from tensorstash.windows.known import computed
 from tensorstash.windows.latest import latest
 from tensorstash.windows.layout import Layout, entities_of, label_rows, label_times
 from tensorstash.windows.plan import compiled
@@ -128,7 +129,7 @@ class Windows:
         slots = place(pieces, stash.offsets.numpy(), times, masked=gaps == "mask", lead=lead, tail=tail)
         self._layout = Layout(stash, slots, self.history, self.horizon)
         filled = gaps == "mask" or min_history is not None or min_horizon is not None
-        self._fills = fills(stash, self.spans) if filled else None
+        self._fills = fills(stash, self.spans, computed(self._layout, self.spans)) if filled else None
         self._judged = judged_spans(self.spans, require, self.history, self.horizon)
         begins, ends = run_edges(slots)
         whole = of_runs(begins, ends - begins, self.length, self.stride)
@@ -343,7 +344,7 @@ class Windows:
         if of is not None and of not in self.stash:
             raise unknown(of, self.stash, "the stash")
         part = copy(self)
-        part._fills = fills(self.stash, self.spans)
+        part._fills = fills(self.stash, self.spans, computed(self._layout, self.spans))
         part._layout = Layout(self.stash, with_tail(self._layout.slots, self.horizon), self.history, self.horizon)
         part._intervals = latest(part._layout, self._judged, of)
         return part
