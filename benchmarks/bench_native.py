@@ -13,6 +13,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,8 +25,14 @@ from tensorstash.native.permutation import BLOCK, _walk, epoch_keys
 from tensorstash.windows.intervals import intervals, locate
 
 COLUMNS = 8
-CASES = (("separate", 1024, 120), ("packed", 1024, 120), ("separate", 256, 336), ("packed", 256, 336))
-CASES += (("separate", 1024, 1), ("separate", 64, 32))
+CASES = (  # layout, windows of a batch, rows of a window
+    ("separate", 1024, 120),
+    ("packed", 1024, 120),
+    ("separate", 256, 336),
+    ("packed", 256, 336),
+    ("separate", 1024, 1),
+    ("separate", 64, 32),
+)
 
 Run = Callable[[int], object]  # of a round
 
@@ -54,7 +61,7 @@ def gathers(name: str, columns: list[torch.Tensor], size: int, length: int, roun
     rows, row = len(columns[0]), columns[0][:1].numel()
     calls = max(4, 60_000_000 // (size * length * 32))
     rng = np.random.default_rng(0)
-    anchors = rng.integers(0, rows - length + 1, (calls * 4, 1, size))
+    anchors = rng.integers(0, rows - length + 1, (calls * 8, 1, size))
     block = torch.as_strided(columns[0], (len(columns) * rows * row,), (1,))
     view = block.as_strided((len(columns) * rows - length + 1, length * row), (row, 1))
     offsets = torch.arange(len(columns))[:, None] * rows
@@ -67,15 +74,15 @@ def gathers(name: str, columns: list[torch.Tensor], size: int, length: int, roun
 
     def native(k: int) -> None:
         for i in range(calls):
-            kernel.gather(plan, anchors[k % 4 * calls + i], to)
+            kernel.gather(plan, anchors[k % 8 * calls + i], to)
 
     def bare(k: int) -> None:
         for i in range(calls):
-            torch.index_select(view, 0, places[k % 4 * calls + i], out=other)
+            torch.index_select(view, 0, places[k % 8 * calls + i], out=other)
 
     def memcpy(k: int) -> None:
         for i in range(calls):
-            begin = (k % 4 * calls + i) * nbytes % (len(source) - nbytes)
+            begin = (k % 8 * calls + i) * nbytes % (len(source) - nbytes)
             other.view(-1).copy_(source[begin : begin + nbytes])
 
     native(0)
@@ -96,18 +103,18 @@ def masked(columns: list[torch.Tensor], rounds: int, size: int = 1024, length: i
     fragments = (first, row, counts)
     plan = compiled(columns, length, fragments, kernel.pieces(ends, table, shift))
     strided = compiled(columns, length, None, None)
-    anchors = np.random.default_rng(0).integers(0, rows - length, (64, 1, size))
+    anchors = np.random.default_rng(0).integers(0, rows - length, (128, 1, size))
     out, seen = torch.empty(len(columns) * size, length), torch.empty(len(columns) * size, length, dtype=torch.bool)
     to, flags = addresses(out, len(columns)), addresses(seen, len(columns))
     flags[:, 1:] = 0  # spans of the same slots have one tensor together
 
     def with_empty(k: int) -> None:
         for i in range(16):
-            kernel.gather(plan, anchors[k % 4 * 16 + i], to, flags)
+            kernel.gather(plan, anchors[k % 8 * 16 + i], to, flags)
 
     def without(k: int) -> None:
         for i in range(16):
-            kernel.gather(strided, anchors[k % 4 * 16 + i], to)
+            kernel.gather(strided, anchors[k % 8 * 16 + i], to)
 
     with_empty(0)
     slots = anchors[15, 0][:, None] + np.arange(length)
@@ -155,15 +162,13 @@ def scaling(rounds: int, size: int = 1024, length: int = 120) -> None:
     for name, tensors in (("columns", [*flat]), ("a pack", [packed])):
         constants = np.ones((1000, tensors[0].shape[2]), np.float32), np.zeros((1000, tensors[0].shape[2]), np.float32)
         parts = [(tensor, *constants) for tensor in tensors]
-        times = measured(
-            [
-                lambda _, parts=parts: kernel.scale(parts, group, rounds_once=True),
-                lambda _, parts=parts: kernel.scale(parts, None, rounds_once=True),
-            ],
-            rounds,
-        )
+        times = measured([partial(scaled, parts, group), partial(scaled, parts, None)], rounds)
         title = f"scaling {size} x {length}, {name}"
         report(title, [t * 1e6 for t in medians(times)], ["by entity", "not"], "us a batch", times)
+
+
+def scaled(parts: list[kernel.Part], group: NDArray[np.int64] | None, _: int) -> None:
+    kernel.scale(parts, group, rounds_once=True)
 
 
 def compiled(
@@ -191,12 +196,12 @@ def addresses(tensor: torch.Tensor, spans: int) -> NDArray[np.uintp]:
 
 
 def measured(runs: list[Run], rounds: int) -> list[list[float]]:
-    """Seconds of each contestant in each round."""
+    """Seconds of each contestant in each round; none follows on another's data, which would be in the caches."""
     times: list[list[float]] = [[] for _ in runs]
     for k in range(rounds + 1):
-        for run, own in zip(runs, times):
+        for which, (run, own) in enumerate(zip(runs, times)):
             began = time.perf_counter()
-            run(k)
+            run(k + 3 * which)
             own.append(time.perf_counter() - began)
     return [own[1:] for own in times]
 

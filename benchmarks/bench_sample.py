@@ -3,10 +3,10 @@
     python benchmarks/bench_sample.py            # some minutes, 5 GB
     python benchmarks/bench_sample.py --quick    # the same, small, to see that it runs
 
-What is timed is checked before: orders give every id once, batches are slices of the columns, windows are as many as
-arithmetic says. Memory is that of a fresh process per case: all data are read first, free memory is given back
-(`malloc_trim`), the kernel's record of the peak is reset (`/proc/self/clear_refs`), and the growth is the peak
-(`VmHWM`) minus what was resident before (`VmRSS`). Where a system has none of these, the growth is unknown.
+Results are checked before they are timed: orders give every id once, batches are slices of the columns, and the number
+of windows is the computed one. Memory is that of a fresh process per case: all data are read first, free memory is
+given back (`malloc_trim`), the kernel's record of the peak is reset (`/proc/self/clear_refs`), and the growth is the
+peak (`VmHWM`) minus what was resident before (`VmRSS`). Where a system has none of these, the growth is unknown.
 
 Each section is a function in `SECTIONS`; `--only NAME` runs one of them.
 """
@@ -344,7 +344,7 @@ def building_case(series: Series, length: int) -> dict[str, Any]:
         growth, seconds = grown(way), best(way)
         made = way()
         result = nbytes_of(made)
-        shared = nbytes_of(windows) - nbytes_of(windows, runs=False) if made._runs is windows._runs else 0
+        shared = nbytes_of(windows) - nbytes_of(windows, runs=False) if made._layout is windows._layout else 0
         above = None if growth is None else growth - result + shared
         lines.append(
             f"{name:15s} {seconds:6.3f} s  {len(made):11,d} windows  {result / 1e6:6.1f} MB held, "
@@ -356,7 +356,8 @@ def building_case(series: Series, length: int) -> dict[str, Any]:
 def nbytes_of(windows: ts.Windows, runs: bool = True) -> int:
     """Bytes of the arrays that windows consist of; parts of windows share their runs."""
     within = windows._intervals
-    of_runs = windows._runs.first.nbytes + windows._runs.rows.nbytes if runs else 0
+    slots = windows._layout.slots
+    of_runs = slots.first.nbytes + slots.rows.nbytes + slots.joined.nbytes if runs else 0
     return within.base.nbytes + within.ends.nbytes + within.guide.table.nbytes + of_runs
 
 

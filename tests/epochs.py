@@ -9,6 +9,7 @@ import torch
 
 import tensorstash as ts
 from tensorstash.sampling.order import order
+from tensorstash.sampling.steps import Steps
 from tests import oracle
 from tests.data import Table
 
@@ -65,6 +66,12 @@ def loaders_of(
         )
         for rank in range(ranks)
     ]
+
+
+def groups_of(sampler: ts.Sampler) -> Iterator[Steps]:
+    """What a rank takes in the pass that is next, which computing it does not begin."""
+    plan, start = sampler._begin()
+    return plan.groups(start)
 
 
 def numbers(n: int, batch: Batch) -> list[int]:

@@ -1,4 +1,5 @@
-"""The training loop's view: recycled memory, devices, and the `Loader`.
+"""The view of the training loop: recycled memory, devices, and the `Loader`.
 
-It alone knows devices, and knows nothing of files. Start with `loader.py`.
+Only this room knows devices, and it knows nothing of files. Start with `loader.py`, then `assemble.py`, where a whole
+batch is put together, and `devices.py`, how it gets to a device.
 """

@@ -1,29 +1,30 @@
-"""The training loop's view: batches in the order of a sampler, in recycled memory, on the device."""
+"""The view of the training loop: batches in the order of a sampler, on the device."""
 
 import time
-from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import torch
 
-from tensorstash.batches.buffers import CudaBatches, HostBatches
-from tensorstash.common.dtypes import Bools, Int64s
-from tensorstash.gather.gather import positions, static_values
+from tensorstash.batches.assemble import Assembler, Batch
+from tensorstash.batches.buffers import Recycled
+from tensorstash.batches.devices import copies_to, device_of
+from tensorstash.batches.prefetch import ahead
+from tensorstash.batches.staging import Staged
+from tensorstash.common.checks import at_least
 from tensorstash.sampling.order import Lanes, Shuffle
-from tensorstash.sampling.sampler import Sampler, Steps
-from tensorstash.windows.slots import rows_at
+from tensorstash.sampling.own_ids import OwnIds
+from tensorstash.sampling.passes import Plan, Position
+from tensorstash.sampling.sampler import Sampler
 from tensorstash.windows.windows import Windows
 
 _SPARE_BUFFERS = 3  # idle ones kept beside those in flight
+_SPARE_STAGES = 2  # one that is filled, and one whose copy may be under way while the loop takes its batch
 
-Batch = dict[str, torch.Tensor]
-Transform = Callable[[Batch], Batch]
-_Made = tuple[int, Batch, Callable[[], None]]
+Transform = Callable[[Any], Any]
+_Made = tuple[int, int, Batch, Callable[[], None]]
 
 
 @dataclass(slots=True)
@@ -40,28 +41,48 @@ class _Timer:
 
 
 class Loader:
-    """Batches of windows, one epoch per `for` loop: `dict[str, torch.Tensor]`, each `(batch, time, ...)`.
+    """Batches of windows, one pass per `for` loop: `dict[str, torch.Tensor]`, each tensor `(batch, time, ...)`.
+
+    A pass begins with its first batch. Without `steps=` it is an epoch. A pass that is left early (break, exception) is
+    over, and the next one is the next epoch.
 
     A batch is yours for as long as anything refers to it: its memory is used again only when no tensor, slice, numpy
-    array, autograd graph or DLPack capsule can see it. Columns of one item size share that memory, so keep a `.clone()`
-    of a single column of many batches rather than the column itself.
+    array, autograd graph or DLPack capsule can see it. Columns of one item size share that memory, so to keep a single
+    column of many batches, keep its `.clone()`.
 
     Args:
-        windows: what is sampled.
+        windows: the windows to sample.
         batch_size: windows per batch and rank.
-        shuffle: as `seed`, `num_replicas`, `rank` and `tail`, an argument of `Sampler`, which is `loader.sampler`.
-        seed: of the permutations.
-        device: where the batches go; to CUDA through pinned memory, without waiting.
-        prefetch: batches gathered ahead in a thread; `None`: none for the CPU, where gathering uses all cores already,
-            2 for other devices.
-        num_replicas: the number of ranks; found in the process group or the environment.
-        rank: of this process.
-        with_ids: batches also carry, `(batch,)` int64, the `window` ids, the `entity` (index into `stash.entities`) and
-            the `anchor` as in `Windows.anchors`: its time, or without a time column its row.
-        transform: callables from batch to batch, such as `Scaler`, called one after the other on every batch. They run
-            in the thread of the loop, once the batch is complete and on the device; they may write into it. What they
-            raise comes out of the loop, and that batch does not count as handed out.
-        tail: batches carry `valid`, `(batch,)` bool, false for filler, with `"pad"`, and with `"keep"` on several.
+        shuffle: like `seed`, `num_replicas`, `rank`, `tail`, `global_batch_size` and `steps` an argument of `Sampler`,
+            which is `loader.sampler`.
+        seed: the seed of the permutations.
+        sampler: instead of `shuffle`, ids of your own: an iterable with a length, such as a list, an array or a
+            `torch.utils.data.Sampler`, that gives the window ids of an epoch one by one, the same on every rank. Its
+            `set_epoch(epoch)` is called before each epoch, if it has one. The loader divides the ids into steps and
+            among the ranks. A state counts them and holds their checksum, but nothing of the sampler itself: it can be
+            resumed where the sampler gives the same ids again for the same epoch, and else is a `ValueError`.
+        device: where the batches go; `"accelerator"` is the device that torch finds on this machine, else the CPU. On
+            CUDA, ROCm and XPU everything in a batch is copied from pinned memory in a stream of its own.
+        prefetch: the number of batches that are gathered ahead in a thread. `None` is 0 on the CPU, where gathering
+            uses all cores already, and 2 for other devices.
+        num_replicas: the number of ranks; by default found in the process group or the environment.
+        rank: the rank of this process.
+        tail: what happens to an incomplete last step: `"keep"`, `"pad"` or `"drop"`.
+        with_ids: batches also hold, each `(batch,)` int64, the `window` ids, the `entity` (index into `stash.entities`)
+            and the `anchor` as in `Windows.anchors`: its time, or without a time column its row.
+        with_valid: batches always hold `valid`, `(batch,)` bool, which is false for filler. They hold it anyway with
+            `tail="pad"`, and with `"keep"` on several ranks.
+        transform: callables such as `Scaler`, called one after the other on every batch. Each but the last returns a
+            batch; the last may return something else, such as a tuple. They run in the thread of the loop, once the
+            batch is complete and on the device, and may write into it. If one raises, the exception leaves the loop,
+            and that batch does not count as handed out.
+        global_batch_size: instead of `batch_size`, windows per step over all ranks, a multiple of their number.
+        steps: the steps of a pass. Epochs then follow each other without end, and each pass takes the next `steps`
+            steps; `len(loader) == steps`.
+
+    Raises:
+        TypeError: `windows` are not windows. ValueError: an argument is out of range, there is no window, or the device
+        cannot be used on this machine.
 
     Example:
         >>> import numpy as np, tensorstash as ts
@@ -71,12 +92,12 @@ class Loader:
         [[[0.0, 1.0], [1.0, 2.0], [2.0, 3.0], [3.0, 4.0]], [[4.0, 5.0]]]
     """
 
-    batch_sampler = None  # Lightning asks whatever has a sampler for it
+    batch_sampler = None  # Lightning asks anything with a sampler for it
 
     def __init__(
         self,
         windows: Windows,
-        batch_size: int,
+        batch_size: int | None = None,
         *,
         shuffle: Shuffle = False,
         seed: int = 0,
@@ -86,129 +107,122 @@ class Loader:
         rank: int | None = None,
         tail: str = "keep",
         with_ids: bool = False,
+        with_valid: bool = False,
         transform: Sequence[Transform] = (),
+        global_batch_size: int | None = None,
+        steps: int | None = None,
+        sampler: Iterable[int] | None = None,
     ) -> None:
+        if not isinstance(windows, Windows):
+            raise TypeError(f"A loader takes windows, ts.Windows(stash, ...); got a {type(windows).__name__}.")
         if not len(windows):
             raise ValueError("A loader needs at least one window; these windows are empty. See the cuts of split().")
         if isinstance(shuffle, Lanes):
             _check_lanes(windows)
         self.windows = windows
-        self.device = torch.device("cpu" if device is None else device)
-        self.prefetch = (0 if self.device.type == "cpu" else 2) if prefetch is None else prefetch
-        if self.prefetch < 0:
-            raise ValueError(f"prefetch= is at least 0; got {prefetch}.")
+        self.device = device_of(device)
+        on_cpu = self.device.type == "cpu"
+        self.prefetch = (0 if on_cpu else 2) if prefetch is None else at_least(0, prefetch, "prefetch")
+        if sampler is not None:
+            shuffle = _own_ids(sampler, shuffle, len(windows))
         self.sampler = Sampler(
-            len(windows), batch_size, shuffle=shuffle, seed=seed, num_replicas=num_replicas, rank=rank, tail=tail
+            len(shuffle) if isinstance(shuffle, OwnIds) else len(windows),
+            batch_size,
+            shuffle=shuffle,
+            seed=seed,
+            num_replicas=num_replicas,
+            rank=rank,
+            tail=tail,
+            global_batch_size=global_batch_size,
+            steps=steps,
         )
         self.sampler.fingerprint = windows.fingerprint()
         self.with_ids = with_ids
+        self.with_valid = with_valid
         self.transform = _callables(transform)
         self._timer = _Timer()
         self._pass = object()
+        copies_to(self.device)  # a device that is not there is refused here, not at the first batch
 
     def __len__(self) -> int:
-        """Batches of a whole epoch, the same on every rank."""
+        """Batches of a whole pass, the same on every rank."""
         return len(self.sampler)
 
-    def __iter__(self) -> Iterator[Batch]:
-        """One epoch, or what is left of it after `load_state_dict`. One iterator is alive at a time: the last one."""
+    def __iter__(self) -> Iterator[Any]:
+        """One pass, or the rest of one after `load_state_dict`. Only the last iterator is alive."""
         current = self._pass = object()
         timer = self._timer = _Timer()
-        # the device is chosen here, in the caller's thread: the current one of CUDA is another in each thread
-        making = self._make(self._batches, timer)
-        made = _ahead(making, self.prefetch) if self.prefetch else making
-        asked = timer.started
+        plan, start = self.sampler._begin()
+        # the assembler is made here, in the thread of the loop: each thread has a current device of its own
+        making = self._make(self._assembler, plan, start, timer)
+        made = ahead(making, self.prefetch) if self.prefetch else making
+        asked, taken = timer.started, 0
         try:
-            for consumed, batch, await_copy in made:
+            for epoch, consumed, batch, arrive in made:
                 if self._pass is not current:
                     raise RuntimeError("A loader has one live iterator, and another was started. Make a second Loader.")
-                await_copy()
+                arrive()
                 batch = self._transformed(batch, timer)  # noqa: PLW2901  the first name would keep its memory
-                self.sampler.hand_out(consumed)
+                taken += 1
+                self.sampler._hand_out(start, taken, epoch, consumed)
                 timer.steps += 1
                 timer.waited += time.perf_counter() - asked
                 yield batch
-                del batch, await_copy  # or their memory could not serve the next one
+                del batch, arrive  # or their memory could not serve the next batch
                 asked = time.perf_counter()
-            self.sampler.finish()
+            self.sampler._finish(start, taken)
         finally:
             timer.ended = time.perf_counter()
             made.close()
 
-    def _transformed(self, batch: Batch, timer: _Timer) -> Batch:
+    def _transformed(self, batch: Any, timer: _Timer) -> Any:
         began = time.perf_counter()
         for transform in self.transform:
             batch = transform(batch)
-            if not isinstance(batch, dict):
-                raise TypeError(f"A transform returns the batch; {transform!r} returned a {type(batch).__name__}.")
+            if not isinstance(batch, dict) and (batch is None or transform is not self.transform[-1]):
+                raise TypeError(
+                    "A transform returns the batch, and only the last one may return something else, such as a tuple; "
+                    f"{transform!r} returned a {type(batch).__name__}."
+                )
         timer.transformed += time.perf_counter() - began
         return batch
 
-    def _make(self, batches: HostBatches | CudaBatches, timer: _Timer) -> Generator[_Made, None, None]:
-        """Build the batches of this pass one after the other, in whichever thread iterates."""
-        plan, masked = self.windows._plan, self.sampler.masked
-        static = {name: values.to(batches.device) for name, values in self.windows.stash.static.items()}
-        for steps in self.sampler.steps(self.sampler.begin()):
-            count = steps.ids.shape[1]
-            anchors = self.windows._anchor_slots(steps.ids)
-            places, extra = positions(plan, anchors), self._extra(steps, anchors, masked, batches.device)
-            if static:
-                entities = torch.from_numpy(self.windows._entities_of(anchors)).to(batches.device)
-            for step, (where, consumed) in enumerate(zip(places, steps.consumed)):
+    def _make(self, assembler: Assembler, plan: Plan, start: Position, timer: _Timer) -> Generator[_Made, None, None]:
+        """Build the batches of a pass one after the other, in whichever thread iterates; it changes nothing."""
+        window_bytes = assembler.plan.window_bytes
+        lanes = plan.shuffle if isinstance(plan.shuffle, Lanes) else None
+        for steps in plan.groups(start):
+            group = assembler.prepare(steps, plan.layout, lanes)
+            for step, consumed in enumerate(steps.consumed):
                 began = time.perf_counter()
-                batch, await_copy = batches.build(where, count)
+                batch, arrive = assembler.build(group, step)
                 timer.gathered += time.perf_counter() - began
-                timer.nbytes += count * plan.window_bytes
-                if static:
-                    batch |= static_values(static, entities[step])
-                for name, values in extra.items():
-                    batch[name] = values[step]
-                yield consumed, batch, await_copy
-                del batch, await_copy
-
-    def _extra(self, steps: Steps, anchors: Int64s, masked: bool, device: torch.device) -> Batch:
-        """What batches carry beside their spans, `(steps, batch)` each."""
-        extra: Batch = {}
-        if masked:
-            extra["valid"] = (torch.arange(steps.ids.shape[1]) < steps.valid).repeat(len(steps.ids), 1)
-        if isinstance(self.sampler.shuffle, Lanes):
-            extra["reset"] = torch.from_numpy(self._resets(self.sampler.shuffle, steps, anchors))
-        if self.with_ids:
-            about = self.windows.anchors(steps.ids.reshape(-1))
-            extra["window"] = torch.from_numpy(steps.ids)
-            extra["entity"] = about["entity"].view(steps.ids.shape)
-            rows = torch.from_numpy(rows_at(self.windows._slots, anchors - (self.windows.horizon == 0))[0])
-            extra["anchor"] = about["time"].view(steps.ids.shape) if "time" in about else rows
-        return {name: values.to(device) for name, values in extra.items()}
-
-    def _resets(self, lanes: Lanes, steps: Steps, anchors: Int64s) -> Bools:
-        """Where a window does not continue the one in the same row of the batch before, `(steps, batch)`."""
-        lane, at = lanes.places(len(self.windows), steps.ids)
-        row = np.arange(steps.ids.shape[1])
-        before = self.windows._anchor_slots(np.maximum(steps.ids - 1, 0))
-        runs = self.windows._runs.first
-        start, start_before = (
-            np.searchsorted(runs, rows - self.windows.history, "right") for rows in (anchors, before)
-        )
-        goes_on = (anchors - before == self.windows.stride) & (start == start_before)
-        same_row = lane == self.sampler.ranks[1] * self.sampler.batch_size + row
-        return (at == 0) | ~goes_on | ~same_row | (row >= steps.valid)
+                timer.nbytes += group.count * window_bytes
+                yield steps.epoch, consumed, batch, arrive
+                del batch, arrive
 
     @cached_property
-    def _batches(self) -> HostBatches | CudaBatches:
-        plan = self.windows._plan
-        if self.device.type == "cuda":
-            return CudaBatches(plan, self.device, stages=self.prefetch + 2)
-        return HostBatches(plan, self.device, spare=self.prefetch + _SPARE_BUFFERS)
+    def _assembler(self) -> Assembler:
+        plan, copies = self.windows._plan, copies_to(self.device)
+        memory: Recycled | Staged
+        if copies is None:
+            memory = Recycled(plan, self.prefetch + _SPARE_BUFFERS)
+        else:
+            memory = Staged(plan, copies, self.prefetch + _SPARE_STAGES)
+        return Assembler(self.windows, memory, with_ids=self.with_ids, with_valid=self.with_valid)
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch of the next pass; the current one keeps a loaded position."""
+        """Choose the epoch of the next pass, or with `steps=` the pass; see `Sampler.set_epoch`.
+
+        A pass that is under way goes on unchanged. A loaded position is kept if its own epoch (pass) is asked for.
+        """
         self.sampler.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the epoch stands, as plain values: the same on every rank, valid on any number of ranks.
+        """Where the run stands, as plain values: the same on every rank, valid on any number of ranks.
 
-        Batches handed to the loop count, the current one included; those gathered ahead do not.
+        Batches handed to the loop count, the current one included; those gathered ahead do not. Until the next pass
+        begins, this is where the last one was left.
         """
         return self.sampler.state_dict()
 
@@ -220,7 +234,7 @@ class Loader:
         """Where the time of the current or last pass went.
 
         `steps`; `seconds` of the pass; `wait_seconds`, in which the loop waited for a batch; `gather_seconds`, in which
-        batches were built, in the thread if there is prefetch; `transform_seconds`, a part of the waiting, in which
+        batches were built, in the thread if there is prefetch; `transform_seconds`, the part of the waiting in which
         transforms ran, on a GPU only until their work was queued; `gigabytes_per_second` of the batches while built.
         """
         timer = self._timer
@@ -234,19 +248,35 @@ class Loader:
             "gigabytes_per_second": timer.nbytes / timer.gathered / 1e9 if timer.gathered else 0.0,
         }
 
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the assembler, which refers to the memory of the stash, to buffers and to streams."""
+        return {name: value for name, value in self.__dict__.items() if name != "_assembler"}
+
     def __repr__(self) -> str:
         return f"Loader: to {self.device}, prefetch {self.prefetch}\n  {self.sampler}\n  {self.windows}"
 
 
 def _check_lanes(windows: Windows) -> None:
-    """Refuse windows whose past would overlap that of the one before, or leave rows out."""
+    """Refuse windows whose past would overlap that of the window before, or leave rows out."""
     # spans that end before the anchor are lags, and those from it on are the future
     past = max((-span.begin for span in windows.spans if span.begin < 0 <= span.end), default=windows.history)
     if past != windows.stride:
         raise ValueError(
-            "In lanes each window goes on where the one before ended, so that stride= is the length of the past; got "
-            f"{windows.stride} and {past}. A model would see rows twice, or miss some."
+            "In lanes each window begins where the past of the one before ended, so stride= must equal the length of "
+            f"the past; got {windows.stride} and {past}. A model would see rows twice, or miss some."
         )
+
+
+def _own_ids(sampler: object, shuffle: Shuffle, windows: int) -> OwnIds:
+    """The order that a sampler of the caller's own gives."""
+    if shuffle is not False:
+        raise ValueError(f"sampler= and shuffle= exclude each other: both say the order; got shuffle={shuffle!r}.")
+    if isinstance(sampler, Sampler):
+        raise TypeError("sampler= gives one id at a time; a loader has a ts.Sampler of its own. Write shuffle=.")
+    ids = OwnIds(sampler, windows)
+    if not len(ids):
+        raise ValueError("sampler= gives at least one id; it has a length of 0.")
+    return ids
 
 
 def _callables(transform: Sequence[Transform]) -> tuple[Transform, ...]:
@@ -254,22 +284,5 @@ def _callables(transform: Sequence[Transform]) -> tuple[Transform, ...]:
         raise TypeError(f"transform= is a list of callables; got {transform!r}. Write [it].")
     for one in transform:
         if not callable(one):
-            raise TypeError(f"A transform is callable, from batch to batch; got {one!r}.")
+            raise TypeError(f"A transform is a callable that takes a batch; got {one!r}.")
     return tuple(transform)
-
-
-def _ahead(made: Iterator[_Made], prefetch: int) -> Generator[_Made, None, None]:
-    """The same items, made in a thread up to `prefetch` ahead; closing it waits for the one under way and stops."""
-    thread = ThreadPoolExecutor(1, "tensorstash-prefetch")
-    waiting: deque[Future[_Made | None]] = deque()
-    try:
-        waiting.extend(thread.submit(next, made, None) for _ in range(prefetch))
-        while (item := waiting.popleft().result()) is not None:
-            waiting.append(thread.submit(next, made, None))
-            yield item
-            del item
-    finally:
-        # not shutdown(cancel_futures=True): what that needs may be gone when the interpreter exits
-        for future in waiting:
-            future.cancel()
-        thread.shutdown()

@@ -26,9 +26,17 @@ class Frequency:
 
     def follows(self, before: Int64s, after: Int64s, steps: Int64s | int = 1) -> Bools:
         """Whether each time is so many steps after the one before it, all `(n,)`."""
-        count, day = self.count * steps, self.clock.day
         if self.kind == "ticks":
-            return np.abs(after - before - count) <= self.tolerance
+            return np.abs(after - before - self.count * steps) <= self.tolerance
+        found = self._follows_on_the_wall(before, after, self.count * steps)
+        if self.clock.zone not in UTC_NAMES and not found.all():
+            rest = np.flatnonzero(~found)
+            counts = np.broadcast_to(steps, found.shape)[rest]
+            found[rest] = self._follows_where_skipped(before[rest], after[rest], counts)
+        return found
+
+    def _follows_on_the_wall(self, before: Int64s, after: Int64s, count: Int64s | int) -> Bools:
+        day = self.clock.day
         one, two = wall_clock(before, self.clock), wall_clock(after, self.clock)
         if self.kind == "days":
             return np.abs(two - one - count * day) <= self.tolerance
@@ -38,6 +46,15 @@ class Frequency:
         target = np.busday_offset(from_day, count, roll="backward").astype(np.int64) * day + one % day
         working = np.is_busday(from_day) & np.is_busday(to_day)
         return working & (np.abs(two - target) <= self.tolerance)
+
+    def _follows_where_skipped(self, before: Int64s, after: Int64s, steps: Int64s) -> Bools:
+        """The same where a change of the clock skips the local time of one of the two, which moves it."""
+        found = np.zeros(len(before), np.bool_)
+        for times, moved, count in ((before, after, steps), (after, before, -steps)):
+            earliest, latest = self._moved(times, count)
+            near = np.minimum(np.abs(moved - earliest), np.abs(moved - latest)) <= self.tolerance
+            found |= near & (earliest < latest)
+        return found
 
     def _months_follow(self, one: Int64s, two: Int64s, months: Int64s | int) -> Bools:
         """The same day so many months on, or the last day of the month where one of the two months is too short."""
@@ -68,10 +85,15 @@ class Frequency:
         return np.where(self.follows(before, after, steps), steps, 0)
 
     def advance(self, times: Int64s, steps: Int64s) -> Int64s:
-        """The times so many steps later, as polars' `offset_by` has them; both `(n,)`."""
-        count, day = self.count * steps, self.clock.day
+        """The times so many steps later, with negative steps earlier, as polars' `offset_by` has them; both `(n,)`."""
         if self.kind == "ticks":
-            return times + count
+            return times + self.count * steps
+        earliest, latest = self._moved(times, steps)
+        return np.where(steps > 0, earliest, latest)
+
+    def _moved(self, times: Int64s, steps: Int64s) -> tuple[Int64s, Int64s]:
+        """The times so many calendar steps later; two of them where a change of the clock skips the local time."""
+        count, day = self.count * steps, self.clock.day
         local = wall_clock(times, self.clock)
         if self.kind == "days":
             later = local + count * day
@@ -84,7 +106,7 @@ class Frequency:
         return from_wall_clock(later, self.clock)
 
 
-def frequency(text: int | str, clock: Clock, tolerance: int | str | None) -> Frequency:
+def frequency(text: int | str, clock: Clock, tolerance: int | str | None, what: str = "frequency") -> Frequency:
     """A frequency from polars' duration language ("15m", "1h30m", "1d", "1mo", "1bd"), or an integer for integer times.
 
     https://docs.pola.rs/api/python/stable/reference/expressions/api/polars.Expr.dt.offset_by.html
@@ -102,9 +124,9 @@ def frequency(text: int | str, clock: Clock, tolerance: int | str | None) -> Fre
             return Frequency(text, "business days", count, allowed, clock)
         if whole and unit in ("d", "w") and clock.zone not in UTC_NAMES:
             return Frequency(text, "days", count * (7 if unit == "w" else 1), allowed, clock)
-    ticks = _ticks(text, clock, "frequency")
+    ticks = _ticks(text, clock, what)
     if ticks < 1:
-        raise ValueError(f"frequency= is longer than nothing; got {text!r}.")
+        raise ValueError(f"{what}= is longer than nothing; got {text!r}.")
     return Frequency(str(text), "ticks", ticks, allowed, clock)
 
 
@@ -154,7 +176,7 @@ def _ticks(text: int | str, clock: Clock, what: str) -> int:
         raise ValueError(f"{what}= of integer times is an integer; got {text!r}.")
     parts = _PART.findall(text) if isinstance(text, str) else []
     if not parts or "".join(map("".join, parts)) != text or any(unit not in NANOSECONDS for _, unit in parts):
-        calendar = ", or alone '1mo', '1q', '1y', '1bd'" if what == "frequency" else ""
+        calendar = ", or alone '1mo', '1q', '1y', '1bd'" if what in ("frequency", "step", "gap") else ""
         raise ValueError(
             f"{what}= is a duration as polars writes it, such as '15m', '1h', '1d'{calendar}; got {text!r}."
         )

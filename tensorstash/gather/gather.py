@@ -41,6 +41,10 @@ class SpanGroup:
         """The shape of what is selected for a batch of `count` windows."""
         return (len(self.names) * count, *self.view.shape[1:])
 
+    def batch_shape(self, count: int) -> tuple[int, ...]:
+        """The shape of each span in a batch of `count` windows."""
+        return (count, -(-self.shape[0] // self.slice_step), *self.shape[1:])
+
 
 @dataclass(frozen=True, slots=True)
 class GatherPlan:
@@ -65,13 +69,18 @@ _NONE = np.empty(0, np.int64)
 
 
 def compile_plan(
-    blocks: Sequence[Block], columns: Mapping[str, torch.Tensor], spans: Sequence[Span], filling: FillPlan | None
+    blocks: Sequence[Block],
+    columns: Mapping[str, torch.Tensor],
+    spans: Sequence[Span],
+    filling: FillPlan | None,
+    *,
+    together: bool = True,
 ) -> GatherPlan:
-    """Group spans by block, length and step; the views are over the blocks' own memory."""
+    """Group spans by block, length and step, or not `together` each alone; the views are over the blocks' memory."""
     home = {name: (block, k) for block in blocks for k, name in enumerate(block.names)}
-    alike: dict[tuple[str, int, int], list[Span]] = {}
+    alike: dict[tuple[str, int, int, str], list[Span]] = {}
     for span in spans:
-        key = (home[span.column][0].names[0], len(span), span.step)
+        key = (home[span.column][0].names[0], len(span), span.step, "" if together else span.name)
         alike.setdefault(key, []).append(span)
     groups = []
     for members in alike.values():
@@ -187,20 +196,20 @@ def _shaped(tensor: torch.Tensor, group: SpanGroup, dtype: torch.dtype) -> torch
 
 
 def gather_into(plan: GatherPlan, anchors: Int64s, out: Mapping[str, torch.Tensor]) -> None:
-    """Write a batch into the caller's tensors, one per span, each `(batch, time, ...)`."""
-    check_threads()
-    if plan.filling is not None:
-        copy_into(gather(plan, anchors), out)
-        return
-    for group, index in zip(plan.groups, positions(plan, anchors[None])[0].at):
-        for name, dtype, rows in zip(group.names, group.dtypes, index.view(len(group.names), len(anchors))):
-            shape = (len(anchors), -(-group.shape[0] // group.slice_step), *group.shape[1:])
-            target = _target(out, name, shape, dtype)
-            if group.slice_step == 1 and target.is_contiguous():
-                flat = target.view(group.view.dtype).view(len(anchors), *group.view.shape[1:])
-                torch.index_select(group.view, 0, rows, out=flat)
-            else:
-                target.copy_(_shaped(group.view.index_select(0, rows), group, dtype))
+    """Write a batch into the caller's tensors, one per span, each `(batch, time, ...)`; no spans share a group."""
+    buffers = []
+    for group in plan.groups:
+        target = _target(out, group.names[0], group.batch_shape(len(anchors)), group.dtypes[0])
+        fits = group.slice_step == 1 and target.is_contiguous()
+        shape = group.buffer_shape(len(anchors))
+        buffers.append(target.view(group.view.dtype).view(shape) if fits else group.view.new_empty(shape))
+    seen = select(plan, positions(plan, anchors[None])[0], buffers)
+    batch = as_batch(plan, buffers) | seen
+    copy_into({name: tensor for name, tensor in batch.items() if not _same_memory(tensor, out.get(name))}, out)
+
+
+def _same_memory(one: torch.Tensor, two: torch.Tensor | None) -> bool:
+    return two is not None and one.data_ptr() == two.data_ptr()
 
 
 def copy_into(batch: Mapping[str, torch.Tensor], out: Mapping[str, torch.Tensor]) -> None:

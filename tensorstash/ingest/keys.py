@@ -126,7 +126,7 @@ def _read_unit(work: Work, unit: Unit, go_on: Callable[[], None]) -> tuple[list[
     members = planned.entity.members if planned.entity else ()
     names = list(dict.fromkeys([*members, *(planned.time.members if planned.time else ())]))
     stretches, stats = [], Stats()
-    with damage_named(unit, names):
+    with damage_named(unit):
         for row, batch in read(unit, names):
             go_on()
             nbytes = 0

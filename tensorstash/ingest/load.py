@@ -16,7 +16,7 @@ from tensorstash.ingest.write import draft, ingest
 from tensorstash.segments.directory import Name
 from tensorstash.segments.limits import memory_limits
 from tensorstash.segments.publish import obtain
-from tensorstash.segments.unpublished import Unpublished
+from tensorstash.segments.unpublished import UnpublishedFile
 from tensorstash.sources.locate import find
 from tensorstash.sources.stamps import stamps
 from tensorstash.stash.stash import Stash
@@ -181,7 +181,7 @@ def _load_shared(
     numeric_texts: list[str] = []  # empty if the stash is attached
     data = before if surveyed is None else contents(surveyed[0], surveyed[1].read)
 
-    def build(target: Unpublished, report: Callable[[float], None]) -> None:
+    def build(target: UnpublishedFile, report: Callable[[float], None]) -> None:
         scanned, planned = surveyed or survey(request, files, progress)
         check_columns(planned.nbytes, planned.source, target.limits())
         segment = draft(planned, target.fd)

@@ -109,7 +109,7 @@ def _decode(work: Work, columns: Sequence[Column], keys: Keys, put: Put) -> tupl
         unit, chosen = job
         names = list(dict.fromkeys(member for column in chosen for member in column.members))
         counts = {column.name: Stats() for column in chosen}
-        with damage_named(unit, names):
+        with damage_named(unit):
             for row, batch in read(unit, names):
                 go_on()
                 places = None if keys.arranger.arranged else keys.arranger.places(row, row + batch.num_rows)

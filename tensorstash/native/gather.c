@@ -256,9 +256,10 @@ typedef struct {
   int64_t size, steps;
 } Batches;
 
-/* Cache lines that are on their way while one window is copied: what memory can deliver meanwhile, well below the size of
- * the first cache. Of a longer window only so many are asked for; then the processor has noticed that it is a stream. */
-enum { LINE = 64, LINES_AHEAD = 96 };
+/* Cache lines asked for ahead of the window that is copied: enough to hide memory behind copying, and a small part of the
+ * second cache, which they go to: the first one can wait for far fewer lines at a time, and then copying waits as well. Of
+ * a longer window only so many are asked for; then the processor has noticed that it is a stream. */
+enum { LINE = 64, LINES_AHEAD = 192 };
 
 INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
@@ -299,10 +300,10 @@ INLINE void ask_for(const char *from, int64_t n, const Span *span) {
   int64_t extent = ((n - 1) * span->step + 1) * span->row_bytes, apart = span->step * span->row_bytes;
   int64_t into = (int64_t)((uintptr_t)from & (LINE - 1)), most = least(extent, LINES_AHEAD * LINE);
   if (apart <= LINE)
-    for (int64_t b = -into; b < most; b += LINE) __builtin_prefetch(from + b);
+    for (int64_t b = -into; b < most; b += LINE) __builtin_prefetch(from + b, 0, 2);
   else
     for (int64_t i = 0, lines = 0; i < n && lines < LINES_AHEAD; i++)
-      for (int64_t b = 0; b < span->row_bytes; b += LINE, lines++) __builtin_prefetch(from + i * apart + b);
+      for (int64_t b = 0; b < span->row_bytes; b += LINE, lines++) __builtin_prefetch(from + i * apart + b, 0, 2);
 }
 
 /* About how many lines that is for a whole window. */
@@ -441,7 +442,7 @@ EXPORT int64_t tensorstash_gather(const Plan *plan, const Batches *batches) {
   const Batches own = *batches; /* or the compiler would read it again after every byte that is written */
   int64_t bad = find_places(plan, &own);
   if (bad != DONE || !own.size) return bad;
-  Cursor now = {.step = 0}, next = {.step = 0}; /* what is copied, and what is asked for, across the ends of spans and steps */
+  Cursor now = {.step = 0}, next = {.step = 0}; /* copied, and asked for: across the ends of spans and steps */
   enter(plan, &own, &now, 0);
   enter(plan, &own, &next, 0);
   for (int64_t ahead = 0; now.step < own.steps; advance(plan, &own, &now)) {

@@ -17,6 +17,7 @@ from tensorstash.native import library
 Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]
 Addresses = NDArray[np.uintp]
+Part = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]  # values, factor, shift
 
 _DONE = -1
 
@@ -138,25 +139,22 @@ def gather(
     _refuse(_call("gather", plan.struct, batches), anchors.reshape(-1))
 
 
-def scale(
-    parts: Sequence[tuple[NDArray[Any], NDArray[Any], NDArray[Any]]], group: Int64s | None, *, rounds_once: bool
-) -> None:
+def scale(parts: Sequence[Part], group: Int64s | None, *, rounds_once: bool) -> None:
     """`values * factor + shift` in place for each `(values, factor, shift)`, all of one length and float type each.
 
     Values are `(windows, slots, items)`; constants `(groups, items)`, those of each window by `group`, `(windows,)`, or
     all by the first. With `rounds_once` only the sum is rounded, else the product before it too.
     """
     windows, groups = len(parts[0][0]), len(parts[0][1])
-    described = (library.Scaled * len(parts))(*(_scaled(*part, windows, groups, rounds_once) for part in parts))
+    described = (library.Scaled * len(parts))(*(_scaled(part, windows, groups, rounds_once) for part in parts))
     own = 0 if group is None else _address(group, np.int64, windows)
     bad = _call("scale", ctypes.addressof(described), len(parts), own, groups, windows)
     if bad >= 0 and group is not None:
         raise IndexError(f"A group lies in [0, {groups}); got {group[bad]} at {bad}.")
 
 
-def _scaled(
-    values: NDArray[Any], factor: NDArray[Any], shift: NDArray[Any], windows: int, groups: int, rounds_once: bool
-) -> library.Scaled:
+def _scaled(part: Part, windows: int, groups: int, rounds_once: bool) -> library.Scaled:
+    values, factor, shift = part
     items = factor.shape[1]
     slots = values.shape[1]
     constants = (_address(one, values.dtype, groups * items) for one in (factor, shift))

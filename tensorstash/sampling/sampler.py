@@ -1,140 +1,178 @@
-"""Which windows a rank takes at each step of an epoch, and where an epoch stands: integers only."""
+"""The `Sampler`: which windows a rank takes at each step, pass after pass, and the state of that."""
 
 import operator
 import os
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import torch.distributed
-from numpy.typing import NDArray
 
-from tensorstash.common.checks import at_least
+from tensorstash.common.checks import at_least, is_integer
 from tensorstash.common.dtypes import Int64s
-from tensorstash.native.permutation import BLOCK
-from tensorstash.sampling.order import Lanes, Shuffle, check_shuffle, name_of, order
+from tensorstash.sampling.order import Lanes, Shuffle, check_shuffle, name_of
+from tensorstash.sampling.own_ids import OwnIds
+from tensorstash.sampling.passes import Plan, Position
+from tensorstash.sampling.steps import Layout
 
 VERSION = 1
 _TAILS = ("keep", "pad", "drop")
 
 
-class Steps(NamedTuple):
-    """What one rank takes at a few steps of one size; they are computed together, because numpy costs per call."""
-
-    ids: Int64s  # (steps, batch)
-    valid: int  # in each step, the first so many ids are windows of the epoch, the others filler
-    consumed: range  # windows of the order that are used up when all ranks have had each step
-
-
 class Sampler:
     """The ids of each step: an epoch is an order of `0..n-1`, cut into steps of `num_replicas * batch_size`.
 
-    Every id comes exactly once per epoch over all ranks (but for `tail="drop"`), and all have equally many steps. The
-    order is a function of `(seed, epoch)` alone, so that a state is a few integers, the same on every rank, and valid
-    for another number of ranks and another batch size. A finished pass moves on to the next epoch.
+    Each id comes exactly once per epoch over all ranks (except with `tail="drop"`), and all ranks have equally many
+    steps. The order is a function of `(seed, epoch)` alone, so the state is a few integers that are the same on every
+    rank, and it stays valid for another number of ranks and another batch size.
+
+    One `for` loop is a pass. It begins with its first step. Without `steps=` a pass is an epoch. A pass that is left
+    early is over, and the next one is the next epoch.
 
     Args:
         n: the number of windows.
         batch_size: ids per step and rank.
         shuffle: `True` for a new permutation in each epoch, `ts.Blocks(size)` for permuted blocks of consecutive
-            windows, `ts.Lanes(count)` for pieces of the sequential order side by side, `False` for that order itself.
-        seed: of the permutations.
-        num_replicas: the number of ranks. Without it and `rank`: of the default process group, else of the environment
-            (`WORLD_SIZE`, `RANK`), else 1; looked up when an iteration begins.
-        rank: takes part `rank` of every step.
-        tail: `"keep"` shares the last step out, parts differ by at most one; a rank without a part gets one filler id.
-            `"pad"` fills the last part up to `batch_size`. Filler repeats the step's first id; `Loader` marks it in
-            `valid`. `"drop"` leaves an incomplete last step out.
+            windows, `ts.Lanes(count)` for pieces of the sequential order side by side, `False` for the sequential one.
+        seed: the seed of the permutations, any integer.
+        num_replicas: the number of ranks. By default it is taken from the default process group, else from the
+            environment (`WORLD_SIZE`, `RANK`), else it is 1; it is looked up when a pass begins.
+        rank: the rank of this process, which takes part `rank` of every step.
+        tail: what happens to an incomplete last step. `"keep"` divides it among the ranks, in parts that differ by at
+            most one id; a rank without a part gets one filler id. `"pad"` fills every part up to `batch_size`. Filler
+            repeats the first id of the step; `Loader` marks it in `valid`. `"drop"` leaves the step out.
+        global_batch_size: instead of `batch_size`, ids per step over all ranks, a multiple of their number.
+        steps: the steps of a pass. Epochs then follow each other without end, and each pass takes the next `steps`
+            steps. No step mixes two epochs.
+
+    Raises:
+        ValueError: an argument is out of range, with the range. TypeError: `shuffle` is not an order.
 
     Example:
         >>> import tensorstash as ts
         >>> [ids.tolist() for ids in ts.Sampler(5, 2, num_replicas=2, rank=1)]
         [[2, 3], [4]]
+        >>> sampler = ts.Sampler(5, 2, steps=2)
+        >>> [[ids.tolist() for ids in sampler] for _ in range(3)]
+        [[[0, 1], [2, 3]], [[4], [0, 1]], [[2, 3], [4]]]
     """
 
     def __init__(
         self,
         n: int,
-        batch_size: int,
+        batch_size: int | None = None,
         *,
         shuffle: Shuffle = False,
         seed: int = 0,
         num_replicas: int | None = None,
         rank: int | None = None,
         tail: str = "keep",
+        global_batch_size: int | None = None,
+        steps: int | None = None,
     ) -> None:
-        if n < 0 or batch_size < 1:
-            raise ValueError(f"n is at least 0 and batch_size at least 1; got n={n}, batch_size={batch_size}.")
+        if (batch_size is None) == (global_batch_size is None):
+            raise ValueError(
+                "Either batch_size= (windows per step and rank) or global_batch_size= (windows per step over all "
+                f"ranks) is given; got {batch_size} and {global_batch_size}."
+            )
         if tail not in _TAILS:
             raise ValueError(f'tail= is "keep", "pad" or "drop"; got {tail!r}.')
         if (num_replicas is None) != (rank is None):
             raise ValueError(f"num_replicas= and rank= come together; got {num_replicas} and {rank}.")
-        if num_replicas is not None and rank is not None and not 0 <= rank < num_replicas:
-            raise ValueError(f"rank= lies in [0, num_replicas); got rank={rank}, num_replicas={num_replicas}.")
+        if not is_integer(seed):
+            raise ValueError(f"seed= is an integer; got {seed!r}.")
         check_shuffle(shuffle)
-        self.n = operator.index(n)
-        self.batch_size = operator.index(batch_size)
+        self.n = at_least(0, n, "n")
         self.shuffle = shuffle
         self.seed = operator.index(seed)
         self.tail = tail
-        self.epoch = 0
-        self.fingerprint: Mapping[str, Any] = {"windows": n}
-        self._given = None if num_replicas is None or rank is None else (num_replicas, rank)
-        self._consumed = 0
-        self._resume = False  # whether the next pass begins at `_consumed` instead of 0
-        self._epoch_asked = False  # whether that epoch was asked for after the state was loaded
+        self.steps = None if steps is None else at_least(1, steps, "steps")
+        self.fingerprint: Mapping[str, Any] = {"windows": self.n}
+        self._ranks = None if num_replicas is None or rank is None else _checked(num_replicas, rank)
+        self._local = None if batch_size is None else at_least(1, batch_size, "batch_size")
+        self._global = None if global_batch_size is None else at_least(1, global_batch_size, "global_batch_size")
+        self._position = Position()
+        self._begun: Position | None = None  # where the pass began that stands at `_position`, if it has begun here
+        self._asked: int | None = None  # the pass that set_epoch() asked for since
+        if self._ranks is not None:
+            self._layout()  # a batch size that does not fit is refused here
 
     @property
     def ranks(self) -> tuple[int, int, str]:
         """`(num_replicas, rank, where they come from)` as they are now."""
-        if self._given is not None:
-            return (*self._given, "arguments")
+        if self._ranks is not None:
+            return (*self._ranks, "arguments")
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             return torch.distributed.get_world_size(), torch.distributed.get_rank(), "process group"
         if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
             return int(os.environ["WORLD_SIZE"]), int(os.environ["RANK"]), "environment"
         return 1, 0, "default"
 
+    @property
+    def batch_size(self) -> int:
+        """Ids per step and rank; with `global_batch_size=` it depends on the number of ranks."""
+        return self._layout().batch_size
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the last step, or where nothing has been taken yet, of the next one."""
+        return self._shown().epoch
+
     def __len__(self) -> int:
-        """Steps of a whole epoch, the same on every rank."""
-        size = self.ranks[0] * self.batch_size
-        return self.n // size if self.tail == "drop" else -(-self.n // size)
+        """Steps of a whole pass, the same on every rank."""
+        return self._layout().steps_of(self.n) if self.steps is None else self.steps
 
     def __iter__(self) -> Iterator[Int64s]:
-        for steps in self.steps(self.begin()):
-            for ids, consumed in zip(steps.ids, steps.consumed):
-                self.hand_out(consumed)
+        """One pass, or the rest of one after `load_state_dict`."""
+        plan, start = self._begin()
+        taken = 0
+        for group in plan.groups(start):
+            for ids, consumed in zip(group.ids, group.consumed):
+                taken += 1
+                self._hand_out(start, taken, group.epoch, consumed)
                 yield ids
-        self.finish()
+        self._finish(start, taken)
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch of the next pass; the current one keeps a loaded position."""
-        if epoch == self.epoch:
-            self._epoch_asked = True
-        else:
-            self.epoch, self._consumed, self._resume = operator.index(epoch), 0, False
+        """Choose the epoch of the next pass, or with `steps=` the pass. A pass that is under way goes on unchanged.
+
+        A loaded position is kept if its own epoch (pass) is asked for. With `steps=`, the pass that is next anyway
+        begins where the last one ended; any other pass p begins `p * steps` steps after the beginning of epoch 0.
+        """
+        self._asked = at_least(0, epoch, "epoch")
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the epoch stands: `consumed` windows of the global order were handed out, on all ranks together."""
-        return {
+        """Where the run stands: `consumed` windows of the epoch's order were handed out, over all ranks together.
+
+        The steps handed to the loop count, the current one included. The values are plain, the same on every rank, and
+        valid on any number of ranks. With `steps=` there are also the `pass` and the `steps` taken in it.
+        """
+        at = self._shown()
+        state = {
             "version": VERSION,
-            "epoch": self.epoch,
-            "consumed": self._consumed,
+            "epoch": at.epoch,
+            "consumed": at.consumed,
             "seed": self.seed,
             "order": name_of(self.shuffle),
             "fingerprint": dict(self.fingerprint),
         }
+        if isinstance(self.shuffle, OwnIds):
+            state["ids"] = self.shuffle.checksum(at.epoch) if at.consumed else None
+        return state if self.steps is None else state | {"pass": at.number, "steps": at.taken}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Let the next pass go on where the state stands; a state of other windows is a `ValueError`."""
+        """Let the next pass continue where the state stands.
+
+        Raises:
+            ValueError: the state is of other windows or another order, with the fields that differ, or lacks a field.
+        """
         own = self.state_dict()
         if not isinstance(state, Mapping):
-            raise TypeError(f"A state is what state_dict() gave; got a {type(state).__name__}.")
+            raise TypeError(f"A state is what state_dict() returned; got a {type(state).__name__}.")
         if missing := own.keys() - state.keys():
             raise ValueError(f"A state has {', '.join(own)}; this one lacks {', '.join(sorted(missing))}.")
         pairs = {name: (state[name], own[name]) for name in ("version", "order")}
         theirs, ours = state["fingerprint"], own["fingerprint"]
-        # a sampler alone knows only the number of windows
+        # a sampler without a loader knows only the number of windows
         pairs |= {name: (theirs[name], ours[name]) for name in ours if name in theirs}
         lines = [f"{name}: {one!r} in the state, {two!r} here" for name, (one, two) in pairs.items() if one != two]
         if lines:
@@ -143,75 +181,84 @@ class Sampler:
                 "Build the windows and the loader as they were built when the state was saved."
             )
         epoch, consumed = at_least(0, state["epoch"], "epoch"), at_least(0, state["consumed"], "consumed")
-        if consumed > self.n:
-            raise ValueError(f"consumed= counts windows of one epoch, {self.n:,} here; the state has {consumed:,}.")
-        self.epoch, self._consumed, self.seed = epoch, consumed, operator.index(state["seed"])
-        self._resume, self._epoch_asked = True, False
+        if consumed > (count := self.n):
+            raise ValueError(f"consumed= counts windows of one epoch, {count:,} here; the state has {consumed:,}.")
+        number, taken = epoch, 0
+        if self.steps is not None:
+            number, taken = at_least(0, state["pass"], "pass"), at_least(0, state["steps"], "steps")
+        if isinstance(self.shuffle, OwnIds):
+            self.shuffle.expect(epoch, state["ids"])
+        self.seed = operator.index(state["seed"])
+        self._position, self._begun, self._asked = Position(epoch, consumed, number, taken), None, None
 
-    # A pass, in its parts, for iterators that run ahead of what they hand out
+    # The parts of a pass, for iterators that compute ahead of what they hand out. Computing changes nothing: only
+    # `_hand_out` and `_finish` do, and they are called by the thread of the loop.
 
-    def begin(self) -> int:
-        """Where the pass that begins now starts in the order."""
-        # the state was saved while the last batch of an epoch was in hand: there is nothing left of that epoch
-        step = self.ranks[0] * self.batch_size if self.tail == "drop" else 1
-        if self._resume and self.n - self._consumed < step and not self._epoch_asked:
-            self.finish()
-        if not self._resume:
-            self._consumed = 0
-        self._resume = False
-        return self._consumed
-
-    def hand_out(self, consumed: int) -> None:
-        """A step that uses up so many windows has been given to the training loop."""
-        self._consumed = consumed
-
-    def finish(self) -> None:
-        """The pass is over."""
-        self.epoch, self._consumed, self._resume = self.epoch + 1, 0, False
-
-    def steps(self, begin: int) -> Iterator[Steps]:
-        """This rank's steps over what is left of the order from position `begin` on; changes nothing."""
-        replicas, rank, _ = self.ranks
-        at = order(self.shuffle, self.n, self.seed, self.epoch)
-        size, batch = replicas * self.batch_size, self.batch_size
-        if isinstance(self.shuffle, Lanes) and self.shuffle.count != size:
+    def _begin(self) -> tuple[Plan, Position]:
+        """What the next pass takes, and where it begins."""
+        plan = self._plan()
+        layout = plan.layout
+        if isinstance(self.shuffle, Lanes) and self.shuffle.count != layout.size:
             raise ValueError(
                 f"There is one lane for each row of the batches of all ranks; got {self.shuffle.count} lanes for "
-                f"{replicas} x {self.batch_size} rows. Use ts.Lanes({size})."
+                f"{layout.ranks} x {layout.batch_size} rows. Use ts.Lanes({layout.size})."
             )
-        whole, left = divmod(self.n - begin, size)
-        if not whole and self.tail == "drop" and begin == 0:
-            raise ValueError(
-                f'tail="drop" leaves nothing: {self.n:,} windows make no step of {replicas} x {batch}. Use tail="keep" '
-                "or a smaller batch_size."
-            )
-        part = np.arange(rank * batch, (rank + 1) * batch if whole else rank * batch, dtype=np.int64)
-        together = max(1, BLOCK // batch)
-        for first in range(0, whole, together):
-            starts = range(begin + first * size, begin + min(first + together, whole) * size, size)
-            ids = at(np.add.outer(np.array(starts, np.int64), part).reshape(-1))
-            yield Steps(ids.reshape(-1, batch), batch, range(starts.start + size, starts.stop + size, size))
-        if left and self.tail != "drop":
-            positions, valid = self._last_part(self.n - left, replicas, rank)
-            yield Steps(at(positions)[None], valid, range(self.n, self.n + 1))
+        start = plan.next(self._position, self._begun is not None, self._asked)
+        if isinstance(self.shuffle, OwnIds):
+            self.shuffle.order(start.epoch)  # the caller's own code runs here, in the thread of the loop
+        return plan, start
 
-    def _last_part(self, start: int, replicas: int, rank: int) -> tuple[NDArray[np.int64], int]:
-        """This rank's positions of a last, incomplete step from position `start` on, and how many are no filler."""
-        share, more = divmod(self.n - start, replicas)
-        mine = share + (rank < more)
-        first = start + rank * share + min(rank, more)
-        filler = self.batch_size - mine if self.tail == "pad" else int(mine == 0)
-        return np.concatenate([np.arange(first, first + mine), np.full(filler, start)]).astype(np.int64), mine
+    def _hand_out(self, start: Position, taken: int, epoch: int, consumed: int) -> None:
+        """Record that the loop was given the `taken`-th step of the pass that began at `start`."""
+        if self._begun is not start:
+            if taken > 1:
+                return  # a state was loaded since, or another pass has begun: this one no longer counts
+            self._begun, self._asked = start, None
+        self._position = Position(epoch, consumed, start.number, start.taken + taken)
 
-    @property
-    def masked(self) -> bool:
-        """Whether batches may hold filler, and so carry `valid`."""
-        return self.tail == "pad" or (self.tail == "keep" and self.ranks[0] > 1)
+    def _finish(self, start: Position, taken: int) -> None:
+        """Record that the pass that began at `start` is over, after `taken` steps."""
+        if self._begun is start or not taken:
+            self._position = self._plan().after(self._position if taken else start)
+            self._begun = None
+            self._asked = self._asked if taken else None
+
+    def _layout(self) -> Layout:
+        """How steps are divided among the ranks, as these are now."""
+        ranks, rank, _ = self.ranks
+        batch = self._local
+        if batch is None:
+            batch, rest = divmod(self._global or 0, ranks)
+            if rest or not batch:
+                raise ValueError(
+                    f"global_batch_size= is a multiple of the number of ranks; got {self._global} for {ranks} ranks."
+                )
+        return Layout(ranks, rank, batch, self.tail)
+
+    def _plan(self) -> Plan:
+        return Plan(self.n, self.shuffle, self.seed, self._layout(), self.steps)
+
+    def _shown(self) -> Position:
+        """The position of the last pass, until the next one has begun; what set_epoch() chose, where none was left."""
+        if self._begun is not None or self._asked is None:
+            return self._position
+        return self._plan().next(self._position, begun=False, asked=self._asked)
 
     def __repr__(self) -> str:
         replicas, rank, source = self.ranks
-        shuffle = f"{name_of(self.shuffle)} with seed {self.seed}" if self.shuffle else "sequential"
+        seeded = self.shuffle and not isinstance(self.shuffle, OwnIds)
+        shuffle = name_of(self.shuffle) + (f" with seed {self.seed}" if seeded else "")
+        at = self._shown()
+        passes = "" if self.steps is None else f"pass {at.number}, "
         return (
             f"Sampler: {self.n:,} windows {shuffle}, {len(self):,} steps of {self.batch_size} x {replicas} ranks, this "
-            f"is rank {rank} (from {source}), tail {self.tail!r}, epoch {self.epoch}, {self._consumed:,} consumed"
+            f"is rank {rank} (from {source}), tail {self.tail!r}, {passes}epoch {at.epoch}, {at.consumed:,} consumed"
         )
+
+
+def _checked(num_replicas: int, rank: int) -> tuple[int, int]:
+    """A number of ranks and one of them."""
+    size, own = at_least(1, num_replicas, "num_replicas"), at_least(0, rank, "rank")
+    if own >= size:
+        raise ValueError(f"rank= lies in [0, num_replicas); got rank={rank}, num_replicas={num_replicas}.")
+    return size, own

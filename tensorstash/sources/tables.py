@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from tensorstash.errors import SchemaError
 from tensorstash.sources.scan import BATCH_ROWS, Read, Scan, Unit, Wanted
+from tensorstash.sources.views import without_null_views
 
 _UNCONVERTED = (pa.ArrowException, TypeError, ValueError, OverflowError, NotImplementedError)
 # remedies by the beginning of the type's name, in polars and pandas
@@ -21,8 +22,8 @@ _CONVERSIONS = {
 }
 
 
-def scan_arrow(table: Any, wanted: Wanted) -> Scan:  # noqa: ARG001  a column that is not read costs nothing
-    """A pyarrow table or record batch: slices of it."""
+def scan_arrow(table: Any, wanted: Wanted) -> Scan:  # noqa: ARG001  unread columns cost nothing
+    """Slices of a pyarrow table or record batch."""
     label = f"the pyarrow {type(table).__name__}"
     whole = pa.Table.from_batches([table]) if isinstance(table, pa.RecordBatch) else table
     return scan_table(whole, whole.schema, label)
@@ -72,12 +73,13 @@ def _check_convertible(convert: Callable[[list[str]], pa.Table], name: str, kind
         ) from error
 
 
-def scan_dataset(source: Any, wanted: Wanted) -> Scan:  # noqa: ARG001  only what is read is looked at
-    """A Hugging Face data set: slices of its Arrow table, in the order that `shuffle` or `select` gave it."""
+def scan_dataset(source: Any, wanted: Wanted) -> Scan:  # noqa: ARG001  unread columns cost nothing
+    """Slices of the Arrow table of a Hugging Face data set, in the order set by `shuffle` or `select`."""
 
     def read(start: int, rows: int, names: Sequence[str]) -> list[pa.RecordBatch]:
         view = source.select_columns(list(names)).with_format("arrow")
-        return view[start : start + rows].select(list(names)).to_batches()
+        batches = view[start : start + rows].select(list(names)).to_batches()
+        return [without_null_views(batch) for batch in batches]
 
     label, count = "the Hugging Face Dataset", len(source)
     starts = range(0, count, BATCH_ROWS)
@@ -87,7 +89,7 @@ def scan_dataset(source: Any, wanted: Wanted) -> Scan:  # noqa: ARG001  only wha
 
 
 def scan_table(table: pa.Table, schema: pa.Schema, label: str) -> Scan:
-    """A table whose `schema` may have further columns that are not in it and not read."""
+    """Slices of a table; `schema` may have further columns, which are not in the table and never read."""
     batches = table.to_batches(max_chunksize=BATCH_ROWS)
     starts = accumulate((batch.num_rows for batch in batches), initial=0)
     units = (Unit(label, start, batch.num_rows, _selector(batch), start) for batch, start in zip(batches, starts))
@@ -95,18 +97,18 @@ def scan_table(table: pa.Table, schema: pa.Schema, label: str) -> Scan:
 
 
 def _selector(batch: pa.RecordBatch) -> Read:
-    return lambda names: [batch.select(list(names))]
+    return lambda names: [without_null_views(batch.select(list(names)))]
 
 
 def with_unwanted(table: pa.Table, names: Iterable[str]) -> pa.Schema:
-    """The schema of a table, and of the columns that were not wanted and so not converted, as nulls."""
+    """The schema of a table, with the null type for the columns that were not wanted and so not converted."""
     known = set(table.column_names)
     return pa.schema(table.schema.field(name) if name in known else pa.field(name, pa.null()) for name in names)
 
 
 def checked_names(names: Iterable[Any], where: str) -> list[str]:
-    """The names of columns, which must be texts."""
+    """The column names; a name that is no string is refused."""
     for name in names:
         if not isinstance(name, str):
-            raise SchemaError(f"Column names are texts; {where} has the {type(name).__name__} {name!r}. Rename it.")
+            raise SchemaError(f"Column names are strings; {where} has the {type(name).__name__} {name!r}. Rename it.")
     return [*names]

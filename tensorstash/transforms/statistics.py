@@ -26,7 +26,7 @@ def rows_seen(source: Windows | Stash) -> Rows:
         return Rows(np.array([0]), np.array([source.rows]), source.offsets.numpy())
     if not len(source):
         raise ValueError("A scaler is fitted on at least one window; these windows are empty. See the cuts of split().")
-    low, high = (rows_from(source._slots, edges) for edges in covered(source._intervals, source.length))
+    low, high = (rows_from(source._layout.slots, edges) for edges in covered(source._intervals, source.length))
     some = low < high
     return Rows(*union(low[some], high[some]), source.stash.offsets.numpy())
 

@@ -2,12 +2,16 @@
 
 import warnings
 
+import numpy as np
+
+from tensorstash.errors import DataError
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.intervals import Intervals, windows_in
 from tensorstash.windows.runs import Runs, entity_runs, find_runs
 from tensorstash.windows.slots import Slots
 
 _COSTLY = 0.1  # share of the windows
+_MOST_TICKS = 1 << 62
 
 
 def fragments(stash: Stash, gaps: str, frequency: int | str | None, tolerance: int | str | None) -> Runs:
@@ -21,6 +25,13 @@ def fragments(stash: Stash, gaps: str, frequency: int | str | None, tolerance: i
             why = "gaps='ignore' was given" if gaps == "ignore" else "the stash has no time: ts.load(..., time=...)"
             raise ValueError(f"frequency= and tolerance= tell gaps in time, but {why}.")
         return entity_runs(stash.offsets.numpy())
+    first, last = stash.time_range
+    if first is not None and last is not None and last - first > _MOST_TICKS:
+        raise DataError(
+            "Steps are counted between times that lie within 2**62 ticks of each other; these go from "
+            f"{stash.clock.format(first)} to {stash.clock.format(last)}. Leave such rows out with filter=, or take "
+            "gaps='ignore'."
+        )
     return find_runs(stash.offsets.numpy(), stash.time.numpy(), stash.clock, frequency, tolerance)
 
 
@@ -43,7 +54,8 @@ def warn_of_gaps(stash: Stash, runs: Runs, slots: Slots, windows: Intervals, len
             "tolerance=, or gaps='ignore'; if they are, shorter windows lose fewer.",
             stacklevel=3,
         )
-    empty = slots.total - stash.rows - slots.lead * len(runs.first)
+    runs_begin = int(np.count_nonzero(~slots.joined))
+    empty = slots.total - stash.rows - (slots.lead + slots.tail) * runs_begin
     if empty > stash.rows:
         warnings.warn(
             f"Gaps make more empty slots than there are rows: {empty:,} and {stash.rows:,}{steps_text(runs)}. Give the "

@@ -86,21 +86,25 @@ def keep(within: Intervals, low: Int64s, high: Int64s) -> Intervals:
     starts, counts = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     for at in range(0, len(low) if len(within) else 0, _BLOCK):
         ids = [_before(within, first, begins, edges[at : at + _BLOCK]) for edges in (low, high)]
-        piece_begins, piece_ends = _pieces(begins, *ids)
+        piece_begins, piece_ends = cut_ranges(begins, *ids)
         starts.append(locate(within, piece_begins))
         counts.append(piece_ends - piece_begins)
     return intervals(np.concatenate(starts), np.concatenate(counts), within.stride)
 
 
-def _before(within: Intervals, first: Int64s, begins: Int64s, slots: Int64s) -> Int64s:
+def count_before(within: Intervals, slots: Int64s) -> Int64s:
     """How many windows start before each slot."""
+    return _before(within, within.first, within.begins, slots) if len(within) else np.zeros_like(slots)
+
+
+def _before(within: Intervals, first: Int64s, begins: Int64s, slots: Int64s) -> Int64s:
     k = np.maximum(np.searchsorted(first, slots, "right") - 1, 0)
     inside = -((first[k] - slots) // within.stride)
     return begins[k] + np.clip(inside, 0, within.ends[k] - begins[k])
 
 
-def _pieces(bounds: Int64s, begins: Int64s, ends: Int64s) -> tuple[Int64s, Int64s]:
-    """Ranges of ids `[begins, ends)`, ascending and apart, cut at the bounds of intervals."""
+def cut_ranges(bounds: Int64s, begins: Int64s, ends: Int64s) -> tuple[Int64s, Int64s]:
+    """Ranges `[begins, ends)`, ascending and apart, cut at the bounds, which ascend."""
     some = begins < ends
     begins, ends = begins[some], ends[some]
     if not len(begins):

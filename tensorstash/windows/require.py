@@ -9,28 +9,32 @@ from numpy.typing import NDArray
 from tensorstash.common.dtypes import Int64s
 from tensorstash.errors import DataError
 from tensorstash.gather.span import Span
+from tensorstash.stash.missing import missing_rows
 from tensorstash.stash.stash import Stash
-from tensorstash.windows.intervals import Intervals, drop, keep, spread, union
+from tensorstash.windows.intervals import Intervals, cut_ranges, drop, keep, spread, union
+from tensorstash.windows.layout import Layout
 from tensorstash.windows.runs import true_rows
-from tensorstash.windows.slots import Slots, empty_slots, slots_at
+from tensorstash.windows.slots import empty_slots, run_rows, slots_at
 
 _BLOCK = 1 << 20  # rows scanned for missing values at a time
 
 Where = str | Sequence[bool] | NDArray[np.bool_] | torch.Tensor
 
 
-def complete(stash: Stash, slots: Slots, judged: list[Span], history: int, whole: Intervals) -> Intervals:
-    """Without the windows in which one of the spans has a missing value; if none is left, a `DataError`."""
+def complete(layout: Layout, judged: list[Span], whole: Intervals) -> Intervals:
+    """Without the windows in which one of the spans has a missing value; if none is left, a `DataError`.
+
+    An empty slot is missing, but for those behind a run: what they stand for is not known yet.
+    """
     if not judged:
         return whole
-    bad_low, bad_high, empty = [], [], empty_slots(slots)
+    bad_low, bad_high, empty = [], [], empty_slots(layout.slots)
     for span in judged:
-        low, high = _missing(stash, span.column)
-        low, high = slots_at(slots, low), slots_at(slots, high - 1) + 1
+        low, high = _slot_ranges(layout, *missing_ranges(layout.stash, span.column))
         if len(empty[0]):
             low, high = union(np.concatenate([low, empty[0]]), np.concatenate([high, empty[1]]))
         # a window that starts at slot s has slot j of the span at slot s + history + begin + j * step
-        shift = span.begin + history
+        shift = span.begin + layout.history
         low, high = spread(low - shift, high - shift, len(span), span.step)
         bad_low.append(low)
         bad_high.append(high)
@@ -46,35 +50,37 @@ def complete(stash: Stash, slots: Slots, judged: list[Span], history: int, whole
     return kept
 
 
-def _missing(stash: Stash, name: str) -> tuple[Int64s, Int64s]:
-    """The ranges of rows in which a column has a missing value."""
-    if not stash.about(name).missing:
+def missing_ranges(stash: Stash, name: str) -> tuple[Int64s, Int64s]:
+    """The ranges `[low, high)` of rows in which a column has a missing value."""
+    if missing_rows(stash, name, slice(0, 0)) is None:
         return np.empty(0, np.int64), np.empty(0, np.int64)
-    column = stash[name]
-
-    def holes(rows: slice) -> NDArray[np.bool_]:
-        block = column[rows]
-        found = torch.isnan(block) if block.dtype.is_floating_point else block < 0
-        return (found.flatten(1).any(1) if found.ndim > 1 else found).numpy()
-
-    return _ranges(holes, stash.rows)
+    return _ranges(lambda rows: missing_rows(stash, name, rows), stash.rows)
 
 
-def _ranges(true: Callable[[slice], NDArray[np.bool_]], rows: int) -> tuple[Int64s, Int64s]:
+def _slot_ranges(layout: Layout, low: Int64s, high: Int64s) -> tuple[Int64s, Int64s]:
+    """Ranges of rows as ranges of slots, which leave out the slots between two runs."""
+    slots = layout.slots
+    if slots.tail or slots.lead:
+        low, high = cut_ranges(run_rows(slots, layout.stash.rows)[0], low, high)
+    return slots_at(slots, low), slots_at(slots, high - 1) + 1
+
+
+def _ranges(true: Callable[[slice], NDArray[np.bool_] | None], rows: int) -> tuple[Int64s, Int64s]:
     """The ranges of rows that are true, found in blocks."""
-    found = [true_rows(true(slice(begin, begin + _BLOCK)), begin) for begin in range(0, rows, _BLOCK)]
+    blocks = ((true(slice(begin, begin + _BLOCK)), begin) for begin in range(0, rows, _BLOCK))
+    found = [true_rows(block, begin) for block, begin in blocks if block is not None]
     none = np.empty(0, np.int64)
     return union(
         np.concatenate([none, *(low for low, _ in found)]), np.concatenate([none, *(high for _, high in found)])
     )
 
 
-def anchored(stash: Stash, slots: Slots, where: Where, shift: int, whole: Intervals) -> Intervals:
-    """The windows whose slot `shift` is a true row, which an empty slot is not; if there is none, a `DataError`."""
-    mask = _mask(stash, where)
-    low, high = _ranges(mask.__getitem__, stash.rows)
-    kept = keep(whole, slots_at(slots, low) - shift, slots_at(slots, high - 1) + 1 - shift)
-    kept = drop(kept, *(edges - shift for edges in empty_slots(slots)))
+def anchored(layout: Layout, where: Where, whole: Intervals) -> Intervals:
+    """The windows whose anchor (without a horizon: last slot) is a true row; if there is none, a `DataError`."""
+    mask, shift = _mask(layout.stash, where), layout.history + layout.label
+    low, high = _slot_ranges(layout, *_ranges(mask.__getitem__, layout.stash.rows))
+    kept = keep(whole, low - shift, high - shift)
+    kept = drop(kept, *(edges - shift for edges in empty_slots(layout.slots)))
     if not len(kept):
         raise DataError(
             "where= keeps the windows whose anchor is at a true row; none of the "

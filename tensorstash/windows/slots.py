@@ -1,21 +1,25 @@
 """Slots: the steps of time that windows count in, each with one row or none. Memory is O(runs).
 
-    run 0: lead | fragment 0 | empty | fragment 1 | run 1: lead | fragment 2 | ...
+    run 0: lead | fragment 0 | empty | fragment 1 | tail | run 1: lead | fragment 2 | tail | ...
 
-A fragment is a stretch of rows without an empty slot between them; the lead are the empty slots before a run. Without
-any empty slot, slots are rows.
+A fragment is a stretch of rows without an empty slot between them. The lead and the tail are the empty slots in front
+of and behind each run. Without any empty slot, slots are rows.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tensorstash.common.checks import at_least
 from tensorstash.common.dtypes import Bools, Int64s
 from tensorstash.common.frequency import Frequency
+from tensorstash.errors import DataError
 from tensorstash.gather.empty import Fragments
 from tensorstash.native.guide import guide
 from tensorstash.windows.runs import Runs
+
+_MOST_SLOTS = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,35 +29,64 @@ class Slots:
     first: Int64s  # (fragments,) the slot of the first row of each
     row: Int64s  # (fragments,) that row
     rows: Int64s  # (fragments,)
-    joined: Bools  # (fragments,) whether it goes on with the run of the one before
+    joined: Bools  # (fragments,) whether it continues the run of the fragment before it
     frequency: Frequency | None
     lead: int
+    tail: int
 
     @property
     def total(self) -> int:
         """The number of slots."""
-        return int(self.first[-1] + self.rows[-1]) if len(self.first) else 0
+        return int(self.first[-1] + self.rows[-1]) + self.tail if len(self.first) else 0
 
 
-def place(fragments: Runs, offsets: Int64s, times: Int64s | None, masked: bool, lead: int) -> tuple[Slots, Runs]:
-    """Number the slots; with `masked`, fragments a whole number of steps apart become one run with empty slots.
+def most_empty(least: int | None, whole: int, lowest: int, what: str) -> int:
+    """How many slots of the history or horizon may lie outside the run, where at least `least` lie in it."""
+    if least is None:
+        return 0
+    inside = at_least(min(lowest, whole), least, f"min_{what}")
+    if inside > whole:
+        raise ValueError(f"min_{what}= is at most the {what}, {whole}; got {least}.")
+    return whole - inside
 
-    The runs that come back are in slots, each with its lead.
-    """
-    if not masked and not lead:
-        joined = np.zeros(len(fragments.first), np.bool_)
-        return Slots(fragments.first, fragments.first, fragments.rows, joined, fragments.frequency, 0), fragments
+
+def place(fragments: Runs, offsets: Int64s, times: Int64s | None, *, masked: bool, lead: int, tail: int) -> Slots:
+    """Number the slots; with `masked`, fragments a whole number of steps apart become one run with empty slots."""
     apart = np.zeros(len(fragments.first), np.int64)  # steps of time from the fragment before, 0 where a run begins
+    if not masked and not lead and not tail:
+        return Slots(fragments.first, fragments.first, fragments.rows, apart > 0, fragments.frequency, 0, 0)
     if masked and times is not None and fragments.frequency is not None:
         # both ascend; numpy's own isin is ten times slower
         after = np.flatnonzero(offsets[np.searchsorted(offsets, fragments.first)] != fragments.first)
         rows = fragments.first[after]
         apart[after] = fragments.frequency.steps(times[rows - 1], times[rows])
-    gaps = np.where(apart > 0, apart - 1, lead)
-    first = np.cumsum(gaps + np.concatenate([[0], fragments.rows[:-1]])[: len(gaps)], dtype=np.int64)
-    slots = Slots(first, fragments.first, fragments.rows, apart > 0, fragments.frequency, lead)
-    begins = first[apart == 0] - lead
-    return slots, Runs(begins, np.diff(begins, append=slots.total), fragments.frequency, fragments.steps)
+    between = np.where(apart > 0, apart - 1, lead + tail)
+    if between.sum(dtype=np.float64) > _MOST_SLOTS:
+        raise DataError(
+            "gaps='mask' counts at most 2**62 slots; the gaps of these times have more. Give a longer frequency=, or "
+            "take gaps='split'."
+        )
+    between[:1] = lead
+    first = np.cumsum(between + np.concatenate([[0], fragments.rows[:-1]])[: len(between)], dtype=np.int64)
+    return Slots(first, fragments.first, fragments.rows, apart > 0, fragments.frequency, lead, tail)
+
+
+def with_tail(slots: Slots, tail: int) -> Slots:
+    """The same runs with another number of empty slots behind each."""
+    run = np.cumsum(~slots.joined) - 1
+    return replace(slots, first=slots.first + (tail - slots.tail) * run, tail=tail)
+
+
+def run_edges(slots: Slots) -> tuple[Int64s, Int64s]:
+    """The slot at which each run begins and the one behind its end, lead and tail included, both `(runs,)`."""
+    begins = slots.first[~slots.joined] - slots.lead
+    return begins, np.append(begins[1:], slots.total)
+
+
+def run_rows(slots: Slots, rows: int) -> tuple[Int64s, Int64s]:
+    """The first row of each run and the one behind its last, of `rows` in all, both `(runs,)`."""
+    first = slots.row[~slots.joined]
+    return first, np.append(first[1:], rows)[: len(first)]
 
 
 def fragments_of(slots: Slots) -> Fragments:
@@ -66,11 +99,25 @@ def _fragment(edges: Int64s, at: Int64s) -> NDArray[np.intp]:
     return np.maximum(np.searchsorted(edges, at, "right") - 1, 0)
 
 
-def rows_at(slots: Slots, at: Int64s) -> tuple[Int64s, Bools]:
-    """The row of each slot, or the last one before an empty slot, and which slots are empty; any shape."""
+def nearest_rows(slots: Slots, at: Int64s) -> tuple[Int64s, Int64s]:
+    """The row of each slot, of any shape, and 0; for an empty slot the nearest row of its run and how far behind it.
+
+    That is the row before the slot. In the lead of a run it is the first row, and the distance is negative.
+    """
     k = _fragment(slots.first, at)
+    if slots.lead and len(slots.first) > 1:
+        following = np.minimum(k + 1, len(slots.first) - 1)
+        behind = at >= slots.first[k] + slots.rows[k] + slots.tail
+        k = np.where(behind & ~slots.joined[following], following, k)
     after = at - slots.first[k]
-    return slots.row[k] + np.clip(after, 0, slots.rows[k] - 1), (after < 0) | (after >= slots.rows[k])
+    inside = np.clip(after, 0, slots.rows[k] - 1)
+    return slots.row[k] + inside, after - inside
+
+
+def rows_at(slots: Slots, at: Int64s) -> tuple[Int64s, Bools]:
+    """The row of each slot, or the nearest one of its run, and which slots are empty; any shape."""
+    rows, distance = nearest_rows(slots, at)
+    return rows, distance != 0
 
 
 def rows_from(slots: Slots, at: Int64s) -> Int64s:
@@ -80,7 +127,7 @@ def rows_from(slots: Slots, at: Int64s) -> Int64s:
 
 
 def slots_at(slots: Slots, rows: Int64s) -> Int64s:
-    """The slot of each row; of the row behind the last one, the slot behind the last."""
+    """The slot of each row; of the row behind the last one, the slot behind the last row."""
     if slots.first is slots.row:
         return rows
     k = _fragment(slots.row, rows)
@@ -88,31 +135,23 @@ def slots_at(slots: Slots, rows: Int64s) -> Int64s:
 
 
 def empty_slots(slots: Slots) -> tuple[Int64s, Int64s]:
-    """The ranges `[low, high)` of slots without a row."""
-    low, high = np.concatenate([[0], slots.first + slots.rows]), np.append(slots.first, slots.total)
+    """The ranges `[low, high)` of slots without a row, in gaps and in front of runs but not behind them."""
+    ends = slots.first + slots.rows
+    ends[:-1] += np.where(slots.joined[1:], 0, slots.tail)
+    low, high = np.concatenate([np.zeros(min(1, len(ends)), np.int64), ends[:-1]]), slots.first
     some = low < high
     return low[some], high[some]
 
 
 def times_at(slots: Slots, times: Int64s, at: Int64s) -> Int64s:
-    """The time of each slot, any shape; that of an empty one follows from the row before it."""
-    rows, empty = rows_at(slots, at)
-    found = times[rows]
-    if slots.frequency is not None and empty.any():
-        found[empty] = slots.frequency.advance(found[empty], at[empty] - slots_at(slots, rows[empty]))
-    return found
-
-
-def slots_from(slots: Slots, times: Int64s, rows: Int64s, moment: int) -> Int64s:
-    """The first slot of each entity at or after a time, of which `rows` are the first rows, all `(entities,)`."""
-    found, before = slots_at(slots, rows), slots_at(slots, np.maximum(rows - 1, 0))
-    which = np.flatnonzero((found - before > 1) & slots.joined[_fragment(slots.row, rows)])
-    if slots.frequency is None or not len(which):
-        return found
-    last, low, high = times[rows[which] - 1], np.ones(len(which), np.int64), (found - before)[which]
-    while (low < high).any():
-        middle = (low + high) // 2
-        later = slots.frequency.advance(last, middle) >= moment
-        low, high = np.where(later, low, np.minimum(middle + 1, high)), np.where(later, middle, high)
-    found[which] = before[which] + low
+    """The time of each slot, any shape; that of an empty one follows from the nearest row of its run."""
+    rows, distance = nearest_rows(slots, at)
+    found, empty = times[rows], distance != 0
+    if empty.any():
+        if slots.frequency is None:
+            raise ValueError(
+                "The time of a slot without a row follows from the step of time, which is not known with gaps='ignore' "
+                "or where no entity has two rows. Give a frequency=, with gaps='split' or gaps='mask'."
+            )
+        found[empty] = slots.frequency.advance(found[empty], distance[empty])
     return found

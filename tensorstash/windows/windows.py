@@ -1,36 +1,49 @@
 """Windows: which stretches of rows are samples, and the batch of any of them by number."""
 
-import zlib
 from collections.abc import Mapping, Sequence
 from copy import copy
-from datetime import date
-from functools import cached_property, reduce
+from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from tensorstash.common.checks import at_least, names_in
+from tensorstash.common.checks import at_least
 from tensorstash.common.dtypes import Int64s
-from tensorstash.errors import DataError
-from tensorstash.gather.empty import FillPlan, fills
-from tensorstash.gather.gather import GatherPlan, compile_plan, copy_into, gather, gather_into, static_values
-from tensorstash.gather.span import Span
+from tensorstash.errors import DataError, unknown
+from tensorstash.gather.empty import fills
+from tensorstash.gather.gather import GatherPlan, copy_into, gather, gather_into, static_values
 from tensorstash.native.permutation import shuffled
 from tensorstash.stash.stash import Stash
+from tensorstash.windows.fingerprint import fingerprint
+from tensorstash.windows.folds import folds
+from tensorstash.windows.frame import to_frame
 from tensorstash.windows.gaps import fragments, steps_text, warn_of_gaps
-from tensorstash.windows.intervals import Intervals, keep, locate, of_runs
+from tensorstash.windows.ids import Ids, as_list, check_ids, is_one_id
+from tensorstash.windows.intervals import Intervals, count_before, locate, of_runs
+from tensorstash.windows.latest import latest
+from tensorstash.windows.layout import Layout, entities_of, label_rows, label_times
+from tensorstash.windows.plan import compiled
 from tensorstash.windows.require import Where, anchored, complete
-from tensorstash.windows.slots import fragments_of, place, rows_at, times_at
-from tensorstash.windows.spans import make_spans
-from tensorstash.windows.splits import ascending, at_share, at_time, bounds, divide, share
+from tensorstash.windows.slots import most_empty, place, run_edges, with_tail
+from tensorstash.windows.spans import judged_spans, make_spans
+from tensorstash.windows.splits import (
+    Moment,
+    ascending,
+    at_share,
+    check_timed,
+    cut_at_time,
+    divide,
+    entity_edges,
+    moments_of,
+    of_entities,
+    share,
+)
+from tensorstash.windows.text import as_text
 
 if TYPE_CHECKING:
     import polars as pl
-
-Ids = Sequence[int] | NDArray[np.integer[Any]] | torch.Tensor | slice
 
 
 class Windows:
@@ -52,6 +65,8 @@ class Windows:
         spans: instead of `history` and `horizon`, a mapping from a name in the batch to `(column, begin, end)` or
             `(column, begin, end, step)`: half-open slots relative to the anchor, as the past 96 are `("y", -96, 0)`.
         min_history: windows may begin before their run, if so many slots of their history lie in it.
+        min_horizon: windows may end behind their run, if so many slots of their horizon lie in it; 0: none need to. The
+            slots behind the run are empty, even if later rows exist behind a gap.
         stride: slots from one window to the next, counted from the first window of each run.
         gaps: `"split"` ends a run where a time step is missing; `"mask"` puts empty slots there, where the next row is
             a whole number of steps away; `"ignore"` takes an entity as one run.
@@ -91,6 +106,7 @@ class Windows:
         columns: Sequence[str] | None = None,
         spans: Mapping[str, Sequence[Any]] | None = None,
         min_history: int | None = None,
+        min_horizon: int | None = None,
         stride: int = 1,
         gaps: str = "split",
         frequency: int | str | None = None,
@@ -105,29 +121,27 @@ class Windows:
         self.history = max(0, -min(span.begin for span in self.spans))
         self.horizon = max(0, *(span.end for span in self.spans))
         self.stride = at_least(1, stride, "stride")
-        least = self.history if min_history is None else at_least(int(not self.horizon), min_history, "min_history")
-        if least > self.history:
-            raise ValueError(f"min_history= is at most the history, {self.history}; got {min_history}.")
+        lead = most_empty(min_history, self.history, int(not self.horizon), "history")
+        tail = most_empty(min_horizon, self.horizon, int(not self.history), "horizon")
         pieces = fragments(stash, gaps, frequency, tolerance)
         times = None if stash.time is None else stash.time.numpy()
-        self._slots, self._runs = place(pieces, stash.offsets.numpy(), times, gaps == "mask", self.history - least)
-        filled = gaps == "mask" or min_history is not None
+        slots = place(pieces, stash.offsets.numpy(), times, masked=gaps == "mask", lead=lead, tail=tail)
+        self._layout = Layout(stash, slots, self.history, self.horizon)
+        filled = gaps == "mask" or min_history is not None or min_horizon is not None
         self._fills = fills(stash, self.spans) if filled else None
-        whole = of_runs(self._runs.first, self._runs.rows, self.length, self.stride)
+        self._judged = judged_spans(self.spans, require, self.history, self.horizon)
+        begins, ends = run_edges(slots)
+        whole = of_runs(begins, ends - begins, self.length, self.stride)
         if not len(whole):
             raise DataError(
                 f"A window is {self.length} consecutive {'slots' if filled else 'rows'} of one run; the longest of "
-                f"{len(self._runs.rows):,} runs has {int(self._runs.rows.max(initial=0)):,}{steps_text(self._runs)}. "
+                f"{len(begins):,} runs has {int((ends - begins).max(initial=0)):,}{steps_text(pieces)}. "
                 "Shorten history or horizon, or see frequency= and gaps=."
             )
-        warn_of_gaps(stash, self._runs, self._slots, whole, self.length)
-        named = {span.name: span for span in self.spans}
-        required = [] if require is None else names_in(require, "require")
-        judged = [named.get(name) or Span(name, name, -self.history, self.horizon) for name in required]
-        self._intervals = complete(stash, self._slots, judged, self.history, whole)
+        warn_of_gaps(stash, pieces, slots, whole, self.length)
+        self._intervals = complete(self._layout, self._judged, whole)
         if where is not None:
-            anchor = self.history - (self.horizon == 0)
-            self._intervals = anchored(stash, self._slots, where, anchor, self._intervals)
+            self._intervals = anchored(self._layout, where, self._intervals)
 
     @property
     def length(self) -> int:
@@ -139,17 +153,17 @@ class Windows:
 
     def __getitem__(self, ids: int | Ids) -> dict[str, torch.Tensor]:
         """One window, tensors `(time, ...)`, for an integer; else a batch, tensors `(batch, time, ...)`."""
-        if isinstance(ids, (int, np.integer)):
-            return {name: tensor[0] for name, tensor in self.gather(np.array([ids])).items()}
-        return self.gather(ids)
+        if is_one_id(ids):
+            return {name: tensor[0] for name, tensor in self.gather(as_list(ids)).items()}
+        return self.gather(ids)  # type: ignore[arg-type]
 
     def gather(self, ids: Ids, out: Mapping[str, torch.Tensor] | None = None) -> dict[str, torch.Tensor]:
-        """The batch of the windows `ids`: a fresh `(batch, time, ...)` tensor per span, in the span's column's dtype.
+        """The batch of the windows `ids`: a fresh `(batch, time, ...)` tensor per span, in the dtype of its column.
 
-        Static columns are `(batch, ...)`, each window with the values of its entity.
+        Static columns are `(batch, ...)`: each window has the values of its entity.
 
-        `out`, an earlier batch of as many windows, is written into and returned instead. Ids lie in
-        `[-len(self), len(self))`; others are an `IndexError`, an `out` that does not fit is a `ValueError`.
+        With `out`, an earlier batch of as many windows, the batch is written into its tensors, which are returned. Ids
+        lie in `[-len(self), len(self))`; others are an `IndexError`, an `out` that does not fit is a `ValueError`.
 
         Example:
             >>> import numpy as np, tensorstash as ts
@@ -159,13 +173,13 @@ class Windows:
             tensor([[1, 2],
                     [2, 3]])
         """
-        anchors = self._anchor_slots(self._checked(ids))
+        anchors = self._anchor_slots(check_ids(ids, len(self)))
         static = {}
         if self.stash.static:
             static = static_values(self.stash.static, torch.from_numpy(self._entities_of(anchors)))
         if out is None:
             return gather(self._plan, anchors) | static
-        gather_into(self._plan, anchors, out)
+        gather_into(self._plan_apart, anchors, out)
         copy_into(static, out)
         return dict(out)
 
@@ -181,51 +195,57 @@ class Windows:
             >>> ts.Windows(stash, history=1, horizon=1).anchors([0, 1])
             {'entity': tensor([0, 1]), 'time': tensor([2, 2])}
         """
-        return self._about(self._anchor_slots(self._checked(ids)) - (self.horizon == 0))
+        slots = self._anchor_slots(check_ids(ids, len(self)))
+        about, times = {"entity": torch.from_numpy(self._entities_of(slots))}, label_times(self._layout, slots)
+        return about if times is None else about | {"time": torch.from_numpy(times)}
 
-    def _about(self, slots: Int64s) -> dict[str, torch.Tensor]:
-        """The entity and the time of slots."""
-        about = {"entity": torch.from_numpy(self._entity(slots))}
-        if self.stash.time is not None:
-            about["time"] = torch.from_numpy(times_at(self._slots, self.stash.time.numpy(), slots))
-        return about
+    def per_entity(self) -> dict[str, torch.Tensor]:
+        """How many windows each entity has and the id of its first one: `count` and `first`, both `(entities,)` int64.
 
-    def _entities_of(self, anchors: Int64s) -> Int64s:
-        """The index into `stash.entities` of windows, by the slots of their anchors, of any shape."""
-        return self._entity(anchors - (self.horizon == 0))  # without a horizon the anchor is the slot after the window
+        The ids of entity k are `first[k]` up to `first[k] + count[k]`. The cost grows with the runs, not the windows.
 
-    def _entity(self, slots: Int64s) -> Int64s:
-        return np.searchsorted(self.stash.offsets.numpy(), rows_at(self._slots, slots)[0], "right") - 1
+        Example:
+            >>> import tensorstash as ts
+            >>> stash = ts.load({"e": ["a", "b", "b", "b", "c", "c"], "y": [0.0] * 6}, entity="e")
+            >>> ts.Windows(stash, history=2).per_entity()
+            {'count': tensor([0, 2, 1]), 'first': tensor([0, 0, 2])}
+        """
+        edges = count_before(self._intervals, entity_edges(self._layout))
+        return {"count": torch.from_numpy(np.diff(edges)), "first": torch.from_numpy(edges[:-1])}
 
-    def to_frame(self, ids: Ids, predictions: torch.Tensor) -> "pl.DataFrame":
-        """Predictions as a polars frame: `entity`, `time` and `value` of every horizon step of the windows `ids`.
+    def to_frame(self, ids: Ids, predictions: torch.Tensor, names: Sequence[str] | None = None) -> "pl.DataFrame":
+        """Predictions for the windows `ids` as a polars frame: a row per slot of the horizon, with entity and time.
 
-        `predictions` is `(batch, horizon)`, or `(batch, history)` where the windows have no horizon; another shape is a
-        `ValueError`. What lies before a run (`min_history`) is left out.
+        The entity and time columns have their names in the source. Slots behind the last row have the times that follow
+        from the frequency, in the zone of the times. Without a horizon the rows are the slots of the whole window;
+        those in front of its run (`min_history`) are left out.
+
+        Args:
+            ids: of the windows.
+            predictions: `(batch, horizon)`, or `(batch, horizon, n)` for n quantiles or samples of each slot; without a
+                horizon `(batch, history)` and `(batch, history, n)`. Of any device.
+            names: of the columns of predictions; `None`: `value`, or `value_0`, `value_1`, ...
+
+        Raises:
+            ValueError: another shape, or a name that comes twice.
 
         Example:
             >>> import torch, tensorstash as ts
             >>> windows = ts.Windows(ts.load({"t": [1, 2, 3], "y": [0.0] * 3}, time="t"), history=1, horizon=2)
-            >>> windows.to_frame([0], torch.tensor([[0.5, 0.25]])).rows()
-            [(2, 0.5), (3, 0.25)]
+            >>> windows.to_frame([0], torch.tensor([[0.5, 0.25]])).to_dicts()
+            [{'t': 2, 'value': 0.5}, {'t': 3, 'value': 0.25}]
+            >>> quantiles = torch.tensor([[[0.1, 0.9], [0.2, 0.8]]])
+            >>> windows.to_frame([0], quantiles, names=["low", "high"]).columns
+            ['t', 'low', 'high']
         """
-        from tensorstash.stash.interop import predictions_frame
+        return to_frame(self._layout, self._anchor_slots(check_ids(ids, len(self))), predictions, names)
 
-        begin, steps = (0, self.horizon) if self.horizon else (-self.history, self.history)
-        checked, predictions = self._checked(ids), torch.as_tensor(predictions)
-        if predictions.shape != (len(checked), steps):
-            raise ValueError(f"predictions= has shape ({len(checked)}, {steps}); got {tuple(predictions.shape)}.")
-        slots = self._anchor_slots(checked)[:, None] + np.arange(begin, begin + steps)
-        run = np.searchsorted(self._runs.first, slots[:, 0] - begin - self.history, "right") - 1
-        known = slots >= self._runs.first[run][:, None] + self._slots.lead
-        return predictions_frame(self.stash, self._about(slots[known]), predictions[torch.from_numpy(known)])
-
-    def split(self, *cuts: SupportsIndex | str | date | np.datetime64) -> tuple["Windows", ...]:
+    def split(self, *cuts: Moment) -> tuple["Windows", ...]:
         """Parts of these windows before, between and from the cuts, which are times in ascending order.
 
-        Part k holds the windows all of whose horizon (all of which, without a horizon) lies in `[cut k-1, cut k)`; the
-        history may reach back across a cut. A window across a cut is in no part. Text is read in the time's zone. Cuts
-        that cannot be read or do not ascend, and a stash without times, are a `ValueError`.
+        Part k holds the windows whose whole horizon (without a horizon: whole window) lies in `[cut k-1, cut k)`; the
+        history may reach back across a cut. A window across a cut is in no part. Text is read in the zone of the times.
+        Cuts that cannot be read or do not ascend, and a stash without times, are a `ValueError`.
 
         Example:
             >>> import numpy as np, tensorstash as ts
@@ -234,17 +254,11 @@ class Windows:
             >>> len(train), len(valid)
             (12, 9)
         """
-        times, clock = self.stash.time, self.stash.clock
-        if times is None:
-            raise ValueError("split divides by time, and this stash has none: ts.load(..., time=...).")
-        moments = [clock.parse(cut) for cut in cuts]
-        if any(one >= two for one, two in pairwise(moments)):
-            raise ValueError(f"Cuts ascend; got {', '.join(map(str, cuts))}.")
-        offsets = self.stash.offsets.numpy()
-        return self._divided([at_time(self._slots, offsets, times.numpy(), moment) for moment in moments])
+        moments = moments_of(self.stash, cuts)
+        return self._divided([cut_at_time(self._layout, moment) for moment in moments])
 
     def split_fraction(self, *fractions: float) -> tuple["Windows", ...]:
-        """Parts of these windows by time, with cuts after fractions of each entity's own rows.
+        """Parts of these windows by time, with cuts behind fractions of the rows of each entity.
 
         `split_fraction(0.7, 0.85)` makes three parts. What a part holds is as in `split`. The fractions lie in (0, 1)
         and ascend; others are a `ValueError`.
@@ -256,14 +270,13 @@ class Windows:
             >>> len(train), len(valid)
             (20, 6)
         """
-        offsets = self.stash.offsets.numpy()
-        return self._divided([at_share(self._slots, offsets, fraction) for fraction in ascending(fractions)])
+        return self._divided([at_share(self._layout, fraction) for fraction in ascending(fractions)])
 
     def split_entities(self, *fractions: float, seed: int = 0) -> tuple["Windows", ...]:
         """Parts of these windows that share no entity: the entities in an order drawn from `seed`, cut at fractions.
 
         `split_entities(0.8)` keeps a fifth of the entities for the second part, to see how a model does on series that
-        it has not met. The fractions lie in (0, 1) and ascend; others are a `ValueError`.
+        it was not trained on. The fractions lie in (0, 1) and ascend; others are a `ValueError`.
 
         Example:
             >>> import numpy as np, tensorstash as ts
@@ -272,42 +285,83 @@ class Windows:
             >>> len(train), len(unseen)
             (3, 1)
         """
-        edges = bounds(self._slots, self.stash.offsets.numpy())
-        count = len(edges) - 1
+        count = len(self.stash.offsets) - 1
         drawn = shuffled(count, seed, 0)(np.arange(count))
         cuts = [0, *(int(share(fraction, np.array(count))) for fraction in ascending(fractions)), count]
-        chosen = [np.sort(drawn[low:high]) for low, high in pairwise(cuts)]
-        return tuple(self._with(keep(self._intervals, edges[part], edges[part + 1])) for part in chosen)
+        parts = [drawn[low:high] for low, high in pairwise(cuts)]
+        return tuple(self._with(of_entities(self._layout, self._intervals, part)) for part in parts)
+
+    def folds(
+        self, count: int, step: int | str, *, gap: int | str = 0, expanding: bool = True
+    ) -> "list[tuple[Windows, Windows]]":
+        """Pairs of a training and a test part for rolling-origin evaluation, the earliest first.
+
+        The cuts count back in steps of `step` from one slot behind the last anchor with a whole horizon. A test part
+        holds the windows whose anchor lies in `[cut, next cut)`, the training part those whose last slot is before the
+        cut, or `gap` before it. Anchors are those of `anchors`.
+
+        Args:
+            count: the number of folds.
+            step: the length of a test part: a number of slots, or a duration such as `"7d"` or `"1mo"`.
+            gap: slots or a duration between a training part and its cut.
+            expanding: every training part begins with the first window; `False`: the anchors of a training part begin
+                `step` later in each fold.
+
+        Raises:
+            ValueError: a stash without times. DataError: a fold with a part without windows.
+
+        Example:
+            >>> import numpy as np, tensorstash as ts
+            >>> stash = ts.load({"t": np.arange("2024-01-01", "2024-01-31", dtype="M8[D]"), "y": np.ones(30)}, time="t")
+            >>> windows = ts.Windows(stash, history=7, horizon=2)
+            >>> [(len(train), len(test)) for train, test in windows.folds(3, "3d")]
+            [(12, 3), (15, 3), (18, 3)]
+        """
+        check_timed(self.stash, "folds")
+        parts = folds(self._layout, self._intervals, count, step, gap, expanding=expanding)
+        return [(self._with(train), self._with(test)) for train, test in parts]
+
+    def latest(self, of: str | None = None) -> "Windows":
+        """The newest window of each entity, anchored on the first slot behind its last row: the input of a forecast.
+
+        With `of`, the anchor is behind the last row in which that column has a value, so that the rows behind it, with
+        what is known of the future, are in the horizon. The other slots of the horizon are empty, and batches carry
+        `<span>.observed`. The windows are of all entities, whatever split, where and stride have left out; `require`
+        counts before the anchor only. A `UserWarning` tells how many entities have no such window.
+
+        Raises:
+            DataError: no entity has one, or a run ends among the rows behind the last value of `of`.
+            ColumnError: no such column. SchemaError: a column without a value for empty slots.
+
+        Example:
+            >>> import tensorstash as ts
+            >>> windows = ts.Windows(ts.load({"t": [1, 2, 3], "y": [5.0, 6.0, 7.0]}, time="t"), history=2, horizon=1)
+            >>> newest = windows.latest()
+            >>> newest[0]["y"], newest.anchors([0])["time"]
+            (tensor([6., 7., nan], dtype=torch.float64), tensor([4]))
+        """
+        if of is not None and of not in self.stash:
+            raise unknown(of, self.stash, "the stash")
+        part = copy(self)
+        part._fills = fills(self.stash, self.spans)
+        part._layout = Layout(self.stash, with_tail(self._layout.slots, self.horizon), self.history, self.horizon)
+        part._intervals = latest(part._layout, self._judged, of)
+        return part
+
+    def fingerprint(self) -> dict[str, Any]:
+        """What these windows are, in a few plain values that are equal wherever the windows are equal."""
+        return fingerprint(self._layout, self.spans, self._intervals, self.stride, self._fills is not None)
+
+    def __repr__(self) -> str:
+        return as_text(self._layout, self.spans, self._intervals, self.stride, self._fills is not None)
 
     def _divided(self, cuts: list[Int64s]) -> tuple["Windows", ...]:
-        offsets = self.stash.offsets.numpy()
-        parts = divide(self._intervals, self._slots, offsets, cuts, history=self.history, horizon=self.horizon)
-        return tuple(map(self._with, parts))
+        return tuple(map(self._with, divide(self._layout, self._intervals, cuts)))
 
     def _with(self, intervals: Intervals) -> "Windows":
         part = copy(self)
         part._intervals = intervals
         return part
-
-    def fingerprint(self) -> dict[str, Any]:
-        """What these windows are, in a few plain values, equal wherever the windows are equal."""
-        first, last = self.stash.time_range
-        return {
-            "windows": len(self),
-            "entities": len(self.stash.offsets) - 1,
-            "rows": self.stash.rows,
-            "first_time": first,
-            "last_time": last,
-            "spans": {s.name: [s.column, s.begin, s.end, s.step] for s in self.spans},
-            "stride": self.stride,
-            "runs": self._checksum(),
-        }
-
-    def _checksum(self) -> int:
-        arrays = [self._intervals.base, self._intervals.ends]
-        if self._fills:
-            arrays += [self._slots.first, self._slots.row]
-        return reduce(lambda crc, array: zlib.crc32(array.tobytes(), crc), arrays, 0)
 
     def _anchor_slots(self, ids: Int64s) -> Int64s:
         """The slot of each window's anchor, for int64 ids of any shape that are known to lie in `[0, len(self))`.
@@ -318,41 +372,19 @@ class Windows:
         slots += self.history
         return slots
 
+    def _entities_of(self, anchors: Int64s) -> Int64s:
+        """The index into `stash.entities` of windows, by the slots of their anchors, of any shape."""
+        return entities_of(self._layout, label_rows(self._layout, anchors))
+
     @cached_property
     def _plan(self) -> GatherPlan:
         """How batches are gathered; made at the first one."""
-        stash, filling = self.stash, None
-        if self._fills is not None:
-            filling = FillPlan(
-                fragments=fragments_of(self._slots),
-                history=self.history,
-                horizon=self.horizon,
-                spans=self.spans,
-                fills=self._fills,
-            )
-        return compile_plan(stash._blocks, stash, self.spans, filling)
+        return compiled(self._layout, self.spans, self._fills, together=True)
 
-    def _checked(self, ids: Ids) -> Int64s:
-        if isinstance(ids, slice):
-            return np.arange(*ids.indices(len(self)), dtype=np.int64)
-        raw = np.asarray(ids)
-        if raw.ndim != 1 or (raw.dtype.kind not in "iu" and raw.size):
-            raise TypeError(f"Ids are one-dimensional integers; got {raw.ndim} dimensions of {raw.dtype}.")
-        found = raw.astype(np.int64)
-        found[found < 0] += len(self)
-        outside = (found < 0) | (found >= len(self))
-        if outside.any():
-            raise IndexError(f"Ids lie in [{-len(self)}, {len(self)}); got {raw[outside.argmax()]}.")
-        return found
+    @cached_property
+    def _plan_apart(self) -> GatherPlan:
+        """The same with a buffer for each span."""
+        return compiled(self._layout, self.spans, self._fills, together=False)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_plan"}
-
-    def __repr__(self) -> str:
-        spans = ", ".join(map(str, self.spans))
-        step = f" every {self._runs.frequency.text}" if self._runs.frequency else ""
-        unit = "slots" if self._fills else "rows"
-        return (
-            f"Windows: {len(self):,} of {self.history} + {self.horizon} {unit}{step}, stride {self.stride}, in "
-            f"{len(self._intervals.base):,} intervals of {len(self.stash.offsets) - 1:,} entities; {spans}"
-        )
+        return {name: value for name, value in self.__dict__.items() if not name.startswith("_plan")}

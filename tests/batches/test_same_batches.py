@@ -11,6 +11,7 @@ import torch
 import tensorstash as ts
 from tests import oracle
 from tests.data import DTYPES, Table
+from tests.epochs import groups_of
 
 Make = Callable[[ts.Stash, Path], ts.Stash]
 
@@ -54,7 +55,7 @@ def reference(order: str) -> Iterator[dict[str, torch.Tensor]]:
     """The windows of every step gathered one by one from the columns of the loaded stash, by slices."""
     loader = loader_of(loaded(), order, 0)
     windows = loader.windows
-    for steps in loader.sampler.steps(0):
+    for steps in groups_of(loader.sampler):
         for ids in steps.ids:
             anchors = windows._anchor_slots(ids).tolist()
             yield {

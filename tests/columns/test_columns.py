@@ -259,7 +259,7 @@ def test_a_column_with_the_name_of_a_key_is_that_key() -> None:
 def test_names_are_texts() -> None:
     for source, where in (({1: [1.0]}, "the mapping"), (pd.DataFrame({1: [1.0]}), "the pandas frame")):
         with pytest.raises(
-            ts.errors.SchemaError, match=whole(f"Column names are texts; {where} has the int 1. Rename it.")
+            ts.errors.SchemaError, match=whole(f"Column names are strings; {where} has the int 1. Rename it.")
         ):
             ts.load(source)
     message = "A column is named by a text, a list of texts, a polars expression, or ts.column(...); got 1."

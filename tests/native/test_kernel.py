@@ -19,7 +19,10 @@ from tests.sampling.test_order import GOLDEN
 
 pytestmark = pytest.mark.skipif(library.LIBRARY is None, reason=library.why())
 
+Bools = NDArray[np.bool_]
+Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]
+Uint8s = NDArray[np.uint8]
 POISON = 0x5A  # what stands in a result before the kernel writes to it
 DTYPES = (np.int8, np.int16, np.float32, np.float64)
 seeds = st.integers(0, 2**32 - 1)
@@ -39,9 +42,7 @@ def grid(n: int) -> tuple[int, int, int]:
     return n, a, -(-n // a)
 
 
-SIZES = st.one_of(
-    st.integers(1, 100), st.integers(1, 2**62), st.sampled_from([2**62, 2**62 - 1, 2**32, 65_537, 10**12])
-)
+SIZES = st.one_of(st.integers(1, 100), st.integers(1, 2**62), st.sampled_from([2**62, 2**62 - 1, 65_537, 10**12]))
 
 
 @given(n=SIZES, seed=seeds, count=st.integers(1, 200))
@@ -164,7 +165,7 @@ class World:
         total = len(own.columns[0]) if own.pieces is None else int(own.pieces.ends[-1])
         return self.history, total - self.horizon
 
-    def anchors(self, shape: tuple[int, int], which: NDArray[np.int32]) -> Int64s:
+    def anchors(self, shape: tuple[int, int], which: Int32s) -> Int64s:
         bounds = np.array([self.bounds(k) for k in range(len(self.sources))])
         return self.rng.integers(bounds[which, 0], bounds[which, 1] + 1).reshape(shape)
 
@@ -175,9 +176,7 @@ class World:
         inside = [row + slot - first for first, row, count in zip(*source.fragments) if first <= slot < first + count]
         return int(inside[0]) if inside else -1
 
-    def expected(
-        self, s: int, anchors: Int64s, which: NDArray[np.int32]
-    ) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
+    def expected(self, s: int, anchors: Int64s, which: Int32s) -> tuple[Uint8s, Bools]:
         """The bytes of a span's windows, and which slots have a row."""
         span, (dtype, tail) = self.spans[s], self.kinds[s]
         width = np.dtype(dtype).itemsize
@@ -204,13 +203,13 @@ class Results:
         self.values = [[self._room(size * n * width) for n, width in zip(lengths, items)] for _ in range(steps)]
         self.seen = [[self._room(size * n) for n in lengths] for _ in range(steps)]
 
-    def _room(self, nbytes: int) -> NDArray[np.uint8]:
+    def _room(self, nbytes: int) -> Uint8s:
         return np.full(nbytes + 2 * self.MARGIN, POISON, np.uint8)
 
-    def addresses(self, rooms: list[list[NDArray[np.uint8]]]) -> NDArray[np.uintp]:
+    def addresses(self, rooms: list[list[Uint8s]]) -> NDArray[np.uintp]:
         return np.array([[room.ctypes.data + self.MARGIN for room in step] for step in rooms], np.uintp)
 
-    def inside(self, room: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    def inside(self, room: Uint8s) -> Uint8s:
         assert (room[: self.MARGIN] == POISON).all()
         assert (room[-self.MARGIN :] == POISON).all()
         return room[self.MARGIN : -self.MARGIN]

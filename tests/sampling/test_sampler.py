@@ -1,5 +1,6 @@
 """Steps, ranks, tails and states: every id once, equal steps, and a state that goes on anywhere."""
 
+import json
 import re
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 import tensorstash as ts
 from tensorstash.native.permutation import BLOCK, shuffled
 from tests import oracle
+from tests.epochs import groups_of
 
 TAILS = ["keep", "pad", "drop"]
 
@@ -46,7 +48,7 @@ def test_every_rank_takes_its_part_of_every_step(n: int, batch_size: int, ranks:
 def test_valid_ids_of_all_ranks_are_every_id_once(n: int, batch_size: int, ranks: int, tail: str) -> None:
     taken = []
     for rank in range(ranks):
-        for steps in sampler(n, batch_size, tail, ranks, rank).steps(0):
+        for steps in groups_of(sampler(n, batch_size, tail, ranks, rank)):
             taken += steps.ids[:, : steps.valid].ravel().tolist()
             assert steps.ids.shape[1] >= 1
     assert sorted(taken) == list(range(n))
@@ -91,11 +93,43 @@ def test_a_finished_pass_moves_on_to_the_next_epoch() -> None:
     assert one.state_dict()["consumed"] == 0
 
 
-def test_a_pass_that_is_left_begins_again() -> None:
-    """As with a DataLoader: looking at one batch does not use it up."""
+def test_a_pass_that_is_left_is_over() -> None:
+    """As with a DataLoader that shuffles: a loop with `break` sees another order each time, not one part for ever."""
     one = sampler(10, 4, "keep")
-    first = next(iter(one)).tolist()
-    assert next(iter(one)).tolist() == first
+    for epoch in range(3):
+        assert next(iter(one)).tolist() == shuffled(10, 0, epoch)(np.arange(4)).tolist()
+        assert (one.state_dict()["epoch"], one.state_dict()["consumed"]) == (epoch, 4)
+
+
+def test_a_pass_begins_with_its_first_step() -> None:
+    """An iterator that was only made has used up nothing."""
+    one = sampler(10, 4, "keep")
+    for _ in range(3):
+        iter(one)
+    assert next(iter(one)).tolist() == shuffled(10, 0, 0)(np.arange(4)).tolist()
+
+
+def test_set_epoch_in_a_pass_speaks_of_the_next_one() -> None:
+    """The state of the pass under way goes on, so that a resume neither loses nor repeats windows."""
+    one, taken = sampler(10, 4, "keep"), []
+    for ids in one:
+        one.set_epoch(7)
+        taken += ids.tolist()
+        assert (one.state_dict()["epoch"], one.state_dict()["consumed"]) == (0, len(taken))
+    assert taken == shuffled(10, 0, 0)(np.arange(10)).tolist()
+    assert one.state_dict()["epoch"] == 7
+    assert np.concatenate(list(one)).tolist() == shuffled(10, 0, 7)(np.arange(10)).tolist()
+
+
+def test_a_state_that_is_loaded_during_a_pass_is_not_moved_by_what_is_left_of_it() -> None:
+    one = sampler(10, 4, "keep")
+    passing = iter(one)
+    next(passing)
+    state = one.state_dict()
+    one.load_state_dict(state | {"epoch": 3})
+    assert len(list(passing)) == 2
+    assert one.state_dict() == state | {"epoch": 3}
+    assert np.concatenate(list(one)).tolist() == shuffled(10, 0, 3)(np.arange(4, 10)).tolist()
 
 
 def test_set_epoch_keeps_a_loaded_position_in_that_epoch_only() -> None:
@@ -176,8 +210,25 @@ def test_a_batch_may_be_larger_than_the_epoch() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"n": -1, "batch_size": 1}, "n is at least 0 and batch_size at least 1; got n=-1, batch_size=1."),
-        ({"n": 1, "batch_size": 0}, "n is at least 0 and batch_size at least 1; got n=1, batch_size=0."),
+        ({"n": -1, "batch_size": 1}, "n= is an integer of at least 0; got -1."),
+        ({"n": 1, "batch_size": 0}, "batch_size= is an integer of at least 1; got 0."),
+        ({"n": 1, "batch_size": 2.5}, "batch_size= is an integer of at least 1; got 2.5."),
+        ({"n": 1, "batch_size": 1, "seed": 0.5}, "seed= is an integer; got 0.5."),
+        ({"n": 1, "batch_size": 1, "steps": 0}, "steps= is an integer of at least 1; got 0."),
+        (
+            {"n": 1, "batch_size": None},
+            "Either batch_size= (windows per step and rank) or global_batch_size= (windows per step over all ranks) is "
+            "given; got None and None.",
+        ),
+        (
+            {"n": 1, "batch_size": 2, "global_batch_size": 4},
+            "Either batch_size= (windows per step and rank) or global_batch_size= (windows per step over all ranks) is "
+            "given; got 2 and 4.",
+        ),
+        (
+            {"n": 9, "batch_size": None, "global_batch_size": 4, "num_replicas": 3, "rank": 0},
+            "global_batch_size= is a multiple of the number of ranks; got 4 for 3 ranks.",
+        ),
         ({"n": 1, "batch_size": 1, "tail": "cut"}, 'tail= is "keep", "pad" or "drop"; got \'cut\'.'),
         ({"n": 1, "batch_size": 1, "rank": 1}, "num_replicas= and rank= come together; got None and 1."),
         (
@@ -186,9 +237,9 @@ def test_a_batch_may_be_larger_than_the_epoch() -> None:
         ),
     ],
 )
-def test_wrong_arguments_say_the_rule_and_the_offender(arguments: dict[str, int], message: str) -> None:
+def test_wrong_arguments_say_the_rule_and_the_offender(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
-        ts.Sampler(**arguments)  # type: ignore[arg-type]
+        ts.Sampler(**arguments)
 
 
 def test_ranks_are_found_when_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,5 +297,17 @@ def test_a_state_of_nonsense_is_refused_when_it_is_loaded(change: dict[str, Any]
     one = ts.Sampler(10, 3)
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         one.load_state_dict(one.state_dict() | change)
-    with pytest.raises(TypeError, match=r"^A state is what state_dict\(\) gave; got a NoneType\.$"):
+    with pytest.raises(TypeError, match=r"^A state is what state_dict\(\) returned; got a NoneType\.$"):
         one.load_state_dict(None)  # type: ignore[arg-type]
+
+
+def test_a_state_is_plain_whatever_integers_came_in() -> None:
+    one = ts.Sampler(np.int64(5), np.int32(2), seed=np.int16(3), steps=np.uint8(4))  # type: ignore[arg-type]
+    assert json.loads(json.dumps(one.state_dict())) == one.state_dict()
+
+
+def test_an_epoch_before_the_first_is_refused() -> None:
+    """A state with it could not be loaded."""
+    for epoch in (-2, 0.5, None):
+        with pytest.raises(ValueError, match=f"^epoch= is an integer of at least 0; got {re.escape(repr(epoch))}\\.$"):
+            ts.Sampler(10, 3).set_epoch(epoch)  # type: ignore[arg-type]

@@ -177,7 +177,7 @@ def test_a_scaler_sees_exactly_the_rows_that_lie_in_windows(
     seen: set[int] = set()
     for anchor in windows._anchor_slots(np.arange(len(windows))).tolist():
         slots = np.arange(anchor - windows.history, anchor + windows.horizon)
-        rows, empty = rows_at(windows._slots, slots)
+        rows, empty = rows_at(windows._layout.slots, slots)
         seen |= {*rows[~empty].tolist()}
     found = rows_seen(windows)
     ranges = [range(low, high) for low, high in zip(found.low.tolist(), found.high.tolist())]

@@ -249,6 +249,28 @@ def test_a_slice_and_a_tensor_select_as_a_list_does() -> None:
     assert windows[[]]["pack"].shape == (0, 3, 3)
 
 
+def test_an_integer_of_any_library_is_one_window() -> None:
+    windows = small()
+    same: tuple[Any, ...] = (
+        3,
+        np.int8(3),
+        np.array(3),
+        torch.tensor(3),
+        torch.tensor(3, dtype=torch.uint8),
+        -4,
+        torch.tensor(-4),
+    )
+    for one in same:
+        assert windows[one]["i64"].tolist() == windows[[3]]["i64"][0].tolist()
+    for several in (torch.tensor([3]), np.array([3])):
+        assert windows[several]["i64"].shape == (1, 3)
+    with pytest.raises(TypeError, match=re.escape("Ids are one-dimensional integers; got 0 dimensions of bool.")):
+        windows[True]
+    for wrong in (torch.tensor(3.0), torch.tensor(True), np.array(3.0)):
+        with pytest.raises(TypeError, match=r"^Ids are integers; got (float32|float64|bool)\.$"):
+            windows[wrong]
+
+
 def test_a_batch_is_a_copy() -> None:
     """Even consecutive windows, which could be a view, do not alias the stash."""
     windows = small()
@@ -299,8 +321,11 @@ def test_to_frame_tells_entity_and_time_of_every_prediction() -> None:
     frame = windows.to_frame(ids, windows[ids]["next"])
 
     days = [date(2024, 1, k) for k in (4, 5, 8, 9)]
-    assert frame.equals(pl.DataFrame({"entity": ["A", "A", "B", "B"], "time": days, "value": [3.0, 4.0, 7.0, 8.0]}))
-    with pytest.raises(ValueError, match=re.escape("predictions= has shape (2, 2); got (2, 3).")):
+    assert frame.equals(pl.DataFrame({"who": ["A", "A", "B", "B"], "day": days, "value": [3.0, 4.0, 7.0, 8.0]}))
+    with pytest.raises(
+        ValueError,
+        match=re.escape("predictions= has shape (2, 2), or (2, 2, n) for n values of each slot; got (2, 3)."),
+    ):
         windows.to_frame(ids, torch.zeros(2, 3))
 
 
@@ -482,12 +507,22 @@ def test_split_needs_times_and_ascending_cuts() -> None:
         small().split(3, 1)
     with pytest.raises(ValueError, match=re.escape("A cut is an integer, as the times are; got '2024-01-01'.")):
         small().split("2024-01-01")
+    message = "split cuts at times; got 0.8. To cut at a fraction of the rows of each entity: split_fraction."
+    for fraction in (0.8, np.float64(0.8)):
+        with pytest.raises(ValueError, match=re.escape(message.replace("0.8", repr(fraction)))):
+            small().split(fraction)  # type: ignore[arg-type]
 
 
 def test_what_is_no_stash_or_span_is_said() -> None:
     stash = ts.load({"y": np.arange(9.0)})
     with pytest.raises(TypeError, match=r"^Windows are made of a stash, ts\.load\(\.\.\.\); got a str\.$"):
         ts.Windows("stash", 3)  # type: ignore[arg-type]
+    message = (
+        "A span holds one column; 'a' names ['y', 'y']. To have several in one tensor, load them as one: "
+        "columns={'name': [...]}."
+    )
+    with pytest.raises(TypeError, match=f"^{re.escape(message)}$"):
+        ts.Windows(stash, spans={"a": (["y", "y"], -1, 0)})
     message = "A span is (column, begin, end) or (column, begin, end, step); 'a' is None."
     with pytest.raises(TypeError, match=f"^{re.escape(message)}$"):
         ts.Windows(stash, spans={"a": None})  # type: ignore[dict-item]
@@ -500,5 +535,29 @@ def test_what_is_no_stash_or_span_is_said() -> None:
 def test_frames_of_predictions_have_no_column_twice() -> None:
     data = {"value": ["a", "a"], "time": [1, 1], "t": [1, 2], "y": [1.0, 2.0]}
     stash = ts.load(data, ["y"], entity=["value", "time"], time="t")
-    frame = ts.Windows(stash, history=1, horizon=1).to_frame([0], np.array([[0.5]]))  # type: ignore[arg-type]
-    assert frame.rows(named=True) == [{"entity.value": "a", "entity.time": 1, "time": 2, "value": 0.5}]
+    windows = ts.Windows(stash, history=1, horizon=1)
+    message = (
+        "The frame has the entity and time columns ['value', 'time', 't']; 'value' names predictions too. Give other "
+        "names=."
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        windows.to_frame([0], torch.tensor([[0.5]]))
+    frame = windows.to_frame([0], np.array([[0.5]]), names=["forecast"])  # type: ignore[arg-type]
+    assert frame.rows(named=True) == [{"value": "a", "time": 1, "t": 2, "forecast": 0.5}]
+
+
+def test_to_frame_takes_several_values_of_each_slot() -> None:
+    windows = ts.Windows(ts.load({"t": [1, 2, 3, 4], "y": np.arange(4.0)}, ["y"], time="t"), history=1, horizon=2)
+    values = torch.arange(12, dtype=torch.bfloat16).reshape(2, 2, 3).requires_grad_()
+    frame = windows.to_frame([0, 1], values, names=["low", "mid", "high"])
+    expected = {"t": [2, 3, 3, 4], "low": [0, 3, 6, 9], "mid": [1, 4, 7, 10], "high": [2, 5, 8, 11]}
+    assert frame.to_dict(as_series=False) == expected
+    assert windows.to_frame([0], values[:1]).columns == ["t", "value_0", "value_1", "value_2"]
+    assert windows.to_frame([], torch.empty(0, 2, 1)).shape == (0, 2)
+    message = "names= has a name of its own for each of 3 values of a slot; got ['a', 'a', 'b']."
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        windows.to_frame([0, 1], values, names=["a", "a", "b"])
+    with pytest.raises(
+        ValueError, match=re.escape("names= has a name of its own for each of 1 values of a slot; got [")
+    ):
+        windows.to_frame([0], values[:1, :, 0], names=["a", "b"])

@@ -1,0 +1,35 @@
+# The same targets run here, in .ci/run and in the workflow. PYTHON=python uses another interpreter.
+PYTHON ?= .venv/bin/python
+WORKERS ?= 2
+
+.PHONY: setup check lint format types test docs kernel sanitized
+
+setup:  ## a virtual environment with everything that tests and checks need
+	python3 -m venv .venv
+	.venv/bin/pip install -c constraints.txt -e '.[dev]'
+
+check: lint types test kernel sanitized  ## all that a change must pass
+
+lint:
+	$(PYTHON) -m ruff check
+	$(PYTHON) -m ruff format --check
+
+format:
+	$(PYTHON) -m ruff check --fix
+	$(PYTHON) -m ruff format
+
+types:
+	$(PYTHON) -m mypy
+
+test:  ## the whole suite, with the examples of all docstrings
+	$(PYTHON) -m pytest -n $(WORKERS)
+
+docs:  ## what the README, the examples, docs/ and the docstrings show is executed
+	$(PYTHON) -m pytest tests/project/test_examples.py tests/project/test_docs.py tensorstash
+
+kernel:  ## the kernel must be there if there is a compiler; without it the same tests pass on numpy and torch
+	! command -v cc >/dev/null || $(PYTHON) -c 'import sys; from tensorstash.native import library; sys.exit(library.LIBRARY is None and library.why())'
+	TENSORSTASH_NATIVE=0 $(PYTHON) -m pytest -n $(WORKERS) tests/native tests/windows tests/sampling tests/batches
+
+sanitized:  ## the tests of the kernel, compiled under AddressSanitizer and UndefinedBehaviorSanitizer
+	! command -v cc >/dev/null || tests/native/sanitized.sh $(PYTHON)

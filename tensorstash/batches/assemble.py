@@ -1,0 +1,94 @@
+"""One batch, put together: spans, `observed`, static columns, ids, `valid` and `reset`, on the host or on a device.
+
+All of it is made on the host first, and then sent together, so that nothing can arrive late on its own.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from tensorstash.batches.buffers import Recycled
+from tensorstash.batches.staging import Staged
+from tensorstash.common.dtypes import Bools, Int64s
+from tensorstash.gather.gather import BatchIndex, as_batch, positions, select, static_values
+from tensorstash.sampling.order import Lanes
+from tensorstash.sampling.steps import Layout, Steps
+from tensorstash.windows.layout import label_rows, label_times
+from tensorstash.windows.slots import run_edges
+from tensorstash.windows.windows import Windows
+
+Batch = dict[str, torch.Tensor]
+Built = tuple[Batch, Callable[[], None]]  # a batch, and what the loop calls before it uses it
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A few steps whose places and ids were computed together, because numpy costs time per call."""
+
+    count: int  # windows of each batch
+    index: list[BatchIndex]  # where the windows of each step are
+    entities: torch.Tensor | None  # (steps, count), if there are static columns
+    extras: dict[str, NDArray[Any]]  # (steps, count) each: what batches carry beside spans and static columns
+
+
+class Assembler:
+    """Makes the batches of a loader."""
+
+    def __init__(self, windows: Windows, memory: Recycled | Staged, *, with_ids: bool, with_valid: bool) -> None:
+        self.windows = windows
+        self.memory = memory
+        self.with_ids = with_ids
+        self.with_valid = with_valid
+        self.plan = windows._plan
+        self.static = windows.stash.static
+
+    def prepare(self, steps: Steps, layout: Layout, lanes: Lanes | None) -> Group:
+        """Compute where the windows of these steps are, and everything that follows from their ids alone."""
+        windows, count = self.windows, steps.ids.shape[1]
+        anchors = windows._anchor_slots(steps.ids)
+        extras: dict[str, NDArray[Any]] = {}
+        if self.with_valid or layout.masked:
+            extras["valid"] = np.tile(np.arange(count) < steps.valid, (len(steps.ids), 1))
+        if lanes is not None:
+            extras["reset"] = _resets(windows, lanes, layout, steps, anchors)
+        if self.with_ids:
+            extras["window"] = steps.ids
+            extras["entity"] = windows._entities_of(anchors)
+            extras["anchor"] = _anchors(windows, anchors)
+        entities = torch.from_numpy(windows._entities_of(anchors)) if self.static else None
+        return Group(count, positions(self.plan, anchors), entities, extras)
+
+    def build(self, group: Group, step: int) -> Built:
+        """The batch of one step. On a device it may still be under way until the function beside it was called."""
+        buffers = self.memory.take(group.count)
+        rest = select(self.plan, group.index[step], buffers)
+        if group.entities is not None:
+            rest |= static_values(self.static, group.entities[step])
+        for name, values in group.extras.items():
+            rest[name] = torch.from_numpy(values[step])
+        sent, others, arrive = self.memory.send(buffers, rest)
+        batch = as_batch(self.plan, sent)
+        batch.update(others)
+        return batch, arrive
+
+
+def _anchors(windows: Windows, anchors: Int64s) -> Int64s:
+    """The time that each window goes by, or its row where there are no times."""
+    times = label_times(windows._layout, anchors)
+    return label_rows(windows._layout, anchors) if times is None else times
+
+
+def _resets(windows: Windows, lanes: Lanes, layout: Layout, steps: Steps, anchors: Int64s) -> Bools:
+    """Where a window does not continue the one in the same row of the batch before, `(steps, batch)`."""
+    lane, at = lanes.places(len(windows), steps.ids)
+    row = np.arange(steps.ids.shape[1])
+    before = windows._anchor_slots(np.maximum(steps.ids - 1, 0))
+    runs, _ = run_edges(windows._layout.slots)
+    start, start_before = (np.searchsorted(runs, slots - windows.history, "right") for slots in (anchors, before))
+    goes_on = (anchors - before == windows.stride) & (start == start_before)
+    same_row = lane == layout.rank * layout.batch_size + row
+    return (at == 0) | ~goes_on | ~same_row | (row >= steps.valid)

@@ -1,0 +1,158 @@
+"""The seam between batches and a device: four operations, for devices with streams and for those without.
+
+The host fills staging memory (`stage`), a copy of it begins (`copy`), an event marks its end (`record`), and the loop's
+stream waits for the event before it uses the copy (`wait`).
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import torch
+
+_PROBE = 64  # bytes
+# what torch raises for a device that is not there, and for operations that a device lacks
+_FAILURES = (RuntimeError, AssertionError, AttributeError, TypeError, ImportError)
+
+
+class Event(Protocol):
+    """A point in the work of a stream."""
+
+    def synchronize(self) -> None:
+        """Let the host wait until the work before it is done."""
+
+
+class Copies(Protocol):
+    """Copies from the host to one device."""
+
+    def stage(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+        """Uninitialised host memory, which a copy may read until the event after it is done."""
+
+    def copy(self, staged: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Begin to copy staged tensors, and return the tensors on the device, which must not be used yet."""
+
+    def record(self) -> Event:
+        """The event at which all copies begun so far are done."""
+
+    def wait(self, event: Event, copied: Sequence[torch.Tensor]) -> None:
+        """Let the current stream of the calling thread wait for an event, then use what was copied before it.
+
+        The memory of the copies is not given to others before the work that this stream has been given is done.
+        """
+
+
+class StreamCopies:
+    """Copies from pinned memory on a stream of their own, while the model computes: CUDA, ROCm, XPU."""
+
+    def __init__(self, device: torch.device) -> None:
+        # torch.cuda and its siblings have had the same streams and events for longer than there is torch.accelerator
+        self._module: Any = torch.get_device_module(device)
+        self._device = device if device.index is not None else torch.device(device.type, self._module.current_device())
+        self._stream = self._module.Stream(self._device)
+
+    def stage(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+        """Pinned memory."""
+        return torch.empty(tuple(shape), dtype=dtype, pin_memory=True)
+
+    def copy(self, staged: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Queue the copies in the stream of their own."""
+        with self._module.stream(self._stream):
+            return [tensor.to(self._device, non_blocking=True) for tensor in staged]
+
+    def record(self) -> Event:
+        """An event behind the copies queued so far."""
+        event: Event = self._module.Event()
+        event.record(self._stream)  # type: ignore[attr-defined]
+        return event
+
+    def wait(self, event: Event, copied: Sequence[torch.Tensor]) -> None:
+        """Queue the waiting in the current stream, and tell the allocator that this stream uses the memory."""
+        stream = self._module.current_stream(self._device)
+        stream.wait_event(event)
+        for tensor in copied:
+            tensor.record_stream(stream)
+
+
+class PlainCopies:
+    """Copies that are done when the call returns, for devices without streams."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+
+    def stage(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+        """Plain memory."""
+        return torch.empty(tuple(shape), dtype=dtype)
+
+    def copy(self, staged: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Copy."""
+        return [tensor.to(self._device) for tensor in staged]
+
+    def record(self) -> Event:
+        """Nothing is under way."""
+        return _Done()
+
+    def wait(self, event: Event, copied: Sequence[torch.Tensor]) -> None:
+        """There is nothing to wait for."""
+
+
+class _Done:
+    """The event of work that was done when the call returned."""
+
+    def synchronize(self) -> None:
+        """Nothing is under way."""
+
+
+def device_of(device: str | torch.device | None) -> torch.device:
+    """The device that an argument `device=` names; `"accelerator"` is what torch finds here, else the CPU."""
+    if device is None:
+        return torch.device("cpu")
+    if device == "accelerator":
+        return _accelerator()
+    try:
+        return torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise ValueError(
+            f'device= is a torch.device, its name ("cpu", "cuda:1"), "accelerator" or None; got {device!r}.'
+        ) from error
+
+
+def _accelerator() -> torch.device:
+    if not hasattr(torch, "accelerator"):  # before torch 2.6
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    return torch.device("cpu") if found is None else found
+
+
+def copies_to(device: torch.device) -> Copies | None:
+    """How batches get to a device, `None` for the CPU; a few bytes that go there and back prove that it works."""
+    if device.type == "cpu":
+        return None
+    found = _working(StreamCopies, device)
+    if isinstance(found, str):
+        found = _working(PlainCopies, device)
+    if isinstance(found, str):
+        raise ValueError(
+            f'device={str(device)!r} cannot be used on this machine: {found.rstrip(".")}. Write device="accelerator" '
+            "for the device that torch finds here, else the CPU."
+        )
+    return found
+
+
+def _working(kind: Callable[[torch.device], Copies], device: torch.device) -> Copies | str:
+    """That kind of copies if it works, else why not."""
+    try:
+        copies = kind(device)
+        if device.type == "meta" or _arrives(copies):  # the meta device holds no bytes
+            return copies
+    except _FAILURES as error:
+        return str(error).partition("\n")[0]
+    return "bytes that were copied to it came back changed"
+
+
+def _arrives(copies: Copies) -> bool:
+    """Whether bytes that are copied to the device come back as they were."""
+    sent = copies.stage((_PROBE,), torch.uint8)
+    sent.copy_(torch.arange(_PROBE, dtype=torch.uint8))
+    copied = copies.copy([sent])
+    event = copies.record()
+    copies.wait(event, copied)
+    return copied[0].cpu().tolist() == list(range(_PROBE))

@@ -1,0 +1,41 @@
+"""The items of an iterator made ahead in a thread."""
+
+import os
+from collections import deque
+from collections.abc import Generator, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+Item = TypeVar("Item")
+
+
+def ahead(items: Iterator[Item], count: int) -> Generator[Item, None, None]:
+    """The same items, made in a thread up to `count` ahead.
+
+    Closing it cancels what has not begun and waits for the item under way. A forked child inherits no threads, so that
+    it cannot go on with it: a `RuntimeError`.
+    """
+    process = os.getpid()
+    thread = ThreadPoolExecutor(1, "tensorstash-prefetch")
+    waiting: deque[Future[Item | None]] = deque()
+    try:
+        waiting.extend(thread.submit(next, items, None) for _ in range(count))
+        while (item := _next(waiting, process)) is not None:
+            waiting.append(thread.submit(next, items, None))
+            yield item
+            del item
+    finally:
+        if os.getpid() == process:  # else the locks of the thread may have been held when the process was forked
+            # not shutdown(cancel_futures=True): what that needs may be gone when the interpreter exits
+            for future in waiting:
+                future.cancel()
+            thread.shutdown()
+
+
+def _next(waiting: deque[Future[Item | None]], process: int) -> Item | None:
+    if os.getpid() != process:
+        raise RuntimeError(
+            "A forked process cannot go on with an iterator that was begun before the fork with prefetch, because the "
+            "thread that prefetches does not survive a fork. Begin a new iterator in the child, or use prefetch=0."
+        )
+    return waiting.popleft().result()

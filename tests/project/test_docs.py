@@ -1,0 +1,78 @@
+"""What the documents say of the code: the tests that hold the promises, the rooms, the files and the targets exist."""
+
+import ast
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.project.test_structure import ROOMS
+
+ROOT = Path(__file__).parents[2]
+PROMISES = ROOT / "docs" / "promises.md"
+DOCUMENTS = [*ROOT.glob("*.md"), *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def rows(text: str) -> dict[int, list[str]]:
+    """The tests that hold each promise, by its number."""
+    found = re.findall(r"^\| +(\d+) \|.*\| (.*) \|$", text, re.MULTILINE)
+    return {int(number): re.findall(r"`(tests/[^`]+)`", tests) for number, tests in found}
+
+
+def missing(text: str) -> list[str]:
+    """The tests of a table that do not exist."""
+    tests = [node for own in rows(text).values() for node in own]
+    return [node for node in tests if not exists(*node.split("::"))]
+
+
+def exists(path: str, name: str) -> bool:
+    file = ROOT / path
+    tree = ast.parse(file.read_text("utf-8")) if file.exists() else ast.Module([], [])
+    return any(isinstance(node, ast.FunctionDef) and node.name == name for node in tree.body)
+
+
+def test_every_promise_is_held_by_tests_that_exist() -> None:
+    text = PROMISES.read_text("utf-8")
+    assert [*rows(text)] == [*range(1, 11)]
+    assert all(rows(text).values())
+    assert missing(text) == []
+
+
+def test_a_test_that_does_not_exist_is_named() -> None:
+    wrong = ["tests/project/test_docs.py::test_none", "tests/none.py::test_none"]
+    right = "tests/project/test_docs.py::test_a_test_that_does_not_exist_is_named"
+    text = f"|  1 | A promise. | `{wrong[0]}`<br>`{right}` |\n| 2 | Another. | `{wrong[1]}` |\n"
+    assert missing(text) == wrong
+
+
+def test_the_rooms_of_the_architecture_are_those_of_the_package_in_their_order() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    table = re.findall(r"^\| ((?:`[^`]+`(?:, )?)+) \|", text, re.MULTILINE)
+    named = [name.rstrip("/").removesuffix(".py") for cell in table for name in re.findall(r"`([^`]+)`", cell)]
+    assert named == [room for room in ROOMS if room != "__main__"]
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_links_to_files_lead_somewhere(path: Path) -> None:
+    links = re.findall(r"\]\((?!https?://|#)([^)#]+)", path.read_text("utf-8"))
+    assert [link for link in links if not (path.parent / link).exists()] == []
+
+
+def test_files_that_a_contributor_is_sent_to_exist() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    table = text.split("## Where things go")[1]
+    named = {name for name in re.findall(r"`([a-z_/]+(?:\.(?:py|c|txt)|/))`", table) if "/" in name}
+    places = (ROOT, ROOT / "tensorstash")
+    assert len(named) > 15
+    assert [name for name in sorted(named) if not any((place / name).exists() for place in places)] == []
+
+
+def test_ci_the_workflow_and_hooks_call_targets_of_the_makefile() -> None:
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+    for name in (".ci/run", ".github/workflows/ci.yml", ".pre-commit-config.yaml", "CONTRIBUTING.md"):
+        called = re.findall(r"^[^#\n]*?`?\bmake ((?:[a-z]+ ?)+)", (ROOT / name).read_text("utf-8"), re.MULTILINE)
+        assert called, name
+        assert {target for line in called for target in line.split()} <= targets, name
+    dry = subprocess.run(["make", "--dry-run", "check"], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "ruff check" in dry.stdout
