@@ -158,8 +158,8 @@ def calendar_values(pairs: Sequence[tuple[str, str]], times: Int64s, clock: Cloc
     else:
         local = wall_clock(times, clock) // _PER_SECOND[str(clock.unit)]
         days, seconds = local // _DAY, local % _DAY
-    columns = [_values(_CYCLES[field], cast("Form", form))[_CYCLES[field].count(days, seconds)] for field, form in pairs]
-    return np.stack(columns, axis=1)
+    cycles = ((_CYCLES[field], cast("Form", form)) for field, form in pairs)
+    return np.stack([_values(cycle, form)[cycle.count(days, seconds)] for cycle, form in cycles], axis=1)
 
 
 def _check_zone(about: pa.Field) -> None:
