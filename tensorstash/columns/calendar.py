@@ -158,7 +158,9 @@ def calendar_values(pairs: Sequence[tuple[str, str]], times: Int64s, clock: Cloc
     else:
         local = wall_clock(times, clock) // _PER_SECOND[str(clock.unit)]
         days, seconds = local // _DAY, local % _DAY
-    columns = [_values(_CYCLES[field], cast("Form", form))[_CYCLES[field].count(days, seconds)] for field, form in pairs]
+    columns = [
+        _values(_CYCLES[field], cast("Form", form))[_CYCLES[field].count(days, seconds)] for field, form in pairs
+    ]
     return np.stack(columns, axis=1)
 
 
