@@ -21,7 +21,9 @@ STRETCHES = st.lists(st.tuples(st.integers(0, 4), st.integers(1, 6)), min_size=1
 def plan_of(stretches: list[tuple[int, int]], behind: int, history: int, horizon: int) -> tuple[FillPlan, list[int]]:
     """A plan for stretches of (empty slots, rows), and the row of every slot, -1 for an empty one."""
     slots: list[int] = []
-    first, row, rows = [], [], []
+    first: list[int] = []
+    row: list[int] = []
+    rows: list[int] = []
     for empty, count in stretches:
         slots += [-1] * empty
         done = sum(rows)
