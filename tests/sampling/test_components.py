@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tensorstash.errors import ColumnError
-from tensorstash.sampling.mix import components, draws
+from tensorstash.sampling.components import components, draws
 from tensorstash.sampling.shares import choose
 
 LIMIT = 5.0  # standard deviations that a statistic may be off; seeds are fixed, so nothing is left to chance
