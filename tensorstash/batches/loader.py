@@ -144,6 +144,8 @@ class Loader:
         self.device = device_of(device)
         on_cpu = self.device.type == "cpu"
         self.prefetch = (0 if on_cpu else 2) if prefetch is None else at_least(0, prefetch, "prefetch")
+        if sampler is not None and isinstance(windows, Mix):
+            raise ValueError("A mix is permuted, shuffle=True, or interleaved, shuffle=False; got sampler=.")
         if sampler is not None:
             shuffle = _own_ids(sampler, shuffle, len(windows))
         self.sampler = Sampler(

@@ -38,8 +38,8 @@ def load(
 ) -> Stash:
     """Load the named columns once into memory, as a dict of tensors.
 
-    With `share=` they are there once per machine: of all processes that make the same call, now or later, the first
-    loads and the others attach what it has loaded. It stays until `ts.shared.remove(label)`, `ts.shared.prune` or a
+    With `share=` there is one copy per machine: of all processes that make the same call, now or later, the first loads
+    the columns and the others attach its copy. The copy stays until `ts.shared.remove(label)`, `ts.shared.prune` or a
     reboot.
 
     Args:
@@ -50,19 +50,19 @@ def load(
             directory or glob, parts of paths such as `year=2024` are columns.
         columns: a list of source names, or a mapping from your names to a source name, a list of names (packed into one
             `(rows, k)` column), a `ts.column`, `ts.hashed`, `ts.is_valid` or `ts.calendar`. Only these are decoded.
-            `None`: all but entity, time and static ones. A polars expression stands wherever a source name does, and is
-            computed while the source is read: each value from its own row, whose other columns are read and not kept.
-            In it, text is a String, bfloat16 a Float32, and integers overflow as polars has it.
-        entity: the text or integer column that tells the series apart, or a list of them: then an entity is a tuple of
-            their values. Without it all rows are one series.
+            `None`: all columns that entity, time and static do not name. A polars expression may replace any source
+            name. It is computed while the source is read, each value from its own row; its input columns are read but
+            not stored. In it, text is a String, bfloat16 a Float32, and integers overflow as in polars.
+        entity: the text or integer column that identifies the series of each row, or a list of such columns: then an
+            entity is a tuple of their values. Without it all rows are one series.
         time: the timestamp, date or integer column that orders the rows of a series, kept as int64.
-        static: columns that have one value in each entity, in the forms of `columns`; `stash.static` holds them,
-            `(entities, ...)`. Values are compared as they are stored: a missing value is one of its own.
+        static: columns that have one value in each entity, written like `columns`; `stash.static` holds them,
+            `(entities, ...)`. Values are compared as they are stored; a missing value is equal only to another one.
         dtype: cast the floating columns to this floating type, static ones too; `None` keeps the source's.
-        filter: the rows to load, as an expression, `pyarrow.compute.field("year") >= 2020`, or as tuples,
-            `[("year", ">=", 2020), ("station", "in", ["A", "B"])]`, all of which must hold; of several such lists one
-            must. A comparison with a null is not true. Files whose paths, and row groups whose statistics exclude all
-            rows are not decoded; of the others the columns of the filter are read first.
+        filter: the rows to load, as an expression, `pyarrow.compute.field("year") >= 2020`, or as a list of tuples that
+            must all hold, `[("year", ">=", 2020), ("station", "in", ["A", "B"])]`, or as several such lists, of which
+            one must hold. A comparison with a null is not true. Files whose paths exclude all rows are not decoded, nor
+            are row groups whose statistics do. Of the others the columns of the filter are read first.
         filesystem: where the paths are: a `pyarrow.fs.FileSystem` or an fsspec file system; `None` takes this machine,
             and for a URL what pyarrow or fsspec have for its scheme.
         share: a label for a copy that all processes of this user attach; `True` makes one of the source's name.
@@ -79,9 +79,10 @@ def load(
         SourceError: no file, an unreadable one, or files that differ. ColumnError: no such column. SchemaError: a type
         or name that a stash cannot hold, or an expression that depends on other rows. DataError: a null, a lossy cast,
         a duplicate time, an expression that fails in a row, or a static column that is not constant in an entity.
-        ValueError: an expression of no column, of several outputs, or with Python functions and `share=`.
+        ValueError: an expression without a column, with several outputs, or with Python functions and `share=`; or
+        `timeout=` without `share=`.
         RuntimeError: an expression in a forked process whose parent has used polars.
-        NoMemoryError: too large.
+        NoMemoryError: the columns do not fit into free memory.
         SegmentError: the directory for shared segments is not this user's alone. TimeoutError: see `timeout`. A process
         that waited for another one's load gets the error of that load.
 

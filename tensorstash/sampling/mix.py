@@ -64,9 +64,9 @@ class Mix:
 
     def fingerprint(self) -> dict[str, Any]:
         """What the mix is, in a few plain values."""
-        parts = {name: one.fingerprint() for name, one in self.windows.items()}
-        weights = dict(zip(self.windows, self._of.weights))
-        return {"windows": len(self), "count": self.count, "weights": weights, "components": parts}
+        parts = {f"component {name}": one.fingerprint() for name, one in self.windows.items()}
+        about = {"windows": len(self), "count": self.count, "components": [*self.windows], "weights": self._of.weights}
+        return about | parts
 
     def _check_alike(self) -> None:
         wanted: dict[str, tuple[str, Any]] = {}

@@ -904,5 +904,5 @@ if child.exitcode == 0:
 """
     assert run_python(program) == (
         "[1.0, 2.0] A forked process cannot compute with polars that its parent has used, because its threads do not "
-        "survive a fork. Start processes by 'spawn' or 'forkserver', or load before the fork."
+        "survive a fork. Start processes with 'spawn' or 'forkserver', or load before the fork."
     )
