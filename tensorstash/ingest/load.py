@@ -11,7 +11,7 @@ from tensorstash.common.checks import is_integer
 from tensorstash.ingest.key import argument_keys, check_share, check_unchanged, contents, key
 from tensorstash.ingest.memory import check_columns
 from tensorstash.ingest.plan import survey
-from tensorstash.ingest.request import Request, parse_request
+from tensorstash.ingest.request import Request, Static, parse_request
 from tensorstash.ingest.write import draft, ingest
 from tensorstash.segments.directory import Name
 from tensorstash.segments.limits import memory_limits
@@ -28,7 +28,7 @@ def load(
     *,
     entity: str | Sequence[str] | None = None,
     time: str | None = None,
-    static: Columns | None = None,
+    static: Static | None = None,
     dtype: torch.dtype | None = None,
     filter: Any = None,  # noqa: A002  as in pyarrow
     filesystem: Any = None,
@@ -57,7 +57,10 @@ def load(
             entity is a tuple of their values. Without it all rows are one series.
         time: the timestamp, date or integer column that orders the rows of a series, kept as int64.
         static: columns that have one value in each entity, written like `columns`; `stash.static` holds them,
-            `(entities, ...)`. Values are compared as they are stored; a missing value is equal only to another one.
+            `(entities, ...)`. Values are compared as they are stored; a missing value is equal only to another one. Or
+            a frame or table in memory with one row for each entity, `static=stores`, which has the entity columns under
+            their names, and from which all others are taken; or `static=(stores, columns)`, which takes these. A
+            missing row is an error; a row of an unknown entity is not used, with a warning.
         dtype: cast the floating columns to this floating type, static ones too; `None` keeps the source's.
         filter: the rows to load, as an expression, `pyarrow.compute.field("year") >= 2020`, or as a list of tuples that
             must all hold, `[("year", ">=", 2020), ("station", "in", ["A", "B"])]`, or as several such lists, of which
@@ -112,10 +115,10 @@ def load(
     )
     _check_timeout(timeout, share)
     if share is None or share is False:
-        stash, numeric_texts = _load_private(request, progress)
+        stash, noted = _load_private(request, progress)
     else:
-        stash, numeric_texts = _load_shared(request, share, timeout, progress)
-    for warning in (*_warnings_of_vocabularies(stash), *map(_warning_of_numbers, numeric_texts)):
+        stash, noted = _load_shared(request, share, timeout, progress)
+    for warning in (*_warnings_of_vocabularies(stash), *noted):
         warnings.warn(warning, UserWarning, stacklevel=2)
     return stash
 
@@ -138,14 +141,6 @@ def _warnings_of_vocabularies(stash: Stash) -> Iterator[str]:
         )
 
 
-def _warning_of_numbers(name: str) -> str:
-    return (
-        f"Column {name!r} is text, which is stored as codes, but nine of ten of its distinct values read as numbers. "
-        f"Load the numbers: ts.column(pl.col({name!r}).cast(pl.Float64, strict=False)), where other texts become NaN. "
-        "If they are labels, give them as vocabulary=."
-    )
-
-
 def _without_known(stash: Stash) -> list[str]:
     """The columns with values of which none is in the given vocabulary."""
     found = []
@@ -157,17 +152,17 @@ def _without_known(stash: Stash) -> list[str]:
 
 
 def _load_private(request: Request, progress: bool | None) -> tuple[Stash, tuple[str, ...]]:
-    """The stash, and the text columns whose values read as numbers."""
+    """The stash, and what its user is warned of."""
     files = find(request.source, request.filesystem)
     before = stamps(files or [])
-    scanned, planned = survey(request, files, progress)
-    check_columns(planned.nbytes, planned.source, memory_limits())
-    segment = draft(planned, None)
-    written = ingest(scanned, planned, segment, progress, lambda _: None)
+    surveyed = survey(request, files, progress)
+    check_columns(surveyed.planned.nbytes, surveyed.planned.source, memory_limits())
+    segment = draft(surveyed.planned, None)
+    written = ingest(surveyed, segment, progress, lambda _: None)
     check_unchanged(request.source, request.filesystem, before)
     stash = Stash(segment.finish(written.header))
     stash._segment.populate()
-    return stash, written.numeric_texts
+    return stash, written.warnings
 
 
 def _load_shared(
@@ -177,17 +172,20 @@ def _load_shared(
     label = check_share(share, request.source)
     files = find(request.source, request.filesystem)
     before = stamps(files or [])
-    surveyed = survey(request, None, progress) if files is None else None
-    numeric_texts: list[str] = []  # empty if the stash is attached
-    data = before if surveyed is None else contents(surveyed[0], surveyed[1].read)
+    in_memory = survey(request, None, progress) if files is None else None
+    noted: list[str] = []  # empty if the stash is attached
+    data: object = before if in_memory is None else contents(in_memory.scanned, in_memory.planned.read)
+    if request.table is not None:
+        table = survey(request.table, None, progress)
+        data = [data, contents(table.scanned, table.planned.read)]
 
     def build(target: UnpublishedFile, report: Callable[[float], None]) -> None:
-        scanned, planned = surveyed or survey(request, files, progress)
-        check_columns(planned.nbytes, planned.source, target.limits())
-        segment = draft(planned, target.fd)
-        written = ingest(scanned, planned, segment, progress, report)
+        surveyed = in_memory or survey(request, files, progress)
+        check_columns(surveyed.planned.nbytes, surveyed.planned.source, target.limits())
+        segment = draft(surveyed.planned, target.fd)
+        written = ingest(surveyed, segment, progress, report)
         segment.seal(written.header)
-        numeric_texts.extend(written.numeric_texts)
+        noted.extend(written.warnings)
         check_unchanged(request.source, request.filesystem, before)
 
-    return Stash(obtain(Name(label, key(data, argument_keys(request))[:16]), build, timeout)), tuple(numeric_texts)
+    return Stash(obtain(Name(label, key(data, argument_keys(request))[:16]), build, timeout)), tuple(noted)
