@@ -12,7 +12,7 @@ from tensorstash.common.checks import is_integer
 from tensorstash.ingest.key import argument_keys, check_share, check_unchanged, contents, key
 from tensorstash.ingest.memory import check_columns
 from tensorstash.ingest.plan import survey
-from tensorstash.ingest.request import Request, parse_request
+from tensorstash.ingest.request import Request, Static, parse_request
 from tensorstash.ingest.write import draft, ingest
 from tensorstash.segments.directory import Name
 from tensorstash.segments.limits import memory_limits
@@ -31,7 +31,7 @@ def load(
     *,
     entity: str | Sequence[str] | None = None,
     time: str | None = None,
-    static: Columns | None = None,
+    static: Static | None = None,
     dtype: torch.dtype | None = None,
     filter: Any = None,  # noqa: A002  as in pyarrow
     filesystem: Any = None,
@@ -66,7 +66,10 @@ def load(
             entity is a tuple of their values. Without it all rows are one series.
         time: the timestamp, date or integer column that orders the rows of a series, kept as int64.
         static: columns that have one value in each entity, written like `columns`; `stash.static` holds them,
-            `(entities, ...)`. Values are compared as they are stored; a missing value is equal only to another one.
+            `(entities, ...)`. Values are compared as they are stored; a missing value is equal only to another one. Or
+            a frame or table in memory with one row for each entity, `static=stores`, which has the entity columns under
+            their names, and from which all others are taken; or `static=(stores, columns)`, which takes these. A
+            missing row is an error; a row of an unknown entity is not used, with a warning.
         dtype: cast the floating columns to this floating type, static ones too; `None` keeps the source's.
         filter: the rows to load, as an expression, `pyarrow.compute.field("year") >= 2020`, or as a list of tuples that
             must all hold, `[("year", ">=", 2020), ("station", "in", ["A", "B"])]`, or as several such lists, of which
@@ -127,17 +130,15 @@ def load(
     )
     path = _check_targets(share, file, overwrite, timeout)
     if path is not None:
-        stash, numeric_texts = _load_once(
+        stash, noted = _load_once(
             request, progress, lambda key, build: obtain_file(Target(path, key, overwrite), build, timeout)
         )
     elif share is None or share is False:
-        stash, numeric_texts = _load_private(request, progress)
+        stash, noted = _load_private(request, progress)
     else:
         label = check_share(share, request.source)
-        stash, numeric_texts = _load_once(
-            request, progress, lambda key, build: obtain(Name(label, key[:16]), build, timeout)
-        )
-    for warning in (*_warnings_of_vocabularies(stash), *map(_warning_of_numbers, numeric_texts)):
+        stash, noted = _load_once(request, progress, lambda key, build: obtain(Name(label, key[:16]), build, timeout))
+    for warning in (*_warnings_of_vocabularies(stash), *noted):
         warnings.warn(warning, UserWarning, stacklevel=2)
     return stash
 
@@ -173,14 +174,6 @@ def _warnings_of_vocabularies(stash: Stash) -> Iterator[str]:
         )
 
 
-def _warning_of_numbers(name: str) -> str:
-    return (
-        f"Column {name!r} is text, which is stored as codes, but nine of ten of its distinct values read as numbers. "
-        f"Load the numbers: ts.column(pl.col({name!r}).cast(pl.Float64, strict=False)), where other texts become NaN. "
-        "If they are labels, give them as vocabulary=."
-    )
-
-
 def _without_known(stash: Stash) -> list[str]:
     """The columns with values of which none is in the given vocabulary."""
     found = []
@@ -192,17 +185,17 @@ def _without_known(stash: Stash) -> list[str]:
 
 
 def _load_private(request: Request, progress: bool | None) -> tuple[Stash, tuple[str, ...]]:
-    """The stash, and the text columns whose values read as numbers."""
+    """The stash, and what its user is warned of."""
     files = find(request.source, request.filesystem)
     before = stamps(files or [])
-    scanned, planned = survey(request, files, progress)
-    check_columns(planned.nbytes, planned.source, memory_limits())
-    segment = draft(planned, None)
-    written = ingest(scanned, planned, segment, progress, lambda _: None)
+    surveyed = survey(request, files, progress)
+    check_columns(surveyed.planned.nbytes, surveyed.planned.source, memory_limits())
+    segment = draft(surveyed.planned, None)
+    written = ingest(surveyed, segment, progress, lambda _: None)
     check_unchanged(request.source, request.filesystem, before)
     stash = Stash(segment.finish(written.header))
     stash._segment.populate()
-    return stash, written.numeric_texts
+    return stash, written.warnings
 
 
 def _load_once(
@@ -210,22 +203,25 @@ def _load_once(
 ) -> tuple[Stash, tuple[str, ...]]:
     """The stash that `get` finds by its key, for which only the stamps of files are read, or builds.
 
-    The texts are as for a private one; there are none if it was found.
+    What its user is warned of is as for a private one; nothing, if it was found.
     """
     files = find(request.source, request.filesystem)
     before = stamps(files or [])
-    surveyed = survey(request, None, progress) if files is None else None
-    numeric_texts: list[str] = []
-    data = before if surveyed is None else contents(surveyed[0], surveyed[1].read)
+    in_memory = survey(request, None, progress) if files is None else None
+    noted: list[str] = []
+    data: object = before if in_memory is None else contents(in_memory.scanned, in_memory.planned.read)
+    if request.table is not None:
+        table = survey(request.table, None, progress)
+        data = [data, contents(table.scanned, table.planned.read)]
     own_key = key(data, argument_keys(request))
 
     def build(target: UnpublishedFile, report: Callable[[float], None]) -> None:
-        scanned, planned = surveyed or survey(request, files, progress)
-        check_columns(planned.nbytes, planned.source, target.limits(), target.on_disk)
-        segment = draft(planned, target.fd, target.on_disk)
-        written = ingest(scanned, planned, segment, progress, report)
+        surveyed = in_memory or survey(request, files, progress)
+        check_columns(surveyed.planned.nbytes, surveyed.planned.source, target.limits(), target.on_disk)
+        segment = draft(surveyed.planned, target.fd, target.on_disk)
+        written = ingest(surveyed, segment, progress, report)
         segment.seal(written.header, own_key)
-        numeric_texts.extend(written.numeric_texts)
+        noted.extend(written.warnings)
         check_unchanged(request.source, request.filesystem, before)
 
-    return Stash(get(own_key, build)), tuple(numeric_texts)
+    return Stash(get(own_key, build)), tuple(noted)

@@ -27,6 +27,11 @@ _REMEDIES = {
 }
 
 
+def is_table(source: object) -> bool:
+    """Whether a source is a frame or table in memory; a mapping is not one."""
+    return _kind(source) in _SCANS
+
+
 def scan(
     source: Any, files: Sequence[File] | None, wanted: Wanted, condition: Filter | None, progress: bool | None
 ) -> Scan:
@@ -37,7 +42,7 @@ def scan(
     """
     if files is not None:
         return scan_files(files, label_of_paths(source), wanted, condition, progress)
-    kind = f"{type(source).__module__.split('.')[0]}.{type(source).__name__}"
+    kind = _kind(source)
     look = _SCANS.get(kind, scan_arrays if isinstance(source, Mapping) and kind not in _REMEDIES else None)
     if look is not None:
         return look(source, wanted)
@@ -46,3 +51,7 @@ def scan(
         "or RecordBatch, a Hugging Face Dataset, or a mapping of arrays; got "
         f"{type(source).__module__}.{type(source).__name__}.{_REMEDIES.get(kind, '')}"
     )
+
+
+def _kind(source: object) -> str:
+    return f"{type(source).__module__.split('.')[0]}.{type(source).__name__}"
