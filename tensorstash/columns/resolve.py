@@ -121,9 +121,12 @@ def time_column(schema: pa.Schema, name: str, where: str) -> Column:
         return found
     if found is not None and found.kind == "number" and not found.dtype.is_floating_point and found.dtype != torch.bool:
         return Column("__time", found.members, torch.int64)
+    of_csv = (
+        f" Of a CSV file say how it is written: schema={{{name!r}: '%d.%m.%Y %H:%M'}}." if is_text(field.type) else ""
+    )
     raise SchemaError(
         f"time= names a timestamp, date or integer column; {name!r} is {field.type}. Convert it, for example with "
-        "polars: pl.col(...).str.to_datetime()."
+        f"polars: pl.col(...).str.to_datetime().{of_csv}"
     )
 
 

@@ -1,7 +1,7 @@
 """`ts.load`: a source as a stash, of this process alone or one for the machine."""
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -30,6 +30,7 @@ def load(
     static: Columns | None = None,
     dtype: torch.dtype | None = None,
     filter: Any = None,  # noqa: A002  as in pyarrow
+    schema: Mapping[str, Any] | None = None,
     filesystem: Any = None,
     share: str | bool | None = None,
     timeout: float | None = None,
@@ -42,11 +43,14 @@ def load(
     reboot.
 
     Args:
-        source: Parquet or Arrow IPC files or streams, here or in any file system: a path, a glob, a directory, a URL
-            such as `s3://bucket/weather/*.parquet`, or a list of them; a polars or pandas frame; a pyarrow Table or
-            RecordBatch; a Hugging Face Dataset; a mapping of arrays or tensors. The files of one source need the same
-            columns; integers, floats and timestamps of different widths and units are widened to the widest. Of a
-            directory or glob, parts of paths such as `year=2024` are columns.
+        source: Parquet, CSV (`.csv`, `.csv.gz`, `.csv.zst`), or Arrow IPC files or streams, here or in any file system:
+            a path, a glob, a directory, a URL such as `s3://bucket/weather/*.parquet`, or a list of them; a polars or
+            pandas frame; a pyarrow Table, RecordBatch or Dataset; a Hugging Face Dataset; a mapping of arrays or
+            tensors. The files of one source need the same columns; integers, floats and timestamps of different widths
+            and units are widened to the widest. Of a directory or glob, parts of paths such as `year=2024` are columns.
+            Also a polars LazyFrame, a pyarrow RecordBatchReader or Scanner, and whatever has `__arrow_c_stream__`, as
+            relations of DuckDB: these are read to their end once, never whole in memory, and what is wanted of them
+            lies in an unnamed file in the temporary directory (TMPDIR) during the load.
         columns: a list of source names, or a mapping from your names to a source name, a list of names (packed into one
             `(rows, k)` column), a `ts.column`, `ts.hashed`, `ts.is_valid` or `ts.calendar`. Only these are decoded.
             `None`: all but entity, time and static ones. A polars expression stands wherever a source name does, and is
@@ -54,7 +58,8 @@ def load(
             In it, text is a String, bfloat16 a Float32, and integers overflow as polars has it.
         entity: the text or integer column that tells the series apart, or a list of them: then an entity is a tuple of
             their values. Without it all rows are one series.
-        time: the timestamp, date or integer column that orders the rows of a series, kept as int64.
+        time: the timestamp, date or integer column that orders the rows of a series, kept as int64. Text is taken if
+            it is in ISO 8601, as timestamps in microseconds.
         static: columns that have one value in each entity, in the forms of `columns`; `stash.static` holds them,
             `(entities, ...)`. Values are compared as they are stored: a missing value is one of its own.
         dtype: cast the floating columns to this floating type, static ones too; `None` keeps the source's.
@@ -62,6 +67,9 @@ def load(
             `[("year", ">=", 2020), ("station", "in", ["A", "B"])]`, all of which must hold; of several such lists one
             must. A comparison with a null is not true. Files whose paths, and row groups whose statistics exclude all
             rows are not decoded; of the others the columns of the filter are read first.
+        schema: the types of columns of CSV files, as of pyarrow, polars or torch, or as text, `{"load": "float64"}`; or
+            how a time is written, `{"date": "%d.%m.%Y %H:%M"}`. The others are as pyarrow infers them from the first MB
+            of the first file, and a value that is of another type later is an error.
         filesystem: where the paths are: a `pyarrow.fs.FileSystem` or an fsspec file system; `None` takes this machine,
             and for a URL what pyarrow or fsspec have for its scheme.
         share: a label for a copy that all processes of this user attach; `True` makes one of the source's name.
@@ -106,6 +114,7 @@ def load(
         time=time,
         dtype=dtype,
         filter=filter,
+        schema=schema,
     )
     if share is None or share is False:
         stash = _load_private(request, progress)

@@ -22,9 +22,11 @@ from tensorstash.segments.limits import directory_limit, memory_limits, tightest
 from tensorstash.sources.derive import Derived, bound, with_derived
 from tensorstash.sources.file import File
 from tensorstash.sources.filter import columns_of, filtered
+from tensorstash.sources.iso_times import with_iso_time
 from tensorstash.sources.locate import find
 from tensorstash.sources.scan import Range, Scan
 from tensorstash.sources.source import scan
+from tensorstash.sources.streams import check_repeatable
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -103,6 +105,7 @@ def plan(
     static: Columns | None = None,
     dtype: torch.dtype | None = None,
     filter: Any = None,  # noqa: A002  as in pyarrow
+    schema: Mapping[str, Any] | None = None,
     filesystem: Any = None,
     share: str | bool | None = None,
 ) -> Plan:
@@ -131,7 +134,9 @@ def plan(
         time=time,
         dtype=dtype,
         filter=filter,
+        schema=schema,
     )
+    check_repeatable(source)
     scanned, planned = survey(request, find(source, filesystem), None)
     keys = [column for column in (planned.entity, planned.time) if column]
     columns_ = [*planned.columns, *planned.static, *keys]
@@ -185,7 +190,8 @@ def _refusal(check: Callable[[], object]) -> str | None:
 
 def survey(request: Request, files: Sequence[File] | None, progress: bool | None) -> tuple[Scan, Plan]:
     """The source, or its files, ready to be read, and the plan for it."""
-    scanned = scan(request.source, files, request.wanted, request.filter, progress)
+    scanned = scan(request.source, files, request.wanted, request.filter, progress, schema=request.schema)
+    scanned = with_iso_time(scanned, request.time)
     derived = bound(request.formulas, request.time, scanned)
     planned = _bound_plan(request, with_derived(scanned, derived), derived)
     if request.filter is not None:

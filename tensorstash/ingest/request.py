@@ -8,6 +8,7 @@ import torch
 
 from tensorstash.columns.expression import Expression, Formula
 from tensorstash.columns.resolve import entity_columns
+from tensorstash.columns.schema import Type, parse_schema
 from tensorstash.columns.spec import Columns, ColumnSpec, check_dtype, named
 from tensorstash.sources.filter import Filter, parse
 from tensorstash.sources.scan import Wanted
@@ -33,6 +34,7 @@ class Request:
     time: str | None
     dtype: torch.dtype | None
     filter: Filter | None
+    schema: Mapping[str, Type]
 
     @property
     def keys(self) -> frozenset[str]:
@@ -62,6 +64,7 @@ def parse_request(
     time: str | None,
     dtype: torch.dtype | None,
     filter: Any,  # noqa: A002  as in ts.load
+    schema: Any,
 ) -> Request:
     """The request that the arguments of `ts.load` stand for; wrong ones are refused."""
     if time is not None and not isinstance(time, str):
@@ -87,6 +90,7 @@ def parse_request(
         time=time,
         dtype=dtype,
         filter=parse(filter),
+        schema=parse_schema(schema),
     )
 
 

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.dataset as pads
 
+from tensorstash.columns.schema import Type
 from tensorstash.errors import SourceError
+from tensorstash.sources.csv_files import CsvFile, open_csv
 from tensorstash.sources.file import ARROW, HERE, File
 from tensorstash.sources.partition_keys import with_keys
 from tensorstash.sources.scan import Wanted
@@ -22,9 +24,10 @@ class Footer:
     file: File
     schema: pa.Schema  # with the keys of its path as columns behind its own
     own: frozenset[str]  # the columns that it holds itself
-    rows: tuple[int, ...]  # of each row group, record batch, or of a whole stream
+    rows: tuple[int, ...]  # of each row group, record batch, block of lines, or of a whole stream
     piece: str  # what these are called
     fragment: pads.ParquetFileFragment | None  # of a Parquet file: it has been parsed, which may take long
+    csv: CsvFile | None = None  # of a CSV file
 
 
 def read_footer(file: File, types: Mapping[str, pa.DataType], wanted: Wanted) -> Footer:
@@ -66,3 +69,12 @@ def _arrow_footer(file: File, types: Mapping[str, pa.DataType], wanted: Wanted) 
             rows = [sum(batch.num_rows for batch in pa.ipc.open_stream(opened, options=options))]
     piece = "record batch" if whole else "stream"
     return Footer(file, with_keys(own, file, types), frozenset(own.names), tuple(rows), piece, None)
+
+
+def count_csv(file: File, types: Mapping[str, pa.DataType], read_as: Mapping[str, Type]) -> Footer:
+    """What a CSV file would say of itself, if it had a footer; its columns are read as said."""
+    found = open_csv(file, read_as)
+    rows = tuple(block.rows for block in found.blocks)
+    return Footer(
+        file, with_keys(found.header.schema, file, types), frozenset(found.header.names), rows, "block", None, found
+    )

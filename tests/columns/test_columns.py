@@ -13,6 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import tensorstash as ts
+from tensorstash.columns.types import is_text
 from tests.oracle_load import DATES, KINDS, NUMBERS, STAMPS, TEXTS, Kind, arrow_field, kind_of, whole
 
 RULE = (
@@ -103,6 +104,8 @@ def test_other_times_are_refused(arrow: pa.DataType) -> None:
         f"time= names a timestamp, date or integer column; 't' is {arrow}. Convert it, for example with polars: "
         "pl.col(...).str.to_datetime()."
     )
+    if is_text(arrow):
+        message += " Of a CSV file say how it is written: schema={'t': '%d.%m.%Y %H:%M'}."
     with pytest.raises(ts.errors.SchemaError, match=whole(message)):
         ts.load(empty(t=arrow, y=pa.int8()), time="t")
 
