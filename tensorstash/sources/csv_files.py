@@ -12,12 +12,14 @@ import pyarrow.compute as pc
 from pyarrow import csv
 
 from tensorstash.columns.schema import Type, arrow_of
+from tensorstash.common.dtypes import Int64s
+from tensorstash.common.threads import each, threads
 from tensorstash.errors import DataError, SchemaError, SourceError, unknown
 from tensorstash.sources.file import HERE, File
 from tensorstash.sources.spool import Spool
 
 _FIRST = 1 << 20  # bytes that types are inferred from, as many as pyarrow's reader of streams takes
-_BLOCK = 1 << 23  # bytes that are parsed at a time
+_BLOCK = 1 << 22  # bytes that are parsed at a time: the memory of one is that of the next, and in the cache
 _LONGEST = 1 << 26  # bytes of a line
 _NEWLINE, _QUOTE = ord("\n"), ord('"')
 
@@ -53,6 +55,15 @@ class Block:
     size: int
     rows: int
     line: int  # the number of the first
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """The newlines in a piece of a file: the places of the first and the last, and how many there are."""
+
+    first: int
+    last: int
+    count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +128,8 @@ def open_csv(file: File, types: Mapping[str, Type]) -> CsvFile:
         data = _data(file)
     names, start, line = _header(_head(data.read(0, _FIRST)), file)
     header = Header(file, names, {name: types.get(name, pa.string()) for name in names})
-    return CsvFile(header, data, tuple(_blocks(data, header, start, line)))
+    blocks = _plain_blocks(data, start, line) or _blocks(data, header, start, line)
+    return CsvFile(header, data, tuple(blocks))
 
 
 @contextmanager
@@ -164,6 +176,28 @@ def _header(head: bytes, file: File) -> tuple[tuple[str, ...], int, int]:
     return tuple(names), sum(map(len, lines[: at + 1])), at + 2
 
 
+def _plain_blocks(whole: Bytes, start: int, line: int) -> list[Block]:
+    """The blocks of a file in which every newline ends a row, counted by several threads; none of any other file."""
+    places = range(start, whole.size, _BLOCK)
+    looks = each(lambda at: _look(whole.read(at, _BLOCK)), places, threads(), "lines", progress=False)
+    blocks: list[Block] = []
+    for at, look in zip(places, looks):
+        if look is None or (look.first == 0 and at == start):
+            return []
+        blocks.append(Block(start, at + look.last + 1 - start, look.count, line))
+        start, line = at + look.last + 1, line + look.count
+    return [*blocks, Block(start, whole.size - start, 1, line)] if start < whole.size else blocks
+
+
+def _look(data: bytes) -> _Look | None:
+    """The newlines in a piece of a file; `None` if there is none, or one that may end no row."""
+    ends = np.frombuffer(data, np.uint8) == _NEWLINE
+    count = int(np.count_nonzero(ends))
+    if not count or b'"' in data or b"\r" in data or (ends[1:] & ends[:-1]).any():
+        return None
+    return _Look(data.find(b"\n"), data.rfind(b"\n"), count)
+
+
 def _blocks(whole: Bytes, header: Header, start: int, line: int) -> Iterator[Block]:
     """Cut a file, from the byte `start` on, into blocks of whole lines."""
     size = _BLOCK
@@ -177,9 +211,11 @@ def _blocks(whole: Bytes, header: Header, start: int, line: int) -> Iterator[Blo
         if not end:
             raise SourceError(f"{header.file} is no CSV file: line {line:,} has more than {_LONGEST:,} bytes.")
         data, size = data[:end], _BLOCK
+        ends = np.flatnonzero(np.frombuffer(data, np.uint8) == _NEWLINE)
         if data.strip():
-            yield Block(start, end, _count(data, header, line), line)
-        line += data.count(b"\n")
+            rows = len(ends) + (not data.endswith(b"\n"))
+            yield Block(start, end, rows if _are_rows(data, ends) else _count(data, header, line), line)
+        line += len(ends)
         start += end
 
 
@@ -194,13 +230,18 @@ def _end(data: bytes) -> int:
     return int(ends[-1]) + 1 if len(ends) else 0
 
 
+def _are_rows(data: bytes, ends: Int64s) -> bool:
+    """Whether it is certain that each line of a block is a row: none is empty, and none goes on behind its end."""
+    returns = data.count(b"\r")
+    shortest = 2 if returns else 1
+    sizes = np.diff(ends, prepend=-1)
+    return b'"' not in data and returns == data.count(b"\r\n") and bool((sizes > shortest).all())
+
+
 def _count(data: bytes, header: Header, line: int) -> int:
-    """The rows of a block. Where a line may be no row they are parsed, by the least there is to parse."""
-    if b'"' in data or data.count(b"\r") != data.count(b"\r\n") or b"\n\n" in data or b"\n\r" in data:
-        return _parse(
-            data, replace(header, types=dict.fromkeys(header.names, pa.binary())), header.names[:1], line
-        ).num_rows
-    return data.count(b"\n") + (not data.endswith(b"\n")) - data.startswith((b"\n", b"\r\n"))
+    """The rows of a block, by parsing the least there is to parse."""
+    raw = replace(header, types=dict.fromkeys(header.names, pa.binary()))
+    return _parse(data, raw, header.names[:1], line).num_rows
 
 
 # Values

@@ -47,8 +47,8 @@ def scan(
     """Look at a source: its `files`, or what it holds in memory: a frame, a table, or a mapping of arrays.
 
     A stream is read to its end, into a file on disk. The `schema` says how the columns of CSV files are read. Only the
-    columns `wanted` of a frame or mapping are converted to Arrow. Of files, the row groups that statistics exclude under
-    the condition are left out, and no other rows.
+    columns `wanted` of a frame or mapping are converted to Arrow. Of files, the row groups that statistics exclude
+    under the condition are left out, and no other rows.
     """
     if files is not None:
         return scan_files(files, label_of_paths(source), wanted, condition, progress, schema=schema)

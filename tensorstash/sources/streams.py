@@ -73,7 +73,7 @@ def _open_duckdb(source: Any, condition: Filter | None) -> tuple[pa.Schema, Batc
     def batches(names: Sequence[str]) -> Iterable[pa.RecordBatch]:
         return pa.RecordBatchReader.from_stream(source.select(*map(duckdb.ColumnExpression, names)))
 
-    return pa.RecordBatchReader.from_stream(source.limit(0)).schema, batches
+    return pa.RecordBatchReader.from_stream(source.limit(0)).read_all().schema, batches
 
 
 def _open_ibis(source: Any, condition: Filter | None) -> tuple[pa.Schema, Batches]:  # noqa: ARG001

@@ -1,4 +1,4 @@
-"""CSV files: what stands in them, line by line, however they are cut, compressed and placed; and what is wrong there."""
+"""CSV files: what is in them, line by line, however they are cut, compressed and placed; and what is wrong there."""
 
 import csv
 import gzip
@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tensorstash as ts
-from tensorstash.__main__ import main
+from tensorstash.cli import main
 from tests.oracle_load import whole
 
 LTSF = "date,HUFL,HULL,OT\n" + "".join(
@@ -64,7 +64,7 @@ def files(draw: st.DrawFn) -> tuple[list[tuple[int, float | None, str]], bytes]:
     end = draw(st.sampled_from(["\n", "\r\n"]))
     text = io.StringIO(newline="")
     safe = [csv.QUOTE_ALL, csv.QUOTE_NONNUMERIC]  # the least of quotes leave a carriage return bare
-    quoting = draw(st.sampled_from(safe if any("\r" in s for _, _, s in rows) else [*safe, csv.QUOTE_MINIMAL]))
+    quoting: Any = draw(st.sampled_from(safe if any("\r" in s for _, _, s in rows) else [*safe, csv.QUOTE_MINIMAL]))
     writer = csv.writer(text, lineterminator=end, quoting=quoting)
     writer.writerow(["n", "x", "s"])
     for n, x, s in rows:
@@ -146,8 +146,8 @@ def test_schemas_that_are_refused(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match=whole("schema= is a mapping from names of columns to types; got ['y'].")):
         ts.load(path, schema=["y"])  # type: ignore[arg-type]
     message = (
-        "A type in schema= is one of pyarrow, polars or torch, its name in pyarrow, as 'timestamp[s]', or the format of "
-        "a time, as '%d.%m.%Y %H:%M'; 'y' has 'number'."
+        "A type in schema= is one of pyarrow, polars or torch, its name in pyarrow, as 'timestamp[s]', or the format "
+        "of a time, as '%d.%m.%Y %H:%M'; 'y' has 'number'."
     )
     with pytest.raises(TypeError, match=whole(message)):
         ts.load(path, schema={"y": "number"})
@@ -229,8 +229,8 @@ def test_text_that_is_no_time_after_all(late: str) -> None:
         (
             "7",
             ts.errors.SourceError,
-            "A line of a CSV file has a value for each of the 3 columns of the first one; {}, line 61, has '7'. Correct "
-            "the file.",
+            "A line of a CSV file has a value for each of the 3 columns of the first one; {}, line 61, has '7'. "
+            "Correct the file.",
         ),
         (
             "1,2,3,4",
@@ -241,8 +241,8 @@ def test_text_that_is_no_time_after_all(late: str) -> None:
         (
             "59,x,a",
             ts.errors.DataError,
-            "A column of a CSV file has the type of its first lines, or that of schema=; 'x' in column 'y' is no double "
-            "({}, line 61). Correct it, or say another type: schema={{'y': 'string'}}.",
+            "A column of a CSV file has the type of its first lines, or that of schema=; 'x' in column 'y' is no "
+            "double ({}, line 61). Correct it, or say another type: schema={{'y': 'string'}}.",
         ),
         (
             b"59,1,\xff",
