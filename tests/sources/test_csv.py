@@ -4,8 +4,11 @@ import csv
 import gzip
 import io
 import math
+import os
+import tempfile
 from datetime import datetime, timezone
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import fsspec
@@ -281,6 +284,18 @@ def test_files_that_are_no_csv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         ts.load(path)
     with pytest.raises(ts.errors.SourceError, match="matches no file"):
         ts.load(tmp_path / "none.csv")
+
+
+def test_a_disk_without_room_is_refused_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path / "one.csv.gz", LTSF)
+    full = SimpleNamespace(f_bavail=0, f_frsize=4096)
+    monkeypatch.setattr("tensorstash.sources.spool.os", SimpleNamespace(**vars(os) | {"statvfs": lambda _: full}))
+    message = (
+        f"{path} is kept in a temporary file while it is loaded; it needs 0 MB and 0 MB are free in "
+        f"{tempfile.gettempdir()}. Set TMPDIR to a directory on a disk with more room."
+    )
+    with pytest.raises(ts.errors.SourceError, match=whole(message)):
+        ts.load(path)
 
 
 def test_nulls_are_named_by_file_and_lines(tmp_path: Path) -> None:
