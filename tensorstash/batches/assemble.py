@@ -88,9 +88,7 @@ def _resets(windows: Windows, lanes: Lanes, layout: Layout, steps: Steps, anchor
     row = np.arange(steps.ids.shape[1])
     before = windows._anchor_slots(np.maximum(steps.ids - 1, 0))
     runs, _ = run_edges(windows._layout.slots)
-    start, start_before = (
-        np.searchsorted(runs, slots - windows.history, "right") for slots in (anchors, before)
-    )
+    start, start_before = (np.searchsorted(runs, slots - windows.history, "right") for slots in (anchors, before))
     goes_on = (anchors - before == windows.stride) & (start == start_before)
     same_row = lane == layout.rank * layout.batch_size + row
     return (at == 0) | ~goes_on | ~same_row | (row >= steps.valid)

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pyarrow as pa
 import torch
 
+from tensorstash.columns.codec import Appearance, Plain
 from tensorstash.columns.column import Column, Kind
 from tensorstash.errors import SchemaError
 
@@ -38,7 +39,7 @@ def from_arrow(name: str, field: pa.Field) -> Column:
     """The column that holds the values of an Arrow field, as the field's own type asks for."""
     arrow = field.type
     if is_text(arrow):
-        return Column(name, (field.name,), torch.int32, kind="category")
+        return Column(name, (field.name,), torch.int32, kind="category", codec=Appearance())
     if pa.types.is_dictionary(arrow):
         field = field.with_type(arrow.value_type)
         arrow = field.type
@@ -47,15 +48,29 @@ def from_arrow(name: str, field: pa.Field) -> Column:
         if item.kind == "number":
             return replace(item, shape=(arrow.list_size, *item.shape))
     if field.metadata is not None and BFLOAT16.items() <= field.metadata.items():
-        return Column(name, (field.name,), torch.bfloat16, bits=True)
+        return Column(name, (field.name,), torch.bfloat16, codec=Plain(bits=True))
     if arrow in _NUMBERS:
         return Column(name, (field.name,), _NUMBERS[arrow])
     if pa.types.is_temporal(arrow) and not pa.types.is_interval(arrow):
         return Column(name, (field.name,), torch.int64, *_temporal(arrow))
     raise SchemaError(
         f"A stash holds numbers, booleans, text, dates, times and fixed-size lists of numbers; column {field.name!r} "
-        f"is {arrow}. Leave it out of columns= and static=, or convert it before loading."
+        f"is {arrow}. Leave it out of columns= and static=, or {_conversion(field)}."
     )
+
+
+def _conversion(field: pa.Field) -> str:
+    """How a column of a type that a stash cannot hold may be loaded."""
+    arrow, column = field.type, f"pl.col({field.name!r})"
+    if pa.types.is_decimal(arrow) or pa.types.is_null(arrow):
+        return f"load {column}.cast(pl.Float64)"
+    if (pa.types.is_list(arrow) or pa.types.is_large_list(arrow)) and arrow.value_type in _NUMBERS:
+        return f"load {column}.list.to_array(n), if every list has n values"
+    if pa.types.is_struct(arrow) and arrow.num_fields:
+        return f"load its fields: {column}.struct.field({arrow.field(0).name!r})"
+    if pa.types.is_binary(arrow) or pa.types.is_large_binary(arrow):
+        return f"load {column}.cast(pl.String), if it is text in UTF-8"
+    return "convert it before loading"
 
 
 def _temporal(arrow: pa.DataType) -> tuple[tuple[int, ...], Kind, str, str | None]:

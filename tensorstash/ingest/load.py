@@ -1,12 +1,13 @@
 """`ts.load`: a source as a stash, of this process alone or one for the machine."""
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, cast
 
 import torch
 
 from tensorstash.columns.spec import Columns
+from tensorstash.common.checks import is_integer
 from tensorstash.ingest.key import argument_keys, check_share, check_unchanged, contents, key
 from tensorstash.ingest.memory import check_columns
 from tensorstash.ingest.plan import survey
@@ -15,7 +16,7 @@ from tensorstash.ingest.write import draft, ingest
 from tensorstash.segments.directory import Name
 from tensorstash.segments.limits import memory_limits
 from tensorstash.segments.publish import obtain
-from tensorstash.segments.unpublished import Unpublished
+from tensorstash.segments.unpublished import UnpublishedFile
 from tensorstash.sources.locate import find
 from tensorstash.sources.stamps import stamps
 from tensorstash.stash.stash import Stash
@@ -38,8 +39,8 @@ def load(
 ) -> Stash:
     """Load the named columns once into memory, as a dict of tensors.
 
-    With `share=` they are there once per machine: of all processes that make the same call, now or later, the first
-    loads and the others attach what it has loaded. It stays until `ts.shared.remove(label)`, `ts.shared.prune` or a
+    With `share=` there is one copy per machine: of all processes that make the same call, now or later, the first loads
+    the columns and the others attach its copy. The copy stays until `ts.shared.remove(label)`, `ts.shared.prune` or a
     reboot.
 
     Args:
@@ -53,20 +54,20 @@ def load(
             lies in an unnamed file in the temporary directory (TMPDIR) during the load.
         columns: a list of source names, or a mapping from your names to a source name, a list of names (packed into one
             `(rows, k)` column), a `ts.column`, `ts.hashed`, `ts.is_valid` or `ts.calendar`. Only these are decoded.
-            `None`: all but entity, time and static ones. A polars expression stands wherever a source name does, and is
-            computed while the source is read: each value from its own row, whose other columns are read and not kept.
-            In it, text is a String, bfloat16 a Float32, and integers overflow as polars has it.
-        entity: the text or integer column that tells the series apart, or a list of them: then an entity is a tuple of
-            their values. Without it all rows are one series.
+            `None`: all columns that entity, time and static do not name. A polars expression may replace any source
+            name. It is computed while the source is read, each value from its own row; its input columns are read but
+            not stored. In it, text is a String, bfloat16 a Float32, and integers overflow as in polars.
+        entity: the text or integer column that identifies the series of each row, or a list of such columns: then an
+            entity is a tuple of their values. Without it all rows are one series.
         time: the timestamp, date or integer column that orders the rows of a series, kept as int64. Text is taken if
             it is in ISO 8601, as timestamps in microseconds.
-        static: columns that have one value in each entity, in the forms of `columns`; `stash.static` holds them,
-            `(entities, ...)`. Values are compared as they are stored: a missing value is one of its own.
+        static: columns that have one value in each entity, written like `columns`; `stash.static` holds them,
+            `(entities, ...)`. Values are compared as they are stored; a missing value is equal only to another one.
         dtype: cast the floating columns to this floating type, static ones too; `None` keeps the source's.
-        filter: the rows to load, as an expression, `pyarrow.compute.field("year") >= 2020`, or as tuples,
-            `[("year", ">=", 2020), ("station", "in", ["A", "B"])]`, all of which must hold; of several such lists one
-            must. A comparison with a null is not true. Files whose paths, and row groups whose statistics exclude all
-            rows are not decoded; of the others the columns of the filter are read first.
+        filter: the rows to load, as an expression, `pyarrow.compute.field("year") >= 2020`, or as a list of tuples that
+            must all hold, `[("year", ">=", 2020), ("station", "in", ["A", "B"])]`, or as several such lists, of which
+            one must hold. A comparison with a null is not true. Files whose paths exclude all rows are not decoded, nor
+            are row groups whose statistics do. Of the others the columns of the filter are read first.
         schema: the types of columns of CSV files, as of pyarrow, polars or torch, or as text, `{"load": "float64"}`; or
             how a time is written, `{"date": "%d.%m.%Y %H:%M"}`. The others are as pyarrow infers them from the first MB
             of the first file, and a value that is of another type later is an error.
@@ -79,15 +80,17 @@ def load(
 
     Returns:
         A `Stash` whose rows are grouped by entity, in order of first appearance, and ordered by time. A load that is
-        interrupted (Ctrl-C) frees what it has taken. A `UserWarning` tells of a vocabulary of which no value occurs.
+        interrupted (Ctrl-C) frees what it has taken. A `UserWarning` is given if no value of a given vocabulary occurs
+        in its column, or if nine of ten distinct values of a text column read as numbers.
 
     Raises:
         SourceError: no file, an unreadable one, or files that differ. ColumnError: no such column. SchemaError: a type
         or name that a stash cannot hold, or an expression that depends on other rows. DataError: a null, a lossy cast,
         a duplicate time, an expression that fails in a row, or a static column that is not constant in an entity.
-        ValueError: an expression of no column, of several outputs, or with Python functions and `share=`.
+        ValueError: an expression without a column, with several outputs, or with Python functions and `share=`; or
+        `timeout=` without `share=`.
         RuntimeError: an expression in a forked process whose parent has used polars.
-        NoMemoryError: too large.
+        NoMemoryError: the columns do not fit into free memory.
         SegmentError: the directory for shared segments is not this user's alone. TimeoutError: see `timeout`. A process
         that waited for another one's load gets the error of that load.
 
@@ -116,22 +119,44 @@ def load(
         filter=filter,
         schema=schema,
     )
+    _check_timeout(timeout, share)
     if share is None or share is False:
-        stash = _load_private(request, progress)
+        stash, numeric_texts = _load_private(request, progress)
     else:
-        stash = _load_shared(request, share, timeout, progress)
-    if strangers := _without_known(stash):
-        warnings.warn(
-            f"No value of {' and '.join(map(repr, strangers))} is in the vocabulary that was given: all have the code "
-            "of unknown ones. Compare the spelling with the source.",
-            UserWarning,
-            stacklevel=2,
-        )
+        stash, numeric_texts = _load_shared(request, share, timeout, progress)
+    for warning in (*_warnings_of_vocabularies(stash), *map(_warning_of_numbers, numeric_texts)):
+        warnings.warn(warning, UserWarning, stacklevel=2)
     return stash
 
 
+def _check_timeout(timeout: object, share: str | bool | None) -> None:
+    if timeout is None:
+        return
+    if not (is_integer(timeout) or isinstance(timeout, float)) or not cast("float", timeout) >= 0:
+        raise ValueError(f"timeout= is a number of seconds, at least 0; got {timeout!r}.")
+    if share is None or share is False:
+        raise ValueError("timeout= limits the wait for the load of another process, so it needs share=. Leave it out.")
+
+
+def _warnings_of_vocabularies(stash: Stash) -> Iterator[str]:
+    """A warning if there are columns with values of which none is in the given vocabulary."""
+    if strangers := _without_known(stash):
+        yield (
+            f"No value of {' and '.join(map(repr, strangers))} is in the given vocabulary: all have the code of "
+            "unknown values. Compare the spelling with the source."
+        )
+
+
+def _warning_of_numbers(name: str) -> str:
+    return (
+        f"Column {name!r} is text, which is stored as codes, but nine of ten of its distinct values read as numbers. "
+        f"Load the numbers: ts.column(pl.col({name!r}).cast(pl.Float64, strict=False)), where other texts become NaN. "
+        "If they are labels, give them as vocabulary=."
+    )
+
+
 def _without_known(stash: Stash) -> list[str]:
-    """The columns with values of which none is in the vocabulary that was given."""
+    """The columns with values of which none is in the given vocabulary."""
     found = []
     for name, tensor in (*stash.items(), *stash.static.items()):
         about = stash.about(name)
@@ -140,32 +165,38 @@ def _without_known(stash: Stash) -> list[str]:
     return found
 
 
-def _load_private(request: Request, progress: bool | None) -> Stash:
+def _load_private(request: Request, progress: bool | None) -> tuple[Stash, tuple[str, ...]]:
+    """The stash, and the text columns whose values read as numbers."""
     files = find(request.source, request.filesystem)
     before = stamps(files or [])
     scanned, planned = survey(request, files, progress)
     check_columns(planned.nbytes, planned.source, memory_limits())
     segment = draft(planned, None)
-    metadata = ingest(scanned, planned, segment, progress, lambda _: None)
+    written = ingest(scanned, planned, segment, progress, lambda _: None)
     check_unchanged(request.source, request.filesystem, before)
-    stash = Stash(segment.finish(metadata))
+    stash = Stash(segment.finish(written.header))
     stash._segment.populate()
-    return stash
+    return stash, written.numeric_texts
 
 
-def _load_shared(request: Request, share: str | bool, timeout: float | None, progress: bool | None) -> Stash:
-    """Attached if it is there; files are looked at by their stamps alone then."""
+def _load_shared(
+    request: Request, share: str | bool, timeout: float | None, progress: bool | None
+) -> tuple[Stash, tuple[str, ...]]:
+    """The stash, attached if it exists, for which only the stamps of files are read; and as for a private one."""
     label = check_share(share, request.source)
     files = find(request.source, request.filesystem)
     before = stamps(files or [])
     surveyed = survey(request, None, progress) if files is None else None
+    numeric_texts: list[str] = []  # empty if the stash is attached
     data = before if surveyed is None else contents(surveyed[0], surveyed[1].read)
 
-    def build(target: Unpublished, report: Callable[[float], None]) -> None:
+    def build(target: UnpublishedFile, report: Callable[[float], None]) -> None:
         scanned, planned = surveyed or survey(request, files, progress)
         check_columns(planned.nbytes, planned.source, target.limits())
         segment = draft(planned, target.fd)
-        segment.seal(ingest(scanned, planned, segment, progress, report))
+        written = ingest(scanned, planned, segment, progress, report)
+        segment.seal(written.header)
+        numeric_texts.extend(written.numeric_texts)
         check_unchanged(request.source, request.filesystem, before)
 
-    return Stash(obtain(Name(label, key(data, argument_keys(request))[:16]), build, timeout))
+    return Stash(obtain(Name(label, key(data, argument_keys(request))[:16]), build, timeout)), tuple(numeric_texts)

@@ -1,7 +1,7 @@
-"""How many bytes can still be allocated, and what stands in the way: RAM, memory cgroups, the directory of segments.
+"""How many bytes can still be allocated: limits of RAM, of memory cgroups and of the directory of segments.
 
-A memory cgroup kills who allocates beyond it, and a full tmpfs kills who writes to it through a mapping: both have to
-be asked before.
+A memory cgroup kills a process that allocates more, and a full tmpfs kills one that writes to it through a mapping. So
+both are checked before.
 """
 
 import os
@@ -27,7 +27,7 @@ class Limit:
 
 
 def memory_limits(root: str = "/") -> list[Limit]:
-    """The limits of what this process may allocate; `root` is where `proc` and `sys` are looked for."""
+    """The limits on what this process may allocate, as `proc` and `sys` below `root` say."""
     return [Limit(psutil.virtual_memory().available, "in RAM", ""), *_cgroup_limits(Path(root))]
 
 

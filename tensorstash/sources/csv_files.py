@@ -172,7 +172,8 @@ def _header(head: bytes, file: File) -> tuple[tuple[str, ...], int, int]:
     at = next((k for k, line in enumerate(lines) if line.strip()), None)
     if at is None:
         raise SourceError(f"A CSV file begins with a line of column names; {file} is empty.")
-    names = csv.read_csv(pa.BufferReader(lines[at])).schema.names
+    with _unreadable(file):
+        names = csv.read_csv(pa.BufferReader(lines[at])).schema.names
     return tuple(names), sum(map(len, lines[: at + 1])), at + 2
 
 

@@ -39,7 +39,7 @@ def with_iso_time(scanned: Scan, time: str | None) -> Scan:
 def _first(scanned: Scan, time: str) -> str | None:
     """The first value that is not missing."""
     for unit in scanned.units:
-        with damage_named(unit):
+        with damage_named(unit, [time]):
             for batch in unit.read([time]):
                 if batch.column(0).null_count < batch.num_rows:
                     return str(batch.column(0).drop_null()[0].as_py())

@@ -1,4 +1,4 @@
-"""Any source as a scan: what it is, a path, a table, a frame or a mapping, is told by its type."""
+"""Any source as a scan: its type says whether it is paths, a table, a frame or a mapping of arrays."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -44,7 +44,7 @@ def scan(
     *,
     schema: Mapping[str, Type],
 ) -> Scan:
-    """Look at a source: its `files`, or what it holds in memory: a frame, a table, or a mapping of arrays.
+    """Scan a source: its `files`, or what it holds in memory, which is a frame, a table or a mapping of arrays.
 
     A stream is read to its end, into a file on disk. The `schema` says how the columns of CSV files are read. Only the
     columns `wanted` of a frame or mapping are converted to Arrow. Of files, the row groups that statistics exclude

@@ -3,8 +3,6 @@
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import pairwise
-from multiprocessing import reduction
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,14 +10,15 @@ from numpy.typing import NDArray
 
 from tensorstash.columns.info import ColumnInfo
 from tensorstash.common.clock import Clock
-from tensorstash.errors import ColumnError, SegmentError, unknown
+from tensorstash.errors import ColumnError, unknown
 from tensorstash.segments.directory import check_label
-from tensorstash.segments.format import damaged
-from tensorstash.segments.mapping import Segment, mapped, open_file
-from tensorstash.segments.publish import attach_newest, reattach, share_copy
+from tensorstash.segments.publish import share_copy
+from tensorstash.segments.save import save
+from tensorstash.segments.segment import Segment
 from tensorstash.stash.blocks import Block, blocks_of
-from tensorstash.stash.header import info_of
-from tensorstash.stash.text import as_html, as_text
+from tensorstash.stash.display import as_html, as_text
+from tensorstash.stash.header import checked_offsets, info_of
+from tensorstash.stash.names import read_names
 
 if TYPE_CHECKING:
     import polars as pl
@@ -30,18 +29,17 @@ class Stash(Mapping[str, torch.Tensor]):
     """The loaded columns: a `Mapping` from name to tensor, first dimension rows.
 
     Rows are grouped by entity, in the order in which the entities first appear in the source, and ordered by time
-    within each. `ts.load` and `ts.open` make one. The tensors are mapped copy-on-write: an in-place write is seen by
-    this process alone and never reaches the file. Text columns hold int32 codes into `vocabulary(name)`, or -1 where
-    there is no text; where a vocabulary was given, its length is the code of what is not in it. `static` holds the
-    columns that were loaded as static: tensors `(entities, ...)` whose row k belongs to `entities[k]`.
+    within each. `ts.load`, `ts.open` and `ts.attach` return one. The tensors are mapped copy-on-write: only this
+    process sees its in-place writes, and they never reach the file. Text columns hold int32 codes into
+    `vocabulary(name)`, or -1 where there is no text. If a vocabulary was given to `load`, values that are not in it
+    have its length as their code.
     """
 
     def __init__(self, segment: Segment) -> None:
         self._segment = segment
-        self._tensors: dict[str, torch.Tensor] = {}  # made when they are asked for: attaching hundreds takes longer
+        self._tensors: dict[str, torch.Tensor] = {}  # made on first use: hundreds take longer than attaching
         self._info = info = info_of(segment)
         self._names = {column.name: segment.entries[column.name] for column in info.columns}
-        self.static: dict[str, torch.Tensor] = {column.name: segment.tensor(column.name) for column in info.static}
         self._about = {column.name: column for column in (*info.columns, *info.static)}
         self.rows: int = info.rows
 
@@ -53,7 +51,7 @@ class Stash(Mapping[str, torch.Tensor]):
             tensor = self._tensors.setdefault(name, self._segment.tensor(name))
         return tensor
 
-    # a stash is itself alone: a comparison of tensors would have no truth value
+    # a stash equals only itself: a comparison of tensors would have no truth value
     __eq__ = object.__eq__
     __hash__ = object.__hash__
 
@@ -74,9 +72,9 @@ class Stash(Mapping[str, torch.Tensor]):
         return self._segment.path
 
     def private_bytes(self) -> int | None:
-        """Bytes that this process holds alone because it wrote into the tensors, by pages; 0 as long as nobody does.
+        """Bytes of the pages that only this process holds, because it wrote into the tensors; 0 without such writes.
 
-        `None` where the system does not tell (macOS).
+        `None` on systems that do not report it (macOS).
 
         Example:
             >>> import tensorstash as ts
@@ -91,7 +89,7 @@ class Stash(Mapping[str, torch.Tensor]):
     def entities(self) -> list[Any]:
         """The names of the entities, in the order of their rows; `[None]` where the source has no entity column.
 
-        They are tuples where a list of columns tells the entities apart.
+        They are tuples if `load` was given a list of entity columns.
         """
         if not self.entity_names:
             return [None]
@@ -101,8 +99,9 @@ class Stash(Mapping[str, torch.Tensor]):
 
     def _entity_values(self, name: str) -> "NDArray[Any] | list[str]":
         """The value that each entity has in one of the columns in `entity_names`: an array of integers, or texts."""
-        return self._values(
-            "__entities" if isinstance(self._entity_name, str) else f"__entities.{self.entity_names.index(name)}"
+        return read_names(
+            self._segment,
+            "__entities" if isinstance(self._entity_name, str) else f"__entities.{self.entity_names.index(name)}",
         )
 
     @property
@@ -112,13 +111,18 @@ class Stash(Mapping[str, torch.Tensor]):
         return () if name is None else (name,) if isinstance(name, str) else name
 
     @cached_property
+    def static(self) -> dict[str, torch.Tensor]:
+        """The columns that were loaded as static: tensors `(entities, ...)` whose row k belongs to `entities[k]`."""
+        return {column.name: self._segment.blob(column.name) for column in self._info.static}
+
+    @cached_property
     def offsets(self) -> torch.Tensor:
         """`(entities + 1,)` int64: entity k has the rows `offsets[k]` up to `offsets[k + 1]`."""
-        return self._segment.tensor("__offsets")
+        return checked_offsets(self._segment, self.rows)
 
     @cached_property
     def time(self) -> torch.Tensor | None:
-        """`(rows,)` int64 in units of `clock.unit` since 1970 UTC, or as the source's integers; `None` without."""
+        """`(rows,)` int64 in units of `clock.unit` since 1970 UTC, or the source's integers; `None` without times."""
         return self._segment.tensor("__time") if self.time_name is not None else None
 
     @property
@@ -158,9 +162,9 @@ class Stash(Mapping[str, torch.Tensor]):
             raise unknown(name, self._about, "the stash") from None
 
     def vocabulary(self, name: str) -> list[Any]:
-        """What the codes of a column stand for: texts, or the integers of a vocabulary that was given.
+        """The values that the codes of a column stand for: texts, or the integers of a given vocabulary.
 
-        Given to another load, `ts.column(name, vocabulary=stash.vocabulary(name))`, the codes there are the same.
+        Another load gets the same codes with `ts.column(name, vocabulary=stash.vocabulary(name))`.
 
         Example:
             >>> import tensorstash as ts
@@ -173,13 +177,13 @@ class Stash(Mapping[str, torch.Tensor]):
             raise ColumnError(
                 f"Text columns have a vocabulary, and those that were given one; {name!r} holds {tensor.dtype}."
             )
-        values = self._values(f"{name}.__vocabulary")
+        values = read_names(self._segment, f"{name}.__vocabulary")
         return values if isinstance(values, list) else values.tolist()
 
     def series(self, entity: Any) -> dict[str, torch.Tensor]:
         """One entity's rows of every column, as views, and its times under the name of the time column.
 
-        Where several columns tell the entities apart, `entity` is a tuple of their values.
+        If there are several entity columns, `entity` is a tuple of their values.
 
         Example:
             >>> import tensorstash as ts
@@ -196,10 +200,10 @@ class Stash(Mapping[str, torch.Tensor]):
         return times | {name: tensor[rows] for name, tensor in self.items()}
 
     def to_polars(self) -> "pl.DataFrame":
-        """A polars frame of entity, time and every column; packs become arrays, codes what they stand for.
+        """A polars frame of entity, time and every column; packs become arrays, codes become their values.
 
-        What is not in a vocabulary that was given is null; hashed codes stay. Static columns come last, their values
-        repeated in every row of their entity.
+        Values that are not in a given vocabulary are null; hashed codes stay codes. Static columns come last, with
+        their values repeated in every row of their entity.
         """
         from tensorstash.stash.interop import to_polars
 
@@ -208,10 +212,12 @@ class Stash(Mapping[str, torch.Tensor]):
     def to_arrow(self) -> "pa.Table":
         """A pyarrow Table of entity, time and every column over the memory of the stash, without a copy of it.
 
+        Static columns come last, their values repeated in every row of their entity, which takes memory.
+
         Packs are fixed-size lists, codes are dictionary arrays, hashed codes int32, and bfloat16 is uint16 with its
-        bits, which `ts.load` reads as bfloat16 again. What is not in a vocabulary that was given is null. Arrow needs
-        other memory for booleans (bits), dates, times of day in s and ms, what is null among codes (a bit per row) and
-        the entities (a code per row).
+        bits, which `ts.load` reads as bfloat16 again. Values that are not in a given vocabulary are null. Arrow needs
+        memory of its own for booleans (bits), dates, times of day in s and ms, the nulls among codes (a bit per row)
+        and the entities (a code per row).
 
         Example:
             >>> import tensorstash as ts
@@ -231,23 +237,25 @@ class Stash(Mapping[str, torch.Tensor]):
         sample: int | None = 100_000,
         seed: int = 0,
     ) -> "pl.DataFrame":
-        """Figures of columns: how many values, mean, standard deviation, minimum, quartiles, maximum, or most common.
+        """Statistics of columns: count, mean, standard deviation, quartiles and extremes, or the most common value.
 
-        Booleans count as 0 and 1, times as the integers that the tensor holds, each number of a pack for itself. All
-        is in float64 and of all rows; only the quartiles are of a random sample. NaN is missing, and infinite values
-        leave no mean.
+        Booleans count as 0 and 1, times as the integers that the tensor holds, and each component of a pack has a line
+        of its own. Everything is computed in float64 from all rows, except the quartiles, which come from a random
+        sample. NaN counts as missing. Columns with infinite values have no mean.
 
         Args:
-            columns: their names; `None`: all, without `by=` also the static ones, whose values count once per entity.
+            columns: their names. `None` takes all columns, and without `by=` the static ones too, whose values count
+                once per entity.
             by: `"entity"` for a line per entity and column.
-            sample: rows of each column, or entity, that quartiles are taken of; `None`: all, 8 bytes for each.
-            seed: of the sample.
+            sample: how many rows of each column, or of each entity, the quartiles are computed from. `None` takes all,
+                and needs 8 bytes for each.
+            seed: the seed of the sample.
 
         Returns:
             A polars frame: with `by="entity"` the entity; `column`; `count` and `missing`; `mean`, `std`
             (divided by `count - 1`), `min`, `25%`, `50%`, `75%`, `max`, null for codes; `distinct` and `top` for codes:
-            how many different values there are, and the most common one as text, or the bucket of a hash. What is
-            not in a vocabulary that was given counts, but is in neither of them.
+            the number of different values, and the most common one as text, or the bucket of a hash. Values that are
+            not in a given vocabulary are in `count`, but in neither of these.
 
         Example:
             >>> import tensorstash as ts
@@ -262,8 +270,8 @@ class Stash(Mapping[str, torch.Tensor]):
     def share(self, label: str) -> "Stash":
         """Copy the stash into memory that all processes of this user can attach, and return it attached.
 
-        What was loaded is copied, without in-place changes. A stash with the same bytes under that label is attached
-        instead. Raises `NoMemoryError` where there is no room for it.
+        The values are copied as they were loaded, without in-place changes. If a stash with the same bytes exists under
+        that label, it is attached instead. Raises `NoMemoryError` if there is no room for the copy.
 
         Example:
             >>> import tensorstash as ts
@@ -274,118 +282,36 @@ class Stash(Mapping[str, torch.Tensor]):
         return Stash(share_copy(self._segment, check_label(label)))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write what was loaded to one safetensors file, which `ts.open` maps; it appears only when it is whole.
+        """Write the stash as it was loaded to one safetensors file, which `ts.open` maps.
 
-        In-place changes of the tensors are not saved: they are this process's own.
+        The file appears, or replaces the one at `path`, when it is whole and on disk. In-place changes of the tensors
+        are not saved. Processes that have the old file open keep it; never truncate or rewrite a file in place that is
+        open somewhere, because reading bytes that are gone ends the process (SIGBUS).
+
+        Raises:
+            SegmentError: the file cannot be written.
         """
-        self._segment.save(os.fspath(path))
+        save(self._segment, os.fsdecode(path))
 
     @cached_property
     def _blocks(self) -> list[Block]:
-        """The memory as gather takes it."""
+        """The columns side by side, as gather needs them."""
         return blocks_of(self, self._segment)
 
     @cached_property
     def _entity_index(self) -> dict[Any, int]:
         return {name: index for index, name in enumerate(self.entities)}
 
-    def _values(self, blob: str) -> "NDArray[Any] | list[str]":
-        """An array of integers, or texts."""
-        if f"{blob}.integers" in self._segment.entries:
-            return self._segment.tensor(f"{blob}.integers").numpy()
-        return self._texts(blob)
+    # the columns are not meant to be changed, so one copy serves everybody
 
-    def _texts(self, name: str) -> list[str]:
-        text = self._segment.tensor(f"{name}.text").numpy().tobytes()
-        ends = self._segment.tensor(f"{name}.ends").tolist()
-        bounds = [0, *ends]
-        try:
-            names = [text[begin:end].decode() for begin, end in pairwise(bounds)]
-        except UnicodeDecodeError as error:
-            why = f"the texts of {name!r} are none: {error}"
-            raise damaged(self._segment.path, why, self._segment.label) from error
-        if bounds != sorted(bounds) or bounds[-1] != len(text):
-            raise damaged(self._segment.path, f"the texts of {name!r} do not fill their bytes", self._segment.label)
-        return names
+    def __copy__(self) -> "Stash":
+        return self
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Stash":
-        return self  # the columns are not to be changed, so that one copy serves all
-
-    def __reduce__(self) -> Any:
-        segment = self._segment
-        if segment.label is not None:
-            return _reattach, (segment.path, segment.crc, segment.strict)
-        if segment.path is not None:
-            return _reopen, (segment.path, segment.crc)
-        raise TypeError(
-            "A private stash lives in the memory of its process and cannot be pickled. Share it, stash.share(label), "
-            "or save it, stash.save(path), and open it where it is needed: ts.open(path). (multiprocessing and "
-            "DataLoader workers can take it as it is.)"
-        )
+        return self
 
     def __repr__(self) -> str:
         return as_text(self)
 
     def _repr_html_(self) -> str:
         return as_html(self)
-
-
-def open(path: str | os.PathLike[str]) -> Stash:  # noqa: A001  its name is ts.open
-    """Map a stash that `stash.save` wrote; nothing is read until it is used, so it may be larger than memory.
-
-    Raises `SegmentError` where the file is not a whole stash, `FileNotFoundError` where there is none.
-
-    Example:
-        >>> import tensorstash as ts, tempfile, os
-        >>> path = os.path.join(tempfile.mkdtemp(), "small.safetensors")
-        >>> ts.load({"y": [1.0, 2.0]}).save(path)
-        >>> ts.open(path)["y"]
-        tensor([1., 2.], dtype=torch.float64)
-    """
-    segment = open_file(os.path.abspath(path))
-    segment.advise_random()
-    return Stash(segment)
-
-
-def _reopen(path: str, crc: str) -> Stash:
-    stash = open(path)
-    if stash._segment.crc != crc:
-        raise SegmentError(f"{path} was saved anew since this stash was pickled. Open it again: ts.open({path!r}).")
-    return stash
-
-
-def attach(label: str, *, strict: bool = False) -> Stash:
-    """Attach the newest shared stash of a label, in milliseconds whatever its size.
-
-    Args:
-        label: what was given as `share=`, or to `stash.share`.
-        strict: map the memory read-only. A write into a tensor then ends the process (SIGSEGV) instead of making a page
-            private: to find such writes, with `python -X faulthandler`.
-
-    Raises:
-        SegmentError: there is no such label, or its segment is damaged.
-
-    Example:
-        >>> import tensorstash as ts
-        >>> loaded = ts.load({"y": [1.0, 2.0]}, share="example-attach")
-        >>> ts.attach("example-attach")["y"], len(ts.shared.remove("example-attach"))
-        (tensor([1., 2.], dtype=torch.float64), 1)
-    """
-    return Stash(attach_newest(label, strict))
-
-
-def _reattach(path: str, crc: str, strict: bool) -> Stash:
-    return Stash(reattach(path, crc, strict))
-
-
-def _receive(descriptor: Any, path: str | None, label: str | None, strict: bool) -> Stash:
-    return Stash(mapped(descriptor.detach(), path, label, strict))
-
-
-def _reduce_for_children(stash: Stash) -> Any:
-    """Between processes of one program a stash travels as a descriptor of the same memory or file."""
-    segment = stash._segment
-    return _receive, (reduction.DupFd(segment.fd), segment.path, segment.label, segment.strict)
-
-
-reduction.ForkingPickler.register(Stash, _reduce_for_children)

@@ -26,7 +26,7 @@ def make_spans(
         names = [*stash] if columns is None else names_in(columns, "columns")
         made = [Span(name, name, -before, after) for name in names]
     elif history is not None or horizon or columns is not None:
-        raise ValueError("spans= says all; leave history=, horizon= and columns= out.")
+        raise ValueError("spans= defines the whole window; leave history=, horizon= and columns= out.")
     elif not isinstance(spans, Mapping):
         raise TypeError(f"spans= is a mapping from names to (column, begin, end); got a {type(spans).__name__}.")
     else:
@@ -35,6 +35,11 @@ def make_spans(
         raise ValueError("A window needs at least one span; none was given.")
     for span in made:
         check_name(span.name, "a span", (span.column, span.begin, span.end), "spans")
+        if not isinstance(span.column, str):
+            raise TypeError(
+                f"A span holds one column; {span.name!r} names {span.column!r}. To have several in one tensor, load "
+                "them as one: columns={'name': [...]}."
+            )
         if span.column not in stash:
             raise unknown(span.column, stash, "the stash")
         if span.name in stash.static:
@@ -57,3 +62,10 @@ def _span(name: str, given: Sequence[Any]) -> Span:
     if span.step < 1 or not len(span):
         raise ValueError(f"A span has begin < end and step >= 1; {name!r} is {tuple(given)}.")
     return span
+
+
+def judged_spans(spans: Sequence[Span], require: Sequence[str] | None, history: int, horizon: int) -> list[Span]:
+    """The spans that `require=` names, and for the columns that it names the whole window."""
+    named = {span.name: span for span in spans}
+    names = [] if require is None else names_in(require, "require")
+    return [named.get(name) or Span(name, name, -history, horizon) for name in names]

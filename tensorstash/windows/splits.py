@@ -1,14 +1,46 @@
 """Parts of windows: before, between and from cuts, which are a slot in every run."""
 
 from collections.abc import Sequence
+from datetime import date
 from itertools import pairwise
+from typing import SupportsIndex
 
 import numpy as np
 
 from tensorstash.common.dtypes import Int64s
+from tensorstash.stash.stash import Stash
 from tensorstash.windows.intervals import Intervals, keep
 from tensorstash.windows.layout import Layout, entities_of
 from tensorstash.windows.slots import run_edges, run_rows, slots_at
+
+Moment = SupportsIndex | str | date | np.datetime64
+
+
+def check_timed(stash: Stash, what: str) -> None:
+    """Refuse to divide by time where there are no times."""
+    if stash.time is None:
+        raise ValueError(f"{what} divides by time, and this stash has none: ts.load(..., time=...).")
+
+
+def moments_of(stash: Stash, cuts: Sequence[Moment]) -> list[int]:
+    """Ascending times as ticks of the clock."""
+    check_timed(stash, "split")
+    if fractions := [cut for cut in cuts if isinstance(cut, (float, np.floating))]:
+        raise ValueError(
+            f"split cuts at times; got {fractions[0]!r}. To cut at a fraction of the rows of each entity: "
+            "split_fraction."
+        )
+    moments = [stash.clock.parse(cut) for cut in cuts]
+    if any(one >= two for one, two in pairwise(moments)):
+        raise ValueError(f"Cuts ascend; got {', '.join(map(str, cuts))}.")
+    return moments
+
+
+def entity_edges(layout: Layout) -> Int64s:
+    """The slot at which the first run of each entity begins, and the end of all slots: `(entities + 1,)`."""
+    begins, ends = run_edges(layout.slots)
+    first_rows, _ = run_rows(layout.slots, layout.stash.rows)
+    return np.append(begins, ends[-1:])[np.searchsorted(first_rows, layout.offsets)]
 
 
 def cut_at_rows(layout: Layout, rows: Int64s) -> Int64s:
@@ -56,7 +88,7 @@ def share(fraction: float, counts: Int64s) -> Int64s:
 
 
 def ascending(fractions: Sequence[float]) -> Sequence[float]:
-    """Fractions that can cut."""
+    """The fractions, checked: ascending and between 0 and 1."""
     inside = all(isinstance(fraction, (float, np.floating)) and 0 < fraction < 1 for fraction in fractions)
     if not inside or any(one >= two for one, two in pairwise(fractions)):
         raise ValueError(f"Fractions lie in (0, 1) and ascend; got {', '.join(map(repr, fractions))}.")
@@ -66,7 +98,7 @@ def ascending(fractions: Sequence[float]) -> Sequence[float]:
 def divide(layout: Layout, windows: Intervals, cuts: Sequence[Int64s]) -> list[Intervals]:
     """Part k: the windows whose whole horizon (without a horizon: whole window) lies in `[cut k-1, cut k)`.
 
-    The lead of a run counts for nothing: nothing has been observed there.
+    The lead of a run does not count, because nothing was observed there.
     """
     begins, ends = run_edges(layout.slots)
     parts = []

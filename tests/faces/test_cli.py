@@ -236,9 +236,9 @@ def test_a_range_with_nan_is_no_range(low: Any, high: Any, arrow: pa.DataType, e
     ("arguments", "message"),
     [
         (["inspect", WEATHER, "--columns", "tmp"], f"{WEATHER} has no column 'tmp'; did you mean 'temp'?"),
-        (["load", WEATHER, "--share", "a/b"], "A label has up to 100 letters"),
+        (["load", WEATHER, "--share", "a/b"], "A label is a text of up to 100 letters"),
         (["load", WEATHER, "--columns", "__x=temp"], "The names anchor, entity, reset, valid, window, "),
-        (["load", WEATHER, "--columns", "temp", "--time", "time_hour"], "A time stands once in each entity; "),
+        (["load", WEATHER, "--columns", "temp", "--time", "time_hour"], "A time occurs once in each entity; "),
     ],
 )
 def test_errors_of_every_type_are_lines(monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str) -> None:
@@ -253,11 +253,11 @@ def test_errors_of_every_type_are_lines(monkeypatch: pytest.MonkeyPatch, argumen
     [
         (
             ["prune", "--max-bytes", "10x"],
-            "Invalid value for '--max-bytes': '10x' is no size such as 500MB, 10GB or 8GiB.",
+            "Invalid value for '--max-bytes': '10x' is not a size such as 500MB, 10GB or 8GiB.",
         ),
         (
             ["prune", "--older-than", "1x"],
-            "Invalid value for '--older-than': '1x' is no duration such as 15m, 12h or 7d.",
+            "Invalid value for '--older-than': '1x' is not a duration such as 15m, 12h or 7d.",
         ),
         (["load", "f", "--columns", "a,a"], "Invalid value for '--columns': 'a,a' names a column twice."),
         (

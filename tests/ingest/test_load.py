@@ -235,7 +235,7 @@ def test_files_may_order_their_columns_differently_and_have_more(tmp_path: Path)
     one = write_parquet(tmp_path / "1.parquet", [pa.table({"a": [1], "b": [2.5]})])
     two = write_parquet(tmp_path / "2.parquet", [pa.table({"c": ["x"], "b": [4.5], "a": [3]})])
     three = write_ipc(tmp_path / "3.arrow", [pa.table({"b": [6.5], "c": [0], "a": [5]})], "lz4")
-    stash = ts.load([one, two, three])
+    stash = ts.load([one, two, three], ["a", "b"])
     assert {name: tensor.tolist() for name, tensor in stash.items()} == {"a": [1, 3, 5], "b": [2.5, 4.5, 6.5]}
 
 
@@ -758,9 +758,10 @@ def test_integer_entities_of_any_size_keep_their_number() -> None:
 def test_a_null_where_there_is_no_missing_value(array: pa.Array, kind: str, tmp_path: Path) -> None:
     path = write_parquet(tmp_path / "one.parquet", [pa.table({kind: array.slice(0, 1)}), pa.table({kind: array})])
     for source, place in ((path, f"{path}, row group 1"), ({kind: array}, "the mapping")):
+        floating = "" if kind == "t" else ", or load it as floating: ts.column(..., dtype=torch.float32)"
         message = (
             f"Integers, booleans and times have no missing value; column '{kind}' has 2 nulls in {place}. Say what to "
-            f"store, ts.column(..., fill=...), or load it as floating: ts.column(..., dtype=...)."
+            f"store: ts.column(..., fill=...){floating}."
         )
         with pytest.raises(ts.errors.DataError, match=whole(message)):
             ts.load(source)
@@ -824,8 +825,8 @@ def test_a_null_inside_a_dictionary_of_entities_is_found() -> None:
 def test_a_duplicate_time_is_refused_with_both_rows(times: pa.Array, shown: str) -> None:
     table = pa.table({"e": ["a", "b", "b", "a"], "t": times, "y": [1, 2, 3, 4]})
     message = (
-        f"A time stands once in each entity; entity 'a' has t {shown} in source rows 0 and 3. Drop one, or name the "
-        "column that tells them apart as entity=."
+        f"A time occurs once in each entity; entity 'a' has t {shown} in source rows 0 and 3. Drop one, or name the "
+        "column that distinguishes the series as entity=."
     )
     with pytest.raises(ts.errors.DataError, match=whole(message)):
         ts.load(table, ["y"], entity="e", time="t")
@@ -845,8 +846,8 @@ def test_a_duplicate_time_is_found_across_files(tmp_path: Path) -> None:
     for k in range(3):
         write_parquet(tmp_path / f"{k}.parquet", [pa.table({"e": [7, 8], "t": [k % 2, 10 + k], "y": [0, 0]})])
     message = (
-        f"A time stands once in each entity; entity 7 has t 0 in source rows 0 ({tmp_path}/0.parquet, row group 0) and "
-        f"4 ({tmp_path}/2.parquet, row group 0). Drop one, or name the column that tells them apart as entity=."
+        f"A time occurs once in each entity; entity 7 has t 0 in source rows 0 ({tmp_path}/0.parquet, row group 0) and "
+        f"4 ({tmp_path}/2.parquet, row group 0). Drop one, or name the column that distinguishes the series as entity=."
     )
     with pytest.raises(ts.errors.DataError, match=whole(message)):
         ts.load(tmp_path, ["y"], entity="e", time="t")
@@ -925,7 +926,7 @@ def test_a_footer_that_promises_more_rows_than_there_are(tmp_path: Path) -> None
     at = data.rindex(b"\xc8\x01", len(data) - 8 - length)
     path.write_bytes(data[:at] + b"\xca\x01" + data[at + 2 :])
     assert pq.ParquetFile(path).metadata.row_group(0).num_rows == 101
-    message = f"{path} is damaged: its row groups have 101 rows, and the whole file has 100."
+    message = f"{path} is damaged: its row groups have 101 rows, its footer says 100. Write the file again."
     with pytest.raises(ts.errors.SourceError, match=whole(message)):
         ts.load(path)
 
@@ -933,13 +934,16 @@ def test_a_footer_that_promises_more_rows_than_there_are(tmp_path: Path) -> None
 def test_files_that_differ_are_refused_with_all_differences(tmp_path: Path) -> None:
     tables = [
         pa.table({"y": [1], "s": ["a"], "t": pa.array([1], pa.timestamp("us"))}),
-        pa.table({"y": [1.0], "s": pa.array(["a"]).dictionary_encode(), "t": pa.array([1], pa.timestamp("us", "UTC"))}),
+        pa.table(
+            {"y": [True], "s": pa.array(["a"]).dictionary_encode(), "t": pa.array([1], pa.timestamp("us", "UTC"))}
+        ),
         pa.table({"y": [1], "t": pa.array([1], pa.timestamp("us"))}),
     ]
     one, two, three = (write_parquet(tmp_path / f"{k}.parquet", [table]) for k, table in enumerate(tables))
     message = (
-        f"All files of a source need the columns and types of the first, {one}: {two} has 'y' as double, not int64; "
-        f"{two} has 't' as timestamp[us, tz=UTC], not timestamp[us]; {three} has no column 's'."
+        f"All files of a source need the columns and types of the first, {one}: {two} has 'y' as bool, not int64; "
+        f"{two} has 't' as timestamp[us, tz=UTC], not timestamp[us]; {three} has no column 's'. Leave such "
+        "columns out, or write all files with one schema."
     )
     with pytest.raises(ts.errors.SourceError, match=whole(message)):
         ts.load(tmp_path)
@@ -949,7 +953,10 @@ def test_of_many_differences_ten_are_shown(tmp_path: Path) -> None:
     one = write_parquet(tmp_path / "1.parquet", [pa.table({f"c{k}": [k] for k in range(14)})])
     two = write_parquet(tmp_path / "2.parquet", [pa.table({"c0": [1]})])
     shown = "; ".join(f"{two} has no column 'c{k}'" for k in range(1, 11))
-    message = f"All files of a source need the columns and types of the first, {one}: {shown}; and 3 more."
+    message = (
+        f"All files of a source need the columns and types of the first, {one}: {shown}; and 3 more. Leave such "
+        "columns out, or write all files with one schema."
+    )
     with pytest.raises(ts.errors.SourceError, match=whole(message)):
         ts.load(tmp_path)
 
@@ -1103,7 +1110,7 @@ except MemoryError as error:
 assert os.listdir("/proc/self/fd") == before
 """
     message = (
-        "NoMemoryError A stash is allocated as a whole; 8.0 MB could not be: [Errno 27] File too large. Load fewer "
+        "NoMemoryError A stash is allocated as a whole; 8.0 MB cannot be: [Errno 27] File too large. Load fewer "
         "columns, or a narrower dtype."
     )
     assert run_python(program) == message

@@ -73,7 +73,7 @@ def test_masks_are_packed_and_static_and_refused_in_lists() -> None:
     message = "A mask needs a name; got ts.is_valid('a') in a list. Write {'name': ts.is_valid(...)}."
     with pytest.raises(ValueError, match=whole(message)):
         ts.load(source, ["a", ts.is_valid("a")])
-    message = "A pack of masks is of plain columns; 'm' is of ['l', 'l']. Take one mask for each column."
+    message = "A pack of masks is made of plain columns; 'm' is made of ['l', 'l']. Take one mask for each column."
     with pytest.raises(ts.errors.SchemaError, match=whole(message)):
         ts.load({"l": np.zeros((2, 3))}, {"m": ts.is_valid(["l", "l"])})
     with pytest.raises(ts.errors.ColumnError, match=whole("the mapping has no column 'zz'; it has 'y'.")):
@@ -211,7 +211,7 @@ def test_types_that_no_tensor_holds_are_named(array: pa.Array, shown: str, tmp_p
     table = pa.table({"x": array, "y": np.arange(len(array))})
     message = (
         r"\AA stash holds numbers, booleans, text, dates, times and fixed-size lists of numbers; column 'x' is "
-        rf".*{shown}.*\. Leave it out of columns= and static=, or convert it before loading\.\Z"
+        rf".*{shown}.*\. Leave it out of columns= and static=, or (load|convert) .*\.\Z"
     )
     for source in (table, write_parquet(tmp_path / "one.parquet", [table])):
         for ask in (ts.load, ts.plan):

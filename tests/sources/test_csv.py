@@ -14,6 +14,7 @@ from typing import Any
 import fsspec
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from hypothesis import given
@@ -97,7 +98,7 @@ def test_any_file_holds_what_was_written(
 def test_quotes_within_values(tmp_path: Path, small_blocks: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are plain characters there, however many lines stand between them."""
     monkeypatch.setattr("tensorstash.sources.csv_files._LONGEST", 256)
-    sizes = [f'{k}" pipe' if k % 40 == 7 else str(k) for k in range(100)]
+    sizes = [f'{k}" pipe' if k % 40 == 7 else f"x{k}" for k in range(100)]
     stash = ts.load(
         write(tmp_path / "one.csv", "s,y\n" + "".join(f"{s},{k}\n" for k, s in enumerate(sizes))), ["s", "y"]
     )
@@ -182,8 +183,8 @@ def test_times_in_a_format_of_their_own(tmp_path: Path) -> None:
     assert ts.Windows(stash, 1, 1).anchors([0])["time"].tolist() == [seconds(2009, 2, 1, 0, 20)]
     message = (
         "time= names a timestamp, date or integer column; 'a' is dictionary<values=string, indices=int32, ordered=0>. "
-        "Convert it, for example with polars: pl.col(...).str.to_datetime(). Of a CSV file say how it is written: "
-        "schema={'a': '%d.%m.%Y %H:%M'}."
+        "Convert it before loading, for example with polars: pl.col('a').str.to_datetime(), or of a CSV file say how "
+        "it is written: schema={'a': '%d.%m.%Y %H:%M'}."
     )
     with pytest.raises(ts.errors.SchemaError, match=whole(message)):
         ts.load(path, time="a")
@@ -282,6 +283,9 @@ def test_files_that_are_no_csv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(ts.errors.SourceError, match=rf"\A{path} is not a readable CSV file: .+\Z"):
         ts.load(path)
+    pq.write_table(pa.table({"y": range(100)}), tmp_path / "parquet.csv")
+    with pytest.raises(ts.errors.SourceError, match=rf"\A{tmp_path}/parquet.csv is not a readable CSV file: .+\Z"):
+        ts.load(tmp_path / "parquet.csv")
     with pytest.raises(ts.errors.SourceError, match="matches no file"):
         ts.load(tmp_path / "none.csv")
 
