@@ -139,7 +139,7 @@ def _unreadable(file: File) -> Iterator[None]:
         yield
     except SourceError:
         raise
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeError) as error:
         raise SourceError(f"{file} is not a readable CSV file: {error}") from error
 
 
