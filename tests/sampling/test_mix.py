@@ -9,6 +9,18 @@ import torch
 
 import tensorstash as ts
 from tensorstash.errors import SchemaError
+from tensorstash.native import library
+from tests import oracle
+from tests.data import DTYPES, Table
+
+
+@pytest.fixture(params=["kernel", "torch"], autouse=True)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every test here runs with the kernel, where it was compiled, and without."""
+    if request.param == "torch":
+        monkeypatch.setattr(library, "LIBRARY", None)
+    elif library.LIBRARY is None:
+        pytest.skip("the native kernel was not compiled")
 
 
 def stash(rows: int, first: int = 0, **more: Any) -> ts.Stash:
@@ -52,6 +64,34 @@ def test_observed_is_there_if_any_component_has_it() -> None:
             observed = expected.get("past.observed", torch.tensor([True, True]))
             assert torch.equal(batch["past.observed"][k], observed)
             assert batch["kind.observed"][k].all()
+
+
+def test_spans_of_all_types_and_steps_are_those_of_each_component() -> None:
+    """Also packs, spans that are sliced and strided, and empty slots in one of the components."""
+    spans = {name: (name, -2, 1) for name in DTYPES}
+    spans |= {
+        "pack": ("pack", 0, 1),
+        "sliced": ("i64", -4, 1, 2),
+        "strided": ("f32", -6, 1, 6),
+        "bits": ("pack", -5, 0, 5),
+    }
+    tables = [
+        Table([9, 12], [*range(9), *range(12)]),
+        Table([20], [*range(5), *range(7, 22)]),
+        Table([15], [*range(15)]),
+    ]
+    parts = {
+        f"part {k}": ts.Windows(table.stash(fills=True), spans=spans, gaps="mask" if k == 1 else "split")
+        for k, table in enumerate(tables)
+    }
+    assert len(parts["part 1"]) == 16
+    for batch in ts.Loader(ts.Mix(parts), 11, shuffle=True, with_ids=True):
+        for k, (source, window) in enumerate(zip(batch["source"].tolist(), batch["window"].tolist())):
+            expected = parts[f"part {source}"][window]
+            for name in spans:
+                assert oracle.same(batch[name][k], expected[name]), name
+                seen = expected.get(f"{name}.observed", torch.ones(len(expected[name]), dtype=torch.bool))
+                assert torch.equal(batch[f"{name}.observed"][k], seen)
 
 
 def test_stats_count_the_windows_of_each_component() -> None:
