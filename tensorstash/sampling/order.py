@@ -1,6 +1,6 @@
 """The order of an epoch: a function from positions to ids, computed where it is needed and never stored.
 
-Users resume from positions in it: the same (n, seed, epoch) gives the same order on every platform and in all releases.
+Users resume from positions in it: the same (n, seed, epoch) gives the same order everywhere and in every release.
 """
 
 from dataclasses import dataclass
