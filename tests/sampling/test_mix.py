@@ -1,5 +1,6 @@
 """Mixes through loaders: what is refused, what batches carry, how much of each component, a thousand components."""
 
+import json
 import re
 from typing import Any
 
@@ -194,3 +195,35 @@ def test_a_state_of_another_mix_is_refused() -> None:
         with pytest.raises(ValueError, match=r"^A state continues the same windows in the same order; these differ: "):
             ts.Loader(other, 4, shuffle=True).load_state_dict(state)
     ts.Loader(ts.Mix({"a": one, "b": two}), 4, shuffle=True).load_state_dict(state)
+
+
+@pytest.mark.parametrize("kind", ["standard", "minmax", "maxabs"])
+def test_a_scaler_of_a_mix_is_that_of_its_windows_together(kind: str) -> None:
+    """As if the rows stood in one stash; by entity, as the scaler of each component scales its windows."""
+    parts = {"one": windows(stash(12)), "none": windows(stash(6)).split(-5)[0], "two": windows(stash(20, 100))}
+    mix = ts.Mix(parts)
+    both = torch.cat([part.stash["y"] for part in parts.values() if len(part)])
+    expected = ts.Scaler.fit(ts.load({"y": both}), ["y"], kind=kind)
+    together = ts.Scaler.fit(mix, ["y"], kind=kind)
+    by_entity = ts.Scaler.fit(mix, ["y"], kind=kind, by="entity")
+    by_entity = ts.Scaler.from_state(json.loads(json.dumps(by_entity.state_dict())))
+    own = {k: ts.Scaler.fit(part, ["y"], kind=kind, by="entity") for k, part in enumerate(parts.values()) if len(part)}
+    torch.testing.assert_close(together.center["y"], expected.center["y"])
+    torch.testing.assert_close(together.scale["y"], expected.scale["y"])
+    for batch in ts.Loader(mix, 5, shuffle=True, with_ids=True):
+        before = batch["past"].clone()
+        by_entity(batch)
+        for k, source in enumerate(batch["source"].tolist()):
+            alone = {"past": before[k : k + 1].clone(), "entity": batch["entity"][k : k + 1]}
+            assert torch.equal(batch["past"][k], own[source](alone)["past"][0])
+        again = by_entity.inverse(batch["past"], "y", batch["entity"], batch["source"])
+        torch.testing.assert_close(again, before)
+        del batch["source"]
+        with pytest.raises(
+            ValueError, match=r"^A scaler of a mix by entity needs the component of each window, 'source'"
+        ):
+            by_entity(batch)
+    with pytest.raises(ValueError, match=r"^Quartiles of several stashes together are not computed; use by="):
+        ts.Scaler.fit(mix, ["y"], kind="robust")
+    with pytest.raises(ValueError, match=r"^sample= is for the rows of one stash\. "):
+        ts.Scaler.fit(mix, ["y"], sample=3)
