@@ -254,7 +254,7 @@ class Scaler:
         columns = {
             name: {"center": self.center[name].tolist(), "scale": self.scale[name].tolist()} for name in self.center
         }
-        own = {"kind": self.kind, "by": self.by, "rows": self.rows, "spans": dict(self.spans)}
+        own: dict[str, Any] = {"kind": self.kind, "by": self.by, "rows": self.rows, "spans": dict(self.spans)}
         if self.starts:
             own["starts"] = list(self.starts)
         return {"version": _VERSION, **own, "columns": columns}

@@ -69,7 +69,7 @@ def test_observed_is_there_if_any_component_has_it() -> None:
 
 def test_spans_of_all_types_and_steps_are_those_of_each_component() -> None:
     """Also packs, spans that are sliced and strided, and empty slots in one of the components."""
-    spans = {name: (name, -2, 1) for name in DTYPES}
+    spans: dict[str, tuple[Any, ...]] = {name: (name, -2, 1) for name in DTYPES}
     spans |= {
         "pack": ("pack", 0, 1),
         "sliced": ("i64", -4, 1, 2),
@@ -140,7 +140,7 @@ def test_components_without_a_weight_need_no_windows() -> None:
 def test_components_that_differ_are_refused_with_what_differs() -> None:
     one = windows(stash(12))
     untimed = ts.load({"y": np.zeros(9, np.float32), "k": ["u", "v", "u"] * 3})
-    zoned = {"t": np.arange("2020-01-01", "2020-01-13", dtype="M8[D]").astype("M8[us]")}
+    zoned: dict[str, Any] = {"t": np.arange("2020-01-01", "2020-01-13", dtype="M8[D]").astype("M8[us]")}
     for two, message in (
         (
             ts.Windows(one.stash, spans={"past": ("y", -3, 0), "kind": ("k", 0, 1)}),
