@@ -66,9 +66,7 @@ def _given(name: str, spec: ColumnSpec, fields: Sequence[pa.Field], _: torch.dty
         raise ValueError(
             f"empty= is in the vocabulary of its column; {spec.empty!r} is not in that of {name!r}. Add it."
         )
-    return Column(
-        name, (field.name,), torch.int32, kind="category", fill=spec.fill, codec=spec.codec, empty=spec.empty
-    )
+    return Column(name, (field.name,), torch.int32, kind="category", fill=spec.fill, codec=spec.codec, empty=spec.empty)
 
 
 def _coded(what: str, name: str, spec: ColumnSpec, fields: Sequence[pa.Field]) -> tuple[pa.Field, bool]:
