@@ -2,6 +2,7 @@
 
 import operator
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta, timezone, tzinfo
 from functools import lru_cache
@@ -24,7 +25,7 @@ NANOSECONDS = {
     "w": 7 * 86_400 * 10**9,
 }
 _FIRST_DAY, _LAST_DAY = -719_160, 2_932_890  # of the years that Python's datetime knows, since 1970
-_DAYS = 4096  # times are looked up in so many together, so that what is known of a zone serves the next ones too
+_DAYS = 4096  # the changes of a zone are found for so many days at once, and kept for later calls
 UTC_NAMES = {None, "UTC", "Etc/UTC", "GMT", "Z", "+00:00"}
 _FRACTION = re.compile(r"(:\d\d)[.,](\d{1,9})\d*")
 # what every version of Python reads, without the fraction
@@ -32,10 +33,24 @@ _MOMENT = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d(:\d\d(:\d\d)?)?(Z|[+-]\d\d:\d\d(
 
 
 def _zone(name: str) -> tzinfo:
-    """A zone of the database, or one that Arrow writes as its distance from UTC, such as "+05:30"."""
-    if re.fullmatch(r"[+-]\d\d:\d\d", name):
-        return datetime.strptime(name, "%z").tzinfo or timezone.utc
-    return ZoneInfo(name)
+    """A zone of the IANA database, or one that Arrow writes as its distance from UTC, such as "+05:30"."""
+    if name in UTC_NAMES:
+        return timezone.utc
+    try:
+        if re.fullmatch(r"[+-]\d\d:?\d\d", name):
+            return datetime.strptime(name, "%z").tzinfo or timezone.utc
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError) as error:
+        raise DataError(
+            f"A time zone is one of the IANA database, or a distance from UTC such as '+05:30'; {name!r} is neither, "
+            "or this machine has no such zone. Install tzdata, or convert the times to UTC before loading."
+        ) from error
+
+
+def check_zone(name: str | None) -> None:
+    """Raise `DataError` for a time zone that this machine does not know."""
+    if name:
+        _zone(name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,18 +74,19 @@ class Clock:
             moment = np.array(ticks).astype(f"datetime64[{'D' if self.unit == 'd' else self.unit}]")
             return str(moment).replace("T", " ")  # it may be beyond the years that a datetime can hold
         when = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(seconds=ticks // per_second)
-        local = when.astimezone(_zone(self.zone)) if self.zone else when.replace(tzinfo=None)
-        text, fraction = local.isoformat(" "), f"{ticks % per_second:0{len(str(per_second)) - 1}d}".rstrip("0")
+        with suppress(DataError):  # a file may come from a machine that knows more zones: then the text is in UTC
+            when = when.astimezone(_zone(self.zone)) if self.zone else when.replace(tzinfo=None)
+        text, fraction = when.isoformat(" "), f"{ticks % per_second:0{len(str(per_second)) - 1}d}".rstrip("0")
         return f"{text[:19]}.{fraction}{text[19:]}" if fraction else text
 
     def parse(self, moment: SupportsIndex | str | date | np.datetime64) -> int:
-        """The first tick from a time on; what has no zone is read in the clock's, integers are taken as they are."""
+        """The first tick at or after a time. A time without a zone is read in the clock's; integers are taken as is."""
         if self.unit is None:
             if not isinstance(moment, SupportsIndex):
                 raise ValueError(f"A cut is an integer, as the times are; got {moment!r}.")
             return operator.index(moment)
         text = moment.isoformat() if isinstance(moment, date) else str(moment)
-        # datetime knows no nanoseconds
+        # datetime has no nanoseconds: the fraction is read apart
         text, fraction = _FRACTION.sub(r"\1", text), _FRACTION.search(text)
         try:
             if not _MOMENT.fullmatch(text):
@@ -116,7 +132,7 @@ def from_wall_clock(local: Int64s, clock: Clock) -> tuple[Int64s, Int64s]:
 
 @lru_cache(maxsize=64)
 def _transitions(zone: str, first_day: int, last_day: int) -> tuple[Int64s, Int64s]:
-    """From which second on which offset from UTC holds, between two days."""
+    """The offsets from UTC that hold between two days, and the second from which each holds: both `(n,)`."""
     info = _zone(zone)
 
     def offset(second: int) -> int:
