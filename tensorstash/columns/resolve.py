@@ -164,7 +164,7 @@ def _check_zone(name: str, zone: str | None) -> None:
         check_zone(zone)
     except DataError as error:
         raise SchemaError(
-            f"time= names times in a zone of the IANA database, or at a distance from UTC such as '+05:30'; {name!r} "
+            f"time= names times in a zone of the IANA database, or at an offset from UTC such as '+05:30'; {name!r} "
             f"is in {zone!r}, which this machine does not know. Install tzdata, or convert the times to UTC."
         ) from error
 

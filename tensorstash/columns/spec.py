@@ -199,8 +199,8 @@ def hashed(source: "str | pl.Expr", buckets: int) -> ColumnSpec:
     return ColumnSpec(one, codec=Hashed(int(buckets)))
 
 
-def vocabulary_of(given: Iterable[object]) -> tuple[str, ...] | tuple[int, ...]:
-    """The values of a vocabulary, as plain texts or integers."""
+def _check_ordered(given: object) -> None:
+    """Refuse what has no values in an order of its own."""
     if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
         raise TypeError(f"vocabulary= is a list of texts or of integers; got {given!r}. Write [{given!r}].")
     if isinstance(given, (set, frozenset)):
@@ -210,6 +210,11 @@ def vocabulary_of(given: Iterable[object]) -> tuple[str, ...] | tuple[int, ...]:
         )
     if isinstance(given, Mapping):
         raise TypeError("vocabulary= is a list whose value k has code k; got a mapping. Write list(...) of its values.")
+
+
+def vocabulary_of(given: Iterable[object]) -> tuple[str, ...] | tuple[int, ...]:
+    """The values of a vocabulary, as plain texts or integers."""
+    _check_ordered(given)
     values: list[Any] = [_plain(value, "vocabulary") for value in given]
     if not values:
         raise ValueError("vocabulary= has at least one value; got none.")

@@ -24,8 +24,8 @@ NANOSECONDS = {
     "d": 86_400 * 10**9,
     "w": 7 * 86_400 * 10**9,
 }
-_FIRST_DAY, _LAST_DAY = -719_160, 2_932_890  # of the years that Python's datetime knows, since 1970
-_DAYS = 4096  # the changes of a zone are found for so many days at once, and kept for later calls
+_FIRST_DAY, _LAST_DAY = -719_160, 2_932_890  # of the years 1 to 9999, which Python's datetime knows, since 1970
+_DAYS = 4096  # zones are looked up for blocks of this many days, so that nearby times share the cached result
 UTC_NAMES = {None, "UTC", "Etc/UTC", "GMT", "Z", "+00:00"}
 _FRACTION = re.compile(r"(:\d\d)[.,](\d{1,9})\d*")
 # what every version of Python reads, without the fraction
@@ -33,7 +33,7 @@ _MOMENT = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d(:\d\d(:\d\d)?)?(Z|[+-]\d\d:\d\d(
 
 
 def _zone(name: str) -> tzinfo:
-    """A zone of the IANA database, or one that Arrow writes as its distance from UTC, such as "+05:30"."""
+    """A zone of the IANA database, or one that Arrow writes as an offset from UTC, such as "+05:30"."""
     if name in UTC_NAMES:
         return timezone.utc
     try:
@@ -42,7 +42,7 @@ def _zone(name: str) -> tzinfo:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError) as error:
         raise DataError(
-            f"A time zone is one of the IANA database, or a distance from UTC such as '+05:30'; {name!r} is neither, "
+            f"A time zone is one of the IANA database, or an offset from UTC such as '+05:30'; {name!r} is neither, "
             "or this machine has no such zone. Install tzdata, or convert the times to UTC before loading."
         ) from error
 
@@ -72,7 +72,7 @@ class Clock:
         per_second = self.day // 86_400
         if self.unit == "d" or not _FIRST_DAY < ticks // self.day < _LAST_DAY:
             moment = np.array(ticks).astype(f"datetime64[{'D' if self.unit == 'd' else self.unit}]")
-            return str(moment).replace("T", " ")  # it may be beyond the years that a datetime can hold
+            return str(moment).replace("T", " ")  # it may lie outside the years that a datetime can hold
         when = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(seconds=ticks // per_second)
         with suppress(DataError):  # a file may come from a machine that knows more zones: then the text is in UTC
             when = when.astimezone(_zone(self.zone)) if self.zone else when.replace(tzinfo=None)
@@ -80,13 +80,13 @@ class Clock:
         return f"{text[:19]}.{fraction}{text[19:]}" if fraction else text
 
     def parse(self, moment: SupportsIndex | str | date | np.datetime64) -> int:
-        """The first tick at or after a time. A time without a zone is read in the clock's; integers are taken as is."""
+        """The first tick at or after a time; one without a zone is read in the clock's, and integers are ticks."""
         if self.unit is None:
             if not isinstance(moment, SupportsIndex):
                 raise ValueError(f"A cut is an integer, as the times are; got {moment!r}.")
             return operator.index(moment)
         text = moment.isoformat() if isinstance(moment, date) else str(moment)
-        # datetime has no nanoseconds: the fraction is read apart
+        # datetime has no nanoseconds
         text, fraction = _FRACTION.sub(r"\1", text), _FRACTION.search(text)
         try:
             if not _MOMENT.fullmatch(text):
@@ -132,7 +132,7 @@ def from_wall_clock(local: Int64s, clock: Clock) -> tuple[Int64s, Int64s]:
 
 @lru_cache(maxsize=64)
 def _transitions(zone: str, first_day: int, last_day: int) -> tuple[Int64s, Int64s]:
-    """The offsets from UTC that hold between two days, and the second from which each holds: both `(n,)`."""
+    """The seconds from which each offset from UTC holds, and these offsets, between two days."""
     info = _zone(zone)
 
     def offset(second: int) -> int:

@@ -60,7 +60,8 @@ def keep_from_children(fd: int) -> None:
 def close_kept(fd: int) -> None:
     """Unlock and close a registered descriptor."""
     _kept.discard(fd)
-    fcntl.flock(fd, fcntl.LOCK_UN)  # for children that were forked without Python's knowledge
+    with suppress(OSError):  # some network file systems have no locks
+        fcntl.flock(fd, fcntl.LOCK_UN)  # for children that were forked without Python's knowledge
     os.close(fd)
 
 

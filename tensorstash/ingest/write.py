@@ -37,10 +37,10 @@ class Written:
     numeric_texts: tuple[str, ...]
 
 
-def draft(planned: Plan, fd: int | None) -> Draft:
+def draft(planned: Plan, fd: int | None, on_disk: bool = False) -> Draft:
     """A segment as a plan lays it out, in the file behind `fd`, or with `None` in an unnamed one of its own."""
     tensors = [(column.name, column.dtype, (planned.rows, *column.shape)) for column in planned.stored]
-    return Draft(tensors, _header_bytes(planned), fd)
+    return Draft(tensors, _header_bytes(planned), fd, on_disk)
 
 
 def ingest(

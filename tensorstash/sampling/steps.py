@@ -1,6 +1,6 @@
 """One epoch of one rank: the order cut into steps, and each step into the parts of the ranks."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -18,6 +18,7 @@ class Layout:
     rank: int
     batch_size: int
     tail: str  # "keep", "pad" or "drop"
+    varies: bool = False  # whether steps vary in size, so that `batch_size` is only the largest
 
     @property
     def size(self) -> int:
@@ -40,7 +41,7 @@ class Steps(NamedTuple):
     ids: Int64s  # (steps, batch)
     valid: int  # in each step the first `valid` ids are windows of the epoch, and the others are filler
     epoch: int
-    consumed: range  # for each step, the windows of the order that all ranks have used once it is done
+    consumed: Sequence[int]  # for each step, the windows of the order that all ranks have used once it is done
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +53,14 @@ class Epoch:
     at: Order  # positions in [0, count) to ids
 
 
-def cut(epoch: Epoch, begin: int, layout: Layout, most: int | None) -> Iterator[Steps]:
-    """The steps of an epoch from position `begin` on; `most` limits how many there are."""
+def cut(epoch: Epoch, begin: int, layout: Layout, most: int | None, block: int = BLOCK) -> Iterator[Steps]:
+    """The steps of an epoch from position `begin` on, at most `most`, about `block` ids at a time."""
     at, count = epoch.at, epoch.count
     size, batch = layout.size, layout.batch_size
     whole, left = divmod(count - begin, size)
     wanted = whole if most is None else min(whole, most)
     part = np.arange(layout.rank * batch, (layout.rank + 1) * batch if wanted else layout.rank * batch, dtype=np.int64)
-    together = max(1, BLOCK // batch)
+    together = max(1, block // batch)
     for first in range(0, wanted, together):
         starts = range(begin + first * size, begin + min(first + together, wanted) * size, size)
         ids = at(np.add.outer(np.array(starts, np.int64), part).reshape(-1))

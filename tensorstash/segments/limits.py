@@ -1,4 +1,4 @@
-"""How many bytes can still be allocated: limits of RAM, of memory cgroups and of the directory of segments.
+"""How many bytes can still be allocated: limits of RAM, of memory cgroups and of file systems.
 
 A memory cgroup kills a process that allocates more, and a full tmpfs kills one that writes to it through a mapping. So
 both are checked before.
@@ -39,6 +39,12 @@ def directory_limit(fd: int, path: str) -> Limit:
         "/dev/shm), or set TENSORSTASH_DIR to a directory with more room."
     )
     return Limit(about.f_bavail * about.f_frsize, f"in {path}", remedy)
+
+
+def disk_limit(fd: int, path: str) -> Limit:
+    """The room for the file of a stash in the file system behind a descriptor."""
+    about = os.fstatvfs(fd)
+    return Limit(about.f_bavail * about.f_frsize, f"in {path}", "Make room there, or choose a path on another disk.")
 
 
 def tightest(limits: Sequence[Limit]) -> Limit:

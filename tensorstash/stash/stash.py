@@ -44,7 +44,8 @@ class Stash(Mapping[str, torch.Tensor]):
         self.rows: int = info.rows
 
     def __getitem__(self, name: str) -> torch.Tensor:
-        if isinstance(name, list):
+        given: object = name
+        if isinstance(given, list):
             raise TypeError(
                 f"stash[name] is one column; got the list {name!r}. Load columns that you use together as one: "
                 "columns={'name': [...]}."

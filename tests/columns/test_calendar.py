@@ -197,7 +197,7 @@ def test_helpful_errors() -> None:
     with pytest.raises(ts.errors.SchemaError, match=whole(message)):
         ts.load({"t": ["2024-01-01"]}, hour, time="t")
     message = (
-        "time= names times in a zone of the IANA database, or at a distance from UTC such as '+05:30'; 't' is in "
+        "time= names times in a zone of the IANA database, or at an offset from UTC such as '+05:30'; 't' is in "
         "'Mars/Olympus', which this machine does not know. Install tzdata, or convert the times to UTC."
     )
     with pytest.raises(ts.errors.SchemaError, match=whole(message)):

@@ -168,7 +168,7 @@ def test_split_reads_text_in_the_zone_of_the_times() -> None:
         ),
         ("1ms", Clock("s", None), "frequency= is a multiple of the time column's unit, 's'; got '1ms'."),
         ("1h", Clock("d", None), "frequency= is a multiple of the time column's unit, 'd'; got '1h'."),
-        ("0h", Clock("s", None), "frequency= is longer than nothing; got '0h'."),
+        ("0h", Clock("s", None), "frequency= is longer than zero; got '0h'."),
     ],
 )
 def test_a_wrong_frequency_says_the_rule_and_the_offender(text: str, clock: Clock, message: str) -> None:
@@ -294,7 +294,7 @@ def test_a_zone_that_nobody_knows_is_refused_and_can_be_printed(zone: str) -> No
     """A file may come from a machine that knows more zones than this one."""
     times = pa.array([0, 3600], pa.timestamp("s", zone))
     message = (
-        f"time= names times in a zone of the IANA database, or at a distance from UTC such as '+05:30'; 't' is in "
+        f"time= names times in a zone of the IANA database, or at an offset from UTC such as '+05:30'; 't' is in "
         f"{zone!r}, which this machine does not know. Install tzdata, or convert the times to UTC."
     )
     with pytest.raises(ts.errors.SchemaError, match=whole(message)):
@@ -303,7 +303,7 @@ def test_a_zone_that_nobody_knows_is_refused_and_can_be_printed(zone: str) -> No
     clock = Clock("s", zone)
     assert clock.format(3600) == "1970-01-01 01:00:00+00:00"
     message = (
-        f"A time zone is one of the IANA database, or a distance from UTC such as '+05:30'; {zone!r} is neither, or "
+        f"A time zone is one of the IANA database, or an offset from UTC such as '+05:30'; {zone!r} is neither, or "
         "this machine has no such zone. Install tzdata, or convert the times to UTC before loading."
     )
     with pytest.raises(ts.errors.DataError, match=whole(message)):

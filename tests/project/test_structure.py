@@ -33,15 +33,18 @@ ROOMS = [
 ]
 PUBLIC = [
     "Blocks",
+    "ByTime",
     "Cast",
     "Cross",
     "InstanceNorm",
     "Lanes",
     "Loader",
+    "Mix",
     "Plan",
     "Sampler",
     "Scaler",
     "Stash",
+    "Weighted",
     "Windows",
     "attach",
     "calendar",

@@ -488,7 +488,7 @@ def test_wrong_names_are_named() -> None:
         stash.about(["y"])  # type: ignore[arg-type]
     with pytest.raises(ts.errors.ColumnError, match=whole("the stash has no entity {'a'}; it has 'a', 'b'.")):
         stash.series({"a"})
-    assert 0 not in stash
+    assert 0 not in stash  # type: ignore[comparison-overlap]
 
 
 def test_one_column_may_be_entity_and_time() -> None:
