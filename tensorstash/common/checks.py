@@ -7,7 +7,11 @@ from typing import SupportsIndex, cast
 
 def is_integer(value: object) -> bool:
     """Whether a value is an integer, of Python, numpy or torch; a boolean is none."""
-    return hasattr(value, "__index__") and not isinstance(value, bool)
+    try:
+        operator.index(cast("SupportsIndex", value))
+    except (TypeError, ValueError, RuntimeError):  # arrays and tensors of any kind have an `__index__`, which may fail
+        return False
+    return not isinstance(value, bool)
 
 
 def at_least(least: int, value: object, what: str) -> int:

@@ -6,11 +6,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta, timezone, tzinfo
 from functools import lru_cache
-from typing import SupportsIndex
+from typing import SupportsIndex, cast
 from zoneinfo import ZoneInfo
 
 import numpy as np
 
+from tensorstash.common.checks import is_integer
 from tensorstash.common.dtypes import Int64s
 from tensorstash.errors import DataError
 
@@ -82,9 +83,9 @@ class Clock:
     def parse(self, moment: SupportsIndex | str | date | np.datetime64) -> int:
         """The first tick at or after a time; one without a zone is read in the clock's, and integers are ticks."""
         if self.unit is None:
-            if not isinstance(moment, SupportsIndex):
+            if not is_integer(moment):
                 raise ValueError(f"A cut is an integer, as the times are; got {moment!r}.")
-            return operator.index(moment)
+            return operator.index(cast("SupportsIndex", moment))
         text = moment.isoformat() if isinstance(moment, date) else str(moment)
         # datetime has no nanoseconds
         text, fraction = _FRACTION.sub(r"\1", text), _FRACTION.search(text)
