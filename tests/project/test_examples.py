@@ -180,3 +180,17 @@ def check_picture(path: Path) -> None:
 
 CLAIMS = {"masked_mean.py": check_masked_mean, "quickstart.py": check_quickstart}
 PICTURES: dict[str, list[str]] = {"masked_mean.py": [], "quickstart.py": ["forecast.png", "coverage.png"]}
+
+
+GUIDES = sorted((ROOT / "docs" / "guide").glob("*.md"))
+
+
+@pytest.mark.parametrize("path", GUIDES, ids=lambda path: path.name)
+def test_guides_do_what_they_say(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shm: Path) -> None:
+    """All blocks of a guide in one namespace; they assert what they show."""
+    monkeypatch.chdir(tmp_path)
+    found = re.findall(r"^```python\n(.*?)^```$", path.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    assert found
+    namespace: dict[str, object] = {}
+    for block in found:
+        exec(compile(block, path.name, "exec"), namespace)
