@@ -1,4 +1,4 @@
-"""Windows with empty slots: their values one row at a time, and a fill where there is no row."""
+"""Windows with empty slots: gathered row by row, with a fill or a computed value in slots without a row."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ Compute = Callable[[Int64s], torch.Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Fragments:
-    """Stretches of rows without an empty slot between them, and where each stands among the slots."""
+    """Stretches of rows without an empty slot between them, and the slots at which they begin."""
 
     first: Int64s  # (fragments,) the slot of the first row of each
     row: Int64s  # (fragments,) that row
@@ -29,7 +29,7 @@ class Fragments:
 
 @dataclass(frozen=True, slots=True)
 class FillPlan:
-    """How windows, which have `history + horizon` slots, stand among the rows."""
+    """How windows of `history + horizon` slots, some of them empty, are mapped to rows and filled."""
 
     fragments: Fragments
     history: int
@@ -41,7 +41,7 @@ class FillPlan:
 
 @dataclass(frozen=True, slots=True)
 class GroupFill:
-    """How windows are written row by row into a buffer that holds several spans of one block."""
+    """How the windows of a `SpanGroup` that have empty slots are written into its buffer, row by row."""
 
     items: torch.Tensor  # (n, items of a row) all rows of the block, as integers
     first: Int64s  # (spans,) where the column of each span begins in it
@@ -51,13 +51,13 @@ class GroupFill:
 
 
 def fills(stash: Stash, spans: tuple[Span, ...], computed: Collection[str]) -> dict[str, torch.Tensor]:
-    """What stands in empty slots, by column, 0 where it is computed; a column without a value is a `SchemaError`."""
+    """The value of empty slots by column, 0 where it is computed later; a column without one is a `SchemaError`."""
     filled = {span.column: _fill(stash, span.column) for span in spans if span.column not in computed}
     return filled | {name: as_integers(stash[name].new_zeros(1))[0] for name in computed}
 
 
 def _fill(stash: Stash, name: str) -> torch.Tensor:
-    """What stands in the empty slots of a column: its `empty=`, else its `fill=`, else NaN or code -1."""
+    """The value of the empty slots of a column: its `empty=`, else its `fill=`, else NaN or code -1."""
     about, dtype = stash.about(name), stash[name].dtype
     fill: Any = about.fill if about.empty is None else about.empty
     if about.kind == "category":
@@ -75,7 +75,7 @@ def _fill(stash: Stash, name: str) -> torch.Tensor:
 
 
 def anchor_rows(needed: FillPlan, anchors: Int64s) -> tuple[Int64s, Bools]:
-    """The row of each anchor slot, and whether the window lies in one fragment; elsewhere any row a window fits at."""
+    """The row of each anchor slot and whether its window lies in one fragment; if not, any row at which one fits."""
     starts, fragments = anchors - needed.history, needed.fragments
     k = find(fragments.guide, starts)
     after = starts - fragments.first[k]
@@ -91,7 +91,7 @@ def rows_of(needed: FillPlan, places: Int64s) -> Int64s:
 def observed(needed: FillPlan, rows: Int64s, which: torch.Tensor, count: int) -> dict[str, torch.Tensor]:
     """`<span>.observed` for a batch of `count`, in which the windows `which` have the `rows`.
 
-    Spans of the same slots have one tensor together.
+    Spans over the same slots share one tensor.
     """
     seen: dict[tuple[int, int, int], torch.Tensor] = {}
     for span in needed.spans:
@@ -116,7 +116,7 @@ def fill_in(patch: GroupFill, buffer: torch.Tensor, rows: Int64s, which: torch.T
 
 
 def compute_in(filled: GroupFill, buffer: torch.Tensor, rows: Int64s, starts: Int64s, which: torch.Tensor) -> None:
-    """Write what is computed for the empty slots of the windows `which`, which begin at the slots `starts`."""
+    """Write computed values into the empty slots of the windows `which`, which begin at the slots `starts`."""
     target = as_integers(buffer).view(len(filled.computed), len(buffer) // len(filled.computed), -1)
     for span, (slots, compute) in enumerate(zip(filled.ranges, filled.computed)):
         if compute is not None:

@@ -1,8 +1,8 @@
 """Rows -> batches: spans compiled once into a few strided views, then one `index_select` per view and batch.
 
-Measured reasons for the shape of this file: a strided view plus `index_select` along dimension 0 is many times faster
-than an index matrix; along any later dimension it would first copy the whole view; values taken as integers of their
-width are exact for every dtype and never slower; and one call for all columns of an item size beats one per column.
+Why, as measured: a strided view with `index_select` along dimension 0 is many times faster than an index matrix. Along
+a later dimension `index_select` first copies the whole view. Values viewed as integers of their width are exact for
+every dtype and never slower. One call for all columns of an item size beats one call per column.
 """
 
 import math
@@ -34,7 +34,7 @@ class SpanGroup:
     dtypes: tuple[torch.dtype, ...]  # of the spans; the view has the one floating dtype of all, else integers
     shape: tuple[int, ...]  # of one window as it is selected
     slice_step: int  # above 1, the batch takes every n-th of the selected slots
-    plain: bool  # whether what is selected is `(batch, time)` of the right dtype already
+    plain: bool  # whether the buffer is `(batch, time)` of the right dtype already
     patch: GroupFill | None  # where slots may be empty
 
     def buffer_shape(self, count: int) -> tuple[int, ...]:
@@ -57,7 +57,7 @@ class GatherPlan:
 
 
 class BatchIndex(NamedTuple):
-    """Where the windows of one batch are."""
+    """The positions of the windows of one batch."""
 
     at: tuple[torch.Tensor, ...]  # in the view of each group
     size: int  # of the batch
@@ -123,7 +123,7 @@ def _group(
 
 
 def _patch(items: torch.Tensor, firsts: Int64s, members: list[Span], filling: FillPlan) -> GroupFill:
-    """The same spans row by row, those too that are sliced away later."""
+    """The same spans row by row, including the slots that are sliced away later."""
     extent = (len(members[0]) - 1) * members[0].step + 1
     step = 1 if members[0].step <= _SLICED_STEPS else members[0].step
     begins = [filling.history + span.begin for span in members]
@@ -141,7 +141,7 @@ def gather(plan: GatherPlan, anchors: Int64s) -> dict[str, torch.Tensor]:
 
 
 def positions(plan: GatherPlan, anchors: Int64s) -> list[BatchIndex]:
-    """Where windows whose anchors are at the slots `anchors`, `(steps, batch)`, are: one `BatchIndex` per step."""
+    """The positions of the windows with anchors at the slots `anchors`, `(steps, batch)`: one `BatchIndex` per step."""
     rows, broken = anchors, [_NONE] * len(anchors)
     if plan.filling is not None:
         rows, whole = anchor_rows(plan.filling, anchors)
@@ -159,7 +159,7 @@ def positions(plan: GatherPlan, anchors: Int64s) -> list[BatchIndex]:
 def select(plan: GatherPlan, places: BatchIndex, buffers: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
     """Fill one buffer per group, of its `buffer_shape` and the dtype of its view, from one step's `positions`.
 
-    Where slots may be empty, what was observed comes back: a `(batch, time)` bool tensor per span.
+    Returns, where slots may be empty, `<span>.observed`: a `(batch, time)` bool tensor per span.
     """
     check_threads()
     for group, index, buffer in zip(plan.groups, places.at, buffers):
@@ -178,7 +178,7 @@ def select(plan: GatherPlan, places: BatchIndex, buffers: Sequence[torch.Tensor]
 def as_batch(plan: GatherPlan, buffers: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
     """Filled buffers, on any device, as one `(batch, time, ...)` tensor per span, all views of them.
 
-    Every operation here counts: after a gather the caches hold data, and code is slow to come back.
+    Every operation here costs: a gather evicts the code from the caches.
     """
     batch: dict[str, torch.Tensor] = {}
     for group, buffer in zip(plan.groups, buffers):
@@ -228,5 +228,5 @@ def _target(out: Mapping[str, torch.Tensor], name: str, shape: tuple[int, ...], 
 
 
 def static_values(static: Mapping[str, torch.Tensor], entities: torch.Tensor) -> dict[str, torch.Tensor]:
-    """What static columns hold for entities `(batch,)`, on the device of both."""
+    """The values of static columns for entities `(batch,)`, on the device of both."""
     return {name: as_integers(tensor).index_select(0, entities).view(tensor.dtype) for name, tensor in static.items()}

@@ -217,7 +217,8 @@ def test_a_column_that_is_a_key_is_decoded_once(tmp_path: Path, monkeypatch: pyt
     real = pq.ParquetFile.iter_batches
 
     def noted(self: Any, *arguments: Any, columns: list[str], **options: Any) -> Any:
-        read.append(columns)
+        if arguments != (1,):  # one row shows whether a footer can be believed, and is not kept
+            read.append(columns)
         return real(self, *arguments, columns=columns, **options)
 
     monkeypatch.setattr(pq.ParquetFile, "iter_batches", noted)
