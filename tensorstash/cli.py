@@ -177,8 +177,7 @@ def _request(command: Callable[..., None]) -> Callable[..., None]:
     "load",
     epilog="\b\nExamples:\n"
     "  tensorstash load weather.parquet --columns temp,humid --entity origin --time time_hour --share weather\n"
-    "  tensorstash load 'data/*.parquet' --columns x=temp,dewp,humid --columns y=temp --dtype float32\n"
-    "  tensorstash load 'data/*.parquet' --entity origin --time time_hour --file weather.safetensors",
+    "  tensorstash load 'data/*.parquet' --columns x=temp,dewp,humid --columns y=temp --file weather.safetensors",
 )
 @_request
 @click.option("--share", metavar="LABEL", help="The label. Default: the name of the first file.")

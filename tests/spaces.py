@@ -30,9 +30,9 @@ def mounting(path: Path, size: str, capsys: pytest.CaptureFixture[str]) -> tuple
 
 @contextmanager
 def memory_cgroup() -> Iterator[tuple[Path, str]]:
-    """The directory of a new memory cgroup, and the name of its limit; the test is skipped where it cannot be made."""
-    root = Path("/sys/fs/cgroup")
-    for parent, limit in ((root / "memory", "memory.limit_in_bytes"), (root, "memory.max")):
+    """The directory of a memory cgroup below our own, and the name of its limit; a skip where it cannot be made."""
+    why: Exception = FileNotFoundError("this system has none")
+    for parent, limit in _own_cgroups():
         directory = parent / f"tensorstash-test-{secrets.token_hex(4)}"
         try:
             directory.mkdir()
@@ -47,3 +47,13 @@ def memory_cgroup() -> Iterator[tuple[Path, str]]:
         finally:
             directory.rmdir()
     pytest.skip(f"no memory cgroup of our own: {why}")
+
+
+def _own_cgroups() -> Iterator[tuple[Path, str]]:
+    """The cgroups of this process that may limit memory, of versions 1 and 2."""
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        number, controllers, path = line.split(":", 2)
+        if "memory" in controllers.split(","):
+            yield Path(f"/sys/fs/cgroup/memory{path}"), "memory.limit_in_bytes"
+        elif number == "0":
+            yield Path(f"/sys/fs/cgroup{path}"), "memory.max"

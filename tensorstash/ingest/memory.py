@@ -19,6 +19,11 @@ def check_columns(nbytes: int, source: str, limits: Sequence[Limit], on_disk: bo
     )
 
 
+def sorting_bytes(rows: int) -> int:
+    """Bytes of memory that rows need which are not grouped by entity and ordered by time."""
+    return rows * _SORT_BYTES
+
+
 def check_static(static: Sequence[Column], entities: int, source: str) -> None:
     """Refuse static columns that do not fit. The number of entities is known only when the keys have been read."""
     # while the values are gathered there is a second copy of them, and the row of each value
@@ -34,7 +39,7 @@ def check_static(static: Sequence[Column], entities: int, source: str) -> None:
 def check_sorting(rows: int, source: str) -> None:
     """Refuse rows that cannot be sorted in memory. Whether they must be is known only when the keys have been read."""
     check_free(
-        rows * _SORT_BYTES,
+        sorting_bytes(rows),
         memory_limits(),
         "Rows that are not grouped by entity and ordered by time are sorted in memory",
         source,

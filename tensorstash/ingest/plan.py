@@ -1,6 +1,7 @@
 """What a load will take, before anything is decoded or allocated."""
 
 import math
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,12 +16,13 @@ from tensorstash.columns.spec import Columns, ColumnSpec
 from tensorstash.columns.types import is_text
 from tensorstash.errors import NoMemoryError, SchemaError, SegmentError
 from tensorstash.ingest.key import argument_keys, check_share
-from tensorstash.ingest.memory import check_columns
+from tensorstash.ingest.memory import check_columns, sorting_bytes
 from tensorstash.ingest.plan_text import HEAD, aligned, column_line, entity_lines, static_line, time_line, type_name
 from tensorstash.ingest.request import Request, Specs, Static, parse_request
 from tensorstash.segments.directory import opened
 from tensorstash.segments.format import PAGE, pages
-from tensorstash.segments.limits import directory_limit, memory_limits, tightest
+from tensorstash.segments.limits import directory_limit, disk_limit, memory_limits, tightest
+from tensorstash.segments.on_disk import directory_of_file
 from tensorstash.sources.derive import Derived, bound, with_derived
 from tensorstash.sources.file import File
 from tensorstash.sources.filter import columns_of, filtered
@@ -119,13 +121,15 @@ def plan(
     schema: Mapping[str, Any] | None = None,
     filesystem: Any = None,
     share: str | bool | None = None,
+    file: str | os.PathLike[str] | None = None,
 ) -> Plan:
     """Say what `ts.load` with the same arguments will hold: rows, MB per column, free memory, skipped columns.
 
     Printed, the plan also shows the type of each column in the source; its nulls, minimum and maximum, where the
     statistics of Parquet files have them; the number of row groups that a filter leaves; and notes: differences between
     the files, and what a load will refuse. With `share=` the notes include what a load with that `share=` will refuse:
-    the label, Python functions in expressions, or too little room in the directory of shared segments.
+    the label, Python functions in expressions, or too little room in the directory of shared segments. With
+    `file=` they are the memory that sorting takes, and whether the disk has too little room.
 
     Only schemas and footers are read. Of Arrow files one column is read too, because only their batches have the number
     of rows, and of all files the columns of a filter. Wrong arguments raise the errors of `ts.load`.
@@ -157,6 +161,8 @@ def plan(
     notes = [note for column in columns_ for note in _losses(column, ranges)]
     if share is not None and share is not False:
         notes += _sharing_notes(request, planned, share)
+    if file is not None:
+        notes += _file_notes(planned, os.path.dirname(os.path.realpath(os.fsdecode(file))))
     return replace(planned, ranges=ranges, notes=(*planned.notes, *notes))
 
 
@@ -190,6 +196,20 @@ def _sharing_notes(request: Request, planned: Plan, share: str | bool) -> list[s
     checks = (lambda: check_share(share, request.source), lambda: argument_keys(request), check_room)
     found = (_refusal(check) for check in checks)
     return [f"a load with share={share!r} will be refused: {why}" for why in found if why is not None]
+
+
+def _file_notes(planned: Plan, directory: str) -> list[str]:
+    """What a load with `file=` needs of memory and of the disk."""
+
+    def check_room() -> None:
+        with directory_of_file(directory) as opened_:
+            limit = disk_limit(opened_.fd, directory)
+            check_columns(planned.nbytes, planned.source, [limit], on_disk=True)
+
+    why = _refusal(check_room)
+    needed = f"{sorting_bytes(planned.rows) / 1e6:,.1f} MB of memory"
+    sorting = f"a load needs {needed} to sort the rows, unless they are grouped by entity and ordered by time"
+    return [sorting, *([] if why is None else [f"a load with file= will be refused: {why}"])]
 
 
 def _refusal(check: Callable[[], object]) -> str | None:

@@ -37,7 +37,10 @@ def obtain_file(target: Target, build: Build, timeout: float | None) -> Segment:
     while True:
         if (segment := _existing(target)) is not None:
             return segment
-        with _directory_of(target) as directory, lock_file(directory, Name(f".{target.file}", NO_KEY)) as lock:
+        with (
+            directory_of_file(os.path.dirname(target.path)) as directory,
+            lock_file(directory, Name(f".{target.file}", NO_KEY)) as lock,
+        ):
             if acquire(lock, target.path, deadline):
                 return _existing(target) or _write(directory, target, lock, build)
 
@@ -68,8 +71,8 @@ def _existing(target: Target) -> Segment | None:
 
 
 @contextmanager
-def _directory_of(target: Target) -> Iterator[Directory]:
-    where = os.path.dirname(target.path)
+def directory_of_file(where: str) -> Iterator[Directory]:
+    """The existing directory `where`, which a user has chosen for a file."""
     try:
         fd = os.open(where, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:

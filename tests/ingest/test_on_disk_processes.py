@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -249,4 +250,18 @@ def test_of_several_processes_one_writes_and_the_others_open_its_file(tables: di
         said = all_of([one, two])
     assert [out for out, _ in said] == [f"{ROWS * GROUPS} {SUMS[1]} {path}\n"] * 2
     assert sorted(" rows/s" in err for _, err in said) == [False, True]
+    assert os.listdir(tmp_path) == ["x"]
+
+
+def test_who_waits_for_a_load_waits_until_the_timeout_and_gets_its_error(
+    tables: dict[str, Path], tmp_path: Path
+) -> None:
+    path = tmp_path / "x"
+    with started(LOAD, tables["in order"], path) as loader:
+        run_until(loader, 0.4, signal.SIGSTOP)
+        waiting = rf"Process {loader.pid} is loading {re.escape(str(path))} and has done \d+%; timeout= is over\. "
+        with pytest.raises(TimeoutError, match=rf"\A{waiting}Wait longer, or end that process\.\Z"):
+            ts.load(tables["in order"], entity="e", time="t", file=path, timeout=0.1)
+        loader.kill()
+    assert ts.load(tables["in order"], ["c39"], entity="e", time="t", file=path, timeout=60).rows == ROWS * GROUPS
     assert os.listdir(tmp_path) == ["x"]
