@@ -1,6 +1,5 @@
-"""One batch of a mix, put together: each component gathers its windows, which then take their rows of the batch."""
+"""One batch of a mix, put together: as that of windows, but each window is found in its component."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +10,9 @@ from numpy.typing import NDArray
 from tensorstash.batches.assemble import Built, anchor_labels
 from tensorstash.batches.buffers import Recycled
 from tensorstash.batches.staging import Staged
-from tensorstash.common.dtypes import Int32s, Int64s, as_integers
-from tensorstash.gather.gather import as_batch, gathered, static_values
+from tensorstash.common.dtypes import Int32s, Int64s
+from tensorstash.gather.gather import as_batch, static_values
+from tensorstash.gather.mixed import by_component, mix_plan, select_mixed
 from tensorstash.sampling.mix import Mix
 from tensorstash.sampling.order import Lanes
 from tensorstash.sampling.steps import Layout, Steps
@@ -38,9 +38,9 @@ class MixAssembler:
         self.with_ids = with_ids
         self.with_valid = with_valid
         self.windows = [*mix.windows.values()]
-        self.plans = [windows._plan for windows in self.windows]
-        self.plan = self.plans[0]
-        self.filled = any(plan.filling for plan in self.plans)
+        plans = [windows._plan for windows in self.windows]
+        self.plan = plans[0]
+        self.gather = mix_plan(self.windows[0].spans, plans, [windows.stash for windows in self.windows])
         entities = [len(windows.stash.offsets) - 1 for windows in self.windows]
         self.first_entity = np.cumsum([0, *entities[:-1]])
         statics = [windows.stash.static for windows in self.windows]
@@ -51,7 +51,7 @@ class MixAssembler:
         shape = steps.ids.shape
         component, own = self.mix._of.split(steps.ids.reshape(-1))
         anchors, entities, labels = (np.empty_like(own) for _ in range(3))
-        for k, which in _by_component(component):
+        for k, which in by_component(component):
             windows = self.windows[k]
             slots = anchors[which] = windows._anchor_slots(own[which])
             if self.with_ids or self.static:
@@ -70,38 +70,12 @@ class MixAssembler:
     def build(self, group: _Group, step: int) -> Built:
         """The batch of one step. On a device it may still be under way until the function beside it was called."""
         buffers = self.memory.take(group.count)
-        rest = self._fill(group, step, buffers)
+        rest = select_mixed(self.gather, group.component[step], group.anchors[step], buffers)
         if group.entities is not None:
             rest |= static_values(self.static, group.entities[step])
         for name, values in group.extras.items():
-            rest[name] = torch.from_numpy(values[step])
+            rest[name] = torch.from_numpy(values[step].copy())  # or it would keep those of all steps
         sent, others, arrive = self.memory.send(buffers, rest)
         batch = as_batch(self.plan, sent)
         batch.update(others)
         return batch, arrive
-
-    def _fill(self, group: _Group, step: int, buffers: list[torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Gather the windows of a step into the buffers of a batch; what was observed comes back."""
-        seen: dict[str, torch.Tensor] = {}
-        if self.filled:
-            spans = self.windows[0].spans
-            seen = {f"{span.name}.observed": torch.ones(group.count, len(span), dtype=torch.bool) for span in spans}
-        anchors = group.anchors[step]
-        for k, which in _by_component(group.component[step]):
-            rows = torch.from_numpy(which)
-            own, own_seen = gathered(self.plans[k], anchors[which])
-            for buffer, part, spans_of in zip(buffers, own, self.plan.groups):
-                count = len(spans_of.names)
-                target = as_integers(buffer).view(count, group.count, -1)
-                target.index_copy_(1, rows, as_integers(part).view(count, len(which), -1))
-            for name, values in own_seen.items():
-                seen[name].index_copy_(0, rows, values)
-        return seen
-
-
-def _by_component(component: Int32s) -> Iterator[tuple[int, Int64s]]:
-    """Each component that is there, and where it is."""
-    order = np.argsort(component, kind="stable")
-    edges = np.flatnonzero(np.diff(component[order])) + 1
-    for which in np.split(order, edges):
-        yield int(component[which[0]]), which

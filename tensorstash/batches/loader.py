@@ -37,6 +37,7 @@ class _Assembler(Protocol):
     """Makes batches of windows or of a mix."""
 
     plan: GatherPlan
+    memory: Recycled | Staged
 
     def prepare(self, steps: Steps, layout: Layout, lanes: Lanes | None) -> Any:
         """A few steps, found together."""

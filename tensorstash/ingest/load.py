@@ -2,7 +2,7 @@
 
 import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import torch
@@ -34,6 +34,7 @@ def load(
     static: Static | None = None,
     dtype: torch.dtype | None = None,
     filter: Any = None,  # noqa: A002  as in pyarrow
+    schema: Mapping[str, Any] | None = None,
     filesystem: Any = None,
     share: str | bool | None = None,
     file: str | os.PathLike[str] | None = None,
@@ -52,11 +53,14 @@ def load(
     ordered by time.
 
     Args:
-        source: Parquet or Arrow IPC files or streams, here or in any file system: a path, a glob, a directory, a URL
-            such as `s3://bucket/weather/*.parquet`, or a list of them; a polars or pandas frame; a pyarrow Table or
-            RecordBatch; a Hugging Face Dataset; a mapping of arrays or tensors. The files of one source need the same
-            columns; integers, floats and timestamps of different widths and units are widened to the widest. Of a
-            directory or glob, parts of paths such as `year=2024` are columns.
+        source: Parquet, CSV (`.csv`, `.csv.gz`, `.csv.zst`), or Arrow IPC files or streams, here or in any file system:
+            a path, a glob, a directory, a URL such as `s3://bucket/weather/*.parquet`, or a list of them; a polars or
+            pandas frame; a pyarrow Table, RecordBatch or Dataset; a Hugging Face Dataset; a mapping of arrays or
+            tensors. The files of one source need the same columns; integers, floats and timestamps of different widths
+            and units are widened to the widest. Of a directory or glob, parts of paths such as `year=2024` are columns.
+            Also a polars LazyFrame, a pyarrow RecordBatchReader or Scanner, and whatever has `__arrow_c_stream__`, as
+            relations of DuckDB: these are read to their end once, never whole in memory, and what is wanted of them
+            lies in an unnamed file in the temporary directory (TMPDIR) during the load.
         columns: a list of source names, or a mapping from your names to a source name, a list of names (packed into one
             `(rows, k)` column), a `ts.column`, `ts.hashed`, `ts.is_valid` or `ts.calendar`. Only these are decoded.
             `None`: all columns that entity, time and static do not name. A polars expression may replace any source
@@ -64,7 +68,8 @@ def load(
             not stored. In it, text is a String, bfloat16 a Float32, and integers overflow as in polars.
         entity: the text or integer column that identifies the series of each row, or a list of such columns: then an
             entity is a tuple of their values. Without it all rows are one series.
-        time: the timestamp, date or integer column that orders the rows of a series, kept as int64.
+        time: the timestamp, date or integer column that orders the rows of a series, kept as int64. Text is taken if
+            it is in ISO 8601, as timestamps in microseconds.
         static: columns that have one value in each entity, written like `columns`; `stash.static` holds them,
             `(entities, ...)`. Values are compared as they are stored; a missing value is equal only to another one. Or
             a frame or table in memory with one row for each entity, `static=stores`, which has the entity columns under
@@ -75,6 +80,9 @@ def load(
             must all hold, `[("year", ">=", 2020), ("station", "in", ["A", "B"])]`, or as several such lists, of which
             one must hold. A comparison with a null is not true. Files whose paths exclude all rows are not decoded, nor
             are row groups whose statistics do. Of the others the columns of the filter are read first.
+        schema: the types of columns of CSV files, as of pyarrow, polars or torch, or as text, `{"load": "float64"}`; or
+            how a time is written, `{"date": "%d.%m.%Y %H:%M"}`. The others are as pyarrow infers them from the first MB
+            of the first file, and a value that is of another type later is an error.
         filesystem: where the paths are: a `pyarrow.fs.FileSystem` or an fsspec file system; `None` takes this machine,
             and for a URL what pyarrow or fsspec have for its scheme.
         share: a label for a copy that all processes of this user attach; `True` makes one of the source's name.
@@ -127,6 +135,7 @@ def load(
         time=time,
         dtype=dtype,
         filter=filter,
+        schema=schema,
     )
     path = _check_targets(share, file, overwrite, timeout)
     if path is not None:

@@ -24,9 +24,11 @@ from tensorstash.segments.limits import directory_limit, memory_limits, tightest
 from tensorstash.sources.derive import Derived, bound, with_derived
 from tensorstash.sources.file import File
 from tensorstash.sources.filter import columns_of, filtered
+from tensorstash.sources.iso_times import with_iso_time
 from tensorstash.sources.locate import find
 from tensorstash.sources.scan import Range, Scan
 from tensorstash.sources.source import scan
+from tensorstash.sources.streams import check_repeatable
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -114,6 +116,7 @@ def plan(
     static: Static | None = None,
     dtype: torch.dtype | None = None,
     filter: Any = None,  # noqa: A002  as in pyarrow
+    schema: Mapping[str, Any] | None = None,
     filesystem: Any = None,
     share: str | bool | None = None,
 ) -> Plan:
@@ -142,7 +145,9 @@ def plan(
         time=time,
         dtype=dtype,
         filter=filter,
+        schema=schema,
     )
+    check_repeatable(source)
     surveyed = survey(request, find(source, filesystem), None)
     scanned, planned = surveyed.scanned, surveyed.planned
     keys = [column for column in (planned.entity, planned.time) if column]
@@ -207,7 +212,8 @@ class Survey:
 def survey(request: Request, files: Sequence[File] | None, progress: bool | None) -> Survey:
     """Look at the source, or its files, without reading values other than those of a filter."""
     table = None if request.table is None else survey(request.table, None, progress)
-    scanned = scan(request.source, files, request.wanted, request.filter, progress)
+    scanned = scan(request.source, files, request.wanted, request.filter, progress, schema=request.schema)
+    scanned = with_iso_time(scanned, request.time)
     if request.argument != "columns":
         scanned = replace(scanned, label=f"{scanned.label} of {request.argument}=")
     derived = bound(request.formulas, request.time, scanned)

@@ -8,6 +8,7 @@ import torch
 
 from tensorstash.columns.expression import Expression, Formula
 from tensorstash.columns.resolve import entity_columns
+from tensorstash.columns.schema import Type, parse_schema
 from tensorstash.columns.spec import Columns, ColumnSpec, check_dtype, named
 from tensorstash.sources.filter import Filter, parse
 from tensorstash.sources.scan import Wanted
@@ -36,6 +37,7 @@ class Request:
     time: str | None
     dtype: torch.dtype | None
     filter: Filter | None
+    schema: Mapping[str, Type]
     table: "Request | None" = None  # the table that static columns are joined from
     argument: str = "columns"  # which argument of `ts.load` names the columns
 
@@ -67,6 +69,7 @@ def parse_request(
     time: str | None,
     dtype: torch.dtype | None,
     filter: Any,  # noqa: A002  as in ts.load
+    schema: Any,
 ) -> Request:
     """The request that the arguments of `ts.load` stand for; wrong ones are refused."""
     if time is not None and not isinstance(time, str):
@@ -93,6 +96,7 @@ def parse_request(
         time=time,
         dtype=dtype,
         filter=parse(filter),
+        schema=parse_schema(schema),
         table=table,
     )
 
@@ -119,6 +123,7 @@ def _table(static: Any, entity: str | Sequence[str] | None, dtype: torch.dtype |
         time=None,
         dtype=dtype,
         filter=None,
+        schema=None,
     )
     return replace(request, argument="static")
 

@@ -11,10 +11,11 @@ import torch
 from tensorstash.common.checks import at_least, names_in
 from tensorstash.errors import SchemaError, unknown
 from tensorstash.native.permutation import shuffled
+from tensorstash.sampling.mix import Mix
 from tensorstash.stash.moments import Rows, sampled
 from tensorstash.stash.stash import Stash
 from tensorstash.transforms.affine import Affine
-from tensorstash.transforms.statistics import KINDS, Doubt, doubts_text, fit_column, rows_seen, spans_of
+from tensorstash.transforms.statistics import KINDS, Doubt, doubts_text, fit_column, fit_together, rows_seen, spans_of
 from tensorstash.windows.windows import Windows
 
 Batch = dict[str, torch.Tensor]
@@ -38,6 +39,7 @@ class Scaler:
         center: per column a float64 tensor `(1, ...)`, or `(entities, ...)` with `by="entity"`; the other dimensions
             are those of a pack.
         scale: likewise.
+        starts: of a mix with `by="entity"`, where the entities of each component begin in them; else empty.
 
     Example:
         >>> import numpy as np, tensorstash as ts
@@ -63,12 +65,13 @@ class Scaler:
     spans: dict[str, str]
     center: dict[str, torch.Tensor]
     scale: dict[str, torch.Tensor]
+    starts: tuple[int, ...] = ()
     _ready: dict[tuple[str, bool, torch.dtype, torch.device], Affine] = field(default_factory=dict, init=False)
 
     @classmethod
     def fit(
         cls,
-        source: Windows | Stash,
+        source: Windows | Stash | Mix,
         columns: Sequence[str],
         *,
         kind: str = "standard",
@@ -85,7 +88,8 @@ class Scaler:
         Args:
             source: windows, preferably of the training part alone: rows that only other parts see have no influence.
                 The scaler will scale their spans of these columns. A stash stands for all its rows, and for spans that
-                are named like its columns.
+                are named like its columns. A mix stands for the windows of its components, each row once whatever
+                its weight; with `by="entity"` batches need `source` too, which `with_ids=True` gives them.
             columns: names of numeric columns; each number of a pack is scaled separately.
             kind: `"standard"`: mean and standard deviation (divided by the number of values); `"minmax"`: minimum and
                 range; `"robust"`: median and interquartile range; `"maxabs"`: 0 and the largest absolute value.
@@ -102,6 +106,10 @@ class Scaler:
             raise ValueError(f"kind= is one of {', '.join(map(repr, KINDS))}; got {kind!r}.")
         if by not in (None, "entity"):
             raise ValueError(f"by= is None or 'entity'; got {by!r}.")
+        if isinstance(source, Mix):
+            if sample is not None:
+                raise ValueError("sample= is for the rows of one stash. Fit a scaler on the windows of a component.")
+            return cls._of_mix(source, names_in(columns, "columns"), kind, by)
         stash = source.stash if isinstance(source, Windows) else source
         spans = spans_of(source, stash, names_in(columns, "columns"))
         rows = rows_seen(source)
@@ -123,6 +131,34 @@ class Scaler:
             warnings.warn(doubts_text(doubts, stash, by), UserWarning, stacklevel=2)
         return cls(kind, by, count, spans, centers, scales)
 
+    @classmethod
+    def _of_mix(cls, mix: Mix, columns: list[str], kind: str, by: str | None) -> "Scaler":
+        some = {name: windows for name, windows in mix.windows.items() if len(windows)}
+        if by is not None:
+            fitted = {name: cls.fit(windows, columns, kind=kind, by=by) for name, windows in some.items()}
+            return _joined(mix, fitted)
+        if kind == "robust":
+            raise ValueError(
+                'Quartiles of several stashes together are not computed; use by="entity", or fit a scaler on the '
+                "windows of one component."
+            )
+        rows = {name: rows_seen(windows) for name, windows in some.items()}
+        stashes = [windows.stash for windows in some.values()]
+        own = [Rows(one.low, one.high, np.array([0, stash.rows])) for one, stash in zip(rows.values(), stashes)]
+        first = next(iter(some.values()))
+        spans = spans_of(first, first.stash, columns)
+        centers, scales = {}, {}
+        doubts: list[Doubt] = []
+        for name in dict.fromkeys(spans.values()):
+            parts = [(stash[name], one) for stash, one in zip(stashes, own)]
+            center, scale, doubt = fit_together(parts, kind, name)
+            shape = (1, *first.stash[name].shape[1:])
+            centers[name], scales[name] = (torch.from_numpy(x.reshape(shape).copy()) for x in (center, scale))
+            doubts += doubt
+        if doubts:
+            warnings.warn(doubts_text(doubts, first.stash, by), UserWarning, stacklevel=3)
+        return cls(kind, by, sum(map(len, own)), spans, centers, scales)
+
     def __call__(self, batch: Batch) -> Batch:
         """Scale a batch in place and return it."""
         return self._batch(batch, inverse=False)
@@ -131,7 +167,13 @@ class Scaler:
         """Undo the scaling of a batch, in place, and return it."""
         return self._batch(batch, inverse=True)
 
-    def inverse(self, values: torch.Tensor, column: str, entity: torch.Tensor | None = None) -> torch.Tensor:
+    def inverse(
+        self,
+        values: torch.Tensor,
+        column: str,
+        entity: torch.Tensor | None = None,
+        source: torch.Tensor | None = None,
+    ) -> torch.Tensor:
         """Convert predictions of a column back to its units.
 
         Args:
@@ -139,6 +181,7 @@ class Scaler:
                 default floating dtype first.
             column: the name of the column.
             entity: `(batch,)`, the entity of each window; needed with `by="entity"` alone.
+            source: `(batch,)`, the component of each window; needed with a mix and `by="entity"` alone.
 
         Returns:
             A new tensor of the shape of `values`, through which gradients flow.
@@ -156,7 +199,7 @@ class Scaler:
         self._check_pack(values, column, column)
         if not values.dtype.is_floating_point:
             values = values.to(torch.get_default_dtype())
-        group = None if self.by is None else _given(entity).reshape(-1).to(values.device)
+        group = None if self.by is None else self._group(entity, source).reshape(-1).to(values.device)
         return self._affine(column, values, inverse=True).fresh(values, group)
 
     def _batch(self, batch: Batch, *, inverse: bool) -> Batch:
@@ -166,7 +209,7 @@ class Scaler:
                 f"The scaler scales {', '.join(map(repr, self.spans))}; the batch has none of them, but "
                 f"{', '.join(map(repr, batch))}. Fit it on windows with the spans of the batch."
             )
-        group = None if self.by is None else _given(batch.get("entity"))
+        group = None if self.by is None else self._group(batch.get("entity"), batch.get("source"))
         for name in known:
             if not batch[name].dtype.is_floating_point:
                 raise SchemaError(
@@ -177,6 +220,18 @@ class Scaler:
         for name in known:
             self._affine(self.spans[name], batch[name], inverse=inverse).in_place(batch[name], group)
         return batch
+
+    def _group(self, entity: torch.Tensor | None, source: torch.Tensor | None) -> torch.Tensor:
+        """Which centre and scale each window has."""
+        entity = _given(entity)
+        if not self.starts:
+            return entity
+        if source is None:
+            raise ValueError(
+                "A scaler of a mix by entity needs the component of each window, 'source'. Make batches with "
+                "ts.Loader(mix, ..., with_ids=True)."
+            )
+        return torch.tensor(self.starts, device=entity.device)[source] + entity
 
     def _check_pack(self, tensor: torch.Tensor, column: str, what: str) -> None:
         pack = tuple(self.center[column].shape[1:])
@@ -199,7 +254,9 @@ class Scaler:
         columns = {
             name: {"center": self.center[name].tolist(), "scale": self.scale[name].tolist()} for name in self.center
         }
-        own = {"kind": self.kind, "by": self.by, "rows": self.rows, "spans": dict(self.spans)}
+        own: dict[str, Any] = {"kind": self.kind, "by": self.by, "rows": self.rows, "spans": dict(self.spans)}
+        if self.starts:
+            own["starts"] = list(self.starts)
         return {"version": _VERSION, **own, "columns": columns}
 
     @classmethod
@@ -219,7 +276,8 @@ class Scaler:
             {name: torch.tensor(one[which], dtype=torch.float64) for name, one in state["columns"].items()}
             for which in ("center", "scale")
         )
-        return cls(state["kind"], state["by"], state["rows"], dict(state["spans"]), center, scale)
+        starts = tuple(state.get("starts", ()))
+        return cls(state["kind"], state["by"], state["rows"], dict(state["spans"]), center, scale, starts)
 
     def __repr__(self) -> str:
         first = next(iter(self.center.values()))
@@ -229,6 +287,30 @@ class Scaler:
             spans = ", ".join(span for span, column in self.spans.items() if column == name)
             lines.append(f"  {name}  center {_summary(center)}  scale {_summary(self.scale[name])}  for {spans}")
         return "\n".join(lines)
+
+
+def _joined(mix: Mix, fitted: dict[str, Scaler]) -> Scaler:
+    """The scaler of a mix by entity; the entities of components without windows are left as they are."""
+    counts = {name: len(windows.stash.offsets) - 1 for name, windows in mix.windows.items()}
+    ends = np.cumsum([*counts.values()])
+    starts = tuple((ends - [*counts.values()]).tolist())
+    one = next(iter(fitted.values()))
+
+    def joined(which: str, unknown: float) -> dict[str, torch.Tensor]:
+        return {
+            name: torch.cat(
+                [
+                    getattr(fitted[part], which)[name]
+                    if part in fitted
+                    else torch.full((count, *like.shape[1:]), unknown)
+                    for part, count in counts.items()
+                ]
+            ).to(like.dtype)
+            for name, like in one.center.items()
+        }
+
+    rows = sum(scaler.rows for scaler in fitted.values())
+    return Scaler(one.kind, one.by, rows, one.spans, joined("center", 0.0), joined("scale", 1.0), starts)
 
 
 def _given(entity: torch.Tensor | None) -> torch.Tensor:

@@ -1,5 +1,6 @@
 """The statistics that a `Scaler` is fitted on: which rows count, and a centre and a scale for each group of them."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -61,14 +62,37 @@ def fit_column(column: torch.Tensor, rows: Rows, kind: str, name: str) -> tuple[
             center[few], scale[few] = every[1], every[2]
             count = np.where(few[:, None], every[0], count)
             doubts = [("few", name, np.flatnonzero(few))]
+    doubts += _checked(count, center, scale, name)
+    return center, scale, doubts
+
+
+def fit_together(
+    parts: Sequence[tuple[torch.Tensor, Rows]], kind: str, name: str
+) -> tuple[Floats, Floats, list[Doubt]]:
+    """Centre and scale, `(1, items)`, of a column over the rows of several stashes, each of which is one group."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        fitted = [KINDS[kind](column, rows) for column, rows in parts]
+        count, center, scale = (np.concatenate([one[k] for one in fitted]) for k in range(3))
+        some = np.maximum(count.sum(0), 1)
+        if kind == "standard":
+            mean = (count * center).sum(0) / some
+            center, scale = mean, np.sqrt((count * (scale**2 + (center - mean) ** 2)).sum(0) / some)
+        else:
+            high = np.fmax.reduce(center + scale)
+            center = np.fmin.reduce(center)
+            scale = high - center
+    count, center, scale = count.sum(0)[None], center[None], scale[None]
+    return center, scale, _checked(count, center, scale, name)
+
+
+def _checked(count: Int64s, center: Floats, scale: Floats, name: str) -> list[Doubt]:
+    """Refuse what is not finite, and let the scale of equal values be 1."""
     if not count.all() or not (np.isfinite(center) & np.isfinite(scale)).all():
         why = "infinite values" if count.all() else "no value but NaN"
         raise DataError(f"A scaler needs finite values; column {name!r} has {why} in the rows seen. Leave it out.")
     constant = np.flatnonzero((scale == 0).any(1))
     scale[scale == 0] = 1
-    if len(constant):
-        doubts.append(("equal", name, constant))
-    return center, scale, doubts
+    return [("equal", name, constant)] if len(constant) else []
 
 
 def doubts_text(doubts: list[Doubt], stash: Stash, by: str | None) -> str:

@@ -192,13 +192,13 @@ def test_helpful_errors() -> None:
         ts.load({"t": [1, 2]}, hour, time="t")
     message = (
         "time= names a timestamp, date or integer column; 't' is string. Convert it before loading, for example with "
-        "polars: pl.col('t').str.to_datetime()."
+        "polars: pl.col('t').str.to_datetime(), or of a CSV file say how it is written: schema={'t': '%d.%m.%Y %H:%M'}."
     )
     with pytest.raises(ts.errors.SchemaError, match=whole(message)):
-        ts.load({"t": ["2024-01-01"]}, hour, time="t")
+        ts.load({"t": ["1 January 2024"]}, hour, time="t")
     message = (
-        "ts.calendar needs a time zone of the IANA database; time='t' is timestamp[s, tz=Mars/Olympus]. Convert it "
-        "before loading."
+        "time= names times in a zone of the IANA database, or at an offset from UTC such as '+05:30'; 't' is in "
+        "'Mars/Olympus', which this machine does not know. Install tzdata, or convert the times to UTC."
     )
     with pytest.raises(ts.errors.SchemaError, match=whole(message)):
         ts.load(pa.table({"t": pa.array([1], pa.timestamp("s", "Mars/Olympus"))}), hour, time="t")

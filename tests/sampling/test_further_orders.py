@@ -63,10 +63,15 @@ def parts() -> dict[str, ts.Windows]:
     spans = {"past": ("i64", -1, 0), "next": ("f32", 0, 1), "pack": ("pack", -1, 1)}
     small = Table([6, 4], [*range(6), *range(4)]).stash(fills=True)
     other = Table([3, 5], [*range(3), 0, 1, 4, 5, 6], holes=[2]).stash(fills=True)
-    table = {"t": np.arange(13), "f32": np.arange(13, dtype=np.float32), "i64": -np.arange(13), "e": ["x"] * 13}
+    table: dict[str, Any] = {
+        "t": np.arange(13),
+        "f32": np.arange(13, dtype=np.float32),
+        "i64": -np.arange(13),
+        "e": ["x"] * 13,
+    }
     packs = [table["f32"] + k for k in range(3)]
     named = {f"p{k}": pack for k, pack in enumerate(packs)}
-    columns = {"pack": [*named], "i64": ts.column("i64", fill=3), "f32": "f32"}
+    columns: dict[str, Any] = {"pack": [*named], "i64": ts.column("i64", fill=3), "f32": "f32"}
     large = ts.load(table | named, columns, entity="e", time="t")
     return {
         "small": ts.Windows(small, spans=spans),
@@ -172,7 +177,7 @@ def taken(loaders: list[ts.Loader], most: int | None = None) -> list[list[int]]:
         if step[0] is None:
             assert step == [None] * len(step)
             break
-        steps.append([k for batch in step for k in flat(batch)])
+        steps.append([k for batch in step if batch is not None for k in flat(batch)])
     assert len({json.dumps(loader.state_dict()) for loader in loaders}) == 1
     return steps
 
@@ -327,7 +332,8 @@ def test_worker_processes_of_torch_take_the_sampler_of_a_loader(name: str) -> No
     if not isinstance(CASES[name].source(), ts.Windows):
         return  # a mix is no dataset
     loader = CASES[name].loaders(1, 4)[0]
-    given: Any = torch.utils.data.DataLoader(windows(), sampler=loader.sampler, batch_size=None, num_workers=1)
+    dataset: Any = windows()
+    given: Any = torch.utils.data.DataLoader(dataset, sampler=loader.sampler, batch_size=None, num_workers=1)
     for one, two in itertools.zip_longest(given, CASES[name].loaders(1, 4)[0]):
         assert torch.equal(one["past"], two["past"])
 

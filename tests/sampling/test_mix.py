@@ -1,5 +1,6 @@
 """Mixes through loaders: what is refused, what batches carry, how much of each component, a thousand components."""
 
+import json
 import re
 from typing import Any
 
@@ -9,6 +10,18 @@ import torch
 
 import tensorstash as ts
 from tensorstash.errors import SchemaError
+from tensorstash.native import library
+from tests import oracle
+from tests.data import DTYPES, Table
+
+
+@pytest.fixture(params=["kernel", "torch"], autouse=True)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every test here runs with the kernel, where it was compiled, and without."""
+    if request.param == "torch":
+        monkeypatch.setattr(library, "LIBRARY", None)
+    elif library.LIBRARY is None:
+        pytest.skip("the native kernel was not compiled")
 
 
 def stash(rows: int, first: int = 0, **more: Any) -> ts.Stash:
@@ -52,6 +65,34 @@ def test_observed_is_there_if_any_component_has_it() -> None:
             observed = expected.get("past.observed", torch.tensor([True, True]))
             assert torch.equal(batch["past.observed"][k], observed)
             assert batch["kind.observed"][k].all()
+
+
+def test_spans_of_all_types_and_steps_are_those_of_each_component() -> None:
+    """Also packs, spans that are sliced and strided, and empty slots in one of the components."""
+    spans: dict[str, tuple[Any, ...]] = {name: (name, -2, 1) for name in DTYPES}
+    spans |= {
+        "pack": ("pack", 0, 1),
+        "sliced": ("i64", -4, 1, 2),
+        "strided": ("f32", -6, 1, 6),
+        "bits": ("pack", -5, 0, 5),
+    }
+    tables = [
+        Table([9, 12], [*range(9), *range(12)]),
+        Table([20], [*range(5), *range(7, 22)]),
+        Table([15], [*range(15)]),
+    ]
+    parts = {
+        f"part {k}": ts.Windows(table.stash(fills=True), spans=spans, gaps="mask" if k == 1 else "split")
+        for k, table in enumerate(tables)
+    }
+    assert len(parts["part 1"]) == 16
+    for batch in ts.Loader(ts.Mix(parts), 11, shuffle=True, with_ids=True):
+        for k, (source, window) in enumerate(zip(batch["source"].tolist(), batch["window"].tolist())):
+            expected = parts[f"part {source}"][window]
+            for name in spans:
+                assert oracle.same(batch[name][k], expected[name]), name
+                seen = expected.get(f"{name}.observed", torch.ones(len(expected[name]), dtype=torch.bool))
+                assert torch.equal(batch[f"{name}.observed"][k], seen)
 
 
 def test_stats_count_the_windows_of_each_component() -> None:
@@ -99,7 +140,7 @@ def test_components_without_a_weight_need_no_windows() -> None:
 def test_components_that_differ_are_refused_with_what_differs() -> None:
     one = windows(stash(12))
     untimed = ts.load({"y": np.zeros(9, np.float32), "k": ["u", "v", "u"] * 3})
-    zoned = {"t": np.arange("2020-01-01", "2020-01-13", dtype="M8[D]").astype("M8[us]")}
+    zoned: dict[str, Any] = {"t": np.arange("2020-01-01", "2020-01-13", dtype="M8[D]").astype("M8[us]")}
     for two, message in (
         (
             ts.Windows(one.stash, spans={"past": ("y", -3, 0), "kind": ("k", 0, 1)}),
@@ -154,3 +195,35 @@ def test_a_state_of_another_mix_is_refused() -> None:
         with pytest.raises(ValueError, match=r"^A state continues the same windows in the same order; these differ: "):
             ts.Loader(other, 4, shuffle=True).load_state_dict(state)
     ts.Loader(ts.Mix({"a": one, "b": two}), 4, shuffle=True).load_state_dict(state)
+
+
+@pytest.mark.parametrize("kind", ["standard", "minmax", "maxabs"])
+def test_a_scaler_of_a_mix_is_that_of_its_windows_together(kind: str) -> None:
+    """As if the rows stood in one stash; by entity, as the scaler of each component scales its windows."""
+    parts = {"one": windows(stash(12)), "none": windows(stash(6)).split(-5)[0], "two": windows(stash(20, 100))}
+    mix = ts.Mix(parts)
+    both = torch.cat([part.stash["y"] for part in parts.values() if len(part)])
+    expected = ts.Scaler.fit(ts.load({"y": both}), ["y"], kind=kind)
+    together = ts.Scaler.fit(mix, ["y"], kind=kind)
+    by_entity = ts.Scaler.fit(mix, ["y"], kind=kind, by="entity")
+    by_entity = ts.Scaler.from_state(json.loads(json.dumps(by_entity.state_dict())))
+    own = {k: ts.Scaler.fit(part, ["y"], kind=kind, by="entity") for k, part in enumerate(parts.values()) if len(part)}
+    torch.testing.assert_close(together.center["y"], expected.center["y"])
+    torch.testing.assert_close(together.scale["y"], expected.scale["y"])
+    for batch in ts.Loader(mix, 5, shuffle=True, with_ids=True):
+        before = batch["past"].clone()
+        by_entity(batch)
+        for k, source in enumerate(batch["source"].tolist()):
+            alone = {"past": before[k : k + 1].clone(), "entity": batch["entity"][k : k + 1]}
+            assert torch.equal(batch["past"][k], own[source](alone)["past"][0])
+        again = by_entity.inverse(batch["past"], "y", batch["entity"], batch["source"])
+        torch.testing.assert_close(again, before)
+        del batch["source"]
+        with pytest.raises(
+            ValueError, match=r"^A scaler of a mix by entity needs the component of each window, 'source'"
+        ):
+            by_entity(batch)
+    with pytest.raises(ValueError, match=r"^Quartiles of several stashes together are not computed; use by="):
+        ts.Scaler.fit(mix, ["y"], kind="robust")
+    with pytest.raises(ValueError, match=r"^sample= is for the rows of one stash\. "):
+        ts.Scaler.fit(mix, ["y"], sample=3)

@@ -1,0 +1,109 @@
+"""Batches of windows from several stashes: by the kernel in one call, else each stash gathers its own."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from tensorstash.common.dtypes import Int32s, Int64s, as_integers
+from tensorstash.gather.empty import FillPlan
+from tensorstash.gather.gather import GatherPlan, gathered
+from tensorstash.gather.span import Span
+from tensorstash.native import kernel, library
+
+_WORD = (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class MixPlan:
+    """How spans that are the same in several stashes are taken from each of them."""
+
+    plans: Sequence[GatherPlan]  # of each stash; their buffers are alike
+    lengths: Mapping[str, int]  # `<span>.observed` and the slots of the span, if any stash has empty ones
+    native: kernel.Plan | None  # where the kernel was compiled
+
+
+def mix_plan(
+    spans: Sequence[Span], plans: Sequence[GatherPlan], columns: Sequence[Mapping[str, torch.Tensor]]
+) -> MixPlan:
+    """The plan for `spans`, which have a plan and columns in each stash."""
+    filled = any(plan.filling for plan in plans)
+    lengths = {f"{span.name}.observed": len(span) for span in spans} if filled else {}
+    return MixPlan(plans, lengths, _native(spans, plans, columns) if library.LIBRARY else None)
+
+
+def _native(
+    spans: Sequence[Span], plans: Sequence[GatherPlan], columns: Sequence[Mapping[str, torch.Tensor]]
+) -> kernel.Plan:
+    named = {span.name: span for span in spans}
+    filling = next((plan.filling for plan in plans if plan.filling), None)
+    described, taken = [], []
+    for group in plans[0].groups:
+        for name in group.names:
+            span = named[name]
+            bits = 0 if filling is None else int(filling.fills[span.column]) & _WORD
+            # what is sliced afterwards is in the buffer row by row
+            described.append(kernel.Span(span.begin, group.shape[0], 1 if group.slice_step > 1 else span.step, bits))
+            taken.append(span.column)
+    sources = [
+        _source([as_integers(own[name]).numpy() for name in taken], plan.filling) for own, plan in zip(columns, plans)
+    ]
+    history, horizon = max(0, *(-span.begin for span in spans)), max(0, *(span.end for span in spans))
+    return kernel.compile_plan(described, sources, history, horizon)
+
+
+def _source(items: list[NDArray[Any]], filling: FillPlan | None) -> kernel.Source:
+    if filling is None:
+        return kernel.Source(items, None, None)
+    own = filling.fragments
+    pieces = kernel.pieces(own.guide.ends, own.guide.table, own.guide.shift)
+    return kernel.Source(items, (own.first, own.row, own.rows), pieces)
+
+
+def select_mixed(
+    plan: MixPlan, component: Int32s, anchors: Int64s, buffers: Sequence[torch.Tensor]
+) -> dict[str, torch.Tensor]:
+    """Fill one buffer per group with the windows of `component` at the slots `anchors`, `(batch,)` each.
+
+    Where any stash has empty slots, what was observed comes back: a `(batch, time)` bool tensor per span.
+    """
+    if plan.native is not None:
+        return _by_kernel(plan, plan.native, component, anchors[None], buffers)
+    seen = {name: torch.ones(len(anchors), length, dtype=torch.bool) for name, length in plan.lengths.items()}
+    for k, which in by_component(component):
+        rows = torch.from_numpy(which)
+        own, own_seen = gathered(plan.plans[k], anchors[which])
+        for buffer, part, group in zip(buffers, own, plan.plans[0].groups):
+            spans = len(group.names)
+            target = as_integers(buffer).view(spans, len(anchors), -1)
+            target.index_copy_(1, rows, as_integers(part).view(spans, len(which), -1))
+        for name, values in own_seen.items():
+            seen[name].index_copy_(0, rows, values)
+    return seen
+
+
+def _by_kernel(
+    plan: MixPlan, native: kernel.Plan, component: Int32s, anchors: Int64s, buffers: Sequence[torch.Tensor]
+) -> dict[str, torch.Tensor]:
+    out: list[int] = []
+    seen: dict[str, torch.Tensor] = {}
+    for group, buffer in zip(plan.plans[0].groups, buffers):
+        nbytes = buffer.nbytes // len(group.names)
+        out += [buffer.data_ptr() + k * nbytes for k in range(len(group.names))]
+        for name in group.names if plan.lengths else ():
+            seen[name] = torch.empty(len(component), group.shape[0], dtype=torch.bool)
+    asked = np.array([[flags.data_ptr() for flags in seen.values()]], np.uintp) if seen else None
+    kernel.gather(native, anchors, np.array([out], np.uintp), asked, component)
+    steps = {name: group.slice_step for group in plan.plans[0].groups for name in group.names}
+    return {f"{name}.observed": flags[:, :: steps[name]].contiguous() for name, flags in seen.items()}
+
+
+def by_component(component: Int32s) -> Iterator[tuple[int, Int64s]]:
+    """Each component that is there, and where it is."""
+    order = np.argsort(component, kind="stable")
+    edges = np.flatnonzero(np.diff(component[order])) + 1
+    for which in np.split(order, edges):
+        yield int(component[which[0]]), which
