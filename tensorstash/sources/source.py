@@ -36,8 +36,8 @@ _REMEDIES = {
 
 
 def is_table(source: object) -> bool:
-    """Whether a source is a frame or table in memory; a mapping is not one."""
-    return _kind(source) in _SCANS
+    """Whether a source is a frame or table, also one that `scan` refuses with a remedy; a mapping is not one."""
+    return _kind(source) in (*_SCANS, *_REMEDIES)
 
 
 def scan(

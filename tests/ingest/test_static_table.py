@@ -163,6 +163,14 @@ def test_a_saved_stash_holds_them(tmp_path: Any) -> None:
     same_static(ts.open(tmp_path / "saved"), stash)
 
 
+def test_a_stash_on_disk_is_of_the_values_of_the_table(tmp_path: Any) -> None:
+    path = tmp_path / "shops.safetensors"
+    for _ in range(2):
+        same_static(load(static=SHOPS, file=path), load(static=SHOPS))
+    with pytest.raises(ts.errors.SegmentError, match=r"^A file is opened as it is only if the same load made it; "):
+        load(static=SHOPS.with_columns(size=pl.col("size") + 1), file=path)
+
+
 # What does not fit
 
 
@@ -247,6 +255,7 @@ WRONG: dict[str, tuple[Any, dict[str, Any], type[Exception], str]] = {
         "Static columns of a table are joined by the entity columns; got a DataFrame as static= and no entity=. Name "
         "them as entity=.",
     ),
+    "lazy": (SHOPS.lazy(), {}, TypeError, "got polars.lazyframe.frame.LazyFrame. Call .collect() first."),
     "a text": ((SHOPS, "size"), {}, TypeError, "static= is a list of names or a mapping; got the text 'size'. Write "),
     "not there": ((SHOPS, ["place"]), {}, ts.errors.ColumnError, f"{OF} has no column 'place'; it has 'shop', "),
     "a null": (
