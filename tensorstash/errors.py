@@ -1,7 +1,7 @@
-"""The exceptions of tensorstash: `ts.errors`. Each derives from `TensorstashError` and from the builtin that a caller
-would catch anyway.
+"""The exceptions of tensorstash: `ts.errors`.
 
-Wrong arguments raise plain `ValueError` and `TypeError`; these types are for what is found in files and data.
+Each derives from `TensorstashError`, and from the builtin exception that fits. Wrong arguments raise a plain
+`ValueError` or `TypeError`; the types here are for faults in files, data and names.
 """
 
 import builtins
@@ -10,11 +10,11 @@ from contextlib import suppress
 from difflib import get_close_matches
 from itertools import islice
 
-_MOST_NAMES = 5000  # among which the nearest are looked for
+_MOST_NAMES = 5000  # that are compared with a wrong one
 
 
 class TensorstashError(Exception):
-    """The base of all of them."""
+    """The base of all exceptions of tensorstash."""
 
 
 class SourceError(TensorstashError, OSError):
@@ -26,7 +26,7 @@ class SchemaError(TensorstashError, TypeError):
 
 
 class DataError(TensorstashError, ValueError):
-    """Values break a rule: a null without a place, a duplicate time, a lossy cast, no valid window."""
+    """Values break a rule: a null where none can be stored, a duplicate time, a lossy cast, no valid window."""
 
 
 class ColumnError(TensorstashError, KeyError):
@@ -37,11 +37,11 @@ class ColumnError(TensorstashError, KeyError):
 
 
 class SegmentError(TensorstashError, OSError):
-    """A file is not a stash or a damaged one, or there is no shared stash of that label."""
+    """A file is not a stash, or a damaged one; or there is no shared stash of that label."""
 
 
 class NoMemoryError(TensorstashError, MemoryError):
-    """The columns asked for do not fit into the memory that is free."""
+    """The columns do not fit into free memory."""
 
 
 def unknown(name: object, known: Iterable[object], where: str, what: str = "column") -> ColumnError:
@@ -53,7 +53,7 @@ def unknown(name: object, known: Iterable[object], where: str, what: str = "colu
 
 
 def named_error(kind: str, message: str) -> Exception:
-    """The error of another process: of its type, if that is one of ours or of Python's, with its message."""
+    """The error of another process with its message, in its own type if that is one of ours or of Python's."""
     made = globals().get(kind, getattr(builtins, kind, None))
     if isinstance(made, type) and issubclass(made, Exception):
         with suppress(TypeError):  # a few types want more than a text

@@ -1,4 +1,4 @@
-"""What a column may be computed by instead of read: a polars expression, known by its text, its columns and a key."""
+"""Formulas: what computes a column that is not read from the source, such as a polars expression."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
 
 class Formula(Protocol):
-    """What computes a column, each row by itself, from columns of the source."""
+    """Computes a column from columns of the source, each row by itself."""
 
     def inputs(self, time: str | None) -> tuple[str, ...]:
         """The columns that it reads; `time` is the one that orders the rows."""
 
     def text(self, time: str | None) -> str:
-        """The formula, for people; others may have the same text."""
+        """The formula as text for people; it need not be unique."""
 
     def key(self) -> str:
-        """The same in every process, and of no other formula."""
+        """A text that is the same in every process, and differs between formulas."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -66,7 +66,7 @@ class Expression:
 
 
 def _is_expression(given: object) -> bool:
-    """Whether it is one of polars, which is not imported to know it."""
+    """Whether it is a polars expression, without importing polars."""
     polars = sys.modules.get("polars")
     return polars is not None and isinstance(given, polars.Expr)
 
@@ -94,7 +94,7 @@ def alias_of(source: "str | Formula | tuple[str | Formula, ...]") -> str:
 
 
 def _member(expr: Any) -> str | Expression:
-    """What a polars expression asks for: a column as it is, or something to compute."""
+    """The name of the column that a polars expression stands for, or the expression to compute."""
     if isinstance(expr, str):
         return expr
     if expr.meta.has_multiple_outputs():

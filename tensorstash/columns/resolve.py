@@ -1,4 +1,4 @@
-"""From what callers say to columns: each spec resolved against the schema of the source."""
+"""From what callers ask for to columns: each spec resolved against the schema of the source."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -31,7 +31,7 @@ def resolve(
 
 
 def _validity(name: str, spec: ColumnSpec, fields: Sequence[pa.Field], _: torch.dtype | None) -> Column:
-    """The column that says where others have a value."""
+    """The column of booleans that says where its sources have a value."""
     parts = [from_arrow(name, field) for field in fields]
     members = tuple(part.members[0] for part in parts)
     if not isinstance(spec.source, tuple):
@@ -70,7 +70,7 @@ def _given(name: str, spec: ColumnSpec, fields: Sequence[pa.Field], _: torch.dty
 
 
 def _coded(what: str, name: str, spec: ColumnSpec, fields: Sequence[pa.Field]) -> tuple[pa.Field, bool]:
-    """The one field of a column that becomes codes, and whether it is text."""
+    """The field of a column that becomes codes, and whether the field is text."""
     for field in fields:
         from_arrow(name, field)
     if isinstance(spec.source, tuple):
@@ -85,7 +85,7 @@ def _coded(what: str, name: str, spec: ColumnSpec, fields: Sequence[pa.Field]) -
 
 
 def _plain(name: str, spec: ColumnSpec, fields: Sequence[pa.Field], dtype: torch.dtype | None) -> Column:
-    """A column as the type of its source asks for."""
+    """A column in the type of its source, or in the one that was chosen."""
     parts = [from_arrow(name, field) for field in fields]
     whole = _pack(name, parts) if isinstance(spec.source, tuple) else parts[0]
     return _choose(whole, parts, spec, dtype)
@@ -170,7 +170,7 @@ def _check_zone(name: str, zone: str | None) -> None:
 
 
 def _as_time(field: pa.Field) -> str:
-    """An expression that makes times of a column, if there is one."""
+    """The end of a message: a polars expression that makes times of a column, if there is one."""
     column, example = f"pl.col({field.name!r})", ", for example with polars: "
     if is_text(field.type):
         as_csv = f"of a CSV file say how it is written: schema={{{field.name!r}: '%d.%m.%Y %H:%M'}}"
@@ -195,7 +195,7 @@ def entity_columns(entity: str | Sequence[str] | None) -> tuple[str, ...]:
 
 
 def entity_column(schema: pa.Schema, entity: str | Sequence[str], where: str) -> Column:
-    """The entity column, or several as one, `(k,)`, as a category; the dtype of a single one is its names' kind."""
+    """The entity column, or several as one of shape `(k,)`; a single one is int32 for text, int64 for integers."""
     names, dtype = entity_columns(entity), torch.int32
     for name in names:
         field = field_of(schema, name, where)

@@ -1,4 +1,4 @@
-"""How far a load is: a bar for people, a fraction for the processes that wait."""
+"""The progress of a load: a bar for people, and a fraction for the processes that wait for it."""
 
 import time
 from collections.abc import Callable
@@ -11,18 +11,18 @@ _PAUSE = 0.1  # seconds between two reports
 
 
 class Bar(tqdm):  # type: ignore[misc]
-    """A bar without the thread that watches bars: a load leaves nothing running."""
+    """A bar of tqdm without its monitor thread, so that a load leaves nothing running."""
 
     monitor_interval = 0
-    # tqdm's own lock is shared with forked processes, and locked for ever when one of them is killed while it has it
+    # tqdm's own lock is shared with forked processes: if one is killed while it holds the lock, the others hang
     _lock = RLock()
 
 
 class Progress:
-    """Counts what is done, in any thread; rows are shown, of which some columns may be further than others."""
+    """Counts values that are written, from any thread, and shows them as rows: columns may be at different rows."""
 
     def __init__(self, rows: int, shown: bool | None, report: Callable[[float], None]) -> None:
-        """`report` is told the fraction that is done."""
+        """Show a bar if `shown` (`None`: on a terminal), and call `report` with the fraction that is done."""
         self._rows = rows
         self._values = 1
         self._report = report
@@ -38,11 +38,11 @@ class Progress:
         self._bar.close()
 
     def expect(self, values: int) -> None:
-        """So many values are to be done in all."""
+        """Set how many values there are in all."""
         self._values = max(values, 1)
 
     def add(self, values: int, nbytes: int) -> None:
-        """Some values, which take that many bytes, are in their place."""
+        """Count values, of `nbytes` bytes, that have been written."""
         with self._lock:
             now = time.monotonic()
             self._done += values

@@ -1,4 +1,4 @@
-"""Pieces of work in threads: results in order, and nothing left running when one fails or the user stops."""
+"""Jobs in threads: their results in order, and nothing left running when one fails or the user stops."""
 
 import os
 from collections import deque
@@ -19,15 +19,15 @@ class Stopped(Exception):  # noqa: N818  it is no error
 
 
 def threads() -> int:
-    """How many jobs run at a time."""
+    """How many jobs of a load run at a time."""
     return max(1, min(os.cpu_count() or 1, _MOST_THREADS))
 
 
 def in_threads(jobs: Sequence[Job], work: Callable[[Job, Callable[[], None]], Result]) -> Iterator[tuple[Job, Result]]:
-    """The results of all jobs, in their order, with one more than the threads under way.
+    """The results of all jobs in their order; one more job than there are threads is under way.
 
-    Each job is given a function to call now and then, which ends the job by `Stopped` once another one has failed or
-    the caller has gone away, so that the caller need not wait for long.
+    Each job is given a function that it calls now and then. It raises `Stopped` once another job has failed or the
+    caller has gone away, so that the caller need not wait for long.
     """
     stop = Event()
 
@@ -51,20 +51,20 @@ def in_threads(jobs: Sequence[Job], work: Callable[[Job, Callable[[], None]], Re
         pool.shutdown(cancel_futures=True)
 
 
-_SILENCE = 1.0  # seconds before a bar appears
+_DELAY = 1.0  # seconds before a bar appears
 T = TypeVar("T")
 R = TypeVar("R")
 
 
 def each(work: Callable[[T], R], items: Sequence[T], threads: int, what: str, progress: bool | None) -> list[R]:
-    """The results for all items in their order; the first that fails, or Ctrl-C, ends the rest.
+    """The results for all items in their order; the first failure, or Ctrl-C, ends the rest.
 
-    A bar counts them from the second second on; `progress` is that of `ts.load`.
+    After a second a bar counts the items; `progress` is that of `ts.load`.
     """
     pool = ThreadPoolExecutor(max(1, min(threads, len(items))), "tensorstash-look")
     hidden = None if progress is None else not progress
     try:
-        with Bar(total=len(items), desc=what, delay=_SILENCE, disable=hidden) as bar:
+        with Bar(total=len(items), desc=what, delay=_DELAY, disable=hidden) as bar:
             found = []
             for result in pool.map(work, items):
                 found.append(result)

@@ -13,9 +13,9 @@ from tensorstash.segments.segment import Segment
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Columns of one item size side by side: column k begins at item `k * stride` of `items`."""
+    """Columns of one item size that lie side by side: column k begins at item `k * stride` of `items`."""
 
-    items: torch.Tensor  # (n,) integers of that size
+    items: torch.Tensor  # (n,) the memory of all of them, as integers of that size
     names: tuple[str, ...]
     stride: int
 

@@ -1,4 +1,4 @@
-"""Statistics of a stash: a line per column, or per entity and column."""
+"""Statistics of a stash: a line per column, or per entity and column; packs have one per member."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -18,9 +18,9 @@ from tensorstash.stash.protocol import StashLike
 if TYPE_CHECKING:
     import polars as pl
 
-Table = dict[str, NDArray[Any]]  # (groups, items) each: items are the numbers of one row
+Table = dict[str, NDArray[Any]]  # a figure -> (groups, items), where items are the numbers of one row
 
-_BLOCK = 1 << 22  # codes that are sorted together
+_BLOCK = 1 << 22  # codes that are sorted at a time
 _QUANTILES = {"25%": 0.25, "50%": 0.5, "75%": 0.75}
 _NUMBERS = ("mean", "std", "min", *_QUANTILES, "max")
 
@@ -60,7 +60,7 @@ def describe(
 
 
 def _counts(name: str, values: NDArray[Any]) -> "pl.Series":
-    """Integers; -1 becomes null."""
+    """A series of integers in which -1 becomes null."""
     import polars as pl
 
     flat = pl.Series(name, values.ravel())
@@ -105,7 +105,7 @@ def _of_numbers(tensor: torch.Tensor, rows: Rows, most: int | None, seed: int) -
 
 
 def spread_sample(sizes: Int64s, most: int, seed: int) -> Int64s:
-    """At most so many rows of each group, ascending: its rows are cut into equal stretches, and one drawn of each."""
+    """At most `most` rows of each group, ascending: one drawn from each of as many equal stretches of its rows."""
     taken = np.minimum(sizes, most)
     group = np.repeat(np.arange(len(sizes)), taken)
     k = np.arange(len(group)) - np.repeat(np.cumsum(taken) - taken, taken)
@@ -126,7 +126,7 @@ def _of_codes(stash: StashLike, name: str, codes: torch.Tensor, rows: Rows) -> T
     first = _starts(group)
     most = np.repeat(np.maximum.reduceat(times, first), np.diff(first, append=len(times))) if len(times) else times
     group, code = group[times == most], code[times == most]
-    first = _starts(group)  # of equally common ones
+    first = _starts(group)  # of equally common codes, the lowest
     top = np.full(rows.groups, None)
     top[group[first]] = [str(k) if vocabulary is None else str(vocabulary[k]) for k in code[first].tolist()]
     empty = np.full((rows.groups, 1), np.nan)
@@ -135,7 +135,7 @@ def _of_codes(stash: StashLike, name: str, codes: torch.Tensor, rows: Rows) -> T
 
 
 def _counted(codes: torch.Tensor, offsets: Int64s) -> tuple[Int64s, Int64s, Int64s]:
-    """Each pair of group and code that occurs, and how often it occurs."""
+    """The groups and codes of all pairs that occur, and how often each occurs."""
     size = int(codes.max()) + 2 if len(codes) else 1
     keys, times = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for begin in range(0, len(codes), _BLOCK):
@@ -146,7 +146,7 @@ def _counted(codes: torch.Tensor, offsets: Int64s) -> tuple[Int64s, Int64s, Int6
         keys.append(found[0])
         times.append(found[1])
     every = np.concatenate(keys)
-    order = np.argsort(every, kind="stable")  # which is fast, because the keys of each block ascend
+    order = np.argsort(every, kind="stable")  # fast, because the keys of each block ascend already
     every = every[order]
     first = _starts(every)
     total = np.add.reduceat(np.concatenate(times)[order], first) if len(first) else np.zeros(0, np.int64)
@@ -154,5 +154,5 @@ def _counted(codes: torch.Tensor, offsets: Int64s) -> tuple[Int64s, Int64s, Int6
 
 
 def _starts(values: Int64s) -> Int64s:
-    """Where each value begins among ascending ones."""
+    """The index of the first of each value, for ascending values."""
     return np.flatnonzero(np.diff(values, prepend=values[:1] - 1))

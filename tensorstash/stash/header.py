@@ -11,7 +11,7 @@ from tensorstash.stash.names import read_names
 
 
 def info_of(segment: Segment) -> StashInfo:
-    """What the header says of a stash; `SegmentError` where it contradicts itself."""
+    """The checked description of a stash in its header; a header that contradicts itself is a `SegmentError`."""
     try:
         info = from_header(segment.metadata)
         _check_tensors(segment, info)

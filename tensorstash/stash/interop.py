@@ -1,4 +1,4 @@
-"""A stash for other libraries. They are imported here, in functions, because sampling must never touch them."""
+"""A stash as a polars frame or an Arrow table. Functions import these libraries: sampling must not touch them."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def to_polars(stash: StashLike) -> "pl.DataFrame":
-    """Entity, time, every column and, repeated, every static one as a frame; packs become arrays, codes their texts."""
+    """A frame of entity, time, columns and repeated static columns; packs become arrays, codes become their values."""
     import polars as pl
 
     series: list[pl.Series] = []
@@ -34,7 +34,7 @@ def to_polars(stash: StashLike) -> "pl.DataFrame":
 
 
 def to_arrow(stash: StashLike) -> "pa.Table":
-    """Entity, time and every column over the memory of the stash, and every static column, repeated, as a table."""
+    """A table of entity, time and columns over the memory of the stash, and of repeated static columns."""
     import pyarrow as pa
 
     columns: dict[str, pa.Array] = {}
@@ -88,19 +88,19 @@ def _arrow_column(stash: StashLike, name: str, tensor: torch.Tensor) -> "pa.Arra
 
 
 def _integers(vocabulary: list[Any]) -> NDArray[Any] | None:
-    """The values of a vocabulary of integers."""
+    """The values of a vocabulary of integers; `None` for one of texts."""
     if not vocabulary or isinstance(vocabulary[0], str):
         return None
     return np.array(vocabulary, np.uint64 if max(vocabulary) > np.iinfo(np.int64).max else np.int64)
 
 
 def _without_value(codes: NDArray[Any], count: int | None) -> NDArray[np.bool_]:
-    """Which codes are -1, or that of what is not among the `count` values of a vocabulary."""
+    """Which codes stand for no value: -1, or with a vocabulary of `count` values the code of an unknown one."""
     return codes < 0 if count is None else (codes < 0) | (codes >= count)
 
 
 def _arrow_moments(array: "pa.Array", kind: str, unit: str | None, zone: str | None) -> "pa.Array":
-    """Numbers, or int64 in the type of a time, which is 32 bits wide for dates and coarse times of day."""
+    """Numbers unchanged, or int64 times in their Arrow type: 32 bits for dates and times of day in s or ms."""
     import pyarrow as pa
 
     if unit is None:
@@ -113,7 +113,7 @@ def _arrow_moments(array: "pa.Array", kind: str, unit: str | None, zone: str | N
 
 
 def entity_parts(stash: StashLike) -> "list[pl.Series]":
-    """The entities, `(entities,)` for each of their columns, as text or integers."""
+    """A series `(entities,)` of texts or integers for each entity column."""
     import polars as pl
 
     columns = []

@@ -1,4 +1,4 @@
-"""Statistics of columns over ranges of rows, by group of rows: float64, in blocks, without a loop over groups.
+"""Statistics of a column over ranges of rows, per group of rows: in float64, in blocks, without a loop over groups.
 
 Blocks are merged as in Chan, Golub and LeVeque, "Updating Formulae and a Pairwise Algorithm for Computing Sample
 Variances", 1979.
@@ -15,19 +15,19 @@ from numpy.typing import NDArray
 from tensorstash.common.dtypes import Int64s, as_integers
 
 _BLOCK = 1 << 16  # values at a time: the temporary arrays stay in the cache
-_TABLE = 1 << 22  # values sorted at a time, unless one group alone has more
+_TABLE = 1 << 22  # values that are sorted at a time, unless a single group has more
 
 Floats = NDArray[np.float64]
-_Part = tuple[Floats, Int64s, Int64s]  # (items, rows) values of a block, its groups, and where each begins in it
+_Part = tuple[Floats, Int64s, Int64s]  # values of a block (items, rows), its groups, the row where each begins in it
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The rows that count, in ranges `[low, high)` that ascend and do not touch, of groups of consecutive rows."""
+    """The rows to include: ascending ranges `[low, high)` that do not touch. Groups are consecutive rows."""
 
     low: Int64s
     high: Int64s
-    offsets: Int64s  # (groups + 1,) group k has the rows `offsets[k]` up to `offsets[k + 1]`
+    offsets: Int64s  # (groups + 1,) group k has the rows from `offsets[k]` up to `offsets[k + 1]`
 
     def __len__(self) -> int:
         return int((self.high - self.low).sum())
@@ -39,15 +39,15 @@ class Rows:
 
 
 def moments(column: torch.Tensor, rows: Rows) -> tuple[Int64s, Floats, Floats]:
-    """How many values, their mean and their variance (divided by their number): `(groups, items)` each.
+    """The number of values, their mean and their variance (divided by that number): `(groups, items)` each.
 
-    NaN is no value. Without one, the mean is 0; where all values are equal, the variance is exactly 0.
+    NaN does not count as a value. The mean of no values is 0; the variance of equal values is exactly 0.
     """
     count, mean, squares = (np.zeros((_items(column), rows.groups)) for _ in range(3))
     for values, groups, starts in _blocks(column, rows):
         sizes = np.diff(starts, append=values.shape[1])
         missing = np.isnan(values)
-        # around their smallest, equal values are exactly 0, and what cancels is no more than the squares that remain
+        # relative to the smallest value, equal values are exactly 0, and the squares lose little to cancellation
         least = np.fmin.reduceat(values, starts, axis=1)
         np.subtract(values, least if len(starts) == 1 else np.repeat(least, sizes, axis=1), out=values)
         new = sizes - np.add.reduceat(missing, starts, axis=1, dtype=np.int64)
@@ -65,7 +65,7 @@ def moments(column: torch.Tensor, rows: Rows) -> tuple[Int64s, Floats, Floats]:
 
 
 def extremes(column: torch.Tensor, rows: Rows) -> tuple[Int64s, Floats, Floats]:
-    """How many values, the smallest and the largest: `(groups, items)` each; without a value NaN."""
+    """The number of values, the smallest and the largest one: `(groups, items)` each; NaN where there is no value."""
     count = np.zeros((_items(column), rows.groups), np.int64)
     low, high = (np.full(count.shape, np.nan) for _ in range(2))
     for values, groups, starts in _blocks(column, rows):
@@ -76,9 +76,9 @@ def extremes(column: torch.Tensor, rows: Rows) -> tuple[Int64s, Floats, Floats]:
 
 
 def quantiles(column: torch.Tensor, rows: Rows, at: tuple[float, ...]) -> tuple[Int64s, list[Floats]]:
-    """How many values, and for each of `at` the quantile, linear between two values: `(groups, items)` each.
+    """The number of values, and the quantile at each of `at`, interpolated linearly: `(groups, items)` each.
 
-    Takes 8 bytes for each row that counts.
+    This needs 8 bytes of memory for each included row.
     """
     per_item = [_item_quantiles(column, item, rows, at) for item in range(_items(column))]
     found = np.stack([quantile for _, quantile in per_item], -1)
@@ -86,7 +86,7 @@ def quantiles(column: torch.Tensor, rows: Rows, at: tuple[float, ...]) -> tuple[
 
 
 def sampled(column: torch.Tensor, rows: Rows, which: Int64s) -> tuple[torch.Tensor, Rows]:
-    """Some rows of a column, ascending positions among those that count, and their groups."""
+    """The values of some rows, and their groups; `which` are ascending positions among the included rows."""
     ends = np.cumsum(rows.high - rows.low)
     k = np.searchsorted(ends, which, "right")
     index = rows.high[k] - ends[k] + which
@@ -101,7 +101,7 @@ def _items(column: torch.Tensor) -> int:
 
 
 def _blocks(column: torch.Tensor, rows: Rows) -> Iterator[_Part]:
-    """The rows in blocks, with NaN in those that do not count; blocks without one that counts are left out."""
+    """The rows in blocks, with NaN in place of rows that are not included; blocks without included rows are skipped."""
     size = max(1, _BLOCK // _items(column))
     if not len(rows.low):
         return
@@ -122,7 +122,7 @@ def _blocks(column: torch.Tensor, rows: Rows) -> Iterator[_Part]:
 
 
 def _groups(offsets: Int64s, begin: int, end: int) -> tuple[Int64s, Int64s]:
-    """The groups that have rows in a block, and where each begins in it."""
+    """The groups that have rows in a block, and the row of the block where each begins."""
     first, last = int(np.searchsorted(offsets, begin, "right")) - 1, int(np.searchsorted(offsets, end))
     groups = np.arange(first, last)
     groups = groups[offsets[groups] < offsets[groups + 1]]
@@ -130,7 +130,7 @@ def _groups(offsets: Int64s, begin: int, end: int) -> tuple[Int64s, Int64s]:
 
 
 def _item_quantiles(column: torch.Tensor, item: int, rows: Rows, at: tuple[float, ...]) -> tuple[Int64s, Floats]:
-    """Of one number of each row: counts `(groups,)`, quantiles `(len(at), groups)`."""
+    """Counts `(groups,)` and quantiles `(len(at), groups)` of one item of each row."""
     one = column.flatten(1)[:, item] if column.ndim > 1 else column
     count, flat, known = np.zeros(rows.groups, np.int64), np.empty(len(rows)), 0
     for values, groups, starts in _blocks(one, rows):
@@ -140,7 +140,9 @@ def _item_quantiles(column: torch.Tensor, item: int, rows: Rows, at: tuple[float
         flat[known : known + len(kept)] = kept
         known += len(kept)
     ends, found = np.cumsum(count), np.full((len(at), rows.groups), np.nan)
-    width = np.frexp(np.maximum(count - 1, 0))[1]  # groups of like size share a table, at most half of it empty
+    width = np.frexp(np.maximum(count - 1, 0))[
+        1
+    ]  # groups of similar size share a table, of which at most half is empty
     for wide in np.unique(width[count > 0]):
         members = np.flatnonzero((width == wide) & (count > 0))
         size = max(1, _TABLE >> int(wide))
@@ -151,7 +153,7 @@ def _item_quantiles(column: torch.Tensor, item: int, rows: Rows, at: tuple[float
 
 
 def _of_table(flat: Floats, begins: Int64s, counts: Int64s, at: tuple[float, ...]) -> Floats:
-    """The quantiles of stretches of `flat`, whose order is lost: `(len(at), stretches)`."""
+    """The quantiles of stretches of `flat`, which may be reordered: `(len(at), stretches)`."""
     place = np.array(at)[:, None] * (counts - 1)
     below = np.floor(place).astype(np.int64)
     above = np.minimum(below + 1, counts - 1)
@@ -166,4 +168,4 @@ def _of_table(flat: Floats, begins: Int64s, counts: Int64s, at: tuple[float, ...
         table.sort(axis=1)
     row = np.arange(len(counts))
     low, high, share = table[row, below], table[row, above], place - below
-    return np.where((share == 0) | (low == high), low, low + share * (high - low))  # infinite times 0 is no number
+    return np.where((share == 0) | (low == high), low, low + share * (high - low))  # infinity times 0 would be NaN

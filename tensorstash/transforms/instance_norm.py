@@ -123,13 +123,20 @@ class InstanceNorm:
 
         Returns:
             A new tensor of the shape of `values`, through which gradients flow.
+
+        Raises:
+            ValueError: `values` has another shape, or the batch has not been normalised.
         """
         name = f"{self.history}.center"
         if name not in batch:
             raise ValueError(
                 f"A normalised batch holds level and spread; this one has no {name!r}. Call the transform on it first."
             )
-        return values * batch[f"{self.history}.scale"] + batch[name]
+        center = batch[name]
+        if values.ndim != center.ndim or len(values) != len(center) or values.shape[2:] != center.shape[2:]:
+            expected = ", ".join(map(str, (len(center), "time", *center.shape[2:])))
+            raise ValueError(f"Predictions for this batch have the shape ({expected}); got {tuple(values.shape)}.")
+        return values * batch[f"{self.history}.scale"] + center
 
     def undo(self, batch: Batch) -> Batch:
         """Restore level and spread in the spans of a normalised batch, in place, and return it."""

@@ -196,18 +196,36 @@ class Scaler:
         """
         if column not in self.center:
             raise unknown(column, self.center, "the scaler")
+        if not isinstance(values, torch.Tensor) or values.is_complex():
+            got = values.dtype if isinstance(values, torch.Tensor) else f"a {type(values).__name__}"
+            raise TypeError(f"Predictions are a tensor of real numbers; got {got}.")
         self._check_pack(values, column, column)
         if not values.dtype.is_floating_point:
             values = values.to(torch.get_default_dtype())
-        group = None if self.by is None else self._group(entity, source).reshape(-1).to(values.device)
+        group = None
+        if self.by is not None:
+            group = self._group(entity, source).reshape(-1)
+            self._check_group(group, len(values), column)
+            group = group.to(values.device)
         return self._affine(column, values, inverse=True).fresh(values, group)
+
+    def _check_group(self, group: torch.Tensor, count: int, column: str) -> None:
+        """Refuse another number of entities than of windows, which would be broadcast, and entities that are unknown."""
+        if len(group) != count or group.is_floating_point():
+            raise ValueError(
+                f"entity= is an integer for each of {count:,} windows; got a tensor {tuple(group.shape)} of "
+                f"{group.dtype}."
+            )
+        known = len(self.center[column])
+        if group.device.type == "cpu" and count and not 0 <= int(group.min()) <= int(group.max()) < known:
+            raise IndexError(f"Entities lie in [0, {known:,}); got {int(group.min()):,} to {int(group.max()):,}.")
 
     def _batch(self, batch: Batch, *, inverse: bool) -> Batch:
         known = [name for name in self.spans if name in batch]
         if not known:
             raise ValueError(
                 f"The scaler scales {', '.join(map(repr, self.spans))}; the batch has none of them, but "
-                f"{', '.join(map(repr, batch))}. Fit it on windows with the spans of the batch."
+                f"{', '.join(map(repr, batch)) or 'nothing'}. Fit it on windows with the spans of the batch."
             )
         group = None if self.by is None else self._group(batch.get("entity"), batch.get("source"))
         for name in known:

@@ -511,3 +511,22 @@ def test_a_batch_that_does_not_fit_says_what_is_missing() -> None:
         scaler.inverse(torch.zeros(1), "past")
     with pytest.raises(ValueError, match=r"^A scaler reads states of version 1; got version None\.$"):
         ts.Scaler.from_state({})
+
+
+def test_predictions_need_an_entity_each() -> None:
+    stash = ts.load({"e": ["a", "a", "b", "b"], "y": [0.0, 2.0, 10.0, 30.0]}, ["y"], entity="e")
+    scaler = ts.Scaler.fit(stash, ["y"], by="entity")
+    values = torch.zeros(2, 3)
+    message = "entity= is an integer for each of 2 windows; got a tensor (1,) of torch.int64."
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        scaler.inverse(values, "y", torch.tensor([0]))
+    message = "entity= is an integer for each of 2 windows; got a tensor (2,) of torch.float32."
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        scaler.inverse(values, "y", torch.tensor([0.0, 1.0]))
+    for wrong in ([0, 2], [-1, 0]):
+        message = f"Entities lie in [0, 2); got {min(wrong)} to {max(wrong)}."
+        with pytest.raises(IndexError, match=f"^{re.escape(message)}$"):
+            scaler.inverse(values, "y", torch.tensor(wrong))
+    for wrong_values, shown in (([1.0], "a list"), (values.to(torch.complex64), "torch.complex64")):
+        with pytest.raises(TypeError, match=f"^Predictions are a tensor of real numbers; got {shown}.$"):
+            scaler.inverse(wrong_values, "y")  # type: ignore[arg-type]

@@ -312,3 +312,14 @@ def test_instance_normalisation_says_what_does_not_fit() -> None:
     assert repr(ts.InstanceNorm("past", "next")) == (
         "InstanceNorm(history='past', others=('next',), kind='standard', eps=1e-05, rows=None)"
     )
+
+
+@pytest.mark.parametrize("shape", [(2,), (1, 2), (3, 2), (2, 2, 2)])
+def test_predictions_of_another_shape_are_not_broadcast(shape: tuple[int, ...]) -> None:
+    windows = ts.Windows(ts.load({"y": [1.0, 2.0, 4.0, 8.0]}), history=3)
+    norm = ts.InstanceNorm("y")
+    batch = norm(windows[[0, 1]])
+    assert norm.inverse(torch.zeros(2, 5), batch).shape == (2, 5)
+    message = f"Predictions for this batch have the shape (2, time); got {shape}."
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        norm.inverse(torch.zeros(shape), batch)
