@@ -62,11 +62,11 @@ def parts(path: Path) -> tuple[ts.Windows, ...]:
 class DLinear(torch.nn.Module):
     """A moving average and what remains, each mapped to the horizon by a linear layer that all variables share."""
 
-    def __init__(self, kernel: int = 25) -> None:
+    def __init__(self, history: int, horizon: int, kernel: int = 25) -> None:
         super().__init__()
         self.reach = (kernel - 1) // 2
-        self.trend = torch.nn.Linear(HISTORY, HORIZON)
-        self.rest = torch.nn.Linear(HISTORY, HORIZON)
+        self.trend = torch.nn.Linear(history, horizon)
+        self.rest = torch.nn.Linear(history, horizon)
 
     def forward(self, past: torch.Tensor) -> torch.Tensor:
         """`(batch, history, variables)` to `(batch, horizon, variables)`."""
@@ -80,7 +80,7 @@ class DLinear(torch.nn.Module):
 def fit(train: ts.Windows, valid: ts.Windows, scaler: ts.Scaler, seed: int, epochs: int) -> DLinear:
     """The weights with the least validation error; the rate is halved from the third epoch on, as in the paper."""
     torch.manual_seed(seed)
-    model = DLinear()
+    model = DLinear(HISTORY, HORIZON)
     optimizer = torch.optim.Adam(model.parameters(), lr=RATE)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 0.5 ** max(0, epoch - 1))
     loader = ts.Loader(train, BATCH_SIZE, shuffle=True, seed=seed, tail="drop", transform=[scaler])

@@ -48,7 +48,7 @@ def unknown(name: object, known: Iterable[object], where: str, what: str = "colu
     """The error for a name that is not among `known`, with the nearest names as the remedy."""
     shown = {str(other): repr(other) for other in islice(known, _MOST_NAMES)}
     near = [shown[other] for other in get_close_matches(str(name), shown, n=3, cutoff=0.5)]
-    hint = f"did you mean {' or '.join(near)}?" if near else f"it has {', '.join([*shown.values()][:20])}."
+    hint = f"did you mean {' or '.join(near)}?" if near else f"it has {', '.join([*shown.values()][:20]) or 'none'}."
     return ColumnError(f"{where} has no {what} {name!r}; {hint}")
 
 

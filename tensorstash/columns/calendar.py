@@ -87,8 +87,6 @@ class Moment:
                 f"A date has no hour, minute or second; time={about.name!r} is {about.type}. Leave {self.field!r} out "
                 "of ts.calendar."
             )
-        if kind == "timestamp":
-            _check_zone(about)
         values = _values(_CYCLES[self.field], self.form)
 
         def compute(arrays: Sequence[pa.Array], _place: str) -> pa.Array:
@@ -160,17 +158,6 @@ def calendar_values(pairs: Sequence[tuple[str, str]], times: Int64s, clock: Cloc
         days, seconds = local // _DAY, local % _DAY
     cycles = ((_CYCLES[field], cast("Form", form)) for field, form in pairs)
     return np.stack([_values(cycle, form)[cycle.count(days, seconds)] for cycle, form in cycles], axis=1)
-
-
-def _check_zone(about: pa.Field) -> None:
-    try:
-        arrow = about.type.value_type if pa.types.is_dictionary(about.type) else about.type
-        _wall_clock(pa.array([0], pa.int64()).view(arrow))
-    except KeyError as error:
-        raise SchemaError(
-            f"ts.calendar needs a time zone of the IANA database; time={about.name!r} is {about.type}. Convert it "
-            "before loading."
-        ) from error
 
 
 def _wall_clock(times: pa.Array) -> tuple[Int64s, Int64s]:

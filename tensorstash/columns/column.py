@@ -13,6 +13,14 @@ Number = float | int | bool
 Fill = Number | str
 
 
+def fits(value: Number, dtype: torch.dtype) -> bool:
+    """Whether a tensor of that type can hold a number: exactly, except for the rounding of floating types."""
+    if dtype.is_floating_point:
+        return value != value or abs(value) == math.inf or abs(value) <= torch.finfo(dtype).max  # noqa: PLR0124
+    low, high = (0, 1) if dtype == torch.bool else (torch.iinfo(dtype).min, torch.iinfo(dtype).max)
+    return value == value and low <= value <= high and value == int(value)  # noqa: PLR0124  NaN is no integer
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
     """A column of a stash, resolved against the schema of its source."""

@@ -100,11 +100,17 @@ _TEXT = (str, _NONE)
 _NUMBER = (int, float, bool, _NONE)
 
 
+_TICKS = ("s", "ms", "us", "ns")
+_UNITS: dict[str, tuple[str | None, ...]] = {"timestamp": _TICKS, "time": _TICKS, "duration": _TICKS, "date": ("d",)}
+
+
 def _column(about: Any) -> ColumnInfo:
     _check(about, (dict,), "a column")
     kind = _get(about, "kind", (str,))
     if kind not in get_args(Kind):
         raise ValueError(f"'kind' is {kind!r}")
+    if _unit(about) not in _UNITS.get(kind, (None,)):
+        raise ValueError(f"'unit' of a {kind} is {about['unit']!r}")
     return ColumnInfo(
         name=_get(about, "name", (str,)),
         members=_names(_get(about, "members", (list,)), "members"),
@@ -133,9 +139,16 @@ def _time(about: Mapping[str, Any]) -> TimeInfo:
         source=_get(about, "source", (str,)),
         unit=_unit(about),
         zone=_get(about, "zone", _TEXT),
-        low=_get(about, "low", (int, _NONE)),
-        high=_get(about, "high", (int, _NONE)),
+        low=_tick(about, "low"),
+        high=_tick(about, "high"),
     )
+
+
+def _tick(about: Mapping[str, Any], key: str) -> int | None:
+    found: int | None = _get(about, key, (int, _NONE))
+    if found is not None and not -(1 << 63) <= found < 1 << 63:
+        raise ValueError(f"{key!r} is {found}")
+    return found
 
 
 def _unit(about: Mapping[str, Any]) -> str | None:

@@ -1,6 +1,5 @@
 """From what callers say to columns: each spec resolved against the schema of the source."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
@@ -9,10 +8,11 @@ import pyarrow as pa
 import torch
 
 from tensorstash.columns.codec import Appearance, Given, Hashed, Plain, Validity
-from tensorstash.columns.column import Column
+from tensorstash.columns.column import Column, fits
 from tensorstash.columns.names import check_name, field_of
 from tensorstash.columns.spec import ColumnSpec
 from tensorstash.columns.types import from_arrow, is_bfloat16, is_text
+from tensorstash.common.clock import check_zone
 from tensorstash.common.dtypes import DTYPES
 from tensorstash.errors import DataError, SchemaError
 
@@ -126,19 +126,11 @@ def _choose(whole: Column, parts: list[Column], spec: ColumnSpec, dtype: torch.d
             raise ValueError(
                 f"{argument}= must be a value of its column; {whole.name!r} is a {whole.kind}, got {value!r}."
             )
-        if value is not None and not isinstance(value, str) and not _fits(value, chosen):
+        if value is not None and not isinstance(value, str) and not fits(value, chosen):
             raise DataError(
                 f"{argument}= must be a value of its column; {value!r} is none of {whole.name!r} ({chosen})."
             )
     return replace(whole, dtype=chosen, fill=spec.fill, empty=spec.empty, calendar=spec.calendar)
-
-
-def _fits(fill: float, dtype: torch.dtype) -> bool:
-    """Whether a fill can be stored: exactly, but for the rounding of floating types."""
-    if dtype.is_floating_point:
-        return fill != fill or abs(fill) == math.inf or abs(fill) <= torch.finfo(dtype).max  # noqa: PLR0124
-    low, high = (0, 1) if dtype == torch.bool else (torch.iinfo(dtype).min, torch.iinfo(dtype).max)
-    return fill == fill and low <= fill <= high and fill == int(fill)  # noqa: PLR0124  NaN is no integer
 
 
 _RESOLVERS: dict[type, Callable[[str, ColumnSpec, Sequence[pa.Field], torch.dtype | None], Column]] = {
@@ -156,6 +148,7 @@ def time_column(schema: pa.Schema, name: str, where: str) -> Column:
     may_be = pa.types.is_timestamp(plain) or pa.types.is_date(plain) or pa.types.is_integer(plain)
     found = from_arrow("__time", field) if may_be else None
     if found is not None and found.kind in ("timestamp", "date"):
+        _check_zone(name, found.zone)
         return found
     if found is not None and found.kind == "number" and not found.dtype.is_floating_point and found.dtype != torch.bool:
         return Column("__time", found.members, torch.int64)
@@ -163,6 +156,17 @@ def time_column(schema: pa.Schema, name: str, where: str) -> Column:
         f"time= names a timestamp, date or integer column; {name!r} is {field.type}. Convert it before "
         f"loading{_as_time(field)}."
     )
+
+
+def _check_zone(name: str, zone: str | None) -> None:
+    """Refuse times that could not be shown, nor cut at a date."""
+    try:
+        check_zone(zone)
+    except DataError as error:
+        raise SchemaError(
+            f"time= names times in a zone of the IANA database, or at an offset from UTC such as '+05:30'; {name!r} "
+            f"is in {zone!r}, which this machine does not know. Install tzdata, or convert the times to UTC."
+        ) from error
 
 
 def _as_time(field: pa.Field) -> str:

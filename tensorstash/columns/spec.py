@@ -1,4 +1,4 @@
-"""The choices that callers make for columns: `ts.column`, `ts.is_valid`, `ts.hashed`, and lists or mappings of them."""
+"""What callers ask for: `ts.column`, `ts.is_valid`, `ts.hashed`, and lists or mappings of them."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -84,8 +84,7 @@ def _fill_of(given: object, argument: str) -> Fill | None:
     """The value of `fill=` or `empty=`, as a plain number, truth value or text."""
     if given is None:
         return None
-    is_one = isinstance(given, np.generic) or (isinstance(given, torch.Tensor) and given.numel() == 1)
-    plain = given.item() if is_one and isinstance(given, (np.generic, torch.Tensor)) else given
+    plain = _plain(given, argument)
     if not isinstance(plain, (float, int, str)):
         raise TypeError(
             f"{argument}= is one number, truth value or text; got {given!r}. For times, give the integer that the "
@@ -94,6 +93,14 @@ def _fill_of(given: object, argument: str) -> Fill | None:
     if isinstance(plain, str):
         _check_text(plain, argument)
     return plain
+
+
+def _plain(given: object, argument: str) -> object:
+    """A number of numpy or torch as one of Python; anything else as it is."""
+    if isinstance(given, torch.Tensor) and given.is_meta:
+        raise TypeError(f"{argument}= has values; got a tensor on the meta device, which has none.")
+    is_one = isinstance(given, np.generic) or (isinstance(given, torch.Tensor) and given.numel() == 1)
+    return given.item() if is_one and isinstance(given, (np.generic, torch.Tensor)) else given
 
 
 def _check_text(text: str, argument: str) -> None:
@@ -192,8 +199,8 @@ def hashed(source: "str | pl.Expr", buckets: int) -> ColumnSpec:
     return ColumnSpec(one, codec=Hashed(int(buckets)))
 
 
-def vocabulary_of(given: Iterable[object]) -> tuple[str, ...] | tuple[int, ...]:
-    """The values of a vocabulary, as plain texts or integers."""
+def _check_ordered(given: object) -> None:
+    """Refuse what has no values in an order of its own."""
     if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
         raise TypeError(f"vocabulary= is a list of texts or of integers; got {given!r}. Write [{given!r}].")
     if isinstance(given, (set, frozenset)):
@@ -201,7 +208,14 @@ def vocabulary_of(given: Iterable[object]) -> tuple[str, ...] | tuple[int, ...]:
             f"vocabulary= gives each value the code of its place; a {type(given).__name__} has another order in each "
             "process. Write sorted(...)."
         )
-    values: list[Any] = [value.item() if hasattr(value, "item") else value for value in given]
+    if isinstance(given, Mapping):
+        raise TypeError("vocabulary= is a list whose value k has code k; got a mapping. Write list(...) of its values.")
+
+
+def vocabulary_of(given: Iterable[object]) -> tuple[str, ...] | tuple[int, ...]:
+    """The values of a vocabulary, as plain texts or integers."""
+    _check_ordered(given)
+    values: list[Any] = [_plain(value, "vocabulary") for value in given]
     if not values:
         raise ValueError("vocabulary= has at least one value; got none.")
     kind = str if isinstance(values[0], str) else int

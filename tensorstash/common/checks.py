@@ -1,17 +1,21 @@
 """Checks of the arguments that callers give."""
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import SupportsIndex, cast
 
 
 def is_integer(value: object) -> bool:
-    """Whether a value is an integer of any library, and no truth value."""
-    return hasattr(value, "__index__") and not isinstance(value, bool)
+    """Whether a value is an integer, of Python, numpy or torch; a boolean is none."""
+    try:
+        operator.index(cast("SupportsIndex", value))
+    except (TypeError, ValueError, RuntimeError):  # arrays and tensors of any kind have an `__index__`, which may fail
+        return False
+    return not isinstance(value, bool)
 
 
 def at_least(least: int, value: object, what: str) -> int:
-    """A count that was given as any kind of integer."""
+    """The integer of an argument that counts something, of whatever integer type; else a `ValueError`."""
     number = operator.index(cast("SupportsIndex", value)) if is_integer(value) else None
     if number is None or number < least:
         raise ValueError(f"{what}= is an integer of at least {least}; got {value!r}.")
@@ -19,7 +23,9 @@ def at_least(least: int, value: object, what: str) -> int:
 
 
 def names_in(given: Sequence[str], what: str) -> list[str]:
-    """A list of names, which one text is not."""
+    """A list of names; a single text is refused."""
     if isinstance(given, str):
         raise TypeError(f"{what}= is a list of names; got the text {given!r}. Write [{given!r}].")
+    if not isinstance(given, Iterable):
+        raise TypeError(f"{what}= is a list of names; got {given!r}.")
     return [*given]

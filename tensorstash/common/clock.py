@@ -2,14 +2,16 @@
 
 import operator
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta, timezone, tzinfo
 from functools import lru_cache
-from typing import SupportsIndex
+from typing import SupportsIndex, cast
 from zoneinfo import ZoneInfo
 
 import numpy as np
 
+from tensorstash.common.checks import is_integer
 from tensorstash.common.dtypes import Int64s
 from tensorstash.errors import DataError
 
@@ -33,9 +35,23 @@ _MOMENT = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d(:\d\d(:\d\d)?)?(Z|[+-]\d\d:\d\d(
 
 def _zone(name: str) -> tzinfo:
     """A zone of the IANA database, or one that Arrow writes as an offset from UTC, such as "+05:30"."""
-    if re.fullmatch(r"[+-]\d\d:\d\d", name):
-        return datetime.strptime(name, "%z").tzinfo or timezone.utc
-    return ZoneInfo(name)
+    if name in UTC_NAMES:
+        return timezone.utc
+    try:
+        if re.fullmatch(r"[+-]\d\d:?\d\d", name):
+            return datetime.strptime(name, "%z").tzinfo or timezone.utc
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError) as error:
+        raise DataError(
+            f"A time zone is one of the IANA database, or an offset from UTC such as '+05:30'; {name!r} is neither, "
+            "or this machine has no such zone. Install tzdata, or convert the times to UTC before loading."
+        ) from error
+
+
+def check_zone(name: str | None) -> None:
+    """Raise `DataError` for a time zone that this machine does not know."""
+    if name:
+        _zone(name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +75,17 @@ class Clock:
             moment = np.array(ticks).astype(f"datetime64[{'D' if self.unit == 'd' else self.unit}]")
             return str(moment).replace("T", " ")  # it may lie outside the years that a datetime can hold
         when = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(seconds=ticks // per_second)
-        local = when.astimezone(_zone(self.zone)) if self.zone else when.replace(tzinfo=None)
-        text, fraction = local.isoformat(" "), f"{ticks % per_second:0{len(str(per_second)) - 1}d}".rstrip("0")
+        with suppress(DataError):  # a file may come from a machine that knows more zones: then the text is in UTC
+            when = when.astimezone(_zone(self.zone)) if self.zone else when.replace(tzinfo=None)
+        text, fraction = when.isoformat(" "), f"{ticks % per_second:0{len(str(per_second)) - 1}d}".rstrip("0")
         return f"{text[:19]}.{fraction}{text[19:]}" if fraction else text
 
     def parse(self, moment: SupportsIndex | str | date | np.datetime64) -> int:
         """The first tick at or after a time; one without a zone is read in the clock's, and integers are ticks."""
         if self.unit is None:
-            if not isinstance(moment, SupportsIndex):
+            if not is_integer(moment):
                 raise ValueError(f"A cut is an integer, as the times are; got {moment!r}.")
-            return operator.index(moment)
+            return operator.index(cast("SupportsIndex", moment))
         text = moment.isoformat() if isinstance(moment, date) else str(moment)
         # datetime has no nanoseconds
         text, fraction = _FRACTION.sub(r"\1", text), _FRACTION.search(text)

@@ -132,7 +132,10 @@ def frequency(text: int | str, clock: Clock, tolerance: int | str | None, what: 
 
 def duration(text: str, what: str) -> timedelta:
     """A fixed duration as polars writes it; `what` is the argument that it was given for."""
-    return timedelta(microseconds=_ticks(text, Clock("us", None), what))
+    try:
+        return timedelta(microseconds=_ticks(text, Clock("us", None), what))
+    except OverflowError as error:
+        raise ValueError(f"{what}= is at most {timedelta.max.days} days; got {text!r}.") from error
 
 
 def inferred(step: int, clock: Clock, tolerance: int | str | None) -> list[Frequency]:

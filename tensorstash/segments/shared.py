@@ -167,3 +167,7 @@ def _check_limits(older_than: object, max_bytes: object) -> None:
         raise TypeError(f"older_than= is a timedelta or a text such as '12h' or '7d'; got {older_than!r}.")
     if isinstance(max_bytes, bool) or not (max_bytes is None or isinstance(max_bytes, Real)):
         raise TypeError(f"max_bytes= is a number of bytes, such as 10**9; got {max_bytes!r}.")
+    if max_bytes is not None and not float(max_bytes) >= 0:  # NaN neither
+        raise ValueError(f"max_bytes= is at least 0; got {max_bytes!r}.")
+    if isinstance(older_than, timedelta) and older_than < timedelta(0):
+        raise ValueError(f"older_than= is not negative; got {older_than!r}.")

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tensorstash.common.checks import at_least, names_in
+from tensorstash.common.checks import at_least, is_integer, names_in
 from tensorstash.common.dtypes import Int64s
 from tensorstash.common.forks import check_pool
 from tensorstash.errors import ColumnError
@@ -37,6 +37,8 @@ def describe(
     if by not in (None, "entity"):
         raise ValueError(f"by= is None or 'entity'; got {by!r}.")
     most = None if sample is None else at_least(1, sample, "sample")
+    if not is_integer(seed):
+        raise ValueError(f"seed= is an integer; got {seed!r}.")
     names = [*stash, *(stash.static if by is None else ())] if columns is None else names_in(columns, "columns")
     if not names:
         raise ValueError("columns= names at least one column; none was given.")

@@ -1,9 +1,13 @@
-"""The header of a stash: its metadata is checked against the tensors before they are used, and so are the offsets."""
+"""The header of a stash is checked against its tensors before they are used; so are offsets and vocabularies."""
+
+from typing import Any
 
 import torch
 
-from tensorstash.columns.info import StashInfo, from_header
+from tensorstash.columns.column import fits
+from tensorstash.columns.info import ColumnInfo, StashInfo, from_header
 from tensorstash.segments.segment import Segment
+from tensorstash.stash.names import read_names
 
 
 def info_of(segment: Segment) -> StashInfo:
@@ -12,6 +16,7 @@ def info_of(segment: Segment) -> StashInfo:
         info = from_header(segment.metadata)
         _check_tensors(segment, info)
         _check_types(segment, info)
+        _check_fills(segment, info)
     except ValueError as error:
         why = f"its header cannot be read ({type(error).__name__}: {error})"
         raise segment.damaged(why) from error
@@ -49,6 +54,26 @@ def _check_types(segment: Segment, info: StashInfo) -> None:
         entry = segment.entries[name]
         if entry.dtype != dtype or len(entry.shape) != 1:
             raise ValueError(f"column {name!r} has type {entry.dtype} and the shape {entry.shape}")
+
+
+def _check_fills(segment: Segment, info: StashInfo) -> None:
+    """Raise `ValueError` where a fill is no value of its column. Those of codes are compared with the vocabulary."""
+    for column in (*info.columns, *info.static):
+        for fill in (column.fill, column.empty):
+            if fill is None or column.is_coded:
+                continue
+            if isinstance(fill, str) or not fits(fill, segment.entries[column.name].dtype):
+                raise ValueError(f"column {column.name!r} is filled with {fill!r}")
+
+
+def checked_vocabulary(segment: Segment, column: ColumnInfo) -> list[Any]:
+    """The values that the codes of a column stand for; its fills are among them."""
+    values = read_names(segment, f"{column.name}.__vocabulary")
+    vocabulary = values if isinstance(values, list) else values.tolist()
+    for fill in (column.fill, column.empty):
+        if fill is not None and fill not in vocabulary:
+            raise segment.damaged(f"column {column.name!r} is filled with {fill!r}, which is not in its vocabulary")
+    return vocabulary
 
 
 def checked_offsets(segment: Segment, rows: int) -> torch.Tensor:

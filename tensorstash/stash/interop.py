@@ -22,7 +22,7 @@ def to_polars(stash: StashLike) -> "pl.DataFrame":
     counts = np.diff(stash.offsets.numpy())
     entities = np.repeat(np.arange(len(counts)), counts)
     series += [names.gather(entities) for names in entity_parts(stash)]
-    if stash.time is not None:
+    if stash.time is not None and stash.time_name not in stash.entity_names:
         series.append(time_series(stash, str(stash.time_name), stash.time))
     for name in stash:
         if name not in {s.name for s in series}:
@@ -76,7 +76,11 @@ def _arrow_column(stash: StashLike, name: str, tensor: torch.Tensor) -> "pa.Arra
         if names is None:
             return codes
         numbers = _integers(names)
-        return pa.DictionaryArray.from_arrays(codes, pa.array(names, pa.string()) if numbers is None else numbers)
+        values = pa.array(names, pa.string()) if numbers is None else pa.array(numbers)
+        try:
+            return pa.DictionaryArray.from_arrays(codes, values)
+        except pa.ArrowIndexError as error:
+            raise stash._segment.damaged(f"column {name!r} has codes that are not in its vocabulary") from error
     flat = _arrow_moments(pa.array(array.reshape(-1)), about.kind, about.unit, about.zone)
     for size in reversed(array.shape[1:]):
         flat = pa.FixedSizeListArray.from_arrays(flat, size)
@@ -139,8 +143,10 @@ def _moments(series: "pl.Series", kind: str, unit: str | None, zone: str | None)
         return scaled.cast(pl.Duration(ticks))
     if kind == "time":
         return (scaled * {"ms": 10**6, "us": 10**3, "ns": 1}[ticks]).cast(pl.Time)
-    # polars knows the zones of the database only, not those that are written as "+05:30"
-    return scaled.cast(pl.Datetime(ticks, "UTC" if zone and zone[0] in "+-" else zone))
+    try:
+        return scaled.cast(pl.Datetime(ticks, zone))
+    except pl.exceptions.ComputeError:  # polars knows the zones of the database only, not such as "+05:30"
+        return scaled.cast(pl.Datetime(ticks, "UTC"))
 
 
 def _column_series(stash: StashLike, name: str, tensor: torch.Tensor) -> "pl.Series":

@@ -17,7 +17,7 @@ from tensorstash.segments.save import save
 from tensorstash.segments.segment import Segment
 from tensorstash.stash.blocks import Block, blocks_of
 from tensorstash.stash.display import as_html, as_text
-from tensorstash.stash.header import checked_offsets, info_of
+from tensorstash.stash.header import checked_offsets, checked_vocabulary, info_of
 from tensorstash.stash.names import read_names
 
 if TYPE_CHECKING:
@@ -44,6 +44,12 @@ class Stash(Mapping[str, torch.Tensor]):
         self.rows: int = info.rows
 
     def __getitem__(self, name: str) -> torch.Tensor:
+        given: object = name
+        if isinstance(given, list):
+            raise TypeError(
+                f"stash[name] is one column; got the list {name!r}. Load columns that you use together as one: "
+                "columns={'name': [...]}."
+            )
         tensor = self._tensors.get(name)
         if tensor is None:
             if name not in self._names:
@@ -158,7 +164,7 @@ class Stash(Mapping[str, torch.Tensor]):
         """
         try:
             return self._about[name]
-        except KeyError:
+        except (KeyError, TypeError):
             raise unknown(name, self._about, "the stash") from None
 
     def vocabulary(self, name: str) -> list[Any]:
@@ -172,13 +178,13 @@ class Stash(Mapping[str, torch.Tensor]):
             >>> stash["country"].tolist(), stash.vocabulary("country")
             ([0, 1, 0, -1], ['NO', 'PE'])
         """
-        if self.about(name).kind != "category":
+        about = self.about(name)
+        if about.kind != "category":
             tensor = self.static[name] if name in self.static else self[name]
             raise ColumnError(
                 f"Text columns have a vocabulary, and those that were given one; {name!r} holds {tensor.dtype}."
             )
-        values = read_names(self._segment, f"{name}.__vocabulary")
-        return values if isinstance(values, list) else values.tolist()
+        return checked_vocabulary(self._segment, about)
 
     def series(self, entity: Any) -> dict[str, torch.Tensor]:
         """One entity's rows of every column, as views, and its times under the name of the time column.
@@ -193,7 +199,7 @@ class Stash(Mapping[str, torch.Tensor]):
         """
         try:
             index = self._entity_index[tuple(entity) if isinstance(entity, list) else entity]
-        except KeyError:
+        except (KeyError, TypeError):  # what cannot be hashed names no entity either
             raise unknown(entity, self.entities, "the stash", "entity") from None
         rows = slice(int(self.offsets[index]), int(self.offsets[index + 1]))
         times = {} if self.time is None else {str(self.time_name): self.time[rows]}

@@ -162,7 +162,7 @@ def test_idle_buffers_are_bounded() -> None:
     loader = ts.Loader(windows(2000), 8)
     kept = list(loader)
     del kept
-    assert all(len(pool.idle) == 3 for pool in loader._assembler.memory.pools)  # type: ignore[attr-defined]
+    assert all(len(pool.idle) == 3 for pool in loader._assembler.memory.pools)  # type: ignore[union-attr]
 
 
 @pytest.mark.usefixtures("way")

@@ -41,6 +41,25 @@ def test_lone_surrogates_are_refused() -> None:
             ts.column("x", **arguments)
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"a": 5}, "vocabulary= is a list whose value k has code k; got a mapping. Write list(...) of its values."),
+        (np.array([[1, 2]]), "vocabulary= holds texts, or integers; got array([1, 2]) among 1 values."),
+        (torch.tensor([[1, 2]]), "vocabulary= holds texts, or integers; got tensor([1, 2]) among 1 values."),
+        (
+            torch.zeros(2, dtype=torch.int64, device="meta"),
+            "vocabulary= has values; got a tensor on the meta device, which has none.",
+        ),
+    ],
+)
+def test_a_vocabulary_that_is_no_list_of_values_is_refused(given: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=whole(message)):
+        ts.column("x", vocabulary=given)
+    with pytest.raises(TypeError, match=whole("fill= has values; got a tensor on the meta device, which has none.")):
+        ts.column("x", fill=torch.zeros(1, device="meta"))  # type: ignore[arg-type]
+
+
 def test_a_timeout_needs_share_and_a_number() -> None:
     for wrong in ("5", True, -1, float("nan"), [1]):
         with pytest.raises(ValueError, match=whole(f"timeout= is a number of seconds, at least 0; got {wrong!r}.")):

@@ -197,8 +197,8 @@ def test_helpful_errors() -> None:
     with pytest.raises(ts.errors.SchemaError, match=whole(message)):
         ts.load({"t": ["1 January 2024"]}, hour, time="t")
     message = (
-        "ts.calendar needs a time zone of the IANA database; time='t' is timestamp[s, tz=Mars/Olympus]. Convert it "
-        "before loading."
+        "time= names times in a zone of the IANA database, or at an offset from UTC such as '+05:30'; 't' is in "
+        "'Mars/Olympus', which this machine does not know. Install tzdata, or convert the times to UTC."
     )
     with pytest.raises(ts.errors.SchemaError, match=whole(message)):
         ts.load(pa.table({"t": pa.array([1], pa.timestamp("s", "Mars/Olympus"))}), hour, time="t")

@@ -13,6 +13,7 @@ import pytest
 import tensorstash as ts
 from tensorstash.columns.info import ColumnInfo, from_header, to_header
 from tensorstash.segments.format import header_bytes, parse
+from tests.oracle_load import whole
 
 
 def loaded() -> ts.Stash:
@@ -34,6 +35,62 @@ def test_what_is_written_to_a_header_is_read_again() -> None:
     for stash in (loaded(), ts.load({"y": [1, 2]}), ts.load({"t": np.zeros(0, np.int64), "y": np.zeros(0)}, time="t")):
         header = stash._segment.metadata
         assert json.loads(json.dumps(to_header(from_header(header)))) == header
+
+
+@pytest.mark.parametrize(
+    ("column", "key", "value"),
+    [
+        ("x", "unit", "ns"),  # numbers have no unit
+        ("c", "unit", "s"),
+        ("d", "unit", None),
+        ("d", "unit", "d"),  # a timestamp counts no days
+        ("x", "fill", "text"),
+        ("x", "empty", ""),
+        ("d", "empty", 2**63),
+        ("d", "empty", 0.5),
+    ],
+)
+def test_metadata_that_contradict_each_other_are_refused(column: str, key: str, value: object, tmp_path: Path) -> None:
+    """Each value is of the right type, and the checksum is right."""
+    path = tmp_path / "made.safetensors"
+    ts.load({"x": [1.5, 2.5], "c": ["u", "v"], "d": np.zeros(2, "M8[s]")}).save(path)
+    schema = ts.open(path)._segment.metadata
+    next(about for about in schema["columns"] if about["name"] == column)[key] = value
+    with_schema(path, schema)
+    with pytest.raises(
+        ts.errors.SegmentError, match=r" is not a whole stash: its header cannot be read \(ValueError: "
+    ):
+        ts.open(path)
+
+
+@pytest.mark.parametrize("key", ["fill", "empty"])
+def test_a_fill_that_is_not_in_the_vocabulary_is_refused(key: str, tmp_path: Path) -> None:
+    path = tmp_path / "made.safetensors"
+    ts.load({"t": [1, 3], "c": ["u", "v"]}, ["c"], time="t").save(path)
+    schema = ts.open(path)._segment.metadata
+    schema["columns"][0][key] = "w"
+    with_schema(path, schema)
+    message = (
+        f"{path} is not a whole stash: column 'c' is filled with 'w', which is not in its vocabulary. Make it again "
+        "with stash.save(path)."
+    )
+    with pytest.raises(ts.errors.SegmentError, match=whole(message)):
+        ts.Windows(ts.open(path), 2, gaps="mask", frequency=1)
+
+
+def test_codes_that_are_not_in_the_vocabulary_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "made.safetensors"
+    ts.load({"c": ["u", "v"]}).save(path)
+    entry = ts.open(path)._segment.entries["c"]
+    with path.open("r+b") as file:
+        file.seek(entry.begin)
+        file.write(np.array([7], np.int32).tobytes())
+    message = (
+        f"{path} is not a whole stash: column 'c' has codes that are not in its vocabulary. Make it again with "
+        "stash.save(path)."
+    )
+    with pytest.raises(ts.errors.SegmentError, match=whole(message)):
+        ts.open(path).to_arrow()
 
 
 def with_schema(path: Path, schema: object) -> None:

@@ -6,6 +6,7 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from tensorstash.common.dtypes import Int64s
 from tensorstash.common.frequency import frequency
 from tensorstash.windows.runs import find_runs
 from tensorstash.windows.splits import bisect_rows
+from tests.oracle_load import whole
 
 ZONES = [None, "UTC", "America/New_York", "Europe/Berlin", "Australia/Lord_Howe", "Asia/Kolkata"]
 
@@ -285,3 +287,29 @@ def test_more_empty_slots_than_can_be_counted_are_refused() -> None:
     stash = ts.load(data, ["y"], entity="e", time="t")
     with pytest.raises(ts.errors.DataError, match=r"^gaps='mask' counts at most 2\*\*62 slots; the gaps of these"):
         ts.Windows(stash, 2, gaps="mask")
+
+
+@pytest.mark.parametrize("zone", ["Mars/Olympus", "utc", "../UTC", "/etc/localtime", "+25:00", "\0"])
+def test_a_zone_that_nobody_knows_is_refused_and_can_be_printed(zone: str) -> None:
+    """A file may come from a machine that knows more zones than this one."""
+    times = pa.array([0, 3600], pa.timestamp("s", zone))
+    message = (
+        f"time= names times in a zone of the IANA database, or at an offset from UTC such as '+05:30'; 't' is in "
+        f"{zone!r}, which this machine does not know. Install tzdata, or convert the times to UTC."
+    )
+    with pytest.raises(ts.errors.SchemaError, match=whole(message)):
+        ts.load(pa.table({"t": times, "y": [1.0, 2.0]}), ["y"], time="t")
+    assert ts.load(pa.table({"other": times})).to_polars()["other"].dt.hour().to_list() == [0, 1]
+    clock = Clock("s", zone)
+    assert clock.format(3600) == "1970-01-01 01:00:00+00:00"
+    message = (
+        f"A time zone is one of the IANA database, or an offset from UTC such as '+05:30'; {zone!r} is neither, or "
+        "this machine has no such zone. Install tzdata, or convert the times to UTC before loading."
+    )
+    with pytest.raises(ts.errors.DataError, match=whole(message)):
+        clock.parse("1970-01-01")
+
+
+@pytest.mark.parametrize(("zone", "shown"), [("+0530", "06:30:00+05:30"), ("Z", "01:00:00+00:00")])
+def test_zones_are_read_as_other_programs_write_them(zone: str, shown: str) -> None:
+    assert Clock("s", zone).format(3600) == f"1970-01-01 {shown}"

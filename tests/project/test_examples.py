@@ -1,10 +1,11 @@
-"""The README and the examples do what they say."""
+"""The README, the pages of the guide and the examples do what they say."""
 
 import os
 import re
 import subprocess
 import sys
 import warnings
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,14 @@ EXAMPLES = sorted(path for path in (ROOT / "examples").glob("*.py") if path.name
 GAP_WARNING = r"Gaps cost 13% of the windows: .* are left at frequency '1h'; .* shorter windows lose fewer\."
 
 
-def blocks() -> list[str]:
-    return re.findall(r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text("utf-8"), re.DOTALL | re.MULTILINE)
+README = ROOT / "README.md"
+
+
+def blocks(path: Path = README) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```$", path.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+
+
+PAGES = [path for path in sorted((ROOT / "docs").rglob("*.md")) if blocks(path)]
 
 
 @pytest.fixture
@@ -32,12 +39,12 @@ def workplace(shm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     return tmp_path
 
 
-def run_readme() -> tuple[dict[str, Any], int]:
+def run_blocks(path: Path = README) -> tuple[dict[str, Any], int]:
     """Execute all blocks in one namespace, and compare every `expression  # -> value` with its value."""
     namespace: dict[str, Any] = {}
     compared = 0
-    for block in blocks():
-        exec(compile(block, "README.md", "exec"), namespace)
+    for block in blocks(path):
+        exec(compile(block, path.name, "exec"), namespace)
         for expression, value in re.findall(r"^(\S.*?)  # -> (.*)$", block, re.MULTILINE):
             assert repr(eval(expression, namespace)) == value, expression
             compared += 1
@@ -48,12 +55,29 @@ def run_readme() -> tuple[dict[str, Any], int]:
 def test_every_python_block_of_the_readme_runs_and_gives_the_values_it_states() -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        _, compared = run_readme()
+        _, compared = run_blocks()
     assert len(blocks()) >= 8
     assert compared >= 15
     assert caught
     for warning in caught:
         assert re.fullmatch(GAP_WARNING, str(warning.message)), warning
+
+
+def test_pages_with_code_are_found() -> None:
+    assert {"windows.md", "forecasting.md"} <= {path.name for path in PAGES}
+
+
+@pytest.mark.usefixtures("workplace")
+@pytest.mark.filterwarnings(r"ignore:Gaps cost \d+% of the windows:UserWarning")
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_every_python_block_of_a_page_runs_and_gives_the_values_it_states(path: Path) -> None:
+    run_blocks(path)
+
+
+def test_a_page_that_states_another_value_is_found(tmp_path: Path) -> None:
+    (tmp_path / "page.md").write_text("```python\nx = 2\nx + 1  # -> 4\n```\n")
+    with pytest.raises(AssertionError, match=r"^x \+ 1"):
+        run_blocks(tmp_path / "page.md")
 
 
 def test_code_stands_in_the_readme_by_line_10() -> None:
@@ -64,7 +88,7 @@ def test_code_stands_in_the_readme_by_line_10() -> None:
 @pytest.mark.usefixtures("workplace")
 @pytest.mark.filterwarnings("ignore:Gaps cost 13% of the windows:UserWarning")
 def test_the_mean_over_ranks_in_the_readme_is_that_of_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    mean_over_ranks = run_readme()[0]["mean_over_ranks"]
+    mean_over_ranks = run_blocks()[0]["mean_over_ranks"]
     weight = torch.tensor(3.0, dtype=torch.float64, requires_grad=True)
     inputs = [torch.tensor(rank, dtype=torch.float64) for rank in ([1.0, 2.0, 4.0], [8.0, 16.0, 99.0], [99.0])]
     valid = [torch.tensor(rank) for rank in ([True] * 3, [True, True, False], [False])]
@@ -168,6 +192,33 @@ def check_masked_mean(printed: str, errors: str) -> None:
     assert over_ranks == alone != of_means
 
 
+def check_forecast(printed: str, _: str) -> None:
+    """Better than the day before; a row for each of the 24 hours behind the last one of each airport, in order."""
+    found = re.search(r"^1,971 windows of December: MAE (\S+) °F, of the value 24 h before (\S+) °F$", printed, re.M)
+    assert found
+    assert float(found[1]) < 0.8 * float(found[2])
+    within = re.search(r"^(\d+)% of the values lie between the quantiles 0\.1 and 0\.9$", printed, re.M)
+    assert within
+    assert 60 < int(within[1]) < 95
+    frame = pl.read_parquet(ROOT / "examples" / "out" / "next_day.parquet")
+    weather = pl.read_parquet(ROOT / "examples" / "data" / "nyc_weather.parquet")
+    assert frame.columns == ["origin", "time_hour", "low", "median", "high"]
+    assert frame.schema["time_hour"] == weather.schema["time_hour"]
+    ends = weather.group_by("origin", maintain_order=True).agg(pl.col("time_hour").max())
+    hours = [(origin, end + timedelta(hours=k)) for origin, end in ends.iter_rows() for k in range(1, 25)]
+    assert list(frame.select("origin", "time_hour").iter_rows()) == hours
+    assert frame.select(pl.col("low", "median", "high").is_between(-20, 80).all()).row(0) == (True,) * 3
+
+
+def check_backtest(printed: str, _: str) -> None:
+    """Every fold, airport and time ahead is forecast better than by the day before."""
+    assert "shape: (85_896, 7)" in printed
+    rows = re.findall(r"^│ (?:\d|[A-Z]{3}) .*┆ (\d+\.\d+) +┆ (\d+\.\d+) +│$", printed, re.MULTILINE)
+    assert len(rows) == 4 + 3 + 4
+    assert all(float(dlinear) < 0.97 * float(before) for dlinear, before in rows)
+    assert [float(dlinear) for dlinear, _ in rows[-4:]] == sorted(float(dlinear) for dlinear, _ in rows[-4:])
+
+
 def check_picture(path: Path) -> None:
     """A picture that shows something: many shades, in an image of a fair size."""
     assert path.read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
@@ -178,5 +229,15 @@ def check_picture(path: Path) -> None:
     assert len({tuple(pixel) for pixel in image[::4, ::4].reshape(-1, image.shape[2])}) > 4
 
 
-CLAIMS = {"masked_mean.py": check_masked_mean, "quickstart.py": check_quickstart}
-PICTURES: dict[str, list[str]] = {"masked_mean.py": [], "quickstart.py": ["forecast.png", "coverage.png"]}
+CLAIMS = {
+    "backtest.py": check_backtest,
+    "forecast.py": check_forecast,
+    "masked_mean.py": check_masked_mean,
+    "quickstart.py": check_quickstart,
+}
+PICTURES: dict[str, list[str]] = {
+    "backtest.py": [],
+    "forecast.py": ["next_day.png"],
+    "masked_mean.py": [],
+    "quickstart.py": ["forecast.png", "coverage.png"],
+}

@@ -309,6 +309,13 @@ def test_limits_that_are_none_are_refused_also_where_nothing_is_shared() -> None
     for most in ("1GB", True, [1]):
         with pytest.raises(TypeError, match=whole(f"max_bytes= is a number of bytes, such as 10**9; got {most!r}.")):
             ts.shared.prune(max_bytes=most)  # type: ignore[arg-type]
+    for less in (-1, float("nan")):
+        with pytest.raises(ValueError, match=whole(f"max_bytes= is at least 0; got {less!r}.")):
+            ts.shared.prune(max_bytes=less)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=whole(f"older_than= is not negative; got {timedelta(-1)!r}.")):
+        ts.shared.prune(older_than=timedelta(-1))
+    with pytest.raises(ValueError, match=whole("older_than= is at most 999999999 days; got '99999999999w'.")):
+        ts.shared.prune(older_than="99999999999w")
     assert ts.shared.prune(max_bytes=np.int64(0)) == []  # type: ignore[arg-type]
 
 

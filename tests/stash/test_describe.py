@@ -221,6 +221,8 @@ def test_helpful_errors() -> None:
     cases: list[tuple[type[Exception], Callable[[], Any], str]] = [
         (ts.errors.ColumnError, lambda: stash.describe(["x"]), "the stash has no column 'x'; it has 'y'."),
         (TypeError, lambda: stash.describe("y"), "columns= is a list of names; got the text 'y'. Write ['y']."),
+        (TypeError, lambda: stash.describe(5), "columns= is a list of names; got 5."),  # type: ignore[arg-type]
+        (ValueError, lambda: stash.describe(seed="x"), "seed= is an integer; got 'x'."),  # type: ignore[arg-type]
         (ValueError, lambda: stash.describe([]), "columns= names at least one column; none was given."),
         (ValueError, lambda: stash.describe(by="day"), "by= is None or 'entity'; got 'day'."),
         (ValueError, lambda: stash.describe(sample=0), "sample= is an integer of at least 1; got 0."),

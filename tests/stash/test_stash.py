@@ -474,3 +474,23 @@ print(stash["y"].item())
         timeout=60,
     )
     assert (done.stdout, done.stderr) == ("1.0\n", "")
+
+
+def test_wrong_names_are_named() -> None:
+    stash = ts.load({"e": ["a", "b"], "y": [1.0, 2.0]}, ["y"], entity="e")
+    message = (
+        "stash[name] is one column; got the list ['y']. Load columns that you use together as one: "
+        "columns={'name': [...]}."
+    )
+    with pytest.raises(TypeError, match=whole(message)):
+        stash[["y"]]  # type: ignore[index]
+    with pytest.raises(ts.errors.ColumnError, match=whole("the stash has no column ['y']; it has 'y'.")):
+        stash.about(["y"])  # type: ignore[arg-type]
+    with pytest.raises(ts.errors.ColumnError, match=whole("the stash has no entity {'a'}; it has 'a', 'b'.")):
+        stash.series({"a"})
+    assert 0 not in stash  # type: ignore[comparison-overlap]
+
+
+def test_one_column_may_be_entity_and_time() -> None:
+    stash = ts.load({"t": [2, 1], "y": [1.0, 2.0]}, ["y"], entity="t", time="t")
+    assert stash.to_polars().to_dict(as_series=False) == {"t": [2, 1], "y": [1.0, 2.0]}
