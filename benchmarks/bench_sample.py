@@ -19,6 +19,8 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,9 @@ import numpy as np
 import torch
 
 import tensorstash as ts
+from tensorstash.sampling.by_time import order_of_times, sections
+from tensorstash.sampling.components import components
+from tensorstash.sampling.ordering import Ordering, _of_mix, of_count
 
 COLUMNS = 8
 BATCH = 1024
@@ -151,6 +156,89 @@ def check_ids(sampler: ts.Sampler, n: int, count: int) -> None:
     assert ids[0] >= 0
     assert ids[-1] < n
     assert count < n or np.array_equal(ids, np.arange(n))
+
+
+# Weights, times and mixes
+
+
+def further(quick: bool) -> None:
+    """Ids per second, the cost of making, and the memory of the orders that hold a table or have components."""
+    print(f"\nfurther orders: batches of {BATCH} ids, best of 5; making and its memory; growth from the first id on")
+    powers = {"weighted": (6, 8), "by time": (6, 8), "mix of 4": (6, 8, 12), "mix of 1000": (6, 8, 12)}
+    for name, own in powers.items():
+        for power in own:
+            n = 10 ** min(power, 6) if quick and power < 12 else 10**power
+            told = in_fresh_process(further_case, name, n, 1 << (18 if quick else 22))
+            print(
+                f"    {name:13s} {n:>17,d} windows  {told['ids_per_second'] / 1e6:7.1f} M ids/s  made in "
+                f"{told['making']:6.2f} s with {megabytes(told['held'])}  then {megabytes(told['growth'])}"
+            )
+
+
+def further_case(name: str, n: int, count: int) -> dict[str, Any]:
+    source = np.random.default_rng(0).random(n, np.float32) if name == "weighted" else None
+    ordering_of(name, 10**4, source)  # the code is in memory
+    held = grown(lambda: ordering_of(name, n, source))
+    began = time.perf_counter()
+    made = ordering_of(name, n, source)
+    making = time.perf_counter() - began
+
+    def take(epoch: int) -> int:
+        sampler, taken = ts.Sampler(n, BATCH, shuffle=made, steps=count // BATCH), 0
+        sampler.set_epoch(epoch)
+        for ids in sampler:
+            taken += len(ids)
+        return taken
+
+    growth = grown(lambda: take(0))
+    seconds = min(best(lambda k=k: take(k), 1) for k in range(1, 6))  # type: ignore[misc]
+    return {"ids_per_second": take(0) / seconds, "making": making, "held": held, "growth": growth}
+
+
+def ordering_of(name: str, n: int, weights: Any) -> Ordering:
+    """The order of `n` windows: of weights, of cross-sections of 500, or of components from n / 10 up."""
+    if name == "weighted":
+        return of_count(ts.Weighted(weights[:n]), n)
+    if name == "by time":
+        found = sections(lambda ids: ids % max(1, n // 500), n)
+        by_time = ts.ByTime(shuffle=True)
+        return Ordering(by_time, name, n, partial(order_of_times, by_time, found), {}, found)
+    count = int(name.removeprefix("mix of "))
+    parts = np.diff(np.linspace(0, n, count + 1).astype(np.int64)).tolist()
+    of = components({f"part {k}": size for k, size in enumerate(parts)})
+    return Ordering(True, name, n, partial(_of_mix, of, n, True), {}, block=1 << (14 if count < 100 else 16))
+
+
+def mixing(quick: bool) -> None:
+    """GB/s of whole loaders over one stash, and over as many rows in 4 and in 1,000 stashes, which take turns."""
+    rows, batch, length = (400_000 if quick else 20_000_000), 1024, 120
+    table = (torch.arange(rows)[:, None] * COLUMNS + torch.arange(COLUMNS)) % (1 << 24)
+
+    def windows(low: int, high: int) -> ts.Windows:
+        return ts.Windows(ts.load({f"c{k}": table[low:high, k].float() for k in range(COLUMNS)}), history=length)
+
+    def mix(count: int) -> ts.Mix:
+        edges = np.linspace(0, rows, count + 1).astype(int).tolist()
+        return ts.Mix({f"part {k}": windows(low, high) for k, (low, high) in enumerate(pairwise(edges))})
+
+    sources = {"one stash": windows(0, rows), "4 stashes": mix(4), "1,000 stashes": mix(1000)}
+    steps, nbytes = (3 if quick else 60), batch * length * COLUMNS * 4
+    running = {name: endless(ts.Loader(source, batch, shuffle=True, seed=1)) for name, source in sources.items()}
+    first = {}
+    for name, batches in running.items():
+        first[name] = spend(batches, 1)
+        made = next(batches)["c0"]  # consecutive rows of one stash
+        assert torch.equal(made, (made[:, :1].long() + COLUMNS * torch.arange(length)).fmod(1 << 24).float())
+        spend(batches, steps)
+    rounds = [{name: spend(batches, steps) / steps for name, batches in running.items()} for _ in range(15)]
+    print(f"\nmixing: {batch} windows of {length} rows x {COLUMNS} float32, {rows:,} rows; medians of 15 rounds")
+    for name in running:
+        ratio = statistics.median(one[name] / one["one stash"] for one in rounds)
+        spent = statistics.median(one[name] for one in rounds)
+        print(
+            f"    {name:13s} {ratio:5.2f} times the time  {nbytes / spent / 1e9:5.2f} GB/s  "
+            f"first batch {1e3 * first[name]:6.1f} ms"
+        )
 
 
 # Blocks against shuffled windows
@@ -363,6 +451,8 @@ def nbytes_of(windows: ts.Windows, runs: bool = True) -> int:
 
 SECTIONS: dict[str, Callable[[bool], None]] = {
     "orders": orders,
+    "further": further,
+    "mixing": mixing,
     "gathering": gathering,
     "masking": masking,
     "building": building,

@@ -21,6 +21,7 @@ ORDERS: dict[str, Any] = {
     "shuffled": {"shuffle": True},
     "lanes": {"shuffle": ts.Lanes(16)},
     "steps": {"shuffle": True, "steps": 7},
+    "mix": {"shuffle": True},
 }
 
 
@@ -49,7 +50,7 @@ def over(copies: Copies, monkeypatch: pytest.MonkeyPatch) -> None:
 def check(copies: LateCopies, order: str, gaps: str, prefetch: int) -> None:
     """One pass over the late device beside one on the host; the loop keeps some batches, and its work is late too."""
     arguments = {"with_ids": True, "tail": "pad", **ORDERS[order]}
-    sampled = windows(gaps)
+    sampled = ts.Mix({"one": windows(gaps), "two": windows("mask")}) if order == "mix" else windows(gaps)
     loader = ts.Loader(sampled, 16, prefetch=prefetch, **arguments)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tensorstash.batches.loader.copies_to", lambda _: None)
