@@ -140,7 +140,7 @@ def breakdown(case: Case) -> None:
         "order": (lambda: next(passes.groups(start)), len(steps.ids)),
         "lookup and positions": (lambda: positions(plan, windows._anchor_slots(steps.ids)), len(steps.ids)),
         "take a buffer": (lambda: pool.take(group, case.batch), 1),
-        "gather": (lambda: select(plan, index[0], [buffer]), 1),
+        "gather": (lambda: select(plan, index, range(1), [[buffer]]), 1),
         "views of the columns": (lambda: as_batch(plan, [buffer]), 1),
     }
     for name, (part, per_call) in parts.items():

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from tensorstash.batches.buffers import Recycled
 from tensorstash.batches.staging import Staged
 from tensorstash.common.dtypes import Bools, Int64s
-from tensorstash.gather.gather import BatchIndex, as_batch, positions, select, static_values
+from tensorstash.gather.gather import Places, as_batch, positions, select, static_values
 from tensorstash.sampling.order import Lanes
 from tensorstash.sampling.steps import Layout, Steps
 from tensorstash.windows.layout import label_rows, label_times
@@ -30,7 +30,7 @@ class Group:
     """A few steps whose places and ids were computed together, because numpy costs time per call."""
 
     count: int  # windows of each batch
-    index: list[BatchIndex]  # where the windows of each step are
+    places: Places  # where the windows of each step are
     entities: torch.Tensor | None  # (steps, count), if there are static columns
     extras: dict[str, NDArray[Any]]  # (steps, count) each: what batches carry beside spans and static columns
 
@@ -65,7 +65,7 @@ class Assembler:
     def build(self, group: Group, step: int) -> Built:
         """The batch of one step. On a device it may still be under way until the function beside it was called."""
         buffers = self.memory.take(group.count)
-        rest = select(self.plan, group.index[step], buffers)
+        (rest,) = select(self.plan, group.places, range(step, step + 1), [buffers])
         if group.entities is not None:
             rest |= static_values(self.static, group.entities[step])
         for name, values in group.extras.items():

@@ -18,6 +18,7 @@ import pytest
 import torch
 
 import tensorstash as ts
+from tensorstash.native import library
 from tests import oracle
 from tests.data import DTYPES, Table
 from tests.epochs import groups_of
@@ -301,7 +302,7 @@ def test_wrong_arguments_say_the_rule_and_the_offender() -> None:
         ts.Loader(timed.split(100)[1], 8)
 
 
-def run_forked(body: str) -> subprocess.CompletedProcess[str]:
+def run_forked(body: str, native: str = "1") -> subprocess.CompletedProcess[str]:
     program = textwrap.dedent(
         """
         import os, torch, numpy as np, tensorstash as ts
@@ -325,14 +326,26 @@ def run_forked(body: str) -> subprocess.CompletedProcess[str]:
         text=True,
         timeout=60,
         check=False,
+        env=os.environ | {"TENSORSTASH_NATIVE": native},
     )
 
 
+BATCHES = "assert sum(len(batch['y']) for batch in ts.Loader(windows, 10, shuffle=True)) == len(windows)"
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
-def test_a_forked_process_gathers_on_one_thread_only() -> None:
-    alone = run_forked("torch.set_num_threads(1); assert windows[[3]]['y'][0, 0] == 3.0")
+@pytest.mark.skipif(library.LIBRARY is None, reason=library.why())
+def test_a_forked_process_gathers_with_the_kernel_on_any_threads() -> None:
+    for body in ("assert windows[[3]]['y'][0, 0] == 3.0", BATCHES):
+        done = run_forked(body)
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_forked_process_gathers_with_torch_on_one_thread_only() -> None:
+    alone = run_forked("torch.set_num_threads(1); assert windows[[3]]['y'][0, 0] == 3.0", native="0")
     assert (alone.returncode, alone.stderr) == (0, "")
-    several = run_forked("windows[[3]]")
+    several = run_forked("windows[[3]]", native="0")
     assert several.returncode != 0
     assert "RuntimeError: A forked process can gather on one thread only, because torch's thread pool" in several.stderr
     assert "torch.set_num_threads(1)" in several.stderr
