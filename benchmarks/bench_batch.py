@@ -1,11 +1,11 @@
-"""How near the Loader's loop comes to the bare gather: ratios of one run, over 20 M rows of 8 float32 columns.
+"""How close the Loader's loop comes to the raw gather: ratios of one run, over 20 M rows of 8 float32 columns.
 
     python benchmarks/bench_batch.py            # about two minutes, 3 GB
     python benchmarks/bench_batch.py --quick    # the same on 1 M rows, to see that it runs
 
-The bare gather is `index_select` of a strided view, with the positions computed before, into one reused result. Every
-contestant draws fresh random windows; what it yields is compared with plain slices before it is timed. Contestants take
-turns in short rounds, and ratios are taken round by round, so that a change of the machine's speed meets all of them.
+The raw gather is `index_select` of a strided view, with the positions computed before, into one reused result. Every
+contestant draws fresh random windows; its batches are compared with plain slices before it is timed. Contestants take
+turns in short rounds, and ratios are taken round by round, so that a change of the machine's speed affects all of them.
 """
 
 import argparse
@@ -114,7 +114,7 @@ def seconds(batches: Iterator[dict[str, torch.Tensor]], steps: int) -> float:
 
 
 def compare(case: Case, contestants: dict[str, Callable[[Case], Iterator[dict[str, torch.Tensor]]]]) -> None:
-    """Print each contestant's speed, as a ratio to the bare gather and in GB/s: medians over the rounds."""
+    """Print each contestant's speed, as a ratio to the raw gather and in GB/s: medians over the rounds."""
     running = {name: make(case) for name, make in contestants.items()}
     for batches in running.values():
         seconds(batches, case.steps // 2 + 1)
@@ -124,11 +124,11 @@ def compare(case: Case, contestants: dict[str, Callable[[Case], Iterator[dict[st
         ratio = statistics.median(round_["bare"] / round_[name] for round_ in rounds)
         spent = statistics.median(round_[name] for round_ in rounds)
         speed = f"{case.nbytes / spent / 1e9:5.2f} GB/s   {spent * 1e6:7.0f} us a batch"
-        print(f"    {name:12s} {ratio:5.2f} of bare   {speed}")
+        print(f"    {name:12s} {ratio:5.2f} of raw    {speed}")
 
 
 def breakdown(case: Case) -> None:
-    """Where the loop's time beside the bare gather goes, each part alone and in a warm cache."""
+    """Where the loop's time beside the raw gather goes, each part alone and in a warm cache."""
     windows = ts.Windows(case.stash, history=case.rows)
     loader = ts.Loader(windows, case.batch, shuffle=True, tail="drop")
     plan, (passes, start) = windows._plan, loader.sampler._begin()

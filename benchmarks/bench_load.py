@@ -1,14 +1,14 @@
-"""How near `ts.load` comes to the fastest way of getting Parquet into memory: ratios of one run.
+"""How close `ts.load` comes to the fastest way of getting Parquet into memory: ratios of one run.
 
     python benchmarks/bench_load.py            # about ten minutes, 4 GB on disk in the temporary directory
     python benchmarks/bench_load.py --quick    # the same on a twentieth of the rows, to see that it runs
 
 Each contestant runs in a fresh process with two threads, reads a file that the page cache holds, and writes all values
-into memory that it takes itself and maps, ready to be read: the clock covers that too, since taking and mapping memory
-is a good part of the work. What is in that memory is compared with the data before a time counts. Contestants take
-turns, and of all turns the best counts. The peak is the growth of the process's anonymous memory while it runs, sampled
-every 3 ms from outside. What is loaded lies in a file in memory, which counts as shared memory and so stands beside the
-peak; where a contestant keeps it in anonymous memory (`read_table`, polars) it is a part of the peak.
+into memory that it allocates and maps itself. The clock includes this, since allocating and mapping memory is a good
+part of the work. The values are compared with the data before a time counts. Contestants take turns, and the best turn
+counts. The peak is the growth of the process's anonymous memory while it runs, sampled every 3 ms from outside. The
+loaded columns lie in a file in memory, which counts as shared memory and is reported beside the peak; contestants that
+keep them in anonymous memory (`read_table`, polars) have them in their peak.
 """
 
 import argparse

@@ -3,10 +3,10 @@
     python benchmarks/bench_sample.py            # some minutes, 5 GB
     python benchmarks/bench_sample.py --quick    # the same, small, to see that it runs
 
-What is timed is checked before: orders give every id once, batches are slices of the columns, windows are as many as
-arithmetic says. Memory is that of a fresh process per case: all data are read first, free memory is given back
-(`malloc_trim`), the kernel's record of the peak is reset (`/proc/self/clear_refs`), and the growth is the peak
-(`VmHWM`) minus what was resident before (`VmRSS`). Where a system has none of these, the growth is unknown.
+Results are checked before they are timed: orders give every id once, batches are slices of the columns, and the number
+of windows is the computed one. Memory is that of a fresh process per case: all data are read first, free memory is
+given back (`malloc_trim`), the kernel's record of the peak is reset (`/proc/self/clear_refs`), and the growth is the
+peak (`VmHWM`) minus what was resident before (`VmRSS`). Where a system has none of these, the growth is unknown.
 
 Each section is a function in `SECTIONS`; `--only NAME` runs one of them.
 """

@@ -1,4 +1,4 @@
-"""What fitting and applying a scaler cost: 8 float32 columns of 20 M rows, beside scikit-learn and the gather.
+"""What fitting and applying a scaler cost, compared with scikit-learn and the gather: 8 float32 columns of 20 M rows.
 
     python benchmarks/bench_scaling.py            # about three minutes, 3 GB
     python benchmarks/bench_scaling.py --quick    # the same on 1 M rows, to see that it runs
@@ -8,9 +8,8 @@ Then what derived columns cost: three of four float32 columns of 20 M rows of a 
 torch from the loaded inputs, or by polars. Each in a process of its own that has imported and warmed up; the peak is
 of its anonymous and shared memory, looked at every 3 ms, over what it had before; it includes the results.
 
-One thread, but for loading. What both sides fit is compared before their times are printed. Applying is measured on
-the batches of a Loader, whose own time of gathering in the same pass is what the ratio is of; the median over the
-batches.
+One thread, except for loading. The fitted values of both sides are compared before their times are printed. Applying
+is measured on the batches of a Loader, as a ratio to the time of gathering in the same pass; medians over the batches.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""One copy for all processes: the time of an attach, and the memory of eight processes, against other ways to share.
+"""One copy for all processes: how long attaching takes, and the memory of eight processes, against other ways to share.
 
     python benchmarks/bench_share.py            # some minutes; 9 GB of memory, 4 GB of disk
     python benchmarks/bench_share.py --quick    # small, to see that it runs
@@ -6,8 +6,8 @@
 First a segment of 4 GB with 200 columns and 10^6 entity names is attached in fresh processes, many times. Then eight
 processes open 1 GB of 8 float32 columns at the same time: as one shared stash, each with a private copy, as a data set
 of Hugging Face `datasets` (Arrow, memory-mapped) and as a memory-mapped tensordict, where these are installed. The
-first of them gathers the same random windows twice, then all read every value, then all are weighed. What is a file on
-disk has just been written, and stands in the page cache. Values are compared with what the rows say.
+first of them gathers the same random windows twice, then all read every value, then the memory of all is measured.
+Files on disk have just been written and are in the page cache. Each value encodes its column and row and is compared.
 """
 
 import argparse

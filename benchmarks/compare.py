@@ -1,4 +1,4 @@
-"""tensorstash beside what people use instead, over one Parquet file: ratios to a loop in C, and who is ahead of it.
+"""tensorstash compared with what people use instead, over one Parquet file, as ratios to a loop in C.
 
     python benchmarks/compare.py                         # all that is installed, about 15 minutes, 8 GB of memory
     python benchmarks/compare.py --quick                 # a small file: does each yield windows that are in the file?
@@ -15,14 +15,14 @@ The other libraries, in an environment of their own:
 a process of its own. Before it is timed, every window of its first batches is looked up in the file, by its values,
 which tell the rows apart. Speed is measured in rounds, with the C loop before and after each in a process that is there
 all the time, and the ratio is taken round by round, since machines change their speed. While the C loop runs, the
-contestant is stopped with its workers, which so gain nothing and disturb nothing. All this is done in three processes
-one after the other, since gathering into fresh memory is faster in some than in others; in one where it takes long to
-start. Figures are medians.
+contestant is stopped with its workers, so that they gain nothing and disturb nothing. All this is done in three
+processes one after the other, since gathering into fresh memory is faster in some processes than in others; contestants
+that take long to start get one process. Figures are medians.
 
 The first batch is timed from the imported libraries and the closed file, which the page cache holds, to the batch. Peak
-memory is the largest of: the resident memory of the process at any time, as the kernel noted; the same with what was
+memory is the largest of: the peak resident memory of the process, as the kernel recorded it; the same plus what was
 written to unnamed files in memory and not mapped yet; and with workers, the proportional memory of all processes
-between rounds. Libraries and interpreter count, the page cache does not, unless it is mapped. Linux alone.
+between rounds. Libraries and interpreter count; the page cache counts only where it is mapped. It runs on Linux only.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""A training pipeline before and after: rows preprocessed one by one and read from disk, against resident columns.
+"""A training pipeline in several ways: from rows preprocessed one by one and read from disk to resident columns.
 
     python benchmarks/pipeline.py            # about four minutes, 0.5 GB on disk
     python benchmarks/pipeline.py --quick    # small, and all but one way in one process, to see that it runs
@@ -13,7 +13,7 @@ datasets ...  both ways of preprocessing with `map` of the library `datasets`, i
               mapped too; windows are slices in its torch format, made one by one
 tensorstash   `ts.load` of the 6 columns, `ts.Scaler` fitted on a sample, `ts.Loader`
 
-Only the last fits its scaler. The others are given its constants: what fitting takes is not counted there. Each way
+Only the last way fits its scaler. The others are given its constants, and their times do not include fitting. Each way
 runs in a process of its own, round by round; imports come before the clock. The page cache is warm.
 """
 

@@ -2,8 +2,8 @@
 
     python benchmarks/plots.py
 
-They are readable in grey: bars differ in hatching, lines in markers and dashes. Below each stand the machine, the
-versions and the date. What has no results yet is named and left out.
+They are readable in grey: bars differ in hatching, lines in markers and dashes. Each shows the machine, the versions
+and the date below. Benchmarks without results are named and left out.
 """
 
 import argparse
@@ -116,12 +116,12 @@ AXES = {  # axis of the sweep -> label
 
 
 def sweep(about: record.Row, rows: list[record.Row]) -> Figure:
-    """Two panels for each axis: above the ratio to the bare gather, below the speed; and the memory of the ranks."""
+    """Two panels for each axis: above the ratio to the raw gather, below the speed; and the memory of the ranks."""
     figure, grid = plt.subplots(4, 4, figsize=(12, 11), layout="constrained", height_ratios=(2, 3, 2, 3))
     panels = list(zip((*grid[0], *grid[2]), (*grid[1], *grid[3])))
     for (above, below), name in zip(panels, AXES):
         own = [row for row in rows if row["axis"] == name]
-        lines(above, own, "ratio", "ratio to bare gather")
+        lines(above, own, "ratio", "ratio to raw gather")
         lines(below, own, "windows_per_s", "windows/s")
         above.axhline(1, color="black", linewidth=0.6)
         above.set_ylim(0, max(1.2, *(row["ratio"] for row in own)) * 1.05)
@@ -142,14 +142,14 @@ def sweep(about: record.Row, rows: list[record.Row]) -> Figure:
     return signed(
         figure,
         about,
-        "The bare gather is index_select on the same rows, at positions computed before. One thread, batches of 1,024 "
+        "The raw gather is index_select on the same rows, at positions computed before. One thread, batches of 1,024 "
         "windows of 120 rows x 8 float32 columns where nothing else is said. Rows per window, columns: batches of 256. "
         "Number of windows: 1 int16 column, batches of 4,096. Entities: 8 rows per window. Processes: a thread each.",
     )
 
 
 def lines(axes: Axes, rows: list[record.Row], key: str, text: str, bare: bool = False) -> None:
-    """A line for each layout over the values of one axis of the sweep; thin and hollow for the bare gather."""
+    """A line for each layout over the values of one axis of the sweep; thin and hollow for the raw gather."""
     for k, layout in enumerate(dict.fromkeys(row["layout"] for row in rows)):
         own = [row for row in rows if row["layout"] == layout]
         style: dict[str, Any] = {**STYLES[k], "color": SHADES[k], "markersize": 4, "linewidth": 1.2}
@@ -158,7 +158,7 @@ def lines(axes: Axes, rows: list[record.Row], key: str, text: str, bare: bool = 
         axes.plot(
             [row["value"] for row in own],
             [row[key] for row in own],
-            label=f"{layout}, bare" if bare else layout,
+            label=f"{layout}, raw gather" if bare else layout,
             **style,
         )
     powers_of_ten = rows[0]["axis"] in ("windows", "entities")

@@ -19,7 +19,7 @@ Row = dict[str, Any]
 
 
 def folder(quick: bool = False) -> Path:
-    """Where results lie; those of quick runs, whose figures mean nothing, elsewhere than those that count."""
+    """The folder of results; quick runs have one of their own, since their figures mean nothing."""
     return RESULTS / "quick" if quick else RESULTS
 
 

@@ -1,12 +1,12 @@
-"""How speed grows: windows/s along one axis at a time, each beside the bare gather on the same rows.
+"""How the loop scales: windows/s along one axis at a time, relative to the raw gather on the same rows.
 
     python benchmarks/sweep.py            # about seven minutes, 5 GB
     python benchmarks/sweep.py --quick    # small, to see that it runs
 
-The bare gather is `index_select` of a strided view into one reused result, at random rows, with the positions computed
-before; so it is what a loop costs that neither finds its windows nor gives its batches away. Of every point a batch of
-the Loader is compared with plain slices first. Then loop and bare gather take turns in short rounds; the ratio is the
-median over the rounds. One thread of torch, but for the axis of threads. Values say where they come from.
+The raw gather is `index_select` of a strided view into one reused result, at random rows, with the positions computed
+before. It is the cost of a loop that neither finds its windows nor gives its batches away. At every point a batch of
+the Loader is compared with plain slices first. Then loop and raw gather take turns in short rounds; the ratio is the
+median over the rounds. torch has one thread, except along the axis of threads. Each value encodes its column and row.
 """
 
 import argparse
@@ -167,7 +167,7 @@ def tell(row: record.Row) -> None:
             f"  PSS of all {row['pss_mb']:,.0f} MB, of the segment {row['segment_mb'] / row['copy_mb']:.3f} copies"
         )
     print(
-        f"    {row['axis']:12} {row['value']:>13,}  {row['layout']:10} {row['ratio']:5.2f} of bare  "
+        f"    {row['axis']:12} {row['value']:>13,}  {row['layout']:10} {row['ratio']:5.2f} of raw   "
         f"{row['windows_per_s']:11,.0f} windows/s  {row['gb_per_s']:6.2f} GB/s{sum_of_pss}",
         flush=True,
     )

@@ -65,7 +65,7 @@ def sweep(rows: list[record.Row]) -> Table:
         "axis",
         "value",
         "layout",
-        "ratio to bare gather",
+        "ratio to raw gather",
         "windows/s",
         "GB/s",
         "PSS of all, MB",

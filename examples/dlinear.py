@@ -28,7 +28,7 @@ BATCH_SIZE, EPOCHS, PATIENCE, RATE = 32, 10, 3, 0.005  # as in the paper's scrip
 
 
 def main() -> None:
-    """Train once per seed and print the errors on the test part; half a minute a seed."""
+    """Train once per seed and print the errors on the test part; a seed takes half a minute."""
     parser = argparse.ArgumentParser(description="DLinear on ETTh1")
     parser.add_argument("path", type=Path, help="ETTh1.csv")
     parser.add_argument("--seeds", type=int, default=3, help="how many runs")
@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def parts(path: Path) -> tuple[ts.Windows, ...]:
-    """Training, validation and test windows; what comes after 20 months is not used."""
+    """Training, validation and test windows; rows after 20 months are not used."""
     frame = pl.read_csv(path, try_parse_dates=True)
     variables = [name for name in frame.columns if name != "date"]
     stash = ts.load(frame, {"x": variables}, time="date", dtype=torch.float32, progress=False)

@@ -1,9 +1,9 @@
-"""An exact mean over several ranks: the error of a forecast, each rank judging its own part of the windows.
+"""An exact mean over several ranks: the error of a forecast, where each rank evaluates its own part of the windows.
 
-The windows do not divide evenly. With `tail="pad"` every rank gets as many batches of the same size, and `valid` marks
-what is filler, so that no rank waits for another and no window counts twice. Three processes with the gloo backend
-compute the mean error of the forecast "the temperature stays as it is", and it is that of one process over all windows.
-The mean of the ranks' own means, printed beside it, is not.
+The windows do not divide evenly among the ranks. With `tail="pad"` all ranks get equally many batches of the same size,
+and `valid` marks filler, so that no rank waits for another and no window counts twice. Three processes with the gloo
+backend compute the mean error of the forecast "the temperature stays as it is". It equals the mean that one process
+computes over all windows. The mean of the ranks' own means, which is printed too, does not.
 
     python examples/masked_mean.py
     torchrun --standalone --nproc-per-node=3 examples/masked_mean.py
@@ -28,7 +28,7 @@ BATCH_SIZE = 256
 
 
 def main() -> None:
-    """Start three processes, or be one of those that torchrun has started."""
+    """Start three processes, or be one of the processes that torchrun has started."""
     if "RANK" in os.environ:
         take_part("env://", int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
         return
@@ -37,7 +37,7 @@ def main() -> None:
 
 
 def start(rank: int, meeting_point: str) -> None:
-    """What each of the three processes runs."""
+    """Run one of the three processes."""
     take_part(meeting_point, rank, RANKS)
 
 
@@ -50,7 +50,7 @@ def take_part(meeting_point: str, rank: int, ranks: int) -> None:
     losses, valid = evaluate(loader)
     mean, _ = mean_over_ranks(losses, valid)
     shares = torch.zeros(ranks, 2, dtype=torch.float64)
-    shares[rank] = torch.stack([losses.mean(), valid.sum()])  # of this rank alone, its mean with the filler
+    shares[rank] = torch.stack([losses.mean(), valid.sum()])  # the mean of this rank alone, with its filler
     dist.all_reduce(shares)
     if rank == 0:
         for k, count in enumerate(shares[:, 1].long().tolist()):
@@ -75,7 +75,7 @@ def validation_windows() -> ts.Windows:
 
 
 def evaluate(batches: Iterable[dict[str, torch.Tensor]]) -> tuple[torch.Tensor, torch.Tensor]:
-    """The error of each window, and which of them are no filler, both `(windows,)`."""
+    """The error of each window, and whether it counts or is filler, both `(windows,)`."""
     losses, valid = [], []
     for batch in batches:
         losses.append((batch["target"] - batch["last"]).double().abs().mean(1))

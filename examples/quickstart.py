@@ -1,9 +1,9 @@
 """Forecast the temperature at three airports: from a Parquet file to batches, a model and two pictures.
 
-Shows what a load will cost, loads the columns once, builds windows of 96 hours of history and 24 hours of horizon that
-never cross a gap, trains a small network, and compares its error with those of two forecasts that need no model: the
-last value, and the value 24 hours before. Then counts windows per second beside a `DataLoader` that takes one sample at
-a time from the same tensors, and the share of the training time that is spent waiting for data.
+The script prints what a load will cost, loads the columns once, and builds windows of 96 hours of history and 24 hours
+of horizon that never cross a gap. It trains a small network and compares its error with two forecasts that need no
+model: the last value, and the value 24 hours before. Then it compares windows per second, and the share of the training
+time that is spent waiting for data, with a `DataLoader` that takes one sample at a time from the same tensors.
 
     pip install -e '.[plot]'
     python examples/quickstart.py
@@ -33,7 +33,7 @@ Batch = dict[str, torch.Tensor]
 
 
 def main() -> None:
-    """Run all of it; some seconds on two cores."""
+    """Run all steps; it takes some seconds on two cores."""
     torch.set_num_threads(1)  # as torchrun does for each rank; this model is too small to gain from more
     print(ts.plan(SOURCE, COLUMNS, entity="origin", time="time_hour"), flush=True)
     stash = ts.load(SOURCE, COLUMNS, entity="origin", time="time_hour", progress=True)
@@ -55,7 +55,7 @@ def main() -> None:
 class Forecaster(torch.nn.Module):
     """The last temperature, plus a correction that a small network reads off the history relative to its last hour."""
 
-    scale = 10.0  # degrees or per cent; brings what enters and leaves the network near 1
+    scale = 10.0  # degrees or per cent; keeps the inputs and outputs of the network near 1
 
     def __init__(self) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class Forecaster(torch.nn.Module):
 
 
 def fit(batches: Iterable[Batch]) -> Forecaster:
-    """Train a new forecaster, always from the same first weights, with the batches of any loader."""
+    """Train a new forecaster, always from the same initial weights, with the batches of any loader."""
     torch.manual_seed(0)
     model = Forecaster()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
@@ -187,13 +187,13 @@ def save_pictures(model: Forecaster, windows: ts.Windows) -> None:
 
     plt.rcParams["date.converter"] = "concise"
     figure, axes = plt.subplots(3, sharex=True, sharey=True, figsize=(10, 7), layout="constrained")
-    for axis, airport in zip(axes, frame.partition_by("entity", maintain_order=True)):
-        axis.plot(airport["time"], airport["observed"], "k-", linewidth=1, label="observed")
+    for axis, airport in zip(axes, frame.partition_by("origin", maintain_order=True)):
+        axis.plot(airport["time_hour"], airport["observed"], "k-", linewidth=1, label="observed")
         for day in airport.iter_slices(HORIZON):
-            axis.plot(day["time"], day["forecast"], color="tab:orange", linewidth=2.5)
-            axis.axvline(day["time"][0], color="0.8", zorder=0)
+            axis.plot(day["time_hour"], day["forecast"], color="tab:orange", linewidth=2.5)
+            axis.axvline(day["time_hour"][0], color="0.8", zorder=0)
         axis.lines[1].set_label(f"forecast of the next {HORIZON} hours, made at each vertical line")
-        axis.set(title=airport["entity"][0], ylabel="temperature (°F)")
+        axis.set(title=airport["origin"][0], ylabel="temperature (°F)")
     axes[0].legend(loc="upper right", fontsize="small")
     axes[-1].set_xlabel("time (UTC)")
     figure.savefig(out / "forecast.png", dpi=150)

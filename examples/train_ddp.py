@@ -1,14 +1,14 @@
 """Train one model in several processes that hold one copy of the data: DistributedDataParallel under torchrun.
 
-Every rank makes the same calls. The first to load puts the columns into shared memory, the others attach them; each
-gets its own part of every step. The segment stays there, so that the next job attaches it too: kill this one whenever
-you like, and start it again with any number of ranks. It goes on from its last checkpoint.
+Every rank makes the same calls. The first rank to load puts the columns into shared memory, the others attach them,
+and each rank gets its own part of every step. The segment stays there, so that the next job can attach it too: kill
+this job whenever you like, and start it again with any number of ranks. It goes on from its last checkpoint.
 
     torchrun --standalone --nproc-per-node=4 examples/train_ddp.py --kill-at 50    # the last rank ends there
     torchrun --standalone --nproc-per-node=3 examples/train_ddp.py
     tensorstash rm nyc-weather
 
-To see what the memory of a larger load is, and where it is: --rows 20000000.
+To see how much memory a larger load takes, and where: --rows 20000000.
 """
 
 import argparse
@@ -115,11 +115,11 @@ def mean_over_ranks(losses: torch.Tensor, valid: torch.Tensor) -> tuple[torch.Te
     return sums[0] / sums[1], total * dist.get_world_size() / sums[1]  # gradients are averaged over ranks
 
 
-# Checkpoints: what a killed job had done since the last one is done again
+# Checkpoints: the steps of a killed job after its last checkpoint are repeated
 
 
 def save(path: Path, model: Any, optimizer: Any, loader: ts.Loader, seen: torch.Tensor) -> torch.Tensor:
-    """Write a checkpoint, which replaces the one before when it is whole; how often all ranks have seen each window."""
+    """Write a checkpoint, which replaces the one before once it is whole; returns how often each window was seen."""
     total = seen.to(loader.device, copy=True)
     dist.all_reduce(total)
     if dist.get_rank() == 0:
@@ -130,7 +130,7 @@ def save(path: Path, model: Any, optimizer: Any, loader: ts.Loader, seen: torch.
 
 
 def resume(path: Path, model: Any, optimizer: Any, loader: ts.Loader, seen: torch.Tensor) -> None:
-    """Go on where the last checkpoint was written, on however many ranks."""
+    """Go on from the last checkpoint, on any number of ranks."""
     if not path.exists():
         return
     found = torch.load(path, map_location=loader.device)
@@ -158,7 +158,7 @@ def memory(inode: int | None = None) -> float:
 
 
 def print_memory(stash: ts.Stash, took: float, before: float) -> None:
-    """Of every rank: the time of its load, its memory, and how much of that is its part of the one copy."""
+    """Print for every rank how long its load took, its memory, and how much of that is its share of the one copy."""
     dist.barrier()
     about = os.stat(str(stash.path))
     tables = int(Path("/proc/self/status").read_text().split("VmPTE:")[1].split()[0]) / 1024
@@ -180,7 +180,7 @@ def print_memory(stash: ts.Stash, took: float, before: float) -> None:
 
 
 def write_copies(path: Path, rows: int) -> None:
-    """The data over and over again, each time with other names of the airports."""
+    """The data repeated, each time with other names for the airports."""
     import polars as pl
     import pyarrow.parquet as pq
 

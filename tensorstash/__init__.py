@@ -13,11 +13,11 @@ from tensorstash.ingest.plan import Plan, plan
 from tensorstash.sampling.order import Blocks, Lanes
 from tensorstash.sampling.sampler import Sampler
 from tensorstash.segments import shared
-from tensorstash.stash.stash import (
-    Stash,
+from tensorstash.stash.open import (
     attach,
     open,  # noqa: A004  ts.open is the natural name
 )
+from tensorstash.stash.stash import Stash
 from tensorstash.transforms.cast import Cast
 from tensorstash.transforms.cross import Cross
 from tensorstash.transforms.instance_norm import InstanceNorm

@@ -1,4 +1,4 @@
-"""The command line: what is shared on this machine, and loading something into it."""
+"""The command line: list, load and remove shared segments, inspect sources, and describe this machine."""
 
 import json
 import math
@@ -18,7 +18,7 @@ import psutil
 import torch
 
 from tensorstash.common.frequency import duration
-from tensorstash.errors import ColumnError, NoMemoryError, SchemaError
+from tensorstash.errors import TensorstashError
 from tensorstash.ingest.load import load
 from tensorstash.ingest.plan import plan
 from tensorstash.native import library
@@ -32,17 +32,17 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?) *((?:[kmgt]i?)?)b?", re.IGNORECASE)
 
 
 def main() -> None:
-    """Run the command line; an error of tensorstash is one line on stderr and status 1."""
+    """Run the command line. An error of tensorstash is one line on stderr, with status 1."""
     try:
         commands(prog_name="tensorstash")
-    except (OSError, ValueError, ColumnError, SchemaError, NoMemoryError) as error:
+    except (TensorstashError, OSError, ValueError) as error:
         sys.exit(f"tensorstash: {' '.join(str(error).split())}")
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 116})
 @click.version_option(package_name="tensorstash")
 def commands() -> None:
-    """Shared segments of this user on this machine: columns that are in memory once, for every process.
+    """Manage the shared segments of this user: columns that are in memory once for all processes of this machine.
 
     They lie in TENSORSTASH_DIR, or else in /dev/shm/tensorstash-UID, until they are removed or the machine restarts.
     """
@@ -53,7 +53,7 @@ def commands() -> None:
 def ls(as_json: bool) -> None:
     """List the shared segments.
 
-    The oldest comes first; users is how many times a segment is attached now.
+    The oldest comes first. The column users counts how many times a segment is attached now.
     """
     found = shared.list().to_dicts()
     if as_json:
@@ -61,7 +61,7 @@ def ls(as_json: bool) -> None:
     elif not found:
         click.echo(f"No shared segments in {place()}.")
     else:
-        click.echo(_table([("label", "key", "size", "rows", "columns", "created", "users"), *map(_cells, found)]))
+        click.echo(_aligned([("label", "key", "size", "rows", "columns", "created", "users"), *map(_cells, found)]))
 
 
 @commands.command(epilog="\b\nExamples:\n  tensorstash rm nyc-weather\n  tensorstash rm train valid")
@@ -69,52 +69,55 @@ def ls(as_json: bool) -> None:
 def rm(labels: tuple[str, ...]) -> None:
     """Remove all segments of a label.
 
-    Those in use too: who has attached one keeps it, and nobody else can.
+    Segments in use are removed too: processes that have attached one keep it, and no other process can attach it.
     """
     missing = []
     for label in labels:
         removed = shared.remove(label)
         missing += [] if removed else [repr(label)]
-        _say_removed(removed)
+        _print_removed(removed)
     if missing:
         sys.exit(f"tensorstash: No segment in {place()} has the label {' or '.join(missing)}. See: tensorstash ls")
 
 
 def _bytes(_context: click.Context, _option: click.Parameter, text: str | None) -> int | None:
-    """A size as people write it, in bytes."""
+    """The bytes of a size such as 10GB."""
     if text is None:
         return None
     match = _SIZE.fullmatch(text.strip())
     if match is None:
-        raise click.BadParameter(f"{text!r} is no size such as 500MB, 10GB or 8GiB.")
+        raise click.BadParameter(f"{text!r} is not a size such as 500MB, 10GB or 8GiB.")
     return int(float(match[1]) * _UNITS[match[2].lower()])
 
 
 def _age(_context: click.Context, _option: click.Parameter, text: str | None) -> timedelta | None:
-    """A duration as people write it."""
+    """A duration such as 12h."""
     try:
         return None if text is None else duration(text, "older_than")
     except ValueError as error:
-        raise click.BadParameter(f"{text!r} is no duration such as 15m, 12h or 7d.") from error
+        raise click.BadParameter(f"{text!r} is not a duration such as 15m, 12h or 7d.") from error
 
 
 @commands.command(epilog="\b\nExamples:\n  tensorstash prune --older-than 1d\n  tensorstash prune --max-bytes 10GB")
 @click.option(
-    "--older-than", metavar="DURATION", callback=_age, help="Remove those made longer ago than this, such as 12h or 7d."
+    "--older-than",
+    metavar="DURATION",
+    callback=_age,
+    help="Remove segments older than this, such as 12h or 7d.",
 )
 @click.option(
     "--max-bytes",
     metavar="SIZE",
     callback=_bytes,
-    help="Remove until all that are left, those in use included, have at most so many bytes, such as 10GB or 8GiB.",
+    help="Remove until all remaining segments, including those in use, take at most this size, such as 10GB or 8GiB.",
 )
 def prune(older_than: timedelta | None, max_bytes: int | None) -> None:
-    """Remove segments that nobody uses.
+    """Remove segments that no process uses.
 
-    The oldest go first, and never one that is attached. Without options, only what killed processes have left goes.
+    The oldest are removed first. Without options, only the leftovers of killed processes are removed.
     """
     removed = shared.prune(older_than=older_than, max_bytes=max_bytes)
-    _say_removed(removed)
+    _print_removed(removed)
     if not removed:
         click.echo("No segment was removed.")
 
@@ -122,7 +125,7 @@ def prune(older_than: timedelta | None, max_bytes: int | None) -> None:
 def _columns(
     _context: click.Context, _option: click.Parameter, texts: tuple[str, ...]
 ) -> dict[str, str | list[str]] | None:
-    """The columns that an option names, as `load` takes them."""
+    """The columns of an option in the form that `load` takes."""
     chosen: dict[str, str | list[str]] = {}
     for text in texts:
         name, equals, members = text.partition("=")
@@ -135,7 +138,7 @@ def _columns(
 
 
 def _entity(_context: click.Context, _option: click.Parameter, names: tuple[str, ...]) -> str | list[str] | None:
-    """One column or several, as `load` takes them."""
+    """One column or several, in the form that `load` takes."""
     return [*names] if len(names) > 1 else names[0] if names else None
 
 
@@ -144,8 +147,8 @@ def _source(files: tuple[str, ...]) -> str | list[str]:
 
 
 def _request(command: Callable[..., None]) -> Callable[..., None]:
-    """The arguments that say what is loaded."""
-    forms = "a,b for columns, x=a,b for a pack of two named x, y=a for another name; may be given several times"
+    """Adds the arguments that say what is loaded."""
+    forms = "a,b for two columns, x=a,b for a pack named x, y=a for another name; may be given several times"
     for decorate in (
         click.option("--dtype", type=click.Choice([*_FLOATS]), help="Cast the floating columns."),
         click.option(
@@ -153,7 +156,7 @@ def _request(command: Callable[..., None]) -> Callable[..., None]:
             metavar="COLUMNS",
             multiple=True,
             callback=_columns,
-            help="Columns with one value in each entity, in the same forms.",
+            help="Columns with one value per entity, in the same forms.",
         ),
         click.option("--time", metavar="COLUMN", help="The column that orders the rows of a series."),
         click.option(
@@ -161,7 +164,7 @@ def _request(command: Callable[..., None]) -> Callable[..., None]:
             metavar="COLUMN",
             multiple=True,
             callback=_entity,
-            help="The column that tells the series apart; may be given several times, for tuples of several columns.",
+            help="The column that identifies a series; may be given several times if several columns together do.",
         ),
         click.option("--columns", metavar="COLUMNS", multiple=True, callback=_columns, help=f"{forms}. Default: all."),
         click.argument("source", metavar="FILE...", nargs=-1, required=True),
@@ -177,12 +180,12 @@ def _request(command: Callable[..., None]) -> Callable[..., None]:
     "  tensorstash load 'data/*.parquet' --columns x=temp,dewp,humid --columns y=temp --dtype float32",
 )
 @_request
-@click.option("--share", metavar="LABEL", help="Its label. Default: the name of the first file.")
+@click.option("--share", metavar="LABEL", help="The label. Default: the name of the first file.")
 def load_command(source: tuple[str, ...], dtype: str | None, share: str | None, **columns: Any) -> None:
-    """Load columns and leave them there.
+    """Load columns into shared memory and leave them there.
 
-    The data stay warm across restarts of a job: ts.load with the same files, arguments and share=LABEL attaches them in
-    milliseconds, and so does ts.attach(LABEL). A file may be a glob or a directory.
+    The data stay in memory across restarts of a job: ts.load with the same files, arguments and share=LABEL attaches
+    them in milliseconds, and so does ts.attach(LABEL). FILE may be a glob or a directory.
     """
     before = {f"{line['label']}-{line['key']}" for line in shared.list().to_dicts()}
     begin = time.perf_counter()
@@ -204,7 +207,7 @@ def load_command(source: tuple[str, ...], dtype: str | None, share: str | None, 
 def inspect(source: tuple[str, ...], dtype: str | None, **columns: Any) -> None:
     """Print what a load would take.
 
-    Rows, MB per column and free memory, from schemas and footers alone.
+    It shows rows, MB per column and free memory, and reads schemas and footers only.
     """
     click.echo(repr(plan(_source(source), dtype=_FLOATS.get(dtype or ""), **columns)))
 
@@ -235,7 +238,7 @@ def _memory() -> str:
 
 
 def _shared_memory() -> str:
-    """Of the file system that holds the directory of segments, which need not exist yet."""
+    """The room in the file system that holds the directory of segments, which need not exist yet."""
     path = Path(place())
     there = next(parent for parent in (path, *path.parents) if parent.exists())
     about = os.statvfs(there)
@@ -263,8 +266,8 @@ def _size(nbytes: float) -> str:
     return f"{nbytes / 1000**power:,.1f} {'_kMG'[power]}B"
 
 
-def _table(lines: Iterable[tuple[str, ...]]) -> str:
-    """Numbers are aligned to the right, as their headings are."""
+def _aligned(lines: Iterable[tuple[str, ...]]) -> str:
+    """Lines with aligned columns; numbers and their headings are aligned to the right."""
     lines = [*lines]
     widths = [max(map(len, cells)) for cells in zip(*lines)]
     return "\n".join(
@@ -275,6 +278,6 @@ def _table(lines: Iterable[tuple[str, ...]]) -> str:
     )
 
 
-def _say_removed(names: list[str]) -> None:
+def _print_removed(names: list[str]) -> None:
     for name in names:
         click.echo(f"removed {name}")

@@ -1,8 +1,7 @@
-"""Pictures of a stash, with matplotlib (the extra `plot`)."""
+"""`ts.plot`: pictures of a stash, with matplotlib (the extra `plot`)."""
 
 from collections.abc import Sequence
-from datetime import date
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -13,15 +12,14 @@ from tensorstash.common.dtypes import Bools, Int64s
 from tensorstash.stash.missing import missing_rows
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.runs import Runs, entity_runs, find_runs
+from tensorstash.windows.splits import Moment
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-Moment = SupportsIndex | str | date | np.datetime64
-
-_BINS = 500  # a bin narrower than a pixel may not be drawn, and a short gap would vanish
+_BINS = 500  # a bin narrower than a pixel might not be drawn, and a short gap would vanish
 _MOST_ENTITIES = 200
-# value -> meaning, colour; the colours also differ in lightness
+# meaning and colour of each state; the colours also differ in lightness
 _STATES = (
     ("no rows", "#ffffff"),
     ("complete", "#b9d4ea"),
@@ -30,21 +28,30 @@ _STATES = (
 )
 _COMPLETE, _MISSING, _GAP = 1, 2, 3
 _PIXELS = 1000  # across the axes of a figure of usual width
-# they differ in lightness, and then in dashes
+# lines differ in lightness, and then in dashes
 _COLOURS = ("#14507a", "#c8641b", "#9cc3e0")
 _DASHES = ("-", "--", ":", "-.")
-_MOST_NAMES = 20  # of a vocabulary along an axis
+_MOST_NAMES = 20  # a larger vocabulary is not written along an axis
 
 
 def coverage(stash: Stash, *, frequency: int | str | None = None, axes: "Axes | None" = None) -> "Axes":
     """Draw which times each entity covers: a row per entity, with gaps and missing values.
 
-    Time is cut into at most 500 bins, none shorter than a step of time. A bin is marked where any of its rows has a
-    missing value (NaN, or code -1) in some column, and where time steps are missing in it; it is white before the first
-    row of an entity and after the last. The `frequency` is that of `Windows`. Of more than 200 entities, 200 at equal
-    distances are drawn. Without a time column the axis counts the rows of each entity.
+    Time is cut into at most 500 bins, none shorter than a step of time. A bin is marked if any of its rows has a
+    missing value (NaN, or code -1) in some column, or if time steps are missing in it. Bins before the first row of an
+    entity and after its last row are white. Of more than 200 entities, 200 at equal distances are drawn. Without a time
+    column the axis counts the rows of each entity.
 
-    Raises `ImportError`, which names the extra, where matplotlib is missing.
+    Args:
+        stash: the stash whose rows are drawn.
+        frequency: the step of time, as in `Windows`; `None` infers it.
+        axes: the axes to draw on; `None` makes a figure.
+
+    Returns:
+        The axes.
+
+    Raises:
+        ImportError: matplotlib is missing; the message names the extra.
     """
     try:
         import matplotlib.pyplot as plt
@@ -89,27 +96,28 @@ def series(
     frequency: int | str | None = None,
     axes: "Sequence[Axes] | None" = None,
 ) -> "list[Axes]":
-    """Draw columns of one entity over time, each in axes of its own, a pack with a line for each of its numbers.
+    """Draw columns of one entity over time, each column in its own axes, with one line for each number of a pack.
 
-    A line is open where time steps are missing and where a value is (NaN, infinite, or code -1); a value between two
-    such places is a dot. Of more rows than pixels, the first, the last, the smallest and the largest of each pixel are
+    A line is broken where time steps or values (NaN, infinite, or code -1) are missing; a value between two such places
+    is a dot. If there are more rows than pixels, only the first, last, smallest and largest value of each pixel are
     drawn, which gives the same picture (Jugel et al., "M4: A Visualization-Oriented Time Series Data Aggregation",
-    2014). Codes are steps, with the names of a small vocabulary beside them.
+    2014). Codes are drawn as steps, labelled with the names of a small vocabulary.
 
     Args:
-        stash: where the columns are.
-        entity: one of `stash.entities`; `None` where there are none.
-        columns: their names.
-        start: the first time that is drawn, written as the cuts of `Windows.split`.
+        stash: the stash that holds the columns.
+        entity: one of `stash.entities`; `None` if the stash has none.
+        columns: names of columns.
+        start: the first time that is drawn, written like the cuts of `Windows.split`.
         end: the time before which drawing ends.
-        frequency: that of `Windows`, for gaps.
-        axes: as many as there are columns; `None` makes a figure.
+        frequency: the step of time, as in `Windows`; a missing step is a gap.
+        axes: axes to draw on, one for each column; `None` makes a figure.
 
     Returns:
         The axes, one for each column. Without a time column they count the rows of the entity.
 
     Raises:
-        ColumnError: no such column or entity. ValueError: no row in these times. ImportError: matplotlib is missing.
+        ColumnError: a column or the entity does not exist. ValueError: there is no row in these times. ImportError:
+            matplotlib is missing; the message names the extra.
     """
     try:
         import matplotlib.pyplot as plt
@@ -120,7 +128,7 @@ def series(
         raise ValueError("columns= names at least one column; none was given.")
     series = stash.series(entity)
     for name in names:
-        stash[name]  # a name that is not there is an error
+        stash[name]  # raises an error if there is no such column
     rows, times, gaps = _rows_drawn(stash, series, start, end, frequency)
     if axes is None:
         _, grid = plt.subplots(
@@ -130,7 +138,7 @@ def series(
     count = len(axes) if isinstance(axes, (Sequence, np.ndarray)) else None
     if count != len(names):
         got = repr(axes) if count is None else count
-        raise ValueError(f"axes= is a list with one for each column; got {got} for {len(names)} columns.")
+        raise ValueError(f"axes= is a list of axes, one for each column; got {got} for {len(names)} columns.")
     for name, one in zip(names, axes):
         _draw(one, stash, name, series[name][rows], times=times, gaps=gaps)
     if stash.entity_names:
@@ -142,10 +150,10 @@ def series(
 def _rows_drawn(
     stash: Stash, series: dict[str, torch.Tensor], start: Moment | None, end: Moment | None, frequency: int | str | None
 ) -> tuple[slice, Int64s, Bools]:
-    """Which rows of a series lie in the times asked for, their times, and where one does not follow the one before."""
+    """The rows of a series between `start` and `end`, their times, and which rows do not follow the row before."""
     if stash.time is None:
         if start is not None or end is not None:
-            raise ValueError("start= and end= are times, and this stash has none: ts.load(..., time=...).")
+            raise ValueError("start= and end= need a time column, and this stash has none: ts.load(..., time=...).")
         count = len(next(iter(series.values())))
         return slice(0, count), np.arange(count), np.zeros(count, np.bool_)
     times = series[str(stash.time_name)].numpy()
@@ -190,9 +198,9 @@ def _draw(axes: "Axes", stash: Stash, name: str, values: torch.Tensor, *, times:
 
 
 def _line(times: Int64s, values: NDArray[np.float64], gaps: Bools) -> tuple[Int64s, NDArray[np.float64], Int64s]:
-    """The points of a line that is open at gaps and missing values: times, values, and which of them stand alone.
+    """The points of a line that is broken at gaps and missing values: times, values, and which points stand alone.
 
-    NaN is where the line is open. Of each pixel first, last, smallest and largest value are kept.
+    The line is broken at NaN. Only the first, last, smallest and largest value of each pixel are kept.
     """
     there = np.isfinite(values)
     opens = gaps.copy()
@@ -200,18 +208,18 @@ def _line(times: Int64s, values: NDArray[np.float64], gaps: Bools) -> tuple[Int6
     piece = np.cumsum(opens)[there]
     times, values = times[there], values[there]
     if len(times) > 4 * _PIXELS:
-        kept = _telling(times, values)
+        kept = _visible(times, values)
         piece, times, values = piece[kept], times[kept], values[kept]
     new = np.flatnonzero(np.diff(piece)) + 1
     ends = np.concatenate([[0], new, [len(piece)]])
     alone = ends[:-1][np.diff(ends) == 1]
-    # a point without a value stands behind each piece, at its last time: steps would be drawn on up to a later one
+    # the point without a value has the last time of its piece: with a later time, steps would be drawn on to it
     places = alone + np.searchsorted(new, alone, "right")
     return np.insert(times, new, times[new - 1]), np.insert(values, new, np.nan), places
 
 
-def _telling(times: Int64s, values: NDArray[np.float64]) -> Int64s:
-    """The first, last, smallest and largest of the points in each pixel."""
+def _visible(times: Int64s, values: NDArray[np.float64]) -> Int64s:
+    """The indices of the first, last, smallest and largest point in each pixel."""
     edges = times[0] + _cuts(int(times[-1]) - int(times[0]) + 1, _PIXELS)
     pixel = _bin(edges, times)
     first = np.flatnonzero(np.diff(pixel, prepend=-1))
@@ -253,7 +261,7 @@ def _coverage(
         state[at[0] : at[-1] + 1] = _COMPLETE
         state[at[_missing(stash, rows)]] = _MISSING
         after = _gaps(runs, rows) - rows.start
-        # where steps are shorter than the frequency none is missing, but time does not go on as it should
+        # a step shorter than the frequency also ends a run, and no time is missing then
         first_missing = np.minimum(own[after - 1] + step, own[after])
         last_missing = np.maximum(own[after] - 1, first_missing)
         for begin, end in zip(_bin(edges, first_missing), _bin(edges, last_missing)):
@@ -262,7 +270,7 @@ def _coverage(
 
 
 def _shortest_step(runs: Runs) -> int:
-    """Ticks from one row to the next in a run; of steps that vary, the shortest."""
+    """Ticks from one row to the next in a run; the shortest if they vary, as months do."""
     if runs.frequency is None:
         return 1
     day = runs.frequency.clock.day
@@ -271,7 +279,7 @@ def _shortest_step(runs: Runs) -> int:
 
 
 def _cuts(length: int, bins: int) -> NDArray[np.int64]:
-    """`k * length // bins` for k in 0..bins; the product itself would overflow with nanoseconds."""
+    """`k * length // bins` for k in 0..bins, without the product, which overflows with nanoseconds."""
     k, (whole, rest) = np.arange(bins + 1), divmod(length, bins)
     return k * whole + k * rest // bins
 
@@ -288,12 +296,12 @@ def _missing(stash: Stash, rows: slice) -> Bools:
 
 
 def _gaps(runs: Runs, rows: slice) -> NDArray[np.int64]:
-    """The rows after a gap, among those of one entity."""
+    """The rows of one entity that follow a gap."""
     low, high = np.searchsorted(runs.first, (rows.start + 1, rows.stop))
     return runs.first[low:high]
 
 
 def _axis(stash: Stash, edges: NDArray[np.int64]) -> NDArray[Any]:
-    """Edges of bins as matplotlib takes them: dates in UTC where the times are dates."""
+    """Times as matplotlib takes them: dates in UTC, or plain numbers."""
     unit = stash.clock.unit
     return edges if unit is None else edges.astype(f"datetime64[{'D' if unit == 'd' else unit}]")

@@ -60,9 +60,10 @@ class Slot:
     entity: int
     row: int | None
     time: int | None
+    behind: int | None = None  # for a slot behind its run: the run's last row
 
 
-def slot_runs(stash: ts.Stash, frequency: int | None, masked: bool, lead: int) -> list[list[Slot]]:
+def slot_runs(stash: ts.Stash, frequency: int | None, masked: bool, lead: int, tail: int = 0) -> list[list[Slot]]:
     """The slots of every run, row by row; without a frequency an entity is one run."""
     runs: list[list[Slot]] = []
     for entity, one_series in enumerate(series_of(stash)):
@@ -76,6 +77,11 @@ def slot_runs(stash: ts.Stash, frequency: int | None, masked: bool, lead: int) -
                 runs.append(run)
             run += [Slot(entity, None, time - step + (j + 1) * (frequency or 0)) for j in range(missing)]
             run.append(Slot(entity, one_series.first + k, time))
+    for run in runs:
+        last = run[-1]
+        assert last.time is not None
+        times = [None if frequency is None else last.time + (k + 1) * frequency for k in range(tail)]
+        run += [Slot(last.entity, None, time, last.row) for time in times]
     return runs
 
 

@@ -1,4 +1,4 @@
-"""Who takes part in compare.py: a file for each library, which is imported only in the process that runs it.
+"""The contestants of compare.py: a file for each library, which is imported only in the process that runs it.
 
 Each has functions from a `Workload` to an iterator of batches without end. Batches that are neither a dict of `(batch,
 width)` columns nor one `(batch, width, 8)` tensor have a function `columns` beside them, which makes that dict of them

@@ -22,6 +22,22 @@ _CACHE_LINE = 64  # bytes
 Sent = tuple[Sequence[torch.Tensor], Mapping[str, torch.Tensor], Callable[[], None]]
 
 
+class _Lease(weakref.ref["NDArray[Any]"]):
+    """A view that was handed out, and the buffer that it shows."""
+
+    __slots__ = ("buffer",)
+    buffer: NDArray[Any]
+
+
+class _Kept(weakref.ref["NDArray[Any]"]):
+    """Keeps the lease of a view alive until the view is gone. It is equal to itself alone, so a set can hold it."""
+
+    __slots__ = ("lease",)
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+    lease: _Lease
+
+
 class Pool:
     """Host buffers that are used again when the last tensor, slice, array, graph or capsule over them is gone.
 
@@ -31,18 +47,26 @@ class Pool:
 
     def __init__(self, spare: int) -> None:
         """At most `spare` idle buffers are kept."""
-        self.idle: deque[NDArray[Any]] = deque(maxlen=spare)
+        self.idle: deque[_Lease] = deque(maxlen=spare)
+        self._kept: set[_Kept] = set()
 
     def take(self, group: SpanGroup, count: int) -> torch.Tensor:
         """An uninitialised tensor for the spans of a group in a batch of `count` windows."""
         rows, *rest = group.buffer_shape(count)
-        buffer = self.idle.pop() if self.idle else None
+        buffer = self.idle.pop().buffer if self.idle else None
         if buffer is None or len(buffer) < rows:  # a buffer that was too small is dropped
             buffer = _aligned((rows, *rest), np.dtype(DTYPES[group.view.dtype][1]))
         view = buffer[:rows]
-        weakref.finalize(view, self.idle.append, buffer).atexit = False
+        self._lend(view, buffer)
         tensor = torch.from_numpy(view)
         return tensor if tensor.dtype == group.view.dtype else tensor.view(group.view.dtype)
+
+    def _lend(self, view: NDArray[Any], buffer: NDArray[Any]) -> None:
+        """Take the buffer back when the view is gone. Both callbacks are C: see `common/release.py`."""
+        kept = _Kept(view, self._kept.discard)
+        kept.lease = _Lease(view, self.idle.append)
+        kept.lease.buffer = buffer
+        self._kept.add(kept)
 
 
 def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:

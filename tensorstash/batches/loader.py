@@ -1,7 +1,7 @@
 """The view of the training loop: batches in the order of a sampler, on the device."""
 
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -15,6 +15,7 @@ from tensorstash.batches.prefetch import ahead
 from tensorstash.batches.staging import Staged
 from tensorstash.common.checks import at_least
 from tensorstash.sampling.order import Lanes, Shuffle
+from tensorstash.sampling.own_ids import OwnIds
 from tensorstash.sampling.passes import Plan, Position
 from tensorstash.sampling.sampler import Sampler
 from tensorstash.windows.windows import Windows
@@ -55,6 +56,11 @@ class Loader:
         shuffle: like `seed`, `num_replicas`, `rank`, `tail`, `global_batch_size` and `steps` an argument of `Sampler`,
             which is `loader.sampler`.
         seed: the seed of the permutations.
+        sampler: instead of `shuffle`, ids of your own: an iterable with a length, such as a list, an array or a
+            `torch.utils.data.Sampler`, that gives the window ids of an epoch one by one, the same on every rank. Its
+            `set_epoch(epoch)` is called before each epoch, if it has one. The loader divides the ids into steps and
+            among the ranks. A state counts them and holds their checksum, but nothing of the sampler itself: it can be
+            resumed where the sampler gives the same ids again for the same epoch, and else is a `ValueError`.
         device: where the batches go; `"accelerator"` is the device that torch finds on this machine, else the CPU. On
             CUDA, ROCm and XPU everything in a batch is copied from pinned memory in a stream of its own.
         prefetch: the number of batches that are gathered ahead in a thread. `None` is 0 on the CPU, where gathering
@@ -67,9 +73,9 @@ class Loader:
         with_valid: batches always hold `valid`, `(batch,)` bool, which is false for filler. They hold it anyway with
             `tail="pad"`, and with `"keep"` on several ranks.
         transform: callables such as `Scaler`, called one after the other on every batch. Each but the last returns a
-            batch; the last may return anything, such as a tuple. They run in the thread of the loop, once the batch is
-            complete and on the device, and may write into it. An exception of theirs leaves the loop, and that batch
-            does not count as handed out.
+            batch; the last may return something else, such as a tuple. They run in the thread of the loop, once the
+            batch is complete and on the device, and may write into it. If one raises, the exception leaves the loop,
+            and that batch does not count as handed out.
         global_batch_size: instead of `batch_size`, windows per step over all ranks, a multiple of their number.
         steps: the steps of a pass. Epochs then follow each other without end, and each pass takes the next `steps`
             steps; `len(loader) == steps`.
@@ -105,6 +111,7 @@ class Loader:
         transform: Sequence[Transform] = (),
         global_batch_size: int | None = None,
         steps: int | None = None,
+        sampler: Iterable[int] | None = None,
     ) -> None:
         if not isinstance(windows, Windows):
             raise TypeError(f"A loader takes windows, ts.Windows(stash, ...); got a {type(windows).__name__}.")
@@ -116,8 +123,10 @@ class Loader:
         self.device = device_of(device)
         on_cpu = self.device.type == "cpu"
         self.prefetch = (0 if on_cpu else 2) if prefetch is None else at_least(0, prefetch, "prefetch")
+        if sampler is not None:
+            shuffle = _own_ids(sampler, shuffle, len(windows))
         self.sampler = Sampler(
-            len(windows),
+            len(shuffle) if isinstance(shuffle, OwnIds) else len(windows),
             batch_size,
             shuffle=shuffle,
             seed=seed,
@@ -168,13 +177,13 @@ class Loader:
 
     def _transformed(self, batch: Any, timer: _Timer) -> Any:
         began = time.perf_counter()
-        for k, transform in enumerate(self.transform):
-            if k and not isinstance(batch, dict):
-                raise TypeError(
-                    "A transform returns the batch, and only the last one may return anything else; "
-                    f"{self.transform[k - 1]!r} returned a {type(batch).__name__}."
-                )
+        for transform in self.transform:
             batch = transform(batch)
+            if not isinstance(batch, dict) and (batch is None or transform is not self.transform[-1]):
+                raise TypeError(
+                    "A transform returns the batch, and only the last one may return something else, such as a tuple; "
+                    f"{transform!r} returned a {type(batch).__name__}."
+                )
         timer.transformed += time.perf_counter() - began
         return batch
 
@@ -256,6 +265,18 @@ def _check_lanes(windows: Windows) -> None:
             "In lanes each window begins where the past of the one before ended, so stride= must equal the length of "
             f"the past; got {windows.stride} and {past}. A model would see rows twice, or miss some."
         )
+
+
+def _own_ids(sampler: object, shuffle: Shuffle, windows: int) -> OwnIds:
+    """The order that a sampler of the caller's own gives."""
+    if shuffle is not False:
+        raise ValueError(f"sampler= and shuffle= exclude each other: both say the order; got shuffle={shuffle!r}.")
+    if isinstance(sampler, Sampler):
+        raise TypeError("sampler= gives one id at a time; a loader has a ts.Sampler of its own. Write shuffle=.")
+    ids = OwnIds(sampler, windows)
+    if not len(ids):
+        raise ValueError("sampler= gives at least one id; it has a length of 0.")
+    return ids
 
 
 def _callables(transform: Sequence[Transform]) -> tuple[Transform, ...]:

@@ -1,7 +1,7 @@
-"""Everything that is read out of polars' own texts and bytes, because polars has no function that answers it.
+"""Everything that is parsed from text and bytes that polars writes, because polars has no function for it.
 
-Each function names the text that it reads, and the first release that is known to write it so. The tests ask the
-installed polars for examples with a known answer: they fail with the release that changes a text.
+Each function names the text that it reads, and the first release known to write it so. The tests run the installed
+polars on examples with a known answer: they fail on the release that changes the text.
 """
 
 import re
@@ -43,8 +43,8 @@ def serialized(expr: "pl.Expr") -> bytes | None:
 def is_random(expr: "pl.Expr") -> bool:
     """Whether an expression draws random numbers for the elements of lists.
 
-    Reads `str(expr)`, from polars 1.32 on, for calls as `.sample_n(`, and for `rank("random")`, which is in no text,
-    the method in the MessagePack of `expr.meta.serialize()`.
+    Reads `str(expr)`, from polars 1.32 on, for calls such as `.sample_n(`. `rank("random")` is not in that text:
+    its method is found in the MessagePack of `expr.meta.serialize()`.
     """
     if _RANDOM_CALL.search(str(expr)):
         return True
@@ -56,8 +56,8 @@ def is_random(expr: "pl.Expr") -> bool:
 def is_elementwise(expr: "pl.Expr", empty: "pl.DataFrame") -> bool:
     """Whether each value comes from its own row alone; `empty` is a frame with the columns of the expression.
 
-    Reads the optimized plan of `.explain()`, from polars 1.32 on: a slice of the rows stands below `WITH_COLUMNS`, so
-    is taken first, only if all parts of the expression are elementwise. `meta.is_row_separable` judges the outermost
+    Reads the optimized plan of `.explain()`, from polars 1.32 on: polars moves a slice below `WITH_COLUMNS`, so that
+    it is taken first, only if all parts of the expression are elementwise. `meta.is_row_separable` judges the outermost
     part only.
     """
     plan = empty.lazy().with_columns(expr.alias("")).slice(1, 1).explain()
@@ -78,6 +78,6 @@ def parses_times(text: str) -> bool:
 def first_line(error: BaseException) -> str:
     """The message of an error of polars without the query plan that follows it.
 
-    Reads `str(error)`, from polars 1.32 on: the message stands in the first line, in quotes if it is of Python code.
+    Reads `str(error)`, from polars 1.32 on: the first line holds the message, in quotes if Python code raised it.
     """
     return str(error).strip("'\" ").replace("\\n", "\n").partition("\n")[0].rstrip(".")

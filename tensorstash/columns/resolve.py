@@ -92,6 +92,12 @@ def _choose(whole: Column, parts: list[Column], spec: ColumnSpec, dtype: torch.d
     if any(part.dtype.is_floating_point for part in parts) and dtype is not None:
         chosen = dtype
     if spec.dtype is not None:
+        if whole.kind == "category" and spec.dtype.is_floating_point:
+            raise SchemaError(
+                f"dtype= is for numbers; column {whole.name!r} is text. Load the numbers that its texts stand for, and "
+                f"NaN for other texts: ts.column(pl.col({whole.members[0]!r}).cast(pl.Float64, strict=False), "
+                "dtype=...)."
+            )
         if whole.kind != "number":
             raise SchemaError(f"dtype= is for numbers; column {whole.name!r} is a {whole.kind}. Leave dtype= out.")
         chosen = spec.dtype
@@ -108,7 +114,7 @@ def _choose(whole: Column, parts: list[Column], spec: ColumnSpec, dtype: torch.d
 def _fits(fill: float, dtype: torch.dtype) -> bool:
     """Whether a fill can be stored: exactly, but for the rounding of floating types."""
     if dtype.is_floating_point:
-        return not math.isfinite(fill) or abs(fill) <= torch.finfo(dtype).max
+        return fill != fill or abs(fill) == math.inf or abs(fill) <= torch.finfo(dtype).max  # noqa: PLR0124
     low, high = (0, 1) if dtype == torch.bool else (torch.iinfo(dtype).min, torch.iinfo(dtype).max)
     return fill == fill and low <= fill <= high and fill == int(fill)  # noqa: PLR0124  NaN is no integer
 
@@ -116,15 +122,29 @@ def _fits(fill: float, dtype: torch.dtype) -> bool:
 def time_column(schema: pa.Schema, name: str, where: str) -> Column:
     """The time column: int64 with the unit and zone of its source."""
     field = field_of(schema, name, where)
-    found = None if pa.types.is_nested(field.type) else from_arrow("__time", field)
+    plain = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+    may_be = pa.types.is_timestamp(plain) or pa.types.is_date(plain) or pa.types.is_integer(plain)
+    found = from_arrow("__time", field) if may_be else None
     if found is not None and found.kind in ("timestamp", "date"):
         return found
     if found is not None and found.kind == "number" and not found.dtype.is_floating_point and found.dtype != torch.bool:
         return Column("__time", found.members, torch.int64)
     raise SchemaError(
-        f"time= names a timestamp, date or integer column; {name!r} is {field.type}. Convert it, for example with "
-        "polars: pl.col(...).str.to_datetime()."
+        f"time= names a timestamp, date or integer column; {name!r} is {field.type}. Convert it before "
+        f"loading{_as_time(field)}."
     )
+
+
+def _as_time(field: pa.Field) -> str:
+    """An expression that makes times of a column, if there is one."""
+    column, example = f"pl.col({field.name!r})", ", for example with polars: "
+    if is_text(field.type):
+        return f"{example}{column}.str.to_datetime()"
+    if pa.types.is_floating(field.type) or pa.types.is_decimal(field.type):
+        return f"{example}({column} * 1000).round().cast(pl.Datetime('ms')), if it is in seconds since 1970"
+    if pa.types.is_duration(field.type) or pa.types.is_time(field.type):
+        return f"{example}{column}.cast(pl.Int64)"
+    return ""
 
 
 def entity_columns(entity: str | Sequence[str] | None) -> tuple[str, ...]:

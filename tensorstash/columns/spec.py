@@ -72,9 +72,32 @@ def column(
         tensor([ 1,  2,  0, -1], dtype=torch.int32)
     """
     check_dtype(dtype)
-    plain = fill.item() if isinstance(fill, (np.generic, torch.Tensor)) else fill
     values = None if vocabulary is None else vocabulary_of(vocabulary)
-    return ColumnSpec(source_of(source), dtype, plain, vocabulary=values)
+    return ColumnSpec(source_of(source), dtype, None if fill is None else _fill_of(fill), vocabulary=values)
+
+
+def _fill_of(given: object) -> Fill:
+    """The value of `fill=`, as a plain number, truth value or text."""
+    is_one = isinstance(given, np.generic) or (isinstance(given, torch.Tensor) and given.numel() == 1)
+    plain = given.item() if is_one and isinstance(given, (np.generic, torch.Tensor)) else given
+    if not isinstance(plain, (float, int, str)):
+        raise TypeError(
+            f"fill= is one number, truth value or text; got {given!r}. For times, give the integer that the tensor "
+            "stores."
+        )
+    if isinstance(plain, str):
+        _check_text(plain, "fill")
+    return plain
+
+
+def _check_text(text: str, argument: str) -> None:
+    """Refuse half of a surrogate pair, which no UTF-8 can hold."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"{argument}= holds texts of Unicode characters; {text!r} has a lone surrogate. Correct the text."
+        ) from error
 
 
 def check_dtype(dtype: object) -> None:
@@ -178,6 +201,9 @@ def vocabulary_of(given: Iterable[object]) -> tuple[str, ...] | tuple[int, ...]:
     kind = str if isinstance(values[0], str) else int
     if wrong := [value for value in values if not isinstance(value, kind) or isinstance(value, bool)]:
         raise TypeError(f"vocabulary= holds texts, or integers; got {wrong[0]!r} among {len(values):,} values.")
+    if kind is str:
+        for value in values:
+            _check_text(value, "vocabulary")
     if kind is int:
         low, high = min(values), max(values)
         if low < -(1 << 63) or high >= 1 << (63 if low < 0 else 64):

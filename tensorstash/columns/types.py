@@ -53,8 +53,22 @@ def from_arrow(name: str, field: pa.Field) -> Column:
         return Column(name, (field.name,), torch.int64, *_temporal(arrow))
     raise SchemaError(
         f"A stash holds numbers, booleans, text, dates, times and fixed-size lists of numbers; column {field.name!r} "
-        f"is {arrow}. Leave it out of columns= and static=, or convert it before loading."
+        f"is {arrow}. Leave it out of columns= and static=, or {_conversion(field)}."
     )
+
+
+def _conversion(field: pa.Field) -> str:
+    """How a column of a type that a stash cannot hold may be loaded."""
+    arrow, column = field.type, f"pl.col({field.name!r})"
+    if pa.types.is_decimal(arrow) or pa.types.is_null(arrow):
+        return f"load {column}.cast(pl.Float64)"
+    if (pa.types.is_list(arrow) or pa.types.is_large_list(arrow)) and arrow.value_type in _NUMBERS:
+        return f"load {column}.list.to_array(n), if every list has n values"
+    if pa.types.is_struct(arrow) and arrow.num_fields:
+        return f"load its fields: {column}.struct.field({arrow.field(0).name!r})"
+    if pa.types.is_binary(arrow) or pa.types.is_large_binary(arrow):
+        return f"load {column}.cast(pl.String), if it is text in UTF-8"
+    return "convert it before loading"
 
 
 def _temporal(arrow: pa.DataType) -> tuple[tuple[int, ...], Kind, str, str | None]:

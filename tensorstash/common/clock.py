@@ -27,6 +27,8 @@ _FIRST_DAY, _LAST_DAY = -719_160, 2_932_890  # of the years that Python's dateti
 _DAYS = 4096  # times are looked up in so many together, so that what is known of a zone serves the next ones too
 UTC_NAMES = {None, "UTC", "Etc/UTC", "GMT", "Z", "+00:00"}
 _FRACTION = re.compile(r"(:\d\d)[.,](\d{1,9})\d*")
+# what every version of Python reads, without the fraction
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d(:\d\d(:\d\d)?)?(Z|[+-]\d\d:\d\d(:\d\d)?)?)?")
 
 
 def _zone(name: str) -> tzinfo:
@@ -71,6 +73,8 @@ class Clock:
         # datetime knows no nanoseconds
         text, fraction = _FRACTION.sub(r"\1", text), _FRACTION.search(text)
         try:
+            if not _MOMENT.fullmatch(text):
+                raise ValueError(text)
             when = datetime.fromisoformat(text.replace("Z", "+00:00"))
         except ValueError as error:
             raise ValueError(f"A cut is written as '2013-10-01' or '2013-10-01 06:00'; got {moment!r}.") from error
@@ -98,10 +102,16 @@ def wall_clock(ticks: Int64s, clock: Clock) -> Int64s:
     return ticks + offsets[np.searchsorted(starts, ticks // per_second, "right") - 1] * per_second
 
 
-def from_wall_clock(local: Int64s, clock: Clock) -> Int64s:
-    """Ticks in UTC from those of the wall clock; what it shows twice or never is taken by the offset before."""
+def from_wall_clock(local: Int64s, clock: Clock) -> tuple[Int64s, Int64s]:
+    """Ticks in UTC from ticks of the wall clock, both `(n,)`: the earliest and the latest that are meant.
+
+    They differ where a change of the clock skips the time, which is then read by the offset after and before the
+    change. A time that the clock shows twice is the first of the two.
+    """
     near = 2 * local - wall_clock(local, clock)
-    return local - (wall_clock(near, clock) - near)
+    one = local - (wall_clock(near, clock) - near)
+    two = one - (wall_clock(one, clock) - local)
+    return np.minimum(one, two), np.maximum(one, two)
 
 
 @lru_cache(maxsize=64)

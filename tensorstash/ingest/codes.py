@@ -1,5 +1,6 @@
 """Text and integers as codes: by order of appearance, by a vocabulary that was given, or hashed."""
 
+import re
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -38,6 +39,17 @@ def piece_of(array: pa.Array) -> Piece:
     compact = np.full(len(firsts), -1, np.int32)
     compact[used] = np.arange(len(used), dtype=np.int32)
     return Piece(compact[places], array.dictionary.take(pa.array(used)).to_pylist(), firsts[used])
+
+
+_NUMBER = re.compile(r"[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_LOOKED_AT = 10_000  # distinct texts
+_FEWEST = 10
+
+
+def reads_as_numbers(texts: Sequence[str]) -> bool:
+    """Whether nine of ten distinct texts are numbers. Fewer than ten texts are labels, and so are ones like "007"."""
+    some = texts[:_LOOKED_AT]
+    return len(some) >= _FEWEST and sum(_NUMBER.fullmatch(text.strip()) is not None for text in some) >= 0.9 * len(some)
 
 
 class Vocabulary:

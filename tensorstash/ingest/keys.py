@@ -226,4 +226,11 @@ def write_key(column: Column, keys: Keys, work: Work) -> tuple[Stats, list[Any] 
     for start in range(0, planned.rows, _BLOCK):
         draft.write(column.name, start, each[keys.arranger.entities(start, min(start + _BLOCK, planned.rows))])
     numbers = range(len(names)) if is_category else names
-    return Stats(low=min(numbers, default=None), high=max(numbers, default=None)), names if is_category else None
+    return Stats(low=min(numbers, default=None), high=max(numbers, default=None)), (
+        _with_fill(names, column) if is_category else None
+    )
+
+
+def _with_fill(names: list[Any], column: Column) -> list[Any]:
+    """The vocabulary of a text column has its fill, which empty slots of a window hold."""
+    return names if column.fill is None or column.fill in names else [*names, column.fill]

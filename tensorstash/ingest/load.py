@@ -1,12 +1,13 @@
 """`ts.load`: a source as a stash, of this process alone or one for the machine."""
 
 import warnings
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, cast
 
 import torch
 
 from tensorstash.columns.spec import Columns
+from tensorstash.common.checks import is_integer
 from tensorstash.ingest.key import argument_keys, check_share, check_unchanged, contents, key
 from tensorstash.ingest.memory import check_columns
 from tensorstash.ingest.plan import survey
@@ -15,7 +16,7 @@ from tensorstash.ingest.write import draft, ingest
 from tensorstash.segments.directory import Name
 from tensorstash.segments.limits import memory_limits
 from tensorstash.segments.publish import obtain
-from tensorstash.segments.unpublished import Unpublished
+from tensorstash.segments.unpublished import UnpublishedFile
 from tensorstash.sources.locate import find
 from tensorstash.sources.stamps import stamps
 from tensorstash.stash.stash import Stash
@@ -71,7 +72,8 @@ def load(
 
     Returns:
         A `Stash` whose rows are grouped by entity, in order of first appearance, and ordered by time. A load that is
-        interrupted (Ctrl-C) frees what it has taken. A `UserWarning` tells of a vocabulary of which no value occurs.
+        interrupted (Ctrl-C) frees what it has taken. A `UserWarning` is given if no value of a given vocabulary occurs
+        in its column, or if nine of ten distinct values of a text column read as numbers.
 
     Raises:
         SourceError: no file, an unreadable one, or files that differ. ColumnError: no such column. SchemaError: a type
@@ -107,22 +109,44 @@ def load(
         dtype=dtype,
         filter=filter,
     )
+    _check_timeout(timeout, share)
     if share is None or share is False:
-        stash = _load_private(request, progress)
+        stash, numeric_texts = _load_private(request, progress)
     else:
-        stash = _load_shared(request, share, timeout, progress)
-    if strangers := _without_known(stash):
-        warnings.warn(
-            f"No value of {' and '.join(map(repr, strangers))} is in the vocabulary that was given: all have the code "
-            "of unknown ones. Compare the spelling with the source.",
-            UserWarning,
-            stacklevel=2,
-        )
+        stash, numeric_texts = _load_shared(request, share, timeout, progress)
+    for warning in (*_warnings_of_vocabularies(stash), *map(_warning_of_numbers, numeric_texts)):
+        warnings.warn(warning, UserWarning, stacklevel=2)
     return stash
 
 
+def _check_timeout(timeout: object, share: str | bool | None) -> None:
+    if timeout is None:
+        return
+    if not (is_integer(timeout) or isinstance(timeout, float)) or not cast("float", timeout) >= 0:
+        raise ValueError(f"timeout= is a number of seconds, at least 0; got {timeout!r}.")
+    if share is None or share is False:
+        raise ValueError("timeout= limits the wait for the load of another process, so it needs share=. Leave it out.")
+
+
+def _warnings_of_vocabularies(stash: Stash) -> Iterator[str]:
+    """A warning if there are columns with values of which none is in the given vocabulary."""
+    if strangers := _without_known(stash):
+        yield (
+            f"No value of {' and '.join(map(repr, strangers))} is in the given vocabulary: all have the code of "
+            "unknown values. Compare the spelling with the source."
+        )
+
+
+def _warning_of_numbers(name: str) -> str:
+    return (
+        f"Column {name!r} is text, which is stored as codes, but nine of ten of its distinct values read as numbers. "
+        f"Load the numbers: ts.column(pl.col({name!r}).cast(pl.Float64, strict=False)), where other texts become NaN. "
+        "If they are labels, give them as vocabulary=."
+    )
+
+
 def _without_known(stash: Stash) -> list[str]:
-    """The columns with values of which none is in the vocabulary that was given."""
+    """The columns with values of which none is in the given vocabulary."""
     found = []
     for name, tensor in (*stash.items(), *stash.static.items()):
         about = stash.about(name)
@@ -131,32 +155,38 @@ def _without_known(stash: Stash) -> list[str]:
     return found
 
 
-def _load_private(request: Request, progress: bool | None) -> Stash:
+def _load_private(request: Request, progress: bool | None) -> tuple[Stash, tuple[str, ...]]:
+    """The stash, and the text columns whose values read as numbers."""
     files = find(request.source, request.filesystem)
     before = stamps(files or [])
     scanned, planned = survey(request, files, progress)
     check_columns(planned.nbytes, planned.source, memory_limits())
     segment = draft(planned, None)
-    metadata = ingest(scanned, planned, segment, progress, lambda _: None)
+    written = ingest(scanned, planned, segment, progress, lambda _: None)
     check_unchanged(request.source, request.filesystem, before)
-    stash = Stash(segment.finish(metadata))
+    stash = Stash(segment.finish(written.header))
     stash._segment.populate()
-    return stash
+    return stash, written.numeric_texts
 
 
-def _load_shared(request: Request, share: str | bool, timeout: float | None, progress: bool | None) -> Stash:
-    """Attached if it is there; files are looked at by their stamps alone then."""
+def _load_shared(
+    request: Request, share: str | bool, timeout: float | None, progress: bool | None
+) -> tuple[Stash, tuple[str, ...]]:
+    """The stash, attached if it exists, for which only the stamps of files are read; and as for a private one."""
     label = check_share(share, request.source)
     files = find(request.source, request.filesystem)
     before = stamps(files or [])
     surveyed = survey(request, None, progress) if files is None else None
+    numeric_texts: list[str] = []  # empty if the stash is attached
     data = before if surveyed is None else contents(surveyed[0], surveyed[1].read)
 
-    def build(target: Unpublished, report: Callable[[float], None]) -> None:
+    def build(target: UnpublishedFile, report: Callable[[float], None]) -> None:
         scanned, planned = surveyed or survey(request, files, progress)
         check_columns(planned.nbytes, planned.source, target.limits())
         segment = draft(planned, target.fd)
-        segment.seal(ingest(scanned, planned, segment, progress, report))
+        written = ingest(scanned, planned, segment, progress, report)
+        segment.seal(written.header)
+        numeric_texts.extend(written.numeric_texts)
         check_unchanged(request.source, request.filesystem, before)
 
-    return Stash(obtain(Name(label, key(data, argument_keys(request))[:16]), build, timeout))
+    return Stash(obtain(Name(label, key(data, argument_keys(request))[:16]), build, timeout)), tuple(numeric_texts)

@@ -47,9 +47,10 @@ def _member(array: pa.Array, column: Column, name: str, place: str, stats: Stats
     nulls, fill = flat.null_count, column.fill
     stats.nulls += nulls
     if nulls and fill is None and not column.dtype.is_floating_point:
+        floating = ", or load it as floating: ts.column(..., dtype=torch.float32)" if column.kind == "number" else ""
         raise DataError(
             f"Integers, booleans and times have no missing value; column {name!r} has {nulls:,} nulls in {place}. "
-            f"Say what to store, ts.column(..., fill=...), or load it as floating: ts.column(..., dtype=...)."
+            f"Say what to store: ts.column(..., fill=...){floating}."
         )
     holes = flat.is_null().to_numpy(zero_copy_only=False) if nulls else None
     raw = _numpy(pc.fill_null(flat, pa.scalar(0).cast(flat.type)) if nulls else flat)

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from threading import Lock
 from typing import Any
 
@@ -13,7 +13,7 @@ from tensorstash.columns.info import ColumnInfo, StashInfo, TimeInfo, to_header
 from tensorstash.common.dtypes import Int32s, Int64s
 from tensorstash.common.progress import Progress
 from tensorstash.common.threads import in_threads, threads
-from tensorstash.ingest.codes import Buckets, FixedVocabulary, Vocabulary, piece_of
+from tensorstash.ingest.codes import Buckets, FixedVocabulary, Vocabulary, piece_of, reads_as_numbers
 from tensorstash.ingest.constant import Constant
 from tensorstash.ingest.keys import Keys, Work, is_key, read_keys, write_key, write_names
 from tensorstash.ingest.memory import check_static
@@ -30,6 +30,14 @@ Put = Callable[[Column, int, "Int64s | None", NDArray[Any]], None]
 Coder = Vocabulary | FixedVocabulary | Buckets
 
 
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The metadata of a segment, and the text columns whose values read as numbers."""
+
+    header: dict[str, Any]
+    numeric_texts: tuple[str, ...]
+
+
 def draft(planned: Plan, fd: int | None) -> Draft:
     """A segment as a plan lays it out, in the file behind `fd`, or with `None` in an unnamed one of its own."""
     tensors = [(column.name, column.dtype, (planned.rows, *column.shape)) for column in planned.stored]
@@ -38,8 +46,8 @@ def draft(planned: Plan, fd: int | None) -> Draft:
 
 def ingest(
     scanned: Scan, planned: Plan, draft: Draft, progress: bool | None, report: Callable[[float], None]
-) -> dict[str, Any]:
-    """Write all tensors of a segment; its metadata. `report` is told the fraction of the values that are done."""
+) -> Written:
+    """Write all tensors of a segment. `report` is called with the fraction of the values that are done."""
     with Progress(planned.rows, progress, report) as done:
         work = Work(scanned, planned, draft, done)
         known = [column for column in planned.columns if is_key(column, work)]
@@ -61,7 +69,8 @@ def ingest(
         held.check(scanned, keys.names, names.get(name, []))
         draft.blob(name, held.values, held.column.dtype)
         stats[name].missing, stats[name].unknown = held.missing, held.unknown
-    return to_header(_info(planned, stats, keys))
+    texts = [name for name, coder in coders.items() if isinstance(coder, Vocabulary) and reads_as_numbers(coder.names)]
+    return Written(to_header(_info(planned, stats, keys)), tuple(texts))
 
 
 def _header_bytes(planned: Plan) -> int:

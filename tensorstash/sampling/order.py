@@ -1,6 +1,6 @@
-"""The order of an epoch: a function from positions to ids, computed where it is asked for and never stored.
+"""The order of an epoch: a function from positions to ids, computed where it is needed and never stored.
 
-Users resume from positions in it: the same (n, seed, epoch) gives the same order on every platform and in all releases.
+Users resume from positions in it: the same (n, seed, epoch) gives the same order on every platform and in every release.
 """
 
 from dataclasses import dataclass
@@ -11,15 +11,16 @@ import numpy as np
 from tensorstash.common.checks import at_least
 from tensorstash.common.dtypes import Int64s
 from tensorstash.native.permutation import LARGEST, Order, epoch_keys, shuffled
+from tensorstash.sampling.own_ids import OwnIds
 
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """An order of blocks of `size` consecutive windows: their time order is kept, the blocks are permuted.
+    """Permuted blocks of `size` consecutive windows: within a block, windows stay in the order of time.
 
-    The cuts lie elsewhere in each epoch: the first block begins at a window drawn from the first `size`. What is left
-    over before the first and behind the last whole block comes at the end of the epoch. With `batch_size=size`, each
-    batch is a stretch of consecutive windows from a random start.
+    The blocks are cut at other places in each epoch: the first block begins at a window drawn from the first `size`.
+    The windows before the first and behind the last whole block come at the end of the epoch. With `batch_size=size`,
+    each batch is a stretch of consecutive windows from a random start.
 
     Example:
         >>> import tensorstash as ts
@@ -35,11 +36,11 @@ class Blocks:
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """The sequential order in `count` equal pieces, side by side: step s takes element s of each.
+    """The sequential order in `count` equal pieces, side by side: step s takes element s of each piece.
 
-    Row by row, each batch continues the one before, as truncated backpropagation through time wants it. There is one
-    lane for each row of the batches of all ranks: `count` is `num_replicas * batch_size`. Of pieces that cannot be
-    equal, the first are one longer.
+    Each row of a batch continues the same row of the batch before, which truncated backpropagation through time needs.
+    There is one lane for each row of the batches of all ranks, so `count` is `num_replicas * batch_size`. If the pieces
+    cannot be equal, the first ones are one window longer.
 
     Example:
         >>> import tensorstash as ts
@@ -59,7 +60,7 @@ class Lanes:
         return lane * length + np.minimum(lane, longer) + at
 
     def places(self, n: int, ids: Int64s) -> tuple[Int64s, Int64s]:
-        """The lane of each id, and its place there."""
+        """The lane of each id, and its position in the lane."""
         length, longer = divmod(n, self.count)
         first_short = longer * (length + 1)
         long_lane, long_at = np.divmod(ids, length + 1)
@@ -68,27 +69,24 @@ class Lanes:
         return np.where(in_long, long_lane, longer + short_lane), np.where(in_long, long_at, short_at)
 
 
-Shuffle = bool | Blocks | Lanes
+Shuffle = bool | Blocks | Lanes | OwnIds
 
 
 def check_shuffle(shuffle: object) -> None:
-    """Refuse what is no order, such as a class in place of an instance."""
-    if not isinstance(shuffle, (bool, np.bool_, Blocks, Lanes)):
+    """Refuse arguments that are not an order, such as a class in place of an instance."""
+    if not isinstance(shuffle, (bool, np.bool_, Blocks, Lanes, OwnIds)):
         raise TypeError(f"shuffle= is True, False, ts.Blocks(size) or ts.Lanes(count); got {shuffle!r}.")
 
 
 def order(shuffle: Shuffle, n: int, seed: int, epoch: int) -> Order:
-    """The order that an argument `shuffle` asks for: sequential, shuffled, of blocks or of lanes."""
+    """The order that an argument `shuffle` asks for; `seed` is not used where nothing is drawn."""
     if isinstance(shuffle, Lanes):
         return partial(shuffle.ids, n)
+    if isinstance(shuffle, OwnIds):
+        return shuffle.order(epoch)
     if isinstance(shuffle, Blocks):
         return _blocks(n, shuffle.size, seed, epoch)
     return shuffled(n, seed, epoch) if shuffle else _sequential
-
-
-def count_of(shuffle: Shuffle, n: int) -> int:
-    """How many windows an epoch of `n` windows gives in that order: each of them once."""
-    return n
 
 
 def name_of(shuffle: Shuffle) -> str:
@@ -97,6 +95,8 @@ def name_of(shuffle: Shuffle) -> str:
         return f"blocks of {shuffle.size}"
     if isinstance(shuffle, Lanes):
         return f"{shuffle.count} lanes"
+    if isinstance(shuffle, OwnIds):
+        return "own ids"
     return "shuffled" if shuffle else "sequential"
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tensorstash.sampling.order import Shuffle, count_of, order
+from tensorstash.sampling.order import Shuffle, order
 from tensorstash.sampling.steps import Epoch, Layout, Steps, cut
 
 
@@ -52,13 +52,13 @@ class Plan:
         """Whether a state was saved while the last batch of a pass was in hand: nothing of that pass is left."""
         if self.steps is not None:
             return here.taken >= self.steps
-        return here.consumed > 0 and not self.layout.steps_of(count_of(self.shuffle, self.n) - here.consumed)
+        return here.consumed > 0 and not self.layout.steps_of(self.n - here.consumed)
 
     def _begin_of(self, number: int) -> Position:
         """Where pass `number` begins if all passes before it were whole and had the present layout."""
         if self.steps is None:
             return Position(number, 0, number)
-        count = count_of(self.shuffle, self.n)
+        count = self.n
         epoch, step = divmod(number * self.steps, max(1, self.layout.steps_of(count)))
         return Position(epoch, min(step * self.layout.size, count), number)
 
@@ -67,7 +67,7 @@ class Plan:
         layout, epoch, begin = self.layout, start.epoch, start.consumed
         left = None if self.steps is None else max(0, self.steps - start.taken)
         while left != 0:
-            count = count_of(self.shuffle, self.n)
+            count = self.n
             if not begin and not layout.steps_of(count):
                 self._refuse_empty(count)
             at = order(self.shuffle, self.n, self.seed, epoch)

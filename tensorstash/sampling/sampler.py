@@ -9,7 +9,8 @@ import torch.distributed
 
 from tensorstash.common.checks import at_least, is_integer
 from tensorstash.common.dtypes import Int64s
-from tensorstash.sampling.order import Lanes, Shuffle, check_shuffle, count_of, name_of
+from tensorstash.sampling.order import Lanes, Shuffle, check_shuffle, name_of
+from tensorstash.sampling.own_ids import OwnIds
 from tensorstash.sampling.passes import Plan, Position
 from tensorstash.sampling.steps import Layout
 
@@ -118,7 +119,7 @@ class Sampler:
 
     def __len__(self) -> int:
         """Steps of a whole pass, the same on every rank."""
-        return self._layout().steps_of(count_of(self.shuffle, self.n)) if self.steps is None else self.steps
+        return self._layout().steps_of(self.n) if self.steps is None else self.steps
 
     def __iter__(self) -> Iterator[Int64s]:
         """One pass, or the rest of one after `load_state_dict`."""
@@ -154,6 +155,8 @@ class Sampler:
             "order": name_of(self.shuffle),
             "fingerprint": dict(self.fingerprint),
         }
+        if isinstance(self.shuffle, OwnIds):
+            state["ids"] = self.shuffle.checksum(at.epoch) if at.consumed else None
         return state if self.steps is None else state | {"pass": at.number, "steps": at.taken}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -178,11 +181,13 @@ class Sampler:
                 "Build the windows and the loader as they were built when the state was saved."
             )
         epoch, consumed = at_least(0, state["epoch"], "epoch"), at_least(0, state["consumed"], "consumed")
-        if consumed > (count := count_of(self.shuffle, self.n)):
+        if consumed > (count := self.n):
             raise ValueError(f"consumed= counts windows of one epoch, {count:,} here; the state has {consumed:,}.")
         number, taken = epoch, 0
         if self.steps is not None:
             number, taken = at_least(0, state["pass"], "pass"), at_least(0, state["steps"], "steps")
+        if isinstance(self.shuffle, OwnIds):
+            self.shuffle.expect(epoch, state["ids"])
         self.seed = operator.index(state["seed"])
         self._position, self._begun, self._asked = Position(epoch, consumed, number, taken), None, None
 
@@ -198,7 +203,10 @@ class Sampler:
                 f"There is one lane for each row of the batches of all ranks; got {self.shuffle.count} lanes for "
                 f"{layout.ranks} x {layout.batch_size} rows. Use ts.Lanes({layout.size})."
             )
-        return plan, plan.next(self._position, self._begun is not None, self._asked)
+        start = plan.next(self._position, self._begun is not None, self._asked)
+        if isinstance(self.shuffle, OwnIds):
+            self.shuffle.order(start.epoch)  # the caller's own code runs here, in the thread of the loop
+        return plan, start
 
     def _hand_out(self, start: Position, taken: int, epoch: int, consumed: int) -> None:
         """Record that the loop was given the `taken`-th step of the pass that began at `start`."""
@@ -238,7 +246,8 @@ class Sampler:
 
     def __repr__(self) -> str:
         replicas, rank, source = self.ranks
-        shuffle = f"{name_of(self.shuffle)} with seed {self.seed}" if self.shuffle else "sequential"
+        seeded = self.shuffle and not isinstance(self.shuffle, OwnIds)
+        shuffle = name_of(self.shuffle) + (f" with seed {self.seed}" if seeded else "")
         at = self._shown()
         passes = "" if self.steps is None else f"pass {at.number}, "
         return (

@@ -1,8 +1,8 @@
-"""The directory of shared segments: one per user, on tmpfs, that nobody else can look into.
+"""The directory of shared segments: one per user, on tmpfs, closed to everybody else.
 
-Whoever may write to a directory can put links, pipes and files of his own there. So the directory itself is checked by
-its descriptor, and everything in it is opened relative to that. A descriptor is not kept: a system that removes the
-files of users who log out removes the directory too, and it is made anew when it is needed again.
+Anyone who may write to a directory can put links, pipes and files of their own into it. So the directory is checked
+through its descriptor, and everything in it is opened relative to that descriptor. The descriptor is not kept: a system
+that removes the files of users who log out removes the directory too, and it is created again when it is next needed.
 """
 
 import errno
@@ -16,29 +16,28 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from tensorstash.errors import SegmentError
-from tensorstash.segments.mapping import Segment, mapped
 
 _SHM = "/dev/shm"
-OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # of a pipe, open would wait for ever
+READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # without O_NONBLOCK, opening a pipe would hang
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+@=-]{0,99}")
 _NAME = re.compile(r"(.+)-([0-9a-f]{16})(\.lock|\.tmp\.[0-9a-f]{16})?")
 
 
 @dataclass(frozen=True, slots=True)
 class Directory:
-    """An open directory of segments that belongs to this user alone."""
+    """An open directory of segments that only this user can use."""
 
     path: str
     fd: int
 
-    def join(self, name: str) -> str:
+    def join(self, name: "Name") -> str:
         """The path of a file in it, for other programs and messages."""
-        return os.path.join(self.path, name)
+        return os.path.join(self.path, str(name))
 
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """The name of a file in the directory: `<label>-<key>`, with a suffix if it is no segment."""
+    """The name of a file in the directory: `<label>-<key>`, with a suffix if it is not a segment."""
 
     label: str
     key: str
@@ -48,18 +47,18 @@ class Name:
         return f"{self.label}-{self.key}{self.suffix}"
 
 
-def check_label(label: object) -> str:
-    """Refuse what cannot be the beginning of a file's name."""
+def check_label(label: object, remedy: str = "Choose another label.") -> str:
+    """The label, if a file name can begin with it."""
     if isinstance(label, str) and _LABEL.fullmatch(label):
         return label
     raise ValueError(
-        "A label has up to 100 letters, digits or any of _.+@=- and begins with a letter or digit; got "
-        f"{label!r}. Choose another for share=."
+        "A label is a text of up to 100 letters, digits or any of _.+@=-, and begins with a letter or digit; got "
+        f"{label!r}. {remedy}"
     )
 
 
 def place() -> str:
-    """Where the directory is."""
+    """The path of the directory."""
     if given := os.environ.get("TENSORSTASH_DIR"):
         return os.path.abspath(os.path.expanduser(given))
     if os.path.isdir(_SHM):
@@ -70,21 +69,12 @@ def place() -> str:
 
 @contextmanager
 def opened(path: str | None = None) -> Iterator[Directory]:
-    """The directory at `path`, which must be there; or that of this user, made if there is none."""
-    where = place() if path is None else path
-    if path is None:
-        try:
-            os.makedirs(os.path.dirname(where), exist_ok=True)
-            with suppress(FileExistsError):
-                os.mkdir(where, 0o700)
-        except OSError as error:
-            raise SegmentError(
-                f"Shared segments need a directory; {where} cannot be made: {error}. Set TENSORSTASH_DIR to another."
-            ) from error
+    """The existing directory at `path`; with `None` that of this user, created if it does not exist."""
+    where = _create() if path is None else path
     try:
         fd = os.open(where, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except (NotADirectoryError, PermissionError) as error:
-        raise _not_ours(where, "it is a link, no directory, or closed to you") from error
+        raise _not_ours(where, "it is a link, not a directory, or closed to you") from error
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise _not_ours(where, "it is a link") from error
@@ -93,42 +83,111 @@ def opened(path: str | None = None) -> Iterator[Directory]:
         about = os.fstat(fd)
         if about.st_uid != os.geteuid():
             raise _not_ours(where, f"it belongs to user {about.st_uid}, and you are user {os.geteuid()}")
-        if about.st_mode & 0o077:
-            raise _not_ours(where, f"its mode is {stat.S_IMODE(about.st_mode):o}", f"chmod 700 {where}, or s")
+        if about.st_mode & 0o777 != 0o700:
+            raise _not_ours(where, f"its mode is {stat.S_IMODE(about.st_mode):o}", f"Run chmod 700 {where}, or s")
         yield Directory(where, fd)
     finally:
         os.close(fd)
 
 
+def _create() -> str:
+    where = place()
+    try:
+        os.makedirs(os.path.dirname(where), exist_ok=True)
+        with suppress(FileExistsError):
+            os.mkdir(where, 0o700)
+    except OSError as error:
+        raise SegmentError(
+            f"Shared segments need a directory; {where} cannot be created: {error}. Set TENSORSTASH_DIR to another one."
+        ) from error
+    return where
+
+
 def _not_ours(path: str, why: str, remedy: str = "S") -> SegmentError:
-    inside = os.path.isdir(path) and os.access(path, os.W_OK | os.X_OK)  # or else nothing can be made in it
+    inside = os.path.isdir(path) and os.access(path, os.W_OK | os.X_OK)  # otherwise nothing can be created in it
     other = f"{path}{'/' if inside else '-'}{os.geteuid()}"
     return SegmentError(
-        f"Shared segments stand in a directory that its owner alone can use; {path} is none: {why}. {remedy}et "
-        f"TENSORSTASH_DIR to a directory that is not there yet, for example {other}, and it will be made."
+        f"Shared segments need a directory that only its owner can use; {path} is not one: {why}. {remedy}et "
+        f"TENSORSTASH_DIR to a directory that does not exist yet, for example {other}: it will be created."
     )
 
 
+# The files in it
+
+
+def open_file(directory: Directory, name: Name, flags: int) -> int:
+    """A descriptor of a file of ours, created with `os.O_CREAT`; links are not followed."""
+    try:
+        return os.open(str(name), flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600, dir_fd=directory.fd)
+    except (FileNotFoundError, FileExistsError):
+        raise
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise not_a_file(directory, name, "it is a link") from error
+        if isinstance(error, IsADirectoryError):
+            raise not_a_file(directory, name, "it is a directory") from error
+        if flags & os.O_CREAT:
+            raise not_writable(directory, error) from error
+        raise SegmentError(
+            f"A segment is a file that its owner can read; {directory.join(name)} cannot be opened: {error.strerror}. "
+            f"Remove it: ts.shared.remove({name.label!r})."
+        ) from error
+
+
+def not_a_file(directory: Directory, name: Name, why: str) -> SegmentError:
+    """The error for something else that stands under a name of ours."""
+    kind = "A lock" if name.suffix else "A segment"
+    return SegmentError(
+        f"{kind} is a regular file that tensorstash has made; {directory.join(name)} is not one: {why}. Remove it."
+    )
+
+
+def not_writable(directory: Directory, error: OSError) -> SegmentError:
+    """The error for a directory in which no file can be created or removed."""
+    return SegmentError(
+        f"Shared segments are files; none can be created or removed in {directory.path}: {error.strerror}. Make room "
+        "there (ts.shared.list() shows what it holds), or set TENSORSTASH_DIR to a directory that you can write to."
+    )
+
+
+def unlink(directory: Directory, name: Name) -> None:
+    """Remove a file of ours; `FileNotFoundError` if there is none."""
+    try:
+        os.unlink(str(name), dir_fd=directory.fd)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise not_writable(directory, error) from error
+
+
+def is_regular(directory: Directory, name: Name) -> bool:
+    """Whether the name stands for a regular file, and not for a link, a pipe or a directory."""
+    try:
+        return stat.S_ISREG(os.stat(str(name), dir_fd=directory.fd, follow_symlinks=False).st_mode)
+    except FileNotFoundError:
+        return False
+
+
 def names(directory: Directory) -> list[Name]:
-    """The files of ours in the directory; others are left alone."""
+    """The names in the directory that are ours; all others are left alone."""
     found = map(name_of, sorted(os.listdir(directory.fd)))
     return [name for name in found if name is not None]
 
 
 def name_of(text: str) -> Name | None:
-    """A file's name in its parts, if it is one of ours."""
+    """A file name in its parts, if it is one of ours."""
     match = _NAME.fullmatch(text)
     return Name(match[1], match[2], match[3] or "") if match else None
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A segment as its file shows it."""
+    """A segment as the directory shows it, without a look into its file."""
 
     name: Name
     nbytes: int
     created: int  # nanoseconds since 1970 UTC
-    inode: tuple[int, int]  # and its device
+    inode: tuple[int, int]  # the device and the inode
 
 
 def listed(directory: Directory) -> list[Listed]:
@@ -136,69 +195,27 @@ def listed(directory: Directory) -> list[Listed]:
     found = []
     for name in names(directory):
         if not name.suffix:
-            with suppress(FileNotFoundError):  # somebody else has removed it
+            with suppress(FileNotFoundError):  # another process has removed it meanwhile
                 about = os.stat(str(name), dir_fd=directory.fd, follow_symlinks=False)
                 found.append(Listed(name, about.st_size, about.st_mtime_ns, (about.st_dev, about.st_ino)))
     return sorted(found, key=lambda segment: (segment.created, str(segment.name)))
 
 
-def open_segment(directory: Directory, name: Name) -> int | None:
-    """A descriptor of the segment that holds a shared lock on it, or `None` if there is no such segment.
-
-    Who removes what nobody uses takes an exclusive lock for a moment. The lock is shared with processes that are handed
-    the descriptor, and ends with the last of them, or with the mapping if that lives longer.
-    """
-    while True:
-        try:
-            fd = os.open(str(name), OPEN, dir_fd=directory.fd)
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            if error.errno == errno.ELOOP:
-                raise _foreign(directory, name, "it is a link") from error
-            raise
-        try:
-            about = os.fstat(fd)
-            if not stat.S_ISREG(about.st_mode):
-                raise _foreign(directory, name, "it is no regular file")
-            if about.st_uid != os.geteuid():
-                raise _foreign(directory, name, f"it belongs to user {about.st_uid}")
-            fcntl.flock(fd, fcntl.LOCK_SH)
-            if os.fstat(fd).st_nlink:
-                return fd
-        except BaseException:
-            os.close(fd)
-            raise
-        os.close(fd)  # it was removed between the two calls
-
-
-def _foreign(directory: Directory, name: Name, why: str) -> SegmentError:
-    return SegmentError(
-        f"A segment is a file that tensorstash has made; {directory.join(str(name))} is none: {why}. Remove it."
-    )
-
-
-def attach_name(directory: Directory, name: Name, strict: bool = False) -> Segment | None:
-    """The segment of that name, mapped, if there is one."""
-    fd = open_segment(directory, name)
-    return None if fd is None else mapped(fd, directory.join(str(name)), name.label, strict)
-
-
 def remove_unused(directory: Directory, name: Name) -> bool:
-    """Remove a file that nobody has locked; whether it is gone."""
+    """Remove a file that no process has locked; returns whether it is gone."""
     try:
-        fd = os.open(str(name), OPEN, dir_fd=directory.fd)
+        fd = os.open(str(name), READ, dir_fd=directory.fd)
     except FileNotFoundError:
         return True
     except OSError:
-        return False  # it is none of ours
+        return False  # not a file of ours, or nobody can tell whether it is in use
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             return False
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # only what has been locked is removed, not what has been given its name since
+        # only the file that is locked is removed, not one that got its name since
         if same_file(directory, name, fd):
-            os.unlink(str(name), dir_fd=directory.fd)
+            unlink(directory, name)
     except BlockingIOError:
         return False
     finally:

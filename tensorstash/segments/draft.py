@@ -1,10 +1,10 @@
-"""Writing a segment: laid out, allocated and filled before its header makes it whole."""
+"""Writing a segment: it is laid out, allocated and filled, and the header, written last, makes it whole."""
 
 import math
 import mmap
 import os
 import tempfile
-import weakref
+import zlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -13,14 +13,15 @@ import torch
 from numpy.typing import NDArray
 
 from tensorstash.common.dtypes import DTYPES
+from tensorstash.common.release import close_with
 from tensorstash.errors import NoMemoryError, SegmentError
 from tensorstash.segments.format import Entry, header_bytes, pages
-from tensorstash.segments.mapping import Segment, mapped
 from tensorstash.segments.populate import POPULATE_WRITE, populate
+from tensorstash.segments.segment import Segment, mapped
 
 
 class Draft:
-    """A segment that is being written: its tensors at their places, no header yet."""
+    """A segment that is being written: its tensors have their places, and it has no header yet."""
 
     def __init__(
         self,
@@ -28,23 +29,25 @@ class Draft:
         room: int,
         fd: int | None = None,
     ) -> None:
-        """Lay the tensors out, `room` bytes for a header before them, and allocate every byte.
+        """Lay out the tensors, behind `room` bytes for a header, and allocate every byte.
 
-        They are written to the empty file behind `fd`, which the caller closes; `None` takes an unnamed one of its own.
+        They are written to the empty file behind `fd`, which the caller closes; with `None`, to an unnamed file in
+        memory, which the draft closes.
         """
         self.begin = end = pages(room)
         self.entries: dict[str, Entry] = {}
+        self.checksums: dict[str, int] = {}  # of the blobs
         for name, dtype, shape in tensors:
             self.entries[name] = entry = Entry(name, dtype, shape, end)
             end += pages(entry.nbytes)
         self.end = end
         self.fd = _unnamed_file() if fd is None else fd
         if fd is None:
-            weakref.finalize(self, os.close, self.fd)
+            close_with(self, self.fd)
         allocate(self.fd, 0, end)
 
     def write(self, name: str, row: int, values: NDArray[Any]) -> None:
-        """Put the rows `row, row + 1, ...` of a tensor into place."""
+        """Write the rows `row, row + 1, ...` of a tensor to their place."""
         entry = self.entries[name]
         if row < 0 or row + len(values) > entry.shape[0]:
             raise IndexError(f"rows must lie in [0, {entry.shape[0]}); got [{row}, {row + len(values)})")
@@ -52,20 +55,21 @@ class Draft:
         write(self.fd, _bytes(values), entry.begin + row * row_bytes)
 
     def read(self, name: str, row: int, count: int) -> NDArray[Any]:
-        """A copy of the rows `row, row + 1, ...` of a flat tensor; bfloat16 as its bits."""
+        """A copy of the rows `row, row + 1, ...` of a flat tensor; bfloat16 as uint16."""
         entry = self.entries[name]
         size = entry.dtype.itemsize
         return np.frombuffer(os.pread(self.fd, count * size, entry.begin + row * size), DTYPES[entry.dtype][1])
 
     def blob(self, name: str, values: NDArray[Any], dtype: torch.dtype) -> None:
-        """Append a whole tensor whose size was not known at the start."""
+        """Append a whole tensor whose size was not known at the start; the header will hold its checksum."""
         self.entries[name] = entry = Entry(name, dtype, values.shape, self.end)
         allocate(self.fd, self.end, pages(entry.nbytes))
         self.end += pages(entry.nbytes)
+        self.checksums[name] = zlib.crc32(_bytes(values))
         write(self.fd, _bytes(values), entry.begin)
 
     def array(self, name: str) -> NDArray[Any]:
-        """A tensor as a writable numpy array over the file itself: bfloat16 as the bits of a uint16."""
+        """A tensor as a writable numpy array over the file itself, bfloat16 as uint16 with its bits."""
         entry = self.entries[name]
         if not entry.nbytes:
             return np.empty(entry.shape, DTYPES[entry.dtype][1])
@@ -75,20 +79,20 @@ class Draft:
         return flat.reshape(entry.shape)
 
     def seal(self, metadata: Mapping[str, Any]) -> None:
-        """Write the header, with which the file is a whole segment."""
-        header = header_bytes(self.entries.values(), self.begin, self.end, metadata)
+        """Write the header, which makes the file a whole segment."""
+        header = header_bytes(self.entries.values(), self.begin, self.end, metadata, self.checksums)
         if len(header) > self.begin:
             raise SegmentError(f"The header needs {len(header):,} bytes; {self.begin:,} were laid out for it.")
         write(self.fd, memoryview(header.ljust(self.begin)), 0)
 
-    def finish(self, metadata: Mapping[str, Any]) -> "Segment":
-        """Seal the file, and map what has been written."""
+    def finish(self, metadata: Mapping[str, Any]) -> Segment:
+        """Seal the file and map it."""
         self.seal(metadata)
         return mapped(os.dup(self.fd))
 
 
 def allocate(fd: int, begin: int, nbytes: int) -> None:
-    """Take memory for a stretch of a file, so that no later write to it can fail."""
+    """Allocate the bytes of a stretch of a file, so that no later write to it can fail."""
     if not nbytes:
         return
     try:
@@ -98,13 +102,13 @@ def allocate(fd: int, begin: int, nbytes: int) -> None:
             os.ftruncate(fd, begin + nbytes)
     except OSError as error:
         raise NoMemoryError(
-            f"A stash is allocated as a whole; {nbytes / 1e6:,.1f} MB could not be: {error}. "
+            f"A stash is allocated as a whole; {nbytes / 1e6:,.1f} MB cannot be: {error}. "
             "Load fewer columns, or a narrower dtype."
         ) from error
 
 
 def write(fd: int, data: memoryview, begin: int) -> None:
-    """Write all bytes at a place."""
+    """Write all bytes from byte `begin` of the file on."""
     done = 0
     while done < len(data):
         done += os.pwrite(fd, data[done:], begin + done)
@@ -115,7 +119,7 @@ def _bytes(values: NDArray[Any]) -> memoryview:
 
 
 def _unnamed_file() -> int:
-    """A file in memory that is gone with its last descriptor."""
+    """A file in memory that the system frees with its last descriptor."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create("tensorstash", os.MFD_CLOEXEC)
     with tempfile.TemporaryFile() as file:

@@ -2,8 +2,9 @@
 
     u64 N | JSON header, padded with spaces | tensor | __pad.0 | tensor | __pad.1 | ... | blobs
 
-Every tensor begins at a multiple of 4,096 bytes, so that columns of one item size stand at equal distances. Blobs,
-whose size is known only after decoding, follow the columns; the header is written last, with a CRC of itself.
+Every tensor begins at a multiple of 4,096 bytes, so that columns of one item size stand at equal distances. Blobs
+(offsets, static columns, texts), whose size is known only after decoding, follow the columns. The header is written
+last. It holds a CRC of itself and of each blob; columns, which may be larger than memory, have none.
 The format of safetensors: https://github.com/huggingface/safetensors#format.
 """
 
@@ -29,6 +30,16 @@ _NO_CRC = "0" * 8  # stands in the header's place while its CRC is computed
 
 
 @dataclass(frozen=True, slots=True)
+class Header:
+    """What the header of a segment says."""
+
+    entries: dict[str, "Entry"]
+    metadata: Any  # not checked here
+    crc: str  # its own checksum
+    checksums: dict[str, int]  # CRC-32 of the blobs
+
+
+@dataclass(frozen=True, slots=True)
 class Entry:
     """A tensor of a segment; `begin` is its first byte in the file."""
 
@@ -39,7 +50,7 @@ class Entry:
 
     @property
     def nbytes(self) -> int:
-        """Bytes without the padding behind it."""
+        """Bytes, without the padding that follows."""
         return self.dtype.itemsize * math.prod(self.shape)
 
 
@@ -48,7 +59,9 @@ def pages(nbytes: int) -> int:
     return -(-nbytes // PAGE) * PAGE
 
 
-def header_bytes(entries: Iterable[Entry], begin: int, end: int, metadata: Mapping[str, Any]) -> bytes:
+def header_bytes(
+    entries: Iterable[Entry], begin: int, end: int, metadata: Mapping[str, Any], checksums: Mapping[str, int]
+) -> bytes:
     """The first bytes of the file, `8 + N`, without the padding that fills them up to `begin`."""
     tensors: dict[str, Any] = {}
     at = 0
@@ -59,23 +72,28 @@ def header_bytes(entries: Iterable[Entry], begin: int, end: int, metadata: Mappi
         if at > stop:
             tensors[f"__pad.{k}"] = {"dtype": "U8", "shape": [at - stop], "data_offsets": [stop, at]}
     assert begin + at == end
-    own = {"tensorstash.version": VERSION, "tensorstash.crc": _NO_CRC, "tensorstash.schema": json.dumps(metadata)}
+    own = {
+        "tensorstash.version": VERSION,
+        "tensorstash.crc": _NO_CRC,
+        "tensorstash.schema": json.dumps(metadata),
+        "tensorstash.blobs": json.dumps(checksums),
+    }
     text = json.dumps({"__metadata__": own, **tensors}, separators=(",", ":")).encode()
     size = (begin - 8).to_bytes(8, "little")
     return size + text.replace(_NO_CRC.encode(), f"{zlib.crc32(text):08x}".encode(), 1)
 
 
 def damaged(path: str | None, why: str, label: str | None = None) -> SegmentError:
-    """The error for a file that is no segment."""
+    """The error for a file that is not a whole segment."""
     where = path or "the private segment"
     remedy = "Make it again with stash.save(path)." if label is None else f"Remove it: ts.shared.remove({label!r})."
     return SegmentError(f"{where} is not a whole stash: {why}. {remedy}")
 
 
-def parse(fd: int, path: str | None, label: str | None) -> tuple[dict[str, Entry], dict[str, Any], str]:
-    """The tensors, the metadata and the checksum of a segment; every number is checked before it is used."""
+def parse(fd: int, path: str | None, label: str | None) -> Header:
+    """The header of a segment; every number in it is checked before it is used."""
     if not stat.S_ISREG(os.fstat(fd).st_mode):
-        raise damaged(path, "it is no regular file", label)
+        raise damaged(path, "it is not a regular file", label)
     size = os.fstat(fd).st_size
     begin = 8 + int.from_bytes(os.pread(fd, 8, 0), "little")
     if size < 10 or not 10 <= begin <= min(size, _MAX_HEADER):
@@ -88,6 +106,9 @@ def parse(fd: int, path: str | None, label: str | None) -> tuple[dict[str, Entry
         own = header.pop("__metadata__")
         crc, version = own["tensorstash.crc"], own["tensorstash.version"]
         metadata = json.loads(own["tensorstash.schema"])
+        checksums = _mapping(json.loads(own["tensorstash.blobs"]))
+        if rb"\ud" in text.lower():  # half a pair of surrogates is valid JSON, but not text
+            json.dumps([header, metadata], ensure_ascii=False).encode()
         entries = _entries(header, begin, size)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise damaged(path, f"its header cannot be read ({type(error).__name__}: {error})", label) from error
@@ -95,11 +116,11 @@ def parse(fd: int, path: str | None, label: str | None) -> tuple[dict[str, Entry
         raise damaged(path, f"it has version {version!r} of the format, this release reads {VERSION!r}", label)
     if f"{zlib.crc32(text.replace(str(crc).encode(), _NO_CRC.encode(), 1)):08x}" != crc:
         raise damaged(path, "the checksum of its header is wrong", label)
-    return entries, metadata, crc
+    return Header(entries, metadata, crc, checksums)
 
 
 def _entries(header: dict[str, Any], begin: int, size: int) -> dict[str, Entry]:
-    """The tensors that a header describes, which must fill the file from `begin` on without a hole."""
+    """The tensors that a header describes; they must fill the file from `begin` to its end without a hole."""
     entries: dict[str, Entry] = {}
     at = 0
     for name, about in header.items():
@@ -117,14 +138,20 @@ def _entries(header: dict[str, Any], begin: int, size: int) -> dict[str, Entry]:
     return entries
 
 
+def _mapping(found: object) -> dict[str, Any]:
+    if not isinstance(found, dict):
+        raise TypeError(f"{found!r} is not an object")
+    return found
+
+
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len({name for name, _ in pairs}) != len(pairs):
-        raise ValueError("a key stands twice")
+        raise ValueError("a key is there twice")
     return dict(pairs)
 
 
 def _no_constant(text: str) -> NoReturn:
-    raise ValueError(f"{text} is no JSON")
+    raise ValueError(f"{text} is not JSON")
 
 
 def _is_shape(shape: object) -> bool:

@@ -1,8 +1,7 @@
-"""What is shared on this machine: `ts.shared.list`, `ts.shared.remove`, `ts.shared.prune`."""
+"""The shared segments of this machine: `ts.shared.list`, `ts.shared.remove`, `ts.shared.prune`."""
 
 import builtins
 import os
-import stat
 import time
 from contextlib import suppress
 from datetime import datetime, timedelta, timezone
@@ -11,7 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 from tensorstash.common.frequency import duration
 from tensorstash.errors import SegmentError
-from tensorstash.segments.directory import Directory, Listed, listed, names, open_segment, opened, remove_unused
+from tensorstash.segments.attach import open_segment
+from tensorstash.segments.directory import (
+    Directory,
+    Listed,
+    check_label,
+    is_regular,
+    listed,
+    names,
+    opened,
+    remove_unused,
+    unlink,
+)
 from tensorstash.segments.format import parse
 
 if TYPE_CHECKING:
@@ -22,10 +32,10 @@ def list() -> "pl.DataFrame":  # noqa: A001  its name is ts.shared.list
     """The shared segments of this user on this machine, the oldest first.
 
     Returns:
-        A polars frame of `label`, `key`, `MB`, `rows`, `columns` (both null if the segment is damaged), `created` in
-        UTC, and `users`: how many times it is attached now. What a process has inherited or was handed by
-        `multiprocessing` counts once with the process that it came from, and processes in other containers are not
-        seen; null where the system does not list its locks.
+        A polars frame of `label`, `key`, `MB`, `rows`, `columns` (both null if the segment is damaged or cannot be
+        read), `created` in UTC, and `users`: how many times it is attached now. A stash that a process has inherited
+        or got through `multiprocessing` counts once, together with that of the process it came from. Processes in
+        other containers do not count. `users` is null where the system does not list its locks.
 
     Example:
         >>> import tensorstash as ts
@@ -42,18 +52,30 @@ def list() -> "pl.DataFrame":  # noqa: A001  its name is ts.shared.list
 
 
 def _line(directory: Directory, segment: Listed, users: dict[tuple[int, int], int] | None) -> tuple[Any, ...]:
-    rows = columns = None
-    with suppress(SegmentError, KeyError, TypeError):
-        fd = open_segment(directory, segment.name)
-        if fd is not None:
-            try:
-                metadata = parse(fd, directory.join(str(segment.name)), segment.name.label)[1]
-                rows, columns = metadata["rows"], len(metadata["columns"])
-            finally:
-                os.close(fd)
+    rows, columns = _shape(directory, segment)
     count = None if users is None else users.get(segment.inode, 0)
     created = datetime.fromtimestamp(segment.created / 1e9, timezone.utc)
     return segment.name.label, segment.name.key, segment.nbytes / 1e6, rows, columns, created, count
+
+
+def _shape(directory: Directory, segment: Listed) -> tuple[int | None, int | None]:
+    """The numbers of rows and columns, or `None`."""
+    try:
+        fd = open_segment(directory, segment.name)
+        if fd is None:
+            return None, None
+        try:
+            metadata = parse(fd, directory.join(segment.name), segment.name.label).metadata
+        finally:
+            os.close(fd)
+    except SegmentError:
+        return None, None
+    if not isinstance(metadata, dict):
+        return None, None
+    rows, columns = metadata.get("rows"), metadata.get("columns")
+    if type(rows) is int and 0 <= rows < 1 << 63 and isinstance(columns, builtins.list):
+        return rows, len(columns)
+    return None, None
 
 
 def _users() -> dict[tuple[int, int], int] | None:
@@ -74,12 +96,16 @@ def _users() -> dict[tuple[int, int], int] | None:
 
 
 def remove(label: str) -> builtins.list[str]:
-    """Remove all segments of a label, also those in use: who has attached one keeps it, and nobody else can.
+    """Remove all segments of a label, also those in use: processes that have attached one keep it until they are done.
 
-    The memory is free when the last of them is done. What a killed process has left of the label is removed too.
+    Its memory is free when the last of them lets go. Files that a killed process has left under the label are removed
+    too.
 
     Returns:
-        The names of the segments that were removed, `<label>-<key>`; none if there is no such label.
+        The names of the removed segments, `<label>-<key>`; none if there is no such label.
+
+    Raises:
+        ValueError: `label` is not one label. SegmentError: the files cannot be removed.
 
     Example:
         >>> import tensorstash as ts
@@ -87,6 +113,7 @@ def remove(label: str) -> builtins.list[str]:
         >>> len(ts.shared.remove("example-remove")), ts.shared.remove("example-remove"), stash["y"].tolist()
         (1, [], [1.0, 2.0])
     """
+    check_label(label, "Remove one label at a time; ts.shared.list() shows the labels there are.")
     removed = []
     with opened() as directory:
         for name in names(directory):
@@ -94,24 +121,23 @@ def remove(label: str) -> builtins.list[str]:
                 continue
             if name.suffix:
                 remove_unused(directory, name)
-                continue
-            with suppress(FileNotFoundError):
-                if not stat.S_ISREG(os.stat(str(name), dir_fd=directory.fd, follow_symlinks=False).st_mode):
-                    continue  # it is none of ours
-                os.unlink(str(name), dir_fd=directory.fd)
-                removed.append(str(name))
+            elif is_regular(directory, name):
+                with suppress(FileNotFoundError):
+                    unlink(directory, name)
+                    removed.append(str(name))
     return removed
 
 
 def prune(*, older_than: timedelta | str | None = None, max_bytes: int | None = None) -> builtins.list[str]:
-    """Remove segments that nobody has attached, the oldest first, and what killed processes have left.
+    """Remove segments that no process has attached, the oldest first, and files that killed processes have left.
 
     Args:
-        older_than: remove those that were made longer ago: a `timedelta`, or a text such as "12h" or "7d".
-        max_bytes: remove until all that are left, those in use included, have at most so many bytes together.
+        older_than: remove segments that are older than this, a `timedelta` or a text such as "12h" or "7d".
+        max_bytes: remove segments until the rest, with those in use, have at most this many bytes together.
 
     Returns:
-        The names of the segments that were removed. Without arguments none is, only what killed processes have left.
+        The names of the removed segments. Without arguments there are none: only files that killed processes have left
+        are removed.
 
     Example:
         >>> import tensorstash as ts

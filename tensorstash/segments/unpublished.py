@@ -1,7 +1,7 @@
-"""A file that has no name until it is whole, so that whoever finds a name finds all of it.
+"""A file that gets its name when it is whole, so that a process that finds a name finds a whole segment.
 
-Its process may be killed at any moment: the system then frees what has no name. Where files without a name are not to
-be had, a temporary one stands in, locked as long as its process lives.
+The process that writes it may be killed at any moment: the system then frees a file that has no name. Where a file
+system cannot hold files without a name, the file has a temporary one, and is locked as long as its process lives.
 """
 
 import fcntl
@@ -10,46 +10,47 @@ import secrets
 from contextlib import suppress
 
 from tensorstash.common.forks import close_kept, keep_from_children
-from tensorstash.segments.directory import OPEN, Directory, Name, attach_name, opened
+from tensorstash.segments.attach import attach_name
+from tensorstash.segments.directory import READ, Directory, Name, not_writable, open_file, opened
+from tensorstash.segments.durable import sync_directory, sync_file
 from tensorstash.segments.limits import Limit, directory_limit, memory_limits
-from tensorstash.segments.mapping import Segment, mapped
+from tensorstash.segments.segment import Segment, mapped
 
 _NO_KEY = "0" * 16
 _DESCRIPTORS = "/proc/self/fd"
 
 
-class Unpublished:
-    """An empty file in the directory that gets a name when it is whole, and is gone with its process before."""
+class UnpublishedFile:
+    """An empty file in the directory, to be filled and then published. If its process ends first, it is freed."""
 
     def __init__(self, directory: Directory, label: str) -> None:
         self.directory = directory
-        self.label = label
-        self._temporary: str | None = None
-        self.fd = self._create()
+        self._temporary: Name | None = None
+        self.fd = self._create(label)
         keep_from_children(self.fd)
 
-    def _create(self) -> int:
+    def _create(self, label: str) -> int:
         if hasattr(os, "O_TMPFILE") and os.path.isdir(_DESCRIPTORS):
-            # some file systems have none
+            # some file systems do not support it
             with suppress(OSError):
                 return os.open(".", os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, 0o600, dir_fd=self.directory.fd)
-        while True:  # a name that others leave alone while the file is locked
-            self._temporary = str(Name(self.label, _NO_KEY, f".tmp.{secrets.token_hex(8)}"))
-            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-            fd = os.open(self._temporary, flags, 0o600, dir_fd=self.directory.fd)
+        while True:  # other processes leave the name alone while the file is locked
+            self._temporary = Name(label, _NO_KEY, f".tmp.{secrets.token_hex(8)}")
+            fd = open_file(self.directory, self._temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL)
             fcntl.flock(fd, fcntl.LOCK_SH)
             if os.fstat(fd).st_nlink:
                 return fd
             os.close(fd)
 
     def limits(self) -> list[Limit]:
-        """What limits the bytes that can be written to it."""
+        """The limits on the number of bytes that can be written to it."""
         return [*memory_limits(), directory_limit(self.fd, self.directory.path)]
 
     def publish(self, name: Name) -> Segment:
-        """Give it its name and map it; or map what has the name already."""
+        """Give the file its name and map it; if another file has the name already, map that one."""
         os.fchmod(self.fd, 0o400)
-        mine = mapped(self._reader(), self.directory.join(str(name)), name.label)
+        sync_file(self.fd)
+        mine = mapped(self._reader(), self.directory.join(name), name.label)
         while not self._link(name):
             theirs = attach_name(self.directory, name)
             if theirs is not None:
@@ -57,39 +58,45 @@ class Unpublished:
         return mine
 
     def _reader(self) -> int:
-        """A descriptor of the same file that cannot write to it, and holds a shared lock."""
+        """A read-only descriptor of the same file, which holds a shared lock."""
         try:
             if self._temporary is None:
                 fd = os.open(f"{_DESCRIPTORS}/{self.fd}", os.O_RDONLY | os.O_CLOEXEC)
             else:
-                fd = os.open(self._temporary, OPEN, dir_fd=self.directory.fd)
+                fd = open_file(self.directory, self._temporary, READ)
         except FileNotFoundError:  # the directory was removed
             fd = os.dup(self.fd)
         fcntl.flock(fd, fcntl.LOCK_SH)
         return fd
 
     def _link(self, name: Name) -> bool:
-        """Give the file its name; `False` if another has it."""
+        """Give the file its name; `False` if another file has it."""
         try:
-            self._link_in(self.directory, str(name))
+            self._link_in(self.directory, name)
         except FileExistsError:
             return False
         except FileNotFoundError:
-            # the directory was removed meanwhile; a file that had a name cannot get another, but is as good without
+            # The directory was removed meanwhile. A file that has lost its only name cannot get another one, but its
+            # mapping works without.
             with suppress(FileNotFoundError, FileExistsError), opened() as directory:
-                self._link_in(directory, str(name))
+                self._link_in(directory, name)
+        except OSError as error:
+            raise not_writable(self.directory, error) from error
         return True
 
-    def _link_in(self, directory: Directory, name: str) -> None:
+    def _link_in(self, directory: Directory, name: Name) -> None:
+        there = directory.fd
         if self._temporary is None:
-            # Python calls linkat(AT_SYMLINK_FOLLOW) only where a directory is given
-            os.link(f"{_DESCRIPTORS}/{self.fd}", name, dst_dir_fd=directory.fd, follow_symlinks=True)
+            # Python calls linkat(AT_SYMLINK_FOLLOW) only if it is given a directory
+            os.link(f"{_DESCRIPTORS}/{self.fd}", str(name), dst_dir_fd=there, follow_symlinks=True)
         else:
-            os.link(self._temporary, name, src_dir_fd=self.directory.fd, dst_dir_fd=directory.fd, follow_symlinks=False)
+            here = self.directory.fd
+            os.link(str(self._temporary), str(name), src_dir_fd=here, dst_dir_fd=there, follow_symlinks=False)
+        sync_directory(there)
 
     def close(self) -> None:
-        """Close its descriptor, and with it what has not been published."""
+        """Close its descriptor; if it was not published, that frees it."""
         if self._temporary is not None:
             with suppress(FileNotFoundError):
-                os.unlink(self._temporary, dir_fd=self.directory.fd)
+                os.unlink(str(self._temporary), dir_fd=self.directory.fd)
         close_kept(self.fd)

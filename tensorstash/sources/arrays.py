@@ -25,7 +25,7 @@ def _table_of(arrays: Mapping[str, Any]) -> pa.Table:
     for name, values in arrays.items():
         try:
             array, metadata = _arrow_of(values)
-        except (pa.ArrowException, TypeError, ValueError, AttributeError, OverflowError) as error:
+        except (pa.ArrowException, TypeError, ValueError, AttributeError, OverflowError, NotImplementedError) as error:
             raise SchemaError(
                 f"A column is an array or a list of values of one type; {name!r} is not: {error}"
             ) from error

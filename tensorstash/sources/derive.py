@@ -1,4 +1,4 @@
-"""Columns that are computed while a source is read: the same scan with more fields, whose inputs need not be kept."""
+"""Columns that are computed while a source is read: a scan with more columns. Their inputs need not be stored."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ class Derived:
 
 
 def bound(formulas: Mapping[str, Formula], time: str | None, scanned: Scan) -> tuple[Derived, ...]:
-    """The formulas with the types of what they read; those that cannot be computed are refused."""
+    """The formulas bound to the types of their input columns; a formula that cannot be computed is refused."""
     derived = []
     for name, formula in formulas.items():
         inputs = formula.inputs(time)
@@ -41,7 +41,7 @@ def bound(formulas: Mapping[str, Formula], time: str | None, scanned: Scan) -> t
 
 
 def with_derived(scanned: Scan, derived: Sequence[Derived]) -> Scan:
-    """A scan that has the derived columns behind its own."""
+    """The scan with the derived columns after its own."""
     if not derived:
         return scanned
     by_name = {column.field.name: column for column in derived}
@@ -51,7 +51,7 @@ def with_derived(scanned: Scan, derived: Sequence[Derived]) -> Scan:
 
 
 def _read(unit: Unit, derived: Mapping[str, Derived], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The batches of a unit with columns of its own and computed ones; only what these need is read."""
+    """The batches of a unit, with its own columns and computed ones; only the columns needed for them are read."""
     wanted = [(name,) if name not in derived else derived[name].inputs for name in names]
     inputs = list(dict.fromkeys(name for group in wanted for name in group))
     for batch in unit.read(inputs):

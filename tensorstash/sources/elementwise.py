@@ -28,7 +28,7 @@ def check_elementwise(expr: "pl.Expr", empty: "pl.DataFrame") -> None:
         raise SchemaError(f"An expression has the same values every time; {short_text(expr)} is random. {_REMEDY}")
     whole = expr.meta.undo_aliases()
     for part in _parts(expr, empty):
-        with suppress(pl.exceptions.PolarsError):  # what stands for the elements of a list has no type elsewhere
+        with suppress(pl.exceptions.PolarsError):  # pl.element() has a type only inside its list
             types = empty.lazy().select(part).collect_schema().dtypes()
             if types == [pl.Categorical] and part.meta.undo_aliases().meta.ne(whole):
                 raise SchemaError(
@@ -39,9 +39,9 @@ def check_elementwise(expr: "pl.Expr", empty: "pl.DataFrame") -> None:
 
 def _remedy(shown: str) -> str:
     if calls_python(shown):
-        return "Take map_elements, or say map_batches(..., is_elementwise=True) where it is so."
+        return "Use map_elements, or map_batches(..., is_elementwise=True) if it is elementwise."
     if parses_times(shown):
-        return "Give it the format, which it takes from other rows otherwise."
+        return "Give it the format, which is otherwise guessed from other rows."
     return _REMEDY
 
 
@@ -53,7 +53,7 @@ def _beyond_rows(expr: "pl.Expr", empty: "pl.DataFrame") -> "pl.Expr | None":
         return None
     for part in expr.meta.pop(schema=empty.schema):
         if part.meta.root_names():
-            with suppress(pl.exceptions.PolarsError):  # what stands for the elements of a list has no type elsewhere
+            with suppress(pl.exceptions.PolarsError):  # pl.element() has a type only inside its list
                 if (culprit := _beyond_rows(part, empty)) is not None:
                     return culprit
     return expr

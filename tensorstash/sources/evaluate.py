@@ -13,13 +13,14 @@ from tensorstash.columns.types import from_arrow, is_bfloat16
 from tensorstash.common.forks import check_pool
 from tensorstash.errors import DataError, SchemaError
 from tensorstash.sources.elementwise import check_elementwise
+from tensorstash.sources.views import without_views
 
 if TYPE_CHECKING:
     import polars as pl
 
 
 def bind(expression: Expression, name: str, fields: Sequence[pa.Field], where: str) -> tuple[pa.DataType, Compute]:
-    """The type of the values, and how they are computed; `fields` are those of the inputs."""
+    """The type of the values, and a function that computes them; `fields` are the fields of the input columns."""
     import polars as pl
 
     check_pool()
@@ -46,7 +47,7 @@ def bind(expression: Expression, name: str, fields: Sequence[pa.Field], where: s
             values = pl.DataFrame(inputs).with_columns(expr.alias(name))[name]
             if values.dtype != dtype:
                 raise TypeError(f"its values are {values.dtype}, not {dtype}")
-        except (Exception, pl.exceptions.PanicException) as error:  # of polars or of a function
+        except (Exception, pl.exceptions.PanicException) as error:  # raised by polars or by a Python function
             raise DataError(
                 f"An expression must have a value in every row; {name!r} fails in {place}: {first_line(error)}. "
                 "Let it be null there, as cast(..., strict=False) does, or leave such rows out with filter=."
@@ -57,7 +58,7 @@ def bind(expression: Expression, name: str, fields: Sequence[pa.Field], where: s
 
 
 def _arrow_type(name: str, dtype: Any) -> pa.DataType:
-    """The Arrow type of values of a polars type, if a stash can hold them."""
+    """The Arrow type that polars exports a polars type as; refused if a stash cannot hold it."""
     import polars as pl
 
     try:
@@ -72,7 +73,7 @@ def _arrow_type(name: str, dtype: Any) -> pa.DataType:
 
 
 def _polars_type(about: pa.Field) -> Any:
-    """The type that polars gives a column."""
+    """The polars type that an Arrow column is imported as."""
     import polars as pl
 
     if pa.types.is_dictionary(about.type) and about.metadata:
@@ -84,13 +85,11 @@ def _polars_type(about: pa.Field) -> Any:
 
 
 def _series(array: pa.Array, about: pa.Field, dtype: Any) -> "pl.Series":
-    """A column for polars; texts are plain, because each piece has a dictionary of its own, or none."""
+    """An Arrow array as a polars series. Text is decoded, because the dictionaries of different pieces differ."""
     import polars as pl
 
     if pa.types.is_dictionary(array.type):
-        if pa.types.is_string_view(array.type.value_type):
-            array = pa.DictionaryArray.from_arrays(array.indices, array.dictionary.cast(pa.large_string()))
-        array = array.dictionary_decode()
+        array = without_views(array).dictionary_decode()
     if pa.types.is_date64(array.type):
         array = array.cast(pa.date32())
     series = pl.Series(pl.from_arrow(_float32(array) if is_bfloat16(about) else array))
@@ -98,7 +97,7 @@ def _series(array: pa.Array, about: pa.Field, dtype: Any) -> "pl.Series":
 
 
 def _float32(bits: pa.Array) -> pa.Array:
-    """The values of bfloat16, which neither Arrow nor polars has, from its bits."""
+    """The float32 values of bfloat16 bits: neither Arrow nor polars has the type."""
     if pa.types.is_fixed_size_list(bits.type):
         size = bits.type.list_size
         items = _float32(bits.values.slice(bits.offset * size, len(bits) * size))

@@ -5,21 +5,21 @@ from typing import Any
 
 from pyarrow import fs
 
-# the endings of files that are looked for in directories
+# file name endings that are looked for in directories
 PARQUET = (".parquet", ".parq", ".pq")
 ARROW = (".arrow", ".arrows", ".feather", ".ipc")
 HERE = fs.LocalFileSystem()
-REQUESTS = 16  # to a file system elsewhere that are under way at a time
+REQUESTS = 16  # concurrent requests to a remote file system
 
 
 @dataclass(frozen=True, slots=True)
 class File:
     """A file of a source."""
 
-    path: str  # as its file system knows it
-    system: fs.FileSystem | None = None  # `None`: that of this machine
-    scheme: str = ""  # before the path in messages, as "s3://"
-    keys: tuple[tuple[str, str | None], ...] = ()  # of the directories `key=value` below the one that was named
+    path: str  # inside its file system
+    system: fs.FileSystem | None = None  # `None`: the file system of this machine
+    scheme: str = ""  # printed before the path in messages, such as "s3://"
+    keys: tuple[tuple[str, str | None], ...] = ()  # from directories `key=value` below the directory that was named
 
     def __str__(self) -> str:
         return f"{self.scheme}{self.path}"

@@ -1,4 +1,4 @@
-"""The file system of a path: this machine, what `filesystem=` gives, or what a URL names."""
+"""The file system of a path: the local one, the one given as `filesystem=`, or the one that a URL names."""
 
 import re
 from dataclasses import dataclass, replace
@@ -10,20 +10,20 @@ from pyarrow import fs
 
 from tensorstash.errors import SourceError
 
-WILDCARD = re.compile(r"[*?\[]")  # of a glob
+WILDCARD = re.compile(r"[*?\[]")  # in a glob pattern
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
     """A path in a file system."""
 
-    system: fs.FileSystem | None  # `None`: that of this machine
-    scheme: str  # before the path in messages, as "s3://"
+    system: fs.FileSystem | None  # `None`: the file system of this machine
+    scheme: str  # printed before the path in messages, such as "s3://"
     path: str
 
 
 def given_place(filesystem: Any) -> Place:
-    """The file system of `filesystem=`, without a path yet."""
+    """The file system given as `filesystem=`, with an empty path."""
     if isinstance(filesystem, fs.FileSystem):
         local = isinstance(filesystem, fs.LocalFileSystem)
         name = filesystem.type_name.rpartition("+")[2]
@@ -39,7 +39,7 @@ def given_place(filesystem: Any) -> Place:
 
 
 def place_of(path: str, given: Place | None) -> Place:
-    """A path or URL in the file system that was given, or in its own."""
+    """A path or URL in the given file system; without one, a URL chooses its own and a path is local."""
     if given is None:
         return _place_of_url(path) if "://" in path else Place(None, "", path)
     handler = getattr(given.system, "handler", None)
@@ -49,7 +49,7 @@ def place_of(path: str, given: Place | None) -> Place:
 
 
 def _place_of_url(url: str) -> Place:
-    """The file system of a URL: by pyarrow if it knows the scheme, else by fsspec."""
+    """The file system of a URL: from pyarrow if it knows the scheme, else from fsspec."""
     bare, mark, options = url.partition("?")
     magic = WILDCARD.search(bare)
     plain = bare[: magic.start()] if magic else bare
@@ -67,7 +67,7 @@ def _place_of_url(url: str) -> Place:
 
 
 def _joined(path: str, plain: str, bare: str) -> str:
-    """The path of the part of a URL without wildcards, and the rest behind it again."""
+    """Append to `path`, the resolved part of a URL before its first wildcard, the rest of the URL."""
     slash = "/" if plain != bare and plain.endswith("/") and not path.endswith("/") else ""
     return path + slash + bare[len(plain) :]
 
@@ -79,5 +79,5 @@ def before_wildcard(pattern: str) -> str:
 
 
 def without_secrets(url: str) -> str:
-    """A path or URL for messages, without the keys and options that a URL may carry."""
+    """A path or URL for messages: without the credentials and options that a URL may contain."""
     return re.sub(r"://[^/@]*@", "://", url.partition("?")[0]) if "://" in url else url

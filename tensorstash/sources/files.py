@@ -1,6 +1,6 @@
 """Parquet and Arrow IPC files as a scan: all footers first, compared; then readers of row groups and batches."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import closing, nullcontext
 from functools import partial
 
@@ -9,20 +9,21 @@ import pyarrow.parquet as pq
 
 from tensorstash.columns.types import is_text
 from tensorstash.common.threads import each, threads
-from tensorstash.errors import DataError
+from tensorstash.errors import DataError, SourceError
 from tensorstash.sources.file import REQUESTS, File
 from tensorstash.sources.filter import Filter
 from tensorstash.sources.footers import Footer, read_footer
 from tensorstash.sources.partition_keys import constant, kept_files, key_types
 from tensorstash.sources.scan import BATCH_ROWS, Scan, Unit, Wanted
-from tensorstash.sources.statistics import check_counts, kept_groups, range_of
+from tensorstash.sources.statistics import as_dictionaries, check_counts, kept_groups, range_of
 from tensorstash.sources.unify import unify
+from tensorstash.sources.views import without_null_views
 
 
 def scan_files(
     files: Sequence[File], label: str, wanted: Wanted, condition: Filter | None, progress: bool | None
 ) -> Scan:
-    """Read all footers, several at a time, and compare them; what paths and statistics exclude is left out."""
+    """Read all footers in parallel and compare them. Files and row groups that the filter excludes are left out."""
     types = key_types(files)
     look = partial(read_footer, types=types, wanted=wanted)
     if condition is not None and types:
@@ -54,7 +55,7 @@ def _place(footer: Footer, index: int) -> str:
 
 
 def _read(footer: Footer, index: int, schema: pa.Schema, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The batches of a row group, a record batch or a stream, in the types of the schema of all files."""
+    """The batches of a row group, record batch or stream, cast to the schema that all files share."""
     own = [name for name in names if name in footer.own]
     keys = dict(footer.file.keys)
     for rows, columns in _batches(footer, index, own):
@@ -68,15 +69,35 @@ def _read(footer: Footer, index: int, schema: pa.Schema, names: Sequence[str]) -
 
 
 def _batches(footer: Footer, index: int, names: Collection[str]) -> Iterator[tuple[int, dict[str, pa.Array]]]:
-    """The rows of each batch, and the columns that the file itself holds; without any, no file is opened."""
+    """The row count of each batch, and the columns stored in the file; if there are none, the file is not opened."""
     if not names:
         rows = footer.rows[index]
         for begin in range(0, rows, BATCH_ROWS):
             yield min(BATCH_ROWS, rows - begin), {}
         return
-    batches = _parquet_batches(footer, index, names) if footer.fragment else _arrow_batches(footer, index, names)
-    for batch in batches:
-        yield batch.num_rows, dict(zip(batch.schema.names, batch.columns))
+    read = _parquet_batches if footer.fragment else _arrow_batches
+    try:
+        for batch in read(footer, index, names):
+            yield batch.num_rows, dict(zip(batch.schema.names, batch.columns))
+    except SourceError:
+        raise
+    except (pa.ArrowException, OSError):
+        for name in (
+            names if footer.file.system is None else ()
+        ):  # one by one, because the error does not say which column is damaged
+            _check_column(footer, index, name, read)
+        raise
+
+
+def _check_column(footer: Footer, index: int, name: str, read: Callable[..., Iterable[pa.RecordBatch]]) -> None:
+    """Decode one column alone; if that fails, the error names the column."""
+    try:
+        for _ in read(footer, index, [name]):
+            pass
+    except (pa.ArrowException, OSError) as error:
+        if isinstance(error, SourceError):
+            raise
+        raise pa.ArrowInvalid(f"column {name!r}: {error}") from error
 
 
 def _widened(array: pa.Array, field: pa.Field, place: str) -> pa.Array:
@@ -85,6 +106,12 @@ def _widened(array: pa.Array, field: pa.Field, place: str) -> pa.Array:
     try:
         return array.cast(field.type)
     except pa.ArrowInvalid as error:
+        if pa.types.is_floating(field.type):
+            raise DataError(
+                f"Integers and floats of one column in different files are read as floats, exactly; column "
+                f"{field.name!r} is {array.type} in {place}, and does not fit into {field.type}: {error}. Write all "
+                "files with one type."
+            ) from error
         if not pa.types.is_timestamp(field.type):
             raise
         raise DataError(
@@ -95,6 +122,7 @@ def _widened(array: pa.Array, field: pa.Field, place: str) -> pa.Array:
 
 def _parquet_batches(footer: Footer, group: int, names: Collection[str]) -> Iterator[pa.RecordBatch]:
     assert footer.fragment is not None
+    meta = footer.fragment.metadata
     texts = [name for name in names if is_text(footer.schema.field(name).type)]
     remote = footer.file.system is not None
     source = footer.file.open()
@@ -102,10 +130,10 @@ def _parquet_batches(footer: Footer, group: int, names: Collection[str]) -> Iter
         closing(source) if remote else nullcontext(),
         pq.ParquetFile(
             source,
-            metadata=footer.fragment.metadata,
-            # one dictionary instead of a string object per row
-            read_dictionary=texts,
-            # of a local file it would hold more than is needed; elsewhere it asks for all columns of the group at once
+            metadata=meta,
+            # a dictionary and codes are smaller than one string per row
+            read_dictionary=as_dictionaries(meta, group, footer.schema, texts),
+            # for a local file it would hold more than is needed; for a remote one it requests all columns at once
             pre_buffer=remote,
             buffer_size=0 if remote else 1 << 20,
             page_checksum_verification=True,
@@ -114,9 +142,8 @@ def _parquet_batches(footer: Footer, group: int, names: Collection[str]) -> Iter
         batches = file.iter_batches(BATCH_ROWS, row_groups=[group], columns=list(names), use_threads=False)
         for number, batch in enumerate(batches):
             if not number:
-                meta, place = footer.fragment.metadata, _place(footer, group)
-                check_counts(meta, group, footer.schema, names, place)
-            for name in texts:  # codes of a damaged file may point anywhere, and its texts be no UTF-8
+                check_counts(meta, group, footer.schema, names, _place(footer, group))
+            for name in texts:  # in a damaged file, codes may be out of range and texts invalid UTF-8
                 batch.column(name).validate(full=True)
             yield batch
 
@@ -130,5 +157,5 @@ def _arrow_batches(footer: Footer, index: int, names: Collection[str]) -> Iterat
         else:
             batches = [pa.ipc.open_file(opened, options=options).get_batch(index)]
         for batch in batches:
-            batch.validate(full=True)  # nothing else has looked at the offsets and codes of such a file
-            yield batch
+            batch.validate(full=True)  # nothing else checks the offsets and codes of an IPC file
+            yield without_null_views(batch)

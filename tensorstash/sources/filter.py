@@ -1,4 +1,4 @@
-"""Which rows are loaded: an expression, asked of paths and statistics first, then of the columns that it names."""
+"""Which rows are loaded: a condition, evaluated on paths and statistics first, then on the columns that it names."""
 
 import math
 import pickle
@@ -20,39 +20,41 @@ from tensorstash.columns.names import field_of
 from tensorstash.columns.types import is_bfloat16, is_text
 from tensorstash.common.threads import each, threads
 from tensorstash.errors import DataError, SchemaError, unknown
+from tensorstash.sources.filter_values import exact
 from tensorstash.sources.pyarrow_texts import has_positions, missing_column
 from tensorstash.sources.scan import Scan, Unit, Wanted, read
+from tensorstash.sources.views import without_views
 
 _OPERATORS = ("=", "==", "!=", "<", ">", "<=", ">=", "in", "not in")
-_ORDERED = ("=", "==", "<", ">", "<=", ">=")  # what NaN never satisfies, so that ranges without NaN may exclude rows
+_ORDERED = ("=", "==", "<", ">", "<=", ">=")  # NaN satisfies none of these, so a range without NaN may exclude rows
 
 Clauses = tuple[tuple[tuple[str, str, Any], ...], ...]  # OR of ANDs of (column, operator, value)
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A condition for rows."""
+    """A condition on rows."""
 
     expression: pc.Expression
     clauses: Clauses | None = None  # as it was given, if not as an expression
 
     def key(self) -> str:
-        """A hash of all of it."""
+        """A hash of the whole expression."""
         return blake2b(pickle.dumps(self.expression), digest_size=16).hexdigest()
 
     def add_to(self, wanted: Wanted) -> Wanted:
-        """The columns that a load touches, those of the filter included."""
+        """The wanted columns and those of the filter."""
         if self.clauses is None:
             return replace(wanted, mentions=str(self.expression))
         own = {name for clause in self.clauses for name, _, _ in clause}
         return wanted if wanted.names is None else replace(wanted, names=wanted.names | own)
 
     def names(self, schema: pa.Schema) -> list[str]:
-        """The columns of a schema that it may name: of an expression too many, never too few."""
+        """The columns of a schema that the filter names; for an expression there may be too many, never too few."""
         return self.add_to(Wanted(frozenset())).among(schema.names)
 
     def for_statistics(self, schema: pa.Schema) -> pc.Expression | None:
-        """What may be asked of minima and maxima, which say nothing of NaN: pyarrow forgets that there may be one."""
+        """The part that minima and maxima can decide: they leave out NaN, which pyarrow does not consider."""
         floating = {name for name in self.names(schema) if _holds_nan(schema.field(name).type)}
         if self.clauses is None:
             return None if floating else self.expression
@@ -63,14 +65,18 @@ class Filter:
 
 
 def parse(given: Any) -> Filter | None:
-    """`filter=` as it may be given: an expression, tuples (all must hold), or lists of tuples (one list must)."""
+    """Parse `filter=`: an expression, a list of tuples (all must hold), or a list of such lists (one must hold)."""
     if given is None:
         return None
     if isinstance(given, pc.Expression):
         if has_positions(given):
-            raise ValueError(f"A filter names its columns; {given} has one by its number. Write pc.field('name').")
+            raise ValueError(
+                f"A filter names its columns; {given} refers to one by its number. Write pc.field('name')."
+            )
         return Filter(given)
-    groups = given if isinstance(given, list) and given and all(isinstance(item, list) for item in given) else [given]
+    groups: Any = (
+        given if isinstance(given, list) and given and all(isinstance(item, list) for item in given) else [given]
+    )
     for group in groups:
         if not isinstance(group, list) or not group or not all(map(_is_term, group)):
             raise TypeError(
@@ -80,7 +86,8 @@ def parse(given: Any) -> Filter | None:
             )
         for term in group:
             _check_value(*term)
-    return Filter(pq.filters_to_expression(given), tuple(tuple(map(tuple, group)) for group in groups))
+    clauses = tuple(tuple((name, operator, exact(value)) for name, operator, value in group) for group in groups)
+    return Filter(pq.filters_to_expression([[*clause] for clause in clauses]), clauses)
 
 
 def _is_term(term: Any) -> bool:
@@ -90,7 +97,7 @@ def _is_term(term: Any) -> bool:
 
 
 def _check_value(name: str, operator: str, value: Any) -> None:
-    """Refuse what is not comparable at all; whether it fits the column is known only when there is one."""
+    """Refuse a value that no column can be compared with; whether it fits its column is checked later."""
     shown = " ".join(repr(value).split())
     several = isinstance(value, Sized) and isinstance(value, Iterable) and not isinstance(value, (str, bytes))
     if operator in ("in", "not in") and not several:
@@ -98,7 +105,7 @@ def _check_value(name: str, operator: str, value: Any) -> None:
             f"The operator {operator!r} takes a list of values; {name!r} is compared with {shown}. Write [{shown}]."
         )
     try:
-        pq.filters_to_expression([(name, operator, value)])
+        pq.filters_to_expression([(name, operator, exact(value))])
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise TypeError(
             f"filter= compares a column with numbers, texts, dates and times; {name!r} is compared with {shown}, "
@@ -118,7 +125,7 @@ def _excludes_nan(term: tuple[str, str, Any]) -> bool:
 
 
 def filtered(scanned: Scan, condition: Filter, names: Sequence[str], progress: bool | None) -> Scan:
-    """The rows that the filter keeps, after a pass over `names`, the columns that it has."""
+    """The scan of the rows that the filter keeps; `names`, the columns of the filter, are read for it."""
     judged = each(partial(_judge, names, condition), scanned.units, threads(), "filter", progress)
     units, start = [], 0
     for unit, (bits, rows) in zip(scanned.units, judged):
@@ -131,7 +138,7 @@ def filtered(scanned: Scan, condition: Filter, names: Sequence[str], progress: b
 
 
 def _judge(names: Sequence[str], condition: Filter, unit: Unit) -> tuple[NDArray[np.uint8], int]:
-    """A bit for each row of a unit, and how many are set."""
+    """One bit per row of a unit, set if the row is kept, and the number of set bits."""
     if not names:
         batches: Iterator[pa.RecordBatch] = iter([pa.record_batch({"": pa.nulls(unit.rows)})])
     else:
@@ -148,13 +155,14 @@ def _read(unit: Unit, bits: NDArray[np.uint8], names: Sequence[str]) -> Iterator
         flags = np.unpackbits(bits[at // 8 : -(-end // 8)])[at % 8 :][: batch.num_rows].view(np.bool_)
         at = end
         if flags.any():
-            yield batch.filter(pa.array(flags))
+            plain = pa.RecordBatch.from_arrays([*map(without_views, batch.columns)], names=batch.schema.names)
+            yield plain.filter(pa.array(flags))
 
 
 def _flags(batch: pa.RecordBatch, condition: Filter, place: str) -> NDArray[np.bool_]:
     try:
         return _mask(batch, condition.expression)
-    except pa.ArrowException as error:  # a division by zero, say
+    except pa.ArrowException as error:  # a division by zero, for example
         raise DataError(f"filter= must have a value for every row; in {place} it fails: {error}.") from error
 
 
@@ -172,14 +180,13 @@ def _mask(batch: pa.RecordBatch, expression: pc.Expression) -> NDArray[np.bool_]
 
 
 def _plain(array: pa.Array) -> pa.Array:
-    """The values in a type for which there are functions."""
-    if pa.types.is_dictionary(array.type):
-        array = array.dictionary_decode()
-    return array.cast(pa.large_string()) if pa.types.is_string_view(array.type) else array
+    """The values in a type that pyarrow has comparison functions for."""
+    array = without_views(array)
+    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
 
 
 def columns_of(condition: Filter, schema: pa.Schema, where: str) -> list[str]:
-    """The columns that the filter has; a filter that cannot be evaluated is refused."""
+    """The columns that the filter uses; a filter that cannot be evaluated is refused."""
     if condition.clauses is not None:
         names = list(
             dict.fromkeys(field_of(schema, name, where).name for clause in condition.clauses for name, *_ in clause)
@@ -198,13 +205,16 @@ def columns_of(condition: Filter, schema: pa.Schema, where: str) -> list[str]:
         rest = [other for other in fields if other is not field]
         with suppress(pa.ArrowException):
             _mask(_nothing(rest), condition.expression)
-            fields = rest  # its name only stood in a value
+            fields = rest  # the name only occurred in a value
     if odd := [field.name for field in fields if is_bfloat16(field)]:
-        raise SchemaError(f"filter= compares what Arrow has; {odd[0]!r} is bfloat16, which it has not. Leave it out.")
+        raise SchemaError(
+            f"filter= compares columns of types that Arrow has; {odd[0]!r} is bfloat16, which Arrow lacks. "
+            "Filter by another column."
+        )
     return [field.name for field in fields]
 
 
 def _nothing(fields: Sequence[pa.Field]) -> pa.RecordBatch:
-    """A row of nulls, because some functions look at the types only when there is a row, and at least one column."""
+    """A batch of one row of nulls with at least one column: without a row, some functions do not check types."""
     arrays = [pa.nulls(1, pa.string() if is_text(field.type) else field.type) for field in fields] or [pa.nulls(1)]
     return pa.RecordBatch.from_arrays(arrays, names=[field.name for field in fields] or [""])

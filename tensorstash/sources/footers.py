@@ -1,4 +1,4 @@
-"""The footers of Parquet and Arrow IPC files: their columns, and their rows piece by piece."""
+"""The footers of Parquet and Arrow IPC files: their columns, and the row counts of their pieces."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,20 +11,33 @@ from tensorstash.sources.file import ARROW, HERE, File
 from tensorstash.sources.partition_keys import with_keys
 from tensorstash.sources.scan import Wanted
 
-_ARROW_MAGIC = b"ARROW1"  # of an Arrow file; a stream has none
+_ARROW_MAGIC = b"ARROW1"  # the first bytes of an IPC file; a stream has none
 _FORMAT = pads.ParquetFileFormat()
+
+# functions that read other formats, by file name ending
+_READERS = {
+    ".csv": "pl.read_csv",
+    ".csv.gz": "pl.read_csv",
+    ".tsv": "pl.read_csv",
+    ".json": "pl.read_json",
+    ".jsonl": "pl.read_ndjson",
+    ".ndjson": "pl.read_ndjson",
+    ".avro": "pl.read_avro",
+    ".xlsx": "pl.read_excel",
+    ".orc": "pyarrow.orc.read_table",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Footer:
-    """What a file says of itself."""
+    """The columns and row counts of a file, read from its footer or, for a stream, from the whole file."""
 
     file: File
-    schema: pa.Schema  # with the keys of its path as columns behind its own
-    own: frozenset[str]  # the columns that it holds itself
-    rows: tuple[int, ...]  # of each row group, record batch, or of a whole stream
-    piece: str  # what these are called
-    fragment: pads.ParquetFileFragment | None  # of a Parquet file: it has been parsed, which may take long
+    schema: pa.Schema  # the columns of the file, then the partition keys of its path
+    own: frozenset[str]  # the columns stored in the file
+    rows: tuple[int, ...]  # the row count of each row group or record batch, or of the whole stream
+    piece: str  # what `rows` counts: "row group", "record batch" or "stream"
+    fragment: pads.ParquetFileFragment | None  # of a Parquet file: kept because parsing the footer again may take long
 
 
 def read_footer(file: File, types: Mapping[str, pa.DataType], wanted: Wanted) -> Footer:
@@ -36,7 +49,13 @@ def read_footer(file: File, types: Mapping[str, pa.DataType], wanted: Wanted) ->
     except SourceError:
         raise
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise SourceError(f"{file} is not a readable Parquet or Arrow IPC file: {error}") from error
+        ending = next((ending for ending in _READERS if file.path.lower().endswith(ending)), None)
+        if ending is None:
+            raise SourceError(f"{file} is not a readable Parquet or Arrow IPC file: {error}") from error
+        raise SourceError(
+            f"A source is Parquet or Arrow IPC files; {file} ends with {ending}. Load it as a frame: "
+            f"ts.load({_READERS[ending]}(...), ...)."
+        ) from error
 
 
 def _parquet_footer(file: File, types: Mapping[str, pa.DataType]) -> Footer:
@@ -45,20 +64,21 @@ def _parquet_footer(file: File, types: Mapping[str, pa.DataType]) -> Footer:
     rows = tuple(meta.row_group(index).num_rows for index in range(meta.num_row_groups))
     if sum(rows) != meta.num_rows or min(rows, default=0) < 0:
         raise SourceError(
-            f"{file} is damaged: its row groups have {sum(rows):,} rows, and the whole file has {meta.num_rows:,}."
+            f"{file} is damaged: its row groups have {sum(rows):,} rows, its footer says {meta.num_rows:,}. Write the "
+            "file again."
         )
     return Footer(file, with_keys(own, file, types), frozenset(own.names), rows, "row group", fragment)
 
 
 def _arrow_footer(file: File, types: Mapping[str, pa.DataType], wanted: Wanted) -> Footer:
-    """A batch tells its rows only when it is read: of one column, over a map of the file where there can be one."""
+    """Row counts are known only from the batches: one column of each is read, through a memory map if it is local."""
     with pa.memory_map(file.path) if file.system is None else file.open() as opened:
         whole = opened.read(len(_ARROW_MAGIC)) == _ARROW_MAGIC
         opened.seek(0)
         own = (pa.ipc.open_file(opened) if whole else pa.ipc.open_stream(opened)).schema
         opened.seek(0)
-        field = own.names.index((wanted.among(own.names) or own.names)[0])
-        options = pa.ipc.IpcReadOptions(included_fields=[field], use_threads=False)
+        fields = [own.names.index(name) for name in (wanted.among(own.names) or own.names)[:1]]
+        options = pa.ipc.IpcReadOptions(included_fields=fields, use_threads=False)
         if whole:
             reader = pa.ipc.open_file(opened, options=options)
             rows = [reader.get_batch(index).num_rows for index in range(reader.num_record_batches)]

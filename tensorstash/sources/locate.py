@@ -3,6 +3,7 @@
 import glob
 import os
 import re
+import stat
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import lru_cache
@@ -26,7 +27,7 @@ def is_paths(source: Any) -> bool:
 
 
 def label_of_paths(source: Any) -> str:
-    """A source of files for messages, without the keys and options that a URL may carry."""
+    """A source of files for messages: without the credentials and options that a URL may contain."""
     if isinstance(source, (list, tuple)):
         return f"{len(source)} paths"
     return without_secrets(os.fspath(source))
@@ -43,10 +44,11 @@ def find(source: Any, filesystem: Any = None) -> list[File] | None:
     found = [file for item in (source if several else [source]) for file in _expand(os.fspath(item), given)]
     if not found:
         raise SourceError("A source needs at least one file; the list of paths is empty.")
-    if several:  # the same file may have been named twice
-        real = lru_cache(maxsize=None)(os.path.realpath)  # of directories, which many files share
-        found = [*{(_real(file, real), file.keys): file for file in reversed(found)}.values()]
-    return sorted(found, key=lambda file: file.path)
+    real = lru_cache(maxsize=None)(os.path.realpath)  # called with directories, which many files share
+    # links and lists may name a file more than once: its shortest name is kept
+    found.sort(key=lambda file: (len(file.path), file.path), reverse=True)
+    once = {(_real(file, real), file.keys): file for file in found}
+    return sorted(once.values(), key=lambda file: file.path)
 
 
 def _expand(path: str, given: Place | None) -> list[File]:
@@ -64,13 +66,21 @@ def _local(path: str) -> tuple[list[File], str]:
         found = [file for file in found if _is_data(os.path.relpath(file, path)) and os.path.isfile(file)]
         return _files(found, path), f"the directory {path!r} holds no {', '.join(PARQUET + ARROW)} file"
     if os.path.exists(path):
+        if not os.path.isfile(path):
+            raise SourceError(f"A source is regular files; {path!r} is {_kind_of(path)}. Write its bytes to a file.")
         return [File(path)], ""
     found = [file for file in glob.glob(path, recursive=True) if os.path.isfile(file)]
     return _files(found, before_wildcard(path)), f"{path!r} matches no file"
 
 
+def _kind_of(path: str) -> str:
+    mode = os.stat(path).st_mode
+    kinds = {stat.S_ISFIFO: "a named pipe", stat.S_ISSOCK: "a socket"}
+    return next((kind for judge, kind in kinds.items() if judge(mode)), "a device")
+
+
 def _remote(place: Place) -> tuple[list[File], str]:
-    """As `_local`; whole directories are listed at once, which takes the fewest requests."""
+    """As `_local`; a directory is listed recursively in one call, which takes the fewest requests."""
     system, path = place.system, place.path
     shown = f"{place.scheme}{path}"
     assert system is not None
@@ -96,7 +106,7 @@ def _remote(place: Place) -> tuple[list[File], str]:
 
 
 def _files(paths: Iterable[str], root: str) -> list[File]:
-    """Files below a directory, with the keys that the directories between carry."""
+    """Files below a directory, with the partition keys of the directories in between."""
     return [File(path, keys=_keys(os.path.dirname(path)[len(root) :])) for path in paths]
 
 
@@ -107,13 +117,13 @@ def _keys(directories: str) -> tuple[tuple[str, str | None], ...]:
 
 
 def _is_data(relative: str) -> bool:
-    """Whether a file in a directory is meant: by convention, names with a dot or underscore first are bookkeeping."""
+    """Whether a file in a directory holds data: names with a leading dot or underscore are metadata by convention."""
     hidden = any(part.startswith((".", "_")) for part in relative.split("/"))
     return not hidden and os.path.splitext(relative)[1].lower() in PARQUET + ARROW
 
 
 def _real(file: File, real: Callable[[str], str]) -> str:
-    """The one spelling of a file among all that it may have."""
+    """The canonical path of a file."""
     if file.system is not None:
         return str(file)
     directory, name = os.path.split(file.path)

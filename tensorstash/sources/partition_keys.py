@@ -1,4 +1,4 @@
-"""Partition keys: the columns that the directories `key=value` of a path stand for."""
+"""Partition keys: the columns that come from directories named `key=value`."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -14,7 +14,7 @@ _FORMAT = pads.ParquetFileFormat()
 
 
 def key_types(files: Sequence[File]) -> dict[str, pa.DataType]:
-    """The types of the keys: integers where all values are, else text."""
+    """The type of each key: int64 if all its values are integers, else text."""
     values: dict[str, set[str | None]] = {}
     for keys in {file.keys for file in files}:
         for key, value in keys:
@@ -28,7 +28,7 @@ def _is_integer(value: str | None) -> bool:
 
 
 def with_keys(own: pa.Schema, file: File, types: Mapping[str, pa.DataType]) -> pa.Schema:
-    """Keys behind the columns; a column that a file holds itself is that column, whatever its path says."""
+    """The schema with the keys of the path appended; a column stored in the file takes precedence over a key."""
     for key in dict(file.keys):
         if key not in own.names:
             own = own.append(pa.field(key, types[key]))
@@ -36,7 +36,7 @@ def with_keys(own: pa.Schema, file: File, types: Mapping[str, pa.DataType]) -> p
 
 
 def constant(value: str | None, arrow: pa.DataType, rows: int) -> pa.Array:
-    """The value of a key in as many rows."""
+    """An array that repeats the value of a key."""
     if value is None:
         return pa.nulls(rows, arrow)
     if pa.types.is_dictionary(arrow):
@@ -51,13 +51,13 @@ def kept_files(
     claims = [_claim(file, types) for file in files]
     fragments = [_FORMAT.make_fragment(str(k), HERE, partition_expression=about) for k, about in enumerate(claims)]
     dataset = pads.FileSystemDataset(fragments, schema, _FORMAT, HERE)
-    with suppress(pa.ArrowException):  # a filter that does not fit the columns is refused later, with its names
+    with suppress(pa.ArrowException):  # a filter that does not fit the columns is refused later, by name
         return [files[int(fragment.path)] for fragment in dataset.get_fragments(condition.expression)]
     return files
 
 
 def _claim(file: File, types: Mapping[str, pa.DataType]) -> pc.Expression:
-    """What the keys of a path say about every row of the file."""
+    """The condition that the keys of a path guarantee for every row of the file."""
     about = pc.scalar(True)
     for key, value in file.keys:
         if key in types:

@@ -1,7 +1,7 @@
-"""Everything that is read out of pyarrow's own texts, because pyarrow has no function that answers it.
+"""Everything that is parsed from text that pyarrow prints, because pyarrow has no function for it.
 
-Each function names the text that it reads, and the first release that is known to write it so. The tests ask the
-installed pyarrow for examples with a known answer: they fail with the release that changes a text.
+Each function names the text that it reads, and the first release known to print it so. The tests run the installed
+pyarrow on examples with a known answer: they fail on the release that changes the text.
 """
 
 import pickle
@@ -14,9 +14,9 @@ _NO_FIELD = re.compile(r"No match for FieldRef\.Name\((.*?)\) in", re.DOTALL)
 
 
 def may_mention(printed: str, name: str) -> bool:
-    """Whether a printed expression may have a column of that name: never too few columns, but sometimes too many.
+    """Whether a printed expression may use a column of that name. A use is never missed; a false one is possible.
 
-    Reads `str(expression)`, from pyarrow 17 on: columns stand in it by their bare names, and so do texts.
+    Reads `str(expression)`, from pyarrow 17 on: columns are printed as their bare names, and so are strings.
     """
     return name in printed and re.search(rf"(?<!\w){re.escape(name)}(?!\w)", printed) is not None
 
@@ -34,7 +34,7 @@ def has_positions(expression: pc.Expression) -> bool:
 
 
 def missing_column(error: BaseException) -> str | None:
-    """The column that an expression has and its input has not, if the error is about that.
+    """The column that an expression uses and its input lacks, if the error says so.
 
     Reads `str(error)`, from pyarrow 17 on: `No match for FieldRef.Name(column) in ...`.
     """

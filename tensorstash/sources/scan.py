@@ -1,4 +1,4 @@
-"""A source as units of work: stretches of rows that yield Arrow record batches, and nothing decoded yet."""
+"""A source as units of work: ranges of rows that are decoded to Arrow record batches on demand."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,31 +19,31 @@ Read = Callable[[Sequence[str]], Iterable[pa.RecordBatch]]
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The columns of a source that a load touches."""
+    """The columns of a source that a load reads."""
 
     names: frozenset[str] | None  # `None`: all
-    mentions: str = ""  # a printed pyarrow expression that may have more of them
+    mentions: str = ""  # a printed pyarrow expression, whose columns are wanted too
 
     def among(self, names: Iterable[str]) -> list[str]:
-        """Those of some names, in their order."""
+        """The wanted ones of `names`, in their order."""
         return [name for name in names if self.names is None or name in self.names or may_mention(self.mentions, name)]
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A stretch of rows that is decoded by one thread: a row group, a record batch, a slice of a table."""
+    """A range of rows that one thread decodes: a row group, a record batch, a slice of a table."""
 
-    place: str  # for errors: where in the source it is
-    start: int  # its first row among those that are loaded
+    place: str  # where in the source it is, for messages
+    start: int  # its first row, counted among the loaded rows
     rows: int
     read: Read  # names -> batches that hold exactly these columns
-    first: int  # its first row in the source, which is `start` where nothing has been left out before it
-    kept: NDArray[np.uint8] | None = None  # bits of the rows from `first` on that are loaded; `None`: all
+    first: int  # its first row, counted in the source; equals `start` if no row before it is left out
+    kept: NDArray[np.uint8] | None = None  # one bit per row from `first` on: whether it is loaded; `None`: all are
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """What the statistics of a file say of a column: of all row groups, or nothing."""
+    """The statistics of a column over all row groups; `None` if some row group has none."""
 
     nulls: int | None = None
     low: Any = None
@@ -52,22 +52,22 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """A source that is ready to be read: nothing has been decoded yet."""
+    """A source that is ready to be read."""
 
     label: str
-    schema: pa.Schema  # unwanted columns of a frame, which nobody looked at, have the null type
+    schema: pa.Schema  # unwanted columns of a frame, which are not converted, have the null type
     units: tuple[Unit, ...]
-    pieces: int  # row groups, record batches or slices, those that a filter excludes too
-    notes: tuple[str, ...] = ()  # what differs between files and was made alike
-    range_of: Callable[[str], Range] = lambda _: Range()  # what statistics say of a column
+    pieces: int  # how many row groups, record batches or slices there are, including those that a filter excludes
+    notes: tuple[str, ...] = ()  # types that differ between files and were widened
+    range_of: Callable[[str], Range] = lambda _: Range()  # the statistics of a column
 
     @property
     def rows(self) -> int:
-        """Of all units."""
+        """The rows of all units."""
         return sum(unit.rows for unit in self.units)
 
     def name_row(self, row: int) -> str:
-        """A row for messages: its number in the source, and the piece of a file that holds it."""
+        """A loaded row for messages: its number in the source, and the piece of a file that holds it."""
         unit = next(unit for unit in self.units if unit.start <= row < unit.start + unit.rows)
         at = row - unit.start
         if unit.kept is not None:
@@ -78,7 +78,7 @@ class Scan:
 
 @contextmanager
 def damage_named(unit: Unit) -> Iterator[None]:
-    """Whatever the libraries find wrong with a unit is said with its place."""
+    """Re-raise decoding errors as a `SourceError` that names the place of the unit."""
     try:
         yield
     except (pa.ArrowException, OSError) as error:
@@ -89,7 +89,7 @@ def damage_named(unit: Unit) -> Iterator[None]:
 
 
 def read(unit: Unit, names: Sequence[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The batches of a unit, each with its first row among those that are loaded; they are as many as promised."""
+    """The batches of a unit, each with its first row counted among the loaded rows; a wrong row count is an error."""
     row, end = unit.start, unit.start + unit.rows
     with damage_named(unit):
         for batch in unit.read(names):

@@ -1,4 +1,4 @@
-"""Any source as a scan: what it is, a path, a table, a frame or a mapping, is told by its type."""
+"""Any source as a scan: its type says whether it is paths, a table, a frame or a mapping of arrays."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -30,10 +30,10 @@ _REMEDIES = {
 def scan(
     source: Any, files: Sequence[File] | None, wanted: Wanted, condition: Filter | None, progress: bool | None
 ) -> Scan:
-    """Look at a source: its `files`, or what it holds in memory: a frame, a table, or a mapping of arrays.
+    """Scan a source: its `files`, or what it holds in memory, which is a frame, a table or a mapping of arrays.
 
-    Only the columns `wanted` of a frame or mapping are converted to Arrow. Of files, the row groups that statistics
-    exclude under the condition are left out, and no other rows.
+    Only the `wanted` columns of a frame or mapping are converted to Arrow. Row groups of files that the statistics
+    exclude under the condition are left out; other rows are not filtered here.
     """
     if files is not None:
         return scan_files(files, label_of_paths(source), wanted, condition, progress)

@@ -1,4 +1,4 @@
-"""Stamps: what tells that a file is still the one that was read."""
+"""Stamps: values that change whenever a file changes."""
 
 import os
 from collections.abc import Sequence
@@ -9,11 +9,11 @@ from pyarrow import fs
 from tensorstash.errors import SourceError
 from tensorstash.sources.file import REQUESTS, File
 
-Stamp = tuple[str | int | None, ...]  # name, size, times of change in nanoseconds, inode or version
+Stamp = tuple[str | int | None, ...]  # path, size, mtime_ns, ctime_ns and inode; or URL, size, mtime_ns, version
 
 
 def stamps(files: Sequence[File]) -> list[Stamp]:
-    """What tells that files have not changed."""
+    """The stamp of each file."""
     if all(file.system is None for file in files):
         return [_stamp(file) for file in files]
     with ThreadPoolExecutor(REQUESTS) as pool:
@@ -24,17 +24,17 @@ def _stamp(file: File) -> Stamp:
     try:
         if file.system is None:
             about = os.stat(file.path)
-            return os.path.realpath(file.path), about.st_size, about.st_mtime_ns, about.st_ino
+            return os.path.realpath(file.path), about.st_size, about.st_mtime_ns, about.st_ctime_ns, about.st_ino
         info = file.system.get_file_info(file.path)
         if info.type == fs.FileType.File:
             return str(file), info.size, info.mtime_ns, _version(file)
     except OSError as error:
         raise SourceError(f"{file} cannot be read: {error}") from error
-    raise SourceError(f"{file} cannot be read: it is not there any more")
+    raise SourceError(f"{file} cannot be read: it no longer exists")
 
 
 def _version(file: File) -> str | None:
-    """What a store itself calls the version of an object, because its times are often those of whole seconds."""
+    """The version that an object store gives an object, because its times often have a resolution of one second."""
     handler = getattr(file.system, "handler", None)
     if isinstance(handler, fs.FSSpecHandler):
         handler.fs.invalidate_cache()

@@ -1,4 +1,4 @@
-"""What the footer of a Parquet file says of its columns: counts, minima and maxima, once they are sure not to crash.
+"""Counts, minima and maxima of columns from the footers of Parquet files, read only where that cannot crash.
 
 pyarrow ends the process where it is asked for the metadata or statistics of a column chunk that a damaged footer
 describes (its exceptions of C++ are not caught there); a reader that is made for the same chunks fails with an error.
@@ -18,11 +18,14 @@ from tensorstash.errors import SourceError
 from tensorstash.sources.filter import Filter
 from tensorstash.sources.scan import Range
 
-_MOST_GROUPS = 4096  # whose statistics are looked at for a plan: it takes half a millisecond each
+_MOST_GROUPS = 4096  # row groups whose statistics are read for a plan, at half a millisecond each
+
+# encodings of Parquet version 2 that pyarrow cannot read as dictionaries
+_NO_DICTIONARIES = frozenset({"DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY"})
 
 
 class _Unread(io.RawIOBase):
-    """A file of any size that must not be read, and knows whether somebody tried."""
+    """A file of any size that refuses to be read and records the attempt."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,10 +51,10 @@ class _Unread(io.RawIOBase):
 
 
 def is_sound(meta: pq.FileMetaData, group: int, names: Sequence[str]) -> bool:
-    """Whether pyarrow can be asked for the metadata and statistics of columns of a row group."""
+    """Whether pyarrow can read the metadata and statistics of columns of a row group without ending the process."""
     unread = _Unread()
     try:
-        # with a buffer, readers of all columns are made before the first byte is asked for
+        # with a buffer, readers for all columns are created before the first byte is requested
         file = pq.ParquetFile(pa.PythonFile(unread, "r"), metadata=meta, buffer_size=1 << 20, pre_buffer=False)
         next(file.iter_batches(1, row_groups=[group], columns=list(names), use_threads=False), None)
     except (pa.ArrowException, OSError):
@@ -64,9 +67,9 @@ def is_sound(meta: pq.FileMetaData, group: int, names: Sequence[str]) -> bool:
 
 
 def leaf_of(meta: pq.FileMetaData, field: int, name: str) -> int | None:
-    """The place of a plain column among those that Parquet stores, which has several for one with fields of its own.
+    """The index of a column without nested fields among the leaf columns of a Parquet file.
 
-    `field` is -1 where the file does not hold it: a key of its path.
+    `field` is its index in the Arrow schema, or -1 for a partition key.
     """
     if 0 <= field < meta.num_columns and meta.schema.column(field).path == name:
         return field
@@ -74,9 +77,9 @@ def leaf_of(meta: pq.FileMetaData, field: int, name: str) -> int | None:
 
 
 def check_counts(meta: pq.FileMetaData, group: int, schema: pa.Schema, names: Iterable[str], place: str) -> None:
-    """Refuse a column with another number of values than its row group has rows: it would be cut off or shifted.
+    """Refuse a column whose number of values differs from the rows of its row group: rows would be lost or shifted.
 
-    The columns have been read from before, and so are sound.
+    Call it after the first batch: then the columns are known to be sound.
     """
     about = meta.row_group(group)
     for name in names:
@@ -89,12 +92,25 @@ def check_counts(meta: pq.FileMetaData, group: int, schema: pa.Schema, names: It
             )
 
 
+def as_dictionaries(meta: pq.FileMetaData, group: int, schema: pa.Schema, names: Sequence[str]) -> list[str]:
+    """The columns among these text columns whose encodings pyarrow can read as dictionaries."""
+    if not names or not is_sound(meta, group, names):
+        return list(names)  # reading them raises the error
+    about = meta.row_group(group)
+    leaves = {name: leaf_of(meta, schema.get_field_index(name), name) for name in names}
+    return [
+        name
+        for name, leaf in leaves.items()
+        if leaf is None or _NO_DICTIONARIES.isdisjoint(about.column(leaf).encodings)
+    ]
+
+
 def kept_groups(
     fragment: pads.ParquetFileFragment, schema: pa.Schema, condition: Filter, widened: pa.Schema
 ) -> Collection[int]:
     """The row groups whose statistics do not contradict a filter.
 
-    `schema` is that of the file, in which the filter is read; if it differs from the `widened` one, nothing is said.
+    `schema` is the schema of the file; if types of the filter columns differ in the `widened` schema, all are kept.
     """
     meta = fragment.metadata
     every = range(meta.num_row_groups)
@@ -111,7 +127,7 @@ def kept_groups(
 
 
 def range_of(files: Sequence[tuple[pq.FileMetaData, pa.Schema] | None], name: str) -> Range:
-    """Nulls, minimum and maximum of a column of several files, as far as all tell; `None` tells nothing."""
+    """Nulls, minimum and maximum of a column over several files, where all have them; `None` is a file without any."""
     told = [file for file in files if file is not None]
     if len(told) < len(files) or sum(meta.num_row_groups for meta, _ in told) > _MOST_GROUPS:
         return Range()
@@ -124,12 +140,12 @@ def range_of(files: Sequence[tuple[pq.FileMetaData, pa.Schema] | None], name: st
         return Range(whole)
     try:
         return Range(whole, min(lows), max(highs))
-    except TypeError:  # dates with a zone and without
+    except TypeError:  # times with a zone and without
         return Range(whole)
 
 
 def _chunk_ranges(meta: pq.FileMetaData, schema: pa.Schema, name: str) -> Iterator[tuple[Range, bool]]:
-    """What the statistics of each row group say, and whether it holds nulls alone."""
+    """The range of each row group, and whether it holds only nulls."""
     leaf = leaf_of(meta, schema.get_field_index(name), name)
     for group in range(meta.num_row_groups):
         if leaf is None or not is_sound(meta, group, [name]):
@@ -140,7 +156,7 @@ def _chunk_ranges(meta: pq.FileMetaData, schema: pa.Schema, name: str) -> Iterat
         nulls = found.null_count if found is not None and found.has_null_count else None
         bounds = Range(nulls)
         if found is not None and found.has_min_max:
-            with suppress(ValueError, OverflowError, pa.ArrowException):  # bytes that are no text, years that are none
+            with suppress(ValueError, OverflowError, pa.ArrowException):  # invalid UTF-8, years out of range
                 bounds = Range(nulls, *_bounds(found.min, found.max, schema.field(name).type))
         yield bounds, nulls == chunk.num_values
 

@@ -1,4 +1,4 @@
-"""The columns of several files as one schema: what may differ is widened and said, what may not is refused."""
+"""One schema for several files: types that differ are widened if values allow it and noted, else refused."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ _MOST_SHOWN = 10
 
 
 def unify(names: Sequence[str], schemas: Sequence[pa.Schema], wanted: Wanted) -> tuple[pa.Schema, tuple[str, ...]]:
-    """One schema for files of these names and schemas, and what was widened for it; all differences are one error."""
+    """One schema for files of these names and schemas, and notes on what was widened; one error has all differences."""
     kinds, kind_of = _distinct(schemas)
     for kind, schema in enumerate(kinds):
         _check_names(schema, names[kind_of.index(kind)], wanted)
@@ -23,7 +23,7 @@ def unify(names: Sequence[str], schemas: Sequence[pa.Schema], wanted: Wanted) ->
     if len(kinds) == 1:
         return first, ()
     known = dict.fromkeys(name for schema in kinds for name in schema.names)
-    touched = first.names if wanted.names is None else wanted.among(known)
+    touched = wanted.among(known)
     fields = {field.name: field for field in first if first.names.count(field.name) == 1}
     wrong, notes = [], []
     for place, name in enumerate(touched):
@@ -44,18 +44,23 @@ def unify(names: Sequence[str], schemas: Sequence[pa.Schema], wanted: Wanted) ->
         lacking = not set(touched) <= set(first.names)
         shown = "; ".join(text for _, _, text in sorted(wrong)[:_MOST_SHOWN])
         more = f"; and {len(wrong) - _MOST_SHOWN} more" if len(wrong) > _MOST_SHOWN else ""
-        # the columns of the first are no measure where it is one of those that lack some
+        # the first file is no model if it lacks columns itself
         model = "same columns and types" if lacking else f"columns and types of the first, {names[0]}"
-        raise SourceError(f"All files of a source need the {model}: {shown}{more}.")
+        raise SourceError(
+            f"All files of a source need the {model}: {shown}{more}. Leave such columns out, or write all files with "
+            "one schema."
+        )
     return pa.schema([fields.get(field.name, field) for field in first]), tuple(notes)
 
 
 def _distinct(schemas: Sequence[pa.Schema]) -> tuple[list[pa.Schema], list[int]]:
-    """The schemas that differ, and which of them each one is: among many files there are few."""
+    """The distinct schemas, and for each schema the index of its distinct one: many files have few."""
     kinds: list[pa.Schema] = []
     kind_of = []
     for schema in schemas:
-        plain = schema.remove_metadata()  # what a writer notes of a whole file; that of the fields counts
+        plain = (
+            schema.remove_metadata()
+        )  # the metadata of a whole file differs by writer; the metadata of fields matters
         for kind, other in enumerate(kinds):
             if plain.equals(other, check_metadata=True):
                 kind_of.append(kind)
@@ -76,7 +81,7 @@ def _check_names(schema: pa.Schema, where: str, wanted: Wanted) -> None:
 
 
 def _difference(name: str, field: pa.Field | None, whole: pa.Field, having: str) -> str:
-    """How a file differs; `having` is the one that has the column, if it is not the first."""
+    """How a file differs; `having` is the file that has the column, if it is not the first."""
     if field is None:
         return f"has no column {name!r}" + (f", which {having} has" if having else "")
     return f"has {name!r} as {_type_name(field)}, not {_type_name(whole)}"
@@ -98,7 +103,7 @@ def _notes(name: str, found: Sequence[pa.Field | None], whole: pa.Field) -> list
 
 
 def _wider(one: pa.Field, other: pa.Field) -> pa.Field | None:
-    """A field that holds every value of both, if both mean the same."""
+    """A field that holds every value of both, or `None` if their meanings differ."""
     if is_bfloat16(one) != is_bfloat16(other):
         return None
     wide = _wider_type(one.type, other.type)
@@ -111,13 +116,19 @@ def _wider_type(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
     if pa.types.is_null(one):
         return other
     one, other = (arrow.value_type if pa.types.is_dictionary(arrow) else arrow for arrow in (one, other))
-    for alike in (pa.types.is_integer, pa.types.is_floating):
-        if alike(one) and alike(other):
-            wide = pa.from_numpy_dtype(np.promote_types(one.to_pandas_dtype(), other.to_pandas_dtype()))
-            return wide if alike(wide) else None  # int64 and uint64 would become float64
+    if _is_number(one) and _is_number(other):
+        wide = pa.from_numpy_dtype(np.promote_types(one.to_pandas_dtype(), other.to_pandas_dtype()))
+        # int64 and uint64 would give float64; integers read as floats are checked to be exact when they are decoded
+        return (
+            wide if pa.types.is_integer(wide) or not (pa.types.is_integer(one) and pa.types.is_integer(other)) else None
+        )
     if pa.types.is_timestamp(one) and pa.types.is_timestamp(other) and one.tz == other.tz:
         return one if _UNITS.index(one.unit) > _UNITS.index(other.unit) else other
     if pa.types.is_fixed_size_list(one) and pa.types.is_fixed_size_list(other) and one.list_size == other.list_size:
         item = _wider_type(one.value_type, other.value_type)
         return None if item is None else pa.list_(item, one.list_size)
     return one if one == other else None
+
+
+def _is_number(arrow: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(arrow) or pa.types.is_floating(arrow))

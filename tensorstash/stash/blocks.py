@@ -8,7 +8,7 @@ import torch
 
 from tensorstash.errors import SegmentError
 from tensorstash.segments.format import pages
-from tensorstash.segments.mapping import Segment
+from tensorstash.segments.segment import Segment
 
 
 @dataclass(frozen=True, slots=True)

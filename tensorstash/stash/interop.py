@@ -34,7 +34,7 @@ def to_polars(stash: StashLike) -> "pl.DataFrame":
 
 
 def to_arrow(stash: StashLike) -> "pa.Table":
-    """Entity, time and every column as an Arrow table over the memory of the stash."""
+    """Entity, time and every column over the memory of the stash, and every static column, repeated, as a table."""
     import pyarrow as pa
 
     columns: dict[str, pa.Array] = {}
@@ -48,17 +48,23 @@ def to_arrow(stash: StashLike) -> "pa.Table":
         columns[str(stash.time_name)] = _arrow_moments(times, "timestamp", stash.clock.unit, stash.clock.zone)
     for name in stash:
         if name not in columns:
-            columns[name] = _arrow_column(stash, name)
+            columns[name] = _arrow_column(stash, name, stash[name])
+    counts = np.diff(stash.offsets.numpy())
+    for name, tensor in stash.static.items():
+        if name not in columns:
+            entities = pa.array(np.repeat(np.arange(len(counts)), counts))
+            columns[name] = _arrow_column(stash, name, tensor).take(entities)
+    tensors = dict(stash.items()) | stash.static
     for name, array in columns.items():
-        bits = name in stash and stash[name].dtype == torch.bfloat16
+        bits = name in tensors and tensors[name].dtype == torch.bfloat16
         fields.append(pa.field(name, array.type, metadata=BFLOAT16 if bits else None))
     return pa.table([*columns.values()], schema=pa.schema(fields))
 
 
-def _arrow_column(stash: StashLike, name: str) -> "pa.Array":
+def _arrow_column(stash: StashLike, name: str, tensor: torch.Tensor) -> "pa.Array":
     import pyarrow as pa
 
-    about, tensor = stash.about(name), stash[name]
+    about = stash.about(name)
     array = (tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
     if about.is_coded:
         names = None if about.kind == "hashed" else stash.vocabulary(name)
@@ -102,15 +108,15 @@ def _arrow_moments(array: "pa.Array", kind: str, unit: str | None, zone: str | N
     return array.view(pa.duration(unit) if kind == "duration" else pa.timestamp(unit, zone))
 
 
-def entity_parts(stash: StashLike, single: str | None = None) -> "list[pl.Series]":
-    """The entities, `(entities,)` for each of their columns, as text or integers; `single` renames an only one."""
+def entity_parts(stash: StashLike) -> "list[pl.Series]":
+    """The entities, `(entities,)` for each of their columns, as text or integers."""
     import polars as pl
 
     columns = []
     for name in stash.entity_names:
         values = stash._entity_values(name)
         columns.append(pl.Series(name, values, dtype=None if isinstance(values, np.ndarray) else pl.String))
-    return [columns[0].alias(single)] if single is not None and len(columns) == 1 else columns
+    return columns
 
 
 def time_series(stash: StashLike, name: str, times: torch.Tensor) -> "pl.Series":

@@ -6,15 +6,17 @@ from typing import Any, Protocol
 import torch
 from numpy.typing import NDArray
 
-from tensorstash.columns.info import ColumnInfo
+from tensorstash.columns.info import ColumnInfo, StashInfo
 from tensorstash.common.clock import Clock
+from tensorstash.segments.segment import Segment
 
 
 class StashLike(Protocol):
     """The loaded columns, and what is known of them: the part of `Stash` that reads."""
 
-    static: dict[str, torch.Tensor]
     rows: int
+    _segment: Segment
+    _info: StashInfo
 
     def __getitem__(self, name: str) -> torch.Tensor: ...
     def __iter__(self) -> Iterator[str]: ...
@@ -23,6 +25,8 @@ class StashLike(Protocol):
     def about(self, name: str) -> ColumnInfo: ...
     def vocabulary(self, name: str) -> list[Any]: ...
     def _entity_values(self, name: str) -> NDArray[Any] | list[str]: ...
+    @property
+    def static(self) -> dict[str, torch.Tensor]: ...
     @property
     def nbytes(self) -> int: ...
     @property

@@ -3,8 +3,6 @@
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import pairwise
-from multiprocessing import reduction
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,14 +10,15 @@ from numpy.typing import NDArray
 
 from tensorstash.columns.info import ColumnInfo
 from tensorstash.common.clock import Clock
-from tensorstash.errors import ColumnError, SegmentError, unknown
+from tensorstash.errors import ColumnError, unknown
 from tensorstash.segments.directory import check_label
-from tensorstash.segments.format import damaged
-from tensorstash.segments.mapping import Segment, mapped, open_file
-from tensorstash.segments.publish import attach_newest, reattach, share_copy
+from tensorstash.segments.publish import share_copy
+from tensorstash.segments.save import save
+from tensorstash.segments.segment import Segment
 from tensorstash.stash.blocks import Block, blocks_of
-from tensorstash.stash.header import info_of
-from tensorstash.stash.text import as_html, as_text
+from tensorstash.stash.display import as_html, as_text
+from tensorstash.stash.header import checked_offsets, info_of
+from tensorstash.stash.names import read_names
 
 if TYPE_CHECKING:
     import polars as pl
@@ -41,7 +40,6 @@ class Stash(Mapping[str, torch.Tensor]):
         self._tensors: dict[str, torch.Tensor] = {}  # made when they are asked for: attaching hundreds takes longer
         self._info = info = info_of(segment)
         self._names = {column.name: segment.entries[column.name] for column in info.columns}
-        self.static: dict[str, torch.Tensor] = {column.name: segment.tensor(column.name) for column in info.static}
         self._about = {column.name: column for column in (*info.columns, *info.static)}
         self.rows: int = info.rows
 
@@ -101,8 +99,9 @@ class Stash(Mapping[str, torch.Tensor]):
 
     def _entity_values(self, name: str) -> "NDArray[Any] | list[str]":
         """The value that each entity has in one of the columns in `entity_names`: an array of integers, or texts."""
-        return self._values(
-            "__entities" if isinstance(self._entity_name, str) else f"__entities.{self.entity_names.index(name)}"
+        return read_names(
+            self._segment,
+            "__entities" if isinstance(self._entity_name, str) else f"__entities.{self.entity_names.index(name)}",
         )
 
     @property
@@ -112,9 +111,14 @@ class Stash(Mapping[str, torch.Tensor]):
         return () if name is None else (name,) if isinstance(name, str) else name
 
     @cached_property
+    def static(self) -> dict[str, torch.Tensor]:
+        """The columns that were loaded as static: tensors `(entities, ...)` whose row k belongs to `entities[k]`."""
+        return {column.name: self._segment.blob(column.name) for column in self._info.static}
+
+    @cached_property
     def offsets(self) -> torch.Tensor:
         """`(entities + 1,)` int64: entity k has the rows `offsets[k]` up to `offsets[k + 1]`."""
-        return self._segment.tensor("__offsets")
+        return checked_offsets(self._segment, self.rows)
 
     @cached_property
     def time(self) -> torch.Tensor | None:
@@ -173,7 +177,7 @@ class Stash(Mapping[str, torch.Tensor]):
             raise ColumnError(
                 f"Text columns have a vocabulary, and those that were given one; {name!r} holds {tensor.dtype}."
             )
-        values = self._values(f"{name}.__vocabulary")
+        values = read_names(self._segment, f"{name}.__vocabulary")
         return values if isinstance(values, list) else values.tolist()
 
     def series(self, entity: Any) -> dict[str, torch.Tensor]:
@@ -207,6 +211,8 @@ class Stash(Mapping[str, torch.Tensor]):
 
     def to_arrow(self) -> "pa.Table":
         """A pyarrow Table of entity, time and every column over the memory of the stash, without a copy of it.
+
+        Static columns come last, their values repeated in every row of their entity, which takes memory.
 
         Packs are fixed-size lists, codes are dictionary arrays, hashed codes int32, and bfloat16 is uint16 with its
         bits, which `ts.load` reads as bfloat16 again. What is not in a vocabulary that was given is null. Arrow needs
@@ -278,7 +284,7 @@ class Stash(Mapping[str, torch.Tensor]):
 
         In-place changes of the tensors are not saved: they are this process's own.
         """
-        self._segment.save(os.fspath(path))
+        save(self._segment, os.fsdecode(path))
 
     @cached_property
     def _blocks(self) -> list[Block]:
@@ -289,103 +295,16 @@ class Stash(Mapping[str, torch.Tensor]):
     def _entity_index(self) -> dict[Any, int]:
         return {name: index for index, name in enumerate(self.entities)}
 
-    def _values(self, blob: str) -> "NDArray[Any] | list[str]":
-        """An array of integers, or texts."""
-        if f"{blob}.integers" in self._segment.entries:
-            return self._segment.tensor(f"{blob}.integers").numpy()
-        return self._texts(blob)
+    # the columns are not meant to be changed, so one copy serves everybody
 
-    def _texts(self, name: str) -> list[str]:
-        text = self._segment.tensor(f"{name}.text").numpy().tobytes()
-        ends = self._segment.tensor(f"{name}.ends").tolist()
-        bounds = [0, *ends]
-        try:
-            names = [text[begin:end].decode() for begin, end in pairwise(bounds)]
-        except UnicodeDecodeError as error:
-            why = f"the texts of {name!r} are none: {error}"
-            raise damaged(self._segment.path, why, self._segment.label) from error
-        if bounds != sorted(bounds) or bounds[-1] != len(text):
-            raise damaged(self._segment.path, f"the texts of {name!r} do not fill their bytes", self._segment.label)
-        return names
+    def __copy__(self) -> "Stash":
+        return self
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Stash":
-        return self  # the columns are not to be changed, so that one copy serves all
-
-    def __reduce__(self) -> Any:
-        segment = self._segment
-        if segment.label is not None:
-            return _reattach, (segment.path, segment.crc, segment.strict)
-        if segment.path is not None:
-            return _reopen, (segment.path, segment.crc)
-        raise TypeError(
-            "A private stash lives in the memory of its process and cannot be pickled. Share it, stash.share(label), "
-            "or save it, stash.save(path), and open it where it is needed: ts.open(path). (multiprocessing and "
-            "DataLoader workers can take it as it is.)"
-        )
+        return self
 
     def __repr__(self) -> str:
         return as_text(self)
 
     def _repr_html_(self) -> str:
         return as_html(self)
-
-
-def open(path: str | os.PathLike[str]) -> Stash:  # noqa: A001  its name is ts.open
-    """Map a stash that `stash.save` wrote; nothing is read until it is used, so it may be larger than memory.
-
-    Raises `SegmentError` where the file is not a whole stash, `FileNotFoundError` where there is none.
-
-    Example:
-        >>> import tensorstash as ts, tempfile, os
-        >>> path = os.path.join(tempfile.mkdtemp(), "small.safetensors")
-        >>> ts.load({"y": [1.0, 2.0]}).save(path)
-        >>> ts.open(path)["y"]
-        tensor([1., 2.], dtype=torch.float64)
-    """
-    segment = open_file(os.path.abspath(path))
-    segment.advise_random()
-    return Stash(segment)
-
-
-def _reopen(path: str, crc: str) -> Stash:
-    stash = open(path)
-    if stash._segment.crc != crc:
-        raise SegmentError(f"{path} was saved anew since this stash was pickled. Open it again: ts.open({path!r}).")
-    return stash
-
-
-def attach(label: str, *, strict: bool = False) -> Stash:
-    """Attach the newest shared stash of a label, in milliseconds whatever its size.
-
-    Args:
-        label: what was given as `share=`, or to `stash.share`.
-        strict: map the memory read-only. A write into a tensor then ends the process (SIGSEGV) instead of making a page
-            private: to find such writes, with `python -X faulthandler`.
-
-    Raises:
-        SegmentError: there is no such label, or its segment is damaged.
-
-    Example:
-        >>> import tensorstash as ts
-        >>> loaded = ts.load({"y": [1.0, 2.0]}, share="example-attach")
-        >>> ts.attach("example-attach")["y"], len(ts.shared.remove("example-attach"))
-        (tensor([1., 2.], dtype=torch.float64), 1)
-    """
-    return Stash(attach_newest(label, strict))
-
-
-def _reattach(path: str, crc: str, strict: bool) -> Stash:
-    return Stash(reattach(path, crc, strict))
-
-
-def _receive(descriptor: Any, path: str | None, label: str | None, strict: bool) -> Stash:
-    return Stash(mapped(descriptor.detach(), path, label, strict))
-
-
-def _reduce_for_children(stash: Stash) -> Any:
-    """Between processes of one program a stash travels as a descriptor of the same memory or file."""
-    segment = stash._segment
-    return _receive, (reduction.DupFd(segment.fd), segment.path, segment.label, segment.strict)
-
-
-reduction.ForkingPickler.register(Stash, _reduce_for_children)

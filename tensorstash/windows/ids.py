@@ -1,5 +1,6 @@
 """Ids of windows, as callers give them."""
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +18,14 @@ def is_one_id(ids: object) -> bool:
     if isinstance(ids, (np.ndarray, torch.Tensor)):
         return ids.ndim == 0
     return isinstance(ids, (int, np.integer)) and not isinstance(ids, bool)
+
+
+def as_list(one: Any) -> list[int]:
+    """A single id as a list."""
+    kind = one.dtype if isinstance(one, torch.Tensor) else np.asarray(one).dtype
+    if "int" not in str(kind):
+        raise TypeError(f"Ids are integers; got {str(kind).removeprefix('torch.')}.")
+    return [operator.index(one)]
 
 
 def check_ids(ids: int | Ids, count: int) -> Int64s:

@@ -1,7 +1,7 @@
 """Runs: the stretches of rows in which time goes on without a gap, found by scans in blocks."""
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,7 +37,7 @@ def find_runs(
     """Split the rows of each entity where a step of time is not the frequency, `wanted` or inferred."""
     whole = entity_runs(offsets)
     if not (whole.rows > 1).any():
-        return whole
+        return whole if wanted is None else replace(whole, frequency=frequency(wanted, clock, tolerance))
     inner = whole.first[1:] - 1  # pairs (i, i + 1) that join two entities are no steps
     if wanted is not None:
         chosen = frequency(wanted, clock, tolerance)

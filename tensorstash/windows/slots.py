@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from tensorstash.common.checks import at_least
 from tensorstash.common.dtypes import Bools, Int64s
 from tensorstash.common.frequency import Frequency
 from tensorstash.errors import DataError
@@ -37,6 +38,16 @@ class Slots:
     def total(self) -> int:
         """The number of slots."""
         return int(self.first[-1] + self.rows[-1]) + self.tail if len(self.first) else 0
+
+
+def most_empty(least: int | None, whole: int, lowest: int, what: str) -> int:
+    """How many slots of the history or horizon may lie outside the run, where at least `least` lie in it."""
+    if least is None:
+        return 0
+    inside = at_least(min(lowest, whole), least, f"min_{what}")
+    if inside > whole:
+        raise ValueError(f"min_{what}= is at most the {what}, {whole}; got {least}.")
+    return whole - inside
 
 
 def place(fragments: Runs, offsets: Int64s, times: Int64s | None, *, masked: bool, lead: int, tail: int) -> Slots:
@@ -139,8 +150,8 @@ def times_at(slots: Slots, times: Int64s, at: Int64s) -> Int64s:
     if empty.any():
         if slots.frequency is None:
             raise ValueError(
-                "The time of a slot without a row follows from the step of time, and gaps='ignore' counts none. Give "
-                "a frequency= with gaps='split' or gaps='mask'."
+                "The time of a slot without a row follows from the step of time, which is not known with gaps='ignore' "
+                "or where no entity has two rows. Give a frequency=, with gaps='split' or gaps='mask'."
             )
         found[empty] = slots.frequency.advance(found[empty], distance[empty])
     return found

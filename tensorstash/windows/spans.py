@@ -35,6 +35,11 @@ def make_spans(
         raise ValueError("A window needs at least one span; none was given.")
     for span in made:
         check_name(span.name, "a span", (span.column, span.begin, span.end), "spans")
+        if not isinstance(span.column, str):
+            raise TypeError(
+                f"A span holds one column; {span.name!r} names {span.column!r}. To have several in one tensor, load "
+                "them as one: columns={'name': [...]}."
+            )
         if span.column not in stash:
             raise unknown(span.column, stash, "the stash")
         if span.name in stash.static:
@@ -57,3 +62,10 @@ def _span(name: str, given: Sequence[Any]) -> Span:
     if span.step < 1 or not len(span):
         raise ValueError(f"A span has begin < end and step >= 1; {name!r} is {tuple(given)}.")
     return span
+
+
+def judged_spans(spans: Sequence[Span], require: Sequence[str] | None, history: int, horizon: int) -> list[Span]:
+    """The spans that `require=` names, and for the columns that it names the whole window."""
+    named = {span.name: span for span in spans}
+    names = [] if require is None else names_in(require, "require")
+    return [named.get(name) or Span(name, name, -history, horizon) for name in names]

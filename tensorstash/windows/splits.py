@@ -1,14 +1,46 @@
 """Parts of windows: before, between and from cuts, which are a slot in every run."""
 
 from collections.abc import Sequence
+from datetime import date
 from itertools import pairwise
+from typing import SupportsIndex
 
 import numpy as np
 
 from tensorstash.common.dtypes import Int64s
+from tensorstash.stash.stash import Stash
 from tensorstash.windows.intervals import Intervals, keep
 from tensorstash.windows.layout import Layout, entities_of
 from tensorstash.windows.slots import run_edges, run_rows, slots_at
+
+Moment = SupportsIndex | str | date | np.datetime64
+
+
+def check_timed(stash: Stash, what: str) -> None:
+    """Refuse a division by time of rows without times."""
+    if stash.time is None:
+        raise ValueError(f"{what} divides by time, and this stash has none: ts.load(..., time=...).")
+
+
+def moments_of(stash: Stash, cuts: Sequence[Moment]) -> list[int]:
+    """Ascending times as ticks of the clock."""
+    check_timed(stash, "split")
+    if fractions := [cut for cut in cuts if isinstance(cut, (float, np.floating))]:
+        raise ValueError(
+            f"split cuts at times; got {fractions[0]!r}. To cut at a fraction of the rows of each entity: "
+            "split_fraction."
+        )
+    moments = [stash.clock.parse(cut) for cut in cuts]
+    if any(one >= two for one, two in pairwise(moments)):
+        raise ValueError(f"Cuts ascend; got {', '.join(map(str, cuts))}.")
+    return moments
+
+
+def entity_edges(layout: Layout) -> Int64s:
+    """The slot at which the first run of each entity begins, and the end of all slots: `(entities + 1,)`."""
+    begins, ends = run_edges(layout.slots)
+    first_rows, _ = run_rows(layout.slots, layout.stash.rows)
+    return np.append(begins, ends[-1:])[np.searchsorted(first_rows, layout.offsets)]
 
 
 def cut_at_rows(layout: Layout, rows: Int64s) -> Int64s:

@@ -2,34 +2,44 @@
 
 from collections.abc import Mapping, Sequence
 from copy import copy
-from datetime import date
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from tensorstash.common.checks import at_least, names_in
+from tensorstash.common.checks import at_least
 from tensorstash.common.dtypes import Int64s
 from tensorstash.errors import DataError, unknown
-from tensorstash.gather.empty import FillPlan, fills
-from tensorstash.gather.gather import GatherPlan, compile_plan, copy_into, gather, gather_into, static_values
-from tensorstash.gather.span import Span
+from tensorstash.gather.empty import fills
+from tensorstash.gather.gather import GatherPlan, copy_into, gather, gather_into, static_values
 from tensorstash.native.permutation import shuffled
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.fingerprint import fingerprint
 from tensorstash.windows.folds import folds
 from tensorstash.windows.frame import to_frame
 from tensorstash.windows.gaps import fragments, steps_text, warn_of_gaps
-from tensorstash.windows.ids import Ids, check_ids, is_one_id
+from tensorstash.windows.ids import Ids, as_list, check_ids, is_one_id
 from tensorstash.windows.intervals import Intervals, count_before, locate, of_runs
 from tensorstash.windows.latest import latest
 from tensorstash.windows.layout import Layout, entities_of, label_rows, label_times
+from tensorstash.windows.plan import compiled
 from tensorstash.windows.require import Where, anchored, complete
-from tensorstash.windows.slots import fragments_of, place, run_edges, run_rows, with_tail
-from tensorstash.windows.spans import make_spans
-from tensorstash.windows.splits import ascending, at_share, cut_at_time, divide, of_entities, share
+from tensorstash.windows.slots import most_empty, place, run_edges, with_tail
+from tensorstash.windows.spans import judged_spans, make_spans
+from tensorstash.windows.splits import (
+    Moment,
+    ascending,
+    at_share,
+    check_timed,
+    cut_at_time,
+    divide,
+    entity_edges,
+    moments_of,
+    of_entities,
+    share,
+)
 from tensorstash.windows.text import as_text
 
 if TYPE_CHECKING:
@@ -111,15 +121,15 @@ class Windows:
         self.history = max(0, -min(span.begin for span in self.spans))
         self.horizon = max(0, *(span.end for span in self.spans))
         self.stride = at_least(1, stride, "stride")
-        lead = _most_empty(min_history, self.history, int(not self.horizon), "history")
-        tail = _most_empty(min_horizon, self.horizon, int(not self.history), "horizon")
+        lead = most_empty(min_history, self.history, int(not self.horizon), "history")
+        tail = most_empty(min_horizon, self.horizon, int(not self.history), "horizon")
         pieces = fragments(stash, gaps, frequency, tolerance)
         times = None if stash.time is None else stash.time.numpy()
         slots = place(pieces, stash.offsets.numpy(), times, masked=gaps == "mask", lead=lead, tail=tail)
         self._layout = Layout(stash, slots, self.history, self.horizon)
         filled = gaps == "mask" or min_history is not None or min_horizon is not None
         self._fills = fills(stash, self.spans) if filled else None
-        self._judged = self._spans_of([] if require is None else names_in(require, "require"))
+        self._judged = judged_spans(self.spans, require, self.history, self.horizon)
         begins, ends = run_edges(slots)
         whole = of_runs(begins, ends - begins, self.length, self.stride)
         if not len(whole):
@@ -144,7 +154,7 @@ class Windows:
     def __getitem__(self, ids: int | Ids) -> dict[str, torch.Tensor]:
         """One window, tensors `(time, ...)`, for an integer; else a batch, tensors `(batch, time, ...)`."""
         if is_one_id(ids):
-            return {name: tensor[0] for name, tensor in self.gather([int(ids)]).items()}  # type: ignore[arg-type]
+            return {name: tensor[0] for name, tensor in self.gather(as_list(ids)).items()}
         return self.gather(ids)  # type: ignore[arg-type]
 
     def gather(self, ids: Ids, out: Mapping[str, torch.Tensor] | None = None) -> dict[str, torch.Tensor]:
@@ -200,10 +210,7 @@ class Windows:
             >>> ts.Windows(stash, history=2).per_entity()
             {'count': tensor([0, 2, 1]), 'first': tensor([0, 0, 2])}
         """
-        low, _ = run_rows(self._layout.slots, self.stash.rows)
-        begins, ends = run_edges(self._layout.slots)
-        run = np.searchsorted(low, self._layout.offsets)  # of the first run of each entity, and of the end
-        edges = count_before(self._intervals, np.append(begins, ends[-1:])[run])
+        edges = count_before(self._intervals, entity_edges(self._layout))
         return {"count": torch.from_numpy(np.diff(edges)), "first": torch.from_numpy(edges[:-1])}
 
     def to_frame(self, ids: Ids, predictions: torch.Tensor, names: Sequence[str] | None = None) -> "pl.DataFrame":
@@ -233,7 +240,7 @@ class Windows:
         """
         return to_frame(self._layout, self._anchor_slots(check_ids(ids, len(self))), predictions, names)
 
-    def split(self, *cuts: SupportsIndex | str | date | np.datetime64) -> tuple["Windows", ...]:
+    def split(self, *cuts: Moment) -> tuple["Windows", ...]:
         """Parts of these windows before, between and from the cuts, which are times in ascending order.
 
         Part k holds the windows whose whole horizon (without a horizon: whole window) lies in `[cut k-1, cut k)`; the
@@ -247,15 +254,7 @@ class Windows:
             >>> len(train), len(valid)
             (12, 9)
         """
-        self._check_timed("split")
-        if fractions := [cut for cut in cuts if isinstance(cut, (float, np.floating))]:
-            raise ValueError(
-                f"split cuts at times; got {fractions[0]!r}. To cut at a fraction of the rows of each entity: "
-                "split_fraction."
-            )
-        moments = [self.stash.clock.parse(cut) for cut in cuts]
-        if any(one >= two for one, two in pairwise(moments)):
-            raise ValueError(f"Cuts ascend; got {', '.join(map(str, cuts))}.")
+        moments = moments_of(self.stash, cuts)
         return self._divided([cut_at_time(self._layout, moment) for moment in moments])
 
     def split_fraction(self, *fractions: float) -> tuple["Windows", ...]:
@@ -318,7 +317,7 @@ class Windows:
             >>> [(len(train), len(test)) for train, test in windows.folds(3, "3d")]
             [(12, 3), (15, 3), (18, 3)]
         """
-        self._check_timed("folds")
+        check_timed(self.stash, "folds")
         parts = folds(self._layout, self._intervals, count, step, gap, expanding=expanding)
         return [(self._with(train), self._with(test)) for train, test in parts]
 
@@ -356,15 +355,6 @@ class Windows:
     def __repr__(self) -> str:
         return as_text(self._layout, self.spans, self._intervals, self.stride, self._fills is not None)
 
-    def _spans_of(self, names: Sequence[str]) -> list[Span]:
-        """The spans of these names, and for columns the whole window."""
-        named = {span.name: span for span in self.spans}
-        return [named.get(name) or Span(name, name, -self.history, self.horizon) for name in names]
-
-    def _check_timed(self, what: str) -> None:
-        if self.stash.time is None:
-            raise ValueError(f"{what} divides by time, and this stash has none: ts.load(..., time=...).")
-
     def _divided(self, cuts: list[Int64s]) -> tuple["Windows", ...]:
         return tuple(map(self._with, divide(self._layout, self._intervals, cuts)))
 
@@ -389,34 +379,12 @@ class Windows:
     @cached_property
     def _plan(self) -> GatherPlan:
         """How batches are gathered; made at the first one."""
-        return self._compiled(together=True)
+        return compiled(self._layout, self.spans, self._fills, together=True)
 
     @cached_property
     def _plan_apart(self) -> GatherPlan:
         """The same with a buffer for each span."""
-        return self._compiled(together=False)
-
-    def _compiled(self, *, together: bool) -> GatherPlan:
-        filling = None
-        if self._fills is not None:
-            filling = FillPlan(
-                fragments=fragments_of(self._layout.slots),
-                history=self.history,
-                horizon=self.horizon,
-                spans=self.spans,
-                fills=self._fills,
-            )
-        return compile_plan(self.stash._blocks, self.stash, self.spans, filling, together=together)
+        return compiled(self._layout, self.spans, self._fills, together=False)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if not name.startswith("_plan")}
-
-
-def _most_empty(least: int | None, whole: int, lowest: int, what: str) -> int:
-    """How many slots of the history or horizon may lie outside the run, where at least `least` lie in it."""
-    if least is None:
-        return 0
-    inside = at_least(min(lowest, whole), least, f"min_{what}")
-    if inside > whole:
-        raise ValueError(f"min_{what}= is at most the {what}, {whole}; got {least}.")
-    return whole - inside

@@ -1,7 +1,9 @@
 """The loop: right batches, whose memory is used again only when nobody can see it, and a loop that stops at once."""
 
+import copy
 import gc
 import os
+import pickle
 import re
 import signal
 import subprocess
@@ -19,6 +21,7 @@ import torch
 
 import tensorstash as ts
 from tensorstash.native import library
+from tensorstash.native.permutation import shuffled
 from tests import oracle
 from tests.data import DTYPES, Table
 from tests.epochs import groups_of
@@ -36,6 +39,7 @@ def ids_of(loader: ts.Loader) -> list[list[int]]:
     return [ids.tolist() for steps in groups_of(loader.sampler) for ids in steps.ids]
 
 
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("prefetch", [0, 1, 4])
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_batches_are_the_windows_of_the_samplers_ids(prefetch: int, shuffle: bool) -> None:
@@ -49,6 +53,7 @@ def test_batches_are_the_windows_of_the_samplers_ids(prefetch: int, shuffle: boo
         assert all(oracle.same(batch[name], exact[name]) for name in exact)
 
 
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize(("ranks", "batch_size"), [(1, 4), (2, 2), (4, 1)])
 @pytest.mark.parametrize("horizon", [0, 1])
 def test_reset_is_false_exactly_where_a_row_goes_on(ranks: int, batch_size: int, horizon: int) -> None:
@@ -123,6 +128,7 @@ def other_dtype(batch: dict[str, torch.Tensor]) -> Callable[[], Any]:
     return lambda: bits.numpy()
 
 
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("keep", [numpy_slice, tensor_view, autograd_graph, dlpack_capsule, other_dtype])
 @pytest.mark.parametrize("prefetch", [0, 3])
 def test_what_is_kept_of_a_batch_never_changes(
@@ -160,6 +166,7 @@ def test_idle_buffers_are_bounded() -> None:
     assert all(len(pool.idle) == 3 for pool in loader._assembler.memory.pools)  # type: ignore[union-attr]
 
 
+@pytest.mark.usefixtures("way")
 def test_masked_batches_carry_valid() -> None:
     for tail, ranks, shapes in (("pad", 1, [16] * 32), ("keep", 2, None), ("keep", 1, None)):
         for batch in ts.Loader(windows(), 16, tail=tail, num_replicas=ranks, rank=0):
@@ -169,6 +176,7 @@ def test_masked_batches_carry_valid() -> None:
     assert last["valid"].tolist() == [True] * (len(windows()) % 16) + [False] * (16 - len(windows()) % 16)
 
 
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("timed", [True, False])
 def test_ids_tell_window_entity_and_anchor(timed: bool) -> None:
     stash = Table([9, 7], [*range(100, 109), *range(7)]).stash(timed)
@@ -184,6 +192,7 @@ def test_ids_tell_window_entity_and_anchor(timed: bool) -> None:
             assert batch["anchor"].tolist() == anchors
 
 
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("prefetch", [0, 3])
 def test_a_state_counts_the_batches_that_were_handed_out(prefetch: int) -> None:
     """Batches gathered ahead do not count, and the rest of the epoch follows exactly."""
@@ -302,9 +311,94 @@ def test_wrong_arguments_say_the_rule_and_the_offender() -> None:
         ts.Loader(timed.split(100)[1], 8)
 
 
-def run_forked(body: str, native: str = "1") -> subprocess.CompletedProcess[str]:
-    program = textwrap.dedent(
-        """
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ((windows, 2.5), ValueError, "batch_size= is an integer of at least 1; got 2.5."),
+        (
+            (windows, None),
+            ValueError,
+            "Either batch_size= (windows per step and rank) or global_batch_size= (windows per step over all ranks) is "
+            "given; got None and None.",
+        ),
+        (
+            (lambda: windows().stash, 2),
+            TypeError,
+            "A loader takes windows, ts.Windows(stash, ...); got a Stash.",
+        ),
+    ],
+)
+def test_what_is_no_windows_or_batch_size_is_refused(
+    arguments: tuple[Callable[[], Any], Any], error: type[Exception], message: str
+) -> None:
+    make, batch_size = arguments
+    with pytest.raises(error, match=f"^{re.escape(message)}$"):
+        ts.Loader(make(), batch_size)
+
+
+@pytest.mark.parametrize("prefetch", [1.5, "2", True])
+def test_prefetch_is_a_count(prefetch: Any) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(f'prefetch= is an integer of at least 0; got {prefetch!r}.')}$"):
+        ts.Loader(windows(), 8, prefetch=prefetch)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda loader: pickle.loads(pickle.dumps(loader))])
+@pytest.mark.parametrize("prefetch", [0, 2])
+@pytest.mark.usefixtures("shm", "way")
+def test_a_copy_of_a_used_loader_holds_nothing_of_the_stash(prefetch: int, copied: Callable[[Any], Any]) -> None:
+    """A pickle has the name of the shared stash, not its values, and goes on where the loader stands."""
+    stash = ts.load({"y": np.arange(100_000.0)}, share="pickled")
+    loader = ts.Loader(ts.Windows(stash, 10), 64, shuffle=True, prefetch=prefetch)
+    for _, _batch in zip(range(3), loader):
+        pass
+    assert len(pickle.dumps(loader)) < 5000
+    again = copied(loader)
+    assert again.state_dict() == loader.state_dict()
+    assert all(oracle.same(one["y"], two["y"]) for one, two in zip(again, loader, strict=True))
+
+
+def test_the_last_transform_may_return_anything() -> None:
+    def as_tuple(batch: dict[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+        return batch["past"], batch["code"]
+
+    def same_batch(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        return batch
+
+    made = list(ts.Loader(windows(), 32, transform=[same_batch, as_tuple]))
+    exact = list(ts.Loader(windows(), 32))
+    assert all(oracle.same(past, one["past"]) for (past, _), one in zip(made, exact, strict=True))
+    message = "A transform returns the batch, and only the last one may return something else, such as a tuple; "
+        f"{as_tuple!r} returned a tuple."
+    with pytest.raises(TypeError, match=f"^{re.escape(message)}$"):
+        next(iter(ts.Loader(windows(), 32, transform=[as_tuple, same_batch])))
+
+
+@pytest.mark.parametrize("tail", ["keep", "pad", "drop"])
+def test_valid_can_always_be_asked_for(tail: str) -> None:
+    """So that one loss function serves any number of ranks."""
+    n, masks = len(windows()), []
+    for batch in ts.Loader(windows(), 32, tail=tail, with_valid=True):
+        assert batch["valid"].dtype == torch.bool
+        assert len(batch["valid"]) == len(batch["past"])
+        masks += batch["valid"].tolist()
+    assert sum(masks) == (n if tail != "drop" else n // 32 * 32)
+    assert all(masks) == (tail != "pad")
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_a_loop_that_is_left_sees_the_next_epoch(prefetch: int) -> None:
+    """Not the same part of the data for ever, and with `steps=` the part after it."""
+    loader = ts.Loader(windows(), 32, shuffle=True, prefetch=prefetch, with_ids=True)
+    firsts = [next(iter(loader))["window"].tolist() for _ in range(3)]
+    assert firsts == [shuffled(len(windows()), 0, epoch)(np.arange(32)).tolist() for epoch in range(3)]
+    loader = ts.Loader(windows(), 32, shuffle=True, prefetch=prefetch, with_ids=True, steps=4)
+    assert len(loader) == 4
+    made = [[batch["window"].tolist() for batch in loader] for _ in range(2)]
+    order = shuffled(len(windows()), 0, 0)(np.arange(8 * 32)).reshape(2, 4, 32)
+    assert made == order.tolist()
+
+
+FORKED = """
         import os, torch, numpy as np, tensorstash as ts
         torch.set_num_threads(2)
         windows = ts.Windows(ts.load({"y": np.arange(1000.0)}), 10)
@@ -312,15 +406,21 @@ def run_forked(body: str, native: str = "1") -> subprocess.CompletedProcess[str]
             BODY
             os._exit(0)
         raise SystemExit(os.waitstatus_to_exitcode(os.wait()[1]))
-        """
-    ).replace("BODY", body)
+"""
+
+
+def run_forked(body: str, native: str = "1") -> subprocess.CompletedProcess[str]:
+    return run(FORKED.replace("BODY", body), native)
+
+
+def run(program: str, native: str = "1") -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [
             sys.executable,
             "-W",
             "ignore::DeprecationWarning",
             "-c",
-            program,
+            textwrap.dedent(program),
         ],  # fork with threads, which is the point here
         capture_output=True,
         text=True,
@@ -351,6 +451,25 @@ def test_a_forked_process_gathers_with_torch_on_one_thread_only() -> None:
     assert "torch.set_num_threads(1)" in several.stderr
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_forked_child_cannot_go_on_with_an_iterator_that_prefetches() -> None:
+    """It has no such thread, and would wait for ever."""
+    begun = """loader = ts.Loader(windows, 8, prefetch=2)
+        passing = iter(loader)
+        next(passing)
+        if os.fork() == 0:"""
+    program = FORKED.replace("if os.fork() == 0:", begun)
+    goes_on = run(program.replace("BODY", "torch.set_num_threads(1); [*passing]"))
+    assert goes_on.returncode != 0
+    assert (
+        "RuntimeError: A forked process cannot go on with an iterator that was begun before the fork with prefetch, "
+        "because the thread that prefetches does not survive a fork. Begin a new iterator in the child, or use "
+        "prefetch=0.\n"
+    ) in goes_on.stderr
+    anew = run(program.replace("BODY", "torch.set_num_threads(1); assert len([*loader]) == len(loader)"))
+    assert (anew.returncode, anew.stderr) == (0, "")
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device: staging and copies cannot be tested")
 @pytest.mark.parametrize("prefetch", [0, 2])
 def test_batches_on_cuda_are_those_of_the_cpu(prefetch: int) -> None:
@@ -377,6 +496,7 @@ def with_static() -> ts.Stash:
     return ts.load(data, ["y"], entity="e", static=[*columns, "s_text"])
 
 
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("gaps", [{}, {"min_history": 1}])
 @pytest.mark.parametrize("prefetch", [0, 2])
 @pytest.mark.parametrize("horizon", [0, 1])  # without one, the anchor of the last window stands in the next entity
@@ -406,6 +526,7 @@ def test_a_span_has_no_name_of_a_static_column() -> None:
         ts.Windows(with_static(), spans={"s_f32": ("y", -2, 0)})
 
 
+@pytest.mark.usefixtures("way")
 def test_lanes_follow_the_past_whatever_lags_there_are() -> None:
     stash = ts.load({"y": np.arange(40.0)})
     spans = {"past": ("y", -4, 0), "lag": ("y", -8, -6), "target": ("y", 0, 2)}

@@ -191,8 +191,8 @@ def test_helpful_errors() -> None:
     with pytest.raises(ts.errors.SchemaError, match=whole(message)):
         ts.load({"t": [1, 2]}, hour, time="t")
     message = (
-        "time= names a timestamp, date or integer column; 't' is string. Convert it, for example with polars: "
-        "pl.col(...).str.to_datetime()."
+        "time= names a timestamp, date or integer column; 't' is string. Convert it before loading, for example with "
+        "polars: pl.col('t').str.to_datetime()."
     )
     with pytest.raises(ts.errors.SchemaError, match=whole(message)):
         ts.load({"t": ["2024-01-01"]}, hour, time="t")

@@ -286,7 +286,7 @@ def test_another_vocabulary_is_another_shared_copy(tmp_path: Path) -> None:
 
 def test_a_vocabulary_of_which_nothing_occurs_is_warned_of(tmp_path: Path) -> None:
     message = (
-        "No value of 'c' and 's' is in the vocabulary that was given: all have the code of unknown ones. Compare the "
+        "No value of 'c' and 's' is in the given vocabulary: all have the code of unknown values. Compare the "
         "spelling with the source."
     )
     source = {"c": ["se", None], "s": ["x", "x"], "d": ["a", "b"]}

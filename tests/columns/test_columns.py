@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -43,6 +44,37 @@ def test_every_type_has_one_place(kind: Kind) -> None:
     assert (column.name, column.members, column.fill) == ("x", ("x",), None)
 
 
+def conversion(arrow: pa.DataType) -> str:
+    """The remedy for a type that a stash cannot hold; `test_conversions_that_errors_name_work` tries them."""
+    if pa.types.is_decimal(arrow) or pa.types.is_null(arrow):
+        return "load pl.col('x').cast(pl.Float64)"
+    if str(arrow) in ("list<item: float>", "large_list<item: int8>"):
+        return "load pl.col('x').list.to_array(n), if every list has n values"
+    if pa.types.is_struct(arrow):
+        return "load its fields: pl.col('x').struct.field('a')"
+    if pa.types.is_binary(arrow):
+        return "load pl.col('x').cast(pl.String), if it is text in UTF-8"
+    return "convert it before loading"
+
+
+def test_conversions_that_errors_name_work() -> None:
+    x = pl.col("x")
+    conversions: list[tuple[pa.Array, pl.Expr, Any]] = [
+        (pa.array([1, 2], pa.decimal128(10, 2)), x.cast(pl.Float64), [1.0, 2.0]),
+        (pa.array([[1, 2], [3, 4]]), x.list.to_array(2), [[1, 2], [3, 4]]),
+        (pa.array([{"a": 1}, {"a": 2}]), x.struct.field("a"), [1, 2]),
+        (pa.array([b"u", b"v"]), x.cast(pl.String), [0, 1]),
+        (pa.array(["1.5", "n/a"]), x.cast(pl.Float64, strict=False).fill_null(-1), [1.5, -1.0]),
+    ]
+    for array, expression, stored in conversions:
+        table = pa.table({"x": array})
+        assert ts.load(table, {"x": expression})["x"].tolist() == stored
+    assert ts.load(pa.table({"x": pa.nulls(2)}), {"x": x.cast(pl.Float64)})["x"].isnan().all()
+    seconds = pl.DataFrame({"t": [0.25, 2.5], "y": [1, 2]})
+    times = seconds.with_columns((pl.col("t") * 1000).round().cast(pl.Datetime("ms")))
+    assert ts.load(times, ["y"], time="t").time.tolist() == [250, 2500]  # type: ignore[union-attr]
+
+
 @pytest.mark.parametrize(
     "arrow",
     [
@@ -67,7 +99,7 @@ def test_a_type_that_a_stash_cannot_hold_is_refused(arrow: pa.DataType) -> None:
     shown = arrow.value_type if pa.types.is_dictionary(arrow) else arrow
     message = (
         "A stash holds numbers, booleans, text, dates, times and fixed-size lists of numbers; column 'x' is "
-        f"{shown}. Leave it out of columns= and static=, or convert it before loading."
+        f"{shown}. Leave it out of columns= and static=, or {conversion(shown)}."
     )
     table = empty(y=pa.int8(), x=arrow)
     for call in (ts.load, ts.plan):
@@ -89,6 +121,7 @@ def test_times_are_timestamps_dates_or_integers(kind: Kind) -> None:
     [
         pa.string(),
         pa.float64(),
+        pa.decimal128(9, 2),
         pa.bool_(),
         pa.duration("s"),
         pa.time32("s"),
@@ -99,10 +132,15 @@ def test_times_are_timestamps_dates_or_integers(kind: Kind) -> None:
     ids=str,
 )
 def test_other_times_are_refused(arrow: pa.DataType) -> None:
-    message = (
-        f"time= names a timestamp, date or integer column; 't' is {arrow}. Convert it, for example with polars: "
-        "pl.col(...).str.to_datetime()."
-    )
+    remedy = ""
+    if "string" in str(arrow):
+        remedy = ", for example with polars: pl.col('t').str.to_datetime()"
+    elif str(arrow) in ("double", "decimal128(9, 2)"):
+        seconds = "(pl.col('t') * 1000).round().cast(pl.Datetime('ms')), if it is in seconds since 1970"
+        remedy = f", for example with polars: {seconds}"
+    elif str(arrow) in ("duration[s]", "time32[s]"):
+        remedy = ", for example with polars: pl.col('t').cast(pl.Int64)"
+    message = f"time= names a timestamp, date or integer column; 't' is {arrow}. Convert it before loading{remedy}."
     with pytest.raises(ts.errors.SchemaError, match=whole(message)):
         ts.load(empty(t=arrow, y=pa.int8()), time="t")
 
@@ -221,7 +259,7 @@ def test_a_column_with_the_name_of_a_key_is_that_key() -> None:
 def test_names_are_texts() -> None:
     for source, where in (({1: [1.0]}, "the mapping"), (pd.DataFrame({1: [1.0]}), "the pandas frame")):
         with pytest.raises(
-            ts.errors.SchemaError, match=whole(f"Column names are texts; {where} has the int 1. Rename it.")
+            ts.errors.SchemaError, match=whole(f"Column names are strings; {where} has the int 1. Rename it.")
         ):
             ts.load(source)
     message = "A column is named by a text, a list of texts, a polars expression, or ts.column(...); got 1."
@@ -355,6 +393,11 @@ def test_a_dtype_that_a_stash_cannot_hold_is_refused(dtype: torch.dtype) -> None
 )
 def test_a_dtype_for_what_is_no_number_is_refused(member: str, kind: str) -> None:
     message = f"dtype= is for numbers; column 'x' is a {kind}. Leave dtype= out."
+    if kind == "category":
+        message = (
+            "dtype= is for numbers; column 'x' is text. Load the numbers that its texts stand for, and NaN for other "
+            "texts: ts.column(pl.col('x').cast(pl.Float64, strict=False), dtype=...)."
+        )
     with pytest.raises(ts.errors.SchemaError, match=whole(message)):
         ts.load(empty(x=kind_of(member).arrow), [ts.column("x", dtype=torch.float32)])
     assert planned(empty(x=kind_of(member).arrow), dtype=torch.float32).dtype == kind_of(member).dtype

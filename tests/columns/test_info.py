@@ -5,7 +5,7 @@ import json
 import os
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -39,10 +39,10 @@ def test_what_is_written_to_a_header_is_read_again() -> None:
 def with_schema(path: Path, schema: object) -> None:
     """Put other metadata into a saved stash, with a checksum that is right."""
     fd = os.open(path, os.O_RDWR)
-    entries, _, _ = parse(fd, None, None)
-    begin, size = min(entry.begin for entry in entries.values()), os.fstat(fd).st_size
-    header: Any = schema
-    os.pwrite(fd, header_bytes(entries.values(), begin, size, header).ljust(begin), 0)
+    header, made = parse(fd, None, None), cast("dict[str, Any]", schema)
+    entries = header.entries.values()
+    begin, size = min(entry.begin for entry in entries), os.fstat(fd).st_size
+    os.pwrite(fd, header_bytes(entries, begin, size, made, header.checksums).ljust(begin), 0)
     os.close(fd)
 
 

@@ -210,3 +210,78 @@ def test_a_wrong_cut_says_how_to_write_one() -> None:
         Clock("us", None).parse("October")
     with pytest.raises(ValueError, match=re.escape("A cut is written as '2013-10-01' or '2013-10-01 06:00'; got 5.")):
         Clock("us", None).parse(5)
+
+
+@pytest.mark.parametrize("text", ["20240201", "2024-W05-1", "2024-02-01 6", "2024-02-01T0600", "2024-2-1"])
+def test_cuts_are_read_alike_by_every_version_of_python(text: str) -> None:
+    """Version 3.11 reads more forms than 3.10."""
+    message = f"A cut is written as '2013-10-01' or '2013-10-01 06:00'; got {text!r}."
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        Clock("us", None).parse(text)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.datetimes(datetime(1990, 1, 1), datetime(2050, 1, 1)),
+    st.sampled_from([zone for zone in ZONES if zone]),
+    st.sampled_from(["1d", "2w", "1mo", "1q", "1y"]),
+    st.integers(-30, 30),
+)
+def test_steps_of_the_calendar_go_where_offset_by_of_polars_goes(
+    moment: datetime, zone: str, text: str, steps: int
+) -> None:
+    check_offset(moment, zone, text, steps)
+
+
+@pytest.mark.parametrize(
+    ("moment", "zone"),
+    [
+        (datetime(2024, 3, 31, 2, 30), "Europe/Berlin"),
+        (datetime(2024, 3, 10, 2, 15), "America/New_York"),
+        (datetime(2024, 10, 6, 2, 10), "Australia/Lord_Howe"),
+    ],
+)
+def test_local_times_that_the_clock_skips_are_moved_as_by_polars(moment: datetime, zone: str) -> None:
+    for days in (1, 3, -1, -2):
+        check_offset(moment - timedelta(days), zone, "1d", days)
+
+
+def check_offset(moment: datetime, zone: str, text: str, steps: int) -> None:
+    local = pl.Series([moment]).dt.replace_time_zone(zone, ambiguous="earliest", non_existent="null").drop_nulls()
+    if not len(local):
+        return
+    count, unit = int(text[0]), text[1:]
+    expected = local.dt.offset_by(f"{count * steps}{unit}").dt.epoch("us").to_numpy()
+    step = frequency(text, Clock("us", zone), None)
+    found = step.advance(local.dt.epoch("us").to_numpy(), np.array([steps]))
+    assert found.tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "America/New_York"])
+def test_a_day_whose_time_the_clock_skips_ends_no_run(zone: str) -> None:
+    """Each day is that of the first one so many days on, or the one that follows from the day before."""
+    first = pl.Series([datetime(2024, 3, 1, 2, 30)]).dt.replace_time_zone(zone)
+    times = np.array([first.dt.offset_by(f"{k}d").dt.epoch("us")[0] for k in range(60)])
+    clock = Clock("us", zone)
+    assert len(np.unique(np.diff(times))) > 1
+    assert find_runs(np.array([0, 60]), times, clock, None, None).rows.tolist() == [60]
+    assert find_runs(np.array([0, 60]), np.delete(times, 45), clock, "1d", None).rows.tolist() == [45, 14]
+
+
+def test_times_too_far_apart_to_count_steps_are_refused() -> None:
+    edge = 2**63 - 1
+    stash = ts.load({"t": np.array([-edge, 0, edge]), "y": np.zeros(3)}, ["y"], time="t")
+    message = (
+        "Steps are counted between times that lie within 2**62 ticks of each other; these go from "
+        f"-{edge} to {edge}. Leave such rows out with filter=, or take gaps='ignore'."
+    )
+    with pytest.raises(ts.errors.DataError, match=f"^{re.escape(message)}$"):
+        ts.Windows(stash, 2)
+    assert len(ts.Windows(stash, 2, gaps="ignore")) == 2
+
+
+def test_more_empty_slots_than_can_be_counted_are_refused() -> None:
+    data = {"e": np.repeat(np.arange(3), 4), "t": np.array([0, 1, 2, 2**61 + 2] * 3), "y": np.zeros(12)}
+    stash = ts.load(data, ["y"], entity="e", time="t")
+    with pytest.raises(ts.errors.DataError, match=r"^gaps='mask' counts at most 2\*\*62 slots; the gaps of these"):
+        ts.Windows(stash, 2, gaps="mask")

@@ -253,11 +253,11 @@ def test_errors_of_every_type_are_lines(monkeypatch: pytest.MonkeyPatch, argumen
     [
         (
             ["prune", "--max-bytes", "10x"],
-            "Invalid value for '--max-bytes': '10x' is no size such as 500MB, 10GB or 8GiB.",
+            "Invalid value for '--max-bytes': '10x' is not a size such as 500MB, 10GB or 8GiB.",
         ),
         (
             ["prune", "--older-than", "1x"],
-            "Invalid value for '--older-than': '1x' is no duration such as 15m, 12h or 7d.",
+            "Invalid value for '--older-than': '1x' is not a duration such as 15m, 12h or 7d.",
         ),
         (["load", "f", "--columns", "a,a"], "Invalid value for '--columns': 'a,a' names a column twice."),
         (

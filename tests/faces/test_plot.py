@@ -374,17 +374,17 @@ def test_what_cannot_be_drawn_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
         (
             ValueError,
             lambda: ts.plot.series(timeless, None, ["y"], end=5),
-            "start= and end= are times, and this stash has none: ts.load(..., time=...).",
+            "start= and end= need a time column, and this stash has none: ts.load(..., time=...).",
         ),
         (
             ValueError,
             lambda: ts.plot.series(stash, "north", ["temp"], axes=[]),
-            "axes= is a list with one for each column; got 0 for 1 columns.",
+            "axes= is a list of axes, one for each column; got 0 for 1 columns.",
         ),
         (
             ValueError,
             lambda: ts.plot.series(stash, "north", ["temp"], axes=5),  # type: ignore[arg-type]
-            "axes= is a list with one for each column; got 5 for 1 columns.",
+            "axes= is a list of axes, one for each column; got 5 for 1 columns.",
         ),
     ]
     for kind, call, message in cases:

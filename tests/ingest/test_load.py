@@ -235,7 +235,7 @@ def test_files_may_order_their_columns_differently_and_have_more(tmp_path: Path)
     one = write_parquet(tmp_path / "1.parquet", [pa.table({"a": [1], "b": [2.5]})])
     two = write_parquet(tmp_path / "2.parquet", [pa.table({"c": ["x"], "b": [4.5], "a": [3]})])
     three = write_ipc(tmp_path / "3.arrow", [pa.table({"b": [6.5], "c": [0], "a": [5]})], "lz4")
-    stash = ts.load([one, two, three])
+    stash = ts.load([one, two, three], ["a", "b"])
     assert {name: tensor.tolist() for name, tensor in stash.items()} == {"a": [1, 3, 5], "b": [2.5, 4.5, 6.5]}
 
 
@@ -758,9 +758,10 @@ def test_integer_entities_of_any_size_keep_their_number() -> None:
 def test_a_null_where_there_is_no_missing_value(array: pa.Array, kind: str, tmp_path: Path) -> None:
     path = write_parquet(tmp_path / "one.parquet", [pa.table({kind: array.slice(0, 1)}), pa.table({kind: array})])
     for source, place in ((path, f"{path}, row group 1"), ({kind: array}, "the mapping")):
+        floating = "" if kind == "t" else ", or load it as floating: ts.column(..., dtype=torch.float32)"
         message = (
             f"Integers, booleans and times have no missing value; column '{kind}' has 2 nulls in {place}. Say what to "
-            f"store, ts.column(..., fill=...), or load it as floating: ts.column(..., dtype=...)."
+            f"store: ts.column(..., fill=...){floating}."
         )
         with pytest.raises(ts.errors.DataError, match=whole(message)):
             ts.load(source)
@@ -921,7 +922,7 @@ def test_a_footer_that_promises_more_rows_than_there_are(tmp_path: Path) -> None
     at = data.rindex(b"\xc8\x01", len(data) - 8 - length)
     path.write_bytes(data[:at] + b"\xca\x01" + data[at + 2 :])
     assert pq.ParquetFile(path).metadata.row_group(0).num_rows == 101
-    message = f"{path} is damaged: its row groups have 101 rows, and the whole file has 100."
+    message = f"{path} is damaged: its row groups have 101 rows, its footer says 100. Write the file again."
     with pytest.raises(ts.errors.SourceError, match=whole(message)):
         ts.load(path)
 
@@ -929,13 +930,16 @@ def test_a_footer_that_promises_more_rows_than_there_are(tmp_path: Path) -> None
 def test_files_that_differ_are_refused_with_all_differences(tmp_path: Path) -> None:
     tables = [
         pa.table({"y": [1], "s": ["a"], "t": pa.array([1], pa.timestamp("us"))}),
-        pa.table({"y": [1.0], "s": pa.array(["a"]).dictionary_encode(), "t": pa.array([1], pa.timestamp("us", "UTC"))}),
+        pa.table(
+            {"y": [True], "s": pa.array(["a"]).dictionary_encode(), "t": pa.array([1], pa.timestamp("us", "UTC"))}
+        ),
         pa.table({"y": [1], "t": pa.array([1], pa.timestamp("us"))}),
     ]
     one, two, three = (write_parquet(tmp_path / f"{k}.parquet", [table]) for k, table in enumerate(tables))
     message = (
-        f"All files of a source need the columns and types of the first, {one}: {two} has 'y' as double, not int64; "
-        f"{two} has 't' as timestamp[us, tz=UTC], not timestamp[us]; {three} has no column 's'."
+        f"All files of a source need the columns and types of the first, {one}: {two} has 'y' as bool, not int64; "
+        f"{two} has 't' as timestamp[us, tz=UTC], not timestamp[us]; {three} has no column 's'. Leave such "
+        "columns out, or write all files with one schema."
     )
     with pytest.raises(ts.errors.SourceError, match=whole(message)):
         ts.load(tmp_path)
@@ -945,7 +949,10 @@ def test_of_many_differences_ten_are_shown(tmp_path: Path) -> None:
     one = write_parquet(tmp_path / "1.parquet", [pa.table({f"c{k}": [k] for k in range(14)})])
     two = write_parquet(tmp_path / "2.parquet", [pa.table({"c0": [1]})])
     shown = "; ".join(f"{two} has no column 'c{k}'" for k in range(1, 11))
-    message = f"All files of a source need the columns and types of the first, {one}: {shown}; and 3 more."
+    message = (
+        f"All files of a source need the columns and types of the first, {one}: {shown}; and 3 more. Leave such "
+        "columns out, or write all files with one schema."
+    )
     with pytest.raises(ts.errors.SourceError, match=whole(message)):
         ts.load(tmp_path)
 

@@ -129,7 +129,7 @@ def test_columns_are_named_by_texts(columns: object, message: str) -> None:
 
 def test_names_of_a_mapping_are_texts() -> None:
     with pytest.raises(
-        ts.errors.SchemaError, match=r"^Column names are texts; the mapping has the int 0\. Rename it\.$"
+        ts.errors.SchemaError, match=r"^Column names are strings; the mapping has the int 0\. Rename it\.$"
     ):
         ts.load({0: [1.0]})
 

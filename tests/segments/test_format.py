@@ -157,10 +157,13 @@ stash = ts.load({"y": np.ones(1_000_000)})
 resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
 try:
     stash.save(sys.argv[1])
-except OSError as error:
-    print(type(error).__name__, error.errno)
+except ts.errors.SegmentError as error:
+    print(error)
 """
-    assert run_python(program, path) == "OSError 27"
+    assert run_python(program, path) == (
+        f"A stash of 8.0 MB cannot be saved as {path}: File too large. Choose a path in an existing directory that you "
+        "can write to and that has room for it."
+    )
     assert os.listdir(tmp_path) == ["stash.safetensors"]
     assert ts.open(path)["y"].tolist() == [1.0, 2.0, 3.0]
 
@@ -178,8 +181,13 @@ def test_saving_over_a_stash_that_is_in_use_leaves_its_readers_alone(tmp_path: P
 
 
 def test_saving_into_a_directory_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="missing"):
-        ts.load({"y": [1.0]}).save(tmp_path / "missing" / "stash.safetensors")
+    path = tmp_path / "missing" / "stash.safetensors"
+    message = (
+        rf"\AA stash of 0\.0 MB cannot be saved as {path}: No such file or directory\. Choose a path in an existing "
+        r"directory that you can write to and that has room for it\.\Z"
+    )
+    with pytest.raises(ts.errors.SegmentError, match=message):
+        ts.load({"y": [1.0]}).save(path)
 
 
 def test_what_a_killed_process_left_does_not_stop_a_save(tmp_path: Path) -> None:
@@ -298,6 +306,38 @@ def test_no_file_at_all(tmp_path: Path) -> None:
         ts.open(tmp_path)
 
 
+def test_damage_to_a_blob_is_found_when_it_is_used(tmp_path: Path) -> None:
+    """Offsets, static columns and texts have checksums; the values of columns have none."""
+    path = tmp_path / "stash.safetensors"
+    source = {
+        "e": ["one", "two", "one"],
+        "s": ["a", None, "b"],
+        "k": [1, 2, 1],
+        "y": [1.0, 2.0, 3.0],
+    }
+    ts.load(source, ["y", "s"], entity="e", static=["k"]).save(path)
+    begin, header = header_of(path)
+    uses: dict[str, Callable[[ts.Stash], object]] = {
+        "__offsets": lambda stash: ts.Windows(stash, 1, 1),
+        "__entities.text": lambda stash: stash.entities,
+        "__entities.ends": lambda stash: stash.series("one"),
+        "s.__vocabulary.text": lambda stash: stash.vocabulary("s"),
+        "s.__vocabulary.ends": lambda stash: stash.to_arrow(),
+        "k": lambda stash: stash.static["k"],
+    }
+    assert set(uses) == {name for name in header if not name.startswith("__pad.")} - {"__metadata__", "y", "s"}
+    good = path.read_bytes()
+    for name, use in uses.items():
+        low, high = header[name]["data_offsets"]
+        for at in range(begin + low, begin + high):
+            path.write_bytes(good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :])
+            with refused(path, f"the checksum of '{name}' is wrong"):
+                use(ts.open(path))
+    path.write_bytes(good)
+    for use in uses.values():
+        use(ts.open(path))
+
+
 def signed(header: dict[str, Any], data: bytes, begin: int = 2 * PAGE) -> bytes:
     """A file with a header of our own making, whose checksum is right."""
     return signed_text(json.dumps(header, separators=(",", ":")), data, begin)
@@ -308,15 +348,18 @@ def signed_text(text: str, data: bytes, begin: int = 2 * PAGE) -> bytes:
     return (begin - 8).to_bytes(8, "little") + text.replace("0" * 8, crc, 1).encode().ljust(begin - 8) + data
 
 
+COLUMN: dict[str, Any] = {"name": "y", "members": ["y"], "kind": "number", "unit": None, "zone": None, "fill": None}
+COLUMN |= {"nulls": 0, "missing": 0, "low": 0.0, "high": 0.0}
+
+
 def valid_header(version: str = "1", **changes: Any) -> dict[str, Any]:
     """The header of a stash with one column, `y`, of three float32."""
-    column: dict[str, Any] = {"name": "y", "members": ["y"], "kind": "number", "unit": None, "zone": None, "fill": None}
-    column |= {"nulls": 0, "missing": 0, "low": 0.0, "high": 0.0}
-    schema: dict[str, Any] = {"rows": 3, "columns": [column], "entity": None, "time": {}}
+    schema: dict[str, Any] = {"rows": 3, "columns": [COLUMN], "entity": None, "time": {}}
     own = {
         "tensorstash.version": version,
         "tensorstash.crc": "0" * 8,
         "tensorstash.schema": json.dumps(schema | changes.pop("schema", {})),
+        "tensorstash.blobs": json.dumps({"__offsets": zlib.crc32(np.array([0, 3]).tobytes())}),
     }
     tensors = {
         "y": {"dtype": "F32", "shape": [3], "data_offsets": [0, 12]},
@@ -380,11 +423,11 @@ BAD_HEADERS: dict[str, tuple[Callable[[], bytes], str]] = {
     "no tensor": (lambda: signed(valid_header(y=3), DATA), r"its header cannot be read \(TypeError: .*\)"),
     "twice": (
         lambda: signed_text(json.dumps(valid_header()).replace('"__pad.1"', '"y"'), DATA),
-        r"its header cannot be read \(ValueError: a key stands twice\)",
+        r"its header cannot be read \(ValueError: a key is there twice\)",
     ),
     "constant": (
         lambda: signed_text(json.dumps(valid_header(y={"dtype": "F32", "shape": [float("nan")]})), DATA),
-        r"its header cannot be read \(ValueError: NaN is no JSON\)",
+        r"its header cannot be read \(ValueError: NaN is not JSON\)",
     ),
     "depth": (lambda: signed_text('{"a":' + "[" * 50_000, DATA, 16 * PAGE), r"its header cannot be read \(.*\)"),
     "a list": (lambda: signed_text("[1, 2]", DATA), r"its header cannot be read \(.*\)"),
@@ -393,6 +436,14 @@ BAD_HEADERS: dict[str, tuple[Callable[[], bytes], str]] = {
         r"its header cannot be read \(UnicodeDecodeError: .*\)",
     ),
     "schema": (lambda: signed(valid_header(schema={"columns": None}), DATA), r"its header cannot be read \(.*\)"),
+    "half a surrogate pair": (
+        lambda: signed(valid_header(schema={"entity": "\ud800"}), DATA),
+        r"its header cannot be read \(UnicodeEncodeError: .*\)",
+    ),
+    "members": (
+        lambda: signed(valid_header(schema={"columns": [COLUMN | {"members": ["y", "z"]}]}), DATA),
+        r"its header cannot be read \(ValueError: column 'y' has the shape \(3,\), but 2 members\)",
+    ),
     "missing tensor": (
         lambda: signed(valid_header(schema={"columns": [{"name": "z"}]}), DATA),
         r"its header cannot be read \(.*\)",
@@ -409,6 +460,21 @@ def test_a_header_that_breaks_a_rule_is_refused(made: str, tmp_path: Path) -> No
     message = rf"\A{path} is not a whole stash: {why}\. Make it again with stash\.save\(path\)\.\Z"
     with pytest.raises(ts.errors.SegmentError, match=message):
         ts.open(path)
+
+
+@pytest.mark.parametrize("offsets", [[0, 2], [1, 3], [0, 2, 1, 3], [0, -1, 3], [0, 4, 3]])
+def test_offsets_that_do_not_ascend_are_refused(offsets: list[int], tmp_path: Path) -> None:
+    """The checksum is right: the file was made wrong."""
+    path = tmp_path / "made"
+    values = np.array(offsets).tobytes()
+    header, end = valid_header(), PAGE + len(values)
+    header["__offsets"] = {"dtype": "I64", "shape": [len(offsets)], "data_offsets": [PAGE, end]}
+    header["__pad.1"] = {"dtype": "U8", "shape": [2 * PAGE - end], "data_offsets": [end, 2 * PAGE]}
+    header["__metadata__"]["tensorstash.blobs"] = json.dumps({"__offsets": zlib.crc32(values)})
+    path.write_bytes(signed(header, bytes(PAGE) + values.ljust(PAGE, b"\0")))
+    stash = ts.open(path)
+    with refused(path, "the offsets of its entities do not ascend from 0 to 3"):
+        _ = stash.offsets
 
 
 def test_a_refused_file_leaves_no_descriptor(tmp_path: Path) -> None:

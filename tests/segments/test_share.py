@@ -182,13 +182,26 @@ def test_a_label_of_a_glob(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
 @pytest.mark.parametrize("label", ["", ".x", "a/b", "a b", "é", "x" * 101, "../x", "-x", "a\n", 3])
 def test_a_label_that_is_no_name_is_refused(label: Any) -> None:
     message = whole(
-        "A label has up to 100 letters, digits or any of _.+@=- and begins with a letter or digit; got "
-        f"{label!r}. Choose another for share=."
+        "A label is a text of up to 100 letters, digits or any of _.+@=-, and begins with a letter or digit; got "
+        f"{label!r}. Choose another label."
     )
     with pytest.raises(ValueError, match=message):
         ts.load({"y": [1]}, share=label)
     with pytest.raises(ValueError, match=message):
         ts.load({"y": [1]}).share(label)
+
+
+@pytest.mark.parametrize("label", [["a"], 3, None, "a/b", ""])
+def test_what_is_no_label_is_neither_attached_nor_removed(label: Any) -> None:
+    rule = (
+        "A label is a text of up to 100 letters, digits or any of _.+@=-, and begins with a letter or digit; got "
+        f"{label!r}."
+    )
+    listing = "ts.shared.list() shows the labels there are."
+    with pytest.raises(ValueError, match=whole(f"{rule} {listing}")):
+        ts.attach(label)
+    with pytest.raises(ValueError, match=whole(f"{rule} Remove one label at a time; {listing}")):
+        ts.shared.remove(label)
 
 
 def test_attach_takes_the_newest_of_a_label() -> None:

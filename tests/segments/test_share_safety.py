@@ -29,9 +29,9 @@ def small() -> ts.Stash:
 
 def refused(path: Path, why: str, first: str = "S", sign: str = "/") -> str:
     return whole(
-        f"Shared segments stand in a directory that its owner alone can use; {path} is none: {why}. {first}et "
-        "TENSORSTASH_DIR to a directory that is not there yet, for example "
-        f"{path}{sign}{os.geteuid()}, and it will be made."
+        f"Shared segments need a directory that only its owner can use; {path} is not one: {why}. {first}et "
+        "TENSORSTASH_DIR to a directory that does not exist yet, for example "
+        f"{path}{sign}{os.geteuid()}: it will be created."
     )
 
 
@@ -62,11 +62,11 @@ def test_where_the_directory_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
 
 
 def test_a_directory_that_others_may_use_is_refused(shm: Path) -> None:
-    for mode in (0o755, 0o770, 0o701):
+    for mode in (0o755, 0o770, 0o701, 0o500, 0o600, 0o300):
         shm.mkdir(mode=0o700)
         shm.chmod(mode)
         with pytest.raises(
-            ts.errors.SegmentError, match=refused(shm, f"its mode is {mode:o}", f"chmod 700 {shm}, or s")
+            ts.errors.SegmentError, match=refused(shm, f"its mode is {mode:o}", f"Run chmod 700 {shm}, or s")
         ):
             small()
         assert os.listdir(shm) == []
@@ -76,7 +76,7 @@ def test_a_directory_that_others_may_use_is_refused(shm: Path) -> None:
 def test_a_link_or_a_file_in_the_place_of_the_directory_is_refused(shm: Path, tmp_path: Path) -> None:
     (tmp_path / "target").mkdir(mode=0o700)
     shm.symlink_to(tmp_path / "target")
-    why = "it is a link, no directory, or closed to you"
+    why = "it is a link, not a directory, or closed to you"
     with pytest.raises(ts.errors.SegmentError, match=refused(shm, why)):
         small()
     assert os.listdir(tmp_path / "target") == []
@@ -90,7 +90,9 @@ def test_a_link_or_a_file_in_the_place_of_the_directory_is_refused(shm: Path, tm
 def test_a_directory_that_cannot_be_made_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("TENSORSTASH_DIR", str(tmp_path / "file" / "here"))
-    message = rf"\AShared segments need a directory; {tmp_path}/file/here cannot be made: .*\. Set TENSORSTASH_DIR to "
+    message = (
+        rf"\AShared segments need a directory; {tmp_path}/file/here cannot be created: .*\. Set TENSORSTASH_DIR to "
+    )
     with pytest.raises(ts.errors.SegmentError, match=message):
         small()
 
@@ -149,7 +151,7 @@ def test_what_is_no_file_of_ours_is_never_followed(shm: Path, tmp_path: Path) ->
     path.unlink()
     for make in (os.mkfifo, os.mkdir):
         make(path)
-        with pytest.raises(ts.errors.SegmentError, match=foreign(path, "it is no regular file")):
+        with pytest.raises(ts.errors.SegmentError, match=foreign(path, "it is not a regular file")):
             small()
         assert ts.shared.list()["rows"].to_list() == [None]
         path.unlink() if path.is_fifo() else path.rmdir()
@@ -168,8 +170,100 @@ def test_what_is_no_regular_file_is_never_removed(shm: Path) -> None:
             odd.unlink() if odd.is_fifo() else odd.rmdir()
 
 
-def foreign(path: Path, why: str) -> str:
-    return whole(f"A segment is a file that tensorstash has made; {path} is none: {why}. Remove it.")
+def foreign(path: Path, why: str, kind: str = "A segment") -> str:
+    return whole(f"{kind} is a regular file that tensorstash has made; {path} is not one: {why}. Remove it.")
+
+
+def test_a_lock_that_is_a_link_or_a_directory_is_named(shm: Path) -> None:
+    path = Path(str(small().path))
+    path.unlink()
+    lock = Path(f"{path}.lock")
+    lock.symlink_to(path)
+    with pytest.raises(ts.errors.SegmentError, match=foreign(lock, "it is a link", "A lock")):
+        small()
+    lock.unlink()
+    lock.mkdir()
+    with pytest.raises(ts.errors.SegmentError, match=foreign(lock, "it is a directory", "A lock")):
+        small()
+    lock.rmdir()
+    assert small()["y"].tolist() == [1.0, 2.0, 3.0]
+
+
+UNREADABLE = """
+import os, sys, tensorstash as ts
+closed, other = ts.load({"y": [1.0]}, share="closed"), ts.load({"y": [2.0]}, share="open")
+os.chmod(closed.path, 0)
+print(ts.shared.list().select("label", "rows").rows())
+for attempt in (lambda: ts.attach("closed"), lambda: ts.load({"y": [1.0]}, share="closed")):
+    try:
+        attempt()
+    except ts.errors.SegmentError as error:
+        print(str(error).replace(closed.path, "PATH"))
+print(ts.shared.prune(max_bytes=0), len(ts.shared.remove("closed")), ts.attach("open")["y"].tolist())
+"""
+
+
+@pytest.mark.skipif(
+    os.geteuid() == 0 and shutil.which("setpriv") is None, reason="root can read any file, and setpriv is missing"
+)
+def test_a_segment_that_cannot_be_read_is_listed_and_named(shm: Path) -> None:
+    powers = "-dac_override,-dac_read_search"
+    command = ["setpriv", f"--bounding-set={powers}", f"--inh-caps={powers}"] if os.geteuid() == 0 else []
+    command += [sys.executable, "-W", "error", "-c", UNREADABLE]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    message = (
+        "A segment is a file that its owner can read; PATH cannot be opened: Permission denied. Remove it: "
+        "ts.shared.remove('closed')."
+    )
+    expected = ["[('closed', None), ('open', 1)]", message, message, "[] 1 [2.0]"]
+    assert done.stdout.splitlines() == expected
+
+
+FULL_OF_FILES = """
+import os, sys, tensorstash as ts
+if "notmpfile" in sys.argv:
+    del os.O_TMPFILE
+directory = os.environ["TENSORSTASH_DIR"]
+stash = ts.load({"y": [1.0]}, share="first")
+if "readonly" in sys.argv:
+    os.system(f"mount -o remount,ro {directory}")
+else:
+    for k in range(1000):
+        try:
+            open(f"{directory}/{k}", "x").close()
+        except OSError:
+            break
+for attempt in (
+    lambda: ts.load({"y": [2.0]}, share="second"), lambda: stash.share("second"), lambda: ts.shared.remove("first")
+):
+    try:
+        print(attempt())
+    except ts.errors.SegmentError as error:
+        print(str(error).replace(directory, "DIR"))
+print(stash["y"].tolist(), len(ts.shared.list()))
+"""
+
+
+@pytest.mark.parametrize("changes", [["readonly"], ["full"], ["readonly", "notmpfile"]], ids=" ".join)
+def test_a_file_system_without_room_for_a_file_is_named(
+    changes: list[str], shm: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = mounting(shm, "64m,nr_inodes=20", capsys)
+    if not own:
+        pytest.skip("mounting a tmpfs is not allowed here")
+    command = [*own, sys.executable, "-W", "error", "-c", FULL_OF_FILES, *changes]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    loaded, shared, removed, rest = done.stdout.splitlines()
+    why = "Read-only file system" if "readonly" in changes else "No space left on device"
+    message = (
+        f"Shared segments are files; none can be created or removed in DIR: {why}. Make room there (ts.shared.list() "
+        "shows what it holds), or set TENSORSTASH_DIR to a directory that you can write to."
+    )
+    assert loaded == shared == message
+    if "readonly" in changes:
+        assert (removed, rest) == (message, "[1.0] 1")
+    else:
+        assert removed.startswith("['first-")
 
 
 def as_other(*command: object) -> subprocess.CompletedProcess[str]:
@@ -207,7 +301,7 @@ def test_a_place_that_another_user_has_taken_is_refused(shm: Path) -> None:
         small()
     shm.rmdir()
     assert as_other("ln", "-s", "/etc", shm).returncode == 0
-    with pytest.raises(ts.errors.SegmentError, match=refused(shm, "it is a link, no directory, or closed to you")):
+    with pytest.raises(ts.errors.SegmentError, match=refused(shm, "it is a link, not a directory, or closed to you")):
         ts.shared.list()
     shm.unlink()
 
@@ -288,7 +382,7 @@ except ts.errors.NoMemoryError as error:
 print(os.listdir(os.environ["TENSORSTASH_DIR"]))
 """
     message = (
-        r"A stash is allocated as a whole; 8\.0 MB could not be: \[Errno 27\] File too large\. Load fewer columns, or "
+        r"A stash is allocated as a whole; 8\.0 MB cannot be: \[Errno 27\] File too large\. Load fewer columns, or "
         r"a narrower dtype\.\n\[\]"
     )
     for arguments in ([], ["named"]):

@@ -600,16 +600,16 @@ def test_functions_over_whole_columns_and_guessed_formats_have_remedies_of_their
     with pytest.raises(
         ts.errors.SchemaError,
         match=whole(
-            f"{start}a.python_udf() also looks at others. Take map_elements, or say map_batches(..., "
-            "is_elementwise=True) where it is so."
+            f"{start}a.python_udf() also looks at others. Use map_elements, or map_batches(..., "
+            "is_elementwise=True) if it is elementwise."
         ),
     ):
         ts.load({"a": [1]}, {"x": a.map_batches(lambda values: values, return_dtype=pl.Int64)})
     with pytest.raises(
         ts.errors.SchemaError,
         match=whole(
-            f'{start}s.str.strptime(["raise"]) also looks at others. Give it the format, which it takes from other '
-            "rows otherwise."
+            f'{start}s.str.strptime(["raise"]) also looks at others. Give it the format, which is otherwise '
+            "guessed from other rows."
         ),
     ):
         ts.load({"s": ["2024-01-01"]}, {"x": s.str.to_datetime()})
@@ -724,7 +724,7 @@ def test_helpful_errors(tmp_path: Path) -> None:
     refused(
         ts.errors.DataError,
         f"Integers, booleans and times have no missing value; column 'ask // 0' has 1 nulls in {path}, row group 0. "
-        "Say what to store, ts.column(..., fill=...), or load it as floating: ts.column(..., dtype=...).",
+        "Say what to store: ts.column(..., fill=...), or load it as floating: ts.column(..., dtype=torch.float32).",
         {"x": ask // 0},
         filter=[("t", "==", 1)],
     )

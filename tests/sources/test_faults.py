@@ -4,7 +4,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -147,22 +148,36 @@ def test_a_text_that_is_no_text_is_an_error_with_the_file(tmp_path: Path) -> Non
 
 
 def test_texts_of_a_saved_stash_that_are_damaged(tmp_path: Path) -> None:
+    """Their checksum is wrong; where it is right, because the file was made wrong, they cannot be decoded."""
     path = tmp_path / "stash.safetensors"
     ts.load({"e": ["one", "two"], "s": ["red", "blue"]}, ["s"], entity="e").save(path)
-    data = path.read_bytes()
-    path.write_bytes(data.replace(b"onetwo", b"on\xfftwo"[:6]).replace(b"redblue", b"\xc3edblue"))
-    stash = ts.open(path)
+    path.write_bytes(path.read_bytes().replace(b"onetwo", b"on\xfftwo").replace(b"redblue", b"\xc3edblue"))
+    stash, ends = ts.open(path), np.array([9, 7]).tobytes()
     assert stash["s"].tolist() == [0, 1]
-    message = (
-        rf"\A{path} is not a whole stash: the texts of '{{}}' are none: 'utf-8' codec .*\. Make it again with stash\."
-    )
-    with pytest.raises(ts.errors.SegmentError, match=message.format("__entities")):
-        _ = stash.entities
-    with pytest.raises(ts.errors.SegmentError, match=message.format(r"s\.__vocabulary")):
-        stash.vocabulary("s")
-    path.write_bytes(data)
-    stash = ts.open(path)
+    names: dict[str, Callable[[], object]] = {
+        "__entities": lambda: stash.entities,
+        "s.__vocabulary": lambda: stash.vocabulary("s"),
+    }
+    for name, texts in names.items():
+        message = rf"\A{path} is not a whole stash: the checksum of '{name}\.text' is wrong\. Make it "
+        with pytest.raises(ts.errors.SegmentError, match=message):
+            texts()
+    stash._segment._checksums |= {
+        "__entities.text": zlib.crc32(b"on\xfftwo"),
+        "s.__vocabulary.text": zlib.crc32(b"\xc3edblue"),
+    }
+    for name, texts in names.items():
+        message = (
+            rf"\A{path} is not a whole stash: the texts of '{name}' cannot be decoded: 'utf-8' codec .*\. Make it "
+        )
+        with pytest.raises(ts.errors.SegmentError, match=message):
+            texts()
+    stash._segment.tensor("s.__vocabulary.text").copy_(torch.frombuffer(bytearray(b"redblue"), dtype=torch.uint8))
     stash._segment.tensor("s.__vocabulary.ends")[0] = 9
+    stash._segment._checksums |= {
+        "s.__vocabulary.text": zlib.crc32(b"redblue"),
+        "s.__vocabulary.ends": zlib.crc32(ends),
+    }
     with pytest.raises(ts.errors.SegmentError, match=r"the texts of 's\.__vocabulary' do not fill their bytes\. "):
         stash.vocabulary("s")
     assert torch.equal(stash["s"], torch.tensor([0, 1], dtype=torch.int32))
@@ -180,3 +195,18 @@ def test_a_failed_load_leaves_no_segment(tmp_path: Path) -> None:
         with pytest.raises(ts.errors.SourceError, match=rf"\A{whole(str(path))[2:-2]}, row group \d cannot be decoded"):
             ts.load(path, share=label)
         assert label not in ts.shared.list()["label"]
+
+
+@pytest.mark.parametrize("others", [["a"], ["a", "z"], []])
+def test_damage_is_said_with_its_column(others: list[str], tmp_path: Path) -> None:
+    table = pa.table({"a": np.arange(500), "y": np.arange(500) * 7, "z": ["x"] * 500})
+    path = write_parquet(tmp_path / "one.parquet", [table])
+    about = pq.read_metadata(path).row_group(0).column(1)
+    data = bytearray(path.read_bytes())
+    data[about.dictionary_page_offset + about.total_compressed_size - 5] ^= 1
+    path.write_bytes(data)
+    message = rf"\A{whole(str(path))[2:-2]}, row group 0 cannot be decoded: column 'y': .+\. Write the file again\.\Z"
+    with pytest.raises(ts.errors.SourceError, match=message):
+        ts.load(path, [*others, "y"])
+    if others:
+        assert ts.load(path, others).rows == 500

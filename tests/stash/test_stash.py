@@ -6,10 +6,13 @@ import multiprocessing
 import os
 import pickle
 import re
+import subprocess
+import sys
 import threading
 from itertools import pairwise
 from multiprocessing.connection import Connection
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -167,6 +170,30 @@ def _series(name: str, held: Held, cells: list[Any]) -> pl.Series:
     return pl.from_arrow(pa.table({name: pa.array(cells, plain)}))[name]  # type: ignore[index]
 
 
+def test_an_arrow_table_has_the_static_columns_too() -> None:
+    """One of each type, repeated in every row of its entity, as in the polars frame."""
+    static = {
+        "name": ["north", None, "north"],
+        "count": [7, 8, 9],
+        "half": np.array([0.5, 1.5, np.nan], np.float16),
+        "open": [True, False, True],
+        "since": np.array(["2020-01-02", "1999-12-31", "1970-01-01"], "datetime64[D]"),
+        "at": pa.array([1, 2, 3], pa.time32("s")),
+    }
+    e = [2, 0, 2, 1, 0, 2]
+    source = {"e": [f"e{k}" for k in e], "y": np.arange(6)}
+    source |= {name: pa.array(values).take(pa.array(e)) for name, values in static.items()}
+    pack = {"pack": ["count", "half"]}
+    own: dict[str, Any] = {name: name for name in static}
+    stash = ts.load(pa.table(source), ["y"], entity="e", static=own | pack)
+    table, frame = stash.to_arrow(), stash.to_polars()
+    assert table.column_names == ["e", "y", *static, "pack"] == frame.columns
+    for name, values in static.items():
+        expected = pa.array(values).take(pa.array([2, 2, 2, 0, 0, 1])).to_pylist()
+        assert exact(table[name].to_pylist(), expected), name
+    assert exact(table["pack"].to_pylist(), frame["pack"].to_list())
+
+
 def test_a_zone_without_a_name_goes_to_polars_and_into_the_repr() -> None:
     stash = ts.load({"t": pa.array([0, 60], pa.timestamp("s", "+05:30")), "y": [1, 2]}, ["y"], time="t")
     assert stash.clock.zone == "+05:30"
@@ -288,6 +315,7 @@ def test_a_private_stash_is_not_pickled() -> None:
 def test_a_deep_copy_of_a_model_or_a_data_set_takes_no_second_copy_of_the_stash() -> None:
     stash = weather()
     assert copy.deepcopy({"stash": stash})["stash"] is stash
+    assert copy.copy(stash) is stash
 
 
 def test_an_opened_stash_is_pickled_by_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -407,3 +435,42 @@ def test_the_header_counts_what_is_missing(kind: Kind) -> None:
         about = loaded(Case({"x": only}, None, None, [0, 2])).about("x")
         assert (about.nulls, about.missing, about.low, about.high) == (1, 2, None, None)
     assert kind_of(kind.name) is kind
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_no_line_of_python_runs_when_a_stash_goes(saved: bool, tmp_path: Path) -> None:
+    """A Ctrl-C that arrives in one is printed and lost; the loop that it was meant for goes on."""
+    stash = weather()
+    if saved:
+        stash.save(tmp_path / "stash")
+        stash = ts.open(tmp_path / "stash")
+    gc.collect()
+    files, lines = len(os.listdir("/proc/self/fd")), []
+
+    def tell(frame: FrameType, event: str, _: object) -> None:
+        if event == "call":
+            lines.append(frame.f_code.co_qualname if hasattr(frame.f_code, "co_qualname") else frame.f_code.co_name)
+
+    sys.setprofile(tell)
+    del stash
+    sys.setprofile(None)
+    assert lines == []
+    assert len(os.listdir("/proc/self/fd")) == files - 2  # its own and that of the mapping
+
+
+def test_what_is_open_at_the_end_of_the_process_is_closed_without_a_warning() -> None:
+    program = """
+import tensorstash as ts, sys
+stash = ts.load({"y": [1.0]})
+cycle = [ts.load({"y": [2.0]})]
+cycle.append(cycle)
+print(stash["y"].item())
+"""
+    done = subprocess.run(
+        [sys.executable, "-X", "dev", "-W", "error", "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert (done.stdout, done.stderr) == ("1.0\n", "")

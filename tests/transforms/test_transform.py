@@ -88,10 +88,13 @@ def test_what_is_no_transform_is_refused() -> None:
     def forgets(batch: Batch) -> Any:
         batch["past"] += 1
 
-    message = f"A transform returns the batch; {forgets!r} returned a NoneType."
+    message = (
+        "A transform returns the batch, and only the last one may return something else, such as a tuple; "
+        f"{forgets!r} returned a NoneType."
+    )
     with pytest.raises(TypeError, match=f"^{re.escape(message)}$"):
         next(iter(ts.Loader(windows(), 8, transform=[forgets])))
-    with pytest.raises(TypeError, match=r"^A transform is callable, from batch to batch; got 'past'\.$"):
+    with pytest.raises(TypeError, match=r"^A transform is a callable that takes a batch; got 'past'\.$"):
         ts.Loader(windows(), 8, transform=["past"])  # type: ignore[list-item]
     message = f"transform= is a list of callables; got {forgets!r}. Write [it]."
     with pytest.raises(TypeError, match=f"^{re.escape(message)}$"):

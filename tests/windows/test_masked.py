@@ -34,19 +34,33 @@ def cases(draw: st.DrawFn, names: tuple[str, ...] = ("f32", "f64", "pack", "i16"
     """The arguments of windows that may have empty slots."""
     chosen = draw(spans(names))
     history, horizon = hull(chosen)
-    least = None
+    least = least_horizon = None
     if history >= (horizon == 0):
         least = draw(st.one_of(st.none(), st.integers(int(horizon == 0), history)))
-    gaps = draw(st.sampled_from(["mask", "mask", "split", "ignore"] if least is not None else ["mask"]))
-    return {"spans": chosen, "min_history": least, "gaps": gaps, "stride": draw(st.integers(1, 4))}
+    if horizon >= (history == 0):
+        least_horizon = draw(st.one_of(st.none(), st.integers(int(history == 0), horizon)))
+    padded = least is not None or least_horizon is not None
+    return {
+        "spans": chosen,
+        "min_history": least,
+        "min_horizon": least_horizon,
+        "gaps": draw(st.sampled_from(["mask", "mask", "split", "ignore"] if padded else ["mask"])),
+        "stride": draw(st.integers(1, 4)),
+    }
 
 
 def expected_windows(stash: ts.Stash, case: dict[str, Any]) -> list[list[Slot]]:
     history, horizon = hull(case["spans"])
     lead = 0 if case["min_history"] is None else history - case["min_history"]
     frequency = None if case["gaps"] == "ignore" else oracle.most_common_step(oracle.series_of(stash))
-    runs = oracle.slot_runs(stash, frequency, case["gaps"] == "mask", lead)
+    tail = 0 if case["min_horizon"] is None else horizon - case["min_horizon"]
+    runs = oracle.slot_runs(stash, frequency, case["gaps"] == "mask", lead, tail)
     return oracle.slot_windows(runs, history + horizon, case["stride"])
+
+
+def without_step(stash: ts.Stash) -> bool:
+    """Whether no entity has two rows, so that there is no step of time."""
+    return oracle.most_common_step(oracle.series_of(stash)) is None
 
 
 def run_lengths(windows: ts.Windows) -> list[int]:
@@ -103,7 +117,9 @@ def test_every_window_is_what_the_oracle_finds_slot_by_slot(
 
 @settings(max_examples=150, deadline=None)
 @given(tables(), cases(("f32", "pack", "i16")), st.data())
-def test_require_takes_an_empty_slot_as_missing(table: Table, case: dict[str, Any], data: st.DataObject) -> None:
+def test_require_takes_empty_slots_as_missing_but_for_those_behind_a_run(
+    table: Table, case: dict[str, Any], data: st.DataObject
+) -> None:
     stash = table.stash(fills=True)
     chosen = case["spans"]
     history, horizon = hull(chosen)
@@ -112,8 +128,9 @@ def test_require_takes_an_empty_slot_as_missing(table: Table, case: dict[str, An
 
     def whole(window: list[Slot]) -> bool:
         slots = [(span[0], slot) for span in judged for slot in span_slots(window, span, history)]
+        seen = [(name, slot) for name, slot in slots if slot.behind is None]
         return all(
-            slot.row is not None and not oracle.is_missing(stash[name][slot.row].tolist()) for name, slot in slots
+            slot.row is not None and not oracle.is_missing(stash[name][slot.row].tolist()) for name, slot in seen
         )
 
     expected = expected_windows(stash, case)
@@ -158,7 +175,7 @@ def test_split_judges_empty_slots_by_the_time_they_stand_for(
     stash = table.stash(fills=True)
     history, horizon = hull(case["spans"])
     expected = expected_windows(stash, case)
-    if not expected or case["gaps"] == "ignore":
+    if not expected or case["gaps"] == "ignore" or without_step(stash):
         return
     edges = [-(10**9), *sorted(cuts), 10**9]
 
@@ -189,16 +206,16 @@ def test_split_fraction_and_split_entities_divide_slots(table: Table, case: dict
     cut = [low + math.floor((high - low) * fraction + 0.5) for low, high in pairwise(offsets)]
 
     def side(window: list[Slot]) -> int | None:
-        """0 before the cut, 1 from it on; an empty slot lies between the rows around it, before the later one."""
+        """0 before the cut, 1 from it on; what is behind a run goes with its last row."""
         judged = window[history * (horizon > 0) :]
         run = window[0].entity
-        before = [slot.time is None or slot.time < times[cut[run]] for slot in judged]
-        if cut[run] == offsets[run + 1] or all(before):
+        told = [slot.row if slot.behind is None else slot.behind for slot in judged]
+        before = [row < cut[run] for row in told if row is not None]
+        if all(before):
             return 0
-        return None if any(b for b, slot in zip(before, judged) if slot.time is not None) else 1
+        return None if any(before) else 1
 
-    times = [*table.times, 10**9]
-    if case["gaps"] != "mask":  # there all slots that are judged have rows, so that times tell
+    if case["gaps"] != "mask":  # there all slots that are judged have rows, or are behind the run
         parts = windows.split_fraction(fraction)
         for k, part in enumerate(parts):
             inside = [window for window in expected if side(window) == k]
@@ -206,7 +223,7 @@ def test_split_fraction_and_split_entities_divide_slots(table: Table, case: dict
             if inside:
                 check_batch(stash, case["spans"], inside, part[:])
     drawn = windows.split_entities(fraction, seed=3)
-    found = [part.anchors(np.arange(len(part)))["entity"].tolist() for part in drawn]
+    found = [np.repeat(np.arange(len(offsets) - 1), part.per_entity()["count"]).tolist() for part in drawn]
     assert sorted([*found[0], *found[1]]) == sorted(window[0].entity for window in expected)
     assert not set(found[0]) & set(found[1])
 
@@ -221,13 +238,19 @@ def test_anchors_and_frames_give_empty_slots_their_time(table: Table, case: dict
         return
     windows = ts.Windows(stash, **case)
     ids = np.arange(len(windows))
+    at = [window[history - (horizon == 0)] for window in expected]
+    if any(slot.time is None for slot in at):
+        with pytest.raises(ValueError, match=r"^The time of a slot without a row follows from the step of time, which"):
+            windows.anchors(ids)
+        return
 
     anchors = windows.anchors(ids)
-    at = [window[history - (horizon == 0)] for window in expected]
     assert anchors["entity"].tolist() == [slot.entity for slot in at]
     assert anchors["time"].tolist() == [slot.time for slot in at]
 
     steps = [(window[history:] if horizon else window[:history]) for window in expected]
+    if any(slot.time is None and slot.behind is not None for one in steps for slot in one):
+        return
     predictions = torch.arange(len(steps) * len(steps[0]), dtype=torch.float32).view(len(steps), -1)
     frame = windows.to_frame(ids, predictions)
     flat = [(slot, k) for k, slot in enumerate(slot for one in steps for slot in one) if slot.time is not None]
@@ -241,8 +264,9 @@ def test_loaders_of_all_ranks_hand_out_each_window_once(
     table: Table, case: dict[str, Any], batch_size: int, ranks: int, data: st.DataObject
 ) -> None:
     stash = table.stash(fills=True)
+    history, horizon = hull(case["spans"])
     expected = expected_windows(stash, case)
-    if not expected:
+    if not expected or any(window[history - (horizon == 0)].time is None for window in expected):
         return
     shuffle: Any = data.draw(st.sampled_from([False, True, ts.Blocks(3)]))
     windows, seen = ts.Windows(stash, **case), []

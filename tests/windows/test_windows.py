@@ -249,6 +249,28 @@ def test_a_slice_and_a_tensor_select_as_a_list_does() -> None:
     assert windows[[]]["pack"].shape == (0, 3, 3)
 
 
+def test_an_integer_of_any_library_is_one_window() -> None:
+    windows = small()
+    same: tuple[Any, ...] = (
+        3,
+        np.int8(3),
+        np.array(3),
+        torch.tensor(3),
+        torch.tensor(3, dtype=torch.uint8),
+        -4,
+        torch.tensor(-4),
+    )
+    for one in same:
+        assert windows[one]["i64"].tolist() == windows[[3]]["i64"][0].tolist()
+    for several in (torch.tensor([3]), np.array([3])):
+        assert windows[several]["i64"].shape == (1, 3)
+    with pytest.raises(TypeError, match=re.escape("Ids are one-dimensional integers; got 0 dimensions of bool.")):
+        windows[True]
+    for wrong in (torch.tensor(3.0), torch.tensor(True), np.array(3.0)):
+        with pytest.raises(TypeError, match=r"^Ids are integers; got (float32|float64|bool)\.$"):
+            windows[wrong]
+
+
 def test_a_batch_is_a_copy() -> None:
     """Even consecutive windows, which could be a view, do not alias the stash."""
     windows = small()
@@ -501,12 +523,22 @@ def test_split_needs_times_and_ascending_cuts() -> None:
         small().split(3, 1)
     with pytest.raises(ValueError, match=re.escape("A cut is an integer, as the times are; got '2024-01-01'.")):
         small().split("2024-01-01")
+    message = "split cuts at times; got 0.8. To cut at a fraction of the rows of each entity: split_fraction."
+    for fraction in (0.8, np.float64(0.8)):
+        with pytest.raises(ValueError, match=re.escape(message.replace("0.8", repr(fraction)))):
+            small().split(fraction)  # type: ignore[arg-type]
 
 
 def test_what_is_no_stash_or_span_is_said() -> None:
     stash = ts.load({"y": np.arange(9.0)})
     with pytest.raises(TypeError, match=r"^Windows are made of a stash, ts\.load\(\.\.\.\); got a str\.$"):
         ts.Windows("stash", 3)  # type: ignore[arg-type]
+    message = (
+        "A span holds one column; 'a' names ['y', 'y']. To have several in one tensor, load them as one: "
+        "columns={'name': [...]}."
+    )
+    with pytest.raises(TypeError, match=f"^{re.escape(message)}$"):
+        ts.Windows(stash, spans={"a": (["y", "y"], -1, 0)})
     message = "A span is (column, begin, end) or (column, begin, end, step); 'a' is None."
     with pytest.raises(TypeError, match=f"^{re.escape(message)}$"):
         ts.Windows(stash, spans={"a": None})  # type: ignore[dict-item]

@@ -1,35 +1,38 @@
-"""Reading a segment: a whole file mapped copy-on-write, and saved elsewhere."""
+"""A finished segment: a whole file, checked and mapped copy-on-write."""
 
-import contextlib
+import errno
 import math
 import mmap
 import os
-import secrets
 import sys
 import warnings
-import weakref
+import zlib
 from collections.abc import Iterator
 
 import numpy as np
 import torch
 
 from tensorstash.common.dtypes import DTYPES
-from tensorstash.segments.format import pages, parse
+from tensorstash.common.release import close_with
+from tensorstash.errors import SegmentError
+from tensorstash.segments.format import damaged, pages, parse
 from tensorstash.segments.populate import POPULATE_READ, populate
 
 _CHUNK = 1 << 24
-_NORESERVE = 0x4000 if sys.platform == "linux" else 0  # named in mmap from Python 3.13
+_NORESERVE = 0x4000 if sys.platform == "linux" else 0  # Python's mmap has a name for it from 3.13 on
 
 
 class Segment:
-    """A finished segment, mapped copy-on-write: a stray write in this process reaches no other and not the file."""
+    """A finished segment, mapped copy-on-write: a write in this process reaches neither the file nor other mappings."""
 
     def __init__(self, fd: int, path: str | None = None, label: str | None = None, strict: bool = False) -> None:
-        """Check the file behind a descriptor, which is owned from here on, and map it.
+        """Check the file behind a descriptor and map it. The segment owns the descriptor.
 
-        `path` is its name if it has one, `label` is given if it is shared, and `strict` maps it read-only.
+        `path` is the file's name if it has one, `label` is that of a shared segment, and `strict` maps it read-only.
         """
-        self.entries, self.metadata, self.crc = parse(fd, path, label)
+        header = parse(fd, path, label)
+        self.entries, self.metadata, self.crc = header.entries, header.metadata, header.crc
+        self._checksums = header.checksums
         self.fd = fd
         self.path = path
         self.label = label
@@ -37,13 +40,22 @@ class Segment:
         self.size = os.fstat(fd).st_size
         writable = 0 if strict else mmap.PROT_WRITE
         self.memory = mmap.mmap(fd, self.size, flags=mmap.MAP_PRIVATE | _NORESERVE, prot=mmap.PROT_READ | writable)
-        weakref.finalize(self, os.close, fd)
+        close_with(self, fd)
 
     def tensor(self, name: str) -> torch.Tensor:
         """A tensor over the mapping, with a storage of its own."""
         entry = self.entries[name]
         flat = self.items(entry.begin, math.prod(entry.shape), DTYPES[entry.dtype][1])
         return flat.view(entry.dtype).view(entry.shape)
+
+    def blob(self, name: str) -> torch.Tensor:
+        """A tensor that is small beside the columns, compared with its checksum in the header."""
+        if name not in self.entries:
+            raise self.damaged(f"it has no tensor {name!r}")
+        entry = self.entries[name]
+        if zlib.crc32(memoryview(self.memory)[entry.begin : entry.begin + entry.nbytes]) != self._checksums.get(name):
+            raise self.damaged(f"the checksum of {name!r} is wrong")
+        return self.tensor(name)
 
     def items(self, begin: int, count: int, numpy_dtype: str) -> torch.Tensor:
         """`count` items of the mapping from byte `begin` on, as a flat tensor."""
@@ -52,12 +64,16 @@ class Segment:
         array = np.frombuffer(self.memory, numpy_dtype, count, begin)
         if not self.strict:
             return torch.from_numpy(array)
-        with warnings.catch_warnings():  # torch has no read-only tensors, and says so
+        with warnings.catch_warnings():  # torch has no read-only tensors, and warns about that
             warnings.simplefilter("ignore", UserWarning)
             return torch.from_numpy(array)
 
+    def damaged(self, why: str) -> SegmentError:
+        """The error for content that contradicts itself."""
+        return damaged(self.path, why, self.label)
+
     def private_bytes(self) -> int | None:
-        """Bytes of the mapping that this process has written to, by pages; `None` where the system does not tell."""
+        """Bytes of the pages that this process has written to; `None` where the system has no `/proc/self/smaps`."""
         begin = np.frombuffer(self.memory, np.uint8).ctypes.data
         try:
             with open("/proc/self/smaps") as file:
@@ -75,35 +91,22 @@ class Segment:
         return total
 
     def advise_random(self) -> None:
-        """Tell the kernel that windows are read from anywhere: reading ahead would only evict."""
+        """Tell the kernel that windows are read from anywhere: reading ahead would only evict other pages."""
         if hasattr(mmap, "MADV_RANDOM"):
             self.memory.madvise(mmap.MADV_RANDOM)
 
     def populate(self) -> None:
-        """Map all pages at once, which takes a third of the time of the faults that it spares."""
+        """Map all pages at once, which takes a third of the time of the page faults that it saves."""
         populate(self.memory, POPULATE_READ, 0, self.size)
 
     def chunks(self) -> Iterator[tuple[int, bytes]]:
-        """The bytes of the file, whatever this process wrote into its mapping, and where each piece begins."""
+        """The bytes of the file, without what this process wrote into its mapping, and where each piece begins."""
         for begin in range(0, self.size, _CHUNK):
             yield begin, os.pread(self.fd, _CHUNK, begin)
 
-    def save(self, path: str) -> None:
-        """Copy the file to `path`, which appears only when it is whole."""
-        draft = f"{path}.{secrets.token_hex(8)}.tmp"
-        try:
-            with open(draft, "xb") as file:
-                for _, chunk in self.chunks():
-                    file.write(chunk)
-            os.replace(draft, path)
-        except BaseException:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(draft)
-            raise
-
 
 def mapped(fd: int, path: str | None = None, label: str | None = None, strict: bool = False) -> Segment:
-    """`Segment` of the same arguments; the descriptor is closed if it cannot be one."""
+    """`Segment` of the same arguments; if that fails, the descriptor is closed."""
     try:
         return Segment(fd, path, label, strict)
     except BaseException:
@@ -111,6 +114,12 @@ def mapped(fd: int, path: str | None = None, label: str | None = None, strict: b
         raise
 
 
-def open_file(path: str) -> Segment:
+def open_saved(path: str) -> Segment:
     """Map a saved segment."""
-    return mapped(os.open(path, os.O_RDONLY | os.O_CLOEXEC), path)
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # without O_NONBLOCK, opening a pipe would hang
+    except OSError as error:
+        if error.errno in (errno.ENXIO, errno.EOPNOTSUPP):
+            raise damaged(path, "it is not a regular file") from error
+        raise
+    return mapped(fd, path)

@@ -25,20 +25,20 @@ def as_html(stash: StashLike) -> str:
 
 
 def _lines(stash: StashLike) -> list[tuple[str, ...]]:
-    """A head and a line per column; how many values are unknown is said where a vocabulary was given."""
+    """A head and a line per column, with the number of unknown values if a column was given a vocabulary."""
     lines: list[tuple[str, ...]] = [("column", "dtype", "shape", "MB", "missing", "unknown")]
-    for name, tensor in (*stash.items(), *stash.static.items()):
-        about = stash.about(name)
-        words = [str(tensor.dtype).removeprefix("torch."), "static" if name in stash.static else "", about.kind]
+    info = stash._info
+    for about in (*info.columns, *info.static):
+        entry = stash._segment.entries[about.name]
+        words = [str(entry.dtype).removeprefix("torch."), "static" if about in info.static else "", about.kind]
         note = " ".join(word for word in words if word not in ("", "number"))
-        unknown = about.unknown
-        counts = (f"{about.missing:,}", "" if unknown is None else f"{unknown:,}")
-        lines.append((name, note, str(tuple(tensor.shape)), f"{tensor.nbytes / 1e6:,.1f}", *counts))
+        counts = (f"{about.missing:,}", "" if about.unknown is None else f"{about.unknown:,}")
+        lines.append((about.name, note, str(entry.shape), f"{entry.nbytes / 1e6:,.1f}", *counts))
     return lines if any(line[-1] for line in lines[1:]) else [line[:-1] for line in lines]
 
 
 def _caption(stash: StashLike) -> str:
-    count = len(stash.offsets) - 1
+    count = stash._segment.entries["__offsets"].shape[0] - 1
     entities = f"{count:,} entities ({', '.join(stash.entity_names)}), " if stash.entity_names else ""
     first, last = stash.time_range
     span = ""

@@ -1,0 +1,95 @@
+"""The lock that elects one process to build a segment. Its file says who holds it and how far it is, or how it failed.
+
+The lock only saves work. Where it does not lock, several processes build the same segment, and the first to publish
+wins.
+"""
+
+import fcntl
+import json
+import logging
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from tensorstash.common.forks import close_kept, keep_from_children
+from tensorstash.errors import named_error
+from tensorstash.segments.directory import Directory, Name, open_file, same_file, unlink
+
+_POLL = 0.01  # seconds between two attempts to take the lock
+_SILENCE = 1.0  # seconds of waiting before the log says for which process
+_LINE = 200  # least bytes of a line in the lock file, so that a shorter line overwrites the one before
+
+_log = logging.getLogger("tensorstash")
+
+
+@contextmanager
+def lock_file(directory: Directory, name: Name) -> Iterator[int]:
+    """A descriptor of the lock for a name. The process that holds it at the end removes the file."""
+    lock_name = Name(name.label, name.key, ".lock")
+    fd = open_file(directory, lock_name, os.O_RDWR | os.O_CREAT)
+    keep_from_children(fd)
+    try:
+        yield fd
+    finally:
+        with suppress(BlockingIOError, FileNotFoundError):
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if same_file(directory, lock_name, fd):
+                unlink(directory, lock_name)
+        close_kept(fd)
+
+
+def acquire(lock: int, name: Name, deadline: float | None) -> bool:
+    """Wait for the lock. `True`: this process builds the segment; `False`: the lock file was removed meanwhile.
+
+    Raises `TimeoutError` after the deadline, a time of `time.monotonic`, and if the process that held the lock has
+    failed, its error.
+    """
+    begin = time.monotonic()
+    waited = logged = False
+    while not _locked(lock):
+        waited = True
+        now = time.monotonic()
+        if deadline is not None and now >= deadline:
+            raise TimeoutError(f"{_progress(lock, name)}; timeout= is over. Wait longer, or end that process.")
+        if not logged and now - begin >= _SILENCE:
+            logged = True
+            _log.warning("%s; waiting for it.", _progress(lock, name))
+        time.sleep(_POLL)
+    removed = not os.fstat(lock).st_nlink
+    state = _read_note(lock)
+    if "error" in state and (waited or removed):
+        raise named_error(str(state["error"]), str(state.get("message")))
+    return not removed
+
+
+def note(lock: int, state: Mapping[str, Any]) -> None:
+    """Write a line into the lock file. Nothing depends on it."""
+    with suppress(OSError):
+        os.pwrite(lock, (json.dumps(state).ljust(_LINE) + "\n").encode(), 0)
+
+
+def _locked(lock: int) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _progress(lock: int, name: Name) -> str:
+    state = _read_note(lock)
+    return f"Process {state.get('pid', '?')} is loading {name} and has done {_percent(state.get('done'))}"
+
+
+def _percent(done: object) -> str:
+    return f"{done:.0%}" if isinstance(done, float) else "0%"
+
+
+def _read_note(lock: int) -> dict[str, Any]:
+    try:
+        state = json.loads(os.pread(lock, 1 << 20, 0).split(b"\n")[0])
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return state if isinstance(state, dict) else {}

@@ -1,0 +1,173 @@
+"""Arguments of `ts.column` and `ts.load` that are refused or warned of, each with a remedy."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+import torch
+
+import tensorstash as ts
+from tests.oracle_load import whole, write_parquet
+
+
+@pytest.mark.parametrize("fill", [[1], 1j, b"a", np.datetime64("2020", "D"), torch.tensor([1, 2])], ids=repr)
+def test_a_fill_that_is_no_plain_value_is_refused(fill: Any) -> None:
+    begin = re.escape("fill= is one number, truth value or text; got ")
+    with pytest.raises(TypeError, match=rf"\A{begin}.*\. For times, give the integer that the tensor stores\.\Z"):
+        ts.column("x", fill=fill)
+    plain: list[Any] = [torch.tensor([2]), np.int8(2), True]
+    assert [ts.column("x", fill=one).fill for one in plain] == [2, 2, True]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float64, torch.int64])
+def test_a_fill_beyond_all_numbers_is_refused(dtype: torch.dtype) -> None:
+    big = 10**400
+    message = f"fill= must be a value of its column; {big} is none of 'x' ({dtype})."
+    with pytest.raises(ts.errors.DataError, match=whole(message)):
+        ts.load({"x": [1.0]}, [ts.column("x", dtype=dtype, fill=big)])
+    assert ts.load({"x": [None, 1.0]}, [ts.column("x", fill=float("inf"))])["x"].tolist() == [float("inf"), 1.0]
+
+
+def test_lone_surrogates_are_refused() -> None:
+    for arguments in ({"vocabulary": ["a", "\ud800"]}, {"fill": "\ud800"}):
+        (name,) = arguments
+        message = f"{name}= holds texts of Unicode characters; '\\ud800' has a lone surrogate. Correct the text."
+        with pytest.raises(ValueError, match=whole(message)):
+            ts.column("x", **arguments)
+
+
+def test_a_timeout_needs_share_and_a_number() -> None:
+    for wrong in ("5", True, -1, float("nan"), [1]):
+        with pytest.raises(ValueError, match=whole(f"timeout= is a number of seconds, at least 0; got {wrong!r}.")):
+            ts.load({"x": [1]}, share="timeouts", timeout=wrong)  # type: ignore[arg-type]
+    message = "timeout= limits the wait for the load of another process, so it needs share=. Leave it out."
+    with pytest.raises(ValueError, match=whole(message)):
+        ts.load({"x": [1]}, timeout=5)
+    assert ts.load({"x": [1]}, share="timeouts", timeout=np.int64(5))["x"].tolist() == [1]  # type: ignore[arg-type]
+    ts.shared.remove("timeouts")
+
+
+# Text that is numbers
+
+
+def texts(numbers: int, others: int) -> list[str]:
+    return [*(f"{k / 4}" for k in range(numbers)), *(f"n/a {k}" for k in range(others))]
+
+
+@pytest.mark.parametrize(
+    ("values", "is_warned"),
+    [
+        (texts(10, 0), True),
+        (texts(9, 1), True),
+        (texts(8, 2), False),
+        (texts(9, 0), False),  # few labels
+        ([f"{k:03}" for k in range(20)], False),
+        ([f" -{k}e-3" for k in range(20)], True),
+        (["nan", "inf", "1_000", "½", *texts(20, 0)], False),
+    ],
+)
+def test_text_of_which_nine_of_ten_values_are_numbers_is_warned_of(values: list[str], is_warned: bool) -> None:
+    message = (
+        "Column 'x' is text, which is stored as codes, but nine of ten of its distinct values read as numbers. Load "
+        "the numbers: ts.column(pl.col('x').cast(pl.Float64, strict=False)), where other texts become NaN. If they are "
+        "labels, give them as vocabulary=."
+    )
+    for arguments in ({}, {"share": "numbers"}):
+        source: dict[str, Any] = {"e": values, "x": [*values[1:], values[0]]}
+        if is_warned:
+            with pytest.warns(UserWarning, match=whole(message)) as caught:
+                stash = ts.load(source, ["x", "e"], entity="e", **arguments)  # type: ignore[arg-type]
+            assert [warning.filename for warning in caught] == [__file__]  # not of the entity, and not twice
+        else:
+            stash = ts.load(source, ["x", "e"], entity="e", **arguments)  # type: ignore[arg-type]
+        assert stash.about("x").kind == "category"
+        ts.load(source, {"x": ts.column("x", vocabulary=values), "h": ts.hashed("x", 9)})
+    ts.shared.remove("numbers")
+
+
+# The entity column with a fill
+
+
+@pytest.mark.parametrize("entity", [["a", "a", "a", "b"], [7, 7, 7, 8]])
+def test_the_entity_column_keeps_its_fill_for_empty_slots(entity: list[Any]) -> None:
+    fill = "none" if entity[0] == "a" else -5
+    data = {"e": entity, "t": [1, 2, 4, 1], "y": [1.0, 2.0, 3.0, 4.0]}
+    stash = ts.load(data, {"e": ts.column("e", fill=fill), "y": "y"}, entity="e", time="t")
+    assert stash.about("e").fill == fill
+    batch = ts.Windows(stash, 2, 1, gaps="mask")[[0]]
+    if fill == -5:
+        assert batch["e"].tolist() == [[7, 7, -5]]
+    else:
+        assert stash.vocabulary("e") == ["a", "b", "none"]
+        assert batch["e"].tolist() == [[0, 0, 2]]
+        assert stash.about("e").high == 1
+
+
+# Columns of frames
+
+
+def test_columns_of_frames_that_arrow_cannot_hold_are_named() -> None:
+    begin = "A column has values of one type that Arrow can hold; column 'x' of the"
+    sparse = pd.arrays.SparseArray([0.0, 1.0])
+    wrong: list[tuple[Any, str]] = [
+        (
+            pd.DataFrame({"y": [1, 2, 3], "x": [1, "a", 2.5]}),
+            "pandas frame is object, and Arrow cannot: Could not convert 'a' with type str: tried to convert to int64. "
+            "Convert it: pandas.to_numeric(frame['x'], errors='coerce'), or frame['x'].astype(str).",
+        ),
+        (
+            pd.DataFrame({"x": [1 + 2j]}),
+            "pandas frame is complex128, and Arrow cannot: Unsupported numpy type 15. Load its parts: "
+            "numpy.real(frame['x']) and numpy.imag(frame['x']).",
+        ),
+        (
+            pd.DataFrame({"x": sparse, "y": [1, 2]}),
+            "pandas frame is Sparse[float64, nan], and Arrow cannot: Sparse pandas data (column x) not supported. "
+            "Convert it: frame['x'].sparse.to_dense().",
+        ),
+        (
+            pl.DataFrame({"y": [1], "x": pl.Series([1], dtype=pl.Int128)}),
+            "polars frame is Int128, and Arrow cannot: Invalid or unsupported format string: '_pli128'. Convert it: "
+            "pl.col('x').cast(pl.Int64).",
+        ),
+    ]
+    for frame, rest in wrong:
+        with pytest.raises(ts.errors.SchemaError, match=whole(f"{begin} {rest}")):
+            ts.load(frame, ["x"])
+        with pytest.raises(ts.errors.SchemaError, match=whole(f"{begin} {rest}")):
+            ts.load(frame)
+    mixed = pd.DataFrame({"x": [1, "a", 2.5]})
+    assert ts.load(mixed.assign(x=pd.to_numeric(mixed["x"], errors="coerce")))["x"].tolist()[::2] == [1.0, 2.5]
+    assert ts.load(mixed.assign(x=mixed["x"].astype(str))).vocabulary("x") == ["1", "a", "2.5"]
+    assert ts.load(pd.DataFrame({"x": pd.Series(sparse).sparse.to_dense()}))["x"].tolist() == [0.0, 1.0]
+
+
+def test_a_tensor_without_values_is_refused() -> None:
+    message = (
+        "A column is an array or a list of values of one type; 'x' is not: Cannot copy out of meta tensor; no data!"
+    )
+    with pytest.raises(ts.errors.SchemaError, match=whole(message)):
+        ts.load({"x": torch.zeros(3, device="meta")})
+
+
+# Damage
+
+
+@pytest.mark.parametrize("names", [["y"], ["x", "y", "z"]], ids=str)
+def test_a_column_that_cannot_be_decoded_is_named(names: list[str], tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    table = pa.table({name: rng.random(5000) for name in "xyz"})
+    path = write_parquet(tmp_path / "one.parquet", [table])
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2 : len(data) // 2 + 100] = bytes(100)  # in the second column
+    path.write_bytes(data)
+    message = rf"\A{path}, row group 0 cannot be decoded: column 'y': .*\. Write the file again\.\Z"
+    with pytest.raises(ts.errors.SourceError, match=message):
+        ts.load(path, names)
+    with pytest.raises(ts.errors.SourceError, match=message):
+        ts.load(path, ["x"], filter=[("y", ">", 0.5), ("z", ">", 0.5)])

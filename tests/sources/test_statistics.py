@@ -1,0 +1,41 @@
+"""Minima and maxima of Parquet files, as a plan shows them: values of the column, or nothing."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+import tensorstash as ts
+from tensorstash.sources.scan import Range
+from tensorstash.sources.statistics import _bounds
+from tests.oracle_load import write_parquet
+
+
+def halves(*values: float | None) -> pa.Array:
+    return pa.array([None if value is None else np.float16(value) for value in values], pa.float16())
+
+
+def test_half_precision(tmp_path: Path) -> None:
+    tables = [pa.table({"h": halves(1.5, -2, 3), "y": pa.array([0.25, 7, 1], pa.float32())})]
+    tables.append(pa.table({"h": halves(None, 0.5, 8), "y": pa.array([0.5, None, 1], pa.float32())}))
+    path = write_parquet(tmp_path / "one.parquet", tables)
+    assert ts.plan(path).ranges == {"h": Range(1, -2.0, 8.0), "y": Range(1, 0.25, 7.0)}
+    lines = str(ts.plan(path, {"pack": ["h", "y"]})).splitlines()
+    assert lines[2].split()[-4:-1] == ["2", "-2", "8"]
+    assert "cannot hold" in str(ts.plan(path, {"n": ts.column("h", dtype=torch.uint8)}))
+
+
+@pytest.mark.parametrize(("low", "high"), [(math.nan, 1.0), (0.0, math.nan), (math.nan, math.nan)])
+def test_nan_says_nothing(low: float, high: float) -> None:
+    """Old writers put it into statistics."""
+    assert _bounds(low, high, pa.float64()) == (None, None)
+    assert _bounds(np.float16(low).tobytes(), np.float16(high).tobytes(), pa.float16()) == (None, None)
+
+
+def test_types_without_a_range(tmp_path: Path) -> None:
+    table = pa.table({"b": pa.array([b"ab", b"cd"], pa.binary(2)), "y": [1, 2]})
+    path = write_parquet(tmp_path / "one.parquet", [table])
+    assert ts.plan(path, ["y"]).ranges == {"y": Range(0, 1, 2)}
