@@ -367,8 +367,10 @@ def test_the_last_transform_may_return_anything() -> None:
     made = list(ts.Loader(windows(), 32, transform=[same_batch, as_tuple]))
     exact = list(ts.Loader(windows(), 32))
     assert all(oracle.same(past, one["past"]) for (past, _), one in zip(made, exact, strict=True))
-    message = "A transform returns the batch, and only the last one may return something else, such as a tuple; "
+    message = (
+        "A transform returns the batch, and only the last one may return something else, such as a tuple; "
         f"{as_tuple!r} returned a tuple."
+    )
     with pytest.raises(TypeError, match=f"^{re.escape(message)}$"):
         next(iter(ts.Loader(windows(), 32, transform=[as_tuple, same_batch])))
 
