@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from tensorstash.native import kernel, library
-from tensorstash.native.guide import find, guide
-from tensorstash.native.permutation import _walk, epoch_keys
-from tensorstash.windows.intervals import intervals, locate
+from tensorstash.native.guide import find_in_numpy, guide, locate_in_numpy
+from tensorstash.native.permutation import epoch_keys, grid, walk
+from tensorstash.windows.intervals import intervals
 from tests.sampling.test_order import GOLDEN
 
 pytestmark = pytest.mark.skipif(library.LIBRARY is None, reason=library.why())
@@ -36,10 +36,8 @@ def pieces_of(ends: Int64s) -> kernel.Pieces:
 # ---- Order ----
 
 
-def grid(n: int) -> tuple[int, int, int]:
-    a = math.isqrt(n - 1) + 1
-    a += a % 2
-    return n, a, -(-n // a)
+def permutations(*rows: tuple[int, ...]) -> Any:
+    return kernel.permutations(np.array([[value % 2**64 for value in row] for row in rows], np.uint64))
 
 
 SIZES = st.one_of(st.integers(1, 100), st.integers(1, 2**62), st.sampled_from([2**62, 2**62 - 1, 65_537, 10**12]))
@@ -52,8 +50,8 @@ def test_the_order_is_that_of_numpy(n: int, seed: int, count: int) -> None:
     positions = np.random.default_rng(seed).integers(0, n, count)
     positions[0], positions[-1] = n - 1, 0
     keys = epoch_keys(seed, 3)
-    own = kernel.permutations([grid(n)], [keys])
-    assert np.array_equal(kernel.permute(own, positions), _walk(positions, n, keys))
+    own = permutations((n, *grid(n), *keys))
+    assert np.array_equal(kernel.permute(own, positions), walk(positions, n, keys))
 
 
 def test_golden_values() -> None:
@@ -61,7 +59,7 @@ def test_golden_values() -> None:
     large = {key: ids for key, ids in GOLDEN.items() if key[0] > 1 << 16}
     assert len(large) >= 3
     for (n, seed, epoch), ids in large.items():
-        own = kernel.permutations([grid(n)], [epoch_keys(seed, epoch)])
+        own = permutations((n, *grid(n), *epoch_keys(seed, epoch)))
         assert kernel.permute(own, np.arange(len(ids))).tolist() == ids
 
 
@@ -72,13 +70,13 @@ def test_each_position_in_a_permutation_of_its_own(sizes: list[int], seed: int, 
     which = rng.integers(0, len(sizes), count).astype(np.int32)
     positions = rng.integers(0, np.array(sizes)[which])
     keys = [epoch_keys(seed, k) for k in range(len(sizes))]
-    ids = kernel.permute(kernel.permutations([*map(grid, sizes)], keys), positions, which)
+    ids = kernel.permute(permutations(*((n, *grid(n), *own) for n, own in zip(sizes, keys))), positions, which)
     for k, n in enumerate(sizes):
-        assert np.array_equal(ids[which == k], _walk(positions[which == k], n, keys[k]))
+        assert np.array_equal(ids[which == k], walk(positions[which == k], n, keys[k]))
 
 
 def test_positions_outside_of_an_order_are_refused() -> None:
-    own = kernel.permutations([grid(100)], [epoch_keys(0, 0)])
+    own = permutations((100, *grid(100), *epoch_keys(0, 0)))
     for bad in (-1, 100, 2**62, -(2**63)):
         positions = np.append(np.arange(70), bad)
         with pytest.raises(IndexError, match=rf"lies in \[0, n\) of a permutation that is there; got {bad} at 70\."):
@@ -88,7 +86,7 @@ def test_positions_outside_of_an_order_are_refused() -> None:
             kernel.permute(own, np.array([0, 7]), np.array([0, k], np.int32))
     for n, a, b in ((101, 10, 10), (0, 1, 1), (10, 2**31 + 1, 1), (10, -10, -1)):
         with pytest.raises(ValueError, match="The arguments of the kernel's permute contradict each other"):
-            kernel.permute(kernel.permutations([(n, a, b)], [epoch_keys(0, 0)]), np.array([0]))
+            kernel.permute(permutations((n, a, b, *epoch_keys(0, 0))), np.array([0]))
 
 
 # ---- Look-up ----
@@ -103,8 +101,10 @@ def test_look_ups_are_those_of_numpy(counts: list[int], seed: int) -> None:
     within = intervals(np.cumsum(lengths * 3 + 7) - 7, lengths, 3)
     pieces = kernel.pieces(within.guide.ends, within.guide.table, within.guide.shift)
     ids = np.concatenate([rng.integers(0, len(within), 150), within.ends - 1, within.begins])
-    assert np.array_equal(kernel.find(pieces, ids), find(within.guide, ids))
-    assert np.array_equal(kernel.locate(pieces, within.base, 3, ids), locate(within, ids))
+    assert np.array_equal(kernel.find(pieces, ids), find_in_numpy(within.guide, ids))
+    assert np.array_equal(
+        kernel.locate(pieces, within.base, 3, ids), locate_in_numpy(within.guide, within.base, 3, ids)
+    )
 
 
 def test_numbers_outside_of_the_pieces_are_refused() -> None:
