@@ -134,12 +134,12 @@ def breakdown(case: Case) -> None:
     plan, (passes, start) = windows._plan, loader.sampler._begin()
     steps = next(passes.groups(start))
     index = positions(plan, windows._anchor_slots(steps.ids))
-    pool, group = Pool(3), plan.groups[0]
-    buffer = pool.take(group, case.batch)
+    pool = Pool(plan.groups[0], 3)
+    buffer = pool.take(case.batch)
     parts: dict[str, tuple[Callable[[], object], int]] = {
         "order": (lambda: next(passes.groups(start)), len(steps.ids)),
         "lookup and positions": (lambda: positions(plan, windows._anchor_slots(steps.ids)), len(steps.ids)),
-        "take a buffer": (lambda: pool.take(group, case.batch), 1),
+        "take a buffer": (lambda: pool.take(case.batch), 1),
         "gather": (lambda: select(plan, index, range(1), [[buffer]]), 1),
         "views of the columns": (lambda: as_batch(plan, [buffer]), 1),
     }

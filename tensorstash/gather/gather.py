@@ -212,7 +212,8 @@ def as_batch(plan: GatherPlan, buffers: Sequence[torch.Tensor]) -> dict[str, tor
     batch: dict[str, torch.Tensor] = {}
     for group, buffer in zip(plan.groups, buffers):
         spans = len(group.names)
-        tensors = buffer.chunk(spans) if len(buffer) else (buffer,) * spans
+        # a counter of writes for each column; unsafe would be to write into the buffer itself later, which nobody can
+        tensors = buffer.unsafe_chunk(spans) if len(buffer) else (buffer,) * spans
         if not group.plain:
             tensors = tuple(_shaped(tensor, group, dtype) for tensor, dtype in zip(tensors, group.dtypes))
         batch.update(zip(group.names, tensors))

@@ -85,7 +85,7 @@ def copy(
     """
     steps, count = anchors.shape
     bases = np.array([[buffer.data_ptr() for buffer in own] for own in buffers], np.uintp)
-    out = bases[:, native.buffer] + native.begin * np.uintp(count)
+    out = bases.take(native.buffer, 1) + native.begin * np.uintp(count)
     if native.flags is None:
         kernel.gather(native.plan, anchors, out)
         return [{} for _ in range(steps)]
