@@ -164,14 +164,16 @@ def scaling(rounds: int, size: int = 1024, length: int = 120) -> None:
     flat, packed = np.ones((COLUMNS, size, length, 1), np.float32), np.ones((size, length, COLUMNS), np.float32)
     for name, tensors in (("columns", [*flat]), ("a pack", [packed])):
         constants = np.ones((1000, tensors[0].shape[2]), np.float32), np.zeros((1000, tensors[0].shape[2]), np.float32)
-        parts = [(tensor, *constants) for tensor in tensors]
+        where = constants[0].ctypes.data, constants[1].ctypes.data
+        shape = tensors[0].shape[1], tensors[0].shape[2]
+        parts = [kernel.Part(tensor.ctypes.data, *where, *shape, 4, True) for tensor in tensors]
         times = measured([partial(scaled, parts, group), partial(scaled, parts, None)], rounds)
         title = f"scaling {size} x {length}, {name}"
         report(title, [t * 1e6 for t in medians(times)], ["by entity", "not"], "us a batch", times)
 
 
 def scaled(parts: list[kernel.Part], group: NDArray[np.int64] | None, _: int) -> None:
-    kernel.scale(parts, group, rounds_once=True)
+    kernel.scale(parts, group, 1024, 1000)
 
 
 def compiled(

@@ -7,7 +7,7 @@ their type and for lying in one piece, because C sees addresses alone. A call re
 import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,6 @@ Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]
 Uint64s = NDArray[np.uint64]
 Addresses = NDArray[np.uintp]
-Part = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]  # values, factor, shift
 
 _DONE = -1
 
@@ -58,6 +57,18 @@ class Plan:
     struct: library.Plan
     spans: int
     kept: tuple[object, ...]  # all that the struct points to
+
+
+class Part(NamedTuple):
+    """A tensor `(windows, slots, items)` to scale, and its constants, both `(groups, items)`: where each begins."""
+
+    values: int
+    factor: int
+    shift: int
+    slots: int
+    items: int
+    item_bytes: int  # 4 for float, 8 for double, of all three
+    rounds_once: bool  # whether only the sum is rounded, or the product before it too
 
 
 def permutations(grids: Uint64s) -> "ctypes.Array[Any]":
@@ -138,27 +149,16 @@ def gather(
     _refuse(_call("gather", plan.struct, batches), anchors)
 
 
-def scale(parts: Sequence[Part], group: Int64s | None, *, rounds_once: bool) -> None:
-    """`values * factor + shift` in place for each `(values, factor, shift)`, all of one length and float type each.
+def scale(parts: Sequence[Part], group: Int64s | None, windows: int, groups: int) -> None:
+    """`values * factor + shift` in place for each part, which has `windows` windows and constants of `groups` groups.
 
-    Values are `(windows, slots, items)`; constants `(groups, items)`, those of each window by `group`, `(windows,)`, or
-    all by the first. With `rounds_once` only the sum is rounded, else the product before it too.
+    The constants of each window are those of its group, `(windows,)`, or all are those of the first.
     """
-    windows, groups = len(parts[0][0]), len(parts[0][1])
-    described = (library.Scaled * len(parts))(*(_scaled(part, windows, groups, rounds_once) for part in parts))
+    described = (library.Scaled * len(parts))(*parts)  # type: ignore[misc]  # ctypes takes tuples for structs
     own = 0 if group is None else _address(group, np.int64, windows)
     bad = _call("scale", ctypes.addressof(described), len(parts), own, groups, windows)
     if bad >= 0 and group is not None:
         raise IndexError(f"A group lies in [0, {groups}); got {group[bad]} at {bad}.")
-
-
-def _scaled(part: Part, windows: int, groups: int, rounds_once: bool) -> library.Scaled:
-    values, factor, shift = part
-    items = factor.shape[1]
-    slots = values.shape[1]
-    constants = (_address(one, values.dtype, groups * items) for one in (factor, shift))
-    at = _address(values, values.dtype, windows * slots * items)
-    return library.Scaled(at, *constants, slots, items, values.itemsize, rounds_once)
 
 
 def _source(source: Source) -> library.Source:

@@ -13,7 +13,7 @@ from tensorstash.errors import SchemaError, unknown
 from tensorstash.native.permutation import shuffled
 from tensorstash.stash.moments import Rows, sampled
 from tensorstash.stash.stash import Stash
-from tensorstash.transforms.affine import Affine
+from tensorstash.transforms.affine import Affine, in_place
 from tensorstash.transforms.statistics import KINDS, Doubt, doubts_text, fit_column, rows_seen, spans_of
 from tensorstash.windows.windows import Windows
 
@@ -174,8 +174,7 @@ class Scaler:
                     f"ts.Cast({{{name!r}: torch.float32}}) before the scaler."
                 )
             self._check_pack(batch[name], self.spans[name], name)
-        for name in known:
-            self._affine(self.spans[name], batch[name], inverse=inverse).in_place(batch[name], group)
+        in_place([(self._affine(self.spans[name], batch[name], inverse=inverse), batch[name]) for name in known], group)
         return batch
 
     def _check_pack(self, tensor: torch.Tensor, column: str, what: str) -> None:
@@ -190,7 +189,8 @@ class Scaler:
             center, scale = self.center[column], self.scale[column]
             factor, shift = (scale, center) if inverse else (1 / scale, -center / scale)
             with torch.inference_mode(False):  # constants made in inference mode cannot take part in training later
-                made = Affine(factor.to(like.device, like.dtype), shift.to(like.device, like.dtype), _first(factor))
+                own, shift = (x.to(like.device, like.dtype).contiguous() for x in (factor, shift.expand_as(factor)))
+                made = Affine(own, shift, _first(factor))
             self._ready[key] = made
         return self._ready[key]
 

@@ -330,6 +330,14 @@ def test_arrays_that_c_would_read_wrongly_are_refused() -> None:
 # ---- Scaling ----
 
 
+def scale(parts: Sequence[tuple[NDArray[Any], NDArray[Any], NDArray[Any]]], group: Int64s | None, once: bool) -> None:
+    described = []
+    for values, factor, shift in parts:
+        addresses = values.ctypes.data, factor.ctypes.data, shift.ctypes.data
+        described.append(kernel.Part(*addresses, values.shape[1], values.shape[2], values.itemsize, once))
+    kernel.scale(described, group, len(parts[0][0]), len(parts[0][1]))
+
+
 def torch_rounds_once() -> bool:
     """What torch does on this processor: fused, or product and sum each rounded."""
     x = torch.full((67,), 1 + 2.0**-12)
@@ -357,7 +365,7 @@ def test_scaling_is_that_of_torch(seed: int, windows: int, slots: int, items: in
     x, f, s = (torch.from_numpy(one) for one in (values, factor[own][:, None], shift[own][:, None]))
     for rounds_once, expected in ((torch_rounds_once(), torch.addcmul(s, x, f)), (False, x * f + s)):
         got = values.copy()
-        kernel.scale([(got, factor, shift)], group, rounds_once=rounds_once)
+        scale([(got, factor, shift)], group, rounds_once)
         assert np.array_equal(got.view(np.uint8), expected.numpy().view(np.uint8))
 
 
@@ -374,7 +382,7 @@ def test_rounding_once_is_that_of_a_wider_type(dtype: Any) -> None:
         for row in values[0]
         for x, f, s in zip(row, factor[0], shift[0])
     ]
-    kernel.scale([(values, factor, shift)], None, rounds_once=True)
+    scale([(values, factor, shift)], None, True)
     got = values.reshape(-1)
     for value, sum_ in zip(got, exact):
         error = abs(Fraction(float(value)) - sum_)
@@ -387,8 +395,8 @@ def test_several_tensors_at_once_and_groups_outside() -> None:
     parts = [(x, np.full((2, x.shape[2]), 2, x.dtype), np.full((2, x.shape[2]), 1, x.dtype)) for x in (one, two)]
     for bad in (-1, 2):
         with pytest.raises(IndexError, match=rf"A group lies in \[0, 2\); got {bad} at 1\."):
-            kernel.scale(parts, np.array([0, bad]), rounds_once=True)
+            scale(parts, np.array([0, bad]), True)
     assert (one == 1).all()
-    kernel.scale(parts, np.array([0, 1]), rounds_once=True)
+    scale(parts, np.array([0, 1]), True)
     assert (one == 3).all()
     assert (two == 3).all()
