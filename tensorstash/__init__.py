@@ -10,8 +10,10 @@ from tensorstash.columns.calendar import calendar
 from tensorstash.columns.spec import column, hashed, is_valid
 from tensorstash.ingest.load import load
 from tensorstash.ingest.plan import Plan, plan
+from tensorstash.sampling.by_time import ByTime
 from tensorstash.sampling.order import Blocks, Lanes
 from tensorstash.sampling.sampler import Sampler
+from tensorstash.sampling.weighted import Weighted
 from tensorstash.segments import shared
 from tensorstash.stash.open import (
     attach,
@@ -26,6 +28,7 @@ from tensorstash.windows.windows import Windows
 
 __all__ = [
     "Blocks",
+    "ByTime",
     "Cast",
     "Cross",
     "InstanceNorm",
@@ -35,6 +38,7 @@ __all__ = [
     "Sampler",
     "Scaler",
     "Stash",
+    "Weighted",
     "Windows",
     "attach",
     "calendar",

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -14,10 +14,12 @@ from tensorstash.batches.devices import copies_to, device_of
 from tensorstash.batches.prefetch import ahead
 from tensorstash.batches.staging import Staged
 from tensorstash.common.checks import at_least
-from tensorstash.sampling.order import Lanes, Shuffle
+from tensorstash.sampling.order import Lanes
+from tensorstash.sampling.ordering import Shuffle, of_windows
 from tensorstash.sampling.own_ids import OwnIds
 from tensorstash.sampling.passes import Plan, Position
 from tensorstash.sampling.sampler import Sampler
+from tensorstash.sampling.weighted import Weighted
 from tensorstash.windows.windows import Windows
 
 _SPARE_BUFFERS = 3  # idle ones kept beside those in flight
@@ -126,9 +128,9 @@ class Loader:
         if sampler is not None:
             shuffle = _own_ids(sampler, shuffle, len(windows))
         self.sampler = Sampler(
-            len(shuffle) if isinstance(shuffle, OwnIds) else len(windows),
+            len(windows),
             batch_size,
-            shuffle=shuffle,
+            shuffle=of_windows(shuffle, windows),
             seed=seed,
             num_replicas=num_replicas,
             rank=rank,
@@ -136,7 +138,6 @@ class Loader:
             global_batch_size=global_batch_size,
             steps=steps,
         )
-        self.sampler.fingerprint = windows.fingerprint()
         self.with_ids = with_ids
         self.with_valid = with_valid
         self.transform = _callables(transform)
@@ -190,7 +191,7 @@ class Loader:
     def _make(self, assembler: Assembler, plan: Plan, start: Position, timer: _Timer) -> Generator[_Made, None, None]:
         """Build the batches of a pass one after the other, in whichever thread iterates; it changes nothing."""
         window_bytes = assembler.plan.window_bytes
-        lanes = plan.shuffle if isinstance(plan.shuffle, Lanes) else None
+        lanes = plan.ordering.shuffle if isinstance(plan.ordering.shuffle, Lanes) else None
         for steps in plan.groups(start):
             group = assembler.prepare(steps, plan.layout, lanes)
             for some in assembler.portions(group, len(steps.ids)):
@@ -218,6 +219,25 @@ class Loader:
         A pass that is under way goes on unchanged. A loaded position is kept if its own epoch (pass) is asked for.
         """
         self.sampler.set_epoch(epoch)
+
+    def set_weights(self, weights: Any) -> None:
+        """Draw by other weights from the next pass on, as `ts.Weighted` takes them; a pass under way goes on unchanged.
+
+        A state refers to the weights by a checksum: of those of the last pass until the next one has begun, but of the
+        new ones if no part of the last pass is left. To load it, make a loader with these weights.
+
+        Example:
+            >>> import numpy as np, tensorstash as ts
+            >>> windows = ts.Windows(ts.load({"y": np.arange(4.0)}), history=1)
+            >>> loader = ts.Loader(windows, 4, shuffle=ts.Weighted([1, 0, 0, 0]))
+            >>> loader.set_weights([0, 0, 1, 0])
+            >>> [batch["y"][:, 0].tolist() for batch in loader]
+            [[2.0, 2.0, 2.0, 2.0]]
+        """
+        weighted = self.sampler.shuffle
+        if not isinstance(weighted, Weighted):
+            raise TypeError(f"set_weights() is for loaders with shuffle=ts.Weighted(...); this one has {weighted!r}.")
+        self.sampler._replace(of_windows(replace(weighted, weights=weights), self.windows))
 
     def state_dict(self) -> dict[str, Any]:
         """Where the run stands, as plain values: the same on every rank, valid on any number of ranks.

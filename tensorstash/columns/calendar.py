@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import pyarrow as pa
@@ -89,11 +89,10 @@ class Moment:
             )
         if kind == "timestamp":
             _check_zone(about)
-        cycle = _CYCLES[self.field]
-        values = _values(cycle, self.form)
+        values = _values(_CYCLES[self.field], self.form)
 
         def compute(arrays: Sequence[pa.Array], _place: str) -> pa.Array:
-            return pa.array(values[cycle.count(*_wall_clock(arrays[0]))])
+            return pa.array(values[_CYCLES[self.field].count(*_wall_clock(arrays[0]))])
 
         return pa.from_numpy_dtype(values.dtype), compute
 
@@ -148,7 +147,19 @@ def calendar(*fields: str, cyclic: bool = False, scaled: bool = False) -> Column
     if cyclic and scaled:
         raise ValueError("ts.calendar takes cyclic=True or scaled=True, not both. Make a column of each.")
     forms: tuple[Form, ...] = ("sin", "cos") if cyclic else ("scaled",) if scaled else ("number",)
-    return ColumnSpec(tuple(Moment(field, form) for field in fields for form in forms))
+    pairs = tuple((field, form) for field in fields for form in forms)
+    return ColumnSpec(tuple(Moment(field, form) for field, form in pairs), calendar=pairs)
+
+
+def calendar_values(pairs: Sequence[tuple[str, str]], times: Int64s, clock: Clock) -> NDArray[Any]:
+    """What a calendar column of these fields and forms holds at times of a clock, `(n, len(pairs))`."""
+    if clock.unit == "d":
+        days, seconds = times, np.zeros_like(times)
+    else:
+        local = wall_clock(times, clock) // _PER_SECOND[str(clock.unit)]
+        days, seconds = local // _DAY, local % _DAY
+    cycles = ((_CYCLES[field], cast("Form", form)) for field, form in pairs)
+    return np.stack([_values(cycle, form)[cycle.count(days, seconds)] for cycle, form in cycles], axis=1)
 
 
 def _check_zone(about: pa.Field) -> None:

@@ -6,6 +6,8 @@ from typing import Literal
 
 import torch
 
+from tensorstash.columns.codec import PLAIN, Codec, Given, Plain, Validity
+
 Kind = Literal["number", "category", "hashed", "timestamp", "date", "time", "duration"]
 Number = float | int | bool
 Fill = Number | str
@@ -23,15 +25,24 @@ class Column:
     unit: str | None = None  # "s", "ms", "us", "ns", or "d" where the kind is a time
     zone: str | None = None
     fill: Fill | None = None
-    bits: bool = False  # whether the source has bfloat16, as uint16
-    mask: bool = False  # whether it says where the source has a value, instead of holding it
-    vocabulary: tuple[str, ...] | tuple[int, ...] | None = None  # that was given
-    buckets: int | None = None  # of a hash of each value
+    codec: Codec = PLAIN
+    empty: Fill | None = None  # what stands in a slot without a row, where it is not `fill`
+    calendar: tuple[tuple[str, str], ...] = ()  # field and form of each member that is computed from the time
 
     @property
     def is_coded(self) -> bool:
         """Whether it holds codes for values, and -1 for a missing one."""
         return self.kind in ("category", "hashed")
+
+    @property
+    def bits(self) -> bool:
+        """Whether the source has bfloat16, as uint16."""
+        return isinstance(self.codec, (Plain, Validity)) and self.codec.bits
+
+    @property
+    def vocabulary(self) -> tuple[str, ...] | tuple[int, ...] | None:
+        """The given vocabulary."""
+        return self.codec.vocabulary if isinstance(self.codec, Given) else None
 
     @property
     def row_bytes(self) -> int:

@@ -55,8 +55,9 @@ class Expression:
         form = serialized(self.expr)
         if form is None:
             raise ValueError(
-                "With share= a column must be the same in all processes, which cannot verify that they hold the same "
-                f"Python function; {self!r} calls one. Write it with the functions of polars, or load without share=."
+                "With share= or file= a column must be the same in all processes, which cannot verify that they hold "
+                f"the same Python function; {self!r} calls one. Write it with the functions of polars, or load without "
+                "them."
             )
         return blake2b(pl.__version__.encode() + b" " + form, digest_size=16).hexdigest()
 

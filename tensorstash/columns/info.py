@@ -40,6 +40,10 @@ class ColumnInfo:
     """The least value or code that is not missing, `None` if there is none."""
     high: Number | None
     """The greatest one."""
+    empty: Fill | None = None
+    """The value of `empty=`, which stands in slots without a row."""
+    calendar: tuple[tuple[str, str], ...] = ()
+    """Field and form of each number of a column that `ts.calendar` made."""
 
     @property
     def is_coded(self) -> bool:
@@ -113,7 +117,15 @@ def _column(about: Any) -> ColumnInfo:
         unknown=None if about.get("unknown") is None else _count(about, "unknown"),
         low=_get(about, "low", _NUMBER),
         high=_get(about, "high", _NUMBER),
+        empty=_get(about, "empty", (str, *_NUMBER)) if "empty" in about else None,
+        calendar=tuple(map(_moment, _get(about, "calendar", (list,)))) if "calendar" in about else (),
     )
+
+
+def _moment(pair: Any) -> tuple[str, str]:
+    _check(pair, (list,), "a pair in 'calendar'")
+    field, form = _names(pair, "calendar")
+    return field, form
 
 
 def _time(about: Mapping[str, Any]) -> TimeInfo:

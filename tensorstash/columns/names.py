@@ -18,7 +18,7 @@ def field_of(schema: pa.Schema, name: str, where: str) -> pa.Field:
 
 
 def check_name(name: str, what: str, source: object = None, argument: str = "columns") -> None:
-    """Refuse a name that batches or the segment need for themselves."""
+    """Refuse a name that batches or segments use for entries of their own."""
     if name in RESERVED or "." in name or name.startswith("__") or not name:
         raise SchemaError(
             f"The names {', '.join(sorted(RESERVED))}, names with a dot and names that begin with '__' are reserved; "

@@ -1,17 +1,18 @@
 """From what callers say to columns: each spec resolved against the schema of the source."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import torch
 
+from tensorstash.columns.codec import Appearance, Given, Hashed, Plain, Validity
 from tensorstash.columns.column import Column
 from tensorstash.columns.names import check_name, field_of
 from tensorstash.columns.spec import ColumnSpec
-from tensorstash.columns.types import from_arrow, is_text
+from tensorstash.columns.types import from_arrow, is_bfloat16, is_text
 from tensorstash.common.dtypes import DTYPES
 from tensorstash.errors import DataError, SchemaError
 
@@ -25,52 +26,69 @@ def resolve(
         shown = list(spec.members) if isinstance(spec.source, tuple) else spec.source
         check_name(name, "a column", repr(shown), argument)
         fields = [field_of(schema, str(member), where) for member in spec.members]
-        parts = [from_arrow(name, field) for field in fields]
-        if spec.mask:
-            resolved.append(_mask(name, parts, spec))
-            continue
-        if spec.vocabulary is not None or spec.buckets is not None:
-            resolved.append(_coded(name, parts, [field.type for field in fields], spec))
-            continue
-        whole = _pack(name, parts) if isinstance(spec.source, tuple) else parts[0]
-        resolved.append(_choose(whole, parts, spec, dtype))
+        resolved.append(_RESOLVERS[type(spec.codec)](name, spec, fields, dtype))
     return tuple(resolved)
 
 
-def _mask(name: str, parts: list[Column], spec: ColumnSpec) -> Column:
+def _validity(name: str, spec: ColumnSpec, fields: Sequence[pa.Field], _: torch.dtype | None) -> Column:
     """The column that says where others have a value."""
+    parts = [from_arrow(name, field) for field in fields]
     members = tuple(part.members[0] for part in parts)
     if not isinstance(spec.source, tuple):
-        return Column(name, members, torch.bool, parts[0].shape, bits=parts[0].bits, mask=True)
-    if not parts or any(part.shape or part.bits for part in parts):
+        return Column(name, members, torch.bool, parts[0].shape, codec=Validity(is_bfloat16(fields[0])))
+    if not parts or any(part.shape or part.codec == Plain(bits=True) for part in parts):
         raise SchemaError(
-            f"A pack of masks is of plain columns; {name!r} is of {list(members)}. Take one mask for each column."
+            f"A pack of masks is made of plain columns; {name!r} is made of {list(members)}. Take one mask for each "
+            "column."
         )
-    return Column(name, members, torch.bool, (len(parts),), mask=True)
+    return Column(name, members, torch.bool, (len(parts),), codec=Validity())
 
 
-def _coded(name: str, parts: list[Column], types: list[pa.DataType], spec: ColumnSpec) -> Column:
-    """A column of codes for text or integers, by a vocabulary that was given, or hashed."""
-    what = "A vocabulary is" if spec.buckets is None else "Hashing is"
+def _hashed(name: str, spec: ColumnSpec, fields: Sequence[pa.Field], _: torch.dtype | None) -> Column:
+    """A column of buckets."""
+    field, _is_text = _coded("Hashing is", name, spec, fields)
+    return Column(name, (field.name,), torch.int32, kind="hashed", codec=spec.codec)
+
+
+def _given(name: str, spec: ColumnSpec, fields: Sequence[pa.Field], _: torch.dtype | None) -> Column:
+    """A column of codes by a given vocabulary."""
+    assert isinstance(spec.codec, Given)
+    field, holds_text = _coded("A vocabulary is", name, spec, fields)
+    known = spec.codec.vocabulary
+    if holds_text != isinstance(known[0], str):
+        raise SchemaError(
+            f"vocabulary= holds values of its column; {known[0]!r} is none of {spec.source!r}, which is {field.type}. "
+            "Convert the vocabulary."
+        )
+    if spec.fill is not None and (isinstance(spec.fill, (bool, float)) or spec.fill not in known):
+        raise ValueError(f"fill= is in the vocabulary of its column; {spec.fill!r} is not in that of {name!r}. Add it.")
+    if spec.empty is not None and spec.empty not in known:
+        raise ValueError(
+            f"empty= is in the vocabulary of its column; {spec.empty!r} is not in that of {name!r}. Add it."
+        )
+    return Column(name, (field.name,), torch.int32, kind="category", fill=spec.fill, codec=spec.codec, empty=spec.empty)
+
+
+def _coded(what: str, name: str, spec: ColumnSpec, fields: Sequence[pa.Field]) -> tuple[pa.Field, bool]:
+    """The one field of a column that becomes codes, and whether it is text."""
+    for field in fields:
+        from_arrow(name, field)
     if isinstance(spec.source, tuple):
         raise SchemaError(f"{what} for one column; {name!r} is of {list(spec.source)}. Load each one for itself.")
-    (arrow,) = types
-    plain = arrow.value_type if pa.types.is_dictionary(arrow) else arrow
-    if not is_text(plain) and (not pa.types.is_integer(plain) or parts[0].bits):
-        raise SchemaError(f"{what} for text and integers; column {spec.source!r} is {arrow}. Load it as it is.")
+    (field,) = fields
+    plain = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+    if not is_text(plain) and (not pa.types.is_integer(plain) or is_bfloat16(field)):
+        raise SchemaError(f"{what} for text and integers; column {spec.source!r} is {field.type}. Load it as it is.")
     if spec.dtype is not None:
         raise SchemaError(f"Codes are int32; column {name!r} asks for {spec.dtype}. Leave dtype= out.")
-    given = Column(name, parts[0].members, torch.int32, vocabulary=spec.vocabulary, buckets=spec.buckets)
-    if spec.vocabulary is None:
-        return replace(given, kind="hashed")
-    if is_text(plain) != isinstance(spec.vocabulary[0], str):
-        raise SchemaError(
-            f"vocabulary= holds values of its column; {spec.vocabulary[0]!r} is none of {spec.source!r}, which is "
-            f"{arrow}. Convert the vocabulary."
-        )
-    if spec.fill is not None and (isinstance(spec.fill, (bool, float)) or spec.fill not in spec.vocabulary):
-        raise ValueError(f"fill= is in the vocabulary of its column; {spec.fill!r} is not in that of {name!r}. Add it.")
-    return replace(given, kind="category", fill=spec.fill)
+    return field, is_text(plain)
+
+
+def _plain(name: str, spec: ColumnSpec, fields: Sequence[pa.Field], dtype: torch.dtype | None) -> Column:
+    """A column as the type of its source asks for."""
+    parts = [from_arrow(name, field) for field in fields]
+    whole = _pack(name, parts) if isinstance(spec.source, tuple) else parts[0]
+    return _choose(whole, parts, spec, dtype)
 
 
 def _pack(name: str, parts: list[Column]) -> Column:
@@ -103,12 +121,16 @@ def _choose(whole: Column, parts: list[Column], spec: ColumnSpec, dtype: torch.d
         chosen = spec.dtype
     if chosen not in DTYPES:
         raise SchemaError(f"A stash holds {', '.join(map(str, DTYPES))}; column {whole.name!r} asks for {chosen}.")
-    fill = spec.fill
-    if fill is not None and isinstance(fill, str) != (whole.kind == "category"):
-        raise ValueError(f"fill= must be a value of its column; {whole.name!r} is a {whole.kind}, got {fill!r}.")
-    if fill is not None and not isinstance(fill, str) and not _fits(fill, chosen):
-        raise DataError(f"fill= must be a value of its column; {fill!r} is none of {whole.name!r} ({chosen}).")
-    return replace(whole, dtype=chosen, fill=fill)
+    for argument, value in (("fill", spec.fill), ("empty", spec.empty)):
+        if value is not None and isinstance(value, str) != (whole.kind == "category"):
+            raise ValueError(
+                f"{argument}= must be a value of its column; {whole.name!r} is a {whole.kind}, got {value!r}."
+            )
+        if value is not None and not isinstance(value, str) and not _fits(value, chosen):
+            raise DataError(
+                f"{argument}= must be a value of its column; {value!r} is none of {whole.name!r} ({chosen})."
+            )
+    return replace(whole, dtype=chosen, fill=spec.fill, empty=spec.empty, calendar=spec.calendar)
 
 
 def _fits(fill: float, dtype: torch.dtype) -> bool:
@@ -117,6 +139,14 @@ def _fits(fill: float, dtype: torch.dtype) -> bool:
         return fill != fill or abs(fill) == math.inf or abs(fill) <= torch.finfo(dtype).max  # noqa: PLR0124
     low, high = (0, 1) if dtype == torch.bool else (torch.iinfo(dtype).min, torch.iinfo(dtype).max)
     return fill == fill and low <= fill <= high and fill == int(fill)  # noqa: PLR0124  NaN is no integer
+
+
+_RESOLVERS: dict[type, Callable[[str, ColumnSpec, Sequence[pa.Field], torch.dtype | None], Column]] = {
+    Plain: _plain,
+    Validity: _validity,
+    Given: _given,
+    Hashed: _hashed,
+}
 
 
 def time_column(schema: pa.Schema, name: str, where: str) -> Column:
@@ -169,4 +199,4 @@ def entity_column(schema: pa.Schema, entity: str | Sequence[str], where: str) ->
             raise SchemaError(f"entity= names a text or integer column; {name!r} is {field.type}. Convert it to text.")
         dtype = torch.int32 if is_text(arrow) else torch.int64
     shape = () if isinstance(entity, str) else (len(names),)
-    return Column("__entity", names, dtype, shape, kind="category")
+    return Column("__entity", names, dtype, shape, kind="category", codec=Appearance())

@@ -1,4 +1,4 @@
-"""What callers say about columns: `ts.column`, `ts.is_valid`, `ts.hashed`, and lists or mappings of them."""
+"""The choices that callers make for columns: `ts.column`, `ts.is_valid`, `ts.hashed`, and lists or mappings of them."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Union
 import numpy as np
 import torch
 
+from tensorstash.columns.codec import PLAIN, Codec, Given, Hashed, Validity
 from tensorstash.columns.column import Fill
 from tensorstash.columns.expression import Formula, alias_of, source_of
 from tensorstash.common.checks import at_least
@@ -27,9 +28,9 @@ class ColumnSpec:
     source: str | Formula | tuple[str | Formula, ...]
     dtype: torch.dtype | None = None
     fill: Fill | None = None
-    mask: bool = False
-    vocabulary: tuple[str, ...] | tuple[int, ...] | None = None
-    buckets: int | None = None  # as `ts.hashed` has it
+    codec: Codec = PLAIN  # `Plain` stands for the codec that the type of the source asks for
+    empty: Fill | None = None
+    calendar: tuple[tuple[str, str], ...] = ()  # field and form of each member that `ts.calendar` made
 
     @property
     def members(self) -> tuple[str | Formula, ...]:
@@ -48,6 +49,7 @@ def column(
     dtype: torch.dtype | None = None,
     fill: Fill | None = None,
     vocabulary: Iterable[str] | Iterable[int] | None = None,
+    empty: Fill | None = None,
 ) -> ColumnSpec:
     """Choose how one column of a stash is stored.
 
@@ -57,10 +59,12 @@ def column(
         dtype: the type to store. Floating types are rounded to it; any other cast must keep every value.
         fill: stored where the source has a missing value (a null, or NaN in a floating column). Without it
             floating columns get NaN, codes are -1, and integers and booleans are an error.
-        vocabulary: the texts or integers of a text or integer column, which is held as int32 codes then: value k has
-            code k, everything that is not in it has the code `len(vocabulary)`, and a null -1 or the code of `fill`,
-            which must be in it. An embedding needs `len(vocabulary) + 1` rows. Without it, the values of a text column
-            are numbered in order of appearance.
+        vocabulary: the known values of a text or integer column, which is then stored as int32 codes. Value k has code
+            k, every unknown value has code `len(vocabulary)`, and a null has code -1 or that of `fill`, which must be
+            in the vocabulary. An embedding needs `len(vocabulary) + 1` rows. Without a vocabulary, the values of a text
+            column are numbered in order of appearance.
+        empty: what windows hold in a slot that has no row (see `ts.Windows`); `None`: the same as `fill`, and without
+            one NaN or code -1.
 
     Example:
         >>> import torch, tensorstash as ts
@@ -72,21 +76,23 @@ def column(
         tensor([ 1,  2,  0, -1], dtype=torch.int32)
     """
     check_dtype(dtype)
-    values = None if vocabulary is None else vocabulary_of(vocabulary)
-    return ColumnSpec(source_of(source), dtype, None if fill is None else _fill_of(fill), vocabulary=values)
+    codec = PLAIN if vocabulary is None else Given(vocabulary_of(vocabulary))
+    return ColumnSpec(source_of(source), dtype, _fill_of(fill, "fill"), codec, _fill_of(empty, "empty"))
 
 
-def _fill_of(given: object) -> Fill:
-    """The value of `fill=`, as a plain number, truth value or text."""
+def _fill_of(given: object, argument: str) -> Fill | None:
+    """The value of `fill=` or `empty=`, as a plain number, truth value or text."""
+    if given is None:
+        return None
     is_one = isinstance(given, np.generic) or (isinstance(given, torch.Tensor) and given.numel() == 1)
     plain = given.item() if is_one and isinstance(given, (np.generic, torch.Tensor)) else given
     if not isinstance(plain, (float, int, str)):
         raise TypeError(
-            f"fill= is one number, truth value or text; got {given!r}. For times, give the integer that the tensor "
-            "stores."
+            f"{argument}= is one number, truth value or text; got {given!r}. For times, give the integer that the "
+            "tensor stores."
         )
     if isinstance(plain, str):
-        _check_text(plain, "fill")
+        _check_text(plain, argument)
     return plain
 
 
@@ -107,7 +113,7 @@ def check_dtype(dtype: object) -> None:
 
 
 def is_valid(source: "Source | Sequence[Source]") -> ColumnSpec:
-    """A bool column that says where the source has a value: neither a null nor, in a floating column, NaN.
+    """A bool column that is true where the source has a value: neither a null nor, in a floating column, NaN.
 
     Args:
         source: the name of a source column or a polars expression, or several of them, which are packed into one
@@ -120,7 +126,7 @@ def is_valid(source: "Source | Sequence[Source]") -> ColumnSpec:
         >>> stash["temp"].tolist(), stash["temp_ok"].tolist()
         ([1.5, 0.0, 0.0], [True, False, True])
     """
-    return ColumnSpec(source_of(source), mask=True)
+    return ColumnSpec(source_of(source), codec=Validity())
 
 
 def named(columns: Columns, argument: str = "columns") -> list[tuple[str, ColumnSpec]]:
@@ -135,7 +141,7 @@ def named(columns: Columns, argument: str = "columns") -> list[tuple[str, Column
         return [(name, _spec(spec)) for name, spec in columns.items()]
     specs = [_spec(spec) for spec in columns]
     for spec in specs:
-        if spec.mask:
+        if isinstance(spec.codec, Validity):
             raise ValueError(
                 f"A mask needs a name; got ts.is_valid({spec.source!r}) in a list. Write {{'name': ts.is_valid(...)}}."
             )
@@ -160,13 +166,13 @@ _MOST = 1 << 31  # the codes are int32
 def hashed(source: "str | pl.Expr", buckets: int) -> ColumnSpec:
     """A text or integer column as int32 codes in `[0, buckets)`: the bucket that each value's hash falls into.
 
-    The same value has the same code in every source, on every machine and in all releases; several values share a
-    bucket. The code is the BLAKE2b digest (RFC 7693) of 8 bytes of the UTF-8 text, of an integer that of its decimal
-    digits, read as a little-endian unsigned integer, modulo `buckets`. A null is -1. There is no vocabulary.
+    The same value has the same code in every source, on every machine and in all releases; different values may share a
+    bucket. The code is the BLAKE2b digest (RFC 7693) of 8 bytes of the UTF-8 text, or of the decimal digits of an
+    integer, read as a little-endian unsigned integer, modulo `buckets`. A null has code -1. There is no vocabulary.
 
     Args:
         source: the name of a source column, or a polars expression.
-        buckets: how many there are, 1 to 2**31; an embedding needs so many rows.
+        buckets: the number of buckets, 1 to 2**31; an embedding needs as many rows.
 
     Example:
         >>> import tensorstash as ts
@@ -183,7 +189,7 @@ def hashed(source: "str | pl.Expr", buckets: int) -> ColumnSpec:
         raise TypeError(f"Hashing is for one column, a name or a polars expression; got {source!r}.")
     if at_least(1, buckets, "buckets") > _MOST:
         raise ValueError(f"buckets= is at most 2**31, because codes are int32; got {buckets}.")
-    return ColumnSpec(one, buckets=int(buckets))
+    return ColumnSpec(one, codec=Hashed(int(buckets)))
 
 
 def vocabulary_of(given: Iterable[object]) -> tuple[str, ...] | tuple[int, ...]:
@@ -209,5 +215,5 @@ def vocabulary_of(given: Iterable[object]) -> tuple[str, ...] | tuple[int, ...]:
         if low < -(1 << 63) or high >= 1 << (63 if low < 0 else 64):
             raise ValueError(f"vocabulary= holds integers of 64 bits; got {low} to {high}.")
     if twice := [value for value, count in Counter(values).items() if count > 1]:
-        raise ValueError(f"vocabulary= names each value once; {twice[0]!r} is there twice. Leave one out.")
+        raise ValueError(f"vocabulary= names each value once; {twice[0]!r} occurs twice. Leave one out.")
     return tuple(values)

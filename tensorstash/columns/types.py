@@ -5,6 +5,7 @@ from dataclasses import replace
 import pyarrow as pa
 import torch
 
+from tensorstash.columns.codec import Appearance, Plain
 from tensorstash.columns.column import Column, Kind
 from tensorstash.errors import SchemaError
 
@@ -37,7 +38,7 @@ def from_arrow(name: str, field: pa.Field) -> Column:
     """The column that holds the values of an Arrow field, as the field's own type asks for."""
     arrow = field.type
     if is_text(arrow):
-        return Column(name, (field.name,), torch.int32, kind="category")
+        return Column(name, (field.name,), torch.int32, kind="category", codec=Appearance())
     if pa.types.is_dictionary(arrow):
         field = field.with_type(arrow.value_type)
         arrow = field.type
@@ -46,7 +47,7 @@ def from_arrow(name: str, field: pa.Field) -> Column:
         if item.kind == "number":
             return replace(item, shape=(arrow.list_size, *item.shape))
     if field.metadata is not None and BFLOAT16.items() <= field.metadata.items():
-        return Column(name, (field.name,), torch.bfloat16, bits=True)
+        return Column(name, (field.name,), torch.bfloat16, codec=Plain(bits=True))
     if arrow in _NUMBERS:
         return Column(name, (field.name,), _NUMBERS[arrow])
     if pa.types.is_temporal(arrow) and not pa.types.is_interval(arrow):

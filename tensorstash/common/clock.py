@@ -23,8 +23,8 @@ NANOSECONDS = {
     "d": 86_400 * 10**9,
     "w": 7 * 86_400 * 10**9,
 }
-_FIRST_DAY, _LAST_DAY = -719_160, 2_932_890  # of the years that Python's datetime knows, since 1970
-_DAYS = 4096  # times are looked up in so many together, so that what is known of a zone serves the next ones too
+_FIRST_DAY, _LAST_DAY = -719_160, 2_932_890  # of the years 1 to 9999, which Python's datetime knows, since 1970
+_DAYS = 4096  # zones are looked up for blocks of this many days, so that nearby times share the cached result
 UTC_NAMES = {None, "UTC", "Etc/UTC", "GMT", "Z", "+00:00"}
 _FRACTION = re.compile(r"(:\d\d)[.,](\d{1,9})\d*")
 # what every version of Python reads, without the fraction
@@ -32,7 +32,7 @@ _MOMENT = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d(:\d\d(:\d\d)?)?(Z|[+-]\d\d:\d\d(
 
 
 def _zone(name: str) -> tzinfo:
-    """A zone of the database, or one that Arrow writes as its distance from UTC, such as "+05:30"."""
+    """A zone of the IANA database, or one that Arrow writes as an offset from UTC, such as "+05:30"."""
     if re.fullmatch(r"[+-]\d\d:\d\d", name):
         return datetime.strptime(name, "%z").tzinfo or timezone.utc
     return ZoneInfo(name)
@@ -57,20 +57,20 @@ class Clock:
         per_second = self.day // 86_400
         if self.unit == "d" or not _FIRST_DAY < ticks // self.day < _LAST_DAY:
             moment = np.array(ticks).astype(f"datetime64[{'D' if self.unit == 'd' else self.unit}]")
-            return str(moment).replace("T", " ")  # it may be beyond the years that a datetime can hold
+            return str(moment).replace("T", " ")  # it may lie outside the years that a datetime can hold
         when = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(seconds=ticks // per_second)
         local = when.astimezone(_zone(self.zone)) if self.zone else when.replace(tzinfo=None)
         text, fraction = local.isoformat(" "), f"{ticks % per_second:0{len(str(per_second)) - 1}d}".rstrip("0")
         return f"{text[:19]}.{fraction}{text[19:]}" if fraction else text
 
     def parse(self, moment: SupportsIndex | str | date | np.datetime64) -> int:
-        """The first tick from a time on; what has no zone is read in the clock's, integers are taken as they are."""
+        """The first tick at or after a time; one without a zone is read in the clock's, and integers are ticks."""
         if self.unit is None:
             if not isinstance(moment, SupportsIndex):
                 raise ValueError(f"A cut is an integer, as the times are; got {moment!r}.")
             return operator.index(moment)
         text = moment.isoformat() if isinstance(moment, date) else str(moment)
-        # datetime knows no nanoseconds
+        # datetime has no nanoseconds
         text, fraction = _FRACTION.sub(r"\1", text), _FRACTION.search(text)
         try:
             if not _MOMENT.fullmatch(text):
@@ -116,7 +116,7 @@ def from_wall_clock(local: Int64s, clock: Clock) -> tuple[Int64s, Int64s]:
 
 @lru_cache(maxsize=64)
 def _transitions(zone: str, first_day: int, last_day: int) -> tuple[Int64s, Int64s]:
-    """From which second on which offset from UTC holds, between two days."""
+    """The seconds from which each offset from UTC holds, and these offsets, between two days."""
     info = _zone(zone)
 
     def offset(second: int) -> int:

@@ -1,4 +1,4 @@
-"""What a forked child must not do or keep: the fork state of the process, in one place."""
+"""What a forked child must not do or keep. The fork state of the process is in this file only."""
 
 import fcntl
 import os
@@ -7,11 +7,11 @@ from pathlib import Path
 
 import torch
 
-_pool = {"seen": False, "lost": False}  # the threads of polars: whether a fork found some, and left them behind
+_pool = {"seen": False, "lost": False}  # the threads of polars: whether a fork saw them, and so left them behind
 
 
 def _look_for_pool() -> None:
-    with suppress(OSError):  # only Linux tells
+    with suppress(OSError):  # only Linux lists threads
         for thread in Path("/proc/self/task").iterdir():
             _pool["seen"] |= (thread / "comm").read_text() == "polars-0\n"
 
@@ -24,7 +24,7 @@ def check_pool() -> None:
     if _pool["lost"]:
         raise RuntimeError(
             "A forked process cannot compute with polars that its parent has used, because its threads do not survive "
-            "a fork. Start processes by 'spawn' or 'forkserver', or load before the fork."
+            "a fork. Start processes with 'spawn' or 'forkserver', or load before the fork."
         )
 
 
@@ -53,14 +53,15 @@ _kept: set[int] = set()
 
 
 def keep_from_children(fd: int) -> None:
-    """See to it that a forked child has something harmless in the place of a descriptor."""
+    """Register a descriptor that a forked child gets a harmless one in place of."""
     _kept.add(fd)
 
 
 def close_kept(fd: int) -> None:
-    """Unlock and close such a descriptor."""
+    """Unlock and close a registered descriptor."""
     _kept.discard(fd)
-    fcntl.flock(fd, fcntl.LOCK_UN)  # for children that were made without Python's knowledge
+    with suppress(OSError):  # some network file systems have no locks
+        fcntl.flock(fd, fcntl.LOCK_UN)  # for children that were forked without Python's knowledge
     os.close(fd)
 
 

@@ -1,4 +1,4 @@
-"""What one step of a frequency is: fixed ticks, calendar days, months or business days. Numpy only."""
+"""Frequencies: steps of fixed ticks, calendar days, months or business days. Numpy only."""
 
 import re
 from dataclasses import dataclass
@@ -69,7 +69,7 @@ class Frequency:
         return (low <= two) & (two <= high) & same_hour
 
     def steps(self, before: Int64s, after: Int64s) -> Int64s:
-        """How many steps each time is after the one before it, both `(n,)`; 0 where it is no whole number of them."""
+        """How many steps lie between each pair of times, both `(n,)`; 0 where it is not a whole number."""
         one, two, day = wall_clock(before, self.clock), wall_clock(after, self.clock), self.clock.day
         if self.kind == "months":
             passed = (_days(two, day).astype("datetime64[M]") - _days(one, day).astype("datetime64[M]")).astype(
@@ -126,7 +126,7 @@ def frequency(text: int | str, clock: Clock, tolerance: int | str | None, what: 
             return Frequency(text, "days", count * (7 if unit == "w" else 1), allowed, clock)
     ticks = _ticks(text, clock, what)
     if ticks < 1:
-        raise ValueError(f"{what}= is longer than nothing; got {text!r}.")
+        raise ValueError(f"{what}= is longer than zero; got {text!r}.")
     return Frequency(str(text), "ticks", ticks, allowed, clock)
 
 
@@ -136,7 +136,7 @@ def duration(text: str, what: str) -> timedelta:
 
 
 def inferred(step: int, clock: Clock, tolerance: int | str | None) -> list[Frequency]:
-    """What the most common step of a source may mean, the likeliest first: months vary in length, and so do days."""
+    """The frequencies that a most common step may stand for, the likeliest first: months and days vary in length."""
     found = [frequency(_text_of(step, clock), clock, tolerance)]
     if clock.unit is None:
         return found
@@ -150,7 +150,7 @@ def inferred(step: int, clock: Clock, tolerance: int | str | None) -> list[Frequ
 
 
 def describe_step(step: int, clock: Clock) -> str:
-    """A step as a person would say it: "3d", "1h30m", "1200"."""
+    """A step as text: "3d", "1h30m", "1200"."""
     return str(_text_of(step, clock))
 
 

@@ -1,5 +1,5 @@
 """Rows to tensors: the spans of many windows taken out of blocks of memory in a few vectorized operations.
 
-It is told in integers where the windows stand, and knows nothing of entities, time, order or devices. Start with
+This room gets the positions of windows as integers, and knows nothing of entities, time, order or devices. Start with
 `gather.py`.
 """

@@ -1,6 +1,6 @@
-"""Windows with empty slots: their values one row at a time, and a fill where there is no row."""
+"""Windows with empty slots: gathered row by row, with a fill or a computed value in slots without a row."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,10 +13,13 @@ from tensorstash.gather.span import Span
 from tensorstash.native.guide import Guide, find
 from tensorstash.stash.stash import Stash
 
+# from the numbers of slots, (n,), to the values of a column in them, (n, items of a row) integers of its width
+Compute = Callable[[Int64s], torch.Tensor]
+
 
 @dataclass(frozen=True, slots=True)
 class Fragments:
-    """Stretches of rows without an empty slot between them, and where each stands among the slots."""
+    """Stretches of rows without an empty slot between them, and the slots at which they begin."""
 
     first: Int64s  # (fragments,) the slot of the first row of each
     row: Int64s  # (fragments,) that row
@@ -26,34 +29,37 @@ class Fragments:
 
 @dataclass(frozen=True, slots=True)
 class FillPlan:
-    """How windows, which have `history + horizon` slots, stand among the rows."""
+    """How windows of `history + horizon` slots, some of them empty, are mapped to rows and filled."""
 
     fragments: Fragments
     history: int
     horizon: int
     spans: tuple[Span, ...]
     fills: Mapping[str, torch.Tensor]  # of the spans' columns, () integers of their width
+    computed: Mapping[str, Compute]  # columns whose values in empty slots are computed
 
 
 @dataclass(frozen=True, slots=True)
 class GroupFill:
-    """How windows are written row by row into a buffer that holds several spans of one block."""
+    """How the windows of a `SpanGroup` that have empty slots are written into its buffer, row by row."""
 
     items: torch.Tensor  # (n, items of a row) all rows of the block, as integers
     first: Int64s  # (spans,) where the column of each span begins in it
     ranges: tuple[slice, ...]  # of each span, among the slots of a window
     fills: torch.Tensor  # (spans, 1, 1, 1)
+    computed: tuple[Compute | None, ...]  # of each span
 
 
-def fills(stash: Stash, spans: tuple[Span, ...]) -> dict[str, torch.Tensor]:
-    """What stands in empty slots, by column; one without a value for them is a `SchemaError`."""
-    return {name: _fill(stash, name) for name in dict.fromkeys(span.column for span in spans)}
+def fills(stash: Stash, spans: tuple[Span, ...], computed: Collection[str]) -> dict[str, torch.Tensor]:
+    """The value of empty slots by column, 0 where it is computed later; a column without one is a `SchemaError`."""
+    filled = {span.column: _fill(stash, span.column) for span in spans if span.column not in computed}
+    return filled | {name: as_integers(stash[name].new_zeros(1))[0] for name in computed}
 
 
 def _fill(stash: Stash, name: str) -> torch.Tensor:
-    """What stands in the empty slots of a column: its `fill=`, else NaN or code -1."""
+    """The value of the empty slots of a column: its `empty=`, else its `fill=`, else NaN or code -1."""
     about, dtype = stash.about(name), stash[name].dtype
-    fill: Any = about.fill
+    fill: Any = about.fill if about.empty is None else about.empty
     if about.kind == "category":
         fill = -1 if fill is None else stash.vocabulary(name).index(fill)
     elif about.kind == "hashed":
@@ -63,13 +69,13 @@ def _fill(stash: Stash, name: str) -> torch.Tensor:
     if fill is None:
         raise SchemaError(
             f"An empty slot needs a value; column {name!r} is {dtype}, which has none for missing. Load it with "
-            f"ts.column({name!r}, fill=...)."
+            f"ts.column({name!r}, empty=...)."
         )
     return as_integers(torch.tensor([fill], dtype=dtype))[0]
 
 
 def anchor_rows(needed: FillPlan, anchors: Int64s) -> tuple[Int64s, Bools]:
-    """The row of each anchor slot, and whether the window lies in one fragment; elsewhere any row a window fits at."""
+    """The row of each anchor slot and whether its window lies in one fragment; if not, any row at which one fits."""
     starts, fragments = anchors - needed.history, needed.fragments
     k = find(fragments.guide, starts)
     after = starts - fragments.first[k]
@@ -85,7 +91,7 @@ def rows_of(needed: FillPlan, places: Int64s) -> Int64s:
 def observed(needed: FillPlan, rows: Int64s, which: torch.Tensor, count: int) -> dict[str, torch.Tensor]:
     """`<span>.observed` for a batch of `count`, in which the windows `which` have the `rows`.
 
-    Spans of the same slots have one tensor together.
+    Spans over the same slots share one tensor.
     """
     seen: dict[tuple[int, int, int], torch.Tensor] = {}
     for span in needed.spans:
@@ -107,6 +113,17 @@ def fill_in(patch: GroupFill, buffer: torch.Tensor, rows: Int64s, which: torch.T
     filled = torch.where(empty, patch.fills, values)
     target = as_integers(buffer).view(len(own), len(buffer) // len(own), -1)
     target.index_copy_(1, which, filled.view(*own.shape[:2], -1))
+
+
+def compute_in(filled: GroupFill, buffer: torch.Tensor, rows: Int64s, starts: Int64s, which: torch.Tensor) -> None:
+    """Write computed values into the empty slots of the windows `which`, which begin at the slots `starts`."""
+    target = as_integers(buffer).view(len(filled.computed), len(buffer) // len(filled.computed), -1)
+    for span, (slots, compute) in enumerate(zip(filled.ranges, filled.computed)):
+        if compute is not None:
+            window, at = np.nonzero(rows[:, slots] < 0)
+            values = compute(starts[window] + range(*slots.indices(rows.shape[1]))[0] + at * (slots.step or 1))
+            own = target[span].view(target.shape[1], -1, values.shape[1])
+            own[which[torch.from_numpy(window)], torch.from_numpy(at)] = values
 
 
 def _rows(needed: FillPlan, starts: Int64s) -> Int64s:

@@ -1,8 +1,8 @@
 """Rows -> batches: spans compiled once, then taken by the kernel, or by one `index_select` per strided view and batch.
 
-Measured reasons for the shape of the latter: a strided view plus `index_select` along dimension 0 is many times faster
-than an index matrix; along any later dimension it would first copy the whole view; values taken as integers of their
-width are exact for every dtype and never slower; and one call for all columns of an item size beats one per column.
+Why the latter, as measured: a strided view with `index_select` along dimension 0 is many times faster than an index
+matrix. Along a later dimension `index_select` first copies the whole view. Values viewed as integers of their width are
+exact for every dtype and never slower. One call for all columns of an item size beats one call per column.
 """
 
 import math
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tensorstash.common.dtypes import Int64s, as_integers
 from tensorstash.common.forks import check_threads
-from tensorstash.gather.empty import FillPlan, GroupFill, anchor_rows, fill_in, observed, rows_of
+from tensorstash.gather.empty import FillPlan, GroupFill, anchor_rows, compute_in, fill_in, observed, rows_of
 from tensorstash.gather.native import NativePlan, copy, native_plan
 from tensorstash.gather.span import Span
 from tensorstash.native import library
@@ -36,7 +36,7 @@ class SpanGroup:
     dtypes: tuple[torch.dtype, ...]  # of the spans; the view has the one floating dtype of all, else integers
     shape: tuple[int, ...]  # of one window as it is selected
     slice_step: int  # above 1, the batch takes every n-th of the selected slots
-    plain: bool  # whether what is selected is `(batch, time)` of the right dtype already
+    plain: bool  # whether the buffer is `(batch, time)` of the right dtype already
     patch: GroupFill | None  # where slots may be empty
 
     def buffer_shape(self, count: int) -> tuple[int, ...]:
@@ -60,7 +60,7 @@ class GatherPlan:
 
 
 class BatchIndex(NamedTuple):
-    """Where the windows of one batch are."""
+    """The positions of the windows of one batch."""
 
     at: tuple[torch.Tensor, ...]  # in the view of each group
     size: int  # of the batch
@@ -141,14 +141,14 @@ def _group(
 
 
 def _patch(items: torch.Tensor, firsts: Int64s, members: list[Span], filling: FillPlan) -> GroupFill:
-    """The same spans row by row, those too that are sliced away later."""
+    """The same spans row by row, including the slots that are sliced away later."""
     extent = (len(members[0]) - 1) * members[0].step + 1
     step = 1 if members[0].step <= _SLICED_STEPS else members[0].step
     begins = [filling.history + span.begin for span in members]
     fills = torch.stack([filling.fills[span.column] for span in members])
-    return GroupFill(
-        items, firsts, tuple(slice(begin, begin + extent, step) for begin in begins), fills[:, None, None, None]
-    )
+    ranges = tuple(slice(begin, begin + extent, step) for begin in begins)
+    computed = tuple(filling.computed.get(span.column) for span in members)
+    return GroupFill(items, firsts, ranges, fills[:, None, None, None], computed)
 
 
 def gather(plan: GatherPlan, anchors: Int64s) -> dict[str, torch.Tensor]:
@@ -159,7 +159,7 @@ def gather(plan: GatherPlan, anchors: Int64s) -> dict[str, torch.Tensor]:
 
 
 def positions(plan: GatherPlan, anchors: Int64s) -> Places:
-    """Where windows whose anchors are at the slots `anchors`, `(steps, batch)`, are."""
+    """The positions of the windows with anchors at the slots `anchors`, `(steps, batch)`."""
     return Places(anchors, [] if plan.native else _indices(plan, anchors))
 
 
@@ -183,7 +183,7 @@ def select(
 ) -> list[dict[str, torch.Tensor]]:
     """Fill the buffers of some steps: for each step one per group, of its `buffer_shape` and the dtype of its view.
 
-    Where slots may be empty, what was observed comes back for each step: a `(batch, time)` bool tensor per span.
+    Returns for each step, where slots may be empty, `<span>.observed`: a `(batch, time)` bool tensor per span.
     """
     if plan.native is not None:
         return copy(plan.native, places.anchors[steps.start : steps.stop], buffers)
@@ -201,13 +201,14 @@ def _select(plan: GatherPlan, places: BatchIndex, buffers: Sequence[torch.Tensor
     for group, buffer in zip(plan.groups, buffers):
         if group.patch is not None and len(which):
             fill_in(group.patch, buffer, rows, which)
+            compute_in(group.patch, buffer, rows, places.anchors - plan.filling.history, which)
     return observed(plan.filling, rows, which, places.size)
 
 
 def as_batch(plan: GatherPlan, buffers: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
     """Filled buffers, on any device, as one `(batch, time, ...)` tensor per span, all views of them.
 
-    Every operation here counts: after a gather the caches hold data, and code is slow to come back.
+    Every operation here costs: a gather evicts the code from the caches.
     """
     batch: dict[str, torch.Tensor] = {}
     for group, buffer in zip(plan.groups, buffers):
@@ -264,7 +265,7 @@ def _target(out: Mapping[str, torch.Tensor], name: str, shape: tuple[int, ...], 
 
 
 def static_values(static: Mapping[str, torch.Tensor], entities: torch.Tensor) -> dict[str, torch.Tensor]:
-    """What static columns hold for entities `(batch,)`; by numpy, which forked processes may call on any threads."""
+    """The values of static columns for entities `(batch,)`; by numpy, which a forked process may use on any threads."""
     index = entities.numpy()
     taken = {name: as_integers(tensor).numpy().take(index, 0) for name, tensor in static.items()}
     return {name: torch.from_numpy(values).view(static[name].dtype) for name, values in taken.items()}

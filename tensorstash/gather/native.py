@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from tensorstash.common.dtypes import Int64s, as_integers
-from tensorstash.gather.empty import FillPlan
+from tensorstash.gather.empty import Compute, FillPlan
 from tensorstash.gather.span import Span
 from tensorstash.native import kernel
 
@@ -27,6 +27,16 @@ class Flags:
 
 
 @dataclass(frozen=True, slots=True)
+class Computed:
+    """A span whose values are computed where a slot is empty."""
+
+    span: Span
+    compute: Compute
+    buffer: int  # that holds the span
+    at: tuple[int, int]  # which of the spans there it is, and of how many
+
+
+@dataclass(frozen=True, slots=True)
 class NativePlan:
     """How the spans of a window are copied, and where they go in the buffers of a batch."""
 
@@ -34,6 +44,7 @@ class NativePlan:
     buffer: NDArray[np.intp]  # (spans,) the buffer that holds each
     begin: Addresses  # (spans,) where it begins there, in bytes per window of the batch
     flags: Flags | None  # where slots may be empty
+    computed: tuple[Computed, ...]
 
 
 def native_plan(
@@ -54,7 +65,7 @@ def native_plan(
         horizon=max(0, *(span.end for span in spans)),
     )
     buffer = np.repeat(np.arange(len(groups)), [len(members) for members in groups])
-    return NativePlan(plan, buffer, np.array(begins, np.uintp), _flags(spans, filling))
+    return NativePlan(plan, buffer, np.array(begins, np.uintp), _flags(spans, filling), _computed(groups, filling))
 
 
 def _source(items: list[NDArray[Any]], filling: FillPlan | None) -> kernel.Source:
@@ -76,6 +87,16 @@ def _flags(spans: Sequence[Span], filling: FillPlan | None) -> Flags | None:
     return Flags(tuple(len(spans[k]) for k in written), written, names)
 
 
+def _computed(groups: Sequence[Sequence[Span]], filling: FillPlan | None) -> tuple[Computed, ...]:
+    functions: Mapping[str, Compute] = {} if filling is None else filling.computed
+    return tuple(
+        Computed(span, functions[span.column], buffer, (k, len(members)))
+        for buffer, members in enumerate(groups)
+        for k, span in enumerate(members)
+        if span.column in functions
+    )
+
+
 def copy(
     native: NativePlan, anchors: Int64s, buffers: Sequence[Sequence[torch.Tensor]]
 ) -> list[dict[str, torch.Tensor]]:
@@ -95,4 +116,18 @@ def copy(
         own[[*native.flags.written]] = [tensor.data_ptr() for tensor in tensors]
         seen.append({name: tensors[k] for name, k in native.flags.names.items()})
     kernel.gather(native.plan, anchors, out, observed)
+    for one in native.computed:
+        for step, own, flags in zip(anchors, buffers, seen):
+            _compute_in(one, step, own[one.buffer], flags[f"{one.span.name}.observed"])
     return seen
+
+
+def _compute_in(one: Computed, anchors: Int64s, buffer: torch.Tensor, seen: torch.Tensor) -> None:
+    """Write computed values into the empty slots of a batch; in numpy, for forked processes."""
+    window, at = np.nonzero(~seen.numpy())
+    if not len(window):
+        return
+    values = one.compute(anchors[window] + (one.span.begin + at * one.span.step)).numpy()
+    number, spans = one.at
+    target = as_integers(buffer).numpy().reshape(spans, *seen.shape, -1)
+    target[number, window, at] = values

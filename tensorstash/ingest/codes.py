@@ -1,4 +1,4 @@
-"""Text and integers as codes: by order of appearance, by a vocabulary that was given, or hashed."""
+"""Text and integers as codes: by order of appearance, by a given vocabulary, or hashed."""
 
 import re
 from collections.abc import Hashable, Sequence
@@ -53,11 +53,12 @@ def reads_as_numbers(texts: Sequence[str]) -> bool:
 
 
 class Vocabulary:
-    """The names behind codes. Threads bring pieces in any order; at the end `renumbering` puts the names in order."""
+    """The texts that codes stand for. Threads bring pieces in any order; `renumbering` then puts the texts in order."""
 
-    def __init__(self, fill: str | None = None) -> None:
-        """`fill` is the name that null gets."""
+    def __init__(self, fill: str | None = None, empty: str | None = None) -> None:
+        """`fill` is the name that null gets, `empty` another one that has a code."""
         self.fill = fill
+        self.empty = empty
         self._codes: dict[Hashable, int] = {}
         self._rows: list[int] = []  # in which row of the source each name appears first, by codes
         self._lock = Lock()
@@ -101,8 +102,8 @@ class Vocabulary:
 
     @property
     def names(self) -> list[Any]:
-        """All names by their codes; the fill is one of them, also where nothing was missing."""
-        return list(self._codes) if self.fill is None else list(dict.fromkeys([*self._codes, self.fill]))
+        """All names by their codes; fill and empty are among them, also where nothing was missing."""
+        return list(dict.fromkeys([*self._codes, *(name for name in (self.fill, self.empty) if name is not None)]))
 
     @property
     def highest(self) -> int | None:
@@ -111,7 +112,7 @@ class Vocabulary:
 
 
 def count_codes(codes: Int32s) -> Stats:
-    """What is to be known of codes: how many are -1, and the least and the greatest of the others."""
+    """The statistics of codes: how many are -1, and the least and the greatest of the others."""
     known = codes[codes >= 0]
     missing = len(codes) - len(known)
     low, high = (int(known.min()), int(known.max())) if len(known) else (None, None)
@@ -119,7 +120,7 @@ def count_codes(codes: Int32s) -> Stats:
 
 
 def plain_text(array: pa.Array) -> pa.Array:
-    """The same values without the string views that few kernels take."""
+    """The same values without string views, which few kernels of Arrow support."""
     if pa.types.is_dictionary(array.type) and pa.types.is_string_view(array.type.value_type):
         return pa.DictionaryArray.from_arrays(array.indices, array.dictionary.cast(pa.large_string()))
     return array.cast(pa.large_string()) if pa.types.is_string_view(array.type) else array
@@ -131,7 +132,7 @@ def _int32(array: pa.Array) -> Int32s:
 
 
 class FixedVocabulary:
-    """Value k has code k, and what is not among the values the code after the last."""
+    """Value k has code k. All unknown values have the code after the last."""
 
     def __init__(self, values: Sequence[str] | Sequence[int], fill: object) -> None:
         """`fill` is the value that null gets, or `None`."""
@@ -153,7 +154,7 @@ class FixedVocabulary:
 
 
 class Buckets:
-    """The buckets of values: each distinct one of a piece is hashed once, and nothing is kept of it."""
+    """The buckets of values. Each distinct value of a piece is hashed once, and no table of values is kept."""
 
     def __init__(self, count: int) -> None:
         self._count = count

@@ -1,4 +1,4 @@
-"""A static column: while its rows are decoded, the one value of each entity, and whether there is another."""
+"""A static column: the one value of each entity, collected and checked while rows are decoded."""
 
 import math
 from collections.abc import Callable
@@ -21,7 +21,8 @@ Bits = NDArray[np.signedinteger[Any]]  # (n, items) values as integers of their 
 class Constant:
     """The values of a static column, one per entity.
 
-    Threads add pieces in any order; they are taken up in that of the source, so that an error is the same every time.
+    Threads add pieces in any order. Pieces are processed in the order of the source, so that an error is always the
+    same.
     """
 
     def __init__(self, column: Column, codes: Callable[[int, int], Int32s], entities: int) -> None:
@@ -32,7 +33,7 @@ class Constant:
         self._rows: Int64s = np.full(entities, -1)  # the source row of each value; -1: none has come yet
         # the first row with another value than its entity's, that entity, and the value
         self._other: tuple[int, int, Bits] | None = None
-        self._waiting: dict[int, tuple[int, Int64s, Int32s, Bits]] = {}  # start -> end, and the rows that say all
+        self._waiting: dict[int, tuple[int, Int64s, Int32s, Bits]] = {}  # start -> end, and the rows that decide
         self._next = 0
         self._lock = Lock()
 
@@ -42,7 +43,7 @@ class Constant:
             return
         bits, end = _bits(values, self.column), start + len(values)
         codes = self._codes(start, end)
-        rows = _telling(codes, bits)
+        rows = _changes(codes, bits)
         with self._lock:
             self._waiting[start] = end, start + rows, codes[rows], bits[rows]
             while self._next in self._waiting:
@@ -77,7 +78,7 @@ class Constant:
 
     @property
     def unknown(self) -> int | None:
-        """How many of the values are not in the vocabulary that was given."""
+        """How many of the values are not in the given vocabulary; `None` without one."""
         given = self.column.vocabulary
         return None if given is None else int(np.count_nonzero(self._bits == len(given)))
 
@@ -92,7 +93,7 @@ class Constant:
             return
         row, entity, bits = self._other
         item = int((bits[0] != self._bits[entity]).argmax())
-        one, other = (_shown(found, self.column, vocabulary, item) for found in (self._bits[[entity]], bits))
+        one, other = (_value_text(found, self.column, vocabulary, item) for found in (self._bits[[entity]], bits))
         whose = "the series (no entity= was given)" if entities == [None] else f"entity {entities[entity]!r}"
         raise DataError(
             f"A static column has one value in each entity; {_item_name(self.column, item)} of {whose} is {one} in "
@@ -101,8 +102,8 @@ class Constant:
         )
 
 
-def _telling(codes: Int32s, bits: Bits) -> Int64s:
-    """The rows that say all: the first of each entity, and of those with another value than it the first in a row."""
+def _changes(codes: Int32s, bits: Bits) -> Int64s:
+    """The rows that decide: the first of each entity, and the first of each stretch with another value than that."""
     starts = np.ones(len(codes), np.bool_)
     starts[1:] = (codes[1:] != codes[:-1]) | _differ(bits[1:], bits[:-1])
     rows = np.flatnonzero(starts)  # few where the rows are grouped, so that the rest costs nothing
@@ -139,7 +140,7 @@ def _item_name(column: Column, item: int) -> str:
     return f"{column.name!r}{place}"
 
 
-def _shown(bits: Bits, column: Column, vocabulary: list[Any], item: int) -> str:
+def _value_text(bits: Bits, column: Column, vocabulary: list[Any], item: int) -> str:
     value = _values(bits, column).flatten()[item]
     if column.is_coded and value < 0:
         return "null"
@@ -149,5 +150,5 @@ def _shown(bits: Bits, column: Column, vocabulary: list[Any], item: int) -> str:
         return repr(vocabulary[int(value)]) if value < len(vocabulary) else "not in its vocabulary"
     if column.kind in ("timestamp", "date"):
         return Clock(column.unit, column.zone).format(int(value))
-    # numpy writes a float32 with as many digits as tell it apart
+    # numpy writes a float32 with as many digits as identify it
     return str((value.float() if column.dtype in (torch.float16, torch.bfloat16) else value).numpy())

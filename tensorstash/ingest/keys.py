@@ -1,4 +1,4 @@
-"""The entity and the time of every row, read before anything else, and what a segment makes of them."""
+"""The entity and the time of every row: read before the other columns, and written as entities, offsets and times."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 
+from tensorstash.columns.codec import Appearance, Plain
 from tensorstash.columns.column import Column
 from tensorstash.columns.types import from_arrow, is_text
 from tensorstash.common.dtypes import DTYPES, Int32s
@@ -28,7 +29,7 @@ _BLOCK = 1 << 17  # rows looked at together
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What is loaded, where to, and who is told how far it is."""
+    """A load in progress: its source, its plan, its segment, and its progress bar."""
 
     scanned: Scan
     planned: Plan
@@ -74,11 +75,11 @@ class Entities:
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """The entities of the rows, their order, and what is known of the times."""
+    """The entities of the rows, their order, and the statistics of the times."""
 
     arranger: Arranger
     entities: Entities | None
-    names: list[Any]  # of the entities: tuples where a list of columns was given, `[None]` without one
+    names: list[Any]  # of the entities: tuples for several entity columns, `[None]` for none
     times: Stats | None
 
 
@@ -99,7 +100,7 @@ def read_keys(work: Work) -> Keys:
 
 
 def _stream(work: Work, entities: Entities | None, arranger: Arranger) -> Stats | None:
-    """Take all rows into the arranger, in their order, and their times into the draft; what is known of the times."""
+    """Pass all rows to the arranger, in their order, and write their times to the draft; the times' statistics."""
     planned, draft = work.planned, work.draft
     if not (planned.entity or planned.time):
         for start in range(0, planned.rows, _BLOCK):
@@ -125,7 +126,7 @@ def _read_unit(work: Work, unit: Unit, go_on: Callable[[], None]) -> tuple[list[
     members = planned.entity.members if planned.entity else ()
     names = list(dict.fromkeys([*members, *(planned.time.members if planned.time else ())]))
     stretches, stats = [], Stats()
-    with damage_named(unit):
+    with damage_named(unit, names):
         for row, batch in read(unit, names):
             go_on()
             nbytes = 0
@@ -142,7 +143,7 @@ def _read_unit(work: Work, unit: Unit, go_on: Callable[[], None]) -> tuple[list[
 
 
 def _check_times(array: pa.Array, column: Column, scanned: Scan, row: int) -> None:
-    """Refuse a null before it is taken for a value that `ts.column` could fill."""
+    """Refuse a null here, because the error of `values` would advise `fill=`, which times do not have."""
     times = array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
     if times.null_count:
         raise null_key(column.members[0], scanned, row + int(np.argmax(times.is_null())))
@@ -197,11 +198,9 @@ def _write_texts(draft: Draft, name: str, names: list[str]) -> None:
 
 
 def is_key(column: Column, work: Work) -> bool:
-    """Whether a column holds the very values of the time, or of an entity column."""
+    """Whether a column has the same values as the time column or an entity column."""
     planned = work.planned
-    if len(column.members) > 1 or column.shape or column.mask or column.bits:
-        return False
-    if column.vocabulary is not None or column.buckets is not None:
+    if len(column.members) > 1 or column.shape or column.codec not in (Plain(), Appearance()):
         return False
     if planned.time and column.members == planned.time.members:
         return column.dtype == torch.int64 and column.kind == planned.time.kind
@@ -211,7 +210,7 @@ def is_key(column: Column, work: Work) -> bool:
 
 
 def write_key(column: Column, keys: Keys, work: Work) -> tuple[Stats, list[Any] | None]:
-    """Write a column that is a key; what is known of it, and its vocabulary if it has one."""
+    """Write a column that is a key; its statistics, and its vocabulary if it has one."""
     planned, draft = work.planned, work.draft
     if planned.time and keys.times and column.members == planned.time.members:
         for start in range(0, planned.rows, _BLOCK):

@@ -1,5 +1,6 @@
 """`ts.load`: a source as a stash, of this process alone or one for the machine."""
 
+import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
@@ -15,7 +16,9 @@ from tensorstash.ingest.request import Request, parse_request
 from tensorstash.ingest.write import draft, ingest
 from tensorstash.segments.directory import Name
 from tensorstash.segments.limits import memory_limits
-from tensorstash.segments.publish import obtain
+from tensorstash.segments.on_disk import Target, obtain_file
+from tensorstash.segments.publish import Build, obtain
+from tensorstash.segments.segment import Segment
 from tensorstash.segments.unpublished import UnpublishedFile
 from tensorstash.sources.locate import find
 from tensorstash.sources.stamps import stamps
@@ -33,14 +36,20 @@ def load(
     filter: Any = None,  # noqa: A002  as in pyarrow
     filesystem: Any = None,
     share: str | bool | None = None,
+    file: str | os.PathLike[str] | None = None,
+    overwrite: bool = False,
     timeout: float | None = None,
     progress: bool | None = None,
 ) -> Stash:
-    """Load the named columns once into memory, as a dict of tensors.
+    """Load the named columns once into memory, or into a file, as a dict of tensors.
 
-    With `share=` they are there once per machine: of all processes that make the same call, now or later, the first
-    loads and the others attach what it has loaded. It stays until `ts.shared.remove(label)`, `ts.shared.prune` or a
+    With `share=` there is one copy per machine: of all processes that make the same call, now or later, the first loads
+    the columns and the others attach its copy. The copy stays until `ts.shared.remove(label)`, `ts.shared.prune` or a
     reboot.
+
+    With `file=` the columns are written to a file instead, which may be larger than memory, and mapped as `ts.open`
+    does. The load then needs memory for decoding only, and 24 bytes per row if rows are not grouped by entity and
+    ordered by time.
 
     Args:
         source: Parquet or Arrow IPC files or streams, here or in any file system: a path, a glob, a directory, a URL
@@ -50,24 +59,29 @@ def load(
             directory or glob, parts of paths such as `year=2024` are columns.
         columns: a list of source names, or a mapping from your names to a source name, a list of names (packed into one
             `(rows, k)` column), a `ts.column`, `ts.hashed`, `ts.is_valid` or `ts.calendar`. Only these are decoded.
-            `None`: all but entity, time and static ones. A polars expression stands wherever a source name does, and is
-            computed while the source is read: each value from its own row, whose other columns are read and not kept.
-            In it, text is a String, bfloat16 a Float32, and integers overflow as polars has it.
-        entity: the text or integer column that tells the series apart, or a list of them: then an entity is a tuple of
-            their values. Without it all rows are one series.
+            `None`: all columns that entity, time and static do not name. A polars expression may replace any source
+            name. It is computed while the source is read, each value from its own row; its input columns are read but
+            not stored. In it, text is a String, bfloat16 a Float32, and integers overflow as in polars.
+        entity: the text or integer column that identifies the series of each row, or a list of such columns: then an
+            entity is a tuple of their values. Without it all rows are one series.
         time: the timestamp, date or integer column that orders the rows of a series, kept as int64.
-        static: columns that have one value in each entity, in the forms of `columns`; `stash.static` holds them,
-            `(entities, ...)`. Values are compared as they are stored: a missing value is one of its own.
+        static: columns that have one value in each entity, written like `columns`; `stash.static` holds them,
+            `(entities, ...)`. Values are compared as they are stored; a missing value is equal only to another one.
         dtype: cast the floating columns to this floating type, static ones too; `None` keeps the source's.
-        filter: the rows to load, as an expression, `pyarrow.compute.field("year") >= 2020`, or as tuples,
-            `[("year", ">=", 2020), ("station", "in", ["A", "B"])]`, all of which must hold; of several such lists one
-            must. A comparison with a null is not true. Files whose paths, and row groups whose statistics exclude all
-            rows are not decoded; of the others the columns of the filter are read first.
+        filter: the rows to load, as an expression, `pyarrow.compute.field("year") >= 2020`, or as a list of tuples that
+            must all hold, `[("year", ">=", 2020), ("station", "in", ["A", "B"])]`, or as several such lists, of which
+            one must hold. A comparison with a null is not true. Files whose paths exclude all rows are not decoded, nor
+            are row groups whose statistics do. Of the others the columns of the filter are read first.
         filesystem: where the paths are: a `pyarrow.fs.FileSystem` or an fsspec file system; `None` takes this machine,
             and for a URL what pyarrow or fsspec have for its scheme.
         share: a label for a copy that all processes of this user attach; `True` makes one of the source's name.
             Changed files, other data or other arguments are another copy under the same label.
-        timeout: with `share=`, seconds to wait for another process that loads; `None` waits until it is done.
+        file: a path for a stash on disk, such as "weather.safetensors". It appears when it is whole and on disk. A file
+            that the same load has made is opened as it is; of several processes one writes and the others wait.
+        overwrite: with `file=`, replace a file that something else has made, when the new one is whole. Without it such
+            a file is an error.
+        timeout: with `share=` or `file=`, seconds to wait for another process that loads; `None` waits until it
+            is done.
         progress: show a bar, in rows and MB/s; `None` shows it when the output is a terminal or a notebook.
 
     Returns:
@@ -79,10 +93,12 @@ def load(
         SourceError: no file, an unreadable one, or files that differ. ColumnError: no such column. SchemaError: a type
         or name that a stash cannot hold, or an expression that depends on other rows. DataError: a null, a lossy cast,
         a duplicate time, an expression that fails in a row, or a static column that is not constant in an entity.
-        ValueError: an expression of no column, of several outputs, or with Python functions and `share=`.
+        ValueError: an expression without a column, with several outputs, or with Python functions and `share=` or
+        `file=`; `timeout=` without one of these, `overwrite=` without `file=`, or `share=` and `file=` together.
         RuntimeError: an expression in a forked process whose parent has used polars.
-        NoMemoryError: too large.
-        SegmentError: the directory for shared segments is not this user's alone. TimeoutError: see `timeout`. A process
+        NoMemoryError: the columns do not fit into free memory, or with `file=` onto the disk.
+        SegmentError: the directory for shared segments is not this user's alone, or `file=` cannot be written or has
+        another stash. TimeoutError: see `timeout`. A process
         that waited for another one's load gets the error of that load.
 
     Example:
@@ -109,23 +125,43 @@ def load(
         dtype=dtype,
         filter=filter,
     )
-    _check_timeout(timeout, share)
-    if share is None or share is False:
+    path = _check_targets(share, file, overwrite, timeout)
+    if path is not None:
+        stash, numeric_texts = _load_once(
+            request, progress, lambda key, build: obtain_file(Target(path, key, overwrite), build, timeout)
+        )
+    elif share is None or share is False:
         stash, numeric_texts = _load_private(request, progress)
     else:
-        stash, numeric_texts = _load_shared(request, share, timeout, progress)
+        label = check_share(share, request.source)
+        stash, numeric_texts = _load_once(
+            request, progress, lambda key, build: obtain(Name(label, key[:16]), build, timeout)
+        )
     for warning in (*_warnings_of_vocabularies(stash), *map(_warning_of_numbers, numeric_texts)):
         warnings.warn(warning, UserWarning, stacklevel=2)
     return stash
 
 
-def _check_timeout(timeout: object, share: str | bool | None) -> None:
-    if timeout is None:
-        return
-    if not (is_integer(timeout) or isinstance(timeout, float)) or not cast("float", timeout) >= 0:
+def _check_targets(share: object, file: object, overwrite: bool, timeout: object) -> str | None:
+    """Refuse arguments that contradict each other; the path of `file=`."""
+    shared = share is not None and share is not False
+    if file is None and overwrite:
+        raise ValueError("overwrite= replaces the file of file=, so it needs file=. Leave it out.")
+    if file is not None and shared:
+        raise ValueError("A stash is shared memory or a file; got share= and file=. Leave one out.")
+    if file is None and not shared and timeout is not None:
+        raise ValueError(
+            "timeout= limits the wait for the load of another process, so it needs share= or file=. Leave it out."
+        )
+    if timeout is not None and (
+        not (is_integer(timeout) or isinstance(timeout, float)) or not cast("float", timeout) >= 0
+    ):
         raise ValueError(f"timeout= is a number of seconds, at least 0; got {timeout!r}.")
-    if share is None or share is False:
-        raise ValueError("timeout= limits the wait for the load of another process, so it needs share=. Leave it out.")
+    if file is None:
+        return None
+    if not isinstance(file, (str, os.PathLike)) or not os.fspath(file):
+        raise TypeError(f"file= is a path; got {file!r}.")
+    return os.path.realpath(os.fsdecode(file))
 
 
 def _warnings_of_vocabularies(stash: Stash) -> Iterator[str]:
@@ -169,24 +205,27 @@ def _load_private(request: Request, progress: bool | None) -> tuple[Stash, tuple
     return stash, written.numeric_texts
 
 
-def _load_shared(
-    request: Request, share: str | bool, timeout: float | None, progress: bool | None
+def _load_once(
+    request: Request, progress: bool | None, get: Callable[[str, Build], Segment]
 ) -> tuple[Stash, tuple[str, ...]]:
-    """The stash, attached if it exists, for which only the stamps of files are read; and as for a private one."""
-    label = check_share(share, request.source)
+    """The stash that `get` finds by its key, for which only the stamps of files are read, or builds.
+
+    The texts are as for a private one; there are none if it was found.
+    """
     files = find(request.source, request.filesystem)
     before = stamps(files or [])
     surveyed = survey(request, None, progress) if files is None else None
-    numeric_texts: list[str] = []  # empty if the stash is attached
+    numeric_texts: list[str] = []
     data = before if surveyed is None else contents(surveyed[0], surveyed[1].read)
+    own_key = key(data, argument_keys(request))
 
     def build(target: UnpublishedFile, report: Callable[[float], None]) -> None:
         scanned, planned = surveyed or survey(request, files, progress)
-        check_columns(planned.nbytes, planned.source, target.limits())
-        segment = draft(planned, target.fd)
+        check_columns(planned.nbytes, planned.source, target.limits(), target.on_disk)
+        segment = draft(planned, target.fd, target.on_disk)
         written = ingest(scanned, planned, segment, progress, report)
-        segment.seal(written.header)
+        segment.seal(written.header, own_key)
         numeric_texts.extend(written.numeric_texts)
         check_unchanged(request.source, request.filesystem, before)
 
-    return Stash(obtain(Name(label, key(data, argument_keys(request))[:16]), build, timeout)), tuple(numeric_texts)
+    return Stash(get(own_key, build)), tuple(numeric_texts)

@@ -1,4 +1,4 @@
-"""What does not fit into memory is refused before it is allocated."""
+"""What does not fit into memory, or onto its disk, is refused before it is allocated."""
 
 from collections.abc import Sequence
 
@@ -8,12 +8,12 @@ from tensorstash.segments.limits import Limit, check_free, memory_limits
 _SORT_BYTES = 24  # per row: its entity, its place there before and after sorting, and the times once more
 
 
-def check_columns(nbytes: int, source: str, limits: Sequence[Limit]) -> None:
+def check_columns(nbytes: int, source: str, limits: Sequence[Limit], on_disk: bool = False) -> None:
     """Refuse columns that do not fit."""
     check_free(
         nbytes,
         limits,
-        "A stash must fit into free memory",
+        "A stash must fit onto its disk" if on_disk else "A stash must fit into free memory",
         source,
         "Load fewer columns, or a narrower dtype; print(ts.plan(...)) shows what each costs.",
     )

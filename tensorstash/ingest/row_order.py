@@ -16,7 +16,7 @@ _BLOCK = 1 << 17  # rows looked at together
 
 @dataclass(frozen=True, slots=True)
 class Duplicate:
-    """A time that stands twice in an entity, and the two rows of the source."""
+    """A time that occurs twice in an entity, and the two rows of the source."""
 
     entity: int
     time: int
@@ -24,15 +24,15 @@ class Duplicate:
 
 
 class Arranger:
-    """Takes the keys of all rows in the order of the source; says then where each row belongs.
+    """Takes the keys of all rows in the order of the source, and computes the place of each row in the stash.
 
-    As long as the rows come grouped and in order, which is the usual source, only the rows of each entity are counted.
+    While rows come grouped and in order, as in most sources, only the number of rows per entity is kept.
     """
 
     def __init__(self, rows: int, check: Callable[[], None], entities: int) -> None:
-        """`check` refuses, by an error, to take the memory that rows out of order need.
+        """`check` raises an error if the memory that rows out of order need is not free.
 
-        `entities` is 1 where there is one whatever comes, and 0 where they are yet to be seen.
+        `entities` is 1 if all rows belong to one entity, and 0 if the entities come with the rows.
         """
         self.rows = rows
         self._check = check
@@ -41,7 +41,7 @@ class Arranger:
         self._counts: Int64s = np.zeros(0, np.int64)  # the rows of each entity so far
         self._last: Int64s = np.zeros(0, np.int64)  # the time of the last of them
         self._late: Bools = np.zeros(0, np.bool_)  # whether a time was not later than the one before
-        # of rows that do not come so: the entity of each, if they are not grouped, and its place in the entity
+        # of rows out of order: the entity of each row, if rows are not grouped, and its place in the entity
         self._codes: Int32s | None = None
         self._ranks: Int32s | Int64s | None = None
         self.offsets: Int64s = np.zeros(1, np.int64)
@@ -101,7 +101,7 @@ class Arranger:
         return np.empty(self.rows, np.int32) if small else np.empty(self.rows, np.int64)
 
     def finish(self, open_times: Callable[[], Int64s | None]) -> Duplicate | None:
-        """Bring the times, in the order of the source, into that of the stash; what stands twice, if anything does."""
+        """Bring the times from the order of the source into that of the stash; a time that occurs twice, if any."""
         self.offsets = np.append(0, np.cumsum(self._counts[: self._known]))
         if self._codes is None and not self._late.any():
             return None
@@ -111,7 +111,7 @@ class Arranger:
         if self._codes is not None:
             source = times.copy()
             for start, stop in self._blocks(self.rows):
-                times[self.places(start, stop)] = source[start:stop]
+                times[self._grouped_places(start, stop)] = source[start:stop]
             del source
         return self._sort(times) if self._late.any() else None
 
@@ -119,7 +119,7 @@ class Arranger:
         return ((start, min(start + _BLOCK, rows)) for start in range(0, rows, _BLOCK))
 
     def _sort(self, times: Int64s) -> Duplicate | None:
-        """Sort the times of the entities that are out of order, whose rows stand together now."""
+        """Sort the times of the entities that are out of order; the rows of each entity are together already."""
         if self._codes is None:
             self._check()
         ranks = self._empty_ranks()  # what becomes of each place within its entity
@@ -144,7 +144,7 @@ class Arranger:
             self._ranks = ranks
             return None
         for start, stop in self._blocks(self.rows):
-            self._ranks[start:stop] = ranks[self.places(start, stop)]
+            self._ranks[start:stop] = ranks[self._grouped_places(start, stop)]
         return None
 
     def _stretches(self) -> Iterator[tuple[int, int]]:
@@ -182,7 +182,11 @@ class Arranger:
         return np.repeat(np.arange(first, end, dtype=np.int32), sizes)
 
     def places(self, start: int, stop: int) -> Int64s:
-        """`(stop - start,)`, the places in the stash of the rows of the source from `start` on."""
+        """`(stop - start,)`, the places in the stash of the source rows from `start` on; known after `finish`."""
+        return self._grouped_places(start, stop)
+
+    def _grouped_places(self, start: int, stop: int) -> Int64s:
+        """The same, or before the rows of each entity are sorted by time, their places in the order of the source."""
         if self._ranks is None:
             return np.arange(start, stop)
         return self.offsets[self.codes(start, stop)] + self._ranks[start:stop]
@@ -209,14 +213,14 @@ def _by_time(codes: Int64s, times: Int64s) -> Int64s:
 
 
 def duplicate_time(planned: Plan, scanned: Scan, entity: object, found: Duplicate) -> DataError:
-    """The error for a time that stands twice in an entity."""
+    """The error for a time that occurs twice in an entity."""
     assert planned.time is not None
     when = Clock(planned.time.unit, planned.time.zone).format(found.time)
     whose = f"entity {entity!r}" if planned.entity else "the series (no entity= was given)"
     first, second = map(scanned.name_row, found.rows)
     return DataError(
-        f"A time stands once in each entity; {whose} has {planned.time.members[0]} {when} in source rows {first} and "
-        f"{second}. Drop one, or name the column that tells them apart as entity=."
+        f"A time occurs once in each entity; {whose} has {planned.time.members[0]} {when} in source rows {first} and "
+        f"{second}. Drop one, or name the column that distinguishes the series as entity=."
     )
 
 

@@ -7,16 +7,16 @@ from tensorstash.columns.column import Number
 
 @dataclass(slots=True)
 class Stats:
-    """What is counted while decoding, so that nobody has to read the data again to know it."""
+    """Counts that are made while decoding, so that the data need not be read again for them."""
 
     nulls: int = 0  # nulls in the source
     missing: int = 0  # missing values in the stash: NaN, or code -1
-    unknown: int | None = None  # values that are not in the vocabulary that was given
+    unknown: int | None = None  # values that are not in the given vocabulary; `None` without one
     low: Number | None = None
     high: Number | None = None
 
     def add(self, other: "Stats") -> None:
-        """Count what was counted elsewhere."""
+        """Add the counts of other rows."""
         self.nulls += other.nulls
         self.missing += other.missing
         if other.unknown is not None:

@@ -1,6 +1,7 @@
 """Numbers and times from Arrow to numpy, exactly."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,18 +11,17 @@ import torch
 from numpy.typing import NDArray
 
 from tensorstash.columns.column import Column, Fill, Number
-from tensorstash.columns.types import is_text
 from tensorstash.common.dtypes import DTYPES, Bools
 from tensorstash.errors import DataError
-from tensorstash.ingest.codes import plain_text
 from tensorstash.ingest.stats import Stats
 
 
-def values(arrays: list[pa.Array], column: Column, place: str) -> tuple[NDArray[Any], Stats]:
+def values(arrays: Sequence[pa.Array], column: Column, place: str) -> tuple[NDArray[Any], Stats]:
     """The rows of a column of numbers or times, `(n, *column.shape)`, cast to the column's dtype; bfloat16 as its bits.
 
-    `arrays` are the column's members, one array each; `place` is where in the source they stand. All of it is numpy's:
-    torch would divide each piece among threads of its own, which wait for one another where cores are shared.
+    `arrays` are the column's members, one array each; `place` is where in the source they stand.
+    All of it is numpy's: torch would divide each piece among threads of its own, which wait for one another where cores
+    are shared.
     """
     stats = Stats()
     if len(column.members) == 1:
@@ -41,9 +41,7 @@ def values(arrays: list[pa.Array], column: Column, place: str) -> tuple[NDArray[
 
 def _member(array: pa.Array, column: Column, name: str, place: str, stats: Stats) -> NDArray[Any]:
     """The values of one source column, flat, with what is missing filled in."""
-    if column.mask:
-        return _valid(array, column, name, place)
-    flat = _flatten(array, column, name, place)
+    flat = flatten(array, column, name, place)
     nulls, fill = flat.null_count, column.fill
     stats.nulls += nulls
     if nulls and fill is None and not column.dtype.is_floating_point:
@@ -65,21 +63,6 @@ def _member(array: pa.Array, column: Column, name: str, place: str, stats: Stats
     return out if holes is None else np.where(holes, _stored(math.nan if fill is None else fill, column.dtype), out)
 
 
-def _valid(array: pa.Array, column: Column, name: str, place: str) -> NDArray[Any]:
-    """Where one source column has a value, flat."""
-    if is_text(array.type):
-        plain = plain_text(array)
-        if pa.types.is_dictionary(plain.type):
-            plain = plain.dictionary_decode() if plain.dictionary.null_count else plain.indices
-        return np.asarray(plain.is_valid().to_numpy(zero_copy_only=False))
-    flat = _flatten(array, column, name, place)
-    valid = np.asarray(flat.is_valid().to_numpy(zero_copy_only=False))
-    if pa.types.is_floating(flat.type) or column.bits:
-        raw = _numpy(pc.fill_null(flat, pa.scalar(0).cast(flat.type)))
-        valid &= ~np.isnan(from_bfloat16(raw) if column.bits else raw)
-    return valid
-
-
 def _stored(fill: Fill, dtype: torch.dtype) -> NDArray[Any]:
     if dtype == torch.bfloat16:
         return to_bfloat16(np.array(fill, np.float32))
@@ -98,7 +81,7 @@ def from_bfloat16(bits: NDArray[np.uint16]) -> NDArray[np.float32]:
     return (bits.astype(np.uint32) << 16).view(np.float32)
 
 
-def _flatten(array: pa.Array, column: Column, name: str, place: str) -> pa.Array:
+def flatten(array: pa.Array, column: Column, name: str, place: str) -> pa.Array:
     """The numbers of an array, row after row: taken out of dictionaries, lists and times."""
     array = _plain(array)
     while pa.types.is_fixed_size_list(array.type):

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from threading import Lock
 from typing import Any
 
@@ -13,13 +13,13 @@ from tensorstash.columns.info import ColumnInfo, StashInfo, TimeInfo, to_header
 from tensorstash.common.dtypes import Int32s, Int64s
 from tensorstash.common.progress import Progress
 from tensorstash.common.threads import in_threads, threads
-from tensorstash.ingest.codes import Buckets, FixedVocabulary, Vocabulary, piece_of, reads_as_numbers
+from tensorstash.ingest.codes import reads_as_numbers
 from tensorstash.ingest.constant import Constant
+from tensorstash.ingest.decoders import ByAppearance, Decoder, decoder_of
 from tensorstash.ingest.keys import Keys, Work, is_key, read_keys, write_key, write_names
 from tensorstash.ingest.memory import check_static
 from tensorstash.ingest.plan import Plan
 from tensorstash.ingest.stats import Stats
-from tensorstash.ingest.values import values
 from tensorstash.segments.draft import Draft
 from tensorstash.sources.scan import Scan, Unit, damage_named, read
 
@@ -27,7 +27,6 @@ _BLOCK = 1 << 17  # rows looked at together
 
 # a column, its first row in the source, their places (None: as in the source), and the values
 Put = Callable[[Column, int, "Int64s | None", NDArray[Any]], None]
-Coder = Vocabulary | FixedVocabulary | Buckets
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +37,10 @@ class Written:
     numeric_texts: tuple[str, ...]
 
 
-def draft(planned: Plan, fd: int | None) -> Draft:
+def draft(planned: Plan, fd: int | None, on_disk: bool = False) -> Draft:
     """A segment as a plan lays it out, in the file behind `fd`, or with `None` in an unnamed one of its own."""
     tensors = [(column.name, column.dtype, (planned.rows, *column.shape)) for column in planned.stored]
-    return Draft(tensors, _header_bytes(planned), fd)
+    return Draft(tensors, _header_bytes(planned), fd, on_disk)
 
 
 def ingest(
@@ -56,9 +55,9 @@ def ingest(
         keys = read_keys(work)
         check_static(planned.static, len(keys.names), planned.source)
         constants = {c.name: Constant(c, keys.arranger.codes, len(keys.names)) for c in planned.static}
-        stats, coders = _decode(work, columns, keys, _placer(draft, constants))
-    _put_in_order(coders, draft, constants, stats)
-    names = {name: coder.names for name, coder in coders.items() if not isinstance(coder, Buckets)}
+        stats, decoders = _decode(work, columns, keys, _placer(draft, constants))
+    _put_in_order(decoders, draft, constants, stats)
+    names = {name: decoder.names for name, decoder in decoders.items() if decoder.names is not None}
     for column in known:
         stats[column.name], texts = write_key(column, keys, work)
         names |= {} if texts is None else {column.name: texts}
@@ -69,8 +68,9 @@ def ingest(
         held.check(scanned, keys.names, names.get(name, []))
         draft.blob(name, held.values, held.column.dtype)
         stats[name].missing, stats[name].unknown = held.missing, held.unknown
-    texts = [name for name, coder in coders.items() if isinstance(coder, Vocabulary) and reads_as_numbers(coder.names)]
-    return Written(to_header(_info(planned, stats, keys)), tuple(texts))
+    by_appearance = {name: one.names for name, one in decoders.items() if isinstance(one, ByAppearance)}
+    numeric_texts = tuple(name for name, texts in by_appearance.items() if reads_as_numbers(texts))
+    return Written(to_header(_info(planned, stats, keys)), numeric_texts)
 
 
 def _header_bytes(planned: Plan) -> int:
@@ -100,34 +100,23 @@ def _placer(draft: Draft, constants: dict[str, Constant]) -> Put:
     return place
 
 
-def _coder(column: Column) -> Coder:
-    if column.buckets is not None:
-        return Buckets(column.buckets)
-    if column.vocabulary is not None:
-        return FixedVocabulary(column.vocabulary, column.fill)
-    return Vocabulary(column.fill if isinstance(column.fill, str) else None)
-
-
-def _decode(work: Work, columns: Sequence[Column], keys: Keys, put: Put) -> tuple[dict[str, Stats], dict[str, Coder]]:
+def _decode(work: Work, columns: Sequence[Column], keys: Keys, put: Put) -> tuple[dict[str, Stats], dict[str, Decoder]]:
     """Decode columns, several units at a time, or several columns of a unit where there are few units."""
     stats = {column.name: Stats(unknown=None if column.vocabulary is None else 0) for column in columns}
-    coders = {column.name: _coder(column) for column in columns if column.is_coded}
+    decoders = {column.name: decoder_of(column) for column in columns}
 
     def decode(job: tuple[Unit, Sequence[Column]], go_on: Callable[[], None]) -> dict[str, Stats]:
         unit, chosen = job
         names = list(dict.fromkeys(member for column in chosen for member in column.members))
         counts = {column.name: Stats() for column in chosen}
-        with damage_named(unit):
+        with damage_named(unit, names):
             for row, batch in read(unit, names):
                 go_on()
                 places = None if keys.arranger.arranged else keys.arranger.places(row, row + batch.num_rows)
                 nbytes = 0
                 for column in chosen:
                     arrays = [batch.column(names.index(member)) for member in column.members]
-                    if column.is_coded:
-                        found, counted = coders[column.name].encode(piece_of(arrays[0]), row)
-                    else:
-                        found, counted = values(arrays, column, unit.place)
+                    found, counted = decoders[column.name].decode(arrays, row, unit.place)
                     counts[column.name].add(counted)
                     put(column, row, places, found)
                     nbytes += found.nbytes
@@ -140,23 +129,19 @@ def _decode(work: Work, columns: Sequence[Column], keys: Keys, put: Put) -> tupl
     for _, counts in in_threads(jobs, decode):
         for name, counted in counts.items():
             stats[name].add(counted)
-    return stats, coders
+    return stats, decoders
 
 
 def _put_in_order(
-    coders: dict[str, Coder], draft: Draft, constants: dict[str, Constant], stats: dict[str, Stats]
+    decoders: dict[str, Decoder], draft: Draft, constants: dict[str, Constant], stats: dict[str, Stats]
 ) -> None:
     """The vocabularies in order of first appearance, and the codes that threads gave otherwise changed to it."""
-    for name, vocabulary in coders.items():
-        if not isinstance(vocabulary, Vocabulary):
-            continue
-        changed = vocabulary.renumbering()
+    for name, decoder in decoders.items():
+        changed = decoder.finish(stats[name])
         if changed is not None and name in constants:
             constants[name].renumber(changed)
         elif changed is not None:
             _renumber(draft, name, changed)
-        stats[name].low = None if vocabulary.highest is None else 0
-        stats[name].high = vocabulary.highest
 
 
 def _renumber(draft: Draft, name: str, changed: Int32s) -> None:
@@ -167,7 +152,8 @@ def _renumber(draft: Draft, name: str, changed: Int32s) -> None:
 
 def _info(planned: Plan, stats: dict[str, Stats], keys: Keys) -> StashInfo:
     def about(c: Column) -> ColumnInfo:
-        return ColumnInfo(c.name, c.members, c.kind, c.unit, c.zone, c.fill, **asdict(stats[c.name]))
+        found = ColumnInfo(c.name, c.members, c.kind, c.unit, c.zone, c.fill, **asdict(stats[c.name]))
+        return replace(found, empty=c.empty, calendar=c.calendar)
 
     time, entity = None, None
     if planned.time and keys.times:

@@ -6,12 +6,14 @@ The table of all ids by their times takes 4 bytes per window and 4 per distinct 
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
 from tensorstash.common.dtypes import Int32s, Int64s
-from tensorstash.native.permutation import Order, shuffled
+from tensorstash.native.permutation import BLOCK, Order, shuffled
+from tensorstash.sampling.steps import Epoch, Layout, Steps
 from tensorstash.segments.limits import check_free, memory_limits
 
 _BLOCK = 1 << 16  # windows or times at a time: the temporary arrays stay in the cache
@@ -23,13 +25,16 @@ class ByTime:
     """Steps of the windows of one anchor time, equal to the last digit, in the order of their entities.
 
     The times ascend; with `shuffle=True` they are permuted in each epoch. With `batch_size=None` a step has all windows
-    of its time, so that steps vary in size; else each time is cut into steps of its own, the last of which may be
-    smaller. All ranks share each step.
+    of its time, so that steps vary in size; `tail="pad"` then makes the parts of the ranks equal, and `"drop"` is
+    refused. With a size, each time is cut into steps of its own, and the last of them is a tail. All ranks share each
+    step. Each rank holds a table of 4 bytes per window, and 16 bytes per window while it is made.
 
     Example:
-        >>> from tensorstash.sampling.by_time import ByTime
-        >>> ByTime(shuffle=True)
-        ByTime(shuffle=True)
+        >>> import tensorstash as ts
+        >>> table = {"stock": ["a", "a", "a", "b", "b"], "day": [1, 2, 3, 2, 3], "price": [1.0, 2.0, 3.0, 20.0, 30.0]}
+        >>> windows = ts.Windows(ts.load(table, entity="stock", time="day"), history=1)
+        >>> [batch["price"][:, 0].tolist() for batch in ts.Loader(windows, None, shuffle=ts.ByTime())]
+        [[1.0], [2.0, 20.0], [3.0, 30.0]]
     """
 
     shuffle: bool = False
@@ -200,6 +205,48 @@ def _place_of(of: Sections, order: Order, consumed: int) -> tuple[int, int]:
             return int(places[k]), int(ends[k - 1]) if k else before
         before = int(ends[-1])
     return len(of.ends), before
+
+
+def largest(of: Sections) -> int:
+    """Windows of the time that has most."""
+    return int(np.diff(of.ends, prepend=of.ends[:0].dtype.type(0)).max())
+
+
+def consumed_after(of: Sections, order: Order, steps: int, layout: Layout) -> int:
+    """How many windows of the order of an epoch its first steps take."""
+    left = steps
+    for some in cuts(of, order, 0, layout.size, layout.tail == "drop"):
+        if left <= len(some.consumed):
+            return int(some.consumed[left - 1]) if left else 0
+        left -= len(some.consumed)
+    return len(of.ids)
+
+
+def cut_by_time(of: Sections, epoch: Epoch, begin: int, layout: Layout, most: int | None) -> Iterator[Steps]:
+    """As `steps.cut`: the steps of an epoch behind its first `begin` windows; `epoch.at` is the order of its times."""
+    for some in cuts(of, epoch.at, begin, layout.size, layout.tail == "drop"):
+        wanted = len(some.begin) if most is None else min(most, len(some.begin))
+        counts = (some.end - some.begin)[:wanted]
+        edges = [0, *(np.flatnonzero(np.diff(counts)) + 1).tolist(), wanted]
+        for low, high in pairwise(edges):  # steps of one size
+            together = max(1, BLOCK // int(counts[low]))
+            for first in range(low, high, together):
+                yield _together(of, some, slice(first, min(first + together, high)), epoch.number, layout)
+        most = None if most is None else most - wanted
+        if most == 0:
+            return
+
+
+def _together(of: Sections, some: Cuts, which: slice, number: int, layout: Layout) -> Steps:
+    """The part of this rank in steps that have equally many windows."""
+    begins, count = some.begin[which], int(some.end[which.start] - some.begin[which.start])
+    first, last = part(count, layout.ranks, layout.rank)
+    mine = last - first
+    wanted = -(-count // layout.ranks) if layout.varies else layout.batch_size
+    filler = wanted - mine if layout.tail == "pad" else int(mine == 0)
+    offsets = np.concatenate([np.arange(first, last), np.zeros(filler, np.int64)])
+    ids = of.ids[np.add.outer(begins, offsets)].astype(np.int64)
+    return Steps(ids, mine, number, some.consumed[which].tolist())
 
 
 def part(count: int, replicas: int, rank: int) -> tuple[int, int]:

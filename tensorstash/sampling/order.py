@@ -1,6 +1,6 @@
 """The order of an epoch: a function from positions to ids, computed where it is needed and never stored.
 
-Users resume from positions in it: the same (n, seed, epoch) gives the same order on every platform and in every release.
+Users resume from positions in it: the same (n, seed, epoch) gives the same order everywhere and in every release.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,6 @@ import numpy as np
 from tensorstash.common.checks import at_least
 from tensorstash.common.dtypes import Int64s
 from tensorstash.native.permutation import LARGEST, Order, epoch_keys, shuffled
-from tensorstash.sampling.own_ids import OwnIds
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,34 +68,24 @@ class Lanes:
         return np.where(in_long, long_lane, longer + short_lane), np.where(in_long, long_at, short_at)
 
 
-Shuffle = bool | Blocks | Lanes | OwnIds
+Exact = bool | Blocks | Lanes  # orders in which each window comes once
 
 
-def check_shuffle(shuffle: object) -> None:
-    """Refuse arguments that are not an order, such as a class in place of an instance."""
-    if not isinstance(shuffle, (bool, np.bool_, Blocks, Lanes, OwnIds)):
-        raise TypeError(f"shuffle= is True, False, ts.Blocks(size) or ts.Lanes(count); got {shuffle!r}.")
-
-
-def order(shuffle: Shuffle, n: int, seed: int, epoch: int) -> Order:
+def order(shuffle: Exact, n: int, seed: int, epoch: int) -> Order:
     """The order that an argument `shuffle` asks for; `seed` is not used where nothing is drawn."""
     if isinstance(shuffle, Lanes):
         return partial(shuffle.ids, n)
-    if isinstance(shuffle, OwnIds):
-        return shuffle.order(epoch)
     if isinstance(shuffle, Blocks):
         return _blocks(n, shuffle.size, seed, epoch)
     return shuffled(n, seed, epoch) if shuffle else _sequential
 
 
-def name_of(shuffle: Shuffle) -> str:
+def name_of(shuffle: Exact) -> str:
     """The order's name in a state."""
     if isinstance(shuffle, Blocks):
         return f"blocks of {shuffle.size}"
     if isinstance(shuffle, Lanes):
         return f"{shuffle.count} lanes"
-    if isinstance(shuffle, OwnIds):
-        return "own ids"
     return "shuffled" if shuffle else "sequential"
 
 

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tensorstash.sampling.order import Shuffle, order
+from tensorstash.sampling.by_time import consumed_after, count_steps, cut_by_time
+from tensorstash.sampling.ordering import Ordering
 from tensorstash.sampling.steps import Epoch, Layout, Steps, cut
 
 
@@ -21,8 +22,7 @@ class Position(NamedTuple):
 class Plan:
     """What one rank takes in its passes: a pure function of these fields, so that any thread may compute it."""
 
-    n: int
-    shuffle: Shuffle
+    ordering: Ordering
     seed: int
     layout: Layout
     steps: int | None  # of a pass; None for those of an epoch
@@ -52,26 +52,46 @@ class Plan:
         """Whether a state was saved while the last batch of a pass was in hand: nothing of that pass is left."""
         if self.steps is not None:
             return here.taken >= self.steps
-        return here.consumed > 0 and not self.layout.steps_of(self.n - here.consumed)
+        return here.consumed > 0 and not self._left(here)
 
     def _begin_of(self, number: int) -> Position:
         """Where pass `number` begins if all passes before it were whole and had the present layout."""
         if self.steps is None:
             return Position(number, 0, number)
-        count = self.n
-        epoch, step = divmod(number * self.steps, max(1, self.layout.steps_of(count)))
-        return Position(epoch, min(step * self.layout.size, count), number)
+        ordering = self.ordering
+        epoch, step = divmod(number * self.steps, max(1, self.steps_of_epoch()))
+        if ordering.sections is None:
+            return Position(epoch, min(step * self.layout.size, ordering.n), number)
+        order = ordering.at(self.seed, epoch)
+        return Position(epoch, consumed_after(ordering.sections, order, step, self.layout), number)
+
+    def steps_of_epoch(self) -> int:
+        """Steps of a whole epoch."""
+        if self.ordering.sections is None:
+            return self.layout.steps_of(self.ordering.n)
+        return count_steps(self.ordering.sections, self.layout.size, self.layout.tail == "drop")
+
+    def _left(self, here: Position) -> bool:
+        """Whether the epoch has a step behind `here`."""
+        if self.ordering.sections is None:
+            return self.layout.steps_of(self.ordering.n - here.consumed) > 0
+        return next(self._cut(here.epoch, here.consumed, 1), None) is not None
+
+    def _cut(self, epoch: int, begin: int, most: int | None) -> Iterator[Steps]:
+        ordering = self.ordering
+        whole = Epoch(epoch, ordering.n, ordering.at(self.seed, epoch))
+        if ordering.sections is None:
+            return cut(whole, begin, self.layout, most)
+        return cut_by_time(ordering.sections, whole, begin, self.layout, most)
 
     def groups(self, start: Position) -> Iterator[Steps]:
         """The steps of the pass from `start` on, in groups that were computed together; a group lies in one epoch."""
-        layout, epoch, begin = self.layout, start.epoch, start.consumed
+        epoch, begin = start.epoch, start.consumed
         left = None if self.steps is None else max(0, self.steps - start.taken)
         while left != 0:
-            count = self.n
-            if not begin and not layout.steps_of(count):
-                self._refuse_empty(count)
-            at = order(self.shuffle, self.n, self.seed, epoch)
-            for group in cut(Epoch(epoch, count, at), begin, layout, left):
+            if not begin and not self.steps_of_epoch():
+                self._refuse_empty(self.ordering.n)
+            for group in self._cut(epoch, begin, left):
                 left = None if left is None else left - len(group.ids)
                 yield group
             if left is None:

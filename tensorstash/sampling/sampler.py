@@ -9,7 +9,9 @@ import torch.distributed
 
 from tensorstash.common.checks import at_least, is_integer
 from tensorstash.common.dtypes import Int64s
-from tensorstash.sampling.order import Lanes, Shuffle, check_shuffle, name_of
+from tensorstash.sampling.by_time import ByTime, largest
+from tensorstash.sampling.order import Lanes
+from tensorstash.sampling.ordering import Ordering, Shuffle, of_count
 from tensorstash.sampling.own_ids import OwnIds
 from tensorstash.sampling.passes import Plan, Position
 from tensorstash.sampling.steps import Layout
@@ -32,7 +34,9 @@ class Sampler:
         n: the number of windows.
         batch_size: ids per step and rank.
         shuffle: `True` for a new permutation in each epoch, `ts.Blocks(size)` for permuted blocks of consecutive
-            windows, `ts.Lanes(count)` for pieces of the sequential order side by side, `False` for the sequential one.
+            windows, `ts.Lanes(count)` for pieces of the sequential order side by side, `ts.Weighted(weights)` for draws
+            with replacement, `False` for the sequential order. A sampler that needs the windows themselves, as those of
+            `ts.ByTime()` and of weights per entity do, is the `sampler` of a `Loader`.
         seed: the seed of the permutations, any integer.
         num_replicas: the number of ranks. By default it is taken from the default process group, else from the
             environment (`WORLD_SIZE`, `RANK`), else it is 1; it is looked up when a pass begins.
@@ -69,7 +73,9 @@ class Sampler:
         global_batch_size: int | None = None,
         steps: int | None = None,
     ) -> None:
-        if (batch_size is None) == (global_batch_size is None):
+        ordering = of_count(shuffle, at_least(0, n, "n"))
+        varies = batch_size is None and global_batch_size is None and ordering.sections is not None
+        if (batch_size is None) == (global_batch_size is None) and not varies:
             raise ValueError(
                 "Either batch_size= (windows per step and rank) or global_batch_size= (windows per step over all "
                 f"ranks) is given; got {batch_size} and {global_batch_size}."
@@ -80,16 +86,22 @@ class Sampler:
             raise ValueError(f"num_replicas= and rank= come together; got {num_replicas} and {rank}.")
         if not is_integer(seed):
             raise ValueError(f"seed= is an integer; got {seed!r}.")
-        check_shuffle(shuffle)
-        self.n = at_least(0, n, "n")
-        self.shuffle = shuffle
+        if varies and tail == "drop":
+            raise ValueError(
+                'tail="drop" leaves out steps that are not full, but without batch_size= each step has all windows of '
+                'its time. Use tail="keep" or "pad".'
+            )
+        self.n = ordering.n
+        self.shuffle = ordering.shuffle
         self.seed = operator.index(seed)
         self.tail = tail
         self.steps = None if steps is None else at_least(1, steps, "steps")
-        self.fingerprint: Mapping[str, Any] = {"windows": self.n}
+        self._ordering = ordering  # of the last pass
+        self._next = ordering  # of the passes from the next one on
         self._ranks = None if num_replicas is None or rank is None else _checked(num_replicas, rank)
         self._local = None if batch_size is None else at_least(1, batch_size, "batch_size")
         self._global = None if global_batch_size is None else at_least(1, global_batch_size, "global_batch_size")
+        self._varies = varies  # every step has all windows of its time
         self._position = Position()
         self._begun: Position | None = None  # where the pass began that stands at `_position`, if it has begun here
         self._asked: int | None = None  # the pass that set_epoch() asked for since
@@ -119,7 +131,7 @@ class Sampler:
 
     def __len__(self) -> int:
         """Steps of a whole pass, the same on every rank."""
-        return self._layout().steps_of(self.n) if self.steps is None else self.steps
+        return self._plan().steps_of_epoch() if self.steps is None else self.steps
 
     def __iter__(self) -> Iterator[Int64s]:
         """One pass, or the rest of one after `load_state_dict`."""
@@ -140,6 +152,10 @@ class Sampler:
         """
         self._asked = at_least(0, epoch, "epoch")
 
+    def _replace(self, ordering: Ordering) -> None:
+        """Let the passes from the next one on follow another ordering of as many positions."""
+        self._next = ordering
+
     def state_dict(self) -> dict[str, Any]:
         """Where the run stands: `consumed` windows of the epoch's order were handed out, over all ranks together.
 
@@ -147,13 +163,15 @@ class Sampler:
         valid on any number of ranks. With `steps=` there are also the `pass` and the `steps` taken in it.
         """
         at = self._shown()
+        # what is left of a pass that has begun was drawn by its own ordering
+        ordering = self._next if self._begun is None else self._ordering
         state = {
             "version": VERSION,
             "epoch": at.epoch,
             "consumed": at.consumed,
             "seed": self.seed,
-            "order": name_of(self.shuffle),
-            "fingerprint": dict(self.fingerprint),
+            "order": ordering.name,
+            "fingerprint": dict(ordering.fingerprint),
         }
         if isinstance(self.shuffle, OwnIds):
             state["ids"] = self.shuffle.checksum(at.epoch) if at.consumed else None
@@ -165,7 +183,7 @@ class Sampler:
         Raises:
             ValueError: the state is of other windows or another order, with the fields that differ, or lacks a field.
         """
-        own = self.state_dict()
+        own = self.state_dict() | {"order": self._next.name, "fingerprint": dict(self._next.fingerprint)}
         if not isinstance(state, Mapping):
             raise TypeError(f"A state is what state_dict() returned; got a {type(state).__name__}.")
         if missing := own.keys() - state.keys():
@@ -214,6 +232,7 @@ class Sampler:
             if taken > 1:
                 return  # a state was loaded since, or another pass has begun: this one no longer counts
             self._begun, self._asked = start, None
+            self._ordering = self._next
         self._position = Position(epoch, consumed, start.number, start.taken + taken)
 
     def _finish(self, start: Position, taken: int) -> None:
@@ -226,7 +245,9 @@ class Sampler:
     def _layout(self) -> Layout:
         """How steps are divided among the ranks, as these are now."""
         ranks, rank, _ = self.ranks
-        batch = self._local
+        batch, sections = self._local, self._ordering.sections
+        if self._varies and sections is not None:
+            return Layout(ranks, rank, -(-largest(sections) // ranks), self.tail, varies=True)
         if batch is None:
             batch, rest = divmod(self._global or 0, ranks)
             if rest or not batch:
@@ -236,7 +257,7 @@ class Sampler:
         return Layout(ranks, rank, batch, self.tail)
 
     def _plan(self) -> Plan:
-        return Plan(self.n, self.shuffle, self.seed, self._layout(), self.steps)
+        return Plan(self._next, self.seed, self._layout(), self.steps)
 
     def _shown(self) -> Position:
         """The position of the last pass, until the next one has begun; what set_epoch() chose, where none was left."""
@@ -246,12 +267,13 @@ class Sampler:
 
     def __repr__(self) -> str:
         replicas, rank, source = self.ranks
-        seeded = self.shuffle and not isinstance(self.shuffle, OwnIds)
-        shuffle = name_of(self.shuffle) + (f" with seed {self.seed}" if seeded else "")
+        seeded = self.shuffle and not isinstance(self.shuffle, OwnIds) and self.shuffle != ByTime()
+        shuffle = self._next.name + (f" with seed {self.seed}" if seeded else "")
         at = self._shown()
         passes = "" if self.steps is None else f"pass {at.number}, "
+        size = f"up to {self.batch_size}" if self._varies else f"{self.batch_size}"
         return (
-            f"Sampler: {self.n:,} windows {shuffle}, {len(self):,} steps of {self.batch_size} x {replicas} ranks, this "
+            f"Sampler: {self.n:,} windows {shuffle}, {len(self):,} steps of {size} x {replicas} ranks, this "
             f"is rank {rank} (from {source}), tail {self.tail!r}, {passes}epoch {at.epoch}, {at.consumed:,} consumed"
         )
 

@@ -1,6 +1,6 @@
 """One epoch of one rank: the order cut into steps, and each step into the parts of the ranks."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -18,6 +18,7 @@ class Layout:
     rank: int
     batch_size: int
     tail: str  # "keep", "pad" or "drop"
+    varies: bool = False  # whether steps vary in size, so that `batch_size` is only the largest
 
     @property
     def size(self) -> int:
@@ -40,7 +41,7 @@ class Steps(NamedTuple):
     ids: Int64s  # (steps, batch)
     valid: int  # in each step the first `valid` ids are windows of the epoch, and the others are filler
     epoch: int
-    consumed: range  # for each step, the windows of the order that all ranks have used once it is done
+    consumed: Sequence[int]  # for each step, the windows of the order that all ranks have used once it is done
 
 
 @dataclass(frozen=True, slots=True)

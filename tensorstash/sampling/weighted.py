@@ -34,19 +34,23 @@ class Weighted:
     as weight 0.
 
     Args:
-        weights: finite numbers of at least 0, `(windows,)`, or `(entities,)` in the order of `stash.entities`. With
-            `per="entity"` also a mapping from the name of each entity to its weight.
+        weights: finite numbers of at least 0, `(windows,)`, or with `per="entity"` `(entities,)` in the order of
+            `stash.entities`, or a mapping from the name of each entity to its weight. Or the name of a column: of one
+            whose value in the row of its anchor (without a horizon, its last row) is the weight of a window, or with
+            `per="entity"` of a static column.
         per: `"window"` or `"entity"`.
         count: draws per epoch; as many as there are windows if not given.
 
+    Raises:
+        ValueError: wrong weights, with the window or entity: negative, infinite, NaN, all 0, or another number of them.
+            ColumnError: no such column or entity.
+
     Example:
-        >>> import numpy as np
-        >>> from tensorstash.sampling.weighted import Weighted, draws, shares_of
-        >>> rare_event = np.array([0, 1, 0, 3])
-        >>> Weighted(rare_event, count=8)
-        Weighted(4 weights, per='window', count=8)
-        >>> draws(shares_of(rare_event), seed=0, epoch=0)(np.arange(8))
-        array([3, 3, 3, 3, 3, 3, 1, 3])
+        >>> import tensorstash as ts
+        >>> windows = ts.Windows(ts.load({"y": [0.0, 1.0, 2.0, 3.0], "rare": [0, 1, 0, 3]}), history=1, columns=["y"])
+        >>> loader = ts.Loader(windows, 8, shuffle=ts.Weighted("rare", count=8))
+        >>> [batch["y"][:, 0].tolist() for batch in loader]
+        [[3.0, 3.0, 3.0, 3.0, 3.0, 3.0, 1.0, 3.0]]
     """
 
     weights: Any
@@ -56,15 +60,16 @@ class Weighted:
     def __post_init__(self) -> None:
         if self.per not in ("window", "entity"):
             raise ValueError(f'per= is "window" or "entity"; got {self.per!r}.')
-        if isinstance(self.weights, str) or not hasattr(self.weights, "__len__"):
-            raise TypeError(f"weights= is a list of numbers; got {self.weights!r}.")
+        if not hasattr(self.weights, "__len__"):
+            raise TypeError(f"weights= is a list of numbers or the name of a column; got {self.weights!r}.")
         if self.per == "window" and isinstance(self.weights, Mapping):
             raise TypeError('Weights by name are those of entities; got a mapping with per="window". Use per="entity".')
         if self.count is not None:
             at_least(1, self.count, "count")
 
     def __repr__(self) -> str:
-        return f"Weighted({len(self.weights):,} weights, per={self.per!r}, count={self.count})"
+        weights = repr(self.weights) if isinstance(self.weights, str) else f"{len(self.weights):,} weights"
+        return f"Weighted({weights}, per={self.per!r}, count={self.count})"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -198,7 +203,7 @@ def _by_name(given: Mapping[Any, Any], entities: Sequence[Any]) -> list[Any]:
 
 def _checked(given: Any, count: int, what: str, names: Sequence[Any]) -> NDArray[Any]:
     """Weights as an array of numbers, not copied where they are one; wrong ones are an error that says which."""
-    weights = _as_array(given)
+    weights = as_array(given)
     if weights.ndim != 1 or weights.dtype.kind not in "fiub":
         raise TypeError(f"Weights are a list of numbers; got {weights.ndim} dimensions of {weights.dtype}.")
     if len(weights) != count:
@@ -214,7 +219,8 @@ def _checked(given: Any, count: int, what: str, names: Sequence[Any]) -> NDArray
     return weights
 
 
-def _as_array(given: Any) -> NDArray[Any]:
+def as_array(given: Any) -> NDArray[Any]:
+    """Weights of any library as an array, not copied where that is possible."""
     if isinstance(given, torch.Tensor):
         tensor = given.detach().cpu()
         return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()

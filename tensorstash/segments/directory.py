@@ -25,10 +25,11 @@ _NAME = re.compile(r"(.+)-([0-9a-f]{16})(\.lock|\.tmp\.[0-9a-f]{16})?")
 
 @dataclass(frozen=True, slots=True)
 class Directory:
-    """An open directory of segments that only this user can use."""
+    """An open directory: that of the shared segments, which only this user can use, or one that a user has chosen."""
 
     path: str
     fd: int
+    chosen: bool = False
 
     def join(self, name: "Name") -> str:
         """The path of a file in it, for other programs and messages."""
@@ -115,10 +116,10 @@ def _not_ours(path: str, why: str, remedy: str = "S") -> SegmentError:
 # The files in it
 
 
-def open_file(directory: Directory, name: Name, flags: int) -> int:
+def open_file(directory: Directory, name: Name, flags: int, mode: int = 0o600) -> int:
     """A descriptor of a file of ours, created with `os.O_CREAT`; links are not followed."""
     try:
-        return os.open(str(name), flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600, dir_fd=directory.fd)
+        return os.open(str(name), flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode, dir_fd=directory.fd)
     except (FileNotFoundError, FileExistsError):
         raise
     except OSError as error:
@@ -144,6 +145,11 @@ def not_a_file(directory: Directory, name: Name, why: str) -> SegmentError:
 
 def not_writable(directory: Directory, error: OSError) -> SegmentError:
     """The error for a directory in which no file can be created or removed."""
+    if directory.chosen:
+        return SegmentError(
+            f"A stash is written to a directory that you can write to; no file can be created or removed in "
+            f"{directory.path}: {error.strerror}. Choose another path."
+        )
     return SegmentError(
         f"Shared segments are files; none can be created or removed in {directory.path}: {error.strerror}. Make room "
         "there (ts.shared.list() shows what it holds), or set TENSORSTASH_DIR to a directory that you can write to."

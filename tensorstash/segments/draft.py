@@ -28,12 +28,14 @@ class Draft:
         tensors: Iterable[tuple[str, torch.dtype, tuple[int, ...]]],
         room: int,
         fd: int | None = None,
+        on_disk: bool = False,
     ) -> None:
         """Lay out the tensors, behind `room` bytes for a header, and allocate every byte.
 
         They are written to the empty file behind `fd`, which the caller closes; with `None`, to an unnamed file in
-        memory, which the draft closes.
+        memory, which the draft closes. A file `on_disk` may be larger than memory.
         """
+        self._on_disk = on_disk
         self.begin = end = pages(room)
         self.entries: dict[str, Entry] = {}
         self.checksums: dict[str, int] = {}  # of the blobs
@@ -74,13 +76,14 @@ class Draft:
         if not entry.nbytes:
             return np.empty(entry.shape, DTYPES[entry.dtype][1])
         memory = mmap.mmap(self.fd, self.end)
-        populate(memory, POPULATE_WRITE, entry.begin, pages(entry.nbytes))
+        if not self._on_disk:  # there it would fill memory with empty pages, and then write them to the disk
+            populate(memory, POPULATE_WRITE, entry.begin, pages(entry.nbytes))
         flat = np.frombuffer(memory, DTYPES[entry.dtype][1], math.prod(entry.shape), entry.begin)
         return flat.reshape(entry.shape)
 
-    def seal(self, metadata: Mapping[str, Any]) -> None:
-        """Write the header, which makes the file a whole segment."""
-        header = header_bytes(self.entries.values(), self.begin, self.end, metadata, self.checksums)
+    def seal(self, metadata: Mapping[str, Any], key: str | None = None) -> None:
+        """Write the header, which makes the file a whole segment; `key` is that of the load."""
+        header = header_bytes(self.entries.values(), self.begin, self.end, metadata, self.checksums, key=key)
         if len(header) > self.begin:
             raise SegmentError(f"The header needs {len(header):,} bytes; {self.begin:,} were laid out for it.")
         write(self.fd, memoryview(header.ljust(self.begin)), 0)
@@ -110,8 +113,14 @@ def allocate(fd: int, begin: int, nbytes: int) -> None:
 def write(fd: int, data: memoryview, begin: int) -> None:
     """Write all bytes from byte `begin` of the file on."""
     done = 0
-    while done < len(data):
-        done += os.pwrite(fd, data[done:], begin + done)
+    try:
+        while done < len(data):
+            done += os.pwrite(fd, data[done:], begin + done)
+    except OSError as error:
+        raise SegmentError(
+            f"A stash needs room for all its bytes; writing them failed: {error.strerror}. Make room, or load fewer "
+            "columns."
+        ) from error
 
 
 def _bytes(values: NDArray[Any]) -> memoryview:

@@ -37,6 +37,7 @@ class Header:
     metadata: Any  # not checked here
     crc: str  # its own checksum
     checksums: dict[str, int]  # CRC-32 of the blobs
+    key: str | None  # of the load that made it
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,13 @@ def pages(nbytes: int) -> int:
 
 
 def header_bytes(
-    entries: Iterable[Entry], begin: int, end: int, metadata: Mapping[str, Any], checksums: Mapping[str, int]
+    entries: Iterable[Entry],
+    begin: int,
+    end: int,
+    metadata: Mapping[str, Any],
+    checksums: Mapping[str, int],
+    *,
+    key: str | None,
 ) -> bytes:
     """The first bytes of the file, `8 + N`, without the padding that fills them up to `begin`."""
     tensors: dict[str, Any] = {}
@@ -77,6 +84,7 @@ def header_bytes(
         "tensorstash.crc": _NO_CRC,
         "tensorstash.schema": json.dumps(metadata),
         "tensorstash.blobs": json.dumps(checksums),
+        **({} if key is None else {"tensorstash.key": key}),
     }
     text = json.dumps({"__metadata__": own, **tensors}, separators=(",", ":")).encode()
     size = (begin - 8).to_bytes(8, "little")
@@ -107,6 +115,7 @@ def parse(fd: int, path: str | None, label: str | None) -> Header:
         crc, version = own["tensorstash.crc"], own["tensorstash.version"]
         metadata = json.loads(own["tensorstash.schema"])
         checksums = _mapping(json.loads(own["tensorstash.blobs"]))
+        key = own.get("tensorstash.key")
         if rb"\ud" in text.lower():  # half a pair of surrogates is valid JSON, but not text
             json.dumps([header, metadata], ensure_ascii=False).encode()
         entries = _entries(header, begin, size)
@@ -116,7 +125,7 @@ def parse(fd: int, path: str | None, label: str | None) -> Header:
         raise damaged(path, f"it has version {version!r} of the format, this release reads {VERSION!r}", label)
     if f"{zlib.crc32(text.replace(str(crc).encode(), _NO_CRC.encode(), 1)):08x}" != crc:
         raise damaged(path, "the checksum of its header is wrong", label)
-    return Header(entries, metadata, crc, checksums)
+    return Header(entries, metadata, crc, checksums, key)
 
 
 def _entries(header: dict[str, Any], begin: int, size: int) -> dict[str, Entry]:

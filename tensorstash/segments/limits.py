@@ -1,7 +1,7 @@
-"""How many bytes can still be allocated, and what stands in the way: RAM, memory cgroups, the directory of segments.
+"""How many bytes can still be allocated: limits of RAM, of memory cgroups and of file systems.
 
-A memory cgroup kills who allocates beyond it, and a full tmpfs kills who writes to it through a mapping: both have to
-be asked before.
+A memory cgroup kills a process that allocates more, and a full tmpfs kills one that writes to it through a mapping. So
+both are checked before.
 """
 
 import os
@@ -27,7 +27,7 @@ class Limit:
 
 
 def memory_limits(root: str = "/") -> list[Limit]:
-    """The limits of what this process may allocate; `root` is where `proc` and `sys` are looked for."""
+    """The limits on what this process may allocate, as `proc` and `sys` below `root` say."""
     return [Limit(psutil.virtual_memory().available, "in RAM", ""), *_cgroup_limits(Path(root))]
 
 
@@ -39,6 +39,12 @@ def directory_limit(fd: int, path: str) -> Limit:
         "/dev/shm), or set TENSORSTASH_DIR to a directory with more room."
     )
     return Limit(about.f_bavail * about.f_frsize, f"in {path}", remedy)
+
+
+def disk_limit(fd: int, path: str) -> Limit:
+    """The room for the file of a stash in the file system behind a descriptor."""
+    about = os.fstatvfs(fd)
+    return Limit(about.f_bavail * about.f_frsize, f"in {path}", "Make room there, or choose a path on another disk.")
 
 
 def tightest(limits: Sequence[Limit]) -> Limit:

@@ -4,6 +4,7 @@ The lock only saves work. Where it does not lock, several processes build the sa
 wins.
 """
 
+import errno
 import fcntl
 import json
 import logging
@@ -21,6 +22,8 @@ _POLL = 0.01  # seconds between two attempts to take the lock
 _SILENCE = 1.0  # seconds of waiting before the log says for which process
 _LINE = 200  # least bytes of a line in the lock file, so that a shorter line overwrites the one before
 
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)  # some network file systems have none
+
 _log = logging.getLogger("tensorstash")
 
 
@@ -33,15 +36,16 @@ def lock_file(directory: Directory, name: Name) -> Iterator[int]:
     try:
         yield fd
     finally:
-        with suppress(BlockingIOError, FileNotFoundError):
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if same_file(directory, lock_name, fd):
+        with suppress(FileNotFoundError):
+            if _locked(fd) and same_file(directory, lock_name, fd):
                 unlink(directory, lock_name)
         close_kept(fd)
 
 
-def acquire(lock: int, name: Name, deadline: float | None) -> bool:
+def acquire(lock: int, what: object, deadline: float | None) -> bool:
     """Wait for the lock. `True`: this process builds the segment; `False`: the lock file was removed meanwhile.
+
+    `what` is the segment in messages.
 
     Raises `TimeoutError` after the deadline, a time of `time.monotonic`, and if the process that held the lock has
     failed, its error.
@@ -52,10 +56,10 @@ def acquire(lock: int, name: Name, deadline: float | None) -> bool:
         waited = True
         now = time.monotonic()
         if deadline is not None and now >= deadline:
-            raise TimeoutError(f"{_progress(lock, name)}; timeout= is over. Wait longer, or end that process.")
+            raise TimeoutError(f"{_progress(lock, what)}; timeout= is over. Wait longer, or end that process.")
         if not logged and now - begin >= _SILENCE:
             logged = True
-            _log.warning("%s; waiting for it.", _progress(lock, name))
+            _log.warning("%s; waiting for it.", _progress(lock, what))
         time.sleep(_POLL)
     removed = not os.fstat(lock).st_nlink
     state = _read_note(lock)
@@ -75,12 +79,15 @@ def _locked(lock: int) -> bool:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
     return True
 
 
-def _progress(lock: int, name: Name) -> str:
+def _progress(lock: int, what: object) -> str:
     state = _read_note(lock)
-    return f"Process {state.get('pid', '?')} is loading {name} and has done {_percent(state.get('done'))}"
+    return f"Process {state.get('pid', '?')} is loading {what} and has done {_percent(state.get('done'))}"
 
 
 def _percent(done: object) -> str:

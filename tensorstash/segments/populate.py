@@ -1,4 +1,4 @@
-"""Mapping many pages at once, which takes a third of the time of the faults that it spares."""
+"""Mapping many pages at once, which takes a third of the time of the page faults that it saves."""
 
 import contextlib
 import mmap
@@ -8,7 +8,7 @@ _PIECE = 1 << 28
 
 
 def populate(memory: mmap.mmap, how: int, begin: int, nbytes: int) -> None:
-    """Map pages; piece by piece, because a signal is not handled before the kernel is done with what it was told."""
+    """Map pages; piece by piece, because no signal is handled until the kernel is done with a piece."""
     # on older kernels and macOS the pages are mapped when they are touched
     with contextlib.suppress(AttributeError, OSError, ValueError):
         for at in range(begin, begin + nbytes, _PIECE):

@@ -35,15 +35,22 @@ def obtain(name: Name, build: Build, timeout: float | None) -> Segment:
                 return segment
             with lock_file(directory, name) as lock:
                 if acquire(lock, name, deadline):
-                    return attach_name(directory, name) or _build(directory, name, lock, build)
+                    return attach_name(directory, name) or _build_shared(directory, name, lock, build)
 
 
-def _build(directory: Directory, name: Name, lock: int, build: Build) -> Segment:
+def _build_shared(directory: Directory, name: Name, lock: int, build: Build) -> Segment:
     target = UnpublishedFile(directory, name.label)
+    segment = built(target, lock, build, lambda: target.publish(name))
+    segment.populate()
+    return segment
+
+
+def built(target: UnpublishedFile, lock: int, build: Build, publish: Callable[[], Segment]) -> Segment:
+    """Build a segment and publish it, while the lock says how far it is, and at the end why it failed."""
     note(lock, {"pid": os.getpid(), "done": 0.0})
     try:
         build(target, lambda done: note(lock, {"pid": os.getpid(), "done": done}))
-        segment = target.publish(name)
+        return publish()
     except (KeyboardInterrupt, SystemExit, GeneratorExit):
         raise  # the next process in line takes over
     except BaseException as error:
@@ -51,8 +58,6 @@ def _build(directory: Directory, name: Name, lock: int, build: Build) -> Segment
         raise
     finally:
         target.close()
-    segment.populate()
-    return segment
 
 
 def share_copy(segment: Segment, label: str) -> Segment:

@@ -32,6 +32,7 @@ class Segment:
         """
         header = parse(fd, path, label)
         self.entries, self.metadata, self.crc = header.entries, header.metadata, header.crc
+        self.key = header.key  # of the load that made the file; `None` of a private one
         self._checksums = header.checksums
         self.fd = fd
         self.path = path
@@ -115,11 +116,13 @@ def mapped(fd: int, path: str | None = None, label: str | None = None, strict: b
 
 
 def open_saved(path: str) -> Segment:
-    """Map a saved segment."""
+    """Map a saved segment, which may be larger than memory."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # without O_NONBLOCK, opening a pipe would hang
     except OSError as error:
         if error.errno in (errno.ENXIO, errno.EOPNOTSUPP):
             raise damaged(path, "it is not a regular file") from error
         raise
-    return mapped(fd, path)
+    segment = mapped(fd, path)
+    segment.advise_random()
+    return segment

@@ -1,6 +1,6 @@
 """Parquet and Arrow IPC files as a scan: all footers first, compared; then readers of row groups and batches."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing, nullcontext
 from functools import partial
 
@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 
 from tensorstash.columns.types import is_text
 from tensorstash.common.threads import each, threads
-from tensorstash.errors import DataError, SourceError
+from tensorstash.errors import DataError
 from tensorstash.sources.file import REQUESTS, File
 from tensorstash.sources.filter import Filter
 from tensorstash.sources.footers import Footer, read_footer
@@ -75,29 +75,9 @@ def _batches(footer: Footer, index: int, names: Collection[str]) -> Iterator[tup
         for begin in range(0, rows, BATCH_ROWS):
             yield min(BATCH_ROWS, rows - begin), {}
         return
-    read = _parquet_batches if footer.fragment else _arrow_batches
-    try:
-        for batch in read(footer, index, names):
-            yield batch.num_rows, dict(zip(batch.schema.names, batch.columns))
-    except SourceError:
-        raise
-    except (pa.ArrowException, OSError):
-        for name in (
-            names if footer.file.system is None else ()
-        ):  # one by one, because the error does not say which column is damaged
-            _check_column(footer, index, name, read)
-        raise
-
-
-def _check_column(footer: Footer, index: int, name: str, read: Callable[..., Iterable[pa.RecordBatch]]) -> None:
-    """Decode one column alone; if that fails, the error names the column."""
-    try:
-        for _ in read(footer, index, [name]):
-            pass
-    except (pa.ArrowException, OSError) as error:
-        if isinstance(error, SourceError):
-            raise
-        raise pa.ArrowInvalid(f"column {name!r}: {error}") from error
+    batches = _parquet_batches(footer, index, names) if footer.fragment else _arrow_batches(footer, index, names)
+    for batch in batches:
+        yield batch.num_rows, dict(zip(batch.schema.names, batch.columns))
 
 
 def _widened(array: pa.Array, field: pa.Field, place: str) -> pa.Array:

@@ -77,21 +77,33 @@ class Scan:
 
 
 @contextmanager
-def damage_named(unit: Unit) -> Iterator[None]:
-    """Re-raise decoding errors as a `SourceError` that names the place of the unit."""
+def damage_named(unit: Unit, names: Sequence[str]) -> Iterator[None]:
+    """Re-raise decoding errors as a `SourceError` that names the unit and the first column that cannot be decoded."""
     try:
         yield
     except (pa.ArrowException, OSError) as error:
         if isinstance(error, SourceError):
             raise
         why = " ".join(str(error).split())
-        raise SourceError(f"{unit.place} cannot be decoded: {why}. Write the file again.") from error
+        where = f"column {name!r}: " if (name := _damaged_column(unit, names)) is not None else ""
+        raise SourceError(f"{unit.place} cannot be decoded: {where}{why}. Write the file again.") from error
+
+
+def _damaged_column(unit: Unit, names: Sequence[str]) -> str | None:
+    """The first column that fails when it is read for itself; the only one need not be read again."""
+    for name in names if len(names) > 1 else ():
+        try:
+            for _ in unit.read([name]):
+                pass
+        except (pa.ArrowException, OSError):  # noqa: PERF203  only after a failure
+            return name
+    return names[0] if len(names) == 1 else None
 
 
 def read(unit: Unit, names: Sequence[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
     """The batches of a unit, each with its first row counted among the loaded rows; a wrong row count is an error."""
     row, end = unit.start, unit.start + unit.rows
-    with damage_named(unit):
+    with damage_named(unit, names):
         for batch in unit.read(names):
             if row + batch.num_rows > end:
                 raise SourceError(f"{unit.place} holds more rows than the {unit.rows:,} of its footer: it is damaged.")

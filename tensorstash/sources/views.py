@@ -35,13 +35,43 @@ def without_views(array: pa.Array) -> pa.Array:
 
 def _cleared(array: pa.Array) -> pa.Array:
     arrow = array.type
-    if pa.types.is_dictionary(arrow) and is_view(arrow.value_type) and array.dictionary.null_count:
-        return pa.DictionaryArray.from_arrays(array.indices, _cleared(array.dictionary), ordered=arrow.ordered)
-    if not is_view(arrow) or not array.null_count:
+    if is_view(arrow):
+        return _zeroed(array) if array.null_count else array
+    if pa.types.is_dictionary(arrow):
+        values = array.dictionary
+        cleared = _cleared(values)
+        same = cleared is values
+        return array if same else pa.DictionaryArray.from_arrays(array.indices, cleared, ordered=arrow.ordered)
+    return _cleared_children(array) if _has_views(arrow) else array
+
+
+def _cleared_children(array: pa.Array) -> pa.Array:
+    """Lists, maps and structs of views; other nested types are left as they are, because polars cannot import them."""
+    arrow = array.type
+    if pa.types.is_struct(arrow):
+        children = [_cleared(array.field(index)) for index in range(arrow.num_fields)]
+        return pa.StructArray.from_arrays(children, fields=[*arrow], mask=array.is_null())
+    if pa.types.is_fixed_size_list(arrow):
+        own = array.buffers()[:1]
+    elif pa.types.is_list(arrow) or pa.types.is_large_list(arrow) or pa.types.is_map(arrow):
+        own = array.buffers()[:2]
+    else:
         return array
+    children = [_cleared(array.values)]
+    return pa.Array.from_buffers(arrow, len(array), own, array.null_count, array.offset, children)
+
+
+def _has_views(arrow: pa.DataType) -> bool:
+    if pa.types.is_dictionary(arrow):
+        return _has_views(arrow.value_type)
+    return is_view(arrow) or any(_has_views(arrow.field(index).type) for index in range(arrow.num_fields))
+
+
+def _zeroed(array: pa.Array) -> pa.Array:
+    """A copy of the views, with zeros in the null slots."""
     validity, views, *texts = array.buffers()
     end = array.offset + len(array)
     rows = np.frombuffer(views, np.uint8, end * _BYTES).reshape(end, _BYTES).copy()
     rows[array.offset :][array.is_null().to_numpy(zero_copy_only=False)] = 0
     buffers = [validity, pa.py_buffer(rows), *texts]
-    return pa.Array.from_buffers(arrow, len(array), buffers, array.null_count, array.offset)
+    return pa.Array.from_buffers(array.type, len(array), buffers, array.null_count, array.offset)

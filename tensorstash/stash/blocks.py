@@ -1,4 +1,4 @@
-"""The memory of a segment as gather takes it: columns of one item size side by side."""
+"""The memory of a segment as gather needs it: columns of one item size side by side."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

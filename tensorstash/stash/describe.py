@@ -1,4 +1,4 @@
-"""What a stash holds, in figures: a line per column, or per entity and column."""
+"""Statistics of a stash: a line per column, or per entity and column."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -58,7 +58,7 @@ def describe(
 
 
 def _counts(name: str, values: NDArray[Any]) -> "pl.Series":
-    """Integers, of which -1 is none."""
+    """Integers; -1 becomes null."""
     import polars as pl
 
     flat = pl.Series(name, values.ravel())
@@ -66,7 +66,7 @@ def _counts(name: str, values: NDArray[Any]) -> "pl.Series":
 
 
 def _items(stash: StashLike, name: str) -> list[str]:
-    """What the numbers of one row are called."""
+    """The names of the components of one row."""
     tensor, members = _tensor(stash, name), stash.about(name).members
     if len(members) > 1:
         return [f"{name}.{member}" for member in members]
@@ -133,7 +133,7 @@ def _of_codes(stash: StashLike, name: str, codes: torch.Tensor, rows: Rows) -> T
 
 
 def _counted(codes: torch.Tensor, offsets: Int64s) -> tuple[Int64s, Int64s, Int64s]:
-    """Every group and code that occur together, and how often."""
+    """Each pair of group and code that occurs, and how often it occurs."""
     size = int(codes.max()) + 2 if len(codes) else 1
     keys, times = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for begin in range(0, len(codes), _BLOCK):

@@ -29,9 +29,7 @@ def open(path: str | os.PathLike[str]) -> Stash:  # noqa: A001  its name is ts.o
         >>> ts.open(path)["y"]
         tensor([1., 2.], dtype=torch.float64)
     """
-    segment = open_saved(os.path.abspath(os.fsdecode(path)))
-    segment.advise_random()
-    return Stash(segment)
+    return Stash(open_saved(os.path.abspath(os.fsdecode(path))))
 
 
 def attach(label: str, *, strict: bool = False) -> Stash:

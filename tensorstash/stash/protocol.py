@@ -1,4 +1,4 @@
-"""What the faces of a stash (text, figures, other libraries) read of it: they come before `Stash`, which calls them."""
+"""The part of `Stash` that its helpers read: display, statistics, other libraries. `Stash` imports them."""
 
 from collections.abc import ItemsView, Iterator
 from typing import Any, Protocol

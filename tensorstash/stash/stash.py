@@ -29,15 +29,15 @@ class Stash(Mapping[str, torch.Tensor]):
     """The loaded columns: a `Mapping` from name to tensor, first dimension rows.
 
     Rows are grouped by entity, in the order in which the entities first appear in the source, and ordered by time
-    within each. `ts.load` and `ts.open` make one. The tensors are mapped copy-on-write: an in-place write is seen by
-    this process alone and never reaches the file. Text columns hold int32 codes into `vocabulary(name)`, or -1 where
-    there is no text; where a vocabulary was given, its length is the code of what is not in it. `static` holds the
-    columns that were loaded as static: tensors `(entities, ...)` whose row k belongs to `entities[k]`.
+    within each. `ts.load`, `ts.open` and `ts.attach` return one. The tensors are mapped copy-on-write: only this
+    process sees its in-place writes, and they never reach the file. Text columns hold int32 codes into
+    `vocabulary(name)`, or -1 where there is no text. If a vocabulary was given to `load`, values that are not in it
+    have its length as their code.
     """
 
     def __init__(self, segment: Segment) -> None:
         self._segment = segment
-        self._tensors: dict[str, torch.Tensor] = {}  # made when they are asked for: attaching hundreds takes longer
+        self._tensors: dict[str, torch.Tensor] = {}  # made on first use: hundreds take longer than attaching
         self._info = info = info_of(segment)
         self._names = {column.name: segment.entries[column.name] for column in info.columns}
         self._about = {column.name: column for column in (*info.columns, *info.static)}
@@ -51,7 +51,7 @@ class Stash(Mapping[str, torch.Tensor]):
             tensor = self._tensors.setdefault(name, self._segment.tensor(name))
         return tensor
 
-    # a stash is itself alone: a comparison of tensors would have no truth value
+    # a stash equals only itself: a comparison of tensors would have no truth value
     __eq__ = object.__eq__
     __hash__ = object.__hash__
 
@@ -72,9 +72,9 @@ class Stash(Mapping[str, torch.Tensor]):
         return self._segment.path
 
     def private_bytes(self) -> int | None:
-        """Bytes that this process holds alone because it wrote into the tensors, by pages; 0 as long as nobody does.
+        """Bytes of the pages that only this process holds, because it wrote into the tensors; 0 without such writes.
 
-        `None` where the system does not tell (macOS).
+        `None` on systems that do not report it (macOS).
 
         Example:
             >>> import tensorstash as ts
@@ -89,7 +89,7 @@ class Stash(Mapping[str, torch.Tensor]):
     def entities(self) -> list[Any]:
         """The names of the entities, in the order of their rows; `[None]` where the source has no entity column.
 
-        They are tuples where a list of columns tells the entities apart.
+        They are tuples if `load` was given a list of entity columns.
         """
         if not self.entity_names:
             return [None]
@@ -122,7 +122,7 @@ class Stash(Mapping[str, torch.Tensor]):
 
     @cached_property
     def time(self) -> torch.Tensor | None:
-        """`(rows,)` int64 in units of `clock.unit` since 1970 UTC, or as the source's integers; `None` without."""
+        """`(rows,)` int64 in units of `clock.unit` since 1970 UTC, or the source's integers; `None` without times."""
         return self._segment.tensor("__time") if self.time_name is not None else None
 
     @property
@@ -162,9 +162,9 @@ class Stash(Mapping[str, torch.Tensor]):
             raise unknown(name, self._about, "the stash") from None
 
     def vocabulary(self, name: str) -> list[Any]:
-        """What the codes of a column stand for: texts, or the integers of a vocabulary that was given.
+        """The values that the codes of a column stand for: texts, or the integers of a given vocabulary.
 
-        Given to another load, `ts.column(name, vocabulary=stash.vocabulary(name))`, the codes there are the same.
+        Another load gets the same codes with `ts.column(name, vocabulary=stash.vocabulary(name))`.
 
         Example:
             >>> import tensorstash as ts
@@ -183,7 +183,7 @@ class Stash(Mapping[str, torch.Tensor]):
     def series(self, entity: Any) -> dict[str, torch.Tensor]:
         """One entity's rows of every column, as views, and its times under the name of the time column.
 
-        Where several columns tell the entities apart, `entity` is a tuple of their values.
+        If there are several entity columns, `entity` is a tuple of their values.
 
         Example:
             >>> import tensorstash as ts
@@ -200,10 +200,10 @@ class Stash(Mapping[str, torch.Tensor]):
         return times | {name: tensor[rows] for name, tensor in self.items()}
 
     def to_polars(self) -> "pl.DataFrame":
-        """A polars frame of entity, time and every column; packs become arrays, codes what they stand for.
+        """A polars frame of entity, time and every column; packs become arrays, codes become their values.
 
-        What is not in a vocabulary that was given is null; hashed codes stay. Static columns come last, their values
-        repeated in every row of their entity.
+        Values that are not in a given vocabulary are null; hashed codes stay codes. Static columns come last, with
+        their values repeated in every row of their entity.
         """
         from tensorstash.stash.interop import to_polars
 
@@ -215,9 +215,9 @@ class Stash(Mapping[str, torch.Tensor]):
         Static columns come last, their values repeated in every row of their entity, which takes memory.
 
         Packs are fixed-size lists, codes are dictionary arrays, hashed codes int32, and bfloat16 is uint16 with its
-        bits, which `ts.load` reads as bfloat16 again. What is not in a vocabulary that was given is null. Arrow needs
-        other memory for booleans (bits), dates, times of day in s and ms, what is null among codes (a bit per row) and
-        the entities (a code per row).
+        bits, which `ts.load` reads as bfloat16 again. Values that are not in a given vocabulary are null. Arrow needs
+        memory of its own for booleans (bits), dates, times of day in s and ms, the nulls among codes (a bit per row)
+        and the entities (a code per row).
 
         Example:
             >>> import tensorstash as ts
@@ -237,23 +237,25 @@ class Stash(Mapping[str, torch.Tensor]):
         sample: int | None = 100_000,
         seed: int = 0,
     ) -> "pl.DataFrame":
-        """Figures of columns: how many values, mean, standard deviation, minimum, quartiles, maximum, or most common.
+        """Statistics of columns: count, mean, standard deviation, quartiles and extremes, or the most common value.
 
-        Booleans count as 0 and 1, times as the integers that the tensor holds, each number of a pack for itself. All
-        is in float64 and of all rows; only the quartiles are of a random sample. NaN is missing, and infinite values
-        leave no mean.
+        Booleans count as 0 and 1, times as the integers that the tensor holds, and each component of a pack has a line
+        of its own. Everything is computed in float64 from all rows, except the quartiles, which come from a random
+        sample. NaN counts as missing. Columns with infinite values have no mean.
 
         Args:
-            columns: their names; `None`: all, without `by=` also the static ones, whose values count once per entity.
+            columns: their names. `None` takes all columns, and without `by=` the static ones too, whose values count
+                once per entity.
             by: `"entity"` for a line per entity and column.
-            sample: rows of each column, or entity, that quartiles are taken of; `None`: all, 8 bytes for each.
-            seed: of the sample.
+            sample: how many rows of each column, or of each entity, the quartiles are computed from. `None` takes all,
+                and needs 8 bytes for each.
+            seed: the seed of the sample.
 
         Returns:
             A polars frame: with `by="entity"` the entity; `column`; `count` and `missing`; `mean`, `std`
             (divided by `count - 1`), `min`, `25%`, `50%`, `75%`, `max`, null for codes; `distinct` and `top` for codes:
-            how many different values there are, and the most common one as text, or the bucket of a hash. What is
-            not in a vocabulary that was given counts, but is in neither of them.
+            the number of different values, and the most common one as text, or the bucket of a hash. Values that are
+            not in a given vocabulary are in `count`, but in neither of these.
 
         Example:
             >>> import tensorstash as ts
@@ -268,8 +270,8 @@ class Stash(Mapping[str, torch.Tensor]):
     def share(self, label: str) -> "Stash":
         """Copy the stash into memory that all processes of this user can attach, and return it attached.
 
-        What was loaded is copied, without in-place changes. A stash with the same bytes under that label is attached
-        instead. Raises `NoMemoryError` where there is no room for it.
+        The values are copied as they were loaded, without in-place changes. If a stash with the same bytes exists under
+        that label, it is attached instead. Raises `NoMemoryError` if there is no room for the copy.
 
         Example:
             >>> import tensorstash as ts
@@ -280,15 +282,20 @@ class Stash(Mapping[str, torch.Tensor]):
         return Stash(share_copy(self._segment, check_label(label)))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write what was loaded to one safetensors file, which `ts.open` maps; it appears only when it is whole.
+        """Write the stash as it was loaded to one safetensors file, which `ts.open` maps.
 
-        In-place changes of the tensors are not saved: they are this process's own.
+        The file appears, or replaces the one at `path`, when it is whole and on disk. In-place changes of the tensors
+        are not saved. Processes that have the old file open keep it; never truncate or rewrite a file in place that is
+        open somewhere, because reading bytes that are gone ends the process (SIGBUS).
+
+        Raises:
+            SegmentError: the file cannot be written.
         """
         save(self._segment, os.fsdecode(path))
 
     @cached_property
     def _blocks(self) -> list[Block]:
-        """The memory as gather takes it."""
+        """The columns side by side, as gather needs them."""
         return blocks_of(self, self._segment)
 
     @cached_property

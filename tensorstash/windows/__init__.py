@@ -1,5 +1,5 @@
-"""Which rows are samples: `Windows`, spans, runs, slots, intervals, splits.
+"""Which rows are samples: `Windows`, spans, runs, slots, intervals, splits, folds.
 
-It computes with integers only, and knows nothing of order, ranks or devices. Start with `windows.py`, then `slots.py`
-and `intervals.py`.
+This room computes with integers only, and knows nothing of order, ranks or devices. Start with `windows.py`, then
+`layout.py`, `slots.py` and `intervals.py`.
 """

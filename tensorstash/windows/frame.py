@@ -1,4 +1,4 @@
-"""Predictions as a frame, each with the entity and the time that it is for."""
+"""Predictions as a frame, each beside its entity and time."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -29,7 +29,7 @@ def to_frame(layout: Layout, anchors: Int64s, predictions: torch.Tensor, names: 
         )
     slots = anchors[:, None] + np.arange(begin, begin + steps)
     rows, distance = nearest_rows(layout.slots, slots)
-    known = distance >= 0  # nothing is told of the time in front of a run
+    known = distance >= 0  # slots in front of a run are left out
     columns = _keys(layout, entities_of(layout, rows[known]), slots[known])
     called = names_of(values, names)
     for name in called:

@@ -1,4 +1,4 @@
-"""Gaps in time: where runs end, and what is said when they cost windows."""
+"""Gaps in time: where runs end, and the warnings when gaps cost windows."""
 
 import warnings
 
@@ -23,7 +23,7 @@ def fragments(stash: Stash, gaps: str, frequency: int | str | None, tolerance: i
     if stash.time is None or gaps == "ignore":
         if frequency is not None or tolerance is not None:
             why = "gaps='ignore' was given" if gaps == "ignore" else "the stash has no time: ts.load(..., time=...)"
-            raise ValueError(f"frequency= and tolerance= tell gaps in time, but {why}.")
+            raise ValueError(f"frequency= and tolerance= say what a gap in time is, but {why}.")
         return entity_runs(stash.offsets.numpy())
     first, last = stash.time_range
     if first is not None and last is not None and last - first > _MOST_TICKS:
@@ -36,7 +36,7 @@ def fragments(stash: Stash, gaps: str, frequency: int | str | None, tolerance: i
 
 
 def steps_text(runs: Runs) -> str:
-    """What the clock says, for messages about gaps."""
+    """The frequency and the most common other steps, for messages about gaps."""
     if runs.frequency is None:
         return ""
     common = ", ".join(f"{step} ({count:,} times)" for step, count in runs.steps)
@@ -44,13 +44,13 @@ def steps_text(runs: Runs) -> str:
 
 
 def warn_of_gaps(stash: Stash, runs: Runs, slots: Slots, windows: Intervals, length: int) -> None:
-    """Tell when gaps cost many windows, or make more empty slots than there are rows."""
+    """Warn if gaps cost many windows, or make more empty slots than there are rows."""
     whole = entity_runs(stash.offsets.numpy())
     possible = int(windows_in(whole.rows, length, windows.stride).sum())
     if len(windows) < (1 - _COSTLY) * possible:
         warnings.warn(
             f"Gaps cost {1 - len(windows) / possible:.0%} of the windows: {len(windows):,} of {possible:,} are left"
-            f"{steps_text(runs)}. If these are no gaps, give the frequency=, such as '1bd' for business days, a "
+            f"{steps_text(runs)}. If these are not gaps, give the frequency=, such as '1bd' for business days, a "
             "tolerance=, or gaps='ignore'; if they are, shorter windows lose fewer.",
             stacklevel=3,
         )

@@ -24,7 +24,7 @@ class Intervals:
 
     @property
     def ends(self) -> Int64s:
-        """(k,) the number of windows up to and with each interval."""
+        """(k,) the number of windows up to the end of each interval."""
         return self.guide.ends
 
     @property
@@ -71,7 +71,7 @@ def locate(within: Intervals, ids: Int64s) -> Int64s:
 
 
 def covered(within: Intervals, length: int) -> tuple[Int64s, Int64s]:
-    """The ranges `[low, high)` of slots that lie in windows of `length` slots; one per window where these are apart."""
+    """The ranges `[low, high)` of slots that lie in windows of `length` slots; one range per window if none overlap."""
     if within.stride > length:
         low = locate(within, np.arange(len(within)))
         return low, low + length
@@ -79,7 +79,7 @@ def covered(within: Intervals, length: int) -> tuple[Int64s, Int64s]:
 
 
 def keep(within: Intervals, low: Int64s, high: Int64s) -> Intervals:
-    """Only the windows that start in one of the ranges of slots `[low, high)`, which ascend and do not overlap."""
+    """The windows that start in one of the slot ranges `[low, high)`, which ascend and do not overlap."""
     first, begins = within.first, within.begins
     starts, counts = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     for at in range(0, len(low) if len(within) else 0, _BLOCK):
@@ -102,7 +102,7 @@ def _before(within: Intervals, first: Int64s, begins: Int64s, slots: Int64s) -> 
 
 
 def cut_ranges(bounds: Int64s, begins: Int64s, ends: Int64s) -> tuple[Int64s, Int64s]:
-    """Ranges `[begins, ends)`, ascending and apart, cut at the bounds, which ascend."""
+    """Ranges `[begins, ends)` cut at the bounds; both ascend, and the ranges do not overlap."""
     some = begins < ends
     begins, ends = begins[some], ends[some]
     if not len(begins):
@@ -116,7 +116,7 @@ def cut_ranges(bounds: Int64s, begins: Int64s, ends: Int64s) -> tuple[Int64s, In
 
 
 def drop(within: Intervals, low: Int64s, high: Int64s) -> Intervals:
-    """Only the windows that start in none of the ranges of slots `[low, high)`, which ascend and do not overlap."""
+    """The windows that start in none of the slot ranges `[low, high)`, which ascend and do not overlap."""
     edge = np.iinfo(np.int64)
     return keep(within, np.concatenate([[edge.min // 2], high]), np.concatenate([low, [edge.max // 2]]))
 
@@ -134,7 +134,7 @@ def union(low: Int64s, high: Int64s) -> tuple[Int64s, Int64s]:
 
 
 def spread(low: Int64s, high: Int64s, count: int, step: int) -> tuple[Int64s, Int64s]:
-    """The union of the ranges moved back by 0, `step`, ..., `(count - 1) * step`, doubling as it goes."""
+    """The union of the ranges moved back by 0, `step`, ..., `(count - 1) * step`, in log2(count) doublings."""
     if step == 1:
         return union(low - (count - 1), high)
     done = 1

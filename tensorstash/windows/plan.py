@@ -7,6 +7,7 @@ import torch
 from tensorstash.gather.empty import FillPlan
 from tensorstash.gather.gather import GatherPlan, compile_plan
 from tensorstash.gather.span import Span
+from tensorstash.windows.known import computed
 from tensorstash.windows.layout import Layout
 from tensorstash.windows.slots import fragments_of
 
@@ -23,6 +24,7 @@ def compiled(
             horizon=layout.horizon,
             spans=spans,
             fills=fills,
+            computed=computed(layout, spans),
         )
     stash = layout.stash
     return compile_plan(stash._blocks, stash, spans, filling, together=together)

@@ -24,7 +24,7 @@ Where = str | Sequence[bool] | NDArray[np.bool_] | torch.Tensor
 def complete(layout: Layout, judged: list[Span], whole: Intervals) -> Intervals:
     """Without the windows in which one of the spans has a missing value; if none is left, a `DataError`.
 
-    An empty slot is missing, but for those behind a run: what they stand for is not known yet.
+    An empty slot counts as missing, except behind a run, where nothing can be known yet.
     """
     if not judged:
         return whole

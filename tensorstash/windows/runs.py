@@ -1,4 +1,4 @@
-"""Runs: the stretches of rows in which time goes on without a gap, found by scans in blocks."""
+"""Runs: the stretches of rows without a gap in time, found by scans in blocks."""
 
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ _MOST_STEPS = 100_000  # distinct steps counted; beyond that the rarest are forg
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """Where each run begins, and what one step of time is in it."""
+    """Where each run begins and how many rows it has, and the step of time in all of them."""
 
     first: Int64s  # (runs,) its first row
     rows: Int64s  # (runs,)
@@ -38,7 +38,7 @@ def find_runs(
     whole = entity_runs(offsets)
     if not (whole.rows > 1).any():
         return whole if wanted is None else replace(whole, frequency=frequency(wanted, clock, tolerance))
-    inner = whole.first[1:] - 1  # pairs (i, i + 1) that join two entities are no steps
+    inner = whole.first[1:] - 1  # a pair (i, i + 1) across two entities is not a step
     if wanted is not None:
         chosen = frequency(wanted, clock, tolerance)
         gaps = _gaps(times, inner, chosen)
@@ -54,7 +54,7 @@ def find_runs(
 
 
 def _gaps(times: Int64s, inner: Int64s, step: Frequency) -> Int64s:
-    """The rows that do not follow the row before them, entities' first rows left out."""
+    """The rows that do not follow the row before them, without the first rows of entities."""
     found = []
     for begin in range(0, len(times) - 1, _BLOCK):
         end = min(begin + _BLOCK, len(times) - 1)
@@ -70,7 +70,7 @@ def _within(inner: Int64s, begin: int, end: int) -> Int64s:
 
 
 def _infer(times: Int64s, inner: Int64s, clock: Clock, tolerance: int | str | None) -> tuple[Frequency, Int64s]:
-    """The most common step, as the calendar explains it best, and the gaps that it leaves."""
+    """The frequency that explains the most common step with the fewest gaps, and these gaps."""
     pairs = len(times) - 1 - len(inner)
     guess = _most_common(times, inner, max(1, (len(times) - 1) // _SAMPLE))
     tried = [(step, _gaps(times, inner, step)) for step in inferred(guess, clock, tolerance)]
@@ -82,7 +82,7 @@ def _infer(times: Int64s, inner: Int64s, clock: Clock, tolerance: int | str | No
 
 
 def _most_common(times: Int64s, inner: Int64s, every: int) -> int:
-    """The most common step, of all steps or of every n-th block of a few."""
+    """The most common step: of all steps, or of a sample of every n-th short block."""
     counted: Counter[int] = Counter()
     size = _BLOCK if every == 1 else 256
     for begin in range(0, len(times) - 1, size * every):
@@ -92,7 +92,7 @@ def _most_common(times: Int64s, inner: Int64s, every: int) -> int:
         counted.update(dict(zip(values.tolist(), counts.tolist())))
         if len(counted) > _MOST_STEPS:
             counted = Counter(dict(counted.most_common(_MOST_STEPS // 2)))
-    # the smallest of equals, whatever the order in which they were met
+    # of equally common steps the smallest, so that the order in which they are counted does not matter
     return min(counted, key=lambda step: (-counted[step], step)) if counted else _most_common(times, inner, 1)
 
 

@@ -26,7 +26,7 @@ def make_spans(
         names = [*stash] if columns is None else names_in(columns, "columns")
         made = [Span(name, name, -before, after) for name in names]
     elif history is not None or horizon or columns is not None:
-        raise ValueError("spans= says all; leave history=, horizon= and columns= out.")
+        raise ValueError("spans= defines the whole window; leave history=, horizon= and columns= out.")
     elif not isinstance(spans, Mapping):
         raise TypeError(f"spans= is a mapping from names to (column, begin, end); got a {type(spans).__name__}.")
     else:

@@ -17,7 +17,7 @@ Moment = SupportsIndex | str | date | np.datetime64
 
 
 def check_timed(stash: Stash, what: str) -> None:
-    """Refuse a division by time of rows without times."""
+    """Refuse to divide by time where there are no times."""
     if stash.time is None:
         raise ValueError(f"{what} divides by time, and this stash has none: ts.load(..., time=...).")
 
@@ -88,7 +88,7 @@ def share(fraction: float, counts: Int64s) -> Int64s:
 
 
 def ascending(fractions: Sequence[float]) -> Sequence[float]:
-    """Fractions that can cut."""
+    """The fractions, checked: ascending and between 0 and 1."""
     inside = all(isinstance(fraction, (float, np.floating)) and 0 < fraction < 1 for fraction in fractions)
     if not inside or any(one >= two for one, two in pairwise(fractions)):
         raise ValueError(f"Fractions lie in (0, 1) and ascend; got {', '.join(map(repr, fractions))}.")
@@ -98,7 +98,7 @@ def ascending(fractions: Sequence[float]) -> Sequence[float]:
 def divide(layout: Layout, windows: Intervals, cuts: Sequence[Int64s]) -> list[Intervals]:
     """Part k: the windows whose whole horizon (without a horizon: whole window) lies in `[cut k-1, cut k)`.
 
-    The lead of a run counts for nothing: nothing has been observed there.
+    The lead of a run does not count, because nothing was observed there.
     """
     begins, ends = run_edges(layout.slots)
     parts = []

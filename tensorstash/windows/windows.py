@@ -22,6 +22,7 @@ from tensorstash.windows.frame import to_frame
 from tensorstash.windows.gaps import fragments, steps_text, warn_of_gaps
 from tensorstash.windows.ids import Ids, as_list, check_ids, is_one_id
 from tensorstash.windows.intervals import Intervals, count_before, locate, of_runs
+from tensorstash.windows.known import computed
 from tensorstash.windows.latest import latest
 from tensorstash.windows.layout import Layout, entities_of, label_rows, label_times
 from tensorstash.windows.plan import compiled
@@ -49,12 +50,12 @@ if TYPE_CHECKING:
 class Windows:
     """Every valid window of a stash, numbered from 0; a window never crosses an entity or a gap in time.
 
-    A window is `history + horizon` consecutive slots, which are steps of time with one row each; with `gaps="mask"` or
-    `min_history` some are empty. Its anchor is the first slot of the horizon. Memory is a few numbers per run of rows,
-    whatever the number of windows.
+    A window is `history + horizon` consecutive slots. A slot is a step of time with one row; with `gaps="mask"`,
+    `min_history` or `min_horizon` some slots are empty. The anchor of a window is the first slot of its horizon. Memory
+    is a few numbers per run of rows, whatever the number of windows.
 
-    Empty slots hold the column's `fill=`, else NaN or code -1. Batches then also carry `<span>.observed`,
-    `(batch, time)` bool, false where a slot is empty.
+    An empty slot holds the `empty=` of its column, else its `fill=`, else NaN or code -1; columns of `ts.calendar` are
+    computed there. Batches then also carry `<span>.observed`, `(batch, time)` bool, false where a slot is empty.
 
     Args:
         stash: the columns.
@@ -63,25 +64,28 @@ class Windows:
         horizon: slots from the anchor on.
         columns: the columns of the short form; `None` for all.
         spans: instead of `history` and `horizon`, a mapping from a name in the batch to `(column, begin, end)` or
-            `(column, begin, end, step)`: half-open slots relative to the anchor, as the past 96 are `("y", -96, 0)`.
-        min_history: windows may begin before their run, if so many slots of their history lie in it.
-        min_horizon: windows may end behind their run, if so many slots of their horizon lie in it; 0: none need to. The
-            slots behind the run are empty, even if later rows exist behind a gap.
+            `(column, begin, end, step)`: half-open slots relative to the anchor. The past 96 are `("y", -96, 0)`.
+        min_history: windows may begin before their run if at least this many slots of their history lie in it.
+        min_horizon: windows may end behind their run if at least this many slots of their horizon lie in it (0: none
+            needs to). The slots behind the run are empty, even if later rows exist behind a gap.
         stride: slots from one window to the next, counted from the first window of each run.
         gaps: `"split"` ends a run where a time step is missing; `"mask"` puts empty slots there, where the next row is
             a whole number of steps away; `"ignore"` takes an entity as one run.
         frequency: the step of time, as polars writes it ("15m", "1h", "1mo", "1bd"), or an integer for integer times;
             `None` takes the most common one.
-        tolerance: how far a step may be from the frequency, written likewise.
+        tolerance: how far a step may deviate from the frequency, written likewise.
         require: columns or spans; windows with a missing value (NaN, code -1, or an empty slot) in one of them are left
-            out. A column is judged over the whole window, a span over its own slots.
-        where: a boolean column, or `(rows,)` booleans; windows whose anchor (without a horizon, whose last slot) is not
-            at a true one are left out.
+            out. A column is checked over the whole window, a span over its own slots, and neither behind the run. A
+            column that had no missing value when it was loaded is not read again: NaN written into it is not seen.
+        where: a boolean column, or `(rows,)` booleans; windows whose anchor (without a horizon: last slot) is not at a
+            true row are left out.
 
     Raises:
-        DataError: there is no window, with the longest run and the length needed. ColumnError: no such column.
-        SchemaError: a reserved span name, or a column without a value for empty slots. A `UserWarning` tells when gaps
-        cost more than a tenth of the windows, or make more empty slots than there are rows.
+        DataError: there is no window; the message gives the longest run and the length needed. ColumnError: no such
+            column. SchemaError: a reserved span name, or a column without a value for empty slots.
+
+    Warns:
+        UserWarning: gaps cost more than a tenth of the windows, or make more empty slots than there are rows.
 
     Example:
         >>> import numpy as np, tensorstash as ts
@@ -128,7 +132,7 @@ class Windows:
         slots = place(pieces, stash.offsets.numpy(), times, masked=gaps == "mask", lead=lead, tail=tail)
         self._layout = Layout(stash, slots, self.history, self.horizon)
         filled = gaps == "mask" or min_history is not None or min_horizon is not None
-        self._fills = fills(stash, self.spans) if filled else None
+        self._fills = fills(stash, self.spans, computed(self._layout, self.spans)) if filled else None
         self._judged = judged_spans(self.spans, require, self.history, self.horizon)
         begins, ends = run_edges(slots)
         whole = of_runs(begins, ends - begins, self.length, self.stride)
@@ -343,7 +347,7 @@ class Windows:
         if of is not None and of not in self.stash:
             raise unknown(of, self.stash, "the stash")
         part = copy(self)
-        part._fills = fills(self.stash, self.spans)
+        part._fills = fills(self.stash, self.spans, computed(self._layout, self.spans))
         part._layout = Layout(self.stash, with_tail(self._layout.slots, self.horizon), self.history, self.horizon)
         part._intervals = latest(part._layout, self._judged, of)
         return part

@@ -45,7 +45,7 @@ def test_a_timeout_needs_share_and_a_number() -> None:
     for wrong in ("5", True, -1, float("nan"), [1]):
         with pytest.raises(ValueError, match=whole(f"timeout= is a number of seconds, at least 0; got {wrong!r}.")):
             ts.load({"x": [1]}, share="timeouts", timeout=wrong)  # type: ignore[arg-type]
-    message = "timeout= limits the wait for the load of another process, so it needs share=. Leave it out."
+    message = "timeout= limits the wait for the load of another process, so it needs share= or file=. Leave it out."
     with pytest.raises(ValueError, match=whole(message)):
         ts.load({"x": [1]}, timeout=5)
     assert ts.load({"x": [1]}, share="timeouts", timeout=np.int64(5))["x"].tolist() == [1]  # type: ignore[arg-type]

@@ -330,7 +330,7 @@ def test_helpful_errors() -> None:
         (
             ValueError,
             lambda: ts.column("c", vocabulary=["SE", "NO", "SE"]),
-            "vocabulary= names each value once; 'SE' is there twice. Leave one out.",
+            "vocabulary= names each value once; 'SE' occurs twice. Leave one out.",
         ),
         (
             TypeError,

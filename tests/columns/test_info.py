@@ -42,7 +42,7 @@ def with_schema(path: Path, schema: object) -> None:
     header, made = parse(fd, None, None), cast("dict[str, Any]", schema)
     entries = header.entries.values()
     begin, size = min(entry.begin for entry in entries), os.fstat(fd).st_size
-    os.pwrite(fd, header_bytes(entries, begin, size, made, header.checksums).ljust(begin), 0)
+    os.pwrite(fd, header_bytes(entries, begin, size, made, header.checksums, key=header.key).ljust(begin), 0)
     os.close(fd)
 
 

@@ -166,7 +166,7 @@ def test_split_reads_text_in_the_zone_of_the_times() -> None:
         ),
         ("1ms", Clock("s", None), "frequency= is a multiple of the time column's unit, 's'; got '1ms'."),
         ("1h", Clock("d", None), "frequency= is a multiple of the time column's unit, 'd'; got '1h'."),
-        ("0h", Clock("s", None), "frequency= is longer than nothing; got '0h'."),
+        ("0h", Clock("s", None), "frequency= is longer than zero; got '0h'."),
     ],
 )
 def test_a_wrong_frequency_says_the_rule_and_the_offender(text: str, clock: Clock, message: str) -> None:

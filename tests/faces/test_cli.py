@@ -236,9 +236,9 @@ def test_a_range_with_nan_is_no_range(low: Any, high: Any, arrow: pa.DataType, e
     ("arguments", "message"),
     [
         (["inspect", WEATHER, "--columns", "tmp"], f"{WEATHER} has no column 'tmp'; did you mean 'temp'?"),
-        (["load", WEATHER, "--share", "a/b"], "A label has up to 100 letters"),
+        (["load", WEATHER, "--share", "a/b"], "A label is a text of up to 100 letters"),
         (["load", WEATHER, "--columns", "__x=temp"], "The names anchor, entity, reset, valid, window, "),
-        (["load", WEATHER, "--columns", "temp", "--time", "time_hour"], "A time stands once in each entity; "),
+        (["load", WEATHER, "--columns", "temp", "--time", "time_hour"], "A time occurs once in each entity; "),
     ],
 )
 def test_errors_of_every_type_are_lines(monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str) -> None:

@@ -825,8 +825,8 @@ def test_a_null_inside_a_dictionary_of_entities_is_found() -> None:
 def test_a_duplicate_time_is_refused_with_both_rows(times: pa.Array, shown: str) -> None:
     table = pa.table({"e": ["a", "b", "b", "a"], "t": times, "y": [1, 2, 3, 4]})
     message = (
-        f"A time stands once in each entity; entity 'a' has t {shown} in source rows 0 and 3. Drop one, or name the "
-        "column that tells them apart as entity=."
+        f"A time occurs once in each entity; entity 'a' has t {shown} in source rows 0 and 3. Drop one, or name the "
+        "column that distinguishes the series as entity=."
     )
     with pytest.raises(ts.errors.DataError, match=whole(message)):
         ts.load(table, ["y"], entity="e", time="t")
@@ -846,8 +846,8 @@ def test_a_duplicate_time_is_found_across_files(tmp_path: Path) -> None:
     for k in range(3):
         write_parquet(tmp_path / f"{k}.parquet", [pa.table({"e": [7, 8], "t": [k % 2, 10 + k], "y": [0, 0]})])
     message = (
-        f"A time stands once in each entity; entity 7 has t 0 in source rows 0 ({tmp_path}/0.parquet, row group 0) and "
-        f"4 ({tmp_path}/2.parquet, row group 0). Drop one, or name the column that tells them apart as entity=."
+        f"A time occurs once in each entity; entity 7 has t 0 in source rows 0 ({tmp_path}/0.parquet, row group 0) and "
+        f"4 ({tmp_path}/2.parquet, row group 0). Drop one, or name the column that distinguishes the series as entity=."
     )
     with pytest.raises(ts.errors.DataError, match=whole(message)):
         ts.load(tmp_path, ["y"], entity="e", time="t")
@@ -1106,7 +1106,7 @@ except MemoryError as error:
 assert os.listdir("/proc/self/fd") == before
 """
     message = (
-        "NoMemoryError A stash is allocated as a whole; 8.0 MB could not be: [Errno 27] File too large. Load fewer "
+        "NoMemoryError A stash is allocated as a whole; 8.0 MB cannot be: [Errno 27] File too large. Load fewer "
         "columns, or a narrower dtype."
     )
     assert run_python(program) == message

@@ -102,14 +102,14 @@ def test_a_pickle_of_an_opened_stash_knows_its_file(tmp_path: Path) -> None:
     assert pickle.loads(pickled)["y"].equal(opened["y"])
     ts.load({"y": np.arange(4.0)}).save(path)
     with pytest.raises(
-        ts.errors.SegmentError, match=r"was saved anew since this stash was pickled\. Open it again: ts\.open\("
+        ts.errors.SegmentError, match=r"was saved again since this stash was pickled\. Open it again: ts\.open\("
     ):
         pickle.loads(pickled)
 
 
 def test_a_directory_is_no_stash(tmp_path: Path) -> None:
     with pytest.raises(
-        ts.errors.SegmentError, match=rf"^{tmp_path} is not a whole stash: it is no regular file\. Make it"
+        ts.errors.SegmentError, match=rf"^{tmp_path} is not a whole stash: it is not a regular file\. Make it"
     ):
         ts.open(tmp_path)
 

@@ -200,8 +200,8 @@ def test_entity_columns_that_cannot_be(entity: Any, kind: type[Exception], messa
 def test_a_duplicate_time_names_all_parts_of_the_entity() -> None:
     source = {"e": ["a", "a", "a"], "f": [1, 2, 1], "t": [5, 5, 5], "y": [0, 0, 0]}
     message = (
-        "A time stands once in each entity; entity ('a', 1) has t 5 in source rows 0 and 2. Drop one, or name the "
-        "column that tells them apart as entity=."
+        "A time occurs once in each entity; entity ('a', 1) has t 5 in source rows 0 and 2. Drop one, or name the "
+        "column that distinguishes the series as entity=."
     )
     with pytest.raises(ts.errors.DataError, match=whole(message)):
         ts.load(source, ["y"], entity=["e", "f"], time="t")
@@ -217,7 +217,8 @@ def test_a_column_that_is_a_key_is_decoded_once(tmp_path: Path, monkeypatch: pyt
     real = pq.ParquetFile.iter_batches
 
     def noted(self: Any, *arguments: Any, columns: list[str], **options: Any) -> Any:
-        read.append(columns)
+        if arguments != (1,):  # one row shows whether a footer can be believed, and is not kept
+            read.append(columns)
         return real(self, *arguments, columns=columns, **options)
 
     monkeypatch.setattr(pq.ParquetFile, "iter_batches", noted)

@@ -474,13 +474,13 @@ def test_many_files_with_entities_across_them(tmp_path: Path) -> None:
     rows = 400_000
     entities = np.random.default_rng(0).integers(0, 1000, rows)
     entities[200_000:] = np.sort(entities[200_000:])
-    table = pa.table({"e": entities, "y": np.arange(rows), "s": entities * 7, "t": (entities % 13).astype(str)})
+    table = pa.table({"e": entities, "y": np.arange(rows), "s": entities * 7, "t": [f"t{k}" for k in entities % 13]})
     for k in range(8):
         write_parquet(tmp_path / f"{k}.parquet", [table.slice(k * 50_000, 50_000)])
     stash = ts.load(tmp_path, ["y"], entity="e", static=["s", "t"])
     assert stash.entities == list(dict.fromkeys(entities.tolist()))
     assert stash.static["s"].tolist() == [name * 7 for name in stash.entities]
-    assert decoded(stash, "t", stash.static["t"]) == [str(name % 13) for name in stash.entities]
+    assert decoded(stash, "t", stash.static["t"]) == [f"t{name % 13}" for name in stash.entities]
 
 
 def test_static_columns_that_do_not_fit_are_refused_when_the_entities_are_known() -> None:

@@ -73,7 +73,7 @@ def test_masks_are_packed_and_static_and_refused_in_lists() -> None:
     message = "A mask needs a name; got ts.is_valid('a') in a list. Write {'name': ts.is_valid(...)}."
     with pytest.raises(ValueError, match=whole(message)):
         ts.load(source, ["a", ts.is_valid("a")])
-    message = "A pack of masks is of plain columns; 'm' is of ['l', 'l']. Take one mask for each column."
+    message = "A pack of masks is made of plain columns; 'm' is made of ['l', 'l']. Take one mask for each column."
     with pytest.raises(ts.errors.SchemaError, match=whole(message)):
         ts.load({"l": np.zeros((2, 3))}, {"m": ts.is_valid(["l", "l"])})
     with pytest.raises(ts.errors.ColumnError, match=whole("the mapping has no column 'zz'; it has 'y'.")):

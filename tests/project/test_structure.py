@@ -33,6 +33,7 @@ ROOMS = [
 ]
 PUBLIC = [
     "Blocks",
+    "ByTime",
     "Cast",
     "Cross",
     "InstanceNorm",
@@ -42,6 +43,7 @@ PUBLIC = [
     "Sampler",
     "Scaler",
     "Stash",
+    "Weighted",
     "Windows",
     "attach",
     "calendar",

@@ -267,7 +267,10 @@ dist.destroy_process_group()
 
 @pytest.mark.parametrize("shuffle", [ts.Lanes, "blocks", 1, None])
 def test_what_is_no_order_is_refused(shuffle: Any) -> None:
-    message = f"shuffle= is True, False, ts.Blocks(size) or ts.Lanes(count); got {shuffle!r}."
+    message = (
+        "shuffle= is True, False, ts.Blocks(size), ts.Lanes(count), ts.Weighted(weights) or ts.ByTime(); got "
+        f"{shuffle!r}."
+    )
     with pytest.raises(TypeError, match=f"^{re.escape(message)}$"):
         ts.Sampler(10, 3, shuffle=shuffle)
 

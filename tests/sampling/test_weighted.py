@@ -257,5 +257,5 @@ def test_wrong_arguments() -> None:
     message = r'^Weights by name are those of entities; got a mapping with per="window"\. Use per="entity"\.$'
     with pytest.raises(TypeError, match=message):
         Weighted({"a": 1})
-    with pytest.raises(TypeError, match=r"^weights= is a list of numbers; got 'w'\.$"):
-        Weighted("w")
+    with pytest.raises(TypeError, match=r"^weights= is a list of numbers or the name of a column; got 3\.$"):
+        Weighted(3)

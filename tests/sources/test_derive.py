@@ -852,8 +852,8 @@ def test_python_functions_are_refused_with_share_and_not_without() -> None:
         expression = a.map_elements(function, return_dtype=pl.Int64)
         assert ts.load({"a": [1]}, {"x": expression})["x"].tolist() in ([1], [2])
         message = (
-            "With share= a column must be the same in all processes, which cannot verify that they hold the same "
-            "Python function; a.python_udf() calls one. Write it with the functions of polars, or load without share=."
+            "With share= or file= a column must be the same in all processes, which cannot verify that they hold the "
+            "same Python function; a.python_udf() calls one. Write it with the functions of polars, or load without them."
         )
         with pytest.raises(ValueError, match=whole(message)):
             ts.load({"a": [1]}, {"x": ["a", expression]}, share="derived")
@@ -904,5 +904,5 @@ if child.exitcode == 0:
 """
     assert run_python(program) == (
         "[1.0, 2.0] A forked process cannot compute with polars that its parent has used, because its threads do not "
-        "survive a fork. Start processes by 'spawn' or 'forkserver', or load before the fork."
+        "survive a fork. Start processes with 'spawn' or 'forkserver', or load before the fork."
     )

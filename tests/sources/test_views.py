@@ -40,6 +40,28 @@ def test_null_slots_are_cleared_and_nothing_else(arrow: pa.DataType, slot: tuple
     assert np.frombuffer(array.buffers()[1], np.int32).reshape(-1, 4)[1].tolist() == [*slot]  # that of the caller
 
 
+def test_views_inside_lists_structs_and_dictionaries_are_cleared() -> None:
+    values = [*VALUES, None, "x"]
+    inner = damaged(pa.string_view(), SLOTS[4], values)
+    nested = [
+        pa.ListArray.from_arrays(pa.array([0, 2, None, 4, 6]), inner),
+        pa.LargeListArray.from_arrays([0, 1, 6], inner),
+        pa.FixedSizeListArray.from_arrays(inner, 2),
+        pa.StructArray.from_arrays([inner, pa.array(range(6))], ["s", "k"], mask=pa.array([False] * 5 + [True])),
+        pa.MapArray.from_arrays([0, 3, 6], pa.array(range(6)), inner),
+        pa.DictionaryArray.from_arrays(pa.array([5, 4, 3, 2, 1, 0]), inner),
+        pa.ListArray.from_arrays([0, 3, 6], pa.StructArray.from_arrays([inner], ["s"])),
+    ]
+    for array in nested:
+        for part in (array, array.slice(1), array.slice(0, 1)):
+            (cleared,) = without_null_views(pa.record_batch({"s": part})).columns
+            cleared.validate(full=True)
+            assert (cleared.type, cleared.to_pylist()) == (part.type, part.to_pylist())
+            buffers = (cleared.dictionary if part is nested[5] else cleared).buffers()
+            slots = [np.frombuffer(buffer, np.int32) for buffer in buffers if buffer and buffer.size == 96]
+            assert part is not array or any(not views.reshape(-1, 4)[[1, 4]].any() for views in slots)
+
+
 def test_what_needs_no_change_is_not_copied() -> None:
     batch = pa.record_batch({"s": pa.array(["a", "b"], pa.string_view()), "t": ["a", None], "y": [1, None]})
     assert without_null_views(batch) is batch

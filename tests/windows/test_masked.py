@@ -343,7 +343,7 @@ def test_what_is_wrong_is_said() -> None:
     untimed = ts.load({"y": [1.0, 2.0]})
     message = (
         "An empty slot needs a value; column 'n' is torch.int64, which has none for missing. Load it with "
-        "ts.column('n', fill=...)."
+        "ts.column('n', empty=...)."
     )
     with pytest.raises(ts.errors.SchemaError, match=f"^{re.escape(message)}$"):
         ts.Windows(timed, history=2, gaps="mask")

@@ -391,7 +391,7 @@ def test_the_repr_says_what_a_window_is() -> None:
         ({"history": 2, "gaps": "fill"}, 'gaps= is "split", "mask" or "ignore"; got \'fill\'.'),
         (
             {"history": 2, "spans": {"a": ("f32", 0, 1)}},
-            "spans= says all; leave history=, horizon= and columns= out.",
+            "spans= defines the whole window; leave history=, horizon= and columns= out.",
         ),
         (
             {"spans": {"a": ("f32", 0)}},
@@ -405,7 +405,7 @@ def test_the_repr_says_what_a_window_is() -> None:
         ),
         (
             {"history": 2, "gaps": "ignore", "frequency": 1},
-            "frequency= and tolerance= tell gaps in time, but gaps='ignore' was given.",
+            "frequency= and tolerance= say what a gap in time is, but gaps='ignore' was given.",
         ),
     ],
 )
@@ -506,7 +506,7 @@ def test_costly_gaps_warn_with_the_steps_and_the_remedies() -> None:
         UserWarning,
         match=re.escape(
             "Gaps cost 40% of the windows: 3 of 5 are left at frequency '1d'; the most common other steps are 3d (1 "
-            "times). If these are no gaps, give the frequency=, such as '1bd' for business days, a tolerance=, or "
+            "times). If these are not gaps, give the frequency=, such as '1bd' for business days, a tolerance=, or "
             "gaps='ignore'; if they are, shorter windows lose fewer."
         ),
     ):

@@ -1,0 +1,155 @@
+"""What a `Sampler` follows: each argument `shuffle` made into an order per epoch, a name and a fingerprint."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from tensorstash.common.dtypes import Int64s
+from tensorstash.errors import SchemaError, unknown
+from tensorstash.native.permutation import Order
+from tensorstash.sampling.by_time import ByTime, Sections, order_of_times, sections
+from tensorstash.sampling.by_time import checksum as checksum_of_times
+from tensorstash.sampling.order import Blocks, Exact, Lanes, name_of, order
+from tensorstash.sampling.own_ids import OwnIds
+from tensorstash.sampling.weighted import (
+    Shares,
+    Weighted,
+    as_array,
+    checksum,
+    draws,
+    entity_draws,
+    entity_shares,
+    window_shares,
+)
+from tensorstash.stash.stash import Stash
+from tensorstash.windows.layout import label_rows, label_times
+from tensorstash.windows.windows import Windows
+
+_BLOCK = 1 << 16  # windows at a time: the temporary arrays stay in the cache
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ordering:
+    """The order of every epoch, made once from an argument `shuffle` and from what is sampled."""
+
+    shuffle: Exact | OwnIds | Weighted | ByTime
+    name: str  # in a state
+    n: int  # positions of an epoch
+    at: Callable[[int, int], Order]  # seed and epoch to the order of positions; with `sections`, of times
+    fingerprint: Mapping[str, Any]  # what a state must have too
+    sections: Sections | None = None  # where each step has windows of one time only
+
+
+Shuffle = Exact | OwnIds | Weighted | ByTime | Ordering
+
+
+def of_count(shuffle: Shuffle, n: int) -> Ordering:
+    """The ordering of `n` windows of which nothing else is known."""
+    if isinstance(shuffle, Ordering):
+        return shuffle
+    by_index = isinstance(shuffle, Weighted) and shuffle.per == "window" and not isinstance(shuffle.weights, str)
+    if isinstance(shuffle, (ByTime, Weighted)) and not by_index:
+        raise ValueError(
+            f"A sampler alone knows the number of windows, but not their times and entities, which {shuffle!r} needs. "
+            "Take the sampler of a loader: ts.Loader(windows, ..., shuffle=...).sampler."
+        )
+    about = {"windows": n}
+    if isinstance(shuffle, Weighted):
+        return _by_window(shuffle, n, about)
+    return _plain(shuffle, n, about)
+
+
+def of_windows(shuffle: Shuffle, windows: Windows) -> Ordering:
+    """The ordering of windows."""
+    about = windows.fingerprint()
+    if isinstance(shuffle, Weighted):
+        return _weighted(shuffle, windows, about)
+    if isinstance(shuffle, ByTime):
+        return _by_time(shuffle, windows, about)
+    return _plain(shuffle, len(windows), about)
+
+
+def _plain(shuffle: Any, n: int, about: Mapping[str, Any]) -> Ordering:
+    if isinstance(shuffle, OwnIds):
+        return Ordering(shuffle, "own ids", len(shuffle), partial(_own, shuffle), about)
+    if isinstance(shuffle, np.bool_):
+        shuffle = bool(shuffle)
+    if not isinstance(shuffle, (bool, Blocks, Lanes)):
+        raise TypeError(
+            "shuffle= is True, False, ts.Blocks(size), ts.Lanes(count), ts.Weighted(weights) or ts.ByTime(); got "
+            f"{shuffle!r}."
+        )
+    return Ordering(shuffle, name_of(shuffle), n, partial(order, shuffle, n), about)
+
+
+def _own(ids: OwnIds, _: int, epoch: int) -> Order:
+    return ids.order(epoch)
+
+
+def _weighted(weighted: Weighted, windows: Windows, about: Mapping[str, Any]) -> Ordering:
+    count = len(windows)
+    if weighted.per == "window":
+        if isinstance(weighted.weights, str):
+            weighted = replace(weighted, weights=_at_anchors(windows, weighted.weights))
+        return _by_window(weighted, count, about)
+    if isinstance(weighted.weights, str):
+        weighted = replace(weighted, weights=_static(windows.stash, weighted.weights))
+    first = np.append(windows.per_entity()["first"].numpy(), count)
+    shares = entity_shares(weighted, windows.stash.entities, first)
+    return _drawn(weighted, shares, partial(entity_draws, shares, first), count, about)
+
+
+def _by_window(weighted: Weighted, count: int, about: Mapping[str, Any]) -> Ordering:
+    shares = window_shares(weighted, count)
+    return _drawn(weighted, shares, partial(draws, shares), count, about)
+
+
+def _drawn(
+    weighted: Weighted, shares: Shares, at: Callable[[int, int], Order], count: int, about: Mapping[str, Any]
+) -> Ordering:
+    n = count if weighted.count is None else weighted.count
+    kept = replace(weighted, weights=())  # the shares stand for the weights, which are not kept beside them
+    return Ordering(kept, f"weighted by {weighted.per}", n, at, {**about, "draws": n, "weights": checksum(shares)})
+
+
+def _by_time(by_time: ByTime, windows: Windows, about: Mapping[str, Any]) -> Ordering:
+    if windows.stash.time is None:
+        raise ValueError("ts.ByTime needs the times of windows; this stash has none. Load it with time=.")
+    found = sections(partial(_times, windows), len(windows))
+    name = "by time, shuffled" if by_time.shuffle else "by time"
+    about = {**about, "times": checksum_of_times(found)}
+    return Ordering(by_time, name, len(windows), partial(order_of_times, by_time, found), about, found)
+
+
+def _times(windows: Windows, ids: Int64s) -> Int64s:
+    times = label_times(windows._layout, windows._anchor_slots(ids))
+    assert times is not None
+    return times
+
+
+def _at_anchors(windows: Windows, name: str) -> NDArray[Any]:
+    """What a column holds in the row of the anchor of each window, as `where=` takes it."""
+    column = _number(windows.stash, name, windows.stash)
+    values = np.empty(len(windows), column.dtype)
+    for low in range(0, len(windows), _BLOCK):
+        ids = np.arange(low, min(low + _BLOCK, len(windows)), dtype=np.int64)
+        values[low : low + _BLOCK] = column[label_rows(windows._layout, windows._anchor_slots(ids))]
+    return values
+
+
+def _static(stash: Stash, name: str) -> NDArray[Any]:
+    return _number(stash, name, stash.static)
+
+
+def _number(stash: Stash, name: str, columns: Mapping[str, torch.Tensor]) -> NDArray[Any]:
+    if name not in columns:
+        raise unknown(name, columns, "the stash", "static column" if columns is not stash else "column")
+    kind = "a pack" if columns[name].ndim > 1 else stash.about(name).kind
+    if kind != "number":
+        raise SchemaError(f"Weights are a column of numbers; {name!r} is {kind}.")
+    return as_array(columns[name])

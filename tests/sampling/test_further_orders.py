@@ -1,0 +1,320 @@
+"""Weights, times and mixes through loaders: any ranks, batch sizes and tails, resumed anywhere, against slow oracles."""
+
+import copy
+import itertools
+import json
+import pickle
+import re
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tensorstash as ts
+from tensorstash.native.permutation import shuffled
+from tests.data import Table
+from tests.sampling.test_weighted import drawn, hashed
+
+LENGTHS = [7, 3, 9, 1, 5]  # the fourth entity has no window
+STARTS = [0, 2, 1, 0, 30]
+SEED = 3
+
+
+@cache
+def windows() -> ts.Windows:
+    times = [start + t + 2 * (t > 4) for start, length in zip(STARTS, LENGTHS) for t in range(length)]
+    return ts.Windows(Table(LENGTHS, times).stash(), spans={"past": ("i64", -1, 0), "next": ("f32", 0, 1)})
+
+
+def weights() -> list[float]:
+    return [float(k % 4) for k in range(len(windows()))]
+
+
+ENTITY_WEIGHTS = [1.0, 0.0, 2.5, 4.0, 0.5]
+
+
+def by_window(epoch: int) -> list[int]:
+    return [drawn(weights(), SEED, epoch, position) for position in range(len(windows()))]
+
+
+def by_entity(epoch: int) -> list[int]:
+    about = windows().anchors(slice(None))["entity"].tolist()
+    of = [[k for k, entity in enumerate(about) if entity == e] for e in range(len(LENGTHS))]
+    real = [weight * bool(own) for weight, own in zip(ENTITY_WEIGHTS, of)]
+    found = []
+    for position in range(11):
+        own = of[drawn(real, SEED, epoch, position)]
+        found.append(own[hashed(SEED, epoch, position, 1) % len(own)])
+    return found
+
+
+def of_times(epoch: int, shuffle: bool) -> list[list[int]]:
+    times = windows().anchors(slice(None))["time"].tolist()
+    distinct = sorted({*times})
+    order = shuffled(len(distinct), SEED, epoch)(np.arange(len(distinct))) if shuffle else range(len(distinct))
+    return [[k for k, own in enumerate(times) if own == distinct[place]] for place in order]
+
+
+@dataclass(frozen=True)
+class Case:
+    """An order, and what it is by its definition."""
+
+    shuffle: Any
+    expected: Callable[[int], list[int]]
+    by_time: bool = False
+
+    def loaders(self, ranks: int, batch_size: int | None, **arguments: Any) -> list[ts.Loader]:
+        return [
+            ts.Loader(
+                windows(),
+                batch_size,
+                shuffle=self.shuffle,
+                seed=SEED,
+                num_replicas=ranks,
+                rank=rank,
+                prefetch=2 * (rank % 2),
+                with_ids=True,
+                **arguments,
+            )
+            for rank in range(ranks)
+        ]
+
+
+CASES = {
+    "weighted by window": Case(ts.Weighted(weights()), by_window),
+    "weighted by entity": Case(ts.Weighted(ENTITY_WEIGHTS, per="entity", count=11), by_entity),
+    "by time": Case(ts.ByTime(), lambda epoch: [*itertools.chain(*of_times(epoch, False))], by_time=True),
+    "by time, shuffled": Case(
+        ts.ByTime(shuffle=True), lambda epoch: [*itertools.chain(*of_times(epoch, True))], by_time=True
+    ),
+}
+
+
+def taken(loaders: list[ts.Loader], most: int | None = None) -> list[list[int]]:
+    """The windows of the steps of a pass over all ranks, without filler; batches are those of their windows."""
+    steps, passing = [], [iter(loader) for loader in loaders]
+    while most is None or len(steps) < most:
+        step = [next(batches, None) for batches in passing]
+        if step[0] is None:
+            assert step == [None] * len(step)
+            break
+        for batch in step:
+            assert batch is not None
+            expected = windows()[batch["window"]] | windows().anchors(batch["window"])
+            assert torch.equal(batch["anchor"], expected["time"])
+            for name in ("past", "next", "entity"):
+                assert torch.equal(batch[name], expected[name])
+        steps.append([k for b in step for k in b["window"][b.get("valid", torch.ones(len(b["window"])) > 0)].tolist()])
+    assert len({json.dumps(loader.state_dict()) for loader in loaders}) == 1
+    return steps
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("tail", ["keep", "pad", "drop"])
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_an_epoch_is_its_order_cut_into_steps(ranks: int, tail: str, name: str) -> None:
+    case = CASES[name]
+    loaders = case.loaders(ranks, 2, tail=tail)
+    for epoch in range(3):
+        groups = of_times(epoch, "shuffled" in name) if case.by_time else [case.expected(epoch)]
+        size = 2 * ranks
+        steps = [group[k : k + size] for group in groups for k in range(0, len(group), size)]
+        steps = [step for step in steps if tail != "drop" or len(step) == size]
+        if not steps:
+            with pytest.raises(ValueError, match=r'^tail="drop" leaves nothing: '):
+                taken(loaders)
+            return
+        assert [len(loader) for loader in loaders] == [len(steps)] * ranks
+        assert taken(loaders) == steps
+
+
+LEGS = st.lists(st.tuples(st.integers(1, 4), st.integers(1, 5), st.integers(0, 4)), min_size=1, max_size=5)
+
+
+@pytest.mark.parametrize("name", CASES)
+@given(LEGS, st.sampled_from(["keep", "pad"]))
+@settings(max_examples=25, deadline=None)
+def test_a_state_goes_on_with_other_ranks_and_batch_sizes(
+    name: str, legs: list[tuple[int, int, int]], tail: str
+) -> None:
+    case, state, seen = CASES[name], None, []
+    for ranks, batch_size, steps in [*legs, (1, 3, None)]:
+        loaders = case.loaders(ranks, None if case.by_time and batch_size > 4 else batch_size, tail=tail)
+        for loader in loaders:
+            if state is not None:
+                loader.load_state_dict(json.loads(json.dumps(state)))
+        seen += itertools.chain(*taken(loaders, steps))
+        state = loaders[0].state_dict()
+    row = [k for epoch in range(25) for k in case.expected(epoch)]
+    assert seen == row[: len(seen)]
+    assert len(seen) % len(case.expected(0)) == 0
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_passes_of_steps_take_the_endless_row(name: str) -> None:
+    case = CASES[name]
+    loaders = case.loaders(2, 2, steps=5)
+    steps = [step for _ in range(6) for step in taken(loaders)]
+    plain = case.loaders(2, 2)
+    whole = [step for _ in range(10) for step in taken(plain)]
+    assert steps == whole[:30]
+    loader, other = case.loaders(1, 4, steps=5)[0], case.loaders(1, 4)[0]
+    loader.set_epoch(3)  # the position of that pass, where all passes before it were whole
+    whole = [step for _ in range(8) for step in taken([other])]
+    assert taken([loader]) == whole[15:20]
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+@pytest.mark.parametrize("tail", ["keep", "pad"])
+def test_without_a_batch_size_each_step_is_one_time(tail: str, ranks: int, shuffle: bool) -> None:
+    loaders = CASES["by time, shuffled" if shuffle else "by time"].loaders(ranks, None, tail=tail)
+    for epoch in range(2):
+        groups = of_times(epoch, shuffle)
+        assert [len(loader) for loader in loaders] == [len(groups)] * ranks
+        if tail == "pad":
+            largest = [-(-len(group) // ranks) for group in groups]
+            sizes = [[len(batch["window"]) for batch in copy.deepcopy(loader)] for loader in loaders]
+            assert sizes == [largest] * ranks
+        assert taken(loaders) == groups
+        assert loaders[0].state_dict()["epoch"] == epoch + 1
+
+
+def test_each_number_of_entities_weighs_what_it_says() -> None:
+    """By name, by a static column and by numbers the draws are the same; by a column those of its values at anchors."""
+    count, days = 3, 40
+    rows = {
+        "e": np.repeat(["a", "b", "c"], days),
+        "t": np.tile(np.arange(days), count),
+        "y": np.arange(count * days) % 7,
+        "size": np.repeat([1.0, 0.0, 3.0], days),
+    }
+    stash = ts.load(rows, ["y"], static=["size"], entity="e", time="t")
+    made = ts.Windows(stash, history=2, horizon=1, columns=["y"])
+
+    def ids(weights: Any, per: str) -> list[int]:
+        loader = ts.Loader(made, 50, shuffle=ts.Weighted(weights, per=per, count=2000), with_ids=True)
+        return [k for batch in loader for k in batch["window"].tolist()]
+
+    named = ids({"a": 1, "b": 0, "c": 3}, "entity")
+    assert named == ids("size", "entity") == ids([1, 0, 3], "entity") == ids(torch.tensor([2.0, 0, 6]), "entity")
+    entities = Counter(made.anchors(named)["entity"].tolist())
+    assert entities[1] == 0
+    assert abs(entities[0] - 500) < 5 * (2000 * 0.25 * 0.75) ** 0.5
+    anchors = [made.stash.offsets[e] + t for e, t in zip(*map(torch.Tensor.tolist, made.anchors(slice(None)).values()))]
+    values = [int(stash["y"][row]) for row in anchors]
+    assert ids("y", "window") == ids(values, "window")
+
+
+def test_other_weights_are_of_the_next_pass_and_in_the_state() -> None:
+    half = np.arange(len(windows())) % 2
+    loader = ts.Loader(windows(), 4, shuffle=ts.Weighted(half), with_ids=True)
+    before = loader.state_dict()
+    seen: list[int] = []
+    for k, batch in enumerate(loader):
+        seen += batch["window"].tolist()
+        if k == 1:
+            loader.set_weights(1 - half)
+            assert loader.state_dict()["fingerprint"] == before["fingerprint"]
+            assert loader.state_dict()["consumed"] == 8
+    assert {k % 2 for k in seen} == {1}
+    state = loader.state_dict()  # the epoch is over, and nothing refers to the old weights any more
+    assert state["fingerprint"]["weights"] != before["fingerprint"]["weights"]
+    after = [batch["window"].tolist() for batch in loader]
+    assert {k % 2 for ids in after for k in ids} == {0}
+    again = ts.Loader(windows(), 4, shuffle=ts.Weighted(1 - half), with_ids=True)
+    again.load_state_dict(state)
+    assert [batch["window"].tolist() for batch in again] == after
+    old = ts.Loader(windows(), 4, shuffle=ts.Weighted(half))
+    message = (
+        r"^A state continues the same windows in the same order; these differ: weights: \d+ in the state, \d+ here\."
+    )
+    with pytest.raises(ValueError, match=message):
+        old.load_state_dict(state)
+    old.set_weights(1 - half)
+    old.load_state_dict(state)
+
+
+def test_a_pass_left_early_shows_its_own_weights_until_the_next_begins() -> None:
+    loader = ts.Loader(windows(), 4, shuffle=ts.Weighted(weights()))
+    next(iter(loader))
+    state = loader.state_dict()
+    loader.set_weights(np.ones(len(windows())))
+    assert loader.state_dict() == state
+    next(iter(loader))
+    assert loader.state_dict()["fingerprint"] != state["fingerprint"]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_pickled_loader_goes_on_alike(name: str) -> None:
+    loader = CASES[name].loaders(1, 3)[0]
+    sampler = pickle.loads(pickle.dumps(loader.sampler))
+    ids = [one.tolist() for one in sampler]
+    assert ids == taken([loader])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_worker_processes_of_torch_take_the_sampler_of_a_loader(name: str) -> None:
+    loader = CASES[name].loaders(1, 4)[0]
+    given = torch.utils.data.DataLoader(windows(), sampler=loader.sampler, batch_size=None, num_workers=1)
+    for one, two in itertools.zip_longest(given, CASES[name].loaders(1, 4)[0]):
+        assert torch.equal(one["past"], two["past"])
+
+
+def test_a_sampler_alone_draws_by_weights_of_windows() -> None:
+    sampler = ts.Sampler(4, 3, shuffle=ts.Weighted([0, 1, 0, 3], count=8))
+    assert [ids.tolist() for ids in sampler] == [[3, 3, 3], [3, 3, 3], [1, 3]]
+    assert repr(sampler).startswith("Sampler: 8 windows weighted by window with seed 0, 3 steps of 3 x 1 ranks, ")
+
+
+# Users resume in the middle of these orders: a release that changes one of them breaks their runs.
+GOLDEN = {
+    "weighted by window": [13, 2, 9, 9, 10, 15],
+    "weighted by entity": [7, 3, 7, 10, 8, 14],
+    "by time": [0, 1, 7, 2, 5, 8],
+    "by time, shuffled": [3, 6, 9, 17, 13, 16],
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_orders_never_change(name: str) -> None:
+    (loader,) = CASES[name].loaders(1, 6)
+    assert [k for step in taken([loader], 6) for k in step][:6] == GOLDEN[name]
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    untimed = ts.Windows(ts.load({"y": np.arange(5.0), "name": list("abcde")}), history=2, columns=["y"])
+    for arguments, kind, message in (
+        ({"shuffle": ts.ByTime()}, ValueError, "ts.ByTime needs the times of windows; this stash has none. Load it"),
+        ({"shuffle": ts.Weighted("z")}, KeyError, "the stash has no column 'z'; "),
+        ({"shuffle": ts.Weighted("name")}, TypeError, "Weights are a column of numbers; 'name' is category."),
+        ({"shuffle": ts.Weighted("y", per="entity")}, KeyError, "the stash has no static column 'y'; "),
+        ({"shuffle": ts.Weighted([1.0])}, ValueError, "There is one weight for each window, 4 here; got 1."),
+        ({"shuffle": ts.ByTime}, TypeError, "shuffle= is True, False, ts.Blocks(size), ts.Lanes(count), ts.Weighted"),
+    ):
+        with pytest.raises(kind, match="^" + re.escape(message)):
+            ts.Loader(untimed, 2, **arguments)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=re.escape("without batch_size= each step has all windows of its time. Use")):
+        ts.Loader(windows(), None, shuffle=ts.ByTime(), tail="drop")
+    for alone in (None, False, True, ts.Weighted(weights())):
+        with pytest.raises(ValueError, match=r"^Either batch_size= "):
+            ts.Loader(windows(), None, shuffle=False if alone is None else alone)
+    for needy in (ts.ByTime(), ts.Weighted([1.0], per="entity"), ts.Weighted("y")):
+        with pytest.raises(ValueError, match=r"^A sampler alone knows the number of windows, but not their times and "):
+            ts.Sampler(4, 2, shuffle=needy)
+    with pytest.raises(
+        TypeError, match=r"^set_weights\(\) is for loaders with shuffle=ts\.Weighted\(\.\.\.\); this one"
+    ):
+        ts.Loader(windows(), 2).set_weights([1.0])
+    loader = ts.Loader(windows(), 2, shuffle=ts.Weighted(weights()))
+    with pytest.raises(ValueError, match=r"^There is one weight for each window, \d+ here; got 1\.$"):
+        loader.set_weights([1.0])
+    with pytest.raises(ValueError, match=r"these differ: order: 'weighted by window' in the state, 'by time' here\."):
+        ts.Loader(windows(), 2, shuffle=ts.ByTime()).load_state_dict(loader.state_dict())
