@@ -30,6 +30,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
+from pyarrow import csv
 
 COLUMNS = 12
 THREADS = 2
@@ -67,7 +68,10 @@ def column(index: int, rows: int) -> NDArray[np.float32]:
 
 
 def write(path: Path, table: pa.Table, group: int) -> None:
-    pq.write_table(table, path, row_group_size=group, compression="snappy", write_page_checksum=True)
+    if path.suffix == ".csv":
+        csv.write_csv(table, path)
+    else:
+        pq.write_table(table, path, row_group_size=group, compression="snappy", write_page_checksum=True)
 
 
 def numbers(path: Path, rows: int, columns: int, group: int, wanted: Sequence[int]) -> Case:
@@ -187,6 +191,23 @@ def polars(case: Case) -> Arrays:
     return {name: frame[name].to_numpy() for name in case.columns}
 
 
+def load_csv(case: Case) -> Arrays:
+    import tensorstash as ts
+
+    stash = ts.load(case.path, case.columns, schema=dict.fromkeys(case.columns, "float32"), progress=False)
+    return {name: tensor.numpy() for name, tensor in stash.items()}
+
+
+def read_csv(case: Case) -> Arrays:
+    """The reader of pyarrow, then a copy of each column into one array."""
+    pa.set_cpu_count(THREADS)
+    types = dict.fromkeys(case.columns, pa.float32())
+    table = csv.read_csv(
+        case.path, convert_options=csv.ConvertOptions(column_types=types, include_columns=case.columns)
+    )
+    return {name: np.concatenate([c.to_numpy() for c in table[name].chunks]) for name in case.columns}
+
+
 CONTESTANTS: dict[str, Callable[[Case], Arrays]] = {
     "ts.load": load,
     "row groups, pwrite": by_groups,
@@ -194,6 +215,9 @@ CONTESTANTS: dict[str, Callable[[Case], Arrays]] = {
     "read_table + copy": read_table,
     "polars": polars,
 }
+
+
+CSV_CONTESTANTS: dict[str, Callable[[Case], Arrays]] = {"ts.load, CSV": load_csv, "csv.read_csv + copy": read_csv}
 
 
 # One run in a fresh process
@@ -206,7 +230,7 @@ def child(name: str, path: str) -> None:
     print("ready", flush=True)
     input()
     began, busy = time.perf_counter(), time.process_time()
-    found = CONTESTANTS[name](case)
+    found = (CONTESTANTS | CSV_CONTESTANTS)[name](case)
     print(time.perf_counter() - began, time.process_time() - busy, flush=True)
     for column_, array in found.items():
         assert array[case.places].tolist() == case.values[column_], column_
@@ -217,8 +241,9 @@ def child(name: str, path: str) -> None:
 
 def _warm(name: str) -> None:
     with tempfile.TemporaryDirectory() as directory:
-        small = numbers(Path(directory) / "warm.parquet", 1000, 2, 500, [0, 1])
-        CONTESTANTS[name](small)
+        ending = "csv" if name in CSV_CONTESTANTS else "parquet"
+        small = numbers(Path(directory) / f"warm.{ending}", 1000, 2, 500, [0, 1])
+        (CONTESTANTS | CSV_CONTESTANTS)[name](small)
     pa.default_memory_pool().release_unused()
 
 
@@ -280,7 +305,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a twentieth of the rows, to see that it runs")
     parser.add_argument("--rounds", type=int, default=5, help="turns of each contestant")
-    parser.add_argument("--only", choices=["wide", "giant", "few", "keys"], help="one of the comparisons")
+    parser.add_argument("--only", choices=["wide", "giant", "few", "keys", "csv"], help="one of the comparisons")
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.child:
@@ -290,10 +315,10 @@ def main() -> None:
     print(f"pyarrow {pa.__version__}, numpy {np.__version__}, {os.cpu_count()} cores, {THREADS} threads")
     print("speed relative to the first line, best time, the same in processor time, highest peak, all times")
     with tempfile.TemporaryDirectory() as name:
-        for each in (_wide, _giant, _few, _keys):
+        for each in (_wide, _giant, _few, _keys, _csv):
             if asked.only in (None, each.__name__.removeprefix("_")):
                 each(Path(name), scale, rounds)
-                for path in Path(name).glob("*.parquet"):
+                for path in [*Path(name).glob("*.parquet"), *Path(name).glob("*.csv")]:
                     path.unlink()
 
 
@@ -325,6 +350,13 @@ def _keys(directory: Path, scale: int, rounds: int) -> None:
     cases = panels(directory, rows, 1000, 1_000_000 // scale)
     turns = [(kind, "ts.load", case) for kind, case in cases.items()]
     compare(f"{rows:,} rows x {COLUMNS} float32 of 1,000 entities, by ts.load", turns, rounds, directory / "about")
+
+
+def _csv(directory: Path, scale: int, rounds: int) -> None:
+    rows = 4_000_000 // scale
+    case = numbers(directory / "numbers.csv", rows, COLUMNS, rows, range(COLUMNS))
+    turns = [(contestant, contestant, case) for contestant in CSV_CONTESTANTS]
+    compare(f"{rows:,} rows x {COLUMNS} float32, CSV", turns, rounds, directory / "about")
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from tensorstash.columns.spec import column, hashed, is_valid
 from tensorstash.ingest.load import load
 from tensorstash.ingest.plan import Plan, plan
 from tensorstash.sampling.by_time import ByTime
+from tensorstash.sampling.mix import Mix
 from tensorstash.sampling.order import Blocks, Lanes
 from tensorstash.sampling.sampler import Sampler
 from tensorstash.sampling.weighted import Weighted
@@ -34,6 +35,7 @@ __all__ = [
     "InstanceNorm",
     "Lanes",
     "Loader",
+    "Mix",
     "Plan",
     "Sampler",
     "Scaler",

@@ -177,19 +177,40 @@ def _request(command: Callable[..., None]) -> Callable[..., None]:
     "load",
     epilog="\b\nExamples:\n"
     "  tensorstash load weather.parquet --columns temp,humid --entity origin --time time_hour --share weather\n"
-    "  tensorstash load 'data/*.parquet' --columns x=temp,dewp,humid --columns y=temp --dtype float32",
+    "  tensorstash load 'data/*.parquet' --columns x=temp,dewp,humid --columns y=temp --dtype float32\n"
+    "  tensorstash load 'data/*.parquet' --entity origin --time time_hour --file weather.safetensors",
 )
 @_request
 @click.option("--share", metavar="LABEL", help="The label. Default: the name of the first file.")
-def load_command(source: tuple[str, ...], dtype: str | None, share: str | None, **columns: Any) -> None:
-    """Load columns into shared memory and leave them there.
+@click.option("--file", metavar="PATH", help="Write a file for ts.open instead, which may be larger than memory.")
+@click.option("--overwrite", is_flag=True, help="With --file, replace a file that something else has made.")
+def load_command(
+    source: tuple[str, ...],
+    dtype: str | None,
+    share: str | None,
+    file: str | None,
+    overwrite: bool,
+    **columns: Any,
+) -> None:
+    """Load columns into shared memory and leave them there, or with --file into a file.
 
     The data stay in memory across restarts of a job: ts.load with the same files, arguments and share=LABEL attaches
     them in milliseconds, and so does ts.attach(LABEL). FILE may be a glob or a directory.
     """
+    given = {"dtype": _FLOATS.get(dtype or ""), "overwrite": overwrite, **columns}
+    if file is None:
+        _load_shared(source, share or True, given)
+    else:
+        begin = time.perf_counter()
+        stash = load(_source(source), share=share, file=file, **given)
+        seconds = time.perf_counter() - begin
+        click.echo(f"{_size(stash._segment.size)}, loaded or opened in {seconds:.2f} s: {stash.path}\n{stash}")
+
+
+def _load_shared(source: tuple[str, ...], share: str | bool, given: dict[str, Any]) -> None:
     before = {f"{line['label']}-{line['key']}" for line in shared.list().to_dicts()}
     begin = time.perf_counter()
-    stash = load(_source(source), dtype=_FLOATS.get(dtype or ""), share=share or True, **columns)
+    stash = load(_source(source), share=share, **given)
     seconds = time.perf_counter() - begin
     label, path = stash._segment.label, str(stash.path)
     was_there = path.rpartition("/")[2] in before

@@ -1,7 +1,10 @@
-"""File systems and users of a test's own, where the system allows them."""
+"""File systems and memory limits of a test's own, where the system allows them."""
 
 import os
+import secrets
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -23,3 +26,24 @@ def mounting(path: Path, size: str, capsys: pytest.CaptureFixture[str]) -> tuple
             os.write(1, f"no file system of our own: {getattr(error, 'stderr', error)}\n".encode())
         return ()
     return begin
+
+
+@contextmanager
+def memory_cgroup() -> Iterator[tuple[Path, str]]:
+    """The directory of a new memory cgroup, and the name of its limit; the test is skipped where it cannot be made."""
+    root = Path("/sys/fs/cgroup")
+    for parent, limit in ((root / "memory", "memory.limit_in_bytes"), (root, "memory.max")):
+        directory = parent / f"tensorstash-test-{secrets.token_hex(4)}"
+        try:
+            directory.mkdir()
+        except OSError as error:
+            why = error
+            continue
+        try:
+            if (directory / limit).exists():
+                yield directory, limit
+                return
+            why = FileNotFoundError(f"{directory} has no {limit}")
+        finally:
+            directory.rmdir()
+    pytest.skip(f"no memory cgroup of our own: {why}")

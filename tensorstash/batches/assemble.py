@@ -68,7 +68,7 @@ class Assembler:
         if self.with_ids:
             extras["window"] = steps.ids
             extras["entity"] = windows._entities_of(anchors)
-            extras["anchor"] = _anchors(windows, anchors)
+            extras["anchor"] = anchor_labels(windows, anchors)
         entities = torch.from_numpy(windows._entities_of(anchors)) if self.static else None
         return Group(count, positions(self.plan, anchors), entities, extras)
 
@@ -94,7 +94,7 @@ class Assembler:
         return batch, arrive
 
 
-def _anchors(windows: Windows, anchors: Int64s) -> Int64s:
+def anchor_labels(windows: Windows, anchors: Int64s) -> Int64s:
     """The time that each window goes by, or its row where there are no times."""
     times = label_times(windows._layout, anchors)
     return label_rows(windows._layout, anchors) if times is None else times

@@ -4,21 +4,25 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
-from tensorstash.batches.assemble import Assembler, Batch, together
+from tensorstash.batches.assemble import Assembler, Batch, Built, together
+from tensorstash.batches.assemble_mix import MixAssembler
 from tensorstash.batches.buffers import Recycled
 from tensorstash.batches.devices import copies_to, device_of
 from tensorstash.batches.prefetch import ahead
 from tensorstash.batches.staging import Staged
 from tensorstash.common.checks import at_least
+from tensorstash.gather.gather import GatherPlan
+from tensorstash.sampling.mix import Mix
 from tensorstash.sampling.order import Lanes
 from tensorstash.sampling.ordering import Shuffle, of_windows
 from tensorstash.sampling.own_ids import OwnIds
 from tensorstash.sampling.passes import Plan, Position
 from tensorstash.sampling.sampler import Sampler
+from tensorstash.sampling.steps import Layout, Steps
 from tensorstash.sampling.weighted import Weighted
 from tensorstash.windows.windows import Windows
 
@@ -27,6 +31,21 @@ _SPARE_STAGES = 2  # one that is filled, and one whose copy may be under way whi
 
 Transform = Callable[[Any], Any]
 _Made = tuple[int, int, Batch, Callable[[], None]]
+
+
+class _Assembler(Protocol):
+    """Makes batches of windows or of a mix."""
+
+    plan: GatherPlan
+
+    def prepare(self, steps: Steps, layout: Layout, lanes: Lanes | None) -> Any:
+        """A few steps, found together."""
+
+    def portions(self, group: Any, steps: int) -> Iterator[range]:
+        """The steps of a group, as they are to be built together."""
+
+    def build(self, group: Any, steps: range) -> list[Built]:
+        """The batches of some of them."""
 
 
 @dataclass(slots=True)
@@ -40,6 +59,7 @@ class _Timer:
     gathered: float = 0.0
     transformed: float = 0.0
     nbytes: int = 0
+    row: tuple[int, int] = (0, 0)  # where the pass began in the endless row of epochs, and where it stands
 
 
 class Loader:
@@ -53,7 +73,7 @@ class Loader:
     column of many batches, keep its `.clone()`. On the CPU small batches are made a few at a time, at most 512 KB.
 
     Args:
-        windows: the windows to sample.
+        windows: the windows to sample, or a `ts.Mix` of several.
         batch_size: windows per batch and rank.
         shuffle: like `seed`, `num_replicas`, `rank`, `tail`, `global_batch_size` and `steps` an argument of `Sampler`,
             which is `loader.sampler`.
@@ -98,7 +118,7 @@ class Loader:
 
     def __init__(
         self,
-        windows: Windows,
+        windows: Windows | Mix,
         batch_size: int | None = None,
         *,
         shuffle: Shuffle = False,
@@ -115,16 +135,20 @@ class Loader:
         steps: int | None = None,
         sampler: Iterable[int] | None = None,
     ) -> None:
-        if not isinstance(windows, Windows):
-            raise TypeError(f"A loader takes windows, ts.Windows(stash, ...); got a {type(windows).__name__}.")
+        if not isinstance(windows, (Windows, Mix)):
+            raise TypeError(
+                f"A loader takes windows, ts.Windows(stash, ...), or a ts.Mix of them; got a {type(windows).__name__}."
+            )
         if not len(windows):
             raise ValueError("A loader needs at least one window; these windows are empty. See the cuts of split().")
-        if isinstance(shuffle, Lanes):
+        if isinstance(shuffle, Lanes) and isinstance(windows, Windows):
             _check_lanes(windows)
-        self.windows = windows
+        self.windows: Any = windows  # what was given; its type would have to be checked at every use
         self.device = device_of(device)
         on_cpu = self.device.type == "cpu"
         self.prefetch = (0 if on_cpu else 2) if prefetch is None else at_least(0, prefetch, "prefetch")
+        if sampler is not None and isinstance(windows, Mix):
+            raise ValueError("A mix is permuted, shuffle=True, or interleaved, shuffle=False; got sampler=.")
         if sampler is not None:
             shuffle = _own_ids(sampler, shuffle, len(windows))
         self.sampler = Sampler(
@@ -157,7 +181,7 @@ class Loader:
         # the assembler is made here, in the thread of the loop: each thread has a current device of its own
         making = self._make(self._assembler, plan, start, timer)
         made = ahead(making, self.prefetch) if self.prefetch else making
-        asked, taken = timer.started, 0
+        asked, taken, first = timer.started, 0, start.epoch * plan.ordering.n + start.consumed
         try:
             for epoch, consumed, batch, arrive in made:
                 if self._pass is not current:
@@ -166,6 +190,7 @@ class Loader:
                 batch = self._transformed(batch, timer)  # noqa: PLW2901  the first name would keep its memory
                 taken += 1
                 self.sampler._hand_out(start, taken, epoch, consumed)
+                timer.row = (first, epoch * plan.ordering.n + consumed)
                 timer.steps += 1
                 timer.waited += time.perf_counter() - asked
                 yield batch
@@ -188,7 +213,7 @@ class Loader:
         timer.transformed += time.perf_counter() - began
         return batch
 
-    def _make(self, assembler: Assembler, plan: Plan, start: Position, timer: _Timer) -> Generator[_Made, None, None]:
+    def _make(self, assembler: _Assembler, plan: Plan, start: Position, timer: _Timer) -> Generator[_Made, None, None]:
         """Build the batches of a pass one after the other, in whichever thread iterates; it changes nothing."""
         window_bytes = assembler.plan.window_bytes
         lanes = plan.ordering.shuffle if isinstance(plan.ordering.shuffle, Lanes) else None
@@ -203,14 +228,17 @@ class Loader:
                     yield steps.epoch, steps.consumed[step], *built.pop()  # nothing here may keep its memory
 
     @cached_property
-    def _assembler(self) -> Assembler:
-        plan, copies = self.windows._plan, copies_to(self.device)
+    def _assembler(self) -> _Assembler:
+        first = next(iter(self.windows.windows.values())) if isinstance(self.windows, Mix) else self.windows
+        plan, copies = first._plan, copies_to(self.device)
         memory: Recycled | Staged
         if copies is None:
             more = together(plan.window_bytes * self.sampler.batch_size) - 1
             memory = Recycled(plan, self.prefetch + _SPARE_BUFFERS + more)
         else:
             memory = Staged(plan, copies, self.prefetch + _SPARE_STAGES)
+        if isinstance(self.windows, Mix):
+            return MixAssembler(self.windows, memory, with_ids=self.with_ids, with_valid=self.with_valid)
         return Assembler(self.windows, memory, with_ids=self.with_ids, with_valid=self.with_valid)
 
     def set_epoch(self, epoch: int) -> None:
@@ -251,14 +279,16 @@ class Loader:
         """Let the next pass continue where the state stands; a state of other windows is a `ValueError`."""
         self.sampler.load_state_dict(state)
 
-    def stats(self) -> dict[str, float]:
+    def stats(self) -> dict[str, Any]:
         """Where the time of the current or last pass went.
 
         `steps`; `seconds` of the pass; `wait_seconds`, in which the loop waited for a batch; `gather_seconds`, in which
         batches were built, in the thread if there is prefetch; `transform_seconds`, the part of the waiting in which
         transforms ran, on a GPU only until their work was queued; `gigabytes_per_second` of the batches while built.
+        For a mix also `windows`: how many of each component all ranks together have taken, by name.
         """
         timer = self._timer
+        shown = {"windows": self.windows._shown(*timer.row)} if isinstance(self.windows, Mix) else {}
         ended = time.perf_counter() if timer.ended is None else timer.ended
         return {
             "steps": timer.steps,
@@ -267,6 +297,7 @@ class Loader:
             "gather_seconds": timer.gathered,
             "transform_seconds": timer.transformed,
             "gigabytes_per_second": timer.nbytes / timer.gathered / 1e9 if timer.gathered else 0.0,
+            **shown,
         }
 
     def __getstate__(self) -> dict[str, Any]:

@@ -169,7 +169,8 @@ def _as_time(field: pa.Field) -> str:
     """An expression that makes times of a column, if there is one."""
     column, example = f"pl.col({field.name!r})", ", for example with polars: "
     if is_text(field.type):
-        return f"{example}{column}.str.to_datetime()"
+        as_csv = f"of a CSV file say how it is written: schema={{{field.name!r}: '%d.%m.%Y %H:%M'}}"
+        return f"{example}{column}.str.to_datetime(), or {as_csv}"
     if pa.types.is_floating(field.type) or pa.types.is_decimal(field.type):
         return f"{example}({column} * 1000).round().cast(pl.Datetime('ms')), if it is in seconds since 1970"
     if pa.types.is_duration(field.type) or pa.types.is_time(field.type):

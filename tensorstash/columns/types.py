@@ -23,6 +23,7 @@ _NUMBERS: dict[pa.DataType, torch.dtype] = {
     pa.float32(): torch.float32,
     pa.float64(): torch.float64,
 }
+ARROW_OF = {dtype: arrow for arrow, dtype in _NUMBERS.items()}
 # Arrow has no bfloat16: a uint16 field that carries this metadata holds its bits.
 BFLOAT16 = {b"tensorstash.dtype": b"bfloat16"}
 

@@ -153,9 +153,15 @@ def _patch(items: torch.Tensor, firsts: Int64s, members: list[Span], filling: Fi
 
 def gather(plan: GatherPlan, anchors: Int64s) -> dict[str, torch.Tensor]:
     """A fresh batch of the windows whose anchors stand at the slots `anchors`, `(batch,)`."""
+    buffers, seen = gathered(plan, anchors)
+    return as_batch(plan, buffers) | seen
+
+
+def gathered(plan: GatherPlan, anchors: Int64s) -> tuple[list[torch.Tensor], dict[str, torch.Tensor]]:
+    """The same before it is a batch: a fresh buffer for each group, and what was observed."""
     buffers = [group.view.new_empty(group.buffer_shape(len(anchors))) for group in plan.groups]
     (seen,) = select(plan, positions(plan, anchors[None]), range(1), [buffers])
-    return as_batch(plan, buffers) | seen
+    return buffers, seen
 
 
 def positions(plan: GatherPlan, anchors: Int64s) -> Places:

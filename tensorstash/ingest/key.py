@@ -83,13 +83,15 @@ def argument_keys(request: Request) -> dict[str, object]:
         # bytes, so that no name of a column is equal to the key of a formula
         return request.formulas[member].key().encode() if member in request.formulas else member
 
-    return {
+    table = {} if request.table is None else {"table": argument_keys(request.table)}
+    return table | {
         "columns": None if request.columns is None else keyed(request.columns),
         "static": keyed(request.static),
         "entity": request.entity if isinstance(request.entity, str) else [*entity_columns(request.entity)],
         "time": request.time,
         "dtype": request.dtype,
         "filter": None if request.filter is None else request.filter.key(),
+        "schema": sorted((name, str(asked)) for name, asked in request.schema.items()),
     }
 
 

@@ -2,7 +2,7 @@
 
 import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import torch
@@ -12,7 +12,7 @@ from tensorstash.common.checks import is_integer
 from tensorstash.ingest.key import argument_keys, check_share, check_unchanged, contents, key
 from tensorstash.ingest.memory import check_columns
 from tensorstash.ingest.plan import survey
-from tensorstash.ingest.request import Request, parse_request
+from tensorstash.ingest.request import Request, Static, parse_request
 from tensorstash.ingest.write import draft, ingest
 from tensorstash.segments.directory import Name
 from tensorstash.segments.limits import memory_limits
@@ -31,9 +31,10 @@ def load(
     *,
     entity: str | Sequence[str] | None = None,
     time: str | None = None,
-    static: Columns | None = None,
+    static: Static | None = None,
     dtype: torch.dtype | None = None,
     filter: Any = None,  # noqa: A002  as in pyarrow
+    schema: Mapping[str, Any] | None = None,
     filesystem: Any = None,
     share: str | bool | None = None,
     file: str | os.PathLike[str] | None = None,
@@ -52,11 +53,14 @@ def load(
     ordered by time.
 
     Args:
-        source: Parquet or Arrow IPC files or streams, here or in any file system: a path, a glob, a directory, a URL
-            such as `s3://bucket/weather/*.parquet`, or a list of them; a polars or pandas frame; a pyarrow Table or
-            RecordBatch; a Hugging Face Dataset; a mapping of arrays or tensors. The files of one source need the same
-            columns; integers, floats and timestamps of different widths and units are widened to the widest. Of a
-            directory or glob, parts of paths such as `year=2024` are columns.
+        source: Parquet, CSV (`.csv`, `.csv.gz`, `.csv.zst`), or Arrow IPC files or streams, here or in any file system:
+            a path, a glob, a directory, a URL such as `s3://bucket/weather/*.parquet`, or a list of them; a polars or
+            pandas frame; a pyarrow Table, RecordBatch or Dataset; a Hugging Face Dataset; a mapping of arrays or
+            tensors. The files of one source need the same columns; integers, floats and timestamps of different widths
+            and units are widened to the widest. Of a directory or glob, parts of paths such as `year=2024` are columns.
+            Also a polars LazyFrame, a pyarrow RecordBatchReader or Scanner, and whatever has `__arrow_c_stream__`, as
+            relations of DuckDB: these are read to their end once, never whole in memory, and what is wanted of them
+            lies in an unnamed file in the temporary directory (TMPDIR) during the load.
         columns: a list of source names, or a mapping from your names to a source name, a list of names (packed into one
             `(rows, k)` column), a `ts.column`, `ts.hashed`, `ts.is_valid` or `ts.calendar`. Only these are decoded.
             `None`: all columns that entity, time and static do not name. A polars expression may replace any source
@@ -64,14 +68,21 @@ def load(
             not stored. In it, text is a String, bfloat16 a Float32, and integers overflow as in polars.
         entity: the text or integer column that identifies the series of each row, or a list of such columns: then an
             entity is a tuple of their values. Without it all rows are one series.
-        time: the timestamp, date or integer column that orders the rows of a series, kept as int64.
+        time: the timestamp, date or integer column that orders the rows of a series, kept as int64. Text is taken if
+            it is in ISO 8601, as timestamps in microseconds.
         static: columns that have one value in each entity, written like `columns`; `stash.static` holds them,
-            `(entities, ...)`. Values are compared as they are stored; a missing value is equal only to another one.
+            `(entities, ...)`. Values are compared as they are stored; a missing value is equal only to another one. Or
+            a frame or table in memory with one row for each entity, `static=stores`, which has the entity columns under
+            their names, and from which all others are taken; or `static=(stores, columns)`, which takes these. A
+            missing row is an error; a row of an unknown entity is not used, with a warning.
         dtype: cast the floating columns to this floating type, static ones too; `None` keeps the source's.
         filter: the rows to load, as an expression, `pyarrow.compute.field("year") >= 2020`, or as a list of tuples that
             must all hold, `[("year", ">=", 2020), ("station", "in", ["A", "B"])]`, or as several such lists, of which
             one must hold. A comparison with a null is not true. Files whose paths exclude all rows are not decoded, nor
             are row groups whose statistics do. Of the others the columns of the filter are read first.
+        schema: the types of columns of CSV files, as of pyarrow, polars or torch, or as text, `{"load": "float64"}`; or
+            how a time is written, `{"date": "%d.%m.%Y %H:%M"}`. The others are as pyarrow infers them from the first MB
+            of the first file, and a value that is of another type later is an error.
         filesystem: where the paths are: a `pyarrow.fs.FileSystem` or an fsspec file system; `None` takes this machine,
             and for a URL what pyarrow or fsspec have for its scheme.
         share: a label for a copy that all processes of this user attach; `True` makes one of the source's name.
@@ -124,20 +135,19 @@ def load(
         time=time,
         dtype=dtype,
         filter=filter,
+        schema=schema,
     )
     path = _check_targets(share, file, overwrite, timeout)
     if path is not None:
-        stash, numeric_texts = _load_once(
+        stash, noted = _load_once(
             request, progress, lambda key, build: obtain_file(Target(path, key, overwrite), build, timeout)
         )
     elif share is None or share is False:
-        stash, numeric_texts = _load_private(request, progress)
+        stash, noted = _load_private(request, progress)
     else:
         label = check_share(share, request.source)
-        stash, numeric_texts = _load_once(
-            request, progress, lambda key, build: obtain(Name(label, key[:16]), build, timeout)
-        )
-    for warning in (*_warnings_of_vocabularies(stash), *map(_warning_of_numbers, numeric_texts)):
+        stash, noted = _load_once(request, progress, lambda key, build: obtain(Name(label, key[:16]), build, timeout))
+    for warning in (*_warnings_of_vocabularies(stash), *noted):
         warnings.warn(warning, UserWarning, stacklevel=2)
     return stash
 
@@ -173,14 +183,6 @@ def _warnings_of_vocabularies(stash: Stash) -> Iterator[str]:
         )
 
 
-def _warning_of_numbers(name: str) -> str:
-    return (
-        f"Column {name!r} is text, which is stored as codes, but nine of ten of its distinct values read as numbers. "
-        f"Load the numbers: ts.column(pl.col({name!r}).cast(pl.Float64, strict=False)), where other texts become NaN. "
-        "If they are labels, give them as vocabulary=."
-    )
-
-
 def _without_known(stash: Stash) -> list[str]:
     """The columns with values of which none is in the given vocabulary."""
     found = []
@@ -192,17 +194,17 @@ def _without_known(stash: Stash) -> list[str]:
 
 
 def _load_private(request: Request, progress: bool | None) -> tuple[Stash, tuple[str, ...]]:
-    """The stash, and the text columns whose values read as numbers."""
+    """The stash, and what its user is warned of."""
     files = find(request.source, request.filesystem)
     before = stamps(files or [])
-    scanned, planned = survey(request, files, progress)
-    check_columns(planned.nbytes, planned.source, memory_limits())
-    segment = draft(planned, None)
-    written = ingest(scanned, planned, segment, progress, lambda _: None)
+    surveyed = survey(request, files, progress)
+    check_columns(surveyed.planned.nbytes, surveyed.planned.source, memory_limits())
+    segment = draft(surveyed.planned, None)
+    written = ingest(surveyed, segment, progress, lambda _: None)
     check_unchanged(request.source, request.filesystem, before)
     stash = Stash(segment.finish(written.header))
     stash._segment.populate()
-    return stash, written.numeric_texts
+    return stash, written.warnings
 
 
 def _load_once(
@@ -210,22 +212,25 @@ def _load_once(
 ) -> tuple[Stash, tuple[str, ...]]:
     """The stash that `get` finds by its key, for which only the stamps of files are read, or builds.
 
-    The texts are as for a private one; there are none if it was found.
+    What its user is warned of is as for a private one; nothing, if it was found.
     """
     files = find(request.source, request.filesystem)
     before = stamps(files or [])
-    surveyed = survey(request, None, progress) if files is None else None
-    numeric_texts: list[str] = []
-    data = before if surveyed is None else contents(surveyed[0], surveyed[1].read)
+    in_memory = survey(request, None, progress) if files is None else None
+    noted: list[str] = []
+    data: object = before if in_memory is None else contents(in_memory.scanned, in_memory.planned.read)
+    if request.table is not None:
+        table = survey(request.table, None, progress)
+        data = [data, contents(table.scanned, table.planned.read)]
     own_key = key(data, argument_keys(request))
 
     def build(target: UnpublishedFile, report: Callable[[float], None]) -> None:
-        scanned, planned = surveyed or survey(request, files, progress)
-        check_columns(planned.nbytes, planned.source, target.limits(), target.on_disk)
-        segment = draft(planned, target.fd, target.on_disk)
-        written = ingest(scanned, planned, segment, progress, report)
+        surveyed = in_memory or survey(request, files, progress)
+        check_columns(surveyed.planned.nbytes, surveyed.planned.source, target.limits(), target.on_disk)
+        segment = draft(surveyed.planned, target.fd, target.on_disk)
+        written = ingest(surveyed, segment, progress, report)
         segment.seal(written.header, own_key)
-        numeric_texts.extend(written.numeric_texts)
+        noted.extend(written.warnings)
         check_unchanged(request.source, request.filesystem, before)
 
-    return Stash(get(own_key, build)), tuple(numeric_texts)
+    return Stash(get(own_key, build)), tuple(noted)

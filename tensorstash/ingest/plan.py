@@ -9,22 +9,26 @@ import pyarrow as pa
 import torch
 
 from tensorstash.columns.column import Column
-from tensorstash.columns.resolve import entity_column, resolve, time_column
+from tensorstash.columns.names import field_of
+from tensorstash.columns.resolve import entity_column, entity_columns, resolve, time_column
 from tensorstash.columns.spec import Columns, ColumnSpec
+from tensorstash.columns.types import is_text
 from tensorstash.errors import NoMemoryError, SchemaError, SegmentError
 from tensorstash.ingest.key import argument_keys, check_share
 from tensorstash.ingest.memory import check_columns
 from tensorstash.ingest.plan_text import HEAD, aligned, column_line, entity_lines, static_line, time_line, type_name
-from tensorstash.ingest.request import Request, Specs, parse_request
+from tensorstash.ingest.request import Request, Specs, Static, parse_request
 from tensorstash.segments.directory import opened
 from tensorstash.segments.format import PAGE, pages
 from tensorstash.segments.limits import directory_limit, memory_limits, tightest
 from tensorstash.sources.derive import Derived, bound, with_derived
 from tensorstash.sources.file import File
 from tensorstash.sources.filter import columns_of, filtered
+from tensorstash.sources.iso_times import with_iso_time
 from tensorstash.sources.locate import find
 from tensorstash.sources.scan import Range, Scan
 from tensorstash.sources.source import scan
+from tensorstash.sources.streams import check_repeatable
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -45,12 +49,18 @@ class Plan:
     notes: tuple[str, ...]  # what differs between the files and is made alike, and casts that would fail
     types: Mapping[str, str]  # the Arrow type of each source column
     ranges: Mapping[str, Range]  # what statistics say of source columns, whatever a filter keeps; `load` looks at none
+    table: "Plan | None" = None  # of the table whose columns are static too, joined by entity
 
     @property
     def stored(self) -> tuple[Column, ...]:
         """All tensors of the segment that have rows, in their order there: one item size after the other."""
         flat = sorted(self.columns, key=lambda c: (bool(c.shape), c.dtype.itemsize))
         return (*flat, self.time) if self.time else tuple(flat)
+
+    @property
+    def joined(self) -> tuple[Column, ...]:
+        """The static columns that come from a table of their own."""
+        return () if self.table is None else self.table.columns
 
     @property
     def nbytes(self) -> int:
@@ -78,12 +88,15 @@ class Plan:
         about = self.rows, self.types, self.ranges
         body = [HEAD, *(column_line(column, *about) for column in self.columns)]
         body += [static_line(column, *about) for column in self.static]
+        if self.table:
+            body += [static_line(column, self.table.rows, self.table.types, {}) for column in self.joined]
         body += entity_lines(self.entity, self.types, self.ranges) if self.entity else []
         body += [time_line(self.time, *about)] if self.time else []
         upper = self.nbytes + sum(self.rows * column.row_bytes for column in self.static)
-        size = f"{self.nbytes / 1e6:,.1f}" + (f" to {upper / 1e6:,.1f}" if self.static else "")
+        upper += sum(self.table.rows * column.row_bytes for column in self.joined) if self.table else 0
+        size = f"{self.nbytes / 1e6:,.1f}" + (f" to {upper / 1e6:,.1f}" if upper > self.nbytes else "")
         lines = [f"{self.source}: {self.rows:,} rows, {size} MB of {self.free / 1e6:,.0f} MB free", aligned(body)]
-        if self.static:
+        if self.static or self.joined:
             lines.append("static: one value per entity; only a load counts the entities")
         lines.append(f"page tables: {self.page_tables / 1e6:,.1f} MB in each process")
         if self.kept != self.pieces:
@@ -100,9 +113,10 @@ def plan(
     *,
     entity: str | Sequence[str] | None = None,
     time: str | None = None,
-    static: Columns | None = None,
+    static: Static | None = None,
     dtype: torch.dtype | None = None,
     filter: Any = None,  # noqa: A002  as in pyarrow
+    schema: Mapping[str, Any] | None = None,
     filesystem: Any = None,
     share: str | bool | None = None,
 ) -> Plan:
@@ -131,8 +145,11 @@ def plan(
         time=time,
         dtype=dtype,
         filter=filter,
+        schema=schema,
     )
-    scanned, planned = survey(request, find(source, filesystem), None)
+    check_repeatable(source)
+    surveyed = survey(request, find(source, filesystem), None)
+    scanned, planned = surveyed.scanned, surveyed.planned
     keys = [column for column in (planned.entity, planned.time) if column]
     columns_ = [*planned.columns, *planned.static, *keys]
     names = dict.fromkeys(member for column in columns_ for member in column.members)
@@ -183,26 +200,41 @@ def _refusal(check: Callable[[], object]) -> str | None:
     return None
 
 
-def survey(request: Request, files: Sequence[File] | None, progress: bool | None) -> tuple[Scan, Plan]:
-    """The source, or its files, ready to be read, and the plan for it."""
-    scanned = scan(request.source, files, request.wanted, request.filter, progress)
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """A source that is ready to be read, the plan for it, and the same for the table of static columns."""
+
+    scanned: Scan
+    planned: Plan
+    table: "Survey | None" = None
+
+
+def survey(request: Request, files: Sequence[File] | None, progress: bool | None) -> Survey:
+    """Look at the source, or its files, without reading values other than those of a filter."""
+    table = None if request.table is None else survey(request.table, None, progress)
+    scanned = scan(request.source, files, request.wanted, request.filter, progress, schema=request.schema)
+    scanned = with_iso_time(scanned, request.time)
+    if request.argument != "columns":
+        scanned = replace(scanned, label=f"{scanned.label} of {request.argument}=")
     derived = bound(request.formulas, request.time, scanned)
-    planned = _bound_plan(request, with_derived(scanned, derived), derived)
+    planned = _bound_plan(request, with_derived(scanned, derived), derived, table)
     if request.filter is not None:
         names = columns_of(request.filter, scanned.schema, scanned.label)
         scanned = filtered(scanned, request.filter, names, progress)
         skipped = tuple(name for name in planned.skipped if name not in names)
         planned = replace(planned, rows=scanned.rows, kept=len(scanned.units), skipped=skipped)
-    return with_derived(scanned, derived), planned
+    return Survey(with_derived(scanned, derived), planned, table)
 
 
-def _bound_plan(request: Request, scanned: Scan, derived: Sequence[Derived]) -> Plan:
+def _bound_plan(request: Request, scanned: Scan, derived: Sequence[Derived], table: Survey | None) -> Plan:
     """The plan for all rows of a source, whose schema has the derived columns too."""
     schema, where = scanned.schema, scanned.label
     inputs = {column.field.name: column.inputs for column in derived}
-    columns = resolve(schema, _chosen(request, schema), request.dtype, where)
+    columns = resolve(schema, _chosen(request, schema), request.dtype, where, request.argument)
     static = resolve(schema, request.static, request.dtype, where, "static")
     _check_names(request, columns, static, where)
+    if table is not None:
+        _check_table(request, columns, scanned, table)
     used = request.keys.union(*(column.members for column in (*columns, *static)), *inputs.values())
     return Plan(
         source=where,
@@ -219,6 +251,7 @@ def _bound_plan(request: Request, scanned: Scan, derived: Sequence[Derived]) -> 
         notes=scanned.notes,
         types={field.name: type_name(field.type) for field in schema},
         ranges={},
+        table=None if table is None else table.planned,
     )
 
 
@@ -233,16 +266,45 @@ def _chosen(request: Request, schema: pa.Schema) -> Specs:
 def _check_names(request: Request, columns: Sequence[Column], static: Sequence[Column], where: str) -> None:
     """Refuse no column at all, a name that stands for two, and that of a key for another column."""
     if not columns:
+        if request.argument == "static":
+            raise ValueError(f"A table of static columns has a column beside the entity; {where} has none. Add one.")
         raise ValueError(f"A stash has at least one column; none of {where} was chosen. Name some in columns=.")
+    _check_apart(columns, static)
+    for column in (*columns, *static):
+        if column.name in request.keys and column.members != (column.name,):
+            argument = request.argument if column in columns else "static"
+            raise SchemaError(
+                f"A column has the name of the entity or time column only if it is that column; {column.name!r} is "
+                f"{', '.join(column.members)}. Give it another name in {argument}=."
+            )
+
+
+def _check_apart(columns: Sequence[Column], static: Sequence[Column]) -> None:
+    """Refuse a name that stands for two columns."""
     if twice := {column.name for column in columns} & {column.name for column in static}:
         raise SchemaError(
             f"A name stands for one column; {sorted(twice)[0]!r} is in both columns= and static=. Leave it out of one, "
             "or give it another name there."
         )
-    for column in (*columns, *static):
-        if column.name in request.keys and column.members != (column.name,):
-            argument = "columns" if column in columns else "static"
+
+
+def _check_table(request: Request, columns: Sequence[Column], scanned: Scan, table: Survey) -> None:
+    """Refuse a table of static columns that has names of other columns, or entities of another kind."""
+    _check_apart(columns, table.planned.columns)
+    for column in table.planned.columns:
+        if column.name == request.time:
             raise SchemaError(
-                f"A column has the name of the entity or time column only if it is that column; {column.name!r} is "
-                f"{', '.join(column.members)}. Give it another name in {argument}=."
+                f"A column has the name of the time column only if it is that column; {column.name!r} is one of "
+                f"{table.scanned.label}. Give it another name in static=."
             )
+    for name in entity_columns(request.entity):
+        here, there = (field_of(one.schema, name, one.label).type for one in (scanned, table.scanned))
+        if _is_text(here) != _is_text(there):
+            raise SchemaError(
+                f"Entity columns have one kind of values; {name!r} is {type_name(here)} in {scanned.label} and "
+                f"{type_name(there)} in {table.scanned.label}. Convert one of them."
+            )
+
+
+def _is_text(arrow: pa.DataType) -> bool:
+    return is_text(arrow.value_type if pa.types.is_dictionary(arrow) else arrow)

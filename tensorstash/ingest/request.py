@@ -1,20 +1,24 @@
 """What `ts.load` or `ts.plan` was asked for: every argument checked and parsed once, before the source is looked at."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from tensorstash.columns.expression import Expression, Formula
 from tensorstash.columns.resolve import entity_columns
+from tensorstash.columns.schema import Type, parse_schema
 from tensorstash.columns.spec import Columns, ColumnSpec, check_dtype, named
 from tensorstash.sources.filter import Filter, parse
 from tensorstash.sources.scan import Wanted
+from tensorstash.sources.source import is_table
 
 _LONGEST = 80  # characters of the name of a formula
 
 Specs = Mapping[str, ColumnSpec]
+# static columns of the source, or a table with a row for each entity, or one and a choice of its columns
+Static = Columns | Any | tuple[Any, Columns]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +37,9 @@ class Request:
     time: str | None
     dtype: torch.dtype | None
     filter: Filter | None
+    schema: Mapping[str, Type]
+    table: "Request | None" = None  # the table that static columns are joined from
+    argument: str = "columns"  # which argument of `ts.load` names the columns
 
     @property
     def keys(self) -> frozenset[str]:
@@ -57,11 +64,12 @@ def parse_request(
     source: Any,
     filesystem: Any,
     columns: Columns | None,
-    static: Columns | None,
+    static: Static | None,
     entity: str | Sequence[str] | None,
     time: str | None,
     dtype: torch.dtype | None,
     filter: Any,  # noqa: A002  as in ts.load
+    schema: Any,
 ) -> Request:
     """The request that the arguments of `ts.load` stand for; wrong ones are refused."""
     if time is not None and not isinstance(time, str):
@@ -70,8 +78,9 @@ def parse_request(
     if dtype is not None and not dtype.is_floating_point:
         raise ValueError(f"dtype= casts the floating columns and must be floating; got {dtype}. Use ts.column(dtype=).")
     formulas: dict[str, Formula] = {}
+    table = _table(static, entity, dtype)
 
-    def specs(given: Columns, argument: str) -> Specs:
+    def specs(given: Any, argument: str) -> Specs:
         return {
             name: spec.with_members(lambda member: _name_of(member, time, formulas))
             for name, spec in named(given, argument)
@@ -81,13 +90,42 @@ def parse_request(
         source=source,
         filesystem=filesystem,
         columns=None if columns is None else specs(columns, "columns"),
-        static={} if static is None else specs(static, "static"),
+        static={} if static is None or table is not None else specs(static, "static"),
         formulas=formulas,
         entity=entity if entity is None or isinstance(entity, str) else entity_columns(entity),
         time=time,
         dtype=dtype,
         filter=parse(filter),
+        schema=parse_schema(schema),
+        table=table,
     )
+
+
+def _table(static: Any, entity: str | Sequence[str] | None, dtype: torch.dtype | None) -> Request | None:
+    """The request for static columns that come from a table of their own; `None` if they are columns of the source."""
+    with_choice = isinstance(static, tuple) and len(static) == 2 and is_table(static[0])
+    table, columns = static if with_choice else (static, None)
+    if not is_table(table):
+        return None
+    if entity is None:
+        raise ValueError(
+            f"Static columns of a table are joined by the entity columns; got a {type(table).__name__} as static= and "
+            "no entity=. Name them as entity=."
+        )
+    if columns is not None:
+        named(columns, "static")  # so that errors name the argument
+    request = parse_request(
+        source=table,
+        filesystem=None,
+        columns=columns,
+        static=None,
+        entity=entity,
+        time=None,
+        dtype=dtype,
+        filter=None,
+        schema=None,
+    )
+    return replace(request, argument="static")
 
 
 def _name_of(member: str | Formula, time: str | None, formulas: dict[str, Formula]) -> str:

@@ -18,10 +18,11 @@ from tensorstash.ingest.constant import Constant
 from tensorstash.ingest.decoders import ByAppearance, Decoder, decoder_of
 from tensorstash.ingest.keys import Keys, Work, is_key, read_keys, write_key, write_names
 from tensorstash.ingest.memory import check_static
-from tensorstash.ingest.plan import Plan
+from tensorstash.ingest.plan import Plan, Survey
+from tensorstash.ingest.static_table import joined
 from tensorstash.ingest.stats import Stats
 from tensorstash.segments.draft import Draft
-from tensorstash.sources.scan import Scan, Unit, damage_named, read
+from tensorstash.sources.scan import Unit, damage_named, read
 
 _BLOCK = 1 << 17  # rows looked at together
 
@@ -31,10 +32,10 @@ Put = Callable[[Column, int, "Int64s | None", NDArray[Any]], None]
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The metadata of a segment, and the text columns whose values read as numbers."""
+    """The metadata of a segment, and what its user is warned of."""
 
     header: dict[str, Any]
-    numeric_texts: tuple[str, ...]
+    warnings: tuple[str, ...]
 
 
 def draft(planned: Plan, fd: int | None, on_disk: bool = False) -> Draft:
@@ -43,39 +44,51 @@ def draft(planned: Plan, fd: int | None, on_disk: bool = False) -> Draft:
     return Draft(tensors, _header_bytes(planned), fd, on_disk)
 
 
-def ingest(
-    scanned: Scan, planned: Plan, draft: Draft, progress: bool | None, report: Callable[[float], None]
-) -> Written:
+def ingest(surveyed: Survey, draft: Draft, progress: bool | None, report: Callable[[float], None]) -> Written:
     """Write all tensors of a segment. `report` is called with the fraction of the values that are done."""
+    scanned, planned = surveyed.scanned, surveyed.planned
     with Progress(planned.rows, progress, report) as done:
         work = Work(scanned, planned, draft, done)
         known = [column for column in planned.columns if is_key(column, work)]
         columns = [column for column in (*planned.columns, *planned.static) if column not in known]
         done.expect(planned.rows * sum(len(c.members) for c in (*columns, planned.entity, planned.time) if c))
         keys = read_keys(work)
-        check_static(planned.static, len(keys.names), planned.source)
+        check_static((*planned.static, *planned.joined), len(keys.names), planned.source)
+        looked_up, notes = joined(surveyed.table, keys.names) if surveyed.table else ({}, ())
         constants = {c.name: Constant(c, keys.arranger.codes, len(keys.names)) for c in planned.static}
         stats, decoders = _decode(work, columns, keys, _placer(draft, constants))
     _put_in_order(decoders, draft, constants, stats)
+    decoders |= {name: one.decoder for name, one in looked_up.items()}
+    stats |= {name: one.stats for name, one in looked_up.items()}
     names = {name: decoder.names for name, decoder in decoders.items() if decoder.names is not None}
     for column in known:
         stats[column.name], texts = write_key(column, keys, work)
         names |= {} if texts is None else {column.name: texts}
-    for column in (*planned.columns, *planned.static):
+    for column in (*planned.columns, *planned.static, *planned.joined):
         if column.name in names:
             write_names(draft, f"{column.name}.__vocabulary", names[column.name])
     for name, held in constants.items():
         held.check(scanned, keys.names, names.get(name, []))
         draft.blob(name, held.values, held.column.dtype)
         stats[name].missing, stats[name].unknown = held.missing, held.unknown
+    for column in planned.joined:
+        draft.blob(column.name, looked_up[column.name].values, column.dtype)
     by_appearance = {name: one.names for name, one in decoders.items() if isinstance(one, ByAppearance)}
-    numeric_texts = tuple(name for name, texts in by_appearance.items() if reads_as_numbers(texts))
-    return Written(to_header(_info(planned, stats, keys)), numeric_texts)
+    numeric = [_warning_of_numbers(name) for name, texts in by_appearance.items() if reads_as_numbers(texts)]
+    return Written(to_header(_info(planned, stats, keys)), (*notes, *numeric))
+
+
+def _warning_of_numbers(name: str) -> str:
+    return (
+        f"Column {name!r} is text, which is stored as codes, but nine of ten of its distinct values read as numbers. "
+        f"Load the numbers: ts.column(pl.col({name!r}).cast(pl.Float64, strict=False)), where other texts become NaN. "
+        "If they are labels, give them as vocabulary=."
+    )
 
 
 def _header_bytes(planned: Plan) -> int:
     """Room for a header that is not known yet: each name stands in it up to eight times, escaped up to twice."""
-    named = [*planned.stored, *planned.static, *([planned.entity] if planned.entity else [])]
+    named = [*planned.stored, *planned.static, *planned.joined, *([planned.entity] if planned.entity else [])]
     names = [json.dumps(name) for column in named for name in (column.name, *column.members)]
     return 16_384 + 1024 * (len(named) + len(names)) + 16 * sum(map(len, names))
 
@@ -161,5 +174,5 @@ def _info(planned: Plan, stats: dict[str, Stats], keys: Keys) -> StashInfo:
         time = TimeInfo(planned.time.members[0], planned.time.unit, planned.time.zone, low, high)
     if planned.entity:
         entity = planned.entity.members if planned.entity.shape else planned.entity.members[0]
-    columns, static = (tuple(map(about, chosen)) for chosen in (planned.columns, planned.static))
+    columns, static = (tuple(map(about, cs)) for cs in (planned.columns, (*planned.static, *planned.joined)))
     return StashInfo(planned.rows, columns, static, entity, time)

@@ -1,215 +1,131 @@
-"""The draws of a mix: the component and the window at each position of an endless row.
+"""`Mix`: windows of several stashes, by weights or one behind the other, where a loader takes windows."""
 
-Position p of the row belongs to the component that `shares.choose` names, and is its draw k, if k earlier positions
-belong to it too. A component of n windows shows them in epochs of its own: draw k is at `k % n` of its epoch `k // n`.
-"""
+import zlib
+from collections.abc import Iterator, Mapping
+from typing import Any
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from math import isfinite, isqrt
-from typing import Protocol, cast
-
-import numpy as np
-
-from tensorstash.common.dtypes import Int32s, Int64s
-from tensorstash.errors import unknown
-from tensorstash.native import kernel, library
-from tensorstash.native.permutation import feistel, walk
-from tensorstash.sampling.hashes import Uint64s, hashes, keys
-from tensorstash.sampling.shares import Tree, descend, tree, whole_weights
-
-_SMALL = 1 << 12  # up to here a permutation is drawn uniformly, as a whole
-_ROUNDS = 6
-_DRAWN = 1 << 18  # hashes that are sorted at a time
-_MANY = 256  # positions of one permutation: then one after the other is cheaper than all at once
-
-# it takes arrays of sides and keys, one for each position, as it takes numbers
-_network = cast("Callable[[Uint64s, Uint64s, Uint64s, list[Uint64s]], Uint64s]", feistel)
+from tensorstash.common.checks import at_least
+from tensorstash.errors import SchemaError
+from tensorstash.sampling.components import components
+from tensorstash.sampling.shares import counts
+from tensorstash.windows.windows import Windows
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Components:
-    """What a mix is made of, and the shares of its components."""
+class Mix:
+    """Windows of several stashes that a `Loader` samples together, each batch from all of them.
 
-    names: tuple[str, ...]
-    sizes: Int64s  # (components,) windows of each
-    weights: list[int]
-    tree: Tree
+    With weights, every stretch of the batches from the first one on has of each component its share of the weights, to
+    within two windows, in every prefix of the run; epochs only count. A component shows all of its windows before it
+    shows one again. Without weights each component has its number of windows as its weight, so that an epoch shows
+    every window once: stashes are concatenated. `shuffle=True` permutes the windows of each component, `False`
+    interleaves them in order; there are no other orders. Ranks, tails and states are those of any loader.
 
+    Components have the same spans, of columns of the same types, shapes, vocabularies and fills, the same static
+    columns, and times of one unit and zone. With `with_ids=True` batches hold `source`, `(batch,)` int64: which
+    component, in the order of `windows`; `window`, `entity` and `anchor` are those within it. `<span>.observed` is
+    there if any component has it.
 
-def components(sizes: Mapping[str, int], weights: Mapping[str, float] | None = None) -> Components:
-    """The components of a mix by their numbers of windows; without weights, these are the weights.
+    Args:
+        windows: a mapping from a name to windows. The names decide the order too, so keep them when a run is resumed.
+        weights: a mapping from each name to a number of at least 0.
+        count: windows of an epoch; by default the sum of the windows.
+
+    Attributes:
+        windows: the components by name.
+        count: windows of an epoch.
 
     Raises:
-        ValueError: no component; a weight that is negative or not finite; no weight above 0; a component without a
-            weight, or with a weight and without windows. ColumnError: no such component. TypeError: no number.
-    """
-    if not sizes:
-        raise ValueError("A mix has at least one component; got none.")
-    names = tuple(sizes)
-    if weights is None:
-        given: Mapping[str, float] = sizes
-    else:
-        given = {name: _checked(name, weights, sizes) for name in names}
-        for name in weights:
-            if name not in sizes:
-                raise unknown(name, names, "the mix", "component")
-    if not any(sizes.values()):
-        raise ValueError(f"A mix has at least one window; its {len(names):,} components have none.")
-    if not any(given.values()):
-        raise ValueError(f"At least one weight is above 0; all {len(names):,} are 0.")
-    whole = whole_weights(list(given.values()))
-    return Components(names, np.array(list(sizes.values()), np.int64), whole, tree(whole))
-
-
-def _checked(name: str, weights: Mapping[str, float], sizes: Mapping[str, int]) -> float:
-    if name not in weights:
-        raise ValueError(f"weights= has a weight for each component; {name!r} has none. Give it 0 to leave it out.")
-    weight: object = weights[name]  # whatever a caller gave
-    if isinstance(weight, (bool, np.bool_)) or not isinstance(weight, (int, float, np.integer, np.floating)):
-        raise TypeError(f"A weight is a number; that of {name!r} is {weight!r}.")
-    if not (isfinite(weight) and weight >= 0):
-        raise ValueError(f"A weight is a finite number of at least 0; that of {name!r} is {weight!r}.")
-    if weight and not sizes[name]:
-        raise ValueError(f"A component with a weight has windows; {name!r} has none. Leave it out, or give it 0.")
-    return int(weight) if isinstance(weight, (int, np.integer)) else float(weight)
-
-
-class Draws(Protocol):
-    """The draws of a mix: positions, `(k,)` int64, to the component and the id within it of each."""
-
-    def __call__(self, positions: Int64s) -> tuple[Int32s, Int64s]:
-        """The draws at positions in any order; the first and the last are less than 2**48 apart."""
-
-
-def draws(of: Components, shuffle: bool, seed: int) -> Draws:
-    """The draws of a mix, each component in an order of its own, permuted in each of its epochs, or sequential.
-
-    The function that is returned keeps one permutation of each component of up to 4,096 windows, as uint16, because
-    the next positions need it again. It is for one thread at a time.
+        SchemaError: a component differs from the first one, with what differs. ValueError: wrong weights.
 
     Example:
-        >>> component, ids = draws(components({"a": 4, "b": 2}), shuffle=False, seed=0)(np.arange(9))
-        >>> component
-        array([0, 1, 0, 0, 1, 0, 0, 1, 0], dtype=int32)
-        >>> ids
-        array([0, 0, 1, 2, 1, 3, 0, 0, 1])
-    """
-    permuted = _Permuted(of, seed) if shuffle else None
-
-    def at(positions: Int64s) -> tuple[Int32s, Int64s]:
-        component, index, before = descend(of.tree, positions)
-        index += before[component]
-        size = of.sizes[component].view(np.uint64)  # unsigned numbers are divided faster
-        epoch = (index.view(np.uint64) // size).view(np.int64)
-        within = index - epoch * size.view(np.int64)
-        if permuted is None:
-            return component, within
-        return component, permuted(component, epoch, within, before // np.maximum(of.sizes, 1))
-
-    return at
-
-
-class _Permuted:
-    """The permutations of all components and their epochs.
-
-    The seed and the name of a component give eight keys. Key k of its epoch e is the hash of e by keys k and k + 1 of
-    these. Up to 4,096 ids a permutation is the order of keyed hashes, above it is the network of `shuffled`.
+        >>> import numpy as np, tensorstash as ts
+        >>> a, b = (ts.Windows(ts.load({"y": np.arange(n) + n}), history=1) for n in (4, 10))
+        >>> mix = ts.Mix({"a": a, "b": b}, weights={"a": 1, "b": 1}, count=12)
+        >>> [batch["y"][:, 0].tolist() for batch in ts.Loader(mix, 6)]
+        [[4, 10, 5, 11, 6, 12], [7, 13, 4, 14, 5, 15]]
     """
 
-    def __init__(self, of: Components, seed: int) -> None:
-        self._keys = np.stack([keys(f"tensorstash mix 1, seed {seed}, component {name}") for name in of.names])
-        sizes = np.maximum(of.sizes, 1)  # a component without windows is in no draw
-        self._sizes = sizes.astype(np.uint64)
-        sides = [isqrt(size - 1) + 1 for size in sizes.tolist()]
-        height = np.array([side + side % 2 for side in sides], np.int64)  # with an even side both parities occur
-        self._height, self._width = height.astype(np.uint64), (-(-sizes // height)).astype(np.uint64)
-        self._is_small = of.sizes <= _SMALL
-        counts = np.where(self._is_small, of.sizes, 0)
-        self._first = np.cumsum(counts) - counts
-        self._kept = np.zeros(int(counts.sum()), np.uint16)  # the permutation of each small component seen last
-        self._epoch = np.full(len(of.sizes), -1, np.int64)  # and its epoch
+    def __init__(
+        self, windows: Mapping[str, Windows], weights: Mapping[str, float] | None = None, count: int | None = None
+    ) -> None:
+        if not isinstance(windows, Mapping):
+            raise TypeError(f"A mix takes a mapping from names to windows; got a {type(windows).__name__}.")
+        for name, one in windows.items():
+            if not isinstance(one, Windows):
+                raise TypeError(f"A mix is of windows, ts.Windows(stash, ...); {name!r} is a {type(one).__name__}.")
+        self.windows = dict(windows)
+        self._of = components({name: len(one) for name, one in windows.items()}, weights)
+        self.count = len(self) if count is None else at_least(1, count, "count")
+        self._check_alike()
 
-    def __call__(self, component: Int32s, epoch: Int64s, within: Int64s, begun: Int64s) -> Int64s:
-        """The ids at positions `within` of an epoch; `begun[c]` is the first epoch that is asked for of component c."""
-        small = self._is_small[component]
-        if small.all():
-            return self._small(component, epoch, within)
-        if not small.any():
-            return self._large(component, epoch, within, begun)
-        ids, some, others = np.empty_like(within), np.flatnonzero(small), np.flatnonzero(~small)
-        ids[some] = self._small(component[some], epoch[some], within[some])
-        ids[others] = self._large(component[others], epoch[others], within[others], begun)
-        return ids
+    def __len__(self) -> int:
+        """The windows of all components together."""
+        return int(self._of.sizes.sum())
 
-    def _small(self, component: Int32s, epoch: Int64s, within: Int64s) -> Int64s:
-        ids = self._kept[self._first[component] + within].astype(np.int64)
-        other = np.flatnonzero(self._epoch[component] != epoch)
-        if len(other):
-            other = other[np.argsort(component[other], kind="stable")]
-            for part in np.split(other, np.flatnonzero(np.diff(component[other])) + 1):
-                ids[part] = self._drawn(int(component[part[0]]), epoch[part], within[part])
-        return ids
+    def fingerprint(self) -> dict[str, Any]:
+        """What the mix is, in a few plain values."""
+        parts = {f"component {name}": one.fingerprint() for name, one in self.windows.items()}
+        about = {"windows": len(self), "count": self.count, "components": [*self.windows], "weights": self._of.weights}
+        return about | parts
 
-    def _drawn(self, component: int, epoch: Int64s, within: Int64s) -> Int64s:
-        """The ids in epochs of one component; keeps the permutation of the last."""
-        ids, n = np.empty_like(within), int(self._sizes[component])
-        epochs, which = np.unique(epoch, return_inverse=True)
-        together = max(1, _DRAWN // n)
-        for low in range(0, len(epochs), together):
-            drawn = self._permutations(component, epochs[low : low + together], n)
-            inside = np.flatnonzero((which >= low) & (which < low + together))
-            ids[inside] = drawn[which[inside] - low, within[inside]]
-        first = int(self._first[component])
-        self._kept[first : first + n], self._epoch[component] = drawn[-1], epochs[-1]
-        return ids
+    def _check_alike(self) -> None:
+        wanted: dict[str, tuple[str, Any]] = {}
+        for name, windows in self.windows.items():
+            for what, found in _traits(windows):
+                first, value = wanted.setdefault(what, (name, found))
+                if found != value:
+                    raise SchemaError(
+                        f"The components of a mix have the same {what}; {first!r} has {_short(value)}, {name!r} has "
+                        f"{_short(found)}."
+                    )
+        if any("source" in (span.name, *windows.stash.static) for span in windows.spans):
+            raise SchemaError(
+                "Batches of a mix hold which component a window is of under 'source', so that no span and no static "
+                "column has that name."
+            )
 
-    def _permutations(self, component: int, epochs: Int64s, n: int) -> Int64s:
-        one, two = self._keys_in(np.full(len(epochs), component, np.int32), epochs, 2)
-        return np.argsort(hashes(np.arange(n), one[:, None], two[:, None]), axis=1, kind="stable")
+    def _shown(self, begin: int, end: int) -> dict[str, int]:
+        """How many of the positions `[begin, end)` of the endless row belong to each component."""
+        before, after = (counts(self._of.tree, n) for n in (begin, end))
+        return {name: two - one for name, one, two in zip(self.windows, before, after)}
 
-    def _large(self, component: Int32s, epoch: Int64s, within: Int64s, begun: Int64s) -> Int64s:
-        count, which = len(self._sizes), epoch - begun[component]
-        epochs = int(which.max()) + 1
-        if epochs * count > 4 * (len(component) + count):  # positions far apart: hardly two are in the same epoch
-            return permute(self._grids(component, epoch), np.arange(len(component)), within)
-        which *= count
-        which += component
-        every = np.tile(np.arange(count, dtype=np.int32), epochs)
-        return permute(self._grids(every, np.add.outer(np.arange(epochs), begun).ravel()), which, within)
-
-    def _grids(self, component: Int32s, epoch: Int64s) -> Uint64s:
-        sides = self._sizes[component], self._height[component], self._width[component]
-        return np.stack([*sides, *self._keys_in(component, epoch, _ROUNDS)])
-
-    def _keys_in(self, component: Int32s, epoch: Int64s, count: int) -> list[Uint64s]:
-        base = self._keys[component]
-        return [hashes(epoch, base[:, k], base[:, k + 1]) for k in range(count)]
+    def __repr__(self) -> str:
+        lines = [
+            f"Mix: {self.count:,} windows an epoch, of {len(self.windows):,} components with {len(self):,} windows"
+        ]
+        total = sum(self._of.weights)
+        for name, weight in [*zip(self.windows, self._of.weights)][:_SHOWN]:
+            lines.append(f"  {weight / total:7.2%}  {name}: {self.windows[name]}")
+        rest = len(self.windows) - _SHOWN
+        return "\n".join([*lines, f"  and {rest:,} more"] if rest > 0 else lines)
 
 
-def permute(grids: Uint64s, which: Int64s, positions: Int64s) -> Int64s:
-    """The ids at positions, `(k,)`, each in the permutation that `which` says, as `shuffled` computes it.
-
-    `grids`, `(9, permutations)`, has the number of ids, the height and the width of the grid, and six keys of each.
-    """
-    if library.LIBRARY is not None:
-        return kernel.permute(kernel.permutations(grids.T), positions, which.astype(np.int32))
-    if len(positions) < _MANY * grids.shape[1]:
-        return _walk_each([values[which] for values in grids], positions)
-    ids = np.empty_like(positions)
-    for k, (n, _, _, *chosen) in enumerate(grids.T.tolist()):
-        some = np.flatnonzero(which == k)
-        ids[some] = walk(positions[some], n, tuple(chosen))
-    return ids
+_SHOWN = 8  # components in a repr
 
 
-def _walk_each(grids: list[Uint64s], positions: Int64s) -> Int64s:
-    """As `walk`, with a grid and keys for each position."""
-    n, height, width, *chosen = grids
-    ids = _network(positions.astype(np.uint64), height, width, chosen)
-    outside = np.flatnonzero(ids >= n)
-    while len(outside):
-        again = _network(ids[outside], height[outside], width[outside], [key[outside] for key in chosen])
-        ids[outside] = again
-        outside = outside[again >= n[outside]]
-    return ids.view(np.int64)
+def _traits(windows: Windows) -> Iterator[tuple[str, Any]]:
+    """What must be the same in all components, by what it is called in the error."""
+    stash = windows.stash
+    yield "spans", [str(span) for span in windows.spans]
+    for name in dict.fromkeys(span.column for span in windows.spans):
+        yield from _column(windows, name, stash[name])
+        if windows._fills is not None:
+            yield f"bits in empty slots of {name!r}", int(windows._fills[name])
+    yield "static columns", [*stash.static]
+    for name, tensor in stash.static.items():
+        yield from _column(windows, name, tensor)
+    yield "unit of times", stash.clock.unit
+    yield "zone of times", stash.clock.zone
+
+
+def _column(windows: Windows, name: str, tensor: Any) -> Iterator[tuple[str, Any]]:
+    about = windows.stash.about(name)
+    yield f"type of {name!r}", str(tensor.dtype)
+    yield f"shape of {name!r}", tuple(tensor.shape[1:])
+    yield f"kind of {name!r}", (about.kind, about.unit, about.zone)
+    yield f"vocabulary of {name!r}", windows.stash.vocabulary(name) if about.kind == "category" else None
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 120 else f"{text[:80]}... (CRC {zlib.crc32(text.encode()):08x})"

@@ -11,9 +11,12 @@ from numpy.typing import NDArray
 
 from tensorstash.common.dtypes import Int64s
 from tensorstash.errors import SchemaError, unknown
-from tensorstash.native.permutation import Order
+from tensorstash.native.permutation import BLOCK, Order
 from tensorstash.sampling.by_time import ByTime, Sections, order_of_times, sections
 from tensorstash.sampling.by_time import checksum as checksum_of_times
+from tensorstash.sampling.components import Components
+from tensorstash.sampling.components import draws as mix_draws
+from tensorstash.sampling.mix import Mix
 from tensorstash.sampling.order import Blocks, Exact, Lanes, name_of, order
 from tensorstash.sampling.own_ids import OwnIds
 from tensorstash.sampling.weighted import (
@@ -30,6 +33,7 @@ from tensorstash.stash.stash import Stash
 from tensorstash.windows.layout import label_rows, label_times
 from tensorstash.windows.windows import Windows
 
+_MANY = 100  # components: then each call has to be worth its cost
 _BLOCK = 1 << 16  # windows at a time: the temporary arrays stay in the cache
 
 
@@ -43,6 +47,7 @@ class Ordering:
     at: Callable[[int, int], Order]  # seed and epoch to the order of positions; with `sections`, of times
     fingerprint: Mapping[str, Any]  # what a state must have too
     sections: Sections | None = None  # where each step has windows of one time only
+    block: int = BLOCK  # positions that are best evaluated together
 
 
 Shuffle = Exact | OwnIds | Weighted | ByTime | Ordering
@@ -64,9 +69,11 @@ def of_count(shuffle: Shuffle, n: int) -> Ordering:
     return _plain(shuffle, n, about)
 
 
-def of_windows(shuffle: Shuffle, windows: Windows) -> Ordering:
-    """The ordering of windows."""
+def of_windows(shuffle: Shuffle, windows: Windows | Mix) -> Ordering:
+    """The ordering of windows, or of a mix."""
     about = windows.fingerprint()
+    if isinstance(windows, Mix):
+        return _mixed(shuffle, windows, about)
     if isinstance(shuffle, Weighted):
         return _weighted(shuffle, windows, about)
     if isinstance(shuffle, ByTime):
@@ -115,6 +122,21 @@ def _drawn(
     n = count if weighted.count is None else weighted.count
     kept = replace(weighted, weights=())  # the shares stand for the weights, which are not kept beside them
     return Ordering(kept, f"weighted by {weighted.per}", n, at, {**about, "draws": n, "weights": checksum(shares)})
+
+
+def _mixed(shuffle: Shuffle, mix: Mix, about: Mapping[str, Any]) -> Ordering:
+    if not isinstance(shuffle, (bool, np.bool_)):
+        raise ValueError(f"A mix is permuted, shuffle=True, or interleaved, shuffle=False; got {shuffle!r}.")
+    name = "mix, shuffled" if shuffle else "mix, interleaved"
+    block = _BLOCK if len(mix.windows) > _MANY else BLOCK
+    return Ordering(
+        bool(shuffle), name, mix.count, partial(_of_mix, mix._of, mix.count, bool(shuffle)), about, block=block
+    )
+
+
+def _of_mix(of: Components, count: int, shuffle: bool, seed: int, epoch: int) -> Order:
+    at, begin = mix_draws(of, shuffle, seed), epoch * count
+    return lambda positions: of.flat(*at(positions + begin))
 
 
 def _by_time(by_time: ByTime, windows: Windows, about: Mapping[str, Any]) -> Ordering:

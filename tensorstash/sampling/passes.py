@@ -81,7 +81,7 @@ class Plan:
         ordering = self.ordering
         whole = Epoch(epoch, ordering.n, ordering.at(self.seed, epoch))
         if ordering.sections is None:
-            return cut(whole, begin, self.layout, most)
+            return cut(whole, begin, self.layout, most, ordering.block)
         return cut_by_time(ordering.sections, whole, begin, self.layout, most)
 
     def groups(self, start: Position) -> Iterator[Steps]:

@@ -53,14 +53,14 @@ class Epoch:
     at: Order  # positions in [0, count) to ids
 
 
-def cut(epoch: Epoch, begin: int, layout: Layout, most: int | None) -> Iterator[Steps]:
-    """The steps of an epoch from position `begin` on; `most` limits how many there are."""
+def cut(epoch: Epoch, begin: int, layout: Layout, most: int | None, block: int = BLOCK) -> Iterator[Steps]:
+    """The steps of an epoch from position `begin` on, at most `most`, about `block` ids at a time."""
     at, count = epoch.at, epoch.count
     size, batch = layout.size, layout.batch_size
     whole, left = divmod(count - begin, size)
     wanted = whole if most is None else min(whole, most)
     part = np.arange(layout.rank * batch, (layout.rank + 1) * batch if wanted else layout.rank * batch, dtype=np.int64)
-    together = max(1, BLOCK // batch)
+    together = max(1, block // batch)
     for first in range(0, wanted, together):
         starts = range(begin + first * size, begin + min(first + together, wanted) * size, size)
         ids = at(np.add.outer(np.array(starts, np.int64), part).reshape(-1))

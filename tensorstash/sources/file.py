@@ -8,6 +8,7 @@ from pyarrow import fs
 # file name endings that are looked for in directories
 PARQUET = (".parquet", ".parq", ".pq")
 ARROW = (".arrow", ".arrows", ".feather", ".ipc")
+CSV = (".csv", ".csv.gz", ".csv.zst")
 HERE = fs.LocalFileSystem()
 REQUESTS = 16  # concurrent requests to a remote file system
 
@@ -23,6 +24,11 @@ class File:
 
     def __str__(self) -> str:
         return f"{self.scheme}{self.path}"
+
+    @property
+    def is_csv(self) -> bool:
+        """Whether its name says that it is text with a value for each column in each line."""
+        return self.path.lower().endswith(CSV)
 
     def open(self) -> Any:
         """What pyarrow reads: the path, or an open file of another file system."""

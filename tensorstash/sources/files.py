@@ -1,18 +1,20 @@
 """Parquet and Arrow IPC files as a scan: all footers first, compared; then readers of row groups and batches."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
 from functools import partial
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tensorstash.columns.schema import Type
 from tensorstash.columns.types import is_text
 from tensorstash.common.threads import each, threads
-from tensorstash.errors import DataError
+from tensorstash.errors import DataError, SourceError
+from tensorstash.sources.csv_files import first_types
 from tensorstash.sources.file import REQUESTS, File
 from tensorstash.sources.filter import Filter
-from tensorstash.sources.footers import Footer, read_footer
+from tensorstash.sources.footers import Footer, count_csv, read_footer
 from tensorstash.sources.partition_keys import constant, kept_files, key_types
 from tensorstash.sources.scan import BATCH_ROWS, Scan, Unit, Wanted
 from tensorstash.sources.statistics import as_dictionaries, check_counts, kept_groups, range_of
@@ -21,11 +23,17 @@ from tensorstash.sources.views import without_null_views
 
 
 def scan_files(
-    files: Sequence[File], label: str, wanted: Wanted, condition: Filter | None, progress: bool | None
+    files: Sequence[File],
+    label: str,
+    wanted: Wanted,
+    condition: Filter | None,
+    progress: bool | None,
+    *,
+    schema: Mapping[str, Type],
 ) -> Scan:
     """Read all footers in parallel and compare them. Files and row groups that the filter excludes are left out."""
     types = key_types(files)
-    look = partial(read_footer, types=types, wanted=wanted)
+    look = _look(files, types, wanted, schema)
     if condition is not None and types:
         first_footer = look(files[0])
         keys = {key: arrow for key, arrow in types.items() if key not in first_footer.own}
@@ -33,24 +41,48 @@ def scan_files(
     at_a_time = threads() if all(file.system is None for file in files) else REQUESTS
     footers = each(look, files, at_a_time, "footers", progress)
     names = [str(footer.file) for footer in footers]
-    schema, notes = unify(names, [footer.schema for footer in footers], wanted)
+    whole, notes = unify(names, [footer.schema for footer in footers], wanted)
     units, start, first = [], 0, 0
     for footer in footers:
         kept: Collection[int] = range(len(footer.rows))
         if condition is not None and footer.fragment is not None:
-            kept = kept_groups(footer.fragment, footer.schema, condition, schema)
+            kept = kept_groups(footer.fragment, footer.schema, condition, whole)
         for index, rows in enumerate(footer.rows):
             if index in kept:
-                read = partial(_read, footer, index, schema)
+                read = partial(_read, footer, index, whole)
                 units.append(Unit(_place(footer, index), start, rows, read, first))
                 start += rows
             first += rows
     pieces = sum(len(footer.rows) for footer in footers)
     metas = [footer.fragment and (footer.fragment.metadata, footer.fragment.physical_schema) for footer in footers]
-    return Scan(label, schema, tuple(units), pieces, notes, partial(range_of, metas))
+    return Scan(label, whole, tuple(units), pieces, notes, partial(range_of, metas))
+
+
+def _look(
+    files: Sequence[File], types: Mapping[str, pa.DataType], wanted: Wanted, schema: Mapping[str, Type]
+) -> Callable[[File], Footer]:
+    """How the footer of each file is read, which must be alike for all."""
+    of_csv = next((file for file in files if file.is_csv), None)
+    if of_csv is None:
+        check_no_schema(schema, str(files[0]))
+        return partial(read_footer, types=types, wanted=wanted)
+    if other := next((file for file in files if not file.is_csv), None):
+        raise SourceError(f"All files of a source are CSV files, or none is; {of_csv} is one, and {other} is not.")
+    return partial(count_csv, types=types, read_as=first_types(files[0], schema))
+
+
+def check_no_schema(schema: Mapping[str, Type], where: str) -> None:
+    """Refuse `schema=` for a source that has types."""
+    if schema:
+        raise ValueError(
+            f"schema= says the types of columns of CSV files; {where} has types of its own. Leave it out; "
+            "ts.column(..., dtype=...) casts."
+        )
 
 
 def _place(footer: Footer, index: int) -> str:
+    if footer.csv is not None:
+        return footer.csv.place(index)
     return f"{footer.file}, {footer.piece} {index}" if footer.piece != "stream" else str(footer.file)
 
 
@@ -75,9 +107,19 @@ def _batches(footer: Footer, index: int, names: Collection[str]) -> Iterator[tup
         for begin in range(0, rows, BATCH_ROWS):
             yield min(BATCH_ROWS, rows - begin), {}
         return
-    batches = _parquet_batches(footer, index, names) if footer.fragment else _arrow_batches(footer, index, names)
-    for batch in batches:
+    for batch in _opened(footer)(footer, index, names):
         yield batch.num_rows, dict(zip(batch.schema.names, batch.columns))
+
+
+def _opened(footer: Footer) -> Callable[[Footer, int, Collection[str]], Iterable[pa.RecordBatch]]:
+    if footer.csv is not None:
+        return _csv_batches
+    return _arrow_batches if footer.fragment is None else _parquet_batches
+
+
+def _csv_batches(footer: Footer, index: int, names: Collection[str]) -> Iterator[pa.RecordBatch]:
+    assert footer.csv is not None
+    return footer.csv.batches(index, [*names])
 
 
 def _widened(array: pa.Array, field: pa.Field, place: str) -> pa.Array:

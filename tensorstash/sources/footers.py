@@ -6,7 +6,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.dataset as pads
 
+from tensorstash.columns.schema import Type
 from tensorstash.errors import SourceError
+from tensorstash.sources.csv_files import CsvFile, open_csv
 from tensorstash.sources.file import ARROW, HERE, File
 from tensorstash.sources.partition_keys import with_keys
 from tensorstash.sources.scan import Wanted
@@ -16,8 +18,6 @@ _FORMAT = pads.ParquetFileFormat()
 
 # functions that read other formats, by file name ending
 _READERS = {
-    ".csv": "pl.read_csv",
-    ".csv.gz": "pl.read_csv",
     ".tsv": "pl.read_csv",
     ".json": "pl.read_json",
     ".jsonl": "pl.read_ndjson",
@@ -35,9 +35,10 @@ class Footer:
     file: File
     schema: pa.Schema  # the columns of the file, then the partition keys of its path
     own: frozenset[str]  # the columns stored in the file
-    rows: tuple[int, ...]  # the row count of each row group or record batch, or of the whole stream
-    piece: str  # what `rows` counts: "row group", "record batch" or "stream"
+    rows: tuple[int, ...]  # the row count of each row group, record batch or block of lines, or of the whole stream
+    piece: str  # what `rows` counts: "row group", "record batch", "block" or "stream"
     fragment: pads.ParquetFileFragment | None  # of a Parquet file: kept because parsing the footer again may take long
+    csv: CsvFile | None = None  # of a CSV file
 
 
 def read_footer(file: File, types: Mapping[str, pa.DataType], wanted: Wanted) -> Footer:
@@ -53,7 +54,7 @@ def read_footer(file: File, types: Mapping[str, pa.DataType], wanted: Wanted) ->
         if ending is None:
             raise SourceError(f"{file} is not a readable Parquet or Arrow IPC file: {error}") from error
         raise SourceError(
-            f"A source is Parquet or Arrow IPC files; {file} ends with {ending}. Load it as a frame: "
+            f"A source is Parquet, CSV or Arrow IPC files; {file} ends with {ending}. Load it as a frame: "
             f"ts.load({_READERS[ending]}(...), ...)."
         ) from error
 
@@ -86,3 +87,12 @@ def _arrow_footer(file: File, types: Mapping[str, pa.DataType], wanted: Wanted) 
             rows = [sum(batch.num_rows for batch in pa.ipc.open_stream(opened, options=options))]
     piece = "record batch" if whole else "stream"
     return Footer(file, with_keys(own, file, types), frozenset(own.names), tuple(rows), piece, None)
+
+
+def count_csv(file: File, types: Mapping[str, pa.DataType], read_as: Mapping[str, Type]) -> Footer:
+    """What a CSV file would say of itself, if it had a footer; its columns are read as said."""
+    found = open_csv(file, read_as)
+    rows = tuple(block.rows for block in found.blocks)
+    return Footer(
+        file, with_keys(found.header.schema, file, types), frozenset(found.header.names), rows, "block", None, found
+    )

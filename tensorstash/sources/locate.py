@@ -4,7 +4,7 @@ import glob
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -14,7 +14,7 @@ from fsspec.utils import glob_translate
 from pyarrow import fs
 
 from tensorstash.errors import SourceError
-from tensorstash.sources.file import ARROW, PARQUET, File
+from tensorstash.sources.file import ARROW, CSV, PARQUET, File
 from tensorstash.sources.file_systems import WILDCARD, Place, before_wildcard, given_place, place_of, without_secrets
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"
@@ -63,8 +63,8 @@ def _expand(path: str, given: Place | None) -> list[File]:
 def _local(path: str) -> tuple[list[File], str]:
     if os.path.isdir(path):
         found = [os.path.join(top, name) for top, _, names in os.walk(path) for name in names]
-        found = [file for file in found if _is_data(os.path.relpath(file, path)) and os.path.isfile(file)]
-        return _files(found, path), f"the directory {path!r} holds no {', '.join(PARQUET + ARROW)} file"
+        found = [file for file in _data(found, path) if os.path.isfile(file)]
+        return _files(found, path), f"the directory {path!r} holds no {', '.join(PARQUET + ARROW + CSV)} file"
     if os.path.exists(path):
         if not os.path.isfile(path):
             raise SourceError(f"A source is regular files; {path!r} is {_kind_of(path)}. Write its bytes to a file.")
@@ -97,8 +97,8 @@ def _remote(place: Place) -> tuple[list[File], str]:
         raise SourceError(f"{shown} cannot be listed: {error}") from error
     paths = [info.path for info in listed if info.type == fs.FileType.File]
     if directory:
-        paths = [path for path in paths if _is_data(path[len(root) :].lstrip("/"))]
-        what = f"the directory {shown!r} holds no {', '.join(PARQUET + ARROW)} file"
+        paths = _data(paths, root)
+        what = f"the directory {shown!r} holds no {', '.join(PARQUET + ARROW + CSV)} file"
     else:
         pattern = re.compile(glob_translate(path))
         paths, what = [path for path in paths if pattern.match(path)], f"{shown!r} matches no file"
@@ -116,10 +116,18 @@ def _keys(directories: str) -> tuple[tuple[str, str | None], ...]:
     return tuple((unquote(key), None if value == _NULL else unquote(value)) for key, _, value in parts if key)
 
 
-def _is_data(relative: str) -> bool:
+def _data(paths: Sequence[str], root: str) -> list[str]:
+    """The files in a directory that hold data: CSV files only where there are no others, which they may be about."""
+    for endings in (PARQUET + ARROW, CSV):
+        if found := [path for path in paths if _is_data(path[len(root) :].lstrip("/"), endings)]:
+            return found
+    return []
+
+
+def _is_data(relative: str, endings: tuple[str, ...]) -> bool:
     """Whether a file in a directory holds data: names with a leading dot or underscore are metadata by convention."""
     hidden = any(part.startswith((".", "_")) for part in relative.split("/"))
-    return not hidden and os.path.splitext(relative)[1].lower() in PARQUET + ARROW
+    return not hidden and relative.lower().endswith(endings)
 
 
 def _real(file: File, real: Callable[[str], str]) -> str:

@@ -161,6 +161,11 @@ class Windows:
             return {name: tensor[0] for name, tensor in self.gather(as_list(ids)).items()}
         return self.gather(ids)  # type: ignore[arg-type]
 
+    def __getitems__(self, ids: Ids) -> list[dict[str, torch.Tensor]]:
+        """Windows one by one, out of one gather: what PyTorch's `DataLoader` asks for if it is given `batch_size=`."""
+        batch = self.gather(ids)
+        return [dict(zip(batch, window)) for window in zip(*(tensor.unbind() for tensor in batch.values()))]
+
     def gather(self, ids: Ids, out: Mapping[str, torch.Tensor] | None = None) -> dict[str, torch.Tensor]:
         """The batch of the windows `ids`: a fresh `(batch, time, ...)` tensor per span, in the dtype of its column.
 

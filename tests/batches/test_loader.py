@@ -170,7 +170,7 @@ def test_idle_buffers_are_bounded() -> None:
     kept = list(loader)
     del kept
     idle = 3 + more_together(loader)
-    assert all(len(pool.idle) == idle for pool in loader._assembler.memory.pools)  # type: ignore[union-attr]
+    assert all(len(pool.idle) == idle for pool in loader._assembler.memory.pools)  # type: ignore[attr-defined]
 
 
 @pytest.mark.usefixtures("way")

@@ -192,10 +192,10 @@ def test_helpful_errors() -> None:
         ts.load({"t": [1, 2]}, hour, time="t")
     message = (
         "time= names a timestamp, date or integer column; 't' is string. Convert it before loading, for example with "
-        "polars: pl.col('t').str.to_datetime()."
+        "polars: pl.col('t').str.to_datetime(), or of a CSV file say how it is written: schema={'t': '%d.%m.%Y %H:%M'}."
     )
     with pytest.raises(ts.errors.SchemaError, match=whole(message)):
-        ts.load({"t": ["2024-01-01"]}, hour, time="t")
+        ts.load({"t": ["1 January 2024"]}, hour, time="t")
     message = (
         "ts.calendar needs a time zone of the IANA database; time='t' is timestamp[s, tz=Mars/Olympus]. Convert it "
         "before loading."

@@ -134,7 +134,8 @@ def test_times_are_timestamps_dates_or_integers(kind: Kind) -> None:
 def test_other_times_are_refused(arrow: pa.DataType) -> None:
     remedy = ""
     if "string" in str(arrow):
-        remedy = ", for example with polars: pl.col('t').str.to_datetime()"
+        as_csv = "of a CSV file say how it is written: schema={'t': '%d.%m.%Y %H:%M'}"
+        remedy = f", for example with polars: pl.col('t').str.to_datetime(), or {as_csv}"
     elif str(arrow) in ("double", "decimal128(9, 2)"):
         seconds = "(pl.col('t') * 1000).round().cast(pl.Datetime('ms')), if it is in seconds since 1970"
         remedy = f", for example with polars: {seconds}"

@@ -87,6 +87,19 @@ def test_a_second_load_attaches_what_the_first_has_left(tmp_path: Path) -> None:
     assert ts.shared.list()["label"].to_list() == ["plants"]
 
 
+def test_a_load_into_a_file_is_for_open_and_shares_nothing(tmp_path: Path) -> None:
+    path, file = str(write_parquet(tmp_path / "plants.parquet", [pa.table({"u": [1.0, 2.0]})])), tmp_path / "x"
+    for _ in range(2):
+        printed = run("load", path, "--file", str(file))
+        assert re.match(rf"\d+\.\d kB, loaded or opened in \d+\.\d\d s: {re.escape(str(file))}\nStash: 2 rows", printed)
+    assert ts.open(file)["u"].tolist() == [1.0, 2.0]
+    assert json.loads(run("ls", "--json")) == []
+    other = ("load", path, "--dtype", "float32", "--file", str(file))
+    assert "replace it: overwrite=True" in start(*other).stderr
+    run(*other, "--overwrite")
+    assert ts.open(file)["u"].dtype == torch.float32
+
+
 @pytest.mark.parametrize(
     ("options", "arguments"),
     [

@@ -888,7 +888,11 @@ def test_a_source_with_no_file(tmp_path: Path) -> None:
     for source, why in (
         (tmp_path / "missing.parquet", f"'{tmp_path}/missing.parquet' matches no file"),
         (str(tmp_path / "*.parquet"), f"'{tmp_path}/*.parquet' matches no file"),
-        (tmp_path, f"the directory '{tmp_path}' holds no .parquet, .parq, .pq, .arrow, .arrows, .feather, .ipc file"),
+        (
+            tmp_path,
+            f"the directory '{tmp_path}' holds no .parquet, .parq, .pq, .arrow, .arrows, .feather, .ipc, .csv, "
+            ".csv.gz, .csv.zst file",
+        ),
         ([tmp_path / "*.pq"], f"'{tmp_path}/*.pq' matches no file"),
     ):
         message = f"A source needs at least one file; {why} (working directory '{here}')."
@@ -980,11 +984,11 @@ def test_values_that_are_no_column_are_refused_by_name(values: Any) -> None:
 def test_what_is_no_source_is_refused() -> None:
     message = (
         "A source is a path, a glob, a directory, a URL, a list of them, a polars or pandas DataFrame, a pyarrow Table "
-        "or RecordBatch, a Hugging Face Dataset, or a mapping of arrays; got polars.lazyframe.frame.LazyFrame. Call "
-        ".collect() first."
+        "or RecordBatch, a Hugging Face Dataset, anything with __arrow_c_stream__, or a mapping of arrays; got "
+        "pyarrow.lib.ChunkedArray."
     )
     with pytest.raises(TypeError, match=whole(message)):
-        ts.load(pl.LazyFrame({"y": [1]}))
+        ts.load(pa.chunked_array([[1]]))
 
 
 def test_too_much_is_refused_before_anything_is_allocated() -> None:

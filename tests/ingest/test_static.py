@@ -306,7 +306,7 @@ def test_pieces_may_come_in_any_order(data: st.DataObject) -> None:
     held = Constant(column, lambda start, stop: np.array(codes[start:stop], np.int32), max(codes) + 1)
     for a, b in data.draw(st.permutations([*zip([0, *cuts], [*cuts, len(codes)])])):
         held.add(a, np.array(values[a:b]))
-    scanned = scan({"s": values}, None, Wanted(None), None, None)
+    scanned = scan({"s": values}, None, Wanted(None), None, None, schema={})
     firsts = [codes.index(code) for code in range(max(codes) + 1)]
     wrong = [row for row, code in enumerate(codes) if values[row] != values[firsts[code]]]
     if not wrong:

@@ -39,6 +39,7 @@ PUBLIC = [
     "InstanceNorm",
     "Lanes",
     "Loader",
+    "Mix",
     "Plan",
     "Sampler",
     "Scaler",

@@ -1,4 +1,4 @@
-"""Weights, times and mixes through loaders: any ranks, batch sizes and tails, resumed anywhere, against slow oracles."""
+"""Weights, times and mixes through loaders: any ranks, batch sizes and tails, resumed anywhere, against oracles."""
 
 import copy
 import itertools
@@ -19,7 +19,9 @@ from hypothesis import strategies as st
 
 import tensorstash as ts
 from tensorstash.native.permutation import shuffled
+from tensorstash.sampling.shares import choose
 from tests.data import Table
+from tests.sampling.test_components import keys_of, permuted
 from tests.sampling.test_weighted import drawn, hashed
 
 LENGTHS = [7, 3, 9, 1, 5]  # the fourth entity has no window
@@ -55,6 +57,47 @@ def by_entity(epoch: int) -> list[int]:
     return found
 
 
+@cache
+def parts() -> dict[str, ts.Windows]:
+    """Of three stashes, in which the same columns stand in other places; one with empty slots, one with a gap."""
+    spans = {"past": ("i64", -1, 0), "next": ("f32", 0, 1), "pack": ("pack", -1, 1)}
+    small = Table([6, 4], [*range(6), *range(4)]).stash(fills=True)
+    other = Table([3, 5], [*range(3), 0, 1, 4, 5, 6], holes=[2]).stash(fills=True)
+    table = {"t": np.arange(13), "f32": np.arange(13, dtype=np.float32), "i64": -np.arange(13), "e": ["x"] * 13}
+    packs = [table["f32"] + k for k in range(3)]
+    named = {f"p{k}": pack for k, pack in enumerate(packs)}
+    columns = {"pack": [*named], "i64": ts.column("i64", fill=3), "f32": "f32"}
+    large = ts.load(table | named, columns, entity="e", time="t")
+    return {
+        "small": ts.Windows(small, spans=spans),
+        "masked": ts.Windows(other, spans=spans, gaps="mask"),
+        "large": ts.Windows(large, spans=spans),
+    }
+
+
+@cache
+def mix() -> ts.Mix:
+    return ts.Mix(parts(), weights={"small": 2, "masked": 1, "large": 0.5}, count=17)
+
+
+@cache
+def whole() -> ts.Mix:
+    return ts.Mix(parts())
+
+
+def mixed(epoch: int, shuffle: bool, of: ts.Mix | None = None) -> list[int]:
+    of = mix() if of is None else of
+    sizes = [len(part) for part in of.windows.values()]
+    first = [0, *itertools.accumulate(sizes)]
+    component, index = choose(of._of.tree, np.arange(epoch * of.count, (epoch + 1) * of.count))
+    found = []
+    for c, k in zip(component.tolist(), index.tolist()):
+        number, within = divmod(k, sizes[c])
+        keys = keys_of(SEED, [*of.windows][c], number)
+        found.append(first[c] + (permuted(sizes[c], within, keys) if shuffle else within))
+    return found
+
+
 def of_times(epoch: int, shuffle: bool) -> list[list[int]]:
     times = windows().anchors(slice(None))["time"].tolist()
     distinct = sorted({*times})
@@ -69,11 +112,12 @@ class Case:
     shuffle: Any
     expected: Callable[[int], list[int]]
     by_time: bool = False
+    source: Callable[[], Any] = windows
 
     def loaders(self, ranks: int, batch_size: int | None, **arguments: Any) -> list[ts.Loader]:
         return [
             ts.Loader(
-                windows(),
+                self.source(),
                 batch_size,
                 shuffle=self.shuffle,
                 seed=SEED,
@@ -90,6 +134,9 @@ class Case:
 CASES = {
     "weighted by window": Case(ts.Weighted(weights()), by_window),
     "weighted by entity": Case(ts.Weighted(ENTITY_WEIGHTS, per="entity", count=11), by_entity),
+    "mix, shuffled": Case(True, lambda epoch: mixed(epoch, True), source=lambda: mix()),
+    "mix, interleaved": Case(False, lambda epoch: mixed(epoch, False), source=lambda: mix()),
+    "concatenated": Case(True, lambda epoch: mixed(epoch, True, whole()), source=lambda: whole()),
     "by time": Case(ts.ByTime(), lambda epoch: [*itertools.chain(*of_times(epoch, False))], by_time=True),
     "by time, shuffled": Case(
         ts.ByTime(shuffle=True), lambda epoch: [*itertools.chain(*of_times(epoch, True))], by_time=True
@@ -97,21 +144,35 @@ CASES = {
 }
 
 
+def flat(batch: dict[str, torch.Tensor]) -> list[int]:
+    """The windows of a batch, without filler, as one number each; what is in the batch is theirs."""
+    parts = [*mix().windows.values()] if "source" in batch else [windows()]
+    source = batch.get("source", torch.zeros_like(batch["window"]))
+    for k, part in enumerate(parts):
+        own = batch["window"][source == k]
+        expected = part[own] | part.anchors(own)
+        assert torch.equal(batch["anchor"][source == k], expected["time"])
+        for name in {*expected} - {"time"}:
+            assert torch.equal(batch[name][source == k].nan_to_num(-1), expected[name].nan_to_num(-1)), name
+        for name in batch.keys() - expected.keys() - {"anchor", "window", "source", "valid"}:
+            assert name.endswith(".observed")
+            assert batch[name][source == k].all()
+    valid = batch.get("valid", torch.ones_like(source, dtype=torch.bool))
+    first = torch.tensor([0, *itertools.accumulate(map(len, parts))])
+    ids: list[int] = (first[source] + batch["window"])[valid].tolist()
+    return ids
+
+
 def taken(loaders: list[ts.Loader], most: int | None = None) -> list[list[int]]:
     """The windows of the steps of a pass over all ranks, without filler; batches are those of their windows."""
-    steps, passing = [], [iter(loader) for loader in loaders]
+    steps: list[list[int]] = []
+    passing = [iter(loader) for loader in loaders]
     while most is None or len(steps) < most:
         step = [next(batches, None) for batches in passing]
         if step[0] is None:
             assert step == [None] * len(step)
             break
-        for batch in step:
-            assert batch is not None
-            expected = windows()[batch["window"]] | windows().anchors(batch["window"])
-            assert torch.equal(batch["anchor"], expected["time"])
-            for name in ("past", "next", "entity"):
-                assert torch.equal(batch[name], expected[name])
-        steps.append([k for b in step for k in b["window"][b.get("valid", torch.ones(len(b["window"])) > 0)].tolist()])
+        steps.append([k for batch in step for k in flat(batch)])
     assert len({json.dumps(loader.state_dict()) for loader in loaders}) == 1
     return steps
 
@@ -144,7 +205,8 @@ LEGS = st.lists(st.tuples(st.integers(1, 4), st.integers(1, 5), st.integers(0, 4
 def test_a_state_goes_on_with_other_ranks_and_batch_sizes(
     name: str, legs: list[tuple[int, int, int]], tail: str
 ) -> None:
-    case, state, seen = CASES[name], None, []
+    case, state = CASES[name], None
+    seen: list[int] = []
     for ranks, batch_size, steps in [*legs, (1, 3, None)]:
         loaders = case.loaders(ranks, None if case.by_time and batch_size > 4 else batch_size, tail=tail)
         for loader in loaders:
@@ -262,8 +324,10 @@ def test_a_pickled_loader_goes_on_alike(name: str) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_worker_processes_of_torch_take_the_sampler_of_a_loader(name: str) -> None:
+    if not isinstance(CASES[name].source(), ts.Windows):
+        return  # a mix is no dataset
     loader = CASES[name].loaders(1, 4)[0]
-    given = torch.utils.data.DataLoader(windows(), sampler=loader.sampler, batch_size=None, num_workers=1)
+    given: Any = torch.utils.data.DataLoader(windows(), sampler=loader.sampler, batch_size=None, num_workers=1)
     for one, two in itertools.zip_longest(given, CASES[name].loaders(1, 4)[0]):
         assert torch.equal(one["past"], two["past"])
 
@@ -278,6 +342,9 @@ def test_a_sampler_alone_draws_by_weights_of_windows() -> None:
 GOLDEN = {
     "weighted by window": [13, 2, 9, 9, 10, 15],
     "weighted by entity": [7, 3, 7, 10, 8, 14],
+    "mix, shuffled": [1, 8, 3, 16, 0, 10],
+    "mix, interleaved": [0, 8, 1, 16, 2, 9],
+    "concatenated": [1, 16, 8, 17, 3, 18],
     "by time": [0, 1, 7, 2, 5, 8],
     "by time, shuffled": [3, 6, 9, 17, 13, 16],
 }
@@ -300,7 +367,7 @@ def test_what_does_not_fit_is_refused() -> None:
         ({"shuffle": ts.ByTime}, TypeError, "shuffle= is True, False, ts.Blocks(size), ts.Lanes(count), ts.Weighted"),
     ):
         with pytest.raises(kind, match="^" + re.escape(message)):
-            ts.Loader(untimed, 2, **arguments)  # type: ignore[arg-type]
+            ts.Loader(untimed, 2, **arguments)
     with pytest.raises(ValueError, match=re.escape("without batch_size= each step has all windows of its time. Use")):
         ts.Loader(windows(), None, shuffle=ts.ByTime(), tail="drop")
     for alone in (None, False, True, ts.Weighted(weights())):

@@ -1,234 +1,156 @@
-"""The draws of a mix: as the definition says in Python's integers; all windows of a component before one again."""
+"""Mixes through loaders: what is refused, what batches carry, how much of each component, a thousand components."""
 
-import hashlib
-import math
-from collections import Counter
-from functools import cache
-from itertools import pairwise
+import re
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+import torch
 
-from tensorstash.errors import ColumnError
-from tensorstash.sampling.mix import components, draws
-from tensorstash.sampling.shares import choose
-
-LIMIT = 5.0  # standard deviations that a statistic may be off; seeds are fixed, so nothing is left to chance
-SIZES = st.lists(st.one_of(st.integers(1, 6), st.integers(4090, 4100), st.integers(1, 2**40)), min_size=1, max_size=6)
+import tensorstash as ts
+from tensorstash.errors import SchemaError
 
 
-def mix(x: int) -> int:
-    """The finalizer of SplitMix64."""
-    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9 % 2**64
-    x = (x ^ x >> 27) * 0x94D049BB133111EB % 2**64
-    return x ^ x >> 31
+def stash(rows: int, first: int = 0, **more: Any) -> ts.Stash:
+    """Two entities, a text column, a static column."""
+    table = {
+        "e": ["a"] * (rows // 2) + ["b"] * (rows - rows // 2),
+        "t": [*range(rows // 2), *range(rows - rows // 2)],
+        "y": np.arange(first, first + rows, dtype=np.float32),
+        "k": ["u", "v"] * (rows // 2) + ["u"] * (rows % 2),
+        "size": np.repeat([first + 0.5, first + 1.5], [rows // 2, rows - rows // 2]),
+    }
+    return ts.load(table | more, ["y", "k"], static=["size"], entity="e", time="t")
 
 
-def keys_of(seed: int, name: str, epoch: int) -> list[int]:
-    digest = hashlib.blake2b(f"tensorstash mix 1, seed {seed}, component {name}".encode(), digest_size=64).digest()
-    base = [int.from_bytes(digest[k : k + 8], "little") for k in range(0, 64, 8)]
-    return [mix(mix(epoch ^ one) ^ two) for one, two in pairwise(base)]
+def windows(of: ts.Stash, **arguments: Any) -> ts.Windows:
+    return ts.Windows(of, spans={"past": ("y", -2, 0), "kind": ("k", 0, 1)}, **arguments)
 
 
-def network(x: int, a: int, b: int, keys: list[int]) -> int:
-    left, right = divmod(x, b)
-    for k in (0, 2, 4):
-        left = (left + scaled(right, keys[k], a)) % a
-        right = (right + scaled(left, keys[k + 1], b)) % b
-    return left * b + right
+def test_static_columns_and_ids_are_those_of_the_component() -> None:
+    parts = {"one": windows(stash(12)), "two": windows(stash(20, 100)), "three": windows(stash(9, 1000))}
+    loader = ts.Loader(ts.Mix(parts), 7, shuffle=True, with_ids=True)
+    seen = []
+    for batch in loader:
+        for k, (source, window) in enumerate(zip(batch["source"].tolist(), batch["window"].tolist())):
+            own = [*parts.values()][source]
+            for name, value in own[window].items():
+                assert torch.equal(batch[name][k], value), name
+            about = own.anchors([window])
+            assert batch["entity"][k] == about["entity"][0]
+            assert batch["anchor"][k] == about["time"][0]
+            seen.append((source, window))
+    assert sorted(seen) == [(c, k) for c, part in enumerate(parts.values()) for k in range(len(part))]
 
 
-def scaled(by: int, key: int, size: int) -> int:
-    h = (by ^ key) * 0x9E3779B97F4A7C15 % 2**64
-    h = (h ^ h >> 32) * 0xD6E8FEB86659FD93 % 2**64
-    return (h >> 32) * size >> 32
+def test_observed_is_there_if_any_component_has_it() -> None:
+    plain, padded = windows(stash(12)), windows(stash(20, 100), min_history=1)
+    for batch in ts.Loader(ts.Mix({"plain": plain, "padded": padded}), 9, shuffle=True, with_ids=True):
+        for k, (source, window) in enumerate(zip(batch["source"].tolist(), batch["window"].tolist())):
+            expected = [plain, padded][source][window]
+            assert torch.equal(batch["past"][k].nan_to_num(-1), expected["past"].nan_to_num(-1))
+            observed = expected.get("past.observed", torch.tensor([True, True]))
+            assert torch.equal(batch["past.observed"][k], observed)
+            assert batch["kind.observed"][k].all()
 
 
-@cache
-def small(n: int, one: int, two: int) -> list[int]:
-    return sorted(range(n), key=lambda k: mix(mix(k ^ one) ^ two))
+def test_stats_count_the_windows_of_each_component() -> None:
+    parts = {"one": windows(stash(12)), "two": windows(stash(20, 100))}
+    loader = ts.Loader(ts.Mix(parts, weights={"one": 3, "two": 1}, count=40), 8, shuffle=True, with_ids=True)
+    assert loader.stats()["windows"] == {"one": 0, "two": 0}
+    for epoch in range(2):
+        counted = [0, 0]
+        for k, batch in enumerate(loader):
+            for source in batch["source"].tolist():
+                counted[source] += 1
+            assert loader.stats()["windows"] == {"one": counted[0], "two": counted[1]}
+            assert abs(counted[0] - 6 * (k + 1)) <= 2
+        assert loader.stats()["windows"] == {"one": 30, "two": 10}, epoch
 
 
-def permuted(n: int, within: int, keys: list[int]) -> int:
-    if n <= 4096:
-        return small(n, *keys[:2])[within]
-    a = math.isqrt(n - 1) + 1
-    a += a % 2
-    x = network(within, a, -(-n // a), keys)
-    while x >= n:
-        x = network(x, a, -(-n // a), keys)
-    return x
+def test_a_thousand_components() -> None:
+    """Each batch is from hundreds of stashes; an epoch shows every window once."""
+    source = {"y": torch.arange(5000.0)}
+    parts = {
+        f"part {k}": ts.Windows(ts.load({"y": source["y"][5 * k : 5 * k + 5]}), spans={"past": ("y", -2, 1)})
+        for k in range(1000)
+    }
+    mix = ts.Mix(parts)
+    assert len(mix) == 3000
+    seen: list[float] = []
+    for batch in ts.Loader(mix, 1024, shuffle=True, seed=1):
+        past = batch["past"]
+        assert torch.equal(past, past[:, :1] + torch.arange(3))
+        seen += past[:, 0].tolist()
+    assert sorted(seen) == [5.0 * k + j for k in range(1000) for j in range(3)]
+    assert repr(mix).count("\n") == 9
 
 
-def named(sizes: list[int]) -> dict[str, int]:
-    return {f"part {k}": size for k, size in enumerate(sizes)}
+def test_components_without_a_weight_need_no_windows() -> None:
+    whole = windows(stash(12))
+    some, none = whole.split(5)[0], whole.split(-5)[0]
+    assert not len(none)
+    mix = ts.Mix({"none": none, "some": some})
+    assert sorted(k for batch in ts.Loader(mix, 3, with_ids=True) for k in batch["window"].tolist()) == [
+        *range(len(some))
+    ]
 
 
-@given(SIZES, st.data(), st.integers(-2, 2), st.integers(0, 2**40), st.integers(1, 3000), st.booleans())
-@settings(max_examples=60, deadline=None)
-def test_a_draw_is_what_the_definition_says(
-    sizes: list[int], data: st.DataObject, seed: int, first: int, step: int, shuffle: bool
-) -> None:
-    weights = {name: data.draw(st.integers(1, 9)) for name in named(sizes)}
-    of, positions = components(named(sizes), weights), first + step * np.arange(40)
-    at = draws(of, shuffle, seed)
-    for again in (positions, positions + 7, positions[::-1]):  # also from what was kept
-        component, ids = at(again)
-        expected_component, index = choose(of.tree, again)
-        assert np.array_equal(component, expected_component)
-        for c, k, found in zip(component.tolist(), index.tolist(), ids.tolist()):
-            epoch, within = divmod(k, sizes[c])
-            keys = keys_of(seed, f"part {c}", epoch)
-            assert found == (permuted(sizes[c], within, keys) if shuffle else within)
-
-
-@pytest.mark.parametrize("shuffle", [False, True])
-def test_a_component_shows_all_of_its_windows_before_it_repeats_one(shuffle: bool) -> None:
-    sizes = {"tiny": 3, "small": 4096, "large": 4097, "larger": 70_000}
-    of = components(sizes, dict.fromkeys(sizes, 1))
-    at, shown = draws(of, shuffle, 0), [np.empty(0, np.int64)] * 4
-    for first in range(0, 400_000, 9973):
-        component, ids = at(np.arange(first, min(first + 9973, 400_000)))
-        shown = [np.append(before, ids[component == c]) for c, before in enumerate(shown)]
-    for ids, size in zip(shown, sizes.values()):
-        epochs = ids[: len(ids) // size * size].reshape(-1, size)
-        assert (np.sort(epochs, axis=1) == np.arange(size)).all()
-        left = ids[epochs.size :]
-        assert len(np.unique(left)) == len(left)
-        if shuffle and len(epochs) > 1:
-            assert (epochs[0] != epochs[1]).any()
-
-
-@given(st.lists(st.one_of(st.integers(0, 9), st.integers(4090, 5000)), min_size=1, max_size=6).filter(any))
-@settings(max_examples=30, deadline=None)
-def test_without_weights_an_epoch_shows_every_window_once(sizes: list[int]) -> None:
-    n = sum(sizes)
-    for epoch in (0, 1, 12):
-        component, ids = draws(components(named(sizes)), True, 0)(np.arange(epoch * n, (epoch + 1) * n))
-        assert sorted(zip(component.tolist(), ids.tolist())) == [(c, k) for c, m in enumerate(sizes) for k in range(m)]
-
-
-def test_equal_components_do_not_run_in_lockstep() -> None:
-    for size in (500, 50_000):
-        component, ids = draws(components({"a": size, "b": size}), True, 0)(np.arange(1000))
-        assert (ids[component == 0] == ids[component == 1]).mean() < 0.02
-
-
-def test_seeds_and_epochs_differ() -> None:
-    for size in (1000, 100_000):
-        rows = [draws(components({"a": size}), True, seed)(np.arange(3 * size))[1].reshape(3, -1) for seed in range(3)]
-        orders = np.concatenate(rows)
-        for one in range(9):
-            for two in range(one):
-                assert (orders[one] == orders[two]).mean() < 0.01
-
-
-def deviation(counts: np.ndarray[Any, Any]) -> float:
-    """How many standard deviations a chi-square statistic of equally likely cells is off."""
-    expected = counts.sum() / counts.size
-    return float((((counts - expected) ** 2).sum() / expected - (counts.size - 1)) / math.sqrt(2 * (counts.size - 1)))
-
-
-@pytest.mark.parametrize("n", range(2, 7))
-def test_all_permutations_of_few_windows_are_equally_likely(n: int) -> None:
-    """Over the epochs of one component."""
-    epochs = 30 * math.factorial(n)
-    ids = draws(components({"a": n}), True, 0)(np.arange(epochs * n))[1].reshape(epochs, n)
-    counted = Counter(map(tuple, ids.tolist()))
-    assert abs(deviation(np.array([*counted.values(), *[0] * (math.factorial(n) - len(counted))]))) < LIMIT
-
-
-def test_every_window_is_as_likely_at_every_position() -> None:
-    for n, epochs in ((50, 4000), (20_011, 100)):
-        ids = draws(components({"a": n}), True, 1)(np.arange(n * epochs))[1]
-        place = np.arange(n * epochs) % n
-        counts = np.bincount(place * 50 // n * 50 + ids * 50 // n, minlength=2500)
-        assert deviation(counts) < LIMIT  # within one permutation cells are negatively correlated
-        pairs = ids[:-1] * 50 // n * 50 + ids[1:] * 50 // n
-        assert n < 100 or abs(deviation(np.bincount(pairs, minlength=2500))) < LIMIT
-
-
-def test_positions_are_answered_in_any_order() -> None:
-    sizes = dict(zip("abcdefgh", (1, 5, 4096, 4097, 10**6, 2, 3, 10**9)))
-    of = components(sizes, {name: k + 0.5 for k, name in enumerate(sizes)})
-    positions = np.random.default_rng(0).integers(0, 10**12, 300)
-    positions[::3] %= 1000
-    whole = draws(of, True, 0)(positions)
-    one_by_one = [draws(of, True, 0)(np.array([position])) for position in positions]
-    for k in (0, 1):
-        assert np.array_equal(whole[k], np.concatenate([pair[k] for pair in one_by_one]))
-    assert [len(array) for array in draws(of, True, 0)(np.empty(0, np.int64))] == [0, 0]
-
-
-# Users resume in the middle of these rows: a release that changes one of them breaks their runs.
-GOLDEN_DIGESTS = {
-    ("tiny", 0, 0, True): "e20389c1b6a16044",
-    ("tiny", 1000000000000, 5, True): "d1c02c48cf7c5cd2",
-    ("edge", 0, 0, True): "b425d9d5bf1f3258",
-    ("edge", 1000000000, 0, False): "35fd0bbdc0eb8e7a",
-    ("large", 0, 0, True): "e5c8615da930faa5",
-    ("large", 1000000000000000, 12345, True): "792eafbc07f8c22e",
-    ("large", 1000000000000, 0, False): "08bd3770280d77f5",
-    ("many", 0, 0, True): "e909abc064cc276f",
-    ("many", 10000000000, -1, True): "89bc644a4422d698",
-}
-MIXES: dict[str, dict[str, int]] = {
-    "tiny": {"a": 1, "b": 5, "c": 3},
-    "edge": {"a": 4096, "b": 4097},
-    "large": {"a": 10**6, "b": 10**9, "c": 65_536, "d": 10**12},
-    "many": {f"part {k}": 1 + k**3 for k in range(100)},
-}
-
-
-@pytest.mark.parametrize(("kind", "first", "seed", "shuffle"), GOLDEN_DIGESTS)
-def test_no_draw_ever_changes(kind: str, first: int, seed: int, shuffle: bool) -> None:
-    sizes = MIXES[kind]
-    weights = {name: 1 / (k + 1) for k, name in enumerate(sizes)}
-    component, ids = draws(components(sizes, weights), shuffle, seed)(np.arange(first, first + 10_000))
-    digest = hashlib.blake2b(component.astype("<i4").tobytes() + ids.astype("<i8").tobytes(), digest_size=8).hexdigest()
-    assert digest == GOLDEN_DIGESTS[kind, first, seed, shuffle]
-
-
-def test_wrong_components_and_weights_are_errors_that_say_which() -> None:
-    sizes = {"web": 5, "power": 7, "none": 0}
-    for weights, message in (
-        ({"web": 1, "power": -1, "none": 0}, r"A weight is a finite number of at least 0; that of 'power' is -1\."),
+def test_components_that_differ_are_refused_with_what_differs() -> None:
+    one = windows(stash(12))
+    untimed = ts.load({"y": np.zeros(9, np.float32), "k": ["u", "v", "u"] * 3})
+    zoned = {"t": np.arange("2020-01-01", "2020-01-13", dtype="M8[D]").astype("M8[us]")}
+    for two, message in (
         (
-            {"web": 1, "power": math.nan, "none": 0},
-            r"A weight is a finite number of at least 0; that of 'power' is nan\.",
+            ts.Windows(one.stash, spans={"past": ("y", -3, 0), "kind": ("k", 0, 1)}),
+            "spans; 'one' has ['past=y[-2:0]', ",
         ),
-        (
-            {"web": math.inf, "power": 1, "none": 0},
-            r"A weight is a finite number of at least 0; that of 'web' is inf\.",
-        ),
-        (
-            {"web": 1, "none": 0},
-            r"weights= has a weight for each component; 'power' has none\. Give it 0 to leave it out\.",
-        ),
-        (
-            {"web": 1, "power": 1, "none": 0.1},
-            r"A component with a weight has windows; 'none' has none\. Leave it out, or give it 0\.",
-        ),
-        (dict.fromkeys(sizes, 0), r"At least one weight is above 0; all 3 are 0\."),
+        (windows(stash(12, y=np.zeros(12))), "type of 'y'; 'one' has 'torch.float32', 'two' has 'torch.float64'."),
+        (windows(stash(12, k=["w", "v"] * 6)), "vocabulary of 'k'; 'one' has ['u', 'v'], 'two' has ['w', 'v']."),
+        (windows(stash(12, k=np.zeros(12, np.int32))), "kind of 'k'; 'one' has ('category', None, None), 'two' has "),
+        (windows(untimed), "static columns; 'one' has ['size'], 'two' has []."),
+        (windows(stash(12, size=np.zeros(12, np.int64))), "type of 'size'; 'one' has 'torch.float64', 'two' has "),
+        (windows(stash(12, **zoned)), "unit of times; 'one' has None, 'two' has 'us'."),
     ):
-        with pytest.raises(ValueError, match=f"^{message}$"):
-            components(sizes, weights)
-    with pytest.raises(ColumnError, match=r"^the mix has no component 'pover'; did you mean 'power'\?$"):
-        components(sizes, {**dict.fromkeys(sizes, 0), "power": 1, "pover": 1})
-    with pytest.raises(TypeError, match=r"^A weight is a number; that of 'web' is '1'\.$"):
-        components(sizes, {"web": "1", "power": 1, "none": 0})  # type: ignore[dict-item]  # wrong on purpose
-    with pytest.raises(ValueError, match=r"^A mix has at least one component; got none\.$"):
-        components({})
-    with pytest.raises(ValueError, match=r"^A mix has at least one window; its 2 components have none\.$"):
-        components({"a": 0, "b": 0})
+        with pytest.raises(SchemaError, match="^" + re.escape(f"The components of a mix have the same {message}")):
+            ts.Mix({"one": one, "two": two})
 
 
-def test_permutations_are_the_same_one_after_the_other_and_all_at_once() -> None:
-    sizes = {"a": 50_000, "b": 5000, "c": 300_000}
-    together = draws(components(sizes), True, 3)(np.arange(5000))
-    pieces = [draws(components(sizes), True, 3)(np.arange(first, first + 50)) for first in range(0, 5000, 50)]
-    for k in (0, 1):
-        assert np.array_equal(together[k], np.concatenate([piece[k] for piece in pieces]))
+def test_what_does_not_fit_is_refused() -> None:
+    one = windows(stash(12))
+    with pytest.raises(TypeError, match=r"^A mix takes a mapping from names to windows; got a list\.$"):
+        ts.Mix([one])  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"^A mix is of windows, ts\.Windows\(stash, \.\.\.\); 'a' is a Stash\.$"):
+        ts.Mix({"a": one.stash})  # type: ignore[dict-item]
+    with pytest.raises(ValueError, match=r"^count= is an integer of at least 1; got 0\.$"):
+        ts.Mix({"a": one}, count=0)
+    with pytest.raises(
+        ValueError, match=r"^weights= has a weight for each component; 'a' has none\. Give it 0 to leave"
+    ):
+        ts.Mix({"a": one}, weights={})
+    source = ts.Windows(one.stash, spans={"source": ("y", -1, 0)})
+    with pytest.raises(SchemaError, match=r"^Batches of a mix hold which component a window is of under 'source', so"):
+        ts.Mix({"a": source})
+    mix = ts.Mix({"a": one})
+    for shuffle in (ts.Blocks(3), ts.Lanes(2), ts.ByTime(), ts.Weighted([1.0])):
+        message = f"A mix is permuted, shuffle=True, or interleaved, shuffle=False; got {shuffle!r}."
+        with pytest.raises(ValueError, match="^" + re.escape(message) + "$"):
+            ts.Loader(mix, 2, shuffle=shuffle)
+    with pytest.raises(
+        ValueError, match=r"^A mix is permuted, shuffle=True, or interleaved, shuffle=False; got sampler=\.$"
+    ):
+        ts.Loader(mix, 2, sampler=[0, 1])
+
+
+def test_a_state_of_another_mix_is_refused() -> None:
+    one, two = windows(stash(12)), windows(stash(20))
+    state = ts.Loader(ts.Mix({"a": one, "b": two}), 4, shuffle=True).state_dict()
+    for other in (
+        ts.Mix({"a": one, "b": two}, count=10),
+        ts.Mix({"a": one, "b": two}, weights={"a": 1, "b": 1}),
+        ts.Mix({"b": two, "a": one}),
+        ts.Mix({"a": one, "c": two}),
+    ):
+        with pytest.raises(ValueError, match=r"^A state continues the same windows in the same order; these differ: "):
+            ts.Loader(other, 4, shuffle=True).load_state_dict(state)
+    ts.Loader(ts.Mix({"a": one, "b": two}), 4, shuffle=True).load_state_dict(state)

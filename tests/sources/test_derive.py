@@ -853,7 +853,8 @@ def test_python_functions_are_refused_with_share_and_not_without() -> None:
         assert ts.load({"a": [1]}, {"x": expression})["x"].tolist() in ([1], [2])
         message = (
             "With share= or file= a column must be the same in all processes, which cannot verify that they hold the "
-            "same Python function; a.python_udf() calls one. Write it with the functions of polars, or load without them."
+            "same Python function; a.python_udf() calls one. Write it with the functions of polars, or load without "
+            "them."
         )
         with pytest.raises(ValueError, match=whole(message)):
             ts.load({"a": [1]}, {"x": ["a", expression]}, share="derived")

@@ -1,0 +1,114 @@
+"""One batch of a mix, put together: each component gathers its windows, which then take their rows of the batch."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from tensorstash.batches.assemble import Built, anchor_labels
+from tensorstash.batches.buffers import Recycled
+from tensorstash.batches.staging import Staged
+from tensorstash.common.dtypes import Int32s, Int64s, as_integers
+from tensorstash.gather.gather import as_batch, gathered, static_values
+from tensorstash.sampling.mix import Mix
+from tensorstash.sampling.order import Lanes
+from tensorstash.sampling.steps import Layout, Steps
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """A few steps whose windows were found together."""
+
+    count: int  # windows of each batch
+    component: Int32s  # (steps, count)
+    anchors: Int64s  # (steps, count) the slot of each window's anchor in its component
+    entities: torch.Tensor | None  # (steps, count) in all components together, if there are static columns
+    extras: dict[str, NDArray[Any]]  # (steps, count) each: what batches carry beside spans and static columns
+
+
+class MixAssembler:
+    """Makes the batches of a loader over a mix."""
+
+    def __init__(self, mix: Mix, memory: Recycled | Staged, *, with_ids: bool, with_valid: bool) -> None:
+        self.mix = mix
+        self.memory = memory
+        self.with_ids = with_ids
+        self.with_valid = with_valid
+        self.windows = [*mix.windows.values()]
+        self.plans = [windows._plan for windows in self.windows]
+        self.plan = self.plans[0]
+        self.filled = any(plan.filling for plan in self.plans)
+        entities = [len(windows.stash.offsets) - 1 for windows in self.windows]
+        self.first_entity = np.cumsum([0, *entities[:-1]])
+        statics = [windows.stash.static for windows in self.windows]
+        self.static = {name: torch.cat([static[name] for static in statics]) for name in statics[0]}
+
+    def prepare(self, steps: Steps, layout: Layout, _: Lanes | None) -> _Group:
+        """Compute where the windows of these steps are, and everything that follows from their ids alone."""
+        shape = steps.ids.shape
+        component, own = self.mix._of.split(steps.ids.reshape(-1))
+        anchors, entities, labels = (np.empty_like(own) for _ in range(3))
+        for k, which in _by_component(component):
+            windows = self.windows[k]
+            slots = anchors[which] = windows._anchor_slots(own[which])
+            if self.with_ids or self.static:
+                entities[which] = windows._entities_of(slots)
+            if self.with_ids:
+                labels[which] = anchor_labels(windows, slots)
+        extras: dict[str, NDArray[Any]] = {}
+        if self.with_valid or layout.masked:
+            extras["valid"] = np.tile(np.arange(shape[1]) < steps.valid, (shape[0], 1))
+        if self.with_ids:
+            ids = {"source": component.astype(np.int64), "window": own, "entity": entities, "anchor": labels}
+            extras |= {name: values.reshape(shape) for name, values in ids.items()}
+        every = torch.from_numpy((entities + self.first_entity[component]).reshape(shape)) if self.static else None
+        return _Group(shape[1], component.reshape(shape), anchors.reshape(shape), every, extras)
+
+    def portions(self, _: _Group, steps: int) -> Iterator[range]:
+        """The steps of a group, as they are to be built together: one by one."""
+        return (range(step, step + 1) for step in range(steps))
+
+    def build(self, group: _Group, steps: range) -> list[Built]:
+        """The batches of these steps. On a device, each may be under way until the function beside it was called."""
+        return [self._built(group, step) for step in steps]
+
+    def _built(self, group: _Group, step: int) -> Built:
+        buffers = self.memory.take(group.count)
+        rest = self._fill(group, step, buffers)
+        if group.entities is not None:
+            rest |= static_values(self.static, group.entities[step])
+        for name, values in group.extras.items():
+            rest[name] = torch.from_numpy(values[step].copy())  # or it would keep those of all steps
+        sent, others, arrive = self.memory.send(buffers, rest)
+        batch = as_batch(self.plan, sent)
+        batch.update(others)
+        return batch, arrive
+
+    def _fill(self, group: _Group, step: int, buffers: list[torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Gather the windows of a step into the buffers of a batch; what was observed comes back."""
+        seen: dict[str, torch.Tensor] = {}
+        if self.filled:
+            spans = self.windows[0].spans
+            seen = {f"{span.name}.observed": torch.ones(group.count, len(span), dtype=torch.bool) for span in spans}
+        anchors = group.anchors[step]
+        for k, which in _by_component(group.component[step]):
+            rows = torch.from_numpy(which)
+            own, own_seen = gathered(self.plans[k], anchors[which])
+            for buffer, part, spans_of in zip(buffers, own, self.plan.groups):
+                count = len(spans_of.names)
+                target = as_integers(buffer).view(count, group.count, -1)
+                target.index_copy_(1, rows, as_integers(part).view(count, len(which), -1))
+            for name, values in own_seen.items():
+                seen[name].index_copy_(0, rows, values)
+        return seen
+
+
+def _by_component(component: Int32s) -> Iterator[tuple[int, Int64s]]:
+    """Each component that is there, and where it is."""
+    order = np.argsort(component, kind="stable")
+    edges = np.flatnonzero(np.diff(component[order])) + 1
+    for which in np.split(order, edges):
+        yield int(component[which[0]]), which

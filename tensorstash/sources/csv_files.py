@@ -1,0 +1,345 @@
+"""CSV files as blocks of whole lines, whose rows are counted first and parsed by pyarrow whenever they are read."""
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv
+
+from tensorstash.columns.schema import Type, arrow_of
+from tensorstash.common.dtypes import Int64s
+from tensorstash.common.threads import each, threads
+from tensorstash.errors import DataError, SchemaError, SourceError, unknown
+from tensorstash.sources.file import HERE, File
+from tensorstash.sources.spool import Spool
+
+_FIRST = 1 << 20  # bytes that types are inferred from, as many as pyarrow's reader of streams takes
+_BLOCK = 1 << 22  # bytes that are parsed at a time: the memory of one is that of the next, and in the cache
+_LONGEST = 1 << 26  # bytes of a line
+_NEWLINE, _QUOTE = ord("\n"), ord('"')
+
+
+class Bytes(Protocol):
+    """What can be read anywhere, and by several threads at a time."""
+
+    @property
+    def size(self) -> int:
+        """How many there are."""
+
+    def read(self, start: int, size: int) -> bytes:
+        """Some of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Plain:
+    """A file of this machine that is as it is; it is open only while it is read, because there may be many."""
+
+    path: str
+    size: int
+
+    def read(self, start: int, size: int) -> bytes:
+        with open(self.path, "rb", buffering=0) as file:
+            return os.pread(file.fileno(), size, start)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Whole lines of a file."""
+
+    start: int
+    size: int
+    rows: int
+    line: int  # the number of the first
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """The newlines in a piece of a file: the places of the first and the last, and how many there are."""
+
+    first: int
+    last: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """The columns of a file, in their order, and how each is read."""
+
+    file: File
+    names: tuple[str, ...]
+    types: Mapping[str, Type]
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns as Arrow has them."""
+        return pa.schema([(name, arrow_of(self.types[name])) for name in self.names])
+
+
+@dataclass(frozen=True, slots=True)
+class CsvFile:
+    """A CSV file whose rows have been counted."""
+
+    header: Header
+    data: Bytes
+    blocks: tuple[Block, ...]
+
+    def place(self, index: int) -> str:
+        """A block for messages."""
+        return f"{self.header.file}, from line {self.blocks[index].line:,} on"
+
+    def batches(self, index: int, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """The rows of a block."""
+        block = self.blocks[index]
+        yield _parse(self.data.read(block.start, block.size), self.header, names, block.line)
+
+
+def first_types(file: File, schema: Mapping[str, Type]) -> dict[str, Type]:
+    """The types of all columns: those that `schema=` names, and as pyarrow infers them from the first lines."""
+    with _unreadable(file), _stream(file) as stream:
+        head = _head(stream.read(_FIRST))
+    names, start, line = _header(head, file)
+    if missing := [name for name in schema if name not in names]:
+        raise unknown(missing[0], names, str(file))
+    body = head[start:]
+    if not body.strip():
+        return {name: schema.get(name, pa.float64()) for name in names}
+    options = csv.ConvertOptions(column_types={name: _read_as(asked) for name, asked in schema.items()})
+    try:
+        found = csv.read_csv(pa.BufferReader(body), _read_options(names, body), convert_options=options).schema
+    except pa.ArrowInvalid as error:
+        plain = Header(file, names, {name: schema.get(name, pa.binary()) for name in names})
+        raise _blamed(body, plain, names, line) or error from error
+    except pa.ArrowNotImplementedError as error:
+        shown = ", ".join(f"{name!r} as {asked}" for name, asked in schema.items())
+        raise SchemaError(
+            f"schema= has types that pyarrow reads from CSV; {file} is to have {shown}: {error}."
+        ) from error
+    return {name: schema.get(name) or _known(found.field(k).type) for k, name in enumerate(names)}
+
+
+def open_csv(file: File, types: Mapping[str, Type]) -> CsvFile:
+    """Count the rows of a file; one that is compressed or elsewhere is brought into a file on disk first."""
+    with _unreadable(file):
+        data = _data(file)
+    names, start, line = _header(_head(data.read(0, _FIRST)), file)
+    header = Header(file, names, {name: types.get(name, pa.string()) for name in names})
+    blocks = _plain_blocks(data, start, line) or _blocks(data, header, start, line)
+    return CsvFile(header, data, tuple(blocks))
+
+
+@contextmanager
+def _unreadable(file: File) -> Iterator[None]:
+    """What goes wrong on the way to the bytes of a file is said with its name."""
+    try:
+        yield
+    except SourceError:
+        raise
+    except (pa.ArrowException, OSError, UnicodeError) as error:
+        raise SourceError(f"{file} is not a readable CSV file: {error}") from error
+
+
+def _stream(file: File) -> pa.NativeFile:
+    """The bytes of a file, decompressed if its name ends so."""
+    return (file.system or HERE).open_input_stream(file.path, compression="detect")
+
+
+def _data(file: File) -> Bytes:
+    if file.system is None and file.path.lower().endswith(".csv"):
+        return _Plain(file.path, os.path.getsize(file.path))
+    spool = Spool(str(file), (file.system or HERE).get_file_info(file.path).size or 0)
+    with _stream(file) as stream:
+        while data := stream.read(_BLOCK):
+            spool.append(data)
+    return spool
+
+
+# Lines
+
+
+def _head(data: bytes) -> bytes:
+    """The whole lines of the first bytes; all of them if there is one line, which then ends the file or is too long."""
+    return data[: _end(data) or None] if len(data) == _FIRST else data
+
+
+def _header(head: bytes, file: File) -> tuple[tuple[str, ...], int, int]:
+    """The names of the columns, and the place and number of the line behind them."""
+    lines = head.splitlines(keepends=True)
+    at = next((k for k, line in enumerate(lines) if line.strip()), None)
+    if at is None:
+        raise SourceError(f"A CSV file begins with a line of column names; {file} is empty.")
+    with _unreadable(file):
+        names = csv.read_csv(pa.BufferReader(lines[at])).schema.names
+    return tuple(names), sum(map(len, lines[: at + 1])), at + 2
+
+
+def _plain_blocks(whole: Bytes, start: int, line: int) -> list[Block]:
+    """The blocks of a file in which every newline ends a row, counted by several threads; none of any other file."""
+    places = range(start, whole.size, _BLOCK)
+    looks = each(lambda at: _look(whole.read(at, _BLOCK)), places, threads(), "lines", progress=False)
+    blocks: list[Block] = []
+    for at, look in zip(places, looks):
+        if look is None or (look.first == 0 and at == start):
+            return []
+        blocks.append(Block(start, at + look.last + 1 - start, look.count, line))
+        start, line = at + look.last + 1, line + look.count
+    return [*blocks, Block(start, whole.size - start, 1, line)] if start < whole.size else blocks
+
+
+def _look(data: bytes) -> _Look | None:
+    """The newlines in a piece of a file; `None` if there is none, or one that may end no row."""
+    ends = np.frombuffer(data, np.uint8) == _NEWLINE
+    count = int(np.count_nonzero(ends))
+    if not count or b'"' in data or b"\r" in data or (ends[1:] & ends[:-1]).any():
+        return None
+    return _Look(data.find(b"\n"), data.rfind(b"\n"), count)
+
+
+def _blocks(whole: Bytes, header: Header, start: int, line: int) -> Iterator[Block]:
+    """Cut a file, from the byte `start` on, into blocks of whole lines."""
+    size = _BLOCK
+    while start < whole.size:
+        data = whole.read(start, size)
+        end = len(data) if start + len(data) >= whole.size else _end(data)
+        if not end and size < _LONGEST:
+            size *= 2
+            continue
+        end = end or data.rfind(b"\n") + 1  # a quote within a value has no other one
+        if not end:
+            raise SourceError(f"{header.file} is no CSV file: line {line:,} has more than {_LONGEST:,} bytes.")
+        data, size = data[:end], _BLOCK
+        ends = np.flatnonzero(np.frombuffer(data, np.uint8) == _NEWLINE)
+        if data.strip():
+            rows = len(ends) + (not data.endswith(b"\n"))
+            yield Block(start, end, rows if _are_rows(data, ends) else _count(data, header, line), line)
+        line += len(ends)
+        start += end
+
+
+def _end(data: bytes) -> int:
+    """The end of the last whole line, or 0; within quotes, text may go on in the next one."""
+    end = data.rfind(b"\n") + 1
+    if b'"' not in data:
+        return end
+    plain = np.frombuffer(data, np.uint8)
+    quoted = np.cumsum(plain == _QUOTE, dtype=np.uint8) & 1
+    ends = np.flatnonzero((plain == _NEWLINE) & (quoted == 0))
+    return int(ends[-1]) + 1 if len(ends) else 0
+
+
+def _are_rows(data: bytes, ends: Int64s) -> bool:
+    """Whether it is certain that each line of a block is a row: none is empty, and none goes on behind its end."""
+    returns = data.count(b"\r")
+    shortest = 2 if returns else 1
+    sizes = np.diff(ends, prepend=-1)
+    return b'"' not in data and returns == data.count(b"\r\n") and bool((sizes > shortest).all())
+
+
+def _count(data: bytes, header: Header, line: int) -> int:
+    """The rows of a block, by parsing the least there is to parse."""
+    raw = replace(header, types=dict.fromkeys(header.names, pa.binary()))
+    return _parse(data, raw, header.names[:1], line).num_rows
+
+
+# Values
+
+
+def _parse(data: bytes, header: Header, names: Sequence[str], line: int) -> pa.RecordBatch:
+    """Some columns of the lines from number `line` on."""
+    try:
+        return _values(data, header, names)
+    except pa.ArrowInvalid as error:
+        raise _blamed(data, header, names, line) or error from error
+
+
+def _values(data: bytes, header: Header, names: Sequence[str]) -> pa.RecordBatch:
+    plain = {name: _read_as(header.types[name]) for name in names}
+    options = csv.ConvertOptions(include_columns=list(names), column_types=plain)
+    table = csv.read_csv(pa.BufferReader(data), _read_options(header.names, data), convert_options=options)
+    arrays = [_formatted(table[name].combine_chunks(), header.types[name]) for name in names]
+    return pa.RecordBatch.from_arrays(arrays, names=list(names))
+
+
+def _read_options(names: Sequence[str], data: bytes) -> csv.ReadOptions:
+    return csv.ReadOptions(use_threads=False, block_size=len(data) + 1, column_names=list(names))
+
+
+def _read_as(asked: Type) -> pa.DataType:
+    return pa.string() if isinstance(asked, str) else arrow_of(asked)
+
+
+def _known(found: pa.DataType) -> pa.DataType:
+    """The type of a column: numbers where all are missing so far, and text where it is not even that."""
+    if pa.types.is_null(found):
+        return pa.float64()
+    return pa.string() if pa.types.is_binary(found) else found
+
+
+def _formatted(array: pa.Array, asked: Type) -> pa.Array:
+    return pc.strptime(array, format=asked, unit="s") if isinstance(asked, str) else array
+
+
+# Blame
+
+
+def _blamed(data: bytes, header: Header, names: Sequence[str], line: int) -> Exception | None:
+    """The error for lines that cannot be parsed: which of them it is, and which value."""
+    raw = replace(header, types=dict.fromkeys(header.names, pa.binary()))
+    lines = data.splitlines(keepends=True)
+    at = _first_bad(lines, lambda some: _fails(some, header, names))
+    where, bad = f"{header.file}, line {line + at:,}", lines[at]
+    if _fails(bad, raw, header.names[:1]):
+        return SourceError(
+            f"A line of a CSV file has a value for each of the {len(header.names)} columns of the first one; {where}, "
+            f"has {_short(bad)}. Correct the file."
+        )
+    name = next((name for name in names if _fails(bad, header, [name])), None)
+    if name is None:
+        return None
+    value = _values(bad, raw, [name]).column(0)[0].as_py()
+    asked = header.types[name]
+    remedy = "float64" if not isinstance(asked, str) and pa.types.is_integer(asked) and _is_number(value) else "string"
+    return DataError(
+        f"A column of a CSV file has the type of its first lines, or that of schema=; {_short(value)} in column "
+        f"{name!r} is no {_kind(asked)} ({where}). Correct it, or say another type: schema={{{name!r}: {remedy!r}}}."
+    )
+
+
+def _fails(data: bytes, header: Header, names: Sequence[str]) -> bool:
+    try:
+        _values(data, header, names)
+    except pa.ArrowInvalid:
+        return bool(data.strip())
+    return False
+
+
+def _kind(asked: Type) -> str:
+    if isinstance(asked, str):
+        return f"time like {asked!r}"
+    return "text in UTF-8" if pa.types.is_dictionary(arrow_of(asked)) else str(asked)
+
+
+def _first_bad(lines: Sequence[bytes], fails: Callable[[bytes], bool]) -> int:
+    """The first of the lines that fails, by halves."""
+    low, high = 0, len(lines)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if fails(b"".join(lines[low:middle])) else (middle, high)
+    return low
+
+
+def _is_number(value: bytes) -> bool:
+    try:
+        float(value)
+    except ValueError:
+        return False
+    return True
+
+
+def _short(value: bytes) -> str:
+    text = value.decode(errors="backslashreplace").rstrip("\r\n")
+    return repr(text if len(text) <= 60 else text[:59] + "…")

@@ -1,0 +1,57 @@
+"""A spool: what can be read only once, kept in an unnamed file on disk while it is loaded."""
+
+import errno
+import mmap
+import os
+import tempfile
+import weakref
+from typing import Any
+
+import pyarrow as pa
+
+from tensorstash.errors import SourceError
+
+_REMEDY = "Set TMPDIR to a directory on a disk with more room."
+
+
+class Spool:
+    """A file without a name, which is freed with the last object that reads it, however the process ends."""
+
+    def __init__(self, who: str, least: int = 0) -> None:
+        """`who` is kept in it, for messages, and takes at `least` so many bytes."""
+        self._who = who
+        self.size = 0
+        try:
+            self._directory = tempfile.gettempdir()
+            about = os.statvfs(self._directory)
+            with tempfile.TemporaryFile(prefix="tensorstash-") as file:
+                self._fd = os.dup(file.fileno())
+        except OSError as error:
+            raise SourceError(f"{who} is kept in a temporary file, which cannot be made: {error}. {_REMEDY}") from error
+        weakref.finalize(self, os.close, self._fd)
+        if least > (free := about.f_bavail * about.f_frsize):
+            raise self._full(f"needs {least / 1e6:,.0f} MB and {free / 1e6:,.0f} MB are free in {self._directory}")
+
+    def append(self, data: Any) -> None:
+        """Write bytes behind the others."""
+        rest = memoryview(data).cast("B")
+        while rest:
+            try:
+                written = os.write(self._fd, rest)
+            except OSError as error:
+                if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                    raise
+                raise self._full(f"has filled {self._directory} after {self.size / 1e6:,.0f} MB") from error
+            self.size += written
+            rest = rest[written:]
+
+    def _full(self, what: str) -> SourceError:
+        return SourceError(f"{self._who} is kept in a temporary file while it is loaded; it {what}. {_REMEDY}")
+
+    def read(self, start: int, size: int) -> bytes:
+        """Some of the bytes, read anew."""
+        return os.pread(self._fd, size, start)
+
+    def mapped(self) -> pa.Buffer:
+        """All bytes, without a copy: they stay on disk until they are looked at."""
+        return pa.py_buffer(mmap.mmap(self._fd, self.size, access=mmap.ACCESS_READ) if self.size else b"")

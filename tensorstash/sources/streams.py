@@ -1,0 +1,168 @@
+"""Whatever hands out Arrow batches as a scan: read once, from its start, and kept in a file on disk meanwhile.
+
+A segment is laid out by its number of rows before anything is decoded, and a stream has none; many can be read only
+once, and the columns of a stash are read in two passes.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tensorstash.columns.names import field_of
+from tensorstash.columns.types import is_text
+from tensorstash.errors import SourceError
+from tensorstash.sources.filter import Filter
+from tensorstash.sources.lazy import lazy_batches
+from tensorstash.sources.scan import Scan, Unit, Wanted
+from tensorstash.sources.spool import Spool
+
+ROWS = 65_536  # of each batch in the file, whatever the producer's are, so that equal rows have equal keys
+
+Batches = Callable[[Sequence[str]], Iterable[pa.RecordBatch]]  # columns -> their batches
+
+
+def is_stream(source: Any) -> bool:
+    """Whether a source hands out batches of columns."""
+    return hasattr(source, "__arrow_c_stream__") and not isinstance(source, pa.ChunkedArray)
+
+
+def check_repeatable(source: Any) -> None:
+    """Refuse to use up what can be read only once, where it is not loaded."""
+    if isinstance(source, pa.RecordBatchReader):
+        raise ValueError(
+            "A plan counts the rows of a source, and a RecordBatchReader can be read only once. Plan the source of the "
+            "reader, or load it."
+        )
+
+
+def scan_stream(source: Any, wanted: Wanted, condition: Filter | None) -> Scan:
+    """Read a stream to its end; of its columns only those that are wanted."""
+    kind = type(source)
+    label = f"the {kind.__module__.partition('.')[0]} {kind.__name__}".replace(" _", " ")
+    with_library = _OPENERS.get(f"{kind.__module__.partition('.')[0].lstrip('_')}.{kind.__name__}", _open_arrow)
+    try:
+        schema, batches = with_library(source, condition)
+        names = wanted.among(dict.fromkeys(schema.names))
+        for name in names if wanted.names is None else sorted(wanted.names):
+            field_of(schema, name, label)  # before it is used up
+        units = _spooled(batches(names), pa.schema([schema.field(name) for name in names]), label)
+    except SourceError:
+        raise
+    except (pa.ArrowException, OSError) as error:
+        raise SourceError(f"{label} cannot be read to its end: {' '.join(str(error).split())}") from error
+    if not units and isinstance(source, pa.RecordBatchReader):
+        raise SourceError(f"{label} has no rows: it has been read before, which can be done only once. Make it again.")
+    whole = pa.schema([field.with_type(_kept_type(field.type)) for field in schema])
+    return Scan(label, whole, units, len(units))
+
+
+# Producers: the schema, and how the batches of some columns are asked for
+
+
+def _open_arrow(source: Any, condition: Filter | None) -> tuple[pa.Schema, Batches]:  # noqa: ARG001
+    reader = source if isinstance(source, pa.RecordBatchReader) else pa.RecordBatchReader.from_stream(source)
+    return reader.schema, lambda names: (batch.select(list(names)) for batch in reader)
+
+
+def _open_duckdb(source: Any, condition: Filter | None) -> tuple[pa.Schema, Batches]:  # noqa: ARG001
+    import duckdb
+
+    def batches(names: Sequence[str]) -> Iterable[pa.RecordBatch]:
+        return pa.RecordBatchReader.from_stream(source.select(*map(duckdb.ColumnExpression, names)))
+
+    return pa.RecordBatchReader.from_stream(source.limit(0)).read_all().schema, batches
+
+
+def _open_ibis(source: Any, condition: Filter | None) -> tuple[pa.Schema, Batches]:  # noqa: ARG001
+    return source.schema().to_pyarrow(), lambda names: source.select(*names).to_pyarrow_batches()
+
+
+def _open_scanner(source: Any, condition: Filter | None) -> tuple[pa.Schema, Batches]:  # noqa: ARG001
+    return source.projected_schema, lambda names: (batch.select(list(names)) for batch in source.to_reader())
+
+
+def _open_dataset(source: Any, condition: Filter | None) -> tuple[pa.Schema, Batches]:  # noqa: ARG001
+    return source.schema, lambda names: source.scanner(columns=list(names)).to_reader()
+
+
+# by the names of the types, so that no library is imported to compare with them; the others are plain streams
+_OPENERS: dict[str, Callable[[Any, Filter | None], tuple[pa.Schema, Batches]]] = {
+    "duckdb.DuckDBPyRelation": _open_duckdb,
+    "ibis.Table": _open_ibis,
+    "polars.LazyFrame": lazy_batches,
+    "pyarrow.Scanner": _open_scanner,
+    "pyarrow.FileSystemDataset": _open_dataset,
+    "pyarrow.InMemoryDataset": _open_dataset,
+    "pyarrow.UnionDataset": _open_dataset,
+}
+
+
+# The file
+
+
+def _spooled(batches: Iterable[pa.RecordBatch], schema: pa.Schema, label: str) -> tuple[Unit, ...]:
+    """Write all batches, each as a stream of its own, because a file would need one dictionary for all of them."""
+    spool, places, rows = Spool(label), [], []
+    for batch in _in_equal_pieces(batches, schema):
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, batch.schema) as stream:
+            stream.write_batch(batch)
+        places.append(spool.size)
+        spool.append(sink.getvalue())
+        rows.append(batch.num_rows)
+    whole = spool.mapped()
+    units, start = [], 0
+    for count, place in zip(rows, places):
+        units.append(Unit(label, start, count, partial(_read, whole, place), start))
+        start += count
+    return tuple(units)
+
+
+def _read(whole: pa.Buffer, place: int, names: Sequence[str]) -> list[pa.RecordBatch]:
+    return [pa.ipc.open_stream(whole.slice(place)).read_next_batch().select(list(names))]
+
+
+def _in_equal_pieces(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The same rows in pieces of `ROWS`; of text each piece has the values that occur in it."""
+    waiting: list[pa.RecordBatch] = []
+    count = 0
+    for batch in batches:
+        for start in range(0, batch.num_rows, ROWS):
+            waiting.append(_decoded(batch.slice(start, ROWS), schema))
+            count += waiting[-1].num_rows
+            if count >= ROWS:
+                whole = pa.Table.from_batches(waiting)
+                yield _encoded(whole.slice(0, ROWS), schema)
+                waiting, count = whole.slice(ROWS).to_batches(), count - ROWS
+    if count:
+        yield _encoded(pa.Table.from_batches(waiting), schema)
+
+
+def _decoded(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The same values without dictionaries, which differ from batch to batch."""
+    return pa.RecordBatch.from_arrays([*map(_plain, batch.columns)], names=schema.names)
+
+
+def _plain(array: pa.Array) -> pa.Array:
+    if not pa.types.is_dictionary(array.type):
+        return array.cast(pa.large_string()) if is_text(array.type) else array
+    if is_text(array.type):
+        array = pa.DictionaryArray.from_arrays(array.indices, array.dictionary.cast(pa.large_string()))
+    return array.dictionary_decode()
+
+
+def _encoded(table: pa.Table, schema: pa.Schema) -> pa.RecordBatch:
+    arrays = [column.combine_chunks() for column in table.columns]
+    arrays = [pc.dictionary_encode(array) if is_text(array.type) else array for array in arrays]
+    fields = [field.with_type(array.type) for field, array in zip(schema, arrays)]
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def _kept_type(arrow: pa.DataType) -> pa.DataType:
+    """The type of a column in the file."""
+    if is_text(arrow):
+        return pa.dictionary(pa.int32(), pa.large_string())
+    return arrow.value_type if pa.types.is_dictionary(arrow) else arrow

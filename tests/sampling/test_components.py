@@ -1,0 +1,234 @@
+"""The draws of a mix: as the definition says in Python's integers; all windows of a component before one again."""
+
+import hashlib
+import math
+from collections import Counter
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tensorstash.errors import ColumnError
+from tensorstash.sampling.components import components, draws
+from tensorstash.sampling.shares import choose
+
+LIMIT = 5.0  # standard deviations that a statistic may be off; seeds are fixed, so nothing is left to chance
+SIZES = st.lists(st.one_of(st.integers(1, 6), st.integers(4090, 4100), st.integers(1, 2**40)), min_size=1, max_size=6)
+
+
+def mix(x: int) -> int:
+    """The finalizer of SplitMix64."""
+    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+    x = (x ^ x >> 27) * 0x94D049BB133111EB % 2**64
+    return x ^ x >> 31
+
+
+def keys_of(seed: int, name: str, epoch: int) -> list[int]:
+    digest = hashlib.blake2b(f"tensorstash mix 1, seed {seed}, component {name}".encode(), digest_size=64).digest()
+    base = [int.from_bytes(digest[k : k + 8], "little") for k in range(0, 64, 8)]
+    return [mix(mix(epoch ^ one) ^ two) for one, two in pairwise(base)]
+
+
+def network(x: int, a: int, b: int, keys: list[int]) -> int:
+    left, right = divmod(x, b)
+    for k in (0, 2, 4):
+        left = (left + scaled(right, keys[k], a)) % a
+        right = (right + scaled(left, keys[k + 1], b)) % b
+    return left * b + right
+
+
+def scaled(by: int, key: int, size: int) -> int:
+    h = (by ^ key) * 0x9E3779B97F4A7C15 % 2**64
+    h = (h ^ h >> 32) * 0xD6E8FEB86659FD93 % 2**64
+    return (h >> 32) * size >> 32
+
+
+@cache
+def small(n: int, one: int, two: int) -> list[int]:
+    return sorted(range(n), key=lambda k: mix(mix(k ^ one) ^ two))
+
+
+def permuted(n: int, within: int, keys: list[int]) -> int:
+    if n <= 4096:
+        return small(n, *keys[:2])[within]
+    a = math.isqrt(n - 1) + 1
+    a += a % 2
+    x = network(within, a, -(-n // a), keys)
+    while x >= n:
+        x = network(x, a, -(-n // a), keys)
+    return x
+
+
+def named(sizes: list[int]) -> dict[str, int]:
+    return {f"part {k}": size for k, size in enumerate(sizes)}
+
+
+@given(SIZES, st.data(), st.integers(-2, 2), st.integers(0, 2**40), st.integers(1, 3000), st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_a_draw_is_what_the_definition_says(
+    sizes: list[int], data: st.DataObject, seed: int, first: int, step: int, shuffle: bool
+) -> None:
+    weights = {name: data.draw(st.integers(1, 9)) for name in named(sizes)}
+    of, positions = components(named(sizes), weights), first + step * np.arange(40)
+    at = draws(of, shuffle, seed)
+    for again in (positions, positions + 7, positions[::-1]):  # also from what was kept
+        component, ids = at(again)
+        expected_component, index = choose(of.tree, again)
+        assert np.array_equal(component, expected_component)
+        for c, k, found in zip(component.tolist(), index.tolist(), ids.tolist()):
+            epoch, within = divmod(k, sizes[c])
+            keys = keys_of(seed, f"part {c}", epoch)
+            assert found == (permuted(sizes[c], within, keys) if shuffle else within)
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_a_component_shows_all_of_its_windows_before_it_repeats_one(shuffle: bool) -> None:
+    sizes = {"tiny": 3, "small": 4096, "large": 4097, "larger": 70_000}
+    of = components(sizes, dict.fromkeys(sizes, 1))
+    at, shown = draws(of, shuffle, 0), [np.empty(0, np.int64)] * 4
+    for first in range(0, 400_000, 9973):
+        component, ids = at(np.arange(first, min(first + 9973, 400_000)))
+        shown = [np.append(before, ids[component == c]) for c, before in enumerate(shown)]
+    for ids, size in zip(shown, sizes.values()):
+        epochs = ids[: len(ids) // size * size].reshape(-1, size)
+        assert (np.sort(epochs, axis=1) == np.arange(size)).all()
+        left = ids[epochs.size :]
+        assert len(np.unique(left)) == len(left)
+        if shuffle and len(epochs) > 1:
+            assert (epochs[0] != epochs[1]).any()
+
+
+@given(st.lists(st.one_of(st.integers(0, 9), st.integers(4090, 5000)), min_size=1, max_size=6).filter(any))
+@settings(max_examples=30, deadline=None)
+def test_without_weights_an_epoch_shows_every_window_once(sizes: list[int]) -> None:
+    n = sum(sizes)
+    for epoch in (0, 1, 12):
+        component, ids = draws(components(named(sizes)), True, 0)(np.arange(epoch * n, (epoch + 1) * n))
+        assert sorted(zip(component.tolist(), ids.tolist())) == [(c, k) for c, m in enumerate(sizes) for k in range(m)]
+
+
+def test_equal_components_do_not_run_in_lockstep() -> None:
+    for size in (500, 50_000):
+        component, ids = draws(components({"a": size, "b": size}), True, 0)(np.arange(1000))
+        assert (ids[component == 0] == ids[component == 1]).mean() < 0.02
+
+
+def test_seeds_and_epochs_differ() -> None:
+    for size in (1000, 100_000):
+        rows = [draws(components({"a": size}), True, seed)(np.arange(3 * size))[1].reshape(3, -1) for seed in range(3)]
+        orders = np.concatenate(rows)
+        for one in range(9):
+            for two in range(one):
+                assert (orders[one] == orders[two]).mean() < 0.01
+
+
+def deviation(counts: np.ndarray[Any, Any]) -> float:
+    """How many standard deviations a chi-square statistic of equally likely cells is off."""
+    expected = counts.sum() / counts.size
+    return float((((counts - expected) ** 2).sum() / expected - (counts.size - 1)) / math.sqrt(2 * (counts.size - 1)))
+
+
+@pytest.mark.parametrize("n", range(2, 7))
+def test_all_permutations_of_few_windows_are_equally_likely(n: int) -> None:
+    """Over the epochs of one component."""
+    epochs = 30 * math.factorial(n)
+    ids = draws(components({"a": n}), True, 0)(np.arange(epochs * n))[1].reshape(epochs, n)
+    counted = Counter(map(tuple, ids.tolist()))
+    assert abs(deviation(np.array([*counted.values(), *[0] * (math.factorial(n) - len(counted))]))) < LIMIT
+
+
+def test_every_window_is_as_likely_at_every_position() -> None:
+    for n, epochs in ((50, 4000), (20_011, 100)):
+        ids = draws(components({"a": n}), True, 1)(np.arange(n * epochs))[1]
+        place = np.arange(n * epochs) % n
+        counts = np.bincount(place * 50 // n * 50 + ids * 50 // n, minlength=2500)
+        assert deviation(counts) < LIMIT  # within one permutation cells are negatively correlated
+        pairs = ids[:-1] * 50 // n * 50 + ids[1:] * 50 // n
+        assert n < 100 or abs(deviation(np.bincount(pairs, minlength=2500))) < LIMIT
+
+
+def test_positions_are_answered_in_any_order() -> None:
+    sizes = dict(zip("abcdefgh", (1, 5, 4096, 4097, 10**6, 2, 3, 10**9)))
+    of = components(sizes, {name: k + 0.5 for k, name in enumerate(sizes)})
+    positions = np.random.default_rng(0).integers(0, 10**12, 300)
+    positions[::3] %= 1000
+    whole = draws(of, True, 0)(positions)
+    one_by_one = [draws(of, True, 0)(np.array([position])) for position in positions]
+    for k in (0, 1):
+        assert np.array_equal(whole[k], np.concatenate([pair[k] for pair in one_by_one]))
+    assert [len(array) for array in draws(of, True, 0)(np.empty(0, np.int64))] == [0, 0]
+
+
+# Users resume in the middle of these rows: a release that changes one of them breaks their runs.
+GOLDEN_DIGESTS = {
+    ("tiny", 0, 0, True): "e20389c1b6a16044",
+    ("tiny", 1000000000000, 5, True): "d1c02c48cf7c5cd2",
+    ("edge", 0, 0, True): "b425d9d5bf1f3258",
+    ("edge", 1000000000, 0, False): "35fd0bbdc0eb8e7a",
+    ("large", 0, 0, True): "e5c8615da930faa5",
+    ("large", 1000000000000000, 12345, True): "792eafbc07f8c22e",
+    ("large", 1000000000000, 0, False): "08bd3770280d77f5",
+    ("many", 0, 0, True): "e909abc064cc276f",
+    ("many", 10000000000, -1, True): "89bc644a4422d698",
+}
+MIXES: dict[str, dict[str, int]] = {
+    "tiny": {"a": 1, "b": 5, "c": 3},
+    "edge": {"a": 4096, "b": 4097},
+    "large": {"a": 10**6, "b": 10**9, "c": 65_536, "d": 10**12},
+    "many": {f"part {k}": 1 + k**3 for k in range(100)},
+}
+
+
+@pytest.mark.parametrize(("kind", "first", "seed", "shuffle"), GOLDEN_DIGESTS)
+def test_no_draw_ever_changes(kind: str, first: int, seed: int, shuffle: bool) -> None:
+    sizes = MIXES[kind]
+    weights = {name: 1 / (k + 1) for k, name in enumerate(sizes)}
+    component, ids = draws(components(sizes, weights), shuffle, seed)(np.arange(first, first + 10_000))
+    digest = hashlib.blake2b(component.astype("<i4").tobytes() + ids.astype("<i8").tobytes(), digest_size=8).hexdigest()
+    assert digest == GOLDEN_DIGESTS[kind, first, seed, shuffle]
+
+
+def test_wrong_components_and_weights_are_errors_that_say_which() -> None:
+    sizes = {"web": 5, "power": 7, "none": 0}
+    for weights, message in (
+        ({"web": 1, "power": -1, "none": 0}, r"A weight is a finite number of at least 0; that of 'power' is -1\."),
+        (
+            {"web": 1, "power": math.nan, "none": 0},
+            r"A weight is a finite number of at least 0; that of 'power' is nan\.",
+        ),
+        (
+            {"web": math.inf, "power": 1, "none": 0},
+            r"A weight is a finite number of at least 0; that of 'web' is inf\.",
+        ),
+        (
+            {"web": 1, "none": 0},
+            r"weights= has a weight for each component; 'power' has none\. Give it 0 to leave it out\.",
+        ),
+        (
+            {"web": 1, "power": 1, "none": 0.1},
+            r"A component with a weight has windows; 'none' has none\. Leave it out, or give it 0\.",
+        ),
+        (dict.fromkeys(sizes, 0), r"At least one weight is above 0; all 3 are 0\."),
+    ):
+        with pytest.raises(ValueError, match=f"^{message}$"):
+            components(sizes, weights)
+    with pytest.raises(ColumnError, match=r"^the mix has no component 'pover'; did you mean 'power'\?$"):
+        components(sizes, {**dict.fromkeys(sizes, 0), "power": 1, "pover": 1})
+    with pytest.raises(TypeError, match=r"^A weight is a number; that of 'web' is '1'\.$"):
+        components(sizes, {"web": "1", "power": 1, "none": 0})  # type: ignore[dict-item]  # wrong on purpose
+    with pytest.raises(ValueError, match=r"^A mix has at least one component; got none\.$"):
+        components({})
+    with pytest.raises(ValueError, match=r"^A mix has at least one window; its 2 components have none\.$"):
+        components({"a": 0, "b": 0})
+
+
+def test_permutations_are_the_same_one_after_the_other_and_all_at_once() -> None:
+    sizes = {"a": 50_000, "b": 5000, "c": 300_000}
+    together = draws(components(sizes), True, 3)(np.arange(5000))
+    pieces = [draws(components(sizes), True, 3)(np.arange(first, first + 50)) for first in range(0, 5000, 50)]
+    for k in (0, 1):
+        assert np.array_equal(together[k], np.concatenate([piece[k] for piece in pieces]))
