@@ -29,7 +29,7 @@ docs:  ## what the README, the examples, docs/ and the docstrings show is execut
 
 kernel:  ## the kernel must be there if there is a compiler; without it the same tests pass on numpy and torch
 	! command -v cc >/dev/null || $(PYTHON) -c 'import sys; from tensorstash.native import library; sys.exit(library.LIBRARY is None and library.why())'
-	TENSORSTASH_NATIVE=0 $(PYTHON) -m pytest -n $(WORKERS) tests/native tests/windows tests/sampling tests/batches
+	TENSORSTASH_NATIVE=0 $(PYTHON) -m pytest -n $(WORKERS) tests/native tests/windows tests/sampling tests/batches tests/transforms
 
 sanitized:  ## the tests of the kernel, compiled under AddressSanitizer and UndefinedBehaviorSanitizer
 	! command -v cc >/dev/null || tests/native/sanitized.sh $(PYTHON)

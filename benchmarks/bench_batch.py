@@ -1,17 +1,19 @@
-"""How close the Loader's loop comes to the raw gather: ratios of one run, over 20 M rows of 8 float32 columns.
+"""What the Loader's whole loop costs beside the raw gather and memcpy: ratios of one run, on one thread.
 
-    python benchmarks/bench_batch.py            # about two minutes, 3 GB
-    python benchmarks/bench_batch.py --quick    # the same on 1 M rows, to see that it runs
+    python benchmarks/bench_batch.py            # about three minutes, 4 GB
+    python benchmarks/bench_batch.py --quick    # the same on little data, to see that it runs
 
-The raw gather is `index_select` of a strided view, with the positions computed before, into one reused result. Every
-contestant draws fresh random windows; its batches are compared with plain slices before it is timed. Contestants take
-turns in short rounds, and ratios are taken round by round, so that a change of the machine's speed affects all of them.
+10 M rows of 8 float32 columns. The raw gather is one `index_select` of a strided view for all columns, with positions
+that were computed before, into one reused result. `memcpy` copies as many bytes in one piece, from a source larger than
+the caches. Every contestant draws fresh random windows, and its results are checked before it is timed. Contestants
+take turns in short rounds, and ratios are taken round by round: a change of the machine's speed meets all of them.
 """
 
 import argparse
 import statistics
 import time
 import timeit
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +24,7 @@ import torch
 import tensorstash as ts
 from tensorstash.batches.buffers import Pool
 from tensorstash.gather.gather import as_batch, positions, select
+from tensorstash.native import library
 from tensorstash.native.permutation import BLOCK, shuffled
 from tensorstash.windows.intervals import intervals, locate
 
@@ -82,28 +85,41 @@ def loop(case: Case, prefetch: int | None = 0) -> Iterator[dict[str, torch.Tenso
         yield from loader
 
 
-def fancy(case: Case) -> Iterator[dict[str, torch.Tensor]]:
-    """What people write by hand: an index matrix per column."""
-    generator = torch.Generator().manual_seed(0)
-    slots = torch.arange(case.rows)
+def without_kernel(case: Case) -> Iterator[dict[str, torch.Tensor]]:
+    """The same loop on torch and numpy alone."""
+    batches = loop(case)
     while True:
-        starts = torch.randint(case.stash.rows - case.rows + 1, (case.batch,), generator=generator)
-        index = starts[:, None] + slots
-        yield {name: column[index] for name, column in case.stash.items()}
+        found, library.LIBRARY = library.LIBRARY, None
+        try:
+            batch = next(batches)
+        finally:
+            library.LIBRARY = found
+        yield batch
+
+
+def memcpy(case: Case) -> Iterator[dict[str, torch.Tensor]]:
+    """The bytes of a batch in one piece, each time from elsewhere in the columns."""
+    source, count = case.stash._blocks[0].items, case.nbytes // 4
+    out, begin = torch.empty(count, dtype=torch.int32), 0
+    while True:
+        out.copy_(source[begin : begin + count])
+        begin = (begin + 5 * count) % (len(source) - count)
+        yield {"all": out}
 
 
 def verify(case: Case) -> None:
-    """What the Loader and the index matrix yield are slices of the columns."""
-    for batch in (next(loop(case)), next(fancy(case))):
-        name = next(iter(batch))
-        first = batch[name][..., 0].reshape(case.batch, -1)[:, 0].long().tolist()
-        for k, value in enumerate(first[:64]):
-            # several rows hold the same value modulo 2**24; one of them must be the window
-            starts = range(value // COLUMNS, case.stash.rows - case.rows + 1, (1 << 24) // COLUMNS)
-            assert any(
-                all(torch.equal(batch[c][k], case.stash[c][start : start + case.rows]) for c in batch)
-                for start in starts
-            )
+    """With and without the kernel, the loop yields the same slices of the columns, and the raw gather slices too."""
+    one, two = next(loop(case)), next(without_kernel(case))
+    assert all(torch.equal(one[name], two[name]) for name in two)
+    raw = next(bare(case))["all"].view(torch.float32)
+    sizes = (case.batch, -1) if case.packed else (COLUMNS, case.batch, -1)
+    taken = raw.view(*sizes) if case.packed else raw.view(*sizes).movedim(0, -1)
+    whole = next(iter(one.values())) if case.packed else torch.stack([*one.values()], -1)
+    for windows in (taken.reshape(case.batch, case.rows, COLUMNS), whole):
+        for window in windows[:64].long():
+            # row r holds r * 8 + c, modulo 2**24: so do all its rows and columns count on
+            expected = window[0, 0] + torch.arange(case.rows * COLUMNS).view(case.rows, COLUMNS)
+            assert torch.equal(window, expected % (1 << 24))
 
 
 def seconds(batches: Iterator[dict[str, torch.Tensor]], steps: int) -> float:
@@ -113,18 +129,71 @@ def seconds(batches: Iterator[dict[str, torch.Tensor]], steps: int) -> float:
     return (time.perf_counter() - began) / steps
 
 
-def compare(case: Case, contestants: dict[str, Callable[[Case], Iterator[dict[str, torch.Tensor]]]]) -> None:
-    """Print each contestant's speed, as a ratio to the raw gather and in GB/s: medians over the rounds."""
-    running = {name: make(case) for name, make in contestants.items()}
+def compare(name: str, case: Case) -> None:
+    """Print the median time of each contestant, and its ratio to the raw gather and to memcpy."""
+    contestants = {"raw gather": bare, "loop": loop, "loop, no kernel": without_kernel, "memcpy": memcpy}
+    running = {who: make(case) for who, make in contestants.items()}
     for batches in running.values():
         seconds(batches, case.steps // 2 + 1)
-    steps = {name: max(2, case.steps // (10 if name == "fancy" else 1)) for name in running}
-    rounds = [{name: seconds(batches, steps[name]) for name, batches in running.items()} for _ in range(ROUNDS)]
-    for name in running:
-        ratio = statistics.median(round_["bare"] / round_[name] for round_ in rounds)
-        spent = statistics.median(round_[name] for round_ in rounds)
-        speed = f"{case.nbytes / spent / 1e9:5.2f} GB/s   {spent * 1e6:7.0f} us a batch"
-        print(f"    {name:12s} {ratio:5.2f} of raw    {speed}")
+    rounds = [{who: seconds(batches, case.steps) for who, batches in running.items()} for _ in range(ROUNDS)]
+    print(f"\n{name}")
+    for who in running:
+        gather, copy = (
+            statistics.median(one[other] / one[who] for one in rounds) for other in ("raw gather", "memcpy")
+        )
+        spent = statistics.median(one[who] for one in rounds)
+        print(f"    {who:16} {spent * 1e6:7.1f} us a batch   {gather:5.2f} of the raw gather   {copy:5.2f} of memcpy")
+
+
+def empty_slots(rows: int, batch: int = 1024, length: int = 120) -> None:
+    """A loop over windows that all have empty slots, beside one over windows without any."""
+    rng = np.random.default_rng(0)
+    times = np.cumsum(1 + (rng.random(rows) < 0.05))  # one step of time in twenty is missing
+    columns = {f"c{k}": rng.random(rows, np.float32) for k in range(COLUMNS)}
+    stash = ts.load({"t": times, **columns}, list(columns), time="t")
+    kinds = {"whole": "ignore", "with empty slots": "mask"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        made = {name: ts.Windows(stash, history=length, gaps=gaps) for name, gaps in kinds.items()}
+    own, ids = made["with empty slots"], rng.integers(0, len(made["with empty slots"]), 100)
+    for window, start in zip(own[ids]["c3"], own.anchors(ids)["time"].tolist()):
+        at = np.searchsorted(times, np.arange(start - length + 1, start + 1))
+        there = times[at.clip(max=rows - 1)] == np.arange(start - length + 1, start + 1)
+        assert not there.all()
+        assert np.array_equal(window.numpy(), np.where(there, columns["c3"][at.clip(max=rows - 1)], np.nan), True)
+    running = {name: _endless(ts.Loader(one, batch, shuffle=True, tail="drop")) for name, one in made.items()}
+    rounds = [{name: seconds(batches, 40) for name, batches in running.items()} for _ in range(ROUNDS + 1)][1:]
+    ratio = statistics.median(one["with empty slots"] / one["whole"] for one in rounds)
+    shown = ", ".join(f"{name} {statistics.median(one[name] for one in rounds) * 1e6:.0f}" for name in running)
+    print(f"\nall windows with empty slots, {batch} x {length}: {shown} us a batch; ratio {ratio:.2f}")
+
+
+def scaling(case: Case) -> None:
+    """A scaler over batches that were just gathered, beside the gather itself, on the kernel if it is there."""
+    entities = 1000
+    windows = ts.Windows(case.stash, history=case.rows)
+    ids = np.random.default_rng(0).integers(0, len(windows), (64, case.batch))
+    out = windows[ids[0]]
+    for by in (None, "entity"):
+        shape = (1 if by is None else entities, *(COLUMNS,) * case.packed)
+        # to and back by powers of two, which is exact, so that the values stay what they are
+        constants = ({name: torch.full(shape, value, dtype=torch.float64) for name in out} for value in (0.0, 2.0))
+        scaler = ts.Scaler("standard", by, 0, {name: name for name in out}, *constants)
+        group = {} if by is None else {"entity": torch.from_numpy(ids[0] % entities)}
+        before = {name: tensor.clone() for name, tensor in out.items()}
+        scaler(out | group)
+        assert all(torch.equal(out[name], before[name] / 2) for name in out)
+        spent: dict[str, list[float]] = {"gather": [], "scale": []}
+        for some in ids[1:]:
+            began = time.perf_counter()
+            windows.gather(some, out=out)
+            gathered = time.perf_counter()
+            scaler(out | group)
+            spent["scale"].append(time.perf_counter() - gathered)
+            spent["gather"].append(gathered - began)
+        gather, scale = (statistics.median(spent[name]) for name in ("gather", "scale"))
+        title = f"scaler {'not ' if by is None else ''}by entity, {'packed' if case.packed else 'separate'}"
+        print(f"{title:34} {scale * 1e6:5.0f} us beside a gather of {gather * 1e6:.0f}; ratio {scale / gather:.2f}")
 
 
 def breakdown(case: Case) -> None:
@@ -134,13 +203,13 @@ def breakdown(case: Case) -> None:
     plan, (passes, start) = windows._plan, loader.sampler._begin()
     steps = next(passes.groups(start))
     index = positions(plan, windows._anchor_slots(steps.ids))
-    pool, group = Pool(3), plan.groups[0]
-    buffer = pool.take(group, case.batch)
+    pool = Pool(plan.groups[0], 3)
+    buffer = pool.take(case.batch)
     parts: dict[str, tuple[Callable[[], object], int]] = {
         "order": (lambda: next(passes.groups(start)), len(steps.ids)),
         "lookup and positions": (lambda: positions(plan, windows._anchor_slots(steps.ids)), len(steps.ids)),
-        "take a buffer": (lambda: pool.take(group, case.batch), 1),
-        "gather": (lambda: select(plan, index[0], [buffer]), 1),
+        "take a buffer": (lambda: pool.take(case.batch), 1),
+        "gather": (lambda: select(plan, index, range(1), [[buffer]]), 1),
         "views of the columns": (lambda: as_batch(plan, [buffer]), 1),
     }
     for name, (part, per_call) in parts.items():
@@ -206,23 +275,26 @@ def _train(batches: Iterator[dict[str, torch.Tensor]], step: Callable[[dict[str,
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="1 M rows, to see that it runs")
-    rows = 1_000_000 if parser.parse_args().quick else 20_000_000
+    quick = parser.parse_args().quick
+    rows = 1_000_000 if quick else 10_000_000
     threads = torch.get_num_threads()
-    print(f"torch {torch.__version__}, numpy {np.__version__}, {threads} threads, {rows:,} rows x {COLUMNS} float32")
+    print(f"torch {torch.__version__}, numpy {np.__version__}, one thread, {rows:,} rows x {COLUMNS} float32")
+    print(library.why())
+    torch.set_num_threads(1)
     for packed in (False, True):
         stash = data(rows, packed)
-        for batch, length in ((1024, 120), (64, 32)):
+        for batch, length in ((1024, 120), (256, 336), *(() if packed else ((1024, 1), (64, 32)))):
             case = Case(stash, packed, batch, length)
             verify(case)
-            for count in dict.fromkeys((1, threads)):
-                torch.set_num_threads(count)
-                print(f"\n{'packed' if packed else 'separate'}, {batch} windows of {length} rows, {count} threads")
-                compare(case, {"bare": bare, "loop": loop, "fancy": fancy})
-            torch.set_num_threads(1)
+            compare(f"{batch:,} x {length}, {'packed' if packed else 'separate'}", case)
             breakdown(case)
-        if not packed:
+        print()
+        scaling(Case(stash, packed, 1024, 120))
+        if not packed and not quick:
             torch.set_num_threads(threads)
             training(stash)
+            torch.set_num_threads(1)
+    empty_slots(rows)
     order_and_lookup()
 
 

@@ -9,7 +9,6 @@ larger than the caches.
 """
 
 import argparse
-import math
 import statistics
 import time
 from collections.abc import Callable
@@ -21,8 +20,9 @@ import torch
 from numpy.typing import NDArray
 
 from tensorstash.native import kernel, library
-from tensorstash.native.permutation import BLOCK, _walk, epoch_keys
-from tensorstash.windows.intervals import intervals, locate
+from tensorstash.native.guide import locate_in_numpy
+from tensorstash.native.permutation import BLOCK, epoch_keys, grid, walk
+from tensorstash.windows.intervals import intervals
 
 COLUMNS = 8
 CASES = (  # layout, windows of a batch, rows of a window
@@ -130,12 +130,10 @@ def masked(columns: list[torch.Tensor], rounds: int, size: int = 1024, length: i
 
 def orders(rounds: int, n: int = 10**12) -> None:
     keys = epoch_keys(0, 0)
-    side = math.isqrt(n - 1) + 1
-    a = side + side % 2
-    own = kernel.permutations([(n, a, -(-n // a))], [keys])
+    own = kernel.permutations(np.array([[n, *grid(n), *keys]], np.uint64))
     positions = np.random.default_rng(0).integers(0, n, BLOCK)
-    assert np.array_equal(kernel.permute(own, positions), _walk(positions, n, keys))
-    times = measured([lambda _: kernel.permute(own, positions), lambda _: _walk(positions, n, keys)], rounds)
+    assert np.array_equal(kernel.permute(own, positions), walk(positions, n, keys))
+    times = measured([lambda _: kernel.permute(own, positions), lambda _: walk(positions, n, keys)], rounds)
     report("order of 10^12", [t / BLOCK * 1e9 for t in medians(times)], ["native", "numpy"], "ns an id", times)
 
 
@@ -146,10 +144,15 @@ def lookups(runs: int, rounds: int) -> None:
     guide = within.guide
     pieces = kernel.pieces(guide.ends, guide.table, guide.shift)
     ids = rng.integers(0, len(within), (16, BLOCK))
-    assert np.array_equal(kernel.locate(pieces, within.base, 1, ids[0]), locate(within, ids[0]))
-    times = measured(
-        [lambda k: kernel.locate(pieces, within.base, 1, ids[k % 16]), lambda k: locate(within, ids[k % 16])], rounds
-    )
+
+    def native(k: int) -> NDArray[np.int64]:
+        return kernel.locate(pieces, within.base, 1, ids[k % 16])
+
+    def numpy(k: int) -> NDArray[np.int64]:
+        return locate_in_numpy(guide, within.base, 1, ids[k % 16])
+
+    assert np.array_equal(native(0), numpy(0))
+    times = measured([native, numpy], rounds)
     name = f"look-up in {runs:,} runs"
     report(name, [t / BLOCK * 1e9 for t in medians(times)], ["native", "numpy"], "ns an id", times)
 
@@ -161,14 +164,16 @@ def scaling(rounds: int, size: int = 1024, length: int = 120) -> None:
     flat, packed = np.ones((COLUMNS, size, length, 1), np.float32), np.ones((size, length, COLUMNS), np.float32)
     for name, tensors in (("columns", [*flat]), ("a pack", [packed])):
         constants = np.ones((1000, tensors[0].shape[2]), np.float32), np.zeros((1000, tensors[0].shape[2]), np.float32)
-        parts = [(tensor, *constants) for tensor in tensors]
+        where = constants[0].ctypes.data, constants[1].ctypes.data
+        shape = tensors[0].shape[1], tensors[0].shape[2]
+        parts = [kernel.Part(tensor.ctypes.data, *where, *shape, 4, True) for tensor in tensors]
         times = measured([partial(scaled, parts, group), partial(scaled, parts, None)], rounds)
         title = f"scaling {size} x {length}, {name}"
         report(title, [t * 1e6 for t in medians(times)], ["by entity", "not"], "us a batch", times)
 
 
 def scaled(parts: list[kernel.Part], group: NDArray[np.int64] | None, _: int) -> None:
-    kernel.scale(parts, group, rounds_once=True)
+    kernel.scale(parts, group, 1024, 1000)
 
 
 def compiled(

@@ -21,7 +21,8 @@ def compiled() -> Any:
         subprocess.run(["cc", "-O3", "-shared", "-fPIC", "-o", library, str(source)], check=True)
         function = ctypes.CDLL(library).gather
     function.restype = None
-    function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p]
+    pointer, number = ctypes.c_void_p, ctypes.c_int64
+    function.argtypes = [pointer, number, pointer, number, number, pointer]
     return function
 
 
@@ -31,9 +32,9 @@ gather = compiled()
 def loop(work: Workload) -> Iterator[Batch]:
     """Two results in turn, so that the loop may hold the last one."""
     columns = load(work)
-    results = [{name: torch.zeros(work.batch, work.width) for name in columns} for _ in range(2)]
+    where = (ctypes.c_void_p * len(columns))(*(column.data_ptr() for column in columns.values()))
+    results = [torch.zeros(len(columns), work.batch, work.width) for _ in range(2)]
     for some in starts(work):
-        for name, column in columns.items():
-            gather(column.data_ptr(), some.data_ptr(), work.batch, work.width * 4, results[0][name].data_ptr())
-        yield results[0]
+        gather(where, len(columns), some.data_ptr(), work.batch, work.width * 4, results[0].data_ptr())
+        yield dict(zip(columns, results[0]))
         results.reverse()

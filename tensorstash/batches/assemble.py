@@ -1,9 +1,11 @@
-"""One batch, put together: spans, `observed`, static columns, ids, `valid` and `reset`, on the host or on a device.
+"""Batches, put together: spans, `observed`, static columns, ids, `valid` and `reset`, on the host or on a device.
 
-All of it is made on the host first, and then sent together, so that nothing can arrive late on its own.
+Small batches of a few steps are made together on the host, each in memory of its own, because most of their cost is the
+time per call. All of a batch is made on the host first, and then sent together, so that nothing can arrive late on its
+own.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +16,7 @@ from numpy.typing import NDArray
 from tensorstash.batches.buffers import Recycled
 from tensorstash.batches.staging import Staged
 from tensorstash.common.dtypes import Bools, Int64s
-from tensorstash.gather.gather import BatchIndex, as_batch, positions, select, static_values
+from tensorstash.gather.gather import Places, as_batch, positions, select, static_values
 from tensorstash.sampling.order import Lanes
 from tensorstash.sampling.steps import Layout, Steps
 from tensorstash.windows.layout import label_rows, label_times
@@ -24,13 +26,21 @@ from tensorstash.windows.windows import Windows
 Batch = dict[str, torch.Tensor]
 Built = tuple[Batch, Callable[[], None]]  # a batch, and what the loop calls before it uses it
 
+_MOST_TOGETHER = 16  # steps: more save hardly any time
+_BYTES_TOGETHER = 1 << 19  # they stay in the second cache until the loop comes to them
+
+
+def together(batch_bytes: int) -> int:
+    """How many batches of that size are made together on the host."""
+    return max(1, min(_MOST_TOGETHER, _BYTES_TOGETHER // batch_bytes))
+
 
 @dataclass(frozen=True, slots=True)
 class Group:
     """A few steps whose places and ids were computed together, because numpy costs time per call."""
 
     count: int  # windows of each batch
-    index: list[BatchIndex]  # where the windows of each step are
+    places: Places  # where the windows of each step are
     entities: torch.Tensor | None  # (steps, count), if there are static columns
     extras: dict[str, NDArray[Any]]  # (steps, count) each: what batches carry beside spans and static columns
 
@@ -62,14 +72,22 @@ class Assembler:
         entities = torch.from_numpy(windows._entities_of(anchors)) if self.static else None
         return Group(count, positions(self.plan, anchors), entities, extras)
 
-    def build(self, group: Group, step: int) -> Built:
-        """The batch of one step. On a device it may still be under way until the function beside it was called."""
-        buffers = self.memory.take(group.count)
-        rest = select(self.plan, group.index[step], buffers)
+    def portions(self, group: Group, steps: int) -> Iterator[range]:
+        """The steps of a group, as they are to be built together."""
+        most = together(group.count * self.plan.window_bytes) if isinstance(self.memory, Recycled) else 1
+        return (range(first, min(first + most, steps)) for first in range(0, steps, most))
+
+    def build(self, group: Group, steps: range) -> list[Built]:
+        """The batches of these steps. On a device, each may be under way until the function beside it was called."""
+        buffers = [self.memory.take(group.count) for _ in steps]
+        rests = select(self.plan, group.places, steps, buffers)
+        return [self._built(group, step, own, rest) for step, own, rest in zip(steps, buffers, rests)]
+
+    def _built(self, group: Group, step: int, buffers: list[torch.Tensor], rest: Batch) -> Built:
         if group.entities is not None:
             rest |= static_values(self.static, group.entities[step])
         for name, values in group.extras.items():
-            rest[name] = torch.from_numpy(values[step])
+            rest[name] = torch.from_numpy(values[step].copy())  # or it would keep those of all steps
         sent, others, arrive = self.memory.send(buffers, rest)
         batch = as_batch(self.plan, sent)
         batch.update(others)

@@ -67,8 +67,15 @@ class MixAssembler:
         every = torch.from_numpy((entities + self.first_entity[component]).reshape(shape)) if self.static else None
         return _Group(shape[1], component.reshape(shape), anchors.reshape(shape), every, extras)
 
-    def build(self, group: _Group, step: int) -> Built:
-        """The batch of one step. On a device it may still be under way until the function beside it was called."""
+    def portions(self, _: _Group, steps: int) -> Iterator[range]:
+        """The steps of a group, as they are to be built together: one by one."""
+        return (range(step, step + 1) for step in range(steps))
+
+    def build(self, group: _Group, steps: range) -> list[Built]:
+        """The batches of these steps. On a device, each may be under way until the function beside it was called."""
+        return [self._built(group, step) for step in steps]
+
+    def _built(self, group: _Group, step: int) -> Built:
         buffers = self.memory.take(group.count)
         rest = select_mixed(self.gather, group.component[step], group.anchors[step], buffers)
         if group.entities is not None:

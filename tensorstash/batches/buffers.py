@@ -45,21 +45,24 @@ class Pool:
     sees the memory keeps the storage alive, so the end of the view is the end of the last user.
     """
 
-    def __init__(self, spare: int) -> None:
-        """At most `spare` idle buffers are kept."""
+    def __init__(self, group: SpanGroup, spare: int) -> None:
+        """At most `spare` idle buffers for what is selected of a group of spans are kept."""
         self.idle: deque[_Lease] = deque(maxlen=spare)
         self._kept: set[_Kept] = set()
+        self._spans, *self._rest = group.buffer_shape(1)
+        self._dtype = group.view.dtype if group.view.dtype == torch.bfloat16 else None  # which numpy does not have
+        self._numpy = np.dtype(DTYPES[group.view.dtype][1])
 
-    def take(self, group: SpanGroup, count: int) -> torch.Tensor:
-        """An uninitialised tensor for the spans of a group in a batch of `count` windows."""
-        rows, *rest = group.buffer_shape(count)
+    def take(self, count: int) -> torch.Tensor:
+        """An uninitialised tensor for the spans of the group in a batch of `count` windows."""
+        rows = self._spans * count
         buffer = self.idle.pop().buffer if self.idle else None
         if buffer is None or len(buffer) < rows:  # a buffer that was too small is dropped
-            buffer = _aligned((rows, *rest), np.dtype(DTYPES[group.view.dtype][1]))
+            buffer = _aligned((rows, *self._rest), self._numpy)
         view = buffer[:rows]
         self._lend(view, buffer)
         tensor = torch.from_numpy(view)
-        return tensor if tensor.dtype == group.view.dtype else tensor.view(group.view.dtype)
+        return tensor if self._dtype is None else tensor.view(self._dtype)
 
     def _lend(self, view: NDArray[Any], buffer: NDArray[Any]) -> None:
         """Take the buffer back when the view is gone. Both callbacks are C: see `common/release.py`."""
@@ -81,12 +84,11 @@ class Recycled:
     """Memory of batches that stay on the host: they are handed out as they were gathered."""
 
     def __init__(self, plan: GatherPlan, spare: int) -> None:
-        self._groups = plan.groups
-        self.pools = [Pool(spare) for _ in plan.groups]
+        self.pools = [Pool(group, spare) for group in plan.groups]
 
     def take(self, count: int) -> list[torch.Tensor]:
         """A buffer for each group of spans in a batch of `count` windows."""
-        return [pool.take(group, count) for pool, group in zip(self.pools, self._groups)]
+        return [pool.take(count) for pool in self.pools]
 
     def send(self, buffers: Sequence[torch.Tensor], rest: Mapping[str, torch.Tensor]) -> Sent:
         """The filled buffers and the other tensors of a batch, which are where they should be."""

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import torch
 
-from tensorstash.batches.assemble import Assembler, Batch, Built
+from tensorstash.batches.assemble import Assembler, Batch, Built, together
 from tensorstash.batches.assemble_mix import MixAssembler
 from tensorstash.batches.buffers import Recycled
 from tensorstash.batches.devices import copies_to, device_of
@@ -42,8 +42,11 @@ class _Assembler(Protocol):
     def prepare(self, steps: Steps, layout: Layout, lanes: Lanes | None) -> Any:
         """A few steps, found together."""
 
-    def build(self, group: Any, step: int) -> Built:
-        """The batch of one of them."""
+    def portions(self, group: Any, steps: int) -> Iterator[range]:
+        """The steps of a group, as they are to be built together."""
+
+    def build(self, group: Any, steps: range) -> list[Built]:
+        """The batches of some of them."""
 
 
 @dataclass(slots=True)
@@ -68,7 +71,7 @@ class Loader:
 
     A batch is yours for as long as anything refers to it: its memory is used again only when no tensor, slice, numpy
     array, autograd graph or DLPack capsule can see it. Columns of one item size share that memory, so to keep a single
-    column of many batches, keep its `.clone()`.
+    column of many batches, keep its `.clone()`. On the CPU small batches are made a few at a time, at most 512 KB.
 
     Args:
         windows: the windows to sample, or a `ts.Mix` of several.
@@ -217,13 +220,13 @@ class Loader:
         lanes = plan.ordering.shuffle if isinstance(plan.ordering.shuffle, Lanes) else None
         for steps in plan.groups(start):
             group = assembler.prepare(steps, plan.layout, lanes)
-            for step, consumed in enumerate(steps.consumed):
+            for some in assembler.portions(group, len(steps.ids)):
                 began = time.perf_counter()
-                batch, arrive = assembler.build(group, step)
+                built = assembler.build(group, some)[::-1]
                 timer.gathered += time.perf_counter() - began
-                timer.nbytes += group.count * window_bytes
-                yield steps.epoch, consumed, batch, arrive
-                del batch, arrive
+                timer.nbytes += len(some) * group.count * window_bytes
+                for step in some:
+                    yield steps.epoch, steps.consumed[step], *built.pop()  # nothing here may keep its memory
 
     @cached_property
     def _assembler(self) -> _Assembler:
@@ -231,7 +234,8 @@ class Loader:
         plan, copies = first._plan, copies_to(self.device)
         memory: Recycled | Staged
         if copies is None:
-            memory = Recycled(plan, self.prefetch + _SPARE_BUFFERS)
+            more = together(plan.window_bytes * self.sampler.batch_size) - 1
+            memory = Recycled(plan, self.prefetch + _SPARE_BUFFERS + more)
         else:
             memory = Staged(plan, copies, self.prefetch + _SPARE_STAGES)
         if isinstance(self.windows, Mix):

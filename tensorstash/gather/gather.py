@@ -1,8 +1,8 @@
-"""Rows -> batches: spans compiled once into a few strided views, then one `index_select` per view and batch.
+"""Rows -> batches: spans compiled once, then taken by the kernel, or by one `index_select` per strided view and batch.
 
-Why, as measured: a strided view with `index_select` along dimension 0 is many times faster than an index matrix. Along
-a later dimension `index_select` first copies the whole view. Values viewed as integers of their width are exact for
-every dtype and never slower. One call for all columns of an item size beats one call per column.
+Why the latter, as measured: a strided view with `index_select` along dimension 0 is many times faster than an index
+matrix. Along a later dimension `index_select` first copies the whole view. Values viewed as integers of their width are
+exact for every dtype and never slower. One call for all columns of an item size beats one call per column.
 """
 
 import math
@@ -17,7 +17,9 @@ from numpy.typing import NDArray
 from tensorstash.common.dtypes import Int64s, as_integers
 from tensorstash.common.forks import check_threads
 from tensorstash.gather.empty import FillPlan, GroupFill, anchor_rows, compute_in, fill_in, observed, rows_of
+from tensorstash.gather.native import NativePlan, copy, native_plan
 from tensorstash.gather.span import Span
+from tensorstash.native import library
 from tensorstash.stash.blocks import Block
 
 _SLICED_STEPS = 4  # up to this step it is faster to take every row and slice than to stride
@@ -54,6 +56,7 @@ class GatherPlan:
     names: tuple[str, ...]  # of the spans, in the order of the batch
     window_bytes: int  # of one window in a batch
     filling: FillPlan | None  # where slots may be empty
+    native: NativePlan | None  # where the kernel was compiled
 
 
 class BatchIndex(NamedTuple):
@@ -63,6 +66,14 @@ class BatchIndex(NamedTuple):
     size: int  # of the batch
     broken: Int64s  # the windows that do not lie in one fragment of rows
     anchors: Int64s  # and the slots of their anchors
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where the windows of a few steps are."""
+
+    anchors: Int64s  # (steps, batch) the slots of their anchors
+    index: list[BatchIndex]  # of each step, where torch gathers
 
 
 _NONE = np.empty(0, np.int64)
@@ -82,19 +93,27 @@ def compile_plan(
     for span in spans:
         key = (home[span.column][0].names[0], len(span), span.step, "" if together else span.name)
         alike.setdefault(key, []).append(span)
+    native = native_plan([*alike.values()], columns, filling) if library.LIBRARY else None
     groups = []
     for members in alike.values():
         block = home[members[0].column][0]
         firsts = np.array([home[span.column][1] * block.stride for span in members])
         row = math.prod(columns[members[0].column].shape[1:])
         patch = None if filling is None else _patch(block.items.view(-1, row), firsts, members, filling)
-        groups.append(_group(block, firsts, members, columns, patch))
+        sliced = 1 < members[0].step <= _SLICED_STEPS and native is None
+        groups.append(_group(block, firsts, members, columns, patch, sliced=sliced))
     nbytes = (len(span) * columns[span.column][:1].nbytes for span in spans)
-    return GatherPlan(tuple(groups), tuple(span.name for span in spans), sum(nbytes), filling)
+    return GatherPlan(tuple(groups), tuple(span.name for span in spans), sum(nbytes), filling, native)
 
 
 def _group(
-    block: Block, firsts: Int64s, members: list[Span], columns: Mapping[str, torch.Tensor], patch: GroupFill | None
+    block: Block,
+    firsts: Int64s,
+    members: list[Span],
+    columns: Mapping[str, torch.Tensor],
+    patch: GroupFill | None,
+    *,
+    sliced: bool,
 ) -> SpanGroup:
     first = members[0]
     dtypes = tuple(columns[span.column].dtype for span in members)
@@ -104,8 +123,7 @@ def _group(
     row = math.prod(tail)
     extent = (len(first) - 1) * first.step + 1
     places = max(0, items.numel() // row - extent + 1)
-    sliced = first.step <= _SLICED_STEPS
-    if sliced:
+    if sliced or first.step == 1:
         view = items.as_strided((places, extent * row), (row, 1))
     else:
         view = items.as_strided((places, len(first), row), (row, row * first.step, 1))
@@ -142,11 +160,16 @@ def gather(plan: GatherPlan, anchors: Int64s) -> dict[str, torch.Tensor]:
 def gathered(plan: GatherPlan, anchors: Int64s) -> tuple[list[torch.Tensor], dict[str, torch.Tensor]]:
     """The same before it is a batch: a fresh buffer for each group, and what was observed."""
     buffers = [group.view.new_empty(group.buffer_shape(len(anchors))) for group in plan.groups]
-    return buffers, select(plan, positions(plan, anchors[None])[0], buffers)
+    (seen,) = select(plan, positions(plan, anchors[None]), range(1), [buffers])
+    return buffers, seen
 
 
-def positions(plan: GatherPlan, anchors: Int64s) -> list[BatchIndex]:
-    """The positions of the windows with anchors at the slots `anchors`, `(steps, batch)`: one `BatchIndex` per step."""
+def positions(plan: GatherPlan, anchors: Int64s) -> Places:
+    """The positions of the windows with anchors at the slots `anchors`, `(steps, batch)`."""
+    return Places(anchors, [] if plan.native else _indices(plan, anchors))
+
+
+def _indices(plan: GatherPlan, anchors: Int64s) -> list[BatchIndex]:
     rows, broken = anchors, [_NONE] * len(anchors)
     if plan.filling is not None:
         rows, whole = anchor_rows(plan.filling, anchors)
@@ -161,12 +184,20 @@ def positions(plan: GatherPlan, anchors: Int64s) -> list[BatchIndex]:
     ]
 
 
-def select(plan: GatherPlan, places: BatchIndex, buffers: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Fill one buffer per group, of its `buffer_shape` and the dtype of its view, from one step's `positions`.
+def select(
+    plan: GatherPlan, places: Places, steps: range, buffers: Sequence[Sequence[torch.Tensor]]
+) -> list[dict[str, torch.Tensor]]:
+    """Fill the buffers of some steps: for each step one per group, of its `buffer_shape` and the dtype of its view.
 
-    Returns, where slots may be empty, `<span>.observed`: a `(batch, time)` bool tensor per span.
+    Returns for each step, where slots may be empty, `<span>.observed`: a `(batch, time)` bool tensor per span.
     """
+    if plan.native is not None:
+        return copy(plan.native, places.anchors[steps.start : steps.stop], buffers)
     check_threads()
+    return [_select(plan, places.index[step], own) for step, own in zip(steps, buffers)]
+
+
+def _select(plan: GatherPlan, places: BatchIndex, buffers: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
     for group, index, buffer in zip(plan.groups, places.at, buffers):
         if len(places.broken) * len(group.names) < len(index):  # else no window lies in one fragment
             torch.index_select(group.view, 0, index, out=buffer)
@@ -188,7 +219,8 @@ def as_batch(plan: GatherPlan, buffers: Sequence[torch.Tensor]) -> dict[str, tor
     batch: dict[str, torch.Tensor] = {}
     for group, buffer in zip(plan.groups, buffers):
         spans = len(group.names)
-        tensors = buffer.chunk(spans) if len(buffer) else (buffer,) * spans
+        # a counter of writes for each column; unsafe would be to write into the buffer itself later, which nobody can
+        tensors = buffer.unsafe_chunk(spans) if len(buffer) else (buffer,) * spans
         if not group.plain:
             tensors = tuple(_shaped(tensor, group, dtype) for tensor, dtype in zip(tensors, group.dtypes))
         batch.update(zip(group.names, tensors))
@@ -206,12 +238,18 @@ def gather_into(plan: GatherPlan, anchors: Int64s, out: Mapping[str, torch.Tenso
     buffers = []
     for group in plan.groups:
         target = _target(out, group.names[0], group.batch_shape(len(anchors)), group.dtypes[0])
-        fits = group.slice_step == 1 and target.is_contiguous()
+        fits = group.slice_step == 1 and _plain_memory(target)
         shape = group.buffer_shape(len(anchors))
         buffers.append(target.view(group.view.dtype).view(shape) if fits else group.view.new_empty(shape))
-    seen = select(plan, positions(plan, anchors[None])[0], buffers)
+    (seen,) = select(plan, positions(plan, anchors[None]), range(1), [buffers])
+    torch.autograd.graph.increment_version(buffers)  # what autograd saved of them is no more, and the kernel is silent
     batch = as_batch(plan, buffers) | seen
     copy_into({name: tensor for name, tensor in batch.items() if not _same_memory(tensor, out.get(name))}, out)
+
+
+def _plain_memory(tensor: torch.Tensor) -> bool:
+    """Whether bytes may be written to where the tensor begins. The kernel would not ask."""
+    return tensor.is_contiguous() and tensor.device.type == "cpu" and not tensor.requires_grad
 
 
 def _same_memory(one: torch.Tensor, two: torch.Tensor | None) -> bool:
@@ -233,5 +271,7 @@ def _target(out: Mapping[str, torch.Tensor], name: str, shape: tuple[int, ...], 
 
 
 def static_values(static: Mapping[str, torch.Tensor], entities: torch.Tensor) -> dict[str, torch.Tensor]:
-    """The values of static columns for entities `(batch,)`, on the device of both."""
-    return {name: as_integers(tensor).index_select(0, entities).view(tensor.dtype) for name, tensor in static.items()}
+    """The values of static columns for entities `(batch,)`; by numpy, which a forked process may use on any threads."""
+    index = entities.numpy()
+    taken = {name: as_integers(tensor).numpy().take(index, 0) for name, tensor in static.items()}
+    return {name: torch.from_numpy(values).view(static[name].dtype) for name, values in taken.items()}

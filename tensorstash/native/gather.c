@@ -30,7 +30,7 @@ EXPORT int64_t tensorstash_version(void) { return VERSION; }
 
 /* Piece k holds the numbers from ends[k - 1] up to ends[k]; table[i >> shift] is the piece of (i >> shift) << shift. */
 typedef struct {
-  const int64_t *ends; /* (count,) ascending */
+  const int64_t *ends;  /* (count,) ascending */
   const int32_t *table; /* (entries,) */
   int64_t count, entries, shift;
 } Guide;
@@ -84,8 +84,8 @@ EXPORT int64_t tensorstash_find(const Guide *guide, const int64_t *numbers, int6
 }
 
 /* base[k] + stride * id for each of n ids, k its piece: the slot at which a window starts. */
-EXPORT int64_t tensorstash_locate(const Guide *guide, const int64_t *base, int64_t stride, const int64_t *ids, int64_t n,
-                           int64_t *slots) {
+EXPORT int64_t tensorstash_locate(const Guide *guide, const int64_t *base, int64_t stride, const int64_t *ids,
+                                  int64_t n, int64_t *slots) {
   int64_t k[FOUND_TOGETHER];
   for (int64_t at = 0; at < n; at += FOUND_TOGETHER) {
     int64_t some = n - at < FOUND_TOGETHER ? n - at : FOUND_TOGETHER;
@@ -112,7 +112,7 @@ typedef struct {
   uint32_t a[LANES], b[LANES];
   uint32_t key[ROUNDS][LANES]; /* the lower half of a key */
   uint32_t top[ROUNDS][LANES]; /* what the upper half adds to the upper half of the first product */
-  double inverse[LANES]; /* of b, a little too small */
+  double inverse[LANES];       /* of b, a little too small */
 } Lanes;
 
 static const uint64_t FIRST = 0x9E3779B97F4A7C15, SECOND = 0xD6E8FEB86659FD93;
@@ -132,7 +132,8 @@ static void set_lane(Lanes *lanes, int j, const Permutation *p) {
   }
 }
 
-/* moved = (moved + hash(by, key) * size / 2^32) % size, with h = (by ^ key) * FIRST; h ^= h >> 32; h = h * SECOND >> 32 */
+/* moved = (moved + hash(by, key) * size / 2^32) % size, with h = (by ^ key) * FIRST; h ^= h >> 32; h = h * SECOND >> 32
+ */
 INLINE void feistel_round(uint32_t *moved, const uint32_t *by, const uint32_t *size, const uint32_t *key,
                           const uint32_t *top) {
   for (int j = 0; j < LANES; j++) {
@@ -140,8 +141,8 @@ INLINE void feistel_round(uint32_t *moved, const uint32_t *by, const uint32_t *s
     uint64_t product = (uint64_t)x * (uint32_t)FIRST;
     uint32_t high = (uint32_t)(product >> 32) + x * (uint32_t)(FIRST >> 32) + top[j];
     uint32_t low = (uint32_t)product ^ high;
-    uint32_t hash = (uint32_t)((uint64_t)low * (uint32_t)SECOND >> 32) + low * (uint32_t)(SECOND >> 32) +
-                    high * (uint32_t)SECOND;
+    uint32_t hash =
+        (uint32_t)((uint64_t)low * (uint32_t)SECOND >> 32) + low * (uint32_t)(SECOND >> 32) + high * (uint32_t)SECOND;
     uint32_t sum = moved[j] + (uint32_t)((uint64_t)hash * size[j] >> 32);
     uint32_t less = sum - size[j]; /* wraps to a huge number where sum < size */
     moved[j] = less < sum ? less : sum;
@@ -165,7 +166,8 @@ INLINE void feistel(const Lanes *lanes, uint64_t *x) {
   for (int j = 0; j < LANES; j++) x[j] = (uint64_t)left[j] * lanes->b[j] + right[j];
 }
 
-INLINE void permute_all(const Permutation *all, const int32_t *which, const int64_t *positions, int64_t m, int64_t *ids) {
+INLINE void permute_all(const Permutation *all, const int32_t *which, const int64_t *positions, int64_t m,
+                        int64_t *ids) {
   Lanes lanes;
   uint64_t x[LANES] = {0}, n[LANES];
   for (int64_t at = 0; at < m; at += LANES) {
@@ -200,8 +202,8 @@ FOR_AVX2 static void permute_avx2(const Permutation *all, const int32_t *which, 
 #endif
 
 /* The ids at m positions, each in the permutation `which` says, or all in the first one without it. */
-EXPORT int64_t tensorstash_permute(const Permutation *all, int64_t count, const int32_t *which, const int64_t *positions,
-                            int64_t m, int64_t *ids) {
+EXPORT int64_t tensorstash_permute(const Permutation *all, int64_t count, const int32_t *which,
+                                   const int64_t *positions, int64_t m, int64_t *ids) {
   for (int64_t k = 0; k < count; k++)
     if (!is_permutation(&all[k])) return MALFORMED;
   if (count < 1) return MALFORMED;
@@ -227,11 +229,12 @@ EXPORT int64_t tensorstash_permute(const Permutation *all, int64_t count, const 
 typedef struct {
   int64_t begin, length, step;
   int64_t row_bytes, item_bytes; /* a row is one item or, of a pack, several */
-  uint64_t empty; /* the bits of an item where there is no row */
+  uint64_t empty;                /* the bits of an item where there is no row */
 } Span;
 
-/* Rows that windows are taken from. Without fragments, windows count in rows. With them, they count in slots: fragment k
- * is the rows row[k] up to row[k] + rows[k], at the slots from first[k] on; its piece in the guide goes on to the next. */
+/* Rows that windows are taken from. Without fragments, windows count in rows. With them, they count in slots: fragment
+ * k is the rows row[k] up to row[k] + rows[k], at the slots from first[k] on; its piece in the guide goes on to the
+ * next. */
 typedef struct {
   int64_t rows;
   const int64_t *first, *row, *count; /* (guide.count,) */
@@ -249,16 +252,17 @@ typedef struct {
 /* The windows of a call: `steps` batches of `size` windows each. */
 typedef struct {
   const int64_t *anchors; /* (steps, size) */
-  const int32_t *which; /* (steps, size) the source of each, or null where there is only one */
-  int64_t *places; /* (steps, size) scratch: the anchor's row, or ~k for a window with empty slots that begins at piece k */
-  char *const *out; /* (steps, span_count) where the (size, length) rows of each go */
+  const int32_t *which;   /* (steps, size) the source of each, or null where there is only one */
+  int64_t
+      *places; /* (steps, size) scratch: the anchor's row, or ~k for a window with empty slots that begins at piece k */
+  char *const *out;      /* (steps, span_count) where the (size, length) rows of each go */
   char *const *observed; /* (steps, span_count) likewise a byte per slot, and null where nobody wants it; or null */
   int64_t size, steps;
 } Batches;
 
-/* Cache lines asked for ahead of the window that is copied: enough to hide memory behind copying, and a small part of the
- * second cache, which they go to: the first one can wait for far fewer lines at a time, and then copying waits as well. Of
- * a longer window only so many are asked for; then the processor has noticed that it is a stream. */
+/* Cache lines asked for ahead of the window that is copied: enough to hide memory behind copying, and a small part of
+ * the second cache, which they go to: the first one can wait for far fewer lines at a time, and then copying waits as
+ * well. Of a longer window only so many are asked for; then the processor has noticed that it is a stream. */
 enum { LINE = 64, LINES_AHEAD = 192 };
 
 INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -393,7 +397,7 @@ static int64_t find_places(const Plan *plan, const Batches *batches) {
 /* One of all windows of all spans of all steps, with what is the same for its neighbours at hand. */
 typedef struct {
   int64_t step, span;
-  int64_t i, end; /* among the places; the step ends there */
+  int64_t i, end;       /* among the places; the step ends there */
   int64_t lines, bytes; /* of a window of this span */
   Span shape;
   const char *column; /* the span's own in the first source, so that only an anchor's row is to be added */
@@ -429,7 +433,8 @@ INLINE void take(const Plan *plan, const Batches *batches, const Cursor *at, boo
   if (source) column = plan->columns[source * plan->span_count + at->span] + at->shape.begin * at->shape.row_bytes;
   if (row < 0) {
     const char *first = plan->columns[source * plan->span_count + at->span];
-    walk(&plan->sources[source], &plan->spans[at->span], first, ~row, batches->anchors[at->i], at->to, at->seen, copying);
+    walk(&plan->sources[source], &plan->spans[at->span], first, ~row, batches->anchors[at->i], at->to, at->seen,
+         copying);
   } else if (copying) {
     copy_rows(at->to, column + row * at->shape.row_bytes, at->shape.length, &at->shape);
     if (at->seen) memset(at->seen, 1, (size_t)at->shape.length);
@@ -459,10 +464,10 @@ EXPORT int64_t tensorstash_gather(const Plan *plan, const Batches *batches) {
 /* ---- Scaling: value * factor + shift, in place ---- */
 
 typedef struct {
-  void *values; /* (windows, slots, items) */
+  void *values;               /* (windows, slots, items) */
   const void *factor, *shift; /* (groups, items) */
   int64_t slots, items;
-  int64_t item_bytes; /* 4 for float, 8 for double, of all three */
+  int64_t item_bytes;  /* 4 for float, 8 for double, of all three */
   int64_t rounds_once; /* whether the sum is rounded once, as fma does, or the product before it too */
 } Scaled;
 
@@ -489,7 +494,8 @@ INLINE void scale_floats(float *values, const float *factor, const float *shift,
       values[i] = once ? fmaf(values[i], factor[i], shift[i]) : values[i] * factor[i] + shift[i];
 }
 
-INLINE void scale_doubles(double *values, const double *factor, const double *shift, int64_t n, int64_t items, bool once) {
+INLINE void scale_doubles(double *values, const double *factor, const double *shift, int64_t n, int64_t items,
+                          bool once) {
   double factors[2 * TILE], shifts[2 * TILE];
   int64_t tile = items;
   if (items == 1) {
@@ -530,9 +536,11 @@ FOR_FMA static void scale_avx2(const Scaled *part, const int64_t *group, int64_t
 #endif
 
 /* Scales some tensors of a batch, each window by the constants of its group, or all by the first without `group`. */
-EXPORT int64_t tensorstash_scale(const Scaled *parts, int64_t count, const int64_t *group, int64_t groups, int64_t windows) {
+EXPORT int64_t tensorstash_scale(const Scaled *parts, int64_t count, const int64_t *group, int64_t groups,
+                                 int64_t windows) {
   for (int64_t k = 0; k < count; k++)
-    if ((parts[k].item_bytes != 4 && parts[k].item_bytes != 8) || parts[k].items < 1 || parts[k].slots < 0) return MALFORMED;
+    if ((parts[k].item_bytes != 4 && parts[k].item_bytes != 8) || parts[k].items < 1 || parts[k].slots < 0)
+      return MALFORMED;
   for (int64_t i = 0; group && i < windows; i++)
     if (group[i] < 0 || group[i] >= groups) return i;
   for (int64_t k = 0; k < count; k++) {

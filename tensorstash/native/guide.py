@@ -1,10 +1,11 @@
-"""Finding the piece that a number falls into, by a table of where to look."""
+"""Finding the piece that a number falls into, by a table of where to look: in the kernel, or the same in numpy."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
 from tensorstash.common.dtypes import Int32s, Int64s
+from tensorstash.native import kernel, library
 
 _GUIDE_STEPS = 4  # then a binary search is cheaper
 
@@ -28,7 +29,21 @@ def guide(ends: Int64s) -> Guide:
 
 
 def find(pieces: Guide, numbers: Int64s) -> Int32s:
-    """The piece of each number in `[0, ends[-1])`: a look into the table, then a step or two."""
+    """The piece of each number in `[0, ends[-1])`, of any shape."""
+    if library.LIBRARY is None:
+        return find_in_numpy(pieces, numbers)
+    return kernel.find(_for_kernel(pieces), np.ascontiguousarray(numbers))
+
+
+def locate(pieces: Guide, base: Int64s, stride: int, numbers: Int64s) -> Int64s:
+    """`base[k] + stride * number` for each number, of any shape, k its piece."""
+    if library.LIBRARY is None:
+        return locate_in_numpy(pieces, base, stride, numbers)
+    return kernel.locate(_for_kernel(pieces), base, stride, np.ascontiguousarray(numbers))
+
+
+def find_in_numpy(pieces: Guide, numbers: Int64s) -> Int32s:
+    """A look into the table, then a step or two."""
     k = pieces.table[numbers >> pieces.shift]
     for _ in range(_GUIDE_STEPS):
         beyond = pieces.ends[k] <= numbers
@@ -36,3 +51,15 @@ def find(pieces: Guide, numbers: Int64s) -> Int32s:
             return k
         k += beyond
     return np.searchsorted(pieces.ends, numbers, "right").astype(np.int32)
+
+
+def locate_in_numpy(pieces: Guide, base: Int64s, stride: int, numbers: Int64s) -> Int64s:
+    """The same as `locate`."""
+    found = base[find_in_numpy(pieces, numbers)]
+    found += numbers * stride
+    return found
+
+
+def _for_kernel(pieces: Guide) -> kernel.Pieces:
+    # made anew for each call, because addresses cannot be pickled with windows
+    return kernel.pieces(pieces.ends, pieces.table, pieces.shift)

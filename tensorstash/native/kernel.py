@@ -7,7 +7,7 @@ their type and for lying in one piece, because C sees addresses alone. A call re
 import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +16,8 @@ from tensorstash.native import library
 
 Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]
+Uint64s = NDArray[np.uint64]
 Addresses = NDArray[np.uintp]
-Part = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]  # values, factor, shift
 
 _DONE = -1
 
@@ -59,22 +59,32 @@ class Plan:
     kept: tuple[object, ...]  # all that the struct points to
 
 
-def permutations(sizes: Sequence[tuple[int, int, int]], keys: Sequence[Sequence[int]]) -> "ctypes.Array[Any]":
-    """Permutations of `0..n-1` over grids of a by b cells, for `(n, a, b)` and six 64-bit keys each."""
-    made = (library.Permutation * len(sizes))()
-    for one, (n, a, b), own in zip(made, sizes, keys):
-        one.n, one.a, one.b = n, a, b
-        one.keys[:] = own
-    return made
+class Part(NamedTuple):
+    """A tensor `(windows, slots, items)` to scale, and its constants, both `(groups, items)`: where each begins."""
+
+    values: int
+    factor: int
+    shift: int
+    slots: int
+    items: int
+    item_bytes: int  # 4 for float, 8 for double, of all three
+    rounds_once: bool  # whether only the sum is rounded, or the product before it too
+
+
+def permutations(grids: Uint64s) -> "ctypes.Array[Any]":
+    """Permutations of `0..n-1`, one for each row `n, a, b` and six keys of `grids`, with grids of a by b cells."""
+    return (library.Permutation * len(grids)).from_buffer_copy(grids.tobytes())
 
 
 def permute(all_: "ctypes.Array[Any]", positions: Int64s, which: Int32s | None = None) -> Int64s:
-    """The ids at positions, `(k,)`, of the first permutation, or each of the one that `which` says."""
+    """The ids at positions, of any shape, of the first permutation, or each of the one that `which` says."""
     ids = np.empty_like(positions)
-    at, own = _address(positions, np.int64), 0 if which is None else _address(which, np.int32, len(positions))
-    bad = _call("permute", ctypes.addressof(all_), len(all_), own, at, len(positions), _address(ids, np.int64))
+    at, own = _address(positions, np.int64), 0 if which is None else _address(which, np.int32, positions.size)
+    bad = _call("permute", ctypes.addressof(all_), len(all_), own, at, positions.size, _address(ids, np.int64))
     if bad >= 0:
-        raise IndexError(f"A position lies in [0, n) of a permutation that is there; got {positions[bad]} at {bad}.")
+        raise IndexError(
+            f"A position lies in [0, n) of a permutation that is there; got {positions.flat[bad]} at {bad}."
+        )
     return ids
 
 
@@ -85,18 +95,18 @@ def pieces(ends: Int64s, table: Int32s, shift: int) -> Pieces:
 
 
 def find(within: Pieces, numbers: Int64s) -> Int32s:
-    """The piece of each number, `(k,)`."""
-    found = np.empty(len(numbers), np.int32)
-    _refuse(_call("find", within.struct, _address(numbers, np.int64), len(numbers), _address(found, np.int32)), numbers)
+    """The piece of each number, of any shape."""
+    found = np.empty(numbers.shape, np.int32)
+    _refuse(_call("find", within.struct, _address(numbers, np.int64), numbers.size, _address(found, np.int32)), numbers)
     return found
 
 
 def locate(within: Pieces, base: Int64s, stride: int, ids: Int64s) -> Int64s:
-    """`base[k] + stride * id` for each id, `(k,)`, in piece k."""
+    """`base[k] + stride * id` for each id, of any shape, in piece k."""
     slots = np.empty_like(ids)
     start = _address(base, np.int64, len(within.ends))
     at, to = _address(ids, np.int64), _address(slots, np.int64)
-    _refuse(_call("locate", within.struct, start, stride, at, len(ids), to), ids)
+    _refuse(_call("locate", within.struct, start, stride, at, ids.size, to), ids)
     return slots
 
 
@@ -136,30 +146,19 @@ def gather(
         size,
         steps,
     )
-    _refuse(_call("gather", plan.struct, batches), anchors.reshape(-1))
+    _refuse(_call("gather", plan.struct, batches), anchors)
 
 
-def scale(parts: Sequence[Part], group: Int64s | None, *, rounds_once: bool) -> None:
-    """`values * factor + shift` in place for each `(values, factor, shift)`, all of one length and float type each.
+def scale(parts: Sequence[Part], group: Int64s | None, windows: int, groups: int) -> None:
+    """`values * factor + shift` in place for each part, which has `windows` windows and constants of `groups` groups.
 
-    Values are `(windows, slots, items)`; constants `(groups, items)`, those of each window by `group`, `(windows,)`, or
-    all by the first. With `rounds_once` only the sum is rounded, else the product before it too.
+    The constants of each window are those of its group, `(windows,)`, or all are those of the first.
     """
-    windows, groups = len(parts[0][0]), len(parts[0][1])
-    described = (library.Scaled * len(parts))(*(_scaled(part, windows, groups, rounds_once) for part in parts))
+    described = (library.Scaled * len(parts))(*parts)  # type: ignore[misc]  # ctypes takes tuples for structs
     own = 0 if group is None else _address(group, np.int64, windows)
     bad = _call("scale", ctypes.addressof(described), len(parts), own, groups, windows)
     if bad >= 0 and group is not None:
         raise IndexError(f"A group lies in [0, {groups}); got {group[bad]} at {bad}.")
-
-
-def _scaled(part: Part, windows: int, groups: int, rounds_once: bool) -> library.Scaled:
-    values, factor, shift = part
-    items = factor.shape[1]
-    slots = values.shape[1]
-    constants = (_address(one, values.dtype, groups * items) for one in (factor, shift))
-    at = _address(values, values.dtype, windows * slots * items)
-    return library.Scaled(at, *constants, slots, items, values.itemsize, rounds_once)
 
 
 def _source(source: Source) -> library.Source:
@@ -193,4 +192,4 @@ def _call(name: str, *arguments: object) -> int:
 
 def _refuse(bad: int, numbers: Int64s) -> None:
     if bad >= 0:
-        raise IndexError(f"The windows of a call lie in their source; number {numbers[bad]} at {bad} does not.")
+        raise IndexError(f"The windows of a call lie in their source; number {numbers.flat[bad]} at {bad} does not.")

@@ -1,4 +1,7 @@
-"""Keyed permutations of `0..n-1` as functions, computed where they are asked for and never stored."""
+"""Keyed permutations of `0..n-1` as functions, computed where they are asked for and never stored.
+
+By the kernel, or the same in numpy.
+"""
 
 import hashlib
 import math
@@ -9,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensorstash.common.dtypes import Int64s
+from tensorstash.native import kernel, library
 
 Uint64s = NDArray[np.uint64]
 Order = Callable[[Int64s], Int64s]
@@ -29,7 +33,10 @@ def shuffled(n: int, seed: int, epoch: int) -> Order:
     keys = epoch_keys(seed, epoch)
     if n <= _SMALL:
         return lambda positions: _small(n, keys)[positions]
-    return lambda positions: _walk(positions, n, keys)
+    if library.LIBRARY is None:
+        return lambda positions: walk(positions, n, keys)
+    own = kernel.permutations(np.array([[n, *grid(n), *keys]], np.uint64))
+    return lambda positions: kernel.permute(own, np.ascontiguousarray(positions))
 
 
 def epoch_keys(seed: int, epoch: int) -> tuple[int, ...]:
@@ -54,20 +61,26 @@ def _mix(x: Uint64s) -> Uint64s:
     return x ^ (x >> np.uint64(31))
 
 
-def _walk(positions: Int64s, n: int, keys: tuple[int, ...]) -> Int64s:
+def grid(n: int) -> tuple[int, int]:
+    """The sides a and b of a grid of at least n cells."""
     a = math.isqrt(n - 1) + 1
     a += a % 2  # with an even side both parities of permutations occur
-    b = -(-n // a)
-    ids = _feistel(positions.astype(np.uint64), a, b, keys)
+    return a, -(-n // a)
+
+
+def walk(positions: Int64s, n: int, keys: tuple[int, ...]) -> Int64s:
+    """The ids at positions of a large permutation, in numpy."""
+    a, b = grid(n)
+    ids = feistel(positions.astype(np.uint64), a, b, keys)
     outside = np.flatnonzero(ids >= n)
     while len(outside):
-        again = _feistel(ids[outside], a, b, keys)
+        again = feistel(ids[outside], a, b, keys)
         ids[outside] = again
         outside = outside[again >= n]
     return ids.view(np.int64)
 
 
-def _feistel(x: Uint64s, a: int, b: int, keys: tuple[int, ...]) -> Uint64s:
+def feistel(x: Uint64s, a: int, b: int, keys: tuple[int, ...]) -> Uint64s:
     """A bijection of `[0, a * b)`: x is the cell (left, right) of an a by b grid, and the rounds move them in turn."""
     left = x // np.uint64(b)
     right = x - left * np.uint64(b)

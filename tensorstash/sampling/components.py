@@ -13,9 +13,9 @@ import numpy as np
 
 from tensorstash.common.dtypes import Int32s, Int64s
 from tensorstash.errors import unknown
+from tensorstash.native import kernel, library
 from tensorstash.native.guide import Guide, find, guide
-from tensorstash.native.permutation import _feistel as feistel
-from tensorstash.native.permutation import _walk as walk
+from tensorstash.native.permutation import feistel, walk
 from tensorstash.sampling.hashes import Uint64s, hashes, keys
 from tensorstash.sampling.shares import Tree, descend, tree, whole_weights
 
@@ -204,6 +204,8 @@ def permute(grids: Uint64s, which: Int64s, positions: Int64s) -> Int64s:
 
     `grids`, `(9, permutations)`, has the number of ids, the height and the width of the grid, and six keys of each.
     """
+    if library.LIBRARY is not None:
+        return kernel.permute(kernel.permutations(grids.T), positions, which.astype(np.int32))
     if len(positions) < _MANY * grids.shape[1]:
         return _walk_each([values[which] for values in grids], positions)
     ids = np.empty_like(positions)

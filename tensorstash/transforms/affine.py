@@ -1,8 +1,17 @@
-"""`value * factor + shift` over tensors of windows, in place in one pass over their memory, or as a fresh tensor."""
+"""`value * factor + shift` over tensors of windows, in place in one pass over their memory, or as a fresh tensor.
 
+In place it is done by the kernel, or by torch: the bits are the same. Whether torch rounds the sum once, or the product
+before it too, depends on the processor and the operation, so it is tried.
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 
+import numpy as np
 import torch
+
+from tensorstash.native import kernel, library
 
 _TILED_SLOTS = 4  # by group: how many slots of a pack share one tiled row of constants
 
@@ -15,8 +24,8 @@ class Affine:
     take the constants of group 0.
     """
 
-    factor: torch.Tensor  # (groups, *pack)
-    shift: torch.Tensor  # (groups, *pack)
+    factor: torch.Tensor  # (groups, *pack), contiguous
+    shift: torch.Tensor  # (groups, *pack), contiguous
     number: float  # the first factor in float64: torch.add takes its factor as a Python number
     _tiled: dict[int, tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict)
 
@@ -65,3 +74,66 @@ class Affine:
             factor, shift = (x.reshape(len(x), -1).repeat(1, slots) for x in (self.factor, self.shift))
             self._tiled[slots] = factor, shift
         return self._tiled[slots]
+
+
+def in_place(parts: Sequence[tuple[Affine, torch.Tensor]], group: torch.Tensor | None) -> None:
+    """Transform tensors of the same windows in their own memory."""
+    windows = 1 if group is None else group.numel()
+    described, written = [], []
+    for affine, tensor in parts:
+        once = _rounds_once(affine, tensor, group)
+        if once is None:
+            affine.in_place(tensor, group)
+        else:
+            described.append(_part(affine, tensor, windows, once))
+            written.append(tensor)
+    if written:
+        index = None if group is None else np.ascontiguousarray(group.numpy(), np.int64)
+        kernel.scale(described, index, windows, min(len(affine.factor) for affine, _ in parts))
+        torch.autograd.graph.increment_version(written)
+
+
+def _part(affine: Affine, tensor: torch.Tensor, windows: int, once: bool) -> kernel.Part:
+    items = affine.factor.numel() // len(affine.factor)
+    addresses = tensor.data_ptr(), affine.factor.data_ptr(), affine.shift.data_ptr()
+    return kernel.Part(*addresses, tensor.numel() // (windows * items), items, tensor.itemsize, once)
+
+
+def _rounds_once(affine: Affine, tensor: torch.Tensor, group: torch.Tensor | None) -> bool | None:
+    """How the kernel gets the bits of torch; `None` where it cannot, or does not know the tensor."""
+    if library.LIBRARY is None or type(tensor) is not torch.Tensor or tensor.dtype not in _PROBES:
+        return None
+    if not tensor.is_cpu or tensor.requires_grad or not tensor.is_contiguous() or not tensor.numel():
+        return None
+    if group is not None and (group.ndim != 1 or not group.is_cpu or len(group) != len(tensor)):
+        return None
+    if affine.factor.ndim == 1:
+        return _sum_rounds_once(tensor.dtype) if group is None else False
+    return _product_rounds_once(tensor.dtype)
+
+
+# x * x + (-1 - 2 * (x - 1)) is 0 if the product is rounded first, and else what was rounded off
+_PROBES = {torch.float32: 2.0**-12, torch.float64: 2.0**-27}
+_PROBED = 67  # whole vectors of any processor, and a rest
+
+
+def _probe(dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    bit = _PROBES[dtype]
+    return torch.full((_PROBED,), 1 + bit, dtype=dtype), torch.full((_PROBED,), -1 - 2 * bit, dtype=dtype)
+
+
+@cache
+def _sum_rounds_once(dtype: torch.dtype) -> bool | None:
+    x, shift = _probe(dtype)
+    return _all_or_none(torch.add(shift[0], x, alpha=1 + _PROBES[dtype]))
+
+
+@cache
+def _product_rounds_once(dtype: torch.dtype) -> bool | None:
+    x, shift = _probe(dtype)
+    return _all_or_none(torch.addcmul(shift, x, x))
+
+
+def _all_or_none(sums: torch.Tensor) -> bool | None:
+    once = sums != 0
+    return bool(once.all()) if bool(once.all()) == bool(once.any()) else None

@@ -14,7 +14,7 @@ from tensorstash.native.permutation import shuffled
 from tensorstash.sampling.mix import Mix
 from tensorstash.stash.moments import Rows, sampled
 from tensorstash.stash.stash import Stash
-from tensorstash.transforms.affine import Affine
+from tensorstash.transforms.affine import Affine, in_place
 from tensorstash.transforms.statistics import KINDS, Doubt, doubts_text, fit_column, fit_together, rows_seen, spans_of
 from tensorstash.windows.windows import Windows
 
@@ -210,7 +210,7 @@ class Scaler:
         return self._affine(column, values, inverse=True).fresh(values, group)
 
     def _check_group(self, group: torch.Tensor, count: int, column: str) -> None:
-        """Refuse another number of entities than of windows, which would be broadcast, and entities that are unknown."""
+        """Refuse entities that are unknown, or not one per window: these would be broadcast."""
         if len(group) != count or group.is_floating_point():
             raise ValueError(
                 f"entity= is an integer for each of {count:,} windows; got a tensor {tuple(group.shape)} of "
@@ -235,8 +235,7 @@ class Scaler:
                     f"ts.Cast({{{name!r}: torch.float32}}) before the scaler."
                 )
             self._check_pack(batch[name], self.spans[name], name)
-        for name in known:
-            self._affine(self.spans[name], batch[name], inverse=inverse).in_place(batch[name], group)
+        in_place([(self._affine(self.spans[name], batch[name], inverse=inverse), batch[name]) for name in known], group)
         return batch
 
     def _group(self, entity: torch.Tensor | None, source: torch.Tensor | None) -> torch.Tensor:
@@ -263,7 +262,8 @@ class Scaler:
             center, scale = self.center[column], self.scale[column]
             factor, shift = (scale, center) if inverse else (1 / scale, -center / scale)
             with torch.inference_mode(False):  # constants made in inference mode cannot take part in training later
-                made = Affine(factor.to(like.device, like.dtype), shift.to(like.device, like.dtype), _first(factor))
+                own, shift = (x.to(like.device, like.dtype).contiguous() for x in (factor, shift.expand_as(factor)))
+                made = Affine(own, shift, _first(factor))
             self._ready[key] = made
         return self._ready[key]
 

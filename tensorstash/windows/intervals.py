@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tensorstash.common.dtypes import Int64s
-from tensorstash.native.guide import Guide, find, guide
+from tensorstash.native.guide import Guide, guide
+from tensorstash.native.guide import locate as locate_pieces
 
 _BLOCK = 1 << 16  # ranges at a time: the temporary arrays stay in the cache
 
@@ -66,10 +67,7 @@ def locate(within: Intervals, ids: Int64s) -> Int64s:
     """The slot at which each window starts."""
     if len(within.base) == 1:
         return (ids if within.stride == 1 else ids * within.stride) + within.base[0]
-    k = find(within.guide, ids)
-    starts = within.base[k]
-    starts += ids * within.stride
-    return starts
+    return locate_pieces(within.guide, within.base, within.stride, ids)
 
 
 def covered(within: Intervals, length: int) -> tuple[Int64s, Int64s]:

@@ -2,7 +2,6 @@
 
 import sys
 from types import FrameType
-from typing import Any
 
 import numpy as np
 import torch
@@ -11,25 +10,25 @@ import tensorstash as ts
 from tensorstash.batches.buffers import Pool
 
 
-def pool_and_group() -> tuple[Pool, Any]:
+def pool_of_two() -> Pool:
     windows = ts.Windows(ts.load({"y": np.arange(100.0)}), 3, 1)
-    return Pool(2), windows._plan.groups[0]
+    return Pool(windows._plan.groups[0], 2)
 
 
 def test_a_buffer_is_used_again_when_its_last_view_is_gone() -> None:
-    pool, group = pool_and_group()
-    first = pool.take(group, 10)
+    pool = pool_of_two()
+    first = pool.take(10)
     address, held = first.data_ptr(), first[3:5]
     del first
-    second = pool.take(group, 10)
+    second = pool.take(10)
     assert second.data_ptr() != address
     del held
-    assert pool.take(group, 7).data_ptr() == address
+    assert pool.take(7).data_ptr() == address
 
 
 def test_no_more_than_the_spare_buffers_are_kept() -> None:
-    pool, group = pool_and_group()
-    many = [pool.take(group, 10) for _ in range(20)]
+    pool = pool_of_two()
+    many = [pool.take(10) for _ in range(20)]
     assert len({tensor.data_ptr() for tensor in many}) == 20
     del many
     assert (len(pool.idle), len(pool._kept)) == (2, 0)
@@ -37,8 +36,8 @@ def test_no_more_than_the_spare_buffers_are_kept() -> None:
 
 def test_no_line_of_python_runs_when_a_batch_goes() -> None:
     """A Ctrl-C that arrives in one is printed and lost; the training loop that it was meant for goes on."""
-    pool, group = pool_and_group()
-    batch, lines = pool.take(group, 10), []
+    pool = pool_of_two()
+    batch, lines = pool.take(10), []
 
     def tell(frame: FrameType, event: str, _: object) -> None:
         if event == "call":
@@ -48,4 +47,4 @@ def test_no_line_of_python_runs_when_a_batch_goes() -> None:
     del batch
     sys.setprofile(None)
     assert (lines, len(pool.idle)) == ([], 1)
-    assert torch.is_tensor(pool.take(group, 10))
+    assert torch.is_tensor(pool.take(10))

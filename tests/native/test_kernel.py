@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from tensorstash.native import kernel, library
-from tensorstash.native.guide import find, guide
-from tensorstash.native.permutation import _walk, epoch_keys
-from tensorstash.windows.intervals import intervals, locate
+from tensorstash.native.guide import find_in_numpy, guide, locate_in_numpy
+from tensorstash.native.permutation import epoch_keys, grid, walk
+from tensorstash.windows.intervals import intervals
 from tests.sampling.test_order import GOLDEN
 
 pytestmark = pytest.mark.skipif(library.LIBRARY is None, reason=library.why())
@@ -36,10 +36,8 @@ def pieces_of(ends: Int64s) -> kernel.Pieces:
 # ---- Order ----
 
 
-def grid(n: int) -> tuple[int, int, int]:
-    a = math.isqrt(n - 1) + 1
-    a += a % 2
-    return n, a, -(-n // a)
+def permutations(*rows: tuple[int, ...]) -> Any:
+    return kernel.permutations(np.array([[value % 2**64 for value in row] for row in rows], np.uint64))
 
 
 SIZES = st.one_of(st.integers(1, 100), st.integers(1, 2**62), st.sampled_from([2**62, 2**62 - 1, 65_537, 10**12]))
@@ -52,8 +50,8 @@ def test_the_order_is_that_of_numpy(n: int, seed: int, count: int) -> None:
     positions = np.random.default_rng(seed).integers(0, n, count)
     positions[0], positions[-1] = n - 1, 0
     keys = epoch_keys(seed, 3)
-    own = kernel.permutations([grid(n)], [keys])
-    assert np.array_equal(kernel.permute(own, positions), _walk(positions, n, keys))
+    own = permutations((n, *grid(n), *keys))
+    assert np.array_equal(kernel.permute(own, positions), walk(positions, n, keys))
 
 
 def test_golden_values() -> None:
@@ -61,7 +59,7 @@ def test_golden_values() -> None:
     large = {key: ids for key, ids in GOLDEN.items() if key[0] > 1 << 16}
     assert len(large) >= 3
     for (n, seed, epoch), ids in large.items():
-        own = kernel.permutations([grid(n)], [epoch_keys(seed, epoch)])
+        own = permutations((n, *grid(n), *epoch_keys(seed, epoch)))
         assert kernel.permute(own, np.arange(len(ids))).tolist() == ids
 
 
@@ -72,13 +70,13 @@ def test_each_position_in_a_permutation_of_its_own(sizes: list[int], seed: int, 
     which = rng.integers(0, len(sizes), count).astype(np.int32)
     positions = rng.integers(0, np.array(sizes)[which])
     keys = [epoch_keys(seed, k) for k in range(len(sizes))]
-    ids = kernel.permute(kernel.permutations([*map(grid, sizes)], keys), positions, which)
+    ids = kernel.permute(permutations(*((n, *grid(n), *own) for n, own in zip(sizes, keys))), positions, which)
     for k, n in enumerate(sizes):
-        assert np.array_equal(ids[which == k], _walk(positions[which == k], n, keys[k]))
+        assert np.array_equal(ids[which == k], walk(positions[which == k], n, keys[k]))
 
 
 def test_positions_outside_of_an_order_are_refused() -> None:
-    own = kernel.permutations([grid(100)], [epoch_keys(0, 0)])
+    own = permutations((100, *grid(100), *epoch_keys(0, 0)))
     for bad in (-1, 100, 2**62, -(2**63)):
         positions = np.append(np.arange(70), bad)
         with pytest.raises(IndexError, match=rf"lies in \[0, n\) of a permutation that is there; got {bad} at 70\."):
@@ -88,7 +86,7 @@ def test_positions_outside_of_an_order_are_refused() -> None:
             kernel.permute(own, np.array([0, 7]), np.array([0, k], np.int32))
     for n, a, b in ((101, 10, 10), (0, 1, 1), (10, 2**31 + 1, 1), (10, -10, -1)):
         with pytest.raises(ValueError, match="The arguments of the kernel's permute contradict each other"):
-            kernel.permute(kernel.permutations([(n, a, b)], [epoch_keys(0, 0)]), np.array([0]))
+            kernel.permute(permutations((n, a, b, *epoch_keys(0, 0))), np.array([0]))
 
 
 # ---- Look-up ----
@@ -103,8 +101,10 @@ def test_look_ups_are_those_of_numpy(counts: list[int], seed: int) -> None:
     within = intervals(np.cumsum(lengths * 3 + 7) - 7, lengths, 3)
     pieces = kernel.pieces(within.guide.ends, within.guide.table, within.guide.shift)
     ids = np.concatenate([rng.integers(0, len(within), 150), within.ends - 1, within.begins])
-    assert np.array_equal(kernel.find(pieces, ids), find(within.guide, ids))
-    assert np.array_equal(kernel.locate(pieces, within.base, 3, ids), locate(within, ids))
+    assert np.array_equal(kernel.find(pieces, ids), find_in_numpy(within.guide, ids))
+    assert np.array_equal(
+        kernel.locate(pieces, within.base, 3, ids), locate_in_numpy(within.guide, within.base, 3, ids)
+    )
 
 
 def test_numbers_outside_of_the_pieces_are_refused() -> None:
@@ -330,6 +330,14 @@ def test_arrays_that_c_would_read_wrongly_are_refused() -> None:
 # ---- Scaling ----
 
 
+def scale(parts: Sequence[tuple[NDArray[Any], NDArray[Any], NDArray[Any]]], group: Int64s | None, once: bool) -> None:
+    described = []
+    for values, factor, shift in parts:
+        addresses = values.ctypes.data, factor.ctypes.data, shift.ctypes.data
+        described.append(kernel.Part(*addresses, values.shape[1], values.shape[2], values.itemsize, once))
+    kernel.scale(described, group, len(parts[0][0]), len(parts[0][1]))
+
+
 def torch_rounds_once() -> bool:
     """What torch does on this processor: fused, or product and sum each rounded."""
     x = torch.full((67,), 1 + 2.0**-12)
@@ -357,7 +365,7 @@ def test_scaling_is_that_of_torch(seed: int, windows: int, slots: int, items: in
     x, f, s = (torch.from_numpy(one) for one in (values, factor[own][:, None], shift[own][:, None]))
     for rounds_once, expected in ((torch_rounds_once(), torch.addcmul(s, x, f)), (False, x * f + s)):
         got = values.copy()
-        kernel.scale([(got, factor, shift)], group, rounds_once=rounds_once)
+        scale([(got, factor, shift)], group, rounds_once)
         assert np.array_equal(got.view(np.uint8), expected.numpy().view(np.uint8))
 
 
@@ -374,7 +382,7 @@ def test_rounding_once_is_that_of_a_wider_type(dtype: Any) -> None:
         for row in values[0]
         for x, f, s in zip(row, factor[0], shift[0])
     ]
-    kernel.scale([(values, factor, shift)], None, rounds_once=True)
+    scale([(values, factor, shift)], None, True)
     got = values.reshape(-1)
     for value, sum_ in zip(got, exact):
         error = abs(Fraction(float(value)) - sum_)
@@ -387,8 +395,8 @@ def test_several_tensors_at_once_and_groups_outside() -> None:
     parts = [(x, np.full((2, x.shape[2]), 2, x.dtype), np.full((2, x.shape[2]), 1, x.dtype)) for x in (one, two)]
     for bad in (-1, 2):
         with pytest.raises(IndexError, match=rf"A group lies in \[0, 2\); got {bad} at 1\."):
-            kernel.scale(parts, np.array([0, bad]), rounds_once=True)
+            scale(parts, np.array([0, bad]), True)
     assert (one == 1).all()
-    kernel.scale(parts, np.array([0, 1]), rounds_once=True)
+    scale(parts, np.array([0, 1]), True)
     assert (one == 3).all()
     assert (two == 3).all()

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, RobustScaler, StandardScaler
 
 import tensorstash as ts
+from tensorstash.native import library
 from tensorstash.stash import moments
 from tensorstash.transforms.statistics import rows_seen
 from tensorstash.windows.slots import rows_at
@@ -530,3 +531,43 @@ def test_predictions_need_an_entity_each() -> None:
     for wrong_values, shown in (([1.0], "a list"), (values.to(torch.complex64), "torch.complex64")):
         with pytest.raises(TypeError, match=f"^Predictions are a tensor of real numbers; got {shown}.$"):
             scaler.inverse(wrong_values, "y")  # type: ignore[arg-type]
+
+
+@pytest.mark.skipif(library.LIBRARY is None, reason=library.why())
+@pytest.mark.parametrize("by", [None, "entity"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("columns", [["a", "b"], {"a": ["a", "b", "c"], "b": "b"}])
+def test_the_kernel_scales_to_the_same_bits_as_torch(
+    by: str | None, dtype: torch.dtype, columns: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(0)
+    data = {name: rng.normal(size=400) for name in "abc"} | {"e": np.repeat(np.arange(4), 100)}
+    windows = ts.Windows(ts.load(data, columns, entity="e", dtype=dtype), 37)
+    scaler = ts.Scaler.fit(windows, ["a", "b"], by=by)
+    entity = windows.anchors(slice(None))
+    one, two = windows[:] | entity, windows[:] | entity
+    scaler(one)
+    monkeypatch.setattr(library, "LIBRARY", None)
+    scaler(two)
+    assert all(torch.equal(one[name].view(torch.uint8), two[name].view(torch.uint8)) for name in ("a", "b"))
+
+
+def test_autograd_learns_that_a_batch_was_scaled() -> None:
+    stash = ts.load({"y": np.arange(10.0)})
+    windows = ts.Windows(stash, 3)
+    batch, weight = windows[:], torch.ones(3, dtype=torch.float64, requires_grad=True)
+    loss = (weight * batch["y"]).sum()
+    ts.Scaler.fit(windows, ["y"])(batch)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()  # type: ignore[no-untyped-call]
+
+
+@pytest.mark.parametrize("by_kernel", [True, False])
+def test_entities_that_the_scaler_does_not_know_are_refused(by_kernel: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not by_kernel:
+        monkeypatch.setattr(library, "LIBRARY", None)
+    stash = ts.load({"y": np.arange(10.0), "e": ["a"] * 5 + ["b"] * 5}, ["y"], entity="e")
+    scaler, windows = ts.Scaler.fit(stash, ["y"], by="entity"), ts.Windows(stash, 3)
+    for bad in (-1, 2):
+        with pytest.raises(IndexError):
+            scaler(windows[[0]] | {"entity": torch.tensor([bad])})

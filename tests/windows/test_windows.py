@@ -299,6 +299,22 @@ def test_out_must_fit() -> None:
         windows.gather([0, 1, 2], out=out)
 
 
+def test_out_may_lie_anywhere_and_autograd_learns_of_it() -> None:
+    windows = ts.Windows(ts.load({"y": np.arange(10.0)}), 3)
+    expected = torch.tensor([[1.0, 2.0, 3.0], [5.0, 6.0, 7.0]], dtype=torch.float64)
+    apart = torch.zeros(2, 6, dtype=torch.float64)[:, ::2]
+    assert torch.equal(windows.gather([1, 5], out={"y": apart})["y"], expected)
+
+    out = torch.zeros(2, 3, dtype=torch.float64)
+    weight = torch.ones(3, dtype=torch.float64, requires_grad=True)
+    loss = (out * weight).sum()
+    windows.gather([1, 5], out={"y": out})
+    with pytest.raises(RuntimeError, match="has been modified by an inplace operation"):
+        loss.backward()  # type: ignore[no-untyped-call]
+    with pytest.raises(RuntimeError, match="requires grad"):
+        windows.gather([0], out={"y": torch.zeros(1, 3, dtype=torch.float64, requires_grad=True)})
+
+
 def test_anchors_name_entity_and_time() -> None:
     """The anchor is the first row of the horizon; without a horizon it is the last row."""
     table = Table([6, 5], [*range(10, 16), *range(50, 55)])

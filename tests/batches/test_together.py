@@ -1,0 +1,73 @@
+"""Small batches are made a few at a time, and each is as if it had been made alone."""
+
+import numpy as np
+import pytest
+import torch
+
+import tensorstash as ts
+from tensorstash.batches.assemble import together
+from tests import oracle
+from tests.data import Table
+from tests.epochs import groups_of
+
+SPANS = {"past": ("f32", -4, 0), "next": ("f32", 0, 4), "pack": ("pack", -4, 2), "flag": ("flag", 0, 2)}
+
+
+def windows() -> ts.Windows:
+    return ts.Windows(Table([250, 250], [*range(250), *range(250)]).stash(), spans=SPANS)
+
+
+@pytest.mark.parametrize("batch_size", [1, 7, 64, 486, 1000])
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_each_batch_is_that_of_its_ids_up_to_the_last(batch_size: int, prefetch: int) -> None:
+    own = windows()
+    loader = ts.Loader(own, batch_size, shuffle=True, prefetch=prefetch)
+    ids = [step for steps in groups_of(loader.sampler) for step in steps.ids]
+    for batch, some in zip(list(loader), ids, strict=True):
+        expected = own[some]
+        assert list(batch) == list(expected)
+        assert all(oracle.same(batch[name], expected[name]) for name in expected)
+
+
+def test_as_many_as_fit_into_the_cache_are_made_together() -> None:
+    assert [together(nbytes) for nbytes in (1, 1 << 15, 1 << 16, (1 << 18) + 1, 1 << 30)] == [16, 16, 8, 1, 1]
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_writing_into_a_batch_leaves_the_autograd_of_others_alone(prefetch: int) -> None:
+    """Not even the other columns of the batch notice. Views of one `unbind` would share a counter of writes."""
+    weight = torch.ones(4, requires_grad=True)
+    batches = list(ts.Loader(windows(), 8, prefetch=prefetch))
+    losses = [(weight * batch["past"]).sum() for batch in batches]
+    for batch in batches:
+        batch["next"].zero_()
+    for batch in batches[::2]:
+        batch["past"].zero_()
+    for loss in losses[1::2]:
+        loss.backward()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        losses[0].backward()
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_a_kept_batch_keeps_no_memory_of_others(prefetch: int) -> None:
+    loader = ts.Loader(windows(), 8, prefetch=prefetch, with_ids=True, with_valid=True)
+    for batch in loader:
+        assert batch["past"].untyped_storage().nbytes() == 2 * 8 * 4 * 4
+        assert batch["window"].untyped_storage().nbytes() == 8 * 8
+        assert batch["valid"].untyped_storage().nbytes() == 8
+        break
+    places = [batch["past"].data_ptr() for batch in list(loader)]
+    assert len(places) == len(set(places))
+
+
+def test_a_batch_that_is_dropped_is_used_again_while_others_of_its_group_are_held() -> None:
+    loader = ts.Loader(ts.Windows(ts.load({"y": np.arange(10_000.0)}), 4), 8)
+    held, used = [], set()
+    for k, batch in enumerate(loader):
+        used.add(batch["y"].data_ptr())
+        if k % 100 == 0:
+            held.append(batch)
+        del batch
+    assert len(used) <= len(held) + 3 + 16
+    assert [int(batch["y"][0, 0]) for batch in held] == [800 * k for k in range(len(held))]
