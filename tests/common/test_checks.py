@@ -35,4 +35,4 @@ def test_a_tensor_without_a_value_is_no_integer() -> None:
 def test_a_cut_that_is_no_integer_is_refused() -> None:
     windows = ts.Windows(ts.load({"t": [1, 2, 3], "y": [0.0] * 3}, ["y"], time="t"), 1)
     with pytest.raises(ValueError, match=whole("A cut is an integer, as the times are; got tensor([1.]).")):
-        windows.split(torch.tensor([1.0]))  # type: ignore[arg-type]
+        windows.split(torch.tensor([1.0]))
