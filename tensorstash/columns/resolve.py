@@ -66,9 +66,7 @@ def _given(name: str, spec: ColumnSpec, fields: Sequence[pa.Field], _: torch.dty
         raise ValueError(
             f"empty= is in the vocabulary of its column; {spec.empty!r} is not in that of {name!r}. Add it."
         )
-    return Column(
-        name, (field.name,), torch.int32, kind="category", fill=spec.fill, codec=spec.codec, empty=spec.empty
-    )
+    return Column(name, (field.name,), torch.int32, kind="category", fill=spec.fill, codec=spec.codec, empty=spec.empty)
 
 
 def _coded(what: str, name: str, spec: ColumnSpec, fields: Sequence[pa.Field]) -> tuple[pa.Field, bool]:
@@ -104,7 +102,8 @@ def _pack(name: str, parts: list[Column]) -> Column:
             )
     promoted = np.result_type(*(DTYPES[part.dtype][1] for part in parts))
     dtype = next(torch_ for torch_, (_, numpy_) in DTYPES.items() if numpy_ == promoted.name)
-    return Column(name, tuple(part.members[0] for part in parts), dtype, (len(parts),))
+    codec = Plain(digits=any(part.digits for part in parts))
+    return Column(name, tuple(part.members[0] for part in parts), dtype, (len(parts),), codec=codec)
 
 
 def _choose(whole: Column, parts: list[Column], spec: ColumnSpec, dtype: torch.dtype | None) -> Column:
@@ -132,7 +131,9 @@ def _choose(whole: Column, parts: list[Column], spec: ColumnSpec, dtype: torch.d
             raise DataError(
                 f"{argument}= must be a value of its column; {value!r} is none of {whole.name!r} ({chosen})."
             )
-    return replace(whole, dtype=chosen, fill=spec.fill, empty=spec.empty, calendar=spec.calendar)
+    # whoever names a type accepts its precision
+    codec = Plain() if whole.digits and (dtype is not None or spec.dtype is not None) else whole.codec
+    return replace(whole, dtype=chosen, fill=spec.fill, empty=spec.empty, calendar=spec.calendar, codec=codec)
 
 
 def _fits(fill: float, dtype: torch.dtype) -> bool:
