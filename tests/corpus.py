@@ -82,7 +82,8 @@ def loaded(source: Path, name: str, fill: Any) -> tuple[list[Any], Any]:
     if stash.about("x").kind == "category":
         names = stash.vocabulary("x")
         return [None if code < 0 else names[code] for code in rows], None
-    return rows, math.nan if fill is None else fill
+    stored = fill if fill is None else stash["x"].new_tensor(fill).item()
+    return rows, math.nan if stored is None else stored
 
 
 def judge(source: Path, name: str, array: pa.Array | None) -> str:
