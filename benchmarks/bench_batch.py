@@ -177,8 +177,10 @@ def scaling(case: Case) -> None:
     for by in (None, "entity"):
         shape = (1 if by is None else entities, *(COLUMNS,) * case.packed)
         # to and back by powers of two, which is exact, so that the values stay what they are
-        constants = ({name: torch.full(shape, value, dtype=torch.float64) for name in out} for value in (0.0, 2.0))
-        scaler = ts.Scaler("standard", by, 0, {name: name for name in out}, *constants)
+        centers, scales = (
+            {name: torch.full(shape, value, dtype=torch.float64) for name in out} for value in (0.0, 2.0)
+        )
+        scaler = ts.Scaler("standard", by, 0, {name: name for name in out}, centers, scales)
         group = {} if by is None else {"entity": torch.from_numpy(ids[0] % entities)}
         before = {name: tensor.clone() for name, tensor in out.items()}
         scaler(out | group)

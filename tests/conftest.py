@@ -18,6 +18,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--rounds", type=int, default=10, help="rounds of racing and killed processes")
     parser.addoption("--mutations", type=int, default=1000, help="damaged headers to attach")
     parser.addoption("--mutants", type=int, default=15, help="of each kind of damage and file; thousands take hours")
+    parser.addoption(
+        "--corpora", metavar="DIR", help="a folder of Parquet and Arrow files to load; see test_corpora.py"
+    )
 
 
 def pytest_collection_finish() -> None:

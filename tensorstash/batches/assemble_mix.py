@@ -1,5 +1,6 @@
 """One batch of a mix, put together: as that of windows, but each window is found in its component."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 

@@ -11,6 +11,7 @@ class Plain:
     """Numbers and times as they are."""
 
     bits: bool = False  # whether the source has bfloat16, as uint16
+    digits: bool = False  # whether decimals of the source must keep all their digits
 
 
 @dataclass(frozen=True, slots=True)

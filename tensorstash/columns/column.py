@@ -48,6 +48,11 @@ class Column:
         return isinstance(self.codec, (Plain, Validity)) and self.codec.bits
 
     @property
+    def digits(self) -> bool:
+        """Whether decimals of the source must keep all their digits."""
+        return isinstance(self.codec, Plain) and self.codec.digits
+
+    @property
     def vocabulary(self) -> tuple[str, ...] | tuple[int, ...] | None:
         """The given vocabulary."""
         return self.codec.vocabulary if isinstance(self.codec, Given) else None

@@ -102,7 +102,8 @@ def _pack(name: str, parts: list[Column]) -> Column:
             )
     promoted = np.result_type(*(DTYPES[part.dtype][1] for part in parts))
     dtype = next(torch_ for torch_, (_, numpy_) in DTYPES.items() if numpy_ == promoted.name)
-    return Column(name, tuple(part.members[0] for part in parts), dtype, (len(parts),))
+    codec = Plain(digits=any(part.digits for part in parts))
+    return Column(name, tuple(part.members[0] for part in parts), dtype, (len(parts),), codec=codec)
 
 
 def _choose(whole: Column, parts: list[Column], spec: ColumnSpec, dtype: torch.dtype | None) -> Column:
@@ -130,7 +131,9 @@ def _choose(whole: Column, parts: list[Column], spec: ColumnSpec, dtype: torch.d
             raise DataError(
                 f"{argument}= must be a value of its column; {value!r} is none of {whole.name!r} ({chosen})."
             )
-    return replace(whole, dtype=chosen, fill=spec.fill, empty=spec.empty, calendar=spec.calendar)
+    # whoever names a type accepts its precision
+    codec = Plain() if whole.digits and (dtype is not None or spec.dtype is not None) else whole.codec
+    return replace(whole, dtype=chosen, fill=spec.fill, empty=spec.empty, calendar=spec.calendar, codec=codec)
 
 
 _RESOLVERS: dict[type, Callable[[str, ColumnSpec, Sequence[pa.Field], torch.dtype | None], Column]] = {

@@ -35,6 +35,11 @@ def is_text(arrow: pa.DataType) -> bool:
     return bool(pa.types.is_string(arrow) or pa.types.is_large_string(arrow) or pa.types.is_string_view(arrow))
 
 
+def is_number(arrow: pa.DataType) -> bool:
+    """Whether values of this type are stored as numbers."""
+    return arrow in _NUMBERS or bool(pa.types.is_decimal(arrow))
+
+
 def from_arrow(name: str, field: pa.Field) -> Column:
     """The column that holds the values of an Arrow field, as the field's own type asks for."""
     arrow = field.type
@@ -51,24 +56,26 @@ def from_arrow(name: str, field: pa.Field) -> Column:
         return Column(name, (field.name,), torch.bfloat16, codec=Plain(bits=True))
     if arrow in _NUMBERS:
         return Column(name, (field.name,), _NUMBERS[arrow])
+    if pa.types.is_decimal(arrow):
+        return Column(name, (field.name,), torch.float64, codec=Plain(digits=True))
     if pa.types.is_temporal(arrow) and not pa.types.is_interval(arrow):
         return Column(name, (field.name,), torch.int64, *_temporal(arrow))
     raise SchemaError(
-        f"A stash holds numbers, booleans, text, dates, times and fixed-size lists of numbers; column {field.name!r} "
-        f"is {arrow}. Leave it out of columns= and static=, or {_conversion(field)}."
+        "A stash holds numbers, booleans, text, dates, times, and bytes and lists of numbers of one length; column "
+        f"{field.name!r} is {arrow}. Leave it out of columns= and static=, or {_conversion(field)}."
     )
 
 
 def _conversion(field: pa.Field) -> str:
     """How a column of a type that a stash cannot hold may be loaded."""
     arrow, column = field.type, f"pl.col({field.name!r})"
-    if pa.types.is_decimal(arrow) or pa.types.is_null(arrow):
+    if pa.types.is_null(arrow):
         return f"load {column}.cast(pl.Float64)"
-    if (pa.types.is_list(arrow) or pa.types.is_large_list(arrow)) and arrow.value_type in _NUMBERS:
-        return f"load {column}.list.to_array(n), if every list has n values"
+    if pa.types.is_list(arrow) or pa.types.is_large_list(arrow) or pa.types.is_fixed_size_list(arrow):
+        return f"load one of its items: {column}.{'arr' if pa.types.is_fixed_size_list(arrow) else 'list'}.get(0)"
     if pa.types.is_struct(arrow) and arrow.num_fields:
-        return f"load its fields: {column}.struct.field({arrow.field(0).name!r})"
-    if pa.types.is_binary(arrow) or pa.types.is_large_binary(arrow):
+        return f"load its fields by their paths, such as {f'{field.name}.{arrow.field(0).name}'!r}"
+    if pa.types.is_binary(arrow) or pa.types.is_large_binary(arrow) or pa.types.is_binary_view(arrow):
         return f"load {column}.cast(pl.String), if it is text in UTF-8"
     return "convert it before loading"
 

@@ -23,14 +23,19 @@ from tensorstash.segments.directory import opened
 from tensorstash.segments.format import PAGE, pages
 from tensorstash.segments.limits import directory_limit, disk_limit, memory_limits, tightest
 from tensorstash.segments.on_disk import directory_of_file
-from tensorstash.sources.derive import Derived, bound, with_derived
+from tensorstash.sources.derive import bound, with_derived
+from tensorstash.sources.fields import fields_of
 from tensorstash.sources.file import File
 from tensorstash.sources.filter import columns_of, filtered
 from tensorstash.sources.iso_times import with_iso_time
 from tensorstash.sources.locate import find
 from tensorstash.sources.scan import Range, Scan
+from tensorstash.sources.shapes import shaped
 from tensorstash.sources.source import scan
+from tensorstash.sources.storage import stored
 from tensorstash.sources.streams import check_repeatable
+
+Inputs = Mapping[str, tuple[str, ...]]  # derived columns, and the source columns that each is of
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -43,7 +48,7 @@ class Plan:
     entity: Column | None
     time: Column | None
     static: tuple[Column, ...]  # one value per entity
-    derived: Mapping[str, tuple[str, ...]]  # computed columns, and the source columns that each is of
+    derived: Inputs  # computed columns and fields of structs
     skipped: tuple[str, ...]  # source columns that are never decoded
     free: int  # bytes of memory available now
     pieces: int  # row groups, record batches or slices of the source
@@ -132,7 +137,8 @@ def plan(
     `file=` they are the memory that sorting takes, and whether the disk has too little room.
 
     Only schemas and footers are read. Of Arrow files one column is read too, because only their batches have the number
-    of rows, and of all files the columns of a filter. Wrong arguments raise the errors of `ts.load`.
+    of rows, of lists the first batch, which has their length, and of all files the columns of a filter. Wrong arguments
+    raise the errors of `ts.load`.
 
     Example:
         >>> import numpy as np, tensorstash as ts
@@ -232,25 +238,38 @@ class Survey:
 def survey(request: Request, files: Sequence[File] | None, progress: bool | None) -> Survey:
     """Look at the source, or its files, without reading values other than those of a filter."""
     table = None if request.table is None else survey(request.table, None, progress)
-    scanned = scan(request.source, files, request.wanted, request.filter, progress, schema=request.schema)
-    scanned = with_iso_time(scanned, request.time)
+    source = scan(request.source, files, request.wanted, request.filter, progress, schema=request.schema)
     if request.argument != "columns":
-        scanned = replace(scanned, label=f"{scanned.label} of {request.argument}=")
+        source = replace(source, label=f"{source.label} of {request.argument}=")
+    fields = fields_of(source, request.named, request.wanted.mentions)
+    scanned = with_iso_time(stored(with_derived(source, fields)), request.time)
     derived = bound(request.formulas, request.time, scanned)
-    planned = _bound_plan(request, with_derived(scanned, derived), derived, table)
-    if request.filter is not None:
-        names = columns_of(request.filter, scanned.schema, scanned.label)
-        scanned = filtered(scanned, request.filter, names, progress)
-        skipped = tuple(name for name in planned.skipped if name not in names)
-        planned = replace(planned, rows=scanned.rows, kept=len(scanned.units), skipped=skipped)
-    return Survey(with_derived(scanned, derived), planned, table)
+    inputs = {column.field.name: column.inputs for column in (*fields, *derived)}
+    types = {field.name: type_name(field.type) for field in source.schema}
+    whole = _with_shapes(request, with_derived(scanned, derived), inputs)
+    planned = _bound_plan(request, whole, inputs, types, table)
+    if request.filter is None:
+        return Survey(whole, planned, table)
+    names = columns_of(request.filter, scanned.schema, scanned.label)
+    kept = filtered(scanned, request.filter, names, progress)
+    # lists have the length of the first one that the filter keeps
+    whole = _with_shapes(request, with_derived(kept, derived), inputs)
+    planned = _bound_plan(request, whole, inputs, types, table)
+    return Survey(whole, replace(planned, skipped=tuple(n for n in planned.skipped if n not in names)), table)
 
 
-def _bound_plan(request: Request, scanned: Scan, derived: Sequence[Derived], table: Survey | None) -> Plan:
-    """The plan for all rows of a source, whose schema has the derived columns too."""
+def _with_shapes(request: Request, scanned: Scan, inputs: Inputs) -> Scan:
+    """The scan with lists and bytes that are stored as what tensors hold."""
+    specs = (*_chosen(request, scanned.schema, inputs).values(), *request.static.values())
+    return shaped(scanned, {str(member) for spec in specs for member in spec.members})
+
+
+def _bound_plan(
+    request: Request, scanned: Scan, inputs: Inputs, types: Mapping[str, str], table: Survey | None
+) -> Plan:
+    """The plan for the rows of a scan, whose schema has the derived columns too; `types` are those of the source."""
     schema, where = scanned.schema, scanned.label
-    inputs = {column.field.name: column.inputs for column in derived}
-    columns = resolve(schema, _chosen(request, schema), request.dtype, where, request.argument)
+    columns = resolve(schema, _chosen(request, schema, inputs), request.dtype, where, request.argument)
     static = resolve(schema, request.static, request.dtype, where, "static")
     _check_names(request, columns, static, where)
     if table is not None:
@@ -269,17 +288,17 @@ def _bound_plan(request: Request, scanned: Scan, derived: Sequence[Derived], tab
         pieces=scanned.pieces,
         kept=len(scanned.units),
         notes=scanned.notes,
-        types={field.name: type_name(field.type) for field in schema},
+        types={field.name: types.get(field.name, type_name(field.type)) for field in schema},
         ranges={},
         table=None if table is None else table.planned,
     )
 
 
-def _chosen(request: Request, schema: pa.Schema) -> Specs:
-    """The columns that were asked for, or all of the source that are not named otherwise."""
+def _chosen(request: Request, schema: pa.Schema, inputs: Inputs) -> Specs:
+    """The columns that were asked for, or all of the source that are neither derived nor named otherwise."""
     if request.columns is not None:
         return request.columns
-    named = request.keys.union(request.formulas, *(spec.members for spec in request.static.values()))
+    named = request.keys.union(inputs, *(spec.members for spec in request.static.values()))
     return {name: ColumnSpec(name) for name in schema.names if name not in named}
 
 

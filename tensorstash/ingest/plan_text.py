@@ -63,7 +63,8 @@ def _range(column: Column, ranges: Mapping[str, Range]) -> Range:
     """The range of all members together. A mask has only nulls, because it does not hold the values."""
     found = [ranges.get(member, Range()) for member in column.members]
     nulls = None if any(about.nulls is None for about in found) else sum(about.nulls or 0 for about in found)
-    if isinstance(column.codec, Validity) or any(about.low is None for about in found):
+    is_list = bool(column.shape) and len(found) == 1
+    if isinstance(column.codec, Validity) or is_list or any(about.low is None for about in found):
         return Range(nulls)
     return Range(nulls, min(about.low for about in found), max(about.high for about in found))
 

@@ -10,6 +10,7 @@ from tensorstash.columns.expression import Expression, Formula
 from tensorstash.columns.resolve import entity_columns
 from tensorstash.columns.schema import Type, parse_schema
 from tensorstash.columns.spec import Columns, ColumnSpec, check_dtype, named
+from tensorstash.sources.fields import prefixes
 from tensorstash.sources.filter import Filter, parse
 from tensorstash.sources.scan import Wanted
 from tensorstash.sources.source import is_table
@@ -47,15 +48,18 @@ class Request:
         return frozenset((*entity_columns(self.entity), *([] if self.time is None else [self.time])))
 
     @property
+    def named(self) -> frozenset[str]:
+        """The source columns, and fields of them, that the arguments name; a filter may mention more."""
+        specs = (*(self.columns or {}).values(), *self.static.values())
+        plain = {str(member) for spec in specs for member in spec.members}.difference(self.formulas)
+        inputs = {name for formula in self.formulas.values() for name in formula.inputs(self.time)}
+        clauses = () if self.filter is None or self.filter.clauses is None else self.filter.clauses
+        return self.keys.union(plain, inputs, (name for clause in clauses for name, *_ in clause))
+
+    @property
     def wanted(self) -> Wanted:
         """The source columns that a load reads."""
-        if self.columns is None:
-            wanted = Wanted(None)
-        else:
-            specs = (*self.columns.values(), *self.static.values())
-            plain = {str(member) for spec in specs for member in spec.members}.difference(self.formulas)
-            inputs = {name for formula in self.formulas.values() for name in formula.inputs(self.time)}
-            wanted = Wanted(frozenset(plain | inputs | self.keys))
+        wanted = Wanted(None if self.columns is None else self.named | prefixes(self.named))
         return wanted if self.filter is None else self.filter.add_to(wanted)
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from tensorstash.columns.column import Column, Fill, Number
 from tensorstash.common.dtypes import DTYPES, Bools
 from tensorstash.errors import DataError
+from tensorstash.ingest.decimals import from_decimals
 from tensorstash.ingest.stats import Stats
 
 
@@ -42,6 +43,8 @@ def values(arrays: Sequence[pa.Array], column: Column, place: str) -> tuple[NDAr
 def _member(array: pa.Array, column: Column, name: str, place: str, stats: Stats) -> NDArray[Any]:
     """The values of one source column, flat, with what is missing filled in."""
     flat = flatten(array, column, name, place)
+    if pa.types.is_decimal(flat.type):
+        flat = from_decimals(flat, column, name, place)
     nulls, fill = flat.null_count, column.fill
     stats.nulls += nulls
     if nulls and fill is None and not column.dtype.is_floating_point:

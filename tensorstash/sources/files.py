@@ -146,6 +146,7 @@ def _parquet_batches(footer: Footer, group: int, names: Collection[str]) -> Iter
     assert footer.fragment is not None
     meta = footer.fragment.metadata
     texts = [name for name in names if is_text(footer.schema.field(name).type)]
+    checked = [*texts, *(name for name in names if _is_wrapped(footer.schema.field(name).type))]
     remote = footer.file.system is not None
     source = footer.file.open()
     with (
@@ -165,9 +166,16 @@ def _parquet_batches(footer: Footer, group: int, names: Collection[str]) -> Iter
         for number, batch in enumerate(batches):
             if not number:
                 check_counts(meta, group, footer.schema, names, _place(footer, group))
-            for name in texts:  # in a damaged file, codes may be out of range and texts invalid UTF-8
+            for name in checked:  # in a damaged file, codes may be out of range and texts invalid UTF-8
                 batch.column(name).validate(full=True)
             yield batch
+
+
+def _is_wrapped(arrow: pa.DataType) -> bool:
+    """Whether there may be offsets, codes and texts inside."""
+    return bool(pa.types.is_nested(arrow) or pa.types.is_run_end_encoded(arrow)) or isinstance(
+        arrow, pa.BaseExtensionType
+    )
 
 
 def _arrow_batches(footer: Footer, index: int, names: Collection[str]) -> Iterator[pa.RecordBatch]:

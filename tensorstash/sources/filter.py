@@ -59,7 +59,8 @@ class Filter:
         if self.clauses is None:
             return None if floating else self.expression
         clauses = [
-            [term for term in clause if term[0] not in floating or _excludes_nan(term)] for clause in self.clauses
+            [term for term in clause if term[0] in schema.names and (term[0] not in floating or _excludes_nan(term))]
+            for clause in self.clauses
         ]
         return pq.filters_to_expression(clauses) if all(clauses) else None
 
@@ -114,7 +115,8 @@ def _check_value(name: str, operator: str, value: Any) -> None:
 
 
 def _holds_nan(arrow: pa.DataType) -> bool:
-    return bool(pa.types.is_floating(arrow.value_type if pa.types.is_dictionary(arrow) else arrow))
+    plain = arrow.value_type if pa.types.is_dictionary(arrow) else arrow
+    return bool(pa.types.is_floating(plain) or pa.types.is_nested(plain))
 
 
 def _excludes_nan(term: tuple[str, str, Any]) -> bool:

@@ -146,7 +146,7 @@ def range_of(files: Sequence[tuple[pq.FileMetaData, pa.Schema] | None], name: st
 
 def _chunk_ranges(meta: pq.FileMetaData, schema: pa.Schema, name: str) -> Iterator[tuple[Range, bool]]:
     """The range of each row group, and whether it holds only nulls."""
-    leaf = leaf_of(meta, schema.get_field_index(name), name)
+    leaf = leaf_of(meta, schema.get_field_index(name), name) if name in schema.names else None
     for group in range(meta.num_row_groups):
         if leaf is None or not is_sound(meta, group, [name]):
             yield Range(), False

@@ -194,12 +194,8 @@ def test_halves_are_stored_scattered_filled_and_counted(dtype: torch.dtype, tmp_
 @pytest.mark.parametrize(
     ("array", "shown"),
     [
-        (pa.array([[1.0], [2.0, 3.0]]), "list<.*: double>"),
-        (pa.array([[[1, 2]], []], pa.list_(pa.list_(pa.int64()))), "list<.*: list<.*: int64>>"),
-        (pa.array([[[1], [2]]], pa.list_(pa.list_(pa.int64()), 2)), "list<.*: int64>"),
-        (pa.array([[1.0]], pa.large_list(pa.float32())), "large_list<.*: float>"),
-        (pa.array([1, 2], pa.decimal128(10, 2)), r"decimal128\(10, 2\)"),
-        (pa.array([1, 2], pa.decimal256(40, 2)), r"decimal256\(40, 2\)"),
+        (pa.array([["a"], ["b", "c"]]), "list<.*: string>"),
+        (pa.array([[b"a"]], pa.large_list(pa.binary())), "large_list<.*: binary>"),
         (pa.array([{"a": 1}]), "struct<a: int64>"),
         (pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64())), "map<string, int64.*>"),
         (pa.array([b"x"]), "binary"),
@@ -210,7 +206,8 @@ def test_halves_are_stored_scattered_filled_and_counted(dtype: torch.dtype, tmp_
 def test_types_that_no_tensor_holds_are_named(array: pa.Array, shown: str, tmp_path: Path) -> None:
     table = pa.table({"x": array, "y": np.arange(len(array))})
     message = (
-        r"\AA stash holds numbers, booleans, text, dates, times and fixed-size lists of numbers; column 'x' is "
+        r"\AA stash holds numbers, booleans, text, dates, times, and bytes and lists of numbers of one length; column "
+        r"'x' is "
         rf".*{shown}.*\. Leave it out of columns= and static=, or (load|convert) .*\.\Z"
     )
     for source in (table, write_parquet(tmp_path / "one.parquet", [table])):

@@ -680,7 +680,6 @@ def test_what_a_stash_cannot_hold_is_refused() -> None:
         (pl.struct("a", "b"), 'as_struct("a", "b")', "Struct({'a': Int64, 'b': Int64})"),
         (pl.concat_list("a", "b"), "a.list.concat([b])", "List(Int64)"),
         (a.cast(pl.Int128), "a.strict_cast(Int128)", "Int128"),
-        (a.cast(pl.Decimal(9, 2)), "a.strict_cast(Decimal(9, 2))", "Decimal(precision=9, scale=2)"),
         (a.map_elements(doubled, return_dtype=pl.Object), "a.python_udf()", "Object"),
     ):
         message = (

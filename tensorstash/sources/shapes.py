@@ -1,0 +1,133 @@
+"""Lists and bytes whose lengths are equal as fixed-size lists: a tensor has one shape for all rows."""
+
+from collections.abc import Callable, Collection, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from tensorstash.columns.types import is_number
+from tensorstash.errors import DataError, SchemaError
+from tensorstash.sources.scan import Scan, read
+from tensorstash.sources.storage import changed
+
+
+def shaped(scanned: Scan, names: Collection[str]) -> Scan:
+    """The scan with lists and bytes of the named columns as fixed-size lists; of lists the first batch is read."""
+    types: dict[str, pa.DataType] = {}
+    for field in scanned.schema:
+        if field.name in names and _has_bytes_or_lists(field.type):
+            plain = _value_type(field.type)
+            known = _with_lengths(scanned, field) if _is_ragged(plain) else _fixed_type(pa.nulls(0, plain))
+            types |= {} if known in (None, field.type) else {field.name: known}
+    return changed(scanned, types, {name: partial(_fixed, scanned, name, arrow) for name, arrow in types.items()})
+
+
+def _value_type(arrow: pa.DataType) -> pa.DataType:
+    return arrow.value_type if pa.types.is_dictionary(arrow) else arrow
+
+
+def _has_bytes_or_lists(arrow: pa.DataType) -> bool:
+    """Whether the values of a type are lists of numbers or bytes, and become a tensor if their lengths are equal."""
+    arrow, depth = _value_type(arrow), 0
+    while _is_list(arrow) or pa.types.is_fixed_size_list(arrow):
+        arrow, depth = arrow.value_type, depth + 1
+    return bool(pa.types.is_fixed_size_binary(arrow)) or (depth > 0 and is_number(arrow))
+
+
+def _is_list(arrow: pa.DataType) -> bool:
+    return bool(pa.types.is_list(arrow) or pa.types.is_large_list(arrow))
+
+
+def _is_ragged(arrow: pa.DataType) -> bool:
+    """Whether only the values know a length."""
+    return _is_list(arrow) or (bool(pa.types.is_fixed_size_list(arrow)) and _is_ragged(arrow.value_type))
+
+
+def _with_lengths(scanned: Scan, field: pa.Field) -> pa.DataType:
+    """The type with the lengths of the first list."""
+    for array in _arrays(scanned, field.name):
+        found = _fixed_type(_plain(array))
+        if found is not None:
+            return found
+    raise SchemaError(
+        f"Lists have the length of the first one that is neither null nor empty; column {field.name!r} of "
+        f"{scanned.label} is {field.type} without such a list. Leave it out of columns= and static=."
+    )
+
+
+def _arrays(scanned: Scan, name: str) -> Iterator[pa.Array]:
+    for unit in scanned.units:
+        for _, batch in read(unit, [name]):
+            yield batch.column(0)
+
+
+def _fixed_type(array: pa.Array) -> pa.DataType | None:
+    """The type of an array with fixed-size lists in place of lists and bytes; `None` if it has no list with an item."""
+    arrow = array.type
+    if pa.types.is_fixed_size_binary(arrow):
+        return pa.list_(pa.uint8(), arrow.byte_width)
+    if not (_is_list(arrow) or pa.types.is_fixed_size_list(arrow)):
+        return arrow
+    size = arrow.list_size if pa.types.is_fixed_size_list(arrow) else _first_length(array)
+    inside = _fixed_type(array.flatten()) if size else None
+    return None if inside is None else pa.list_(inside, size)
+
+
+def _first_length(array: pa.Array) -> int:
+    lengths = _lengths(array)
+    return int(lengths[np.argmax(lengths > 0)]) if len(lengths) else 0
+
+
+def _lengths(array: pa.Array) -> NDArray[Any]:
+    """The length of each list, 0 for a null."""
+    lengths = np.diff(array.offsets.to_numpy())
+    return np.where(array.is_valid().to_numpy(zero_copy_only=False), lengths, 0) if array.null_count else lengths
+
+
+def _plain(array: pa.Array) -> pa.Array:
+    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+
+
+def _fixed(scanned: Scan, name: str, arrow: pa.DataType, array: pa.Array, row: int) -> pa.Array:
+    """An array as fixed-size lists; a list of another length is refused."""
+
+    def refuse(at: int, length: int, expected: int) -> DataError:
+        return DataError(
+            f"Lists of a column have one length; column {name!r} has one of {length:,} in row "
+            f"{scanned.name_row(row + at)} of {scanned.label}, and the first one has {expected:,}. Leave such rows out "
+            "with filter=, or pad the lists."
+        )
+
+    return _as_lists(_plain(array), arrow, refuse, 1)
+
+
+def _as_lists(
+    array: pa.Array, arrow: pa.DataType, refuse: Callable[[int, int, int], DataError], items: int
+) -> pa.Array:
+    """The array as the type `arrow`, without a copy unless there are nulls; a row of the column is `items` of it."""
+    if array.type == arrow:
+        return array
+    size = arrow.list_size
+    if pa.types.is_fixed_size_binary(array.type):
+        inside = pa.Array.from_buffers(
+            pa.uint8(), len(array) * size, [None, array.buffers()[1]], offset=array.offset * size
+        )
+    elif pa.types.is_fixed_size_list(array.type):
+        inside = array.values.slice(array.offset * size, len(array) * size)
+    else:
+        lengths = _lengths(array)
+        wrong = (lengths != size) & array.is_valid().to_numpy(zero_copy_only=False)
+        if wrong.any():
+            at = int(np.argmax(wrong))
+            raise refuse(at // items, int(lengths[at]), size)
+        if array.null_count:
+            array = array.cast(pa.list_(array.type.value_type, size))
+            inside = array.values.slice(array.offset * size, len(array) * size)
+        else:
+            inside = array.values.slice(array.offsets[0].as_py(), len(array) * size)
+    mask = array.is_null() if array.null_count else None
+    inside = _as_lists(inside, arrow.value_type, refuse, items * size)
+    return pa.FixedSizeListArray.from_arrays(inside, type=arrow, mask=mask)
