@@ -221,7 +221,11 @@ def mixing(quick: bool) -> None:
         edges = np.linspace(0, rows, count + 1).astype(int).tolist()
         return ts.Mix({f"part {k}": windows(low, high) for k, (low, high) in enumerate(pairwise(edges))})
 
-    sources = {"one stash": windows(0, rows), "4 stashes": mix(4), "1,000 stashes": mix(1000)}
+    sources: dict[str, ts.Windows | ts.Mix] = {
+        "one stash": windows(0, rows),
+        "4 stashes": mix(4),
+        "1,000 stashes": mix(1000),
+    }
     steps, nbytes = (3 if quick else 60), batch * length * COLUMNS * 4
     running = {name: endless(ts.Loader(source, batch, shuffle=True, seed=1)) for name, source in sources.items()}
     first = {}
