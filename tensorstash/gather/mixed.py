@@ -32,7 +32,9 @@ def mix_plan(
     """The plan for `spans`, which have a plan and columns in each stash."""
     filled = any(plan.filling for plan in plans)
     lengths = {f"{span.name}.observed": len(span) for span in spans} if filled else {}
-    return MixPlan(plans, lengths, _native(spans, plans, columns) if library.LIBRARY else None)
+    # what is computed in empty slots, the kernel does not know
+    plain = not any(plan.filling and plan.filling.computed for plan in plans)
+    return MixPlan(plans, lengths, _native(spans, plans, columns) if library.LIBRARY and plain else None)
 
 
 def _native(
