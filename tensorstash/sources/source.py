@@ -36,8 +36,8 @@ _REMEDIES = {
 
 
 def is_table(source: object) -> bool:
-    """Whether a source is a frame or table, also one that `scan` refuses with a remedy; a mapping is not one."""
-    return _kind(source) in (*_SCANS, *_REMEDIES)
+    """Whether a source is a frame or table that can be read more than once; a mapping is not one."""
+    return _kind(source) in (*_SCANS, "polars.LazyFrame")
 
 
 def scan(

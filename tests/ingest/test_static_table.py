@@ -23,6 +23,7 @@ TABLES: dict[str, Callable[[pl.DataFrame], Any]] = {
     "pandas": lambda frame: frame.to_pandas(),
     "Arrow": lambda frame: frame.to_arrow(),
     "batch": lambda frame: pa.RecordBatch.from_pydict(frame.to_dict(as_series=False), frame.to_arrow().schema),
+    "lazy": lambda frame: frame.lazy(),
     "chunks": lambda frame: pl.concat([frame[:1], frame[1:]], rechunk=False),
     "dictionaries": lambda frame: frame.with_columns(pl.col(pl.String).cast(pl.Categorical)),
 }
@@ -255,7 +256,12 @@ WRONG: dict[str, tuple[Any, dict[str, Any], type[Exception], str]] = {
         "Static columns of a table are joined by the entity columns; got a DataFrame as static= and no entity=. Name "
         "them as entity=.",
     ),
-    "lazy": (SHOPS.lazy(), {}, TypeError, "got polars.lazyframe.frame.LazyFrame. Call .collect() first."),
+    "a stream": (
+        SHOPS.to_arrow().to_reader(),
+        {},
+        TypeError,
+        "static= is a list of names or a mapping; got a RecordBatchReader.",
+    ),
     "a text": ((SHOPS, "size"), {}, TypeError, "static= is a list of names or a mapping; got the text 'size'. Write "),
     "not there": ((SHOPS, ["place"]), {}, ts.errors.ColumnError, f"{OF} has no column 'place'; it has 'shop', "),
     "a null": (
