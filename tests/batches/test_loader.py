@@ -331,7 +331,7 @@ def test_wrong_arguments_say_the_rule_and_the_offender() -> None:
         (
             (lambda: windows().stash, 2),
             TypeError,
-            "A loader takes windows, ts.Windows(stash, ...); got a Stash.",
+            "A loader takes windows, ts.Windows(stash, ...), or a ts.Mix of them; got a Stash.",
         ),
     ],
 )

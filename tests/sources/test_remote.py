@@ -292,7 +292,8 @@ def test_a_failing_object_is_named(counted: Counted) -> None:
         ts.load("/d", filesystem=counted)
     counted.fails, counted.most = "", 1_000_000  # the footers, but not all values
     with pytest.raises(
-        ts.errors.SourceError, match=r"\Acounted:///d/\d\.parquet, row group 0 cannot be decoded: the network "
+        ts.errors.SourceError,
+        match=r"\Acounted:///d/\d\.parquet, row group 0 cannot be decoded: column 'y': the network ",
     ):
         ts.load("/d", filesystem=counted)
 
