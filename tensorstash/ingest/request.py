@@ -78,8 +78,6 @@ def parse_request(
     """The request that the arguments of `ts.load` stand for; wrong ones are refused."""
     if time is not None and not isinstance(time, str):
         raise TypeError(f"time= is the name of a column; got {time!r}.")
-    if time is not None and time in entity_columns(entity):
-        raise ValueError(f"The entity and the time of a row are different columns; {time!r} is both. Leave one out.")
     check_dtype(dtype)
     if dtype is not None and not dtype.is_floating_point:
         raise ValueError(f"dtype= casts the floating columns and must be floating; got {dtype}. Use ts.column(dtype=).")

@@ -55,7 +55,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "sampler, a number": (
         lambda: ts.Loader(WINDOWS, 2, sampler=torch.tensor(2)),
         TypeError,
-        "sampler= is one-dimensional; got 0 dimensions.",
+        "sampler= is a list of ids; got the single tensor(2). Write [...] around it.",
     ),
     "ids without values": (
         lambda: WINDOWS[torch.zeros(2, dtype=torch.int64, device="meta")],
@@ -131,11 +131,6 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         ValueError,
         "Integers in filter= lie in [-2**63, 2**63); 'i' is compared with 9223372036854775809. For an unsigned one "
         "write pc.field('i') == pa.scalar(..., pa.uint64()).",
-    ),
-    "entity and time": (
-        lambda: ts.load({"t": [1], "y": [1.0]}, entity=["y", "t"], time="t"),
-        ValueError,
-        "The entity and the time of a row are different columns; 't' is both. Leave one out.",
     ),
     "a name that is not Unicode": (
         lambda: ts.load({"\ud800": [1.0]}),
