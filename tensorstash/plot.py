@@ -13,6 +13,7 @@ from tensorstash.stash.missing import missing_rows
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.runs import Runs, entity_runs, find_runs
 from tensorstash.windows.splits import Moment
+from tensorstash.windows.windows import Windows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -59,6 +60,7 @@ def coverage(stash: Stash, *, frequency: int | str | None = None, axes: "Axes | 
         from matplotlib.patches import Patch
     except ImportError as error:
         raise ImportError("ts.plot.coverage draws with matplotlib: pip install 'tensorstash[plot]'.") from error
+    _check_stash(stash)
     count = len(stash.offsets) - 1
     chosen = np.unique(np.linspace(0, count - 1, min(count, _MOST_ENTITIES)).astype(np.int64))
     states, edges = _coverage(stash, chosen, frequency)
@@ -84,6 +86,12 @@ def coverage(stash: Stash, *, frequency: int | str | None = None, axes: "Axes | 
         frameon=False,
     )
     return axes
+
+
+def _check_stash(stash: object) -> None:
+    if not isinstance(stash, Stash):
+        remedy = " Take windows.stash." if isinstance(stash, Windows) else ""
+        raise TypeError(f"A stash is drawn; got a {type(stash).__name__}.{remedy}")
 
 
 def series(
@@ -123,6 +131,7 @@ def series(
         import matplotlib.pyplot as plt
     except ImportError as error:
         raise ImportError("ts.plot.series draws with matplotlib: pip install 'tensorstash[plot]'.") from error
+    _check_stash(stash)
     names = names_in(columns, "columns")
     if not names:
         raise ValueError("columns= names at least one column; none was given.")

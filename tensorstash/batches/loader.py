@@ -335,6 +335,8 @@ def _own_ids(sampler: object, shuffle: Shuffle, windows: int) -> OwnIds:
 def _callables(transform: Sequence[Transform]) -> tuple[Transform, ...]:
     if callable(transform):
         raise TypeError(f"transform= is a list of callables; got {transform!r}. Write [it].")
+    if not isinstance(transform, Iterable):
+        raise TypeError(f"transform= is a list of callables; got {transform!r}. For none, leave it out.")
     for one in transform:
         if not callable(one):
             raise TypeError(f"A transform is a callable that takes a batch; got {one!r}.")

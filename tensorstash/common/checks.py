@@ -26,6 +26,6 @@ def names_in(given: Sequence[str], what: str) -> list[str]:
     """A list of names; a single text is refused."""
     if isinstance(given, str):
         raise TypeError(f"{what}= is a list of names; got the text {given!r}. Write [{given!r}].")
-    if not isinstance(given, Iterable):
+    if not isinstance(given, Iterable) or getattr(given, "ndim", 1) == 0:  # a tensor without dimensions is "iterable"
         raise TypeError(f"{what}= is a list of names; got {given!r}.")
     return [*given]

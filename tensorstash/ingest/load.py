@@ -137,6 +137,8 @@ def load(
         filter=filter,
         schema=schema,
     )
+    if progress is not None and not isinstance(progress, bool):
+        raise TypeError(f"progress= is True, False or None; got {progress!r}.")
     path = _check_targets(share, file, overwrite, timeout)
     if path is not None:
         stash, noted = _load_once(

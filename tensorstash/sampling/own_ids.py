@@ -24,6 +24,8 @@ class OwnIds:
     def __init__(self, sampler: Any, windows: int) -> None:
         if not isinstance(sampler, Sized) or not hasattr(sampler, "__iter__") or isinstance(sampler, (str, bytes)):
             raise TypeError(f"sampler= is an iterable of window ids with a length; got {sampler!r}.")
+        if isinstance(sampler, (np.ndarray, torch.Tensor)) and not sampler.ndim:
+            raise TypeError(f"sampler= is a list of ids; got the single {sampler!r}. Write [...] around it.")
         self._sampler = sampler
         self._windows = windows
         self._epochs: dict[int, tuple[Int64s, int]] = {}

@@ -18,6 +18,7 @@ from tensorstash.sampling.steps import Layout
 
 VERSION = 1
 _TAILS = ("keep", "pad", "drop")
+_MOST_PADDED = 1 << 31  # ids per step: every one is made, also those that fill it up
 
 
 class Sampler:
@@ -101,6 +102,12 @@ class Sampler:
         self._ranks = None if num_replicas is None or rank is None else _checked(num_replicas, rank)
         self._local = None if batch_size is None else at_least(1, batch_size, "batch_size")
         self._global = None if global_batch_size is None else at_least(1, global_batch_size, "global_batch_size")
+        if tail == "pad" and max(self._local or 0, self._global or 0) > _MOST_PADDED:
+            name, size = ("batch_size", self._local) if self._global is None else ("global_batch_size", self._global)
+            raise ValueError(
+                f'tail="pad" fills every step up to {name}=, which is then at most 2**31; got {size}. Take a smaller '
+                'one, or tail="keep".'
+            )
         self._varies = varies  # every step has all windows of its time
         self._position = Position()
         self._begun: Position | None = None  # where the pass began that stands at `_position`, if it has begun here

@@ -119,7 +119,14 @@ def open_saved(path: str) -> Segment:
     """Map a saved segment, which may be larger than memory."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # without O_NONBLOCK, opening a pipe would hang
+    except ValueError as error:
+        raise SegmentError(f"The name of a file has no NUL character; got {path!r}. Choose another path.") from error
     except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            raise SegmentError(
+                f"The name of a file is at most 255 bytes, and its path 4,095; {path[:40]!r}... is longer. Choose "
+                "another path."
+            ) from error
         if error.errno in (errno.ENXIO, errno.EOPNOTSUPP):
             raise damaged(path, "it is not a regular file") from error
         raise

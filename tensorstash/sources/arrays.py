@@ -1,6 +1,6 @@
 """A mapping of arrays, lists and tensors as a scan."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any
 
 import numpy as np
@@ -23,9 +23,19 @@ def scan_arrays(source: Mapping[Any, Any], wanted: Wanted) -> Scan:
 def _table_of(arrays: Mapping[str, Any]) -> pa.Table:
     columns, fields = [], []
     for name, values in arrays.items():
+        if isinstance(values, (str, bytes, bytearray, Set, Mapping)):
+            raise SchemaError(
+                f"A column is an array or a list of values, in the order of the rows; {name!r} is a "
+                f"{type(values).__name__}. Write a list: {{{name!r}: [...]}}."
+            )
         try:
             array, metadata = _arrow_of(values)
-        except (pa.ArrowException, TypeError, ValueError, AttributeError, OverflowError, NotImplementedError) as error:
+        except OverflowError as error:
+            raise SchemaError(
+                f"Integers in a list are below 2**63; {name!r} has others. For those below 2**64 write "
+                f"{{{name!r}: np.array(..., np.uint64)}}."
+            ) from error
+        except (pa.ArrowException, TypeError, ValueError, AttributeError, NotImplementedError) as error:
             raise SchemaError(
                 f"A column is an array or a list of values of one type; {name!r} is not: {error}"
             ) from error

@@ -100,6 +100,11 @@ def _is_term(term: Any) -> bool:
 def _check_value(name: str, operator: str, value: Any) -> None:
     """Refuse a value that no column can be compared with; whether it fits its column is checked later."""
     shown = " ".join(repr(value).split())
+    if value is None and operator not in ("in", "not in"):
+        raise ValueError(
+            f"A comparison with a null is never true; filter= has ({name!r}, {operator!r}, None). Write an expression: "
+            f"pc.field({name!r}).is_null(), or ~pc.field({name!r}).is_null()."
+        )
     several = isinstance(value, Sized) and isinstance(value, Iterable) and not isinstance(value, (str, bytes))
     if operator in ("in", "not in") and not several:
         raise TypeError(
@@ -107,6 +112,11 @@ def _check_value(name: str, operator: str, value: Any) -> None:
         )
     try:
         pq.filters_to_expression([(name, operator, exact(value))])
+    except OverflowError as error:
+        raise ValueError(
+            f"Integers in filter= lie in [-2**63, 2**63); {name!r} is compared with {shown}. For an unsigned one write "
+            f"pc.field({name!r}) {operator} pa.scalar(..., pa.uint64())."
+        ) from error
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise TypeError(
             f"filter= compares a column with numbers, texts, dates and times; {name!r} is compared with {shown}, "

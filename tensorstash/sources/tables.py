@@ -111,4 +111,6 @@ def checked_names(names: Iterable[Any], where: str) -> list[str]:
     for name in names:
         if not isinstance(name, str):
             raise SchemaError(f"Column names are strings; {where} has the {type(name).__name__} {name!r}. Rename it.")
+        if any("\ud800" <= character <= "\udfff" for character in name):
+            raise SchemaError(f"Column names are valid Unicode; {where} has {name!r}, half a character. Rename it.")
     return [*names]

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import torch
 
-from tensorstash.errors import unknown
+from tensorstash.errors import SchemaError, unknown
 
 
 class Cast:
@@ -15,6 +15,7 @@ class Cast:
 
     Raises:
         TypeError: `dtypes` is not a mapping from spans to dtypes. ColumnError: a batch lacks a span.
+        SchemaError: a floating span would be cast to integers or booleans.
 
     Example:
         >>> import numpy as np, torch, tensorstash as ts
@@ -41,6 +42,11 @@ class Cast:
         for name, dtype in self.dtypes.items():
             if name not in batch:
                 raise unknown(name, batch, "the batch", "span")
+            if batch[name].dtype.is_floating_point and not dtype.is_floating_point and not dtype.is_complex:
+                raise SchemaError(
+                    f"A cast keeps values; {name!r} is {batch[name].dtype}, and {dtype} would cut its fractions. Round "
+                    "it in a transform of your own."
+                )
             batch[name] = batch[name].to(dtype)
         return batch
 

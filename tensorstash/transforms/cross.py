@@ -53,6 +53,8 @@ class Cross:
 
     def __init__(self, columns: Sequence[str], buckets: int, *, name: str | None = None) -> None:
         chosen = tuple(names_in(columns, "columns"))
+        if odd := [one for one in chosen if not isinstance(one, str)]:
+            raise TypeError(f"columns= is a list of names; got {odd[0]!r} in it.")
         if len(chosen) < 2:
             raise ValueError(f"A cross combines two or more columns; got {list(chosen)}. For one column use ts.hashed.")
         if at_least(1, buckets, "buckets") > _POSITIVE:

@@ -68,6 +68,8 @@ class InstanceNorm:
     ) -> None:
         if kind not in _KINDS:
             raise ValueError(f"kind= is one of {', '.join(map(repr, _KINDS))}; got {kind!r}.")
+        if odd := [name for name in (history, *others) if not isinstance(name, str)]:
+            raise TypeError(f"An InstanceNorm takes the names of spans; got {odd[0]!r}.")
         if not eps > 0:
             raise ValueError(f"eps= is above 0; got {eps}.")
         twice = [name for name, count in Counter((history, *others)).items() if count > 1]

@@ -1,5 +1,6 @@
 """`Scaler`: spans of batches scaled by statistics of the rows that the windows of a part can see."""
 
+import operator
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tensorstash.common.checks import at_least, names_in
+from tensorstash.common.checks import at_least, is_integer, names_in
 from tensorstash.errors import SchemaError, unknown
 from tensorstash.native.permutation import shuffled
 from tensorstash.sampling.mix import Mix
@@ -106,6 +107,8 @@ class Scaler:
             raise ValueError(f"kind= is one of {', '.join(map(repr, KINDS))}; got {kind!r}.")
         if by not in (None, "entity"):
             raise ValueError(f"by= is None or 'entity'; got {by!r}.")
+        if not is_integer(seed):
+            raise ValueError(f"seed= is an integer; got {seed!r}.")
         if isinstance(source, Mix):
             if sample is not None:
                 raise ValueError("sample= is for the rows of one stash. Fit a scaler on the windows of a component.")
@@ -117,7 +120,7 @@ class Scaler:
             rows = Rows(rows.low, rows.high, np.array([0, stash.rows]))
         count, which = len(rows), None
         if sample is not None and at_least(1, sample, "sample") < count:
-            which = np.sort(shuffled(count, seed, 0)(np.arange(sample)))
+            which = np.sort(shuffled(count, operator.index(seed), 0)(np.arange(sample)))
             count = sample
         centers, scales = {}, {}
         doubts: list[Doubt] = []
@@ -288,8 +291,15 @@ class Scaler:
             Scaler: standard, of the 2 rows seen
               y  center 2  scale 1  for y
         """
+        if not isinstance(state, Mapping):
+            raise TypeError(f"A state is what state_dict() returned; got a {type(state).__name__}.")
         if state.get("version") != _VERSION:
             raise ValueError(f"A scaler reads states of version {_VERSION}; got version {state.get('version')!r}.")
+        needed = ("kind", "by", "rows", "spans", "columns")
+        if missing := [name for name in needed if name not in state]:
+            raise ValueError(f"A state has {', '.join(needed)}; this one lacks {', '.join(missing)}.")
+        if state["kind"] not in [*KINDS]:
+            raise ValueError(f"kind= is one of {', '.join(map(repr, KINDS))}; got {state['kind']!r}.")
         center, scale = (
             {name: torch.tensor(one[which], dtype=torch.float64) for name, one in state["columns"].items()}
             for which in ("center", "scale")

@@ -16,6 +16,8 @@ from tensorstash.windows.splits import cut_at_time
 
 Length = SupportsIndex | str  # of time: slots, or a duration
 
+_FARTHEST = 1 << 61  # ticks from a time, so that int64 holds the time there
+
 
 @dataclass(frozen=True, slots=True)
 class _Shift:
@@ -28,6 +30,15 @@ class _Shift:
         """The time so many of these lengths later, or with a negative number earlier."""
         return int(self.frequency.advance(np.array([time]), np.array([times * self.count]))[0])
 
+    def check(self, times: int, what: str) -> None:
+        """Refuse so many of these lengths if they are longer than times can be apart."""
+        unit = {"ticks": 1, "months": 28 * self.frequency.clock.day}.get(self.frequency.kind, self.frequency.clock.day)
+        if times * self.count * self.frequency.count * unit > _FARTHEST:
+            raise ValueError(
+                f"The cuts of folds lie at most 2**61 ticks before the last anchor; {what} is longer. Take fewer "
+                "folds, or a shorter step= or gap=."
+            )
+
 
 def folds(
     layout: Layout, windows: Intervals, count: SupportsIndex, step: Length, gap: Length, *, expanding: bool
@@ -35,19 +46,21 @@ def folds(
     """The windows of the training and the test part of each fold, the earliest fold first."""
     number, by = at_least(1, count, "count"), _shift(layout, step, 1, "step")
     pause = _shift(layout, gap, 0, "gap")
+    by.check(number, f"{number} x step={step!r}")
+    pause.check(1, f"gap={gap!r}")
     begin, end = _anchor_range(layout, windows)
-    cuts = [by.move(end, k - number) for k in range(number + 1)]
     made = []
     for k in range(number):
+        cut, following = by.move(end, k - number), by.move(end, k + 1 - number)
         start = None if expanding else cut_at_time(layout, by.move(begin, k))
-        train = _between(layout, windows, start, cut_at_time(layout, pause.move(cuts[k], -1)), layout.length - 1)
-        low, high = cut_at_time(layout, cuts[k]), cut_at_time(layout, cuts[k + 1])
+        train = _between(layout, windows, start, cut_at_time(layout, pause.move(cut, -1)), layout.length - 1)
+        low, high = cut_at_time(layout, cut), cut_at_time(layout, following)
         test = _between(layout, windows, low, high, layout.history + layout.label)
         for part, name in ((train, "training"), (test, "test")):
             if not len(part):
                 form = layout.stash.clock.format
                 raise DataError(
-                    f"A fold has windows in both parts; fold {k} of {number}, whose cut is {form(cuts[k])}, has no "
+                    f"A fold has windows in both parts; fold {k} of {number}, whose cut is {form(cut)}, has no "
                     f"{name} window. Anchors lie in [{form(begin)}, {form(end)}): take fewer folds, or another step= "
                     "or gap=."
                 )

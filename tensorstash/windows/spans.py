@@ -10,6 +10,8 @@ from tensorstash.errors import SchemaError, unknown
 from tensorstash.gather.span import Span
 from tensorstash.stash.stash import Stash
 
+_LONGEST = 1 << 40  # slots before or behind an anchor: far longer than any run, and sums of them fit into int64
+
 
 def make_spans(
     stash: Stash,
@@ -22,7 +24,7 @@ def make_spans(
     if spans is None:
         if history is None:
             raise ValueError("A window needs a length: give history= (and horizon=), or spans=.")
-        before, after = at_least(1, history, "history"), at_least(0, horizon, "horizon")
+        before, after = _length(1, history, "history"), _length(0, horizon, "horizon")
         names = [*stash] if columns is None else names_in(columns, "columns")
         made = [Span(name, name, -before, after) for name in names]
     elif history is not None or horizon or columns is not None:
@@ -49,6 +51,12 @@ def make_spans(
     return tuple(made)
 
 
+def _length(least: int, given: int, what: str) -> int:
+    if (length := at_least(least, given, what)) >= _LONGEST:
+        raise ValueError(f"{what}= is below 2**40; got {length}. Take a shorter one.")
+    return length
+
+
 def _span(name: str, given: Sequence[Any]) -> Span:
     if not isinstance(name, str):
         raise TypeError(f"Spans are named by texts; got {name!r}. Write {str(name)!r}.")
@@ -59,6 +67,8 @@ def _span(name: str, given: Sequence[Any]) -> Span:
             f"A span is (column, begin, end) or (column, begin, end, step), in rows; {name!r} is {tuple(given)}."
         )
     span = Span(name, given[0], *map(operator.index, given[1:]))
+    if max(map(abs, (span.begin, span.end, span.step))) >= _LONGEST:
+        raise ValueError(f"The numbers of a span lie between -2**40 and 2**40; {name!r} is {tuple(given)}.")
     if span.step < 1 or not len(span):
         raise ValueError(f"A span has begin < end and step >= 1; {name!r} is {tuple(given)}.")
     return span
