@@ -87,7 +87,7 @@ class Assembler:
         if group.entities is not None:
             rest |= static_values(self.static, group.entities[step])
         for name, values in group.extras.items():
-            rest[name] = torch.from_numpy(values[step].copy())  # without a copy, one batch would keep the values of all steps alive
+            rest[name] = torch.from_numpy(values[step].copy())  # a view would keep the values of all steps
         sent, others, arrive = self.memory.send(buffers, rest)
         batch = as_batch(self.plan, sent)
         batch.update(others)
