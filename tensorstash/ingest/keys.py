@@ -42,7 +42,7 @@ class Entities:
 
     def __init__(self, columns: int) -> None:
         self.parts = [Vocabulary() for _ in range(columns)]
-        self._pairs = [Vocabulary() for _ in range(columns - 1)]  # vocabularies of pairs: (number of the leading parts, next part)
+        self._pairs = [Vocabulary() for _ in range(columns - 1)]  # of (number of leading parts, next part)
 
     def encode(self, pieces: Sequence[Piece], start: int, refuse: Callable[[int, int], DataError]) -> Int32s:
         """The entities of the rows `start, start + 1, ...`; `refuse(part, row)` is the error for a null."""
