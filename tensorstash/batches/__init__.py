@@ -1,5 +1,5 @@
-"""The view of the training loop: recycled memory, devices, and the `Loader`.
+"""What the training loop sees: batches in recycled memory, on a device, from a `Loader`.
 
-Only this room knows devices, and it knows nothing of files. Start with `loader.py`, then `assemble.py`, where a whole
-batch is put together, and `devices.py`, how it gets to a device.
+Only this room knows devices, and it knows nothing of files. Start with `loader.py`, then `assemble.py`, which puts a
+whole batch together, and `devices.py`, which copies it to a device.
 """

@@ -1,8 +1,8 @@
-"""Batches, put together: spans, `observed`, static columns, ids, `valid` and `reset`, on the host or on a device.
+"""Whole batches: spans, `observed`, static columns, ids, `valid` and `reset`, on the host or on a device.
 
 Small batches of a few steps are made together on the host, each in memory of its own, because most of their cost is the
-time per call. All of a batch is made on the host first, and then sent together, so that nothing can arrive late on its
-own.
+time per call. A batch is first made completely on the host, and then all its tensors are sent together, so that no
+tensor can arrive later than the others.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,10 +24,10 @@ from tensorstash.windows.slots import run_edges
 from tensorstash.windows.windows import Windows
 
 Batch = dict[str, torch.Tensor]
-Built = tuple[Batch, Callable[[], None]]  # a batch, and what the loop calls before it uses it
+Built = tuple[Batch, Callable[[], None]]  # a batch, and a function that the loop calls before it uses the batch
 
 _MOST_TOGETHER = 16  # steps: more save hardly any time
-_BYTES_TOGETHER = 1 << 19  # they stay in the second cache until the loop comes to them
+_BYTES_TOGETHER = 1 << 19  # they stay in the L2 cache until the loop uses them
 
 
 def together(batch_bytes: int) -> int:
@@ -42,7 +42,7 @@ class Group:
     count: int  # windows of each batch
     places: Places  # where the windows of each step are
     entities: torch.Tensor | None  # (steps, count), if there are static columns
-    extras: dict[str, NDArray[Any]]  # (steps, count) each: what batches carry beside spans and static columns
+    extras: dict[str, NDArray[Any]]  # (steps, count) each: other entries of the batches, such as ids
 
 
 class Assembler:
@@ -73,12 +73,12 @@ class Assembler:
         return Group(count, positions(self.plan, anchors), entities, extras)
 
     def portions(self, group: Group, steps: int) -> Iterator[range]:
-        """The steps of a group, as they are to be built together."""
+        """The steps of a group in portions, each of which one call of `build` makes."""
         most = together(group.count * self.plan.window_bytes) if isinstance(self.memory, Recycled) else 1
         return (range(first, min(first + most, steps)) for first in range(0, steps, most))
 
     def build(self, group: Group, steps: range) -> list[Built]:
-        """The batches of these steps. On a device, each may be under way until the function beside it was called."""
+        """The batches of these steps. A batch on a device may still be being copied until its function was called."""
         buffers = [self.memory.take(group.count) for _ in steps]
         rests = select(self.plan, group.places, steps, buffers)
         return [self._built(group, step, own, rest) for step, own, rest in zip(steps, buffers, rests)]
@@ -87,7 +87,7 @@ class Assembler:
         if group.entities is not None:
             rest |= static_values(self.static, group.entities[step])
         for name, values in group.extras.items():
-            rest[name] = torch.from_numpy(values[step].copy())  # or it would keep those of all steps
+            rest[name] = torch.from_numpy(values[step].copy())  # a view would keep the values of all steps
         sent, others, arrive = self.memory.send(buffers, rest)
         batch = as_batch(self.plan, sent)
         batch.update(others)
@@ -95,13 +95,13 @@ class Assembler:
 
 
 def anchor_labels(windows: Windows, anchors: Int64s) -> Int64s:
-    """The time that each window goes by, or its row where there are no times."""
+    """The anchor time of each window, or without a time column the row of its anchor."""
     times = label_times(windows._layout, anchors)
     return label_rows(windows._layout, anchors) if times is None else times
 
 
 def _resets(windows: Windows, lanes: Lanes, layout: Layout, steps: Steps, anchors: Int64s) -> Bools:
-    """Where a window does not continue the one in the same row of the batch before, `(steps, batch)`."""
+    """Whether each window does not continue the window in the same row of the previous batch, `(steps, batch)`."""
     lane, at = lanes.places(len(windows), steps.ids)
     row = np.arange(steps.ids.shape[1])
     before = windows._anchor_slots(np.maximum(steps.ids - 1, 0))

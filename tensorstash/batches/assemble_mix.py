@@ -1,4 +1,4 @@
-"""One batch of a mix, put together: as that of windows, but each window is found in its component."""
+"""Whole batches of a mix, as in `assemble.py`, but each window is located in its component."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,13 +21,13 @@ from tensorstash.sampling.steps import Layout, Steps
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """A few steps whose windows were found together."""
+    """A few steps whose windows were located together."""
 
     count: int  # windows of each batch
     component: Int32s  # (steps, count)
     anchors: Int64s  # (steps, count) the slot of each window's anchor in its component
-    entities: torch.Tensor | None  # (steps, count) in all components together, if there are static columns
-    extras: dict[str, NDArray[Any]]  # (steps, count) each: what batches carry beside spans and static columns
+    entities: torch.Tensor | None  # (steps, count) numbered over all components, if there are static columns
+    extras: dict[str, NDArray[Any]]  # (steps, count) each: other entries of the batches, such as ids
 
 
 class MixAssembler:
@@ -69,11 +69,11 @@ class MixAssembler:
         return _Group(shape[1], component.reshape(shape), anchors.reshape(shape), every, extras)
 
     def portions(self, _: _Group, steps: int) -> Iterator[range]:
-        """The steps of a group, as they are to be built together: one by one."""
+        """The steps of a group one by one, because `build` makes one batch at a time."""
         return (range(step, step + 1) for step in range(steps))
 
     def build(self, group: _Group, steps: range) -> list[Built]:
-        """The batches of these steps. On a device, each may be under way until the function beside it was called."""
+        """The batches of these steps. A batch on a device may still be being copied until its function was called."""
         return [self._built(group, step) for step in steps]
 
     def _built(self, group: _Group, step: int) -> Built:
@@ -82,7 +82,7 @@ class MixAssembler:
         if group.entities is not None:
             rest |= static_values(self.static, group.entities[step])
         for name, values in group.extras.items():
-            rest[name] = torch.from_numpy(values[step].copy())  # or it would keep those of all steps
+            rest[name] = torch.from_numpy(values[step].copy())  # a view would keep the values of all steps
         sent, others, arrive = self.memory.send(buffers, rest)
         batch = as_batch(self.plan, sent)
         batch.update(others)

@@ -1,4 +1,4 @@
-"""Host memory for batches, used again once nobody can see it any more.
+"""Host memory for batches, reused once nothing refers to it any more.
 
 A fresh result per batch costs more in page faults than the gather itself.
 """
@@ -18,7 +18,7 @@ from tensorstash.gather.gather import GatherPlan, SpanGroup
 
 _CACHE_LINE = 64  # bytes
 
-# the buffers and the other tensors of a batch where the loop wants them, and what the loop calls before it uses them
+# the buffers and other tensors of a batch on the loop's device, and a function that the loop calls before it uses them
 Sent = tuple[Sequence[torch.Tensor], Mapping[str, torch.Tensor], Callable[[], None]]
 
 
@@ -30,7 +30,7 @@ class _Lease(weakref.ref["NDArray[Any]"]):
 
 
 class _Kept(weakref.ref["NDArray[Any]"]):
-    """Keeps the lease of a view alive until the view is gone. It is equal to itself alone, so a set can hold it."""
+    """Keeps the lease of a view alive until the view is gone. It compares by identity, so a set can hold it."""
 
     __slots__ = ("lease",)
     __eq__ = object.__eq__
@@ -39,18 +39,18 @@ class _Kept(weakref.ref["NDArray[Any]"]):
 
 
 class Pool:
-    """Host buffers that are used again when the last tensor, slice, array, graph or capsule over them is gone.
+    """Host buffers that are reused when the last tensor, slice, array, graph or capsule over them is gone.
 
-    Each is handed out as a tensor over a fresh numpy view of it. The storage keeps that view alive, and everything that
-    sees the memory keeps the storage alive, so the end of the view is the end of the last user.
+    A buffer is handed out as a tensor over a fresh numpy view. The tensor's storage keeps that view alive, and every
+    user of the memory keeps the storage alive, so the view dies with the last user.
     """
 
     def __init__(self, group: SpanGroup, spare: int) -> None:
-        """At most `spare` idle buffers for what is selected of a group of spans are kept."""
+        """A pool of buffers for one group of spans; it keeps at most `spare` idle buffers."""
         self.idle: deque[_Lease] = deque(maxlen=spare)
         self._kept: set[_Kept] = set()
         self._spans, *self._rest = group.buffer_shape(1)
-        self._dtype = group.view.dtype if group.view.dtype == torch.bfloat16 else None  # which numpy does not have
+        self._dtype = group.view.dtype if group.view.dtype == torch.bfloat16 else None  # numpy has no bfloat16
         self._numpy = np.dtype(DTYPES[group.view.dtype][1])
 
     def take(self, count: int) -> torch.Tensor:
@@ -91,9 +91,9 @@ class Recycled:
         return [pool.take(count) for pool in self.pools]
 
     def send(self, buffers: Sequence[torch.Tensor], rest: Mapping[str, torch.Tensor]) -> Sent:
-        """The filled buffers and the other tensors of a batch, which are where they should be."""
+        """The filled buffers and the other tensors of a batch, which stay on the host."""
         return buffers, rest, _nothing
 
 
 def _nothing() -> None:
-    """There is nothing to wait for on the host."""
+    """Do nothing: on the host there is nothing to wait for."""

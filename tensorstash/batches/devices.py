@@ -28,15 +28,15 @@ class Copies(Protocol):
         """Uninitialised host memory, which a copy may read until the event after it is done."""
 
     def copy(self, staged: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Begin to copy staged tensors, and return the tensors on the device, which must not be used yet."""
+        """Begin to copy staged tensors; the returned tensors on the device must not be used before `wait`."""
 
     def record(self) -> Event:
         """The event at which all copies begun so far are done."""
 
     def wait(self, event: Event, copied: Sequence[torch.Tensor]) -> None:
-        """Let the current stream of the calling thread wait for an event, then use what was copied before it.
+        """Let the current stream of the calling thread wait for an event; then the copies before it may be used.
 
-        The memory of the copies is not given to others before the work that this stream has been given is done.
+        The memory of the copies is not reused before the work queued in this stream is done.
         """
 
 
@@ -54,7 +54,7 @@ class StreamCopies:
         return torch.empty(tuple(shape), dtype=dtype, pin_memory=True)
 
     def copy(self, staged: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Queue the copies in the stream of their own."""
+        """Queue the copies in the separate stream."""
         with self._module.stream(self._stream):
             return [tensor.to(self._device, non_blocking=True) for tensor in staged]
 

@@ -26,7 +26,7 @@ from tensorstash.sampling.steps import Layout, Steps
 from tensorstash.sampling.weighted import Weighted
 from tensorstash.windows.windows import Windows
 
-_SPARE_BUFFERS = 3  # idle ones kept beside those in flight
+_SPARE_BUFFERS = 3  # idle buffers kept in addition to those in flight
 _SPARE_STAGES = 2  # one that is filled, and one whose copy may be under way while the loop takes its batch
 
 Transform = Callable[[Any], Any]
@@ -40,7 +40,7 @@ class _Assembler(Protocol):
     memory: Recycled | Staged
 
     def prepare(self, steps: Steps, layout: Layout, lanes: Lanes | None) -> Any:
-        """A few steps, found together."""
+        """Locate the windows of a few steps together."""
 
     def portions(self, group: Any, steps: int) -> Iterator[range]:
         """The steps of a group, as they are to be built together."""
@@ -60,7 +60,7 @@ class _Timer:
     gathered: float = 0.0
     transformed: float = 0.0
     nbytes: int = 0
-    row: tuple[int, int] = (0, 0)  # where the pass began in the endless row of epochs, and where it stands
+    row: tuple[int, int] = (0, 0)  # where the pass began in the endless sequence of epochs, and where it stands
 
 
 class Loader:
@@ -82,13 +82,13 @@ class Loader:
         sampler: instead of `shuffle`, ids of your own: an iterable with a length, such as a list, an array or a
             `torch.utils.data.Sampler`, that gives the window ids of an epoch one by one, the same on every rank. Its
             `set_epoch(epoch)` is called before each epoch, if it has one. The loader divides the ids into steps and
-            among the ranks. A state counts them and holds their checksum, but nothing of the sampler itself: it can be
-            resumed where the sampler gives the same ids again for the same epoch, and else is a `ValueError`.
+            among the ranks. A state holds their number and checksum, but not the state of the sampler: the run can be
+            resumed if the sampler yields the same ids again for the same epoch; otherwise it is a `ValueError`.
         device: where the batches go; `"accelerator"` is the device that torch finds on this machine, else the CPU. On
             CUDA, ROCm and XPU everything in a batch is copied from pinned memory in a stream of its own.
         prefetch: the number of batches that are gathered ahead in a thread. `None` is 0 on the CPU, where gathering
             uses all cores already, and 2 for other devices.
-        num_replicas: the number of ranks; by default found in the process group or the environment.
+        num_replicas: the number of ranks; by default taken from the process group or the environment.
         rank: the rank of this process.
         tail: what happens to an incomplete last step: `"keep"`, `"pad"` or `"drop"`.
         with_ids: batches also hold, each `(batch,)` int64, the `window` ids, the `entity` (index into `stash.entities`)
@@ -100,12 +100,12 @@ class Loader:
             batch is complete and on the device, and may write into it. If one raises, the exception leaves the loop,
             and that batch does not count as handed out.
         global_batch_size: instead of `batch_size`, windows per step over all ranks, a multiple of their number.
-        steps: the steps of a pass. Epochs then follow each other without end, and each pass takes the next `steps`
-            steps; `len(loader) == steps`.
+        steps: the steps of a pass. Epochs then form one endless sequence, and each pass takes its next `steps` steps;
+            `len(loader) == steps`.
 
     Raises:
-        TypeError: `windows` are not windows. ValueError: an argument is out of range, there is no window, or the device
-        cannot be used on this machine.
+        TypeError: `windows` is neither `Windows` nor a `Mix`. ValueError: an argument is out of range, there is no
+            window, or the device cannot be used on this machine.
 
     Example:
         >>> import numpy as np, tensorstash as ts
@@ -168,7 +168,7 @@ class Loader:
         self.transform = _callables(transform)
         self._timer = _Timer()
         self._pass = object()
-        copies_to(self.device)  # a device that is not there is refused here, not at the first batch
+        copies_to(self.device)  # a missing device is refused here, not at the first batch
 
     def __len__(self) -> int:
         """Batches of a whole pass, the same on every rank."""
@@ -252,8 +252,8 @@ class Loader:
     def set_weights(self, weights: Any) -> None:
         """Draw by other weights from the next pass on, as `ts.Weighted` takes them; a pass under way goes on unchanged.
 
-        A state refers to the weights by a checksum: of those of the last pass until the next one has begun, but of the
-        new ones if no part of the last pass is left. To load it, make a loader with these weights.
+        A state holds a checksum of weights: until the next pass begins, of the weights of the last pass, or of the new
+        weights if the last pass is complete. To load the state, make a loader with the same weights.
 
         Example:
             >>> import numpy as np, tensorstash as ts
@@ -269,19 +269,19 @@ class Loader:
         self.sampler._replace(of_windows(replace(weighted, weights=weights), self.windows))
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the run stands, as plain values: the same on every rank, valid on any number of ranks.
+        """The position of the run as plain values: the same on every rank, valid on any number of ranks.
 
-        Batches handed to the loop count, the current one included; those gathered ahead do not. Until the next pass
-        begins, this is where the last one was left.
+        Batches handed to the loop count, including the current one; prefetched batches do not. Until the next pass
+        begins, the state is the point at which the last pass was left.
         """
         return self.sampler.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Let the next pass continue where the state stands; a state of other windows is a `ValueError`."""
+        """Continue from a state in the next pass; a state of other windows is a `ValueError`."""
         self.sampler.load_state_dict(state)
 
     def stats(self) -> dict[str, Any]:
-        """Where the time of the current or last pass went.
+        """How the time of the current or last pass was spent.
 
         `steps`; `seconds` of the pass; `wait_seconds`, in which the loop waited for a batch; `gather_seconds`, in which
         batches were built, in the thread if there is prefetch; `transform_seconds`, the part of the waiting in which
@@ -310,8 +310,8 @@ class Loader:
 
 
 def _check_lanes(windows: Windows) -> None:
-    """Refuse windows whose past would overlap that of the window before, or leave rows out."""
-    # spans that end before the anchor are lags, and those from it on are the future
+    """Refuse windows whose past would overlap the past of the previous window, or skip rows."""
+    # spans that end before the anchor are lags, and spans that begin at or after it are the future
     past = max((-span.begin for span in windows.spans if span.begin < 0 <= span.end), default=windows.history)
     if past != windows.stride:
         raise ValueError(
@@ -321,7 +321,7 @@ def _check_lanes(windows: Windows) -> None:
 
 
 def _own_ids(sampler: object, shuffle: Shuffle, windows: int) -> OwnIds:
-    """The order that a sampler of the caller's own gives."""
+    """The order that the caller's sampler gives."""
     if shuffle is not False:
         raise ValueError(f"sampler= and shuffle= exclude each other: both say the order; got shuffle={shuffle!r}.")
     if isinstance(sampler, Sampler):

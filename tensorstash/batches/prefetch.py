@@ -1,4 +1,4 @@
-"""The items of an iterator made ahead in a thread."""
+"""Prefetching: the items of an iterator are made ahead in a thread."""
 
 import os
 from collections import deque
@@ -12,8 +12,8 @@ Item = TypeVar("Item")
 def ahead(items: Iterator[Item], count: int) -> Generator[Item, None, None]:
     """The same items, made in a thread up to `count` ahead.
 
-    Closing it cancels what has not begun and waits for the item under way. A forked child inherits no threads, so that
-    it cannot go on with it: a `RuntimeError`.
+    Closing it cancels items that have not begun and waits for the item under way. A forked child inherits no threads
+    and so cannot continue the iteration: a `RuntimeError`.
     """
     process = os.getpid()
     thread = ThreadPoolExecutor(1, "tensorstash-prefetch")
@@ -26,7 +26,7 @@ def ahead(items: Iterator[Item], count: int) -> Generator[Item, None, None]:
             del item
     finally:
         if os.getpid() == process:  # else the locks of the thread may have been held when the process was forked
-            # not shutdown(cancel_futures=True): what that needs may be gone when the interpreter exits
+            # not shutdown(cancel_futures=True): at interpreter exit, modules that it needs may be gone
             for future in waiting:
                 future.cancel()
             thread.shutdown()

@@ -1,4 +1,4 @@
-"""Staging memory: what a batch holds is copied to the device from here, and only from here."""
+"""Staging memory: all tensors of a batch are copied to the device from here."""
 
 from collections import deque
 from collections.abc import Mapping, Sequence

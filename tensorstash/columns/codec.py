@@ -1,6 +1,6 @@
-"""How the values of a column are stored: one small class per kind of column, with what it needs to know.
+"""How the values of a column are stored: one small class of parameters per kind of column.
 
-`columns/resolve.py` has a line per class that makes a column of it, `ingest/decoders.py` one that decodes it.
+For each class, `columns/resolve.py` has a line that makes the column, and `ingest/decoders.py` a line that decodes it.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 class Plain:
     """Numbers and times as they are."""
 
-    bits: bool = False  # whether the source has bfloat16, as uint16
+    bits: bool = False  # whether the source holds bfloat16 as uint16 bits
     digits: bool = False  # whether decimals of the source must keep all their digits
 
 
@@ -28,7 +28,7 @@ class Appearance:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """Codes for texts or integers: their places in a given vocabulary."""
+    """Codes for texts or integers: their indices in a given vocabulary."""
 
     vocabulary: tuple[str, ...] | tuple[int, ...]
 

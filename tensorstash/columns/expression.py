@@ -1,4 +1,4 @@
-"""Formulas: what computes a column that is not read from the source, such as a polars expression."""
+"""Formulas: computations of columns that the source does not have, such as polars expressions."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -18,13 +18,13 @@ class Formula(Protocol):
     """Computes a column from columns of the source, each row by itself."""
 
     def inputs(self, time: str | None) -> tuple[str, ...]:
-        """The columns that it reads; `time` is the one that orders the rows."""
+        """The columns that the formula reads; `time` is the name of the time column."""
 
     def text(self, time: str | None) -> str:
         """The formula as text for people; it need not be unique."""
 
     def key(self) -> str:
-        """A text that is the same in every process, and differs between formulas."""
+        """A text that is the same in every process, and different for different formulas."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -37,7 +37,7 @@ class Expression:
 
     @property
     def is_column(self) -> bool:
-        """Whether it is a column as it is, under another name."""
+        """Whether the expression is an unchanged column, perhaps under another name."""
         return bool(self.expr.meta.undo_aliases().meta.is_column())
 
     def inputs(self, time: str | None) -> tuple[str, ...]:  # noqa: ARG002  see Formula
@@ -66,13 +66,13 @@ class Expression:
 
 
 def _is_expression(given: object) -> bool:
-    """Whether it is a polars expression, without importing polars."""
+    """Whether an object is a polars expression, without importing polars."""
     polars = sys.modules.get("polars")
     return polars is not None and isinstance(given, polars.Expr)
 
 
 def source_of(given: Any) -> str | Formula | tuple[str | Formula, ...]:
-    """What a column is made of: a source column or an expression, or several as a pack."""
+    """The source of a column: a source column or an expression, or several of them as a pack."""
     if isinstance(given, str) or _is_expression(given):
         return _member(given)
     if not isinstance(given, (list, tuple)) or not all(isinstance(one, str) or _is_expression(one) for one in given):
@@ -83,7 +83,7 @@ def source_of(given: Any) -> str | Formula | tuple[str | Formula, ...]:
 
 
 def alias_of(source: "str | Formula | tuple[str | Formula, ...]") -> str:
-    """The name of a column that was given none: that of the source, or the one that an expression brings along."""
+    """The default name of a column: the name of its source column, or the output name of its expression."""
     if isinstance(source, str):
         return source
     if isinstance(source, Expression) and source.alias is not None:
@@ -94,7 +94,7 @@ def alias_of(source: "str | Formula | tuple[str | Formula, ...]") -> str:
 
 
 def _member(expr: Any) -> str | Expression:
-    """The name of the column that a polars expression stands for, or the expression to compute."""
+    """The name of the column, if a polars expression is only a column, else the expression to compute."""
     if isinstance(expr, str):
         return expr
     if expr.meta.has_multiple_outputs():
@@ -115,4 +115,4 @@ def _member(expr: Any) -> str | Expression:
     return Expression(expr, alias, columns)
 
 
-Compute = Callable[[Sequence[pa.Array], str], pa.Array]  # the inputs in some rows, their place -> the values
+Compute = Callable[[Sequence[pa.Array], str], pa.Array]  # input arrays and their place in the source -> the values

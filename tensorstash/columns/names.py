@@ -8,7 +8,7 @@ RESERVED = frozenset({"valid", "window", "entity", "anchor", "reset"})
 
 
 def field_of(schema: pa.Schema, name: str, where: str) -> pa.Field:
-    """The field of that name; a `ColumnError` or `SchemaError` where there is none, or more than one."""
+    """The field of that name; a `ColumnError` if there is none, a `SchemaError` if there are several."""
     indices = schema.get_all_field_indices(name)
     if not indices:
         raise unknown(name, schema.names, where)
@@ -18,7 +18,7 @@ def field_of(schema: pa.Schema, name: str, where: str) -> pa.Field:
 
 
 def check_name(name: str, what: str, source: object = None, argument: str = "columns") -> None:
-    """Refuse the names of entries that batches and segments add themselves."""
+    """Refuse the names of entries that batches and segments add."""
     if name in RESERVED or "." in name or name.startswith("__") or not name:
         raise SchemaError(
             f"The names {', '.join(sorted(RESERVED))}, names with a dot and names that begin with '__' are reserved; "

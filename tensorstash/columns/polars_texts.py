@@ -1,4 +1,4 @@
-"""Everything that is parsed from text and bytes that polars writes, because polars has no function for it.
+"""All parsing of text and bytes that polars writes, for questions that polars has no function for.
 
 Each function names the text that it reads, and the first release known to write it so. The tests run the installed
 polars on examples with a known answer: they fail on the release that changes the text.
@@ -35,7 +35,7 @@ def serialized(expr: "pl.Expr") -> bytes | None:
     """
     try:
         form = expr.meta.serialize()
-    except Exception:  # whatever a function raises that cannot be pickled
+    except Exception:  # pickling a Python function may raise any exception
         return None
     return None if _PICKLE_HEADER in form else form
 
@@ -48,13 +48,13 @@ def is_random(expr: "pl.Expr") -> bool:
     """
     if _RANDOM_CALL.search(str(expr)):
         return True
-    with suppress(Exception):  # whatever a function raises that cannot be pickled
+    with suppress(Exception):  # pickling a Python function may raise any exception
         return b"method\xa6Random" in expr.meta.serialize()
     return False
 
 
 def is_elementwise(expr: "pl.Expr", empty: "pl.DataFrame") -> bool:
-    """Whether each value comes from its own row alone; `empty` is a frame with the columns of the expression.
+    """Whether each value depends only on its own row; `empty` is a frame with the columns of the expression.
 
     Reads the optimized plan of `.explain()`, from polars 1.32 on: polars moves a slice below `WITH_COLUMNS`, so that
     it is taken first, only if all parts of the expression are elementwise. `meta.is_row_separable` judges the outermost

@@ -1,4 +1,4 @@
-"""From what callers ask for to columns: each spec resolved against the schema of the source."""
+"""Column specs to columns: each spec is resolved against the schema of the source."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -20,7 +20,7 @@ from tensorstash.errors import DataError, SchemaError
 def resolve(
     schema: pa.Schema, specs: Mapping[str, ColumnSpec], dtype: torch.dtype | None, where: str, argument: str = "columns"
 ) -> tuple[Column, ...]:
-    """The columns to load, in the order asked for; floating ones are cast to `dtype`, if given."""
+    """The columns to load, in the order of the specs; floating-point columns are cast to `dtype`, if given."""
     resolved = []
     for name, spec in specs.items():
         shown = list(spec.members) if isinstance(spec.source, tuple) else spec.source
@@ -31,7 +31,7 @@ def resolve(
 
 
 def _validity(name: str, spec: ColumnSpec, fields: Sequence[pa.Field], _: torch.dtype | None) -> Column:
-    """The column of booleans that says where its sources have a value."""
+    """The boolean column that says where its source columns have a value."""
     parts = [from_arrow(name, field) for field in fields]
     members = tuple(part.members[0] for part in parts)
     if not isinstance(spec.source, tuple):
@@ -51,7 +51,7 @@ def _hashed(name: str, spec: ColumnSpec, fields: Sequence[pa.Field], _: torch.dt
 
 
 def _given(name: str, spec: ColumnSpec, fields: Sequence[pa.Field], _: torch.dtype | None) -> Column:
-    """A column of codes by a given vocabulary."""
+    """A column of codes with a given vocabulary."""
     assert isinstance(spec.codec, Given)
     field, holds_text = _coded("A vocabulary is", name, spec, fields)
     known = spec.codec.vocabulary
@@ -85,7 +85,7 @@ def _coded(what: str, name: str, spec: ColumnSpec, fields: Sequence[pa.Field]) -
 
 
 def _plain(name: str, spec: ColumnSpec, fields: Sequence[pa.Field], dtype: torch.dtype | None) -> Column:
-    """A column in the type of its source, or in the one that was chosen."""
+    """A column in the type of its source, or in the type that the caller chose."""
     parts = [from_arrow(name, field) for field in fields]
     whole = _pack(name, parts) if isinstance(spec.source, tuple) else parts[0]
     return _choose(whole, parts, spec, dtype)
@@ -131,7 +131,7 @@ def _choose(whole: Column, parts: list[Column], spec: ColumnSpec, dtype: torch.d
             raise DataError(
                 f"{argument}= must be a value of its column; {value!r} is none of {whole.name!r} ({chosen})."
             )
-    # whoever names a type accepts its precision
+    # a caller who names a dtype accepts its precision
     codec = Plain() if whole.digits and (dtype is not None or spec.dtype is not None) else whole.codec
     return replace(whole, dtype=chosen, fill=spec.fill, empty=spec.empty, calendar=spec.calendar, codec=codec)
 
@@ -162,7 +162,7 @@ def time_column(schema: pa.Schema, name: str, where: str) -> Column:
 
 
 def _check_zone(name: str, zone: str | None) -> None:
-    """Refuse times that could not be shown, nor cut at a date."""
+    """Refuse a time zone that Python does not know: its times could be neither shown nor cut at a date."""
     try:
         check_zone(zone)
     except DataError as error:
@@ -173,7 +173,7 @@ def _check_zone(name: str, zone: str | None) -> None:
 
 
 def _as_time(field: pa.Field) -> str:
-    """The end of a message: a polars expression that makes times of a column, if there is one."""
+    """The end of a message: a polars expression that converts a column to times, if there is one."""
     column, example = f"pl.col({field.name!r})", ", for example with polars: "
     if is_text(field.type):
         as_csv = f"of a CSV file say how it is written: schema={{{field.name!r}: '%d.%m.%Y %H:%M'}}"
@@ -186,7 +186,7 @@ def _as_time(field: pa.Field) -> str:
 
 
 def entity_columns(entity: str | Sequence[str] | None) -> tuple[str, ...]:
-    """The names of the entity columns, however they were written."""
+    """The names of the entity columns as a tuple, for `entity=` in any of its forms."""
     if entity is None:
         return ()
     names = (entity,) if isinstance(entity, str) else tuple(entity) if isinstance(entity, (list, tuple)) else ()

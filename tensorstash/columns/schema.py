@@ -1,4 +1,4 @@
-"""`schema=`: the types of columns where the source itself has none, or how a time is written there."""
+"""`schema=`: the types of columns that the source does not define, or the format of its times."""
 
 import sys
 from collections.abc import Mapping
@@ -45,7 +45,7 @@ def _is_class(asked: Any, base: type) -> bool:
 
 
 def arrow_of(asked: Type) -> pa.DataType:
-    """The type of the values; text is the codes of a dictionary."""
+    """The Arrow type of a `schema=` entry: a time format gives timestamps, and text a dictionary."""
     if isinstance(asked, str):
         return pa.timestamp("s")
     is_text = pa.types.is_string(asked) or pa.types.is_large_string(asked) or pa.types.is_string_view(asked)

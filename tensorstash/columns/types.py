@@ -41,7 +41,7 @@ def is_number(arrow: pa.DataType) -> bool:
 
 
 def from_arrow(name: str, field: pa.Field) -> Column:
-    """The column that holds the values of an Arrow field, as the field's own type asks for."""
+    """The column for an Arrow field, with the default dtype of the field's type."""
     arrow = field.type
     if is_text(arrow):
         return Column(name, (field.name,), torch.int32, kind="category", codec=Appearance())
@@ -67,7 +67,7 @@ def from_arrow(name: str, field: pa.Field) -> Column:
 
 
 def _conversion(field: pa.Field) -> str:
-    """How a column of a type that a stash cannot hold may be loaded."""
+    """The remedy for a column whose type a stash cannot hold: how to load it in another type."""
     arrow, column = field.type, f"pl.col({field.name!r})"
     if pa.types.is_null(arrow):
         return f"load {column}.cast(pl.Float64)"

@@ -1,5 +1,5 @@
-"""Rows to tensors: the spans of many windows taken out of blocks of memory in a few vectorized operations.
+"""Rows to tensors: the spans of many windows are copied out of blocks of memory in a few vectorized operations.
 
-This room gets the positions of windows as integers, and knows nothing of entities, time, order or devices. Start with
-`gather.py`.
+This room receives the positions of windows as integers, and knows nothing of entities, time, order or devices. Start
+with `gather.py`.
 """

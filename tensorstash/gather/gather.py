@@ -1,8 +1,8 @@
-"""Rows -> batches: spans compiled once, then taken by the kernel, or by one `index_select` per strided view and batch.
+"""Rows to batches: spans are compiled once, then copied by the kernel, or by one `index_select` per strided view.
 
-Why the latter, as measured: a strided view with `index_select` along dimension 0 is many times faster than an index
-matrix. Along a later dimension `index_select` first copies the whole view. Values viewed as integers of their width are
-exact for every dtype and never slower. One call for all columns of an item size beats one call per column.
+Why a strided view, as measured: `index_select` along dimension 0 of one is many times faster than an index matrix.
+Along a later dimension `index_select` first copies the whole view. Values viewed as integers of their width are exact
+for every dtype and never slower. One call for all columns of an item size beats one call per column.
 """
 
 import math
@@ -22,7 +22,7 @@ from tensorstash.gather.span import Span
 from tensorstash.native import library
 from tensorstash.stash.blocks import Block
 
-_SLICED_STEPS = 4  # up to this step it is faster to take every row and slice than to stride
+_SLICED_STEPS = 4  # up to this step, gathering every row and slicing is faster than a strided gather
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class SpanGroup:
     patch: GroupFill | None  # where slots may be empty
 
     def buffer_shape(self, count: int) -> tuple[int, ...]:
-        """The shape of what is selected for a batch of `count` windows."""
+        """The shape of the buffer for a batch of `count` windows."""
         return (len(self.names) * count, *self.view.shape[1:])
 
     def batch_shape(self, count: int) -> tuple[int, ...]:
@@ -87,7 +87,7 @@ def compile_plan(
     *,
     together: bool = True,
 ) -> GatherPlan:
-    """Group spans by block, length and step, or not `together` each alone; the views are over the blocks' memory."""
+    """Group spans by block, length and step, or without `together` each span alone; views share the blocks' memory."""
     home = {name: (block, k) for block in blocks for k, name in enumerate(block.names)}
     alike: dict[tuple[str, int, int, str], list[Span]] = {}
     for span in spans:
@@ -141,7 +141,7 @@ def _group(
 
 
 def _patch(items: torch.Tensor, firsts: Int64s, members: list[Span], filling: FillPlan) -> GroupFill:
-    """The same spans row by row, including the slots that are sliced away later."""
+    """How windows with empty slots are written row by row, including the slots that are sliced away later."""
     extent = (len(members[0]) - 1) * members[0].step + 1
     step = 1 if members[0].step <= _SLICED_STEPS else members[0].step
     begins = [filling.history + span.begin for span in members]
@@ -152,13 +152,13 @@ def _patch(items: torch.Tensor, firsts: Int64s, members: list[Span], filling: Fi
 
 
 def gather(plan: GatherPlan, anchors: Int64s) -> dict[str, torch.Tensor]:
-    """A fresh batch of the windows whose anchors stand at the slots `anchors`, `(batch,)`."""
+    """A fresh batch of the windows whose anchors are at the slots `anchors`, `(batch,)`."""
     buffers, seen = gathered(plan, anchors)
     return as_batch(plan, buffers) | seen
 
 
 def gathered(plan: GatherPlan, anchors: Int64s) -> tuple[list[torch.Tensor], dict[str, torch.Tensor]]:
-    """The same before it is a batch: a fresh buffer for each group, and what was observed."""
+    """The parts of such a batch: a fresh buffer for each group, and the `<span>.observed` tensors."""
     buffers = [group.view.new_empty(group.buffer_shape(len(anchors))) for group in plan.groups]
     (seen,) = select(plan, positions(plan, anchors[None]), range(1), [buffers])
     return buffers, seen
@@ -187,7 +187,7 @@ def _indices(plan: GatherPlan, anchors: Int64s) -> list[BatchIndex]:
 def select(
     plan: GatherPlan, places: Places, steps: range, buffers: Sequence[Sequence[torch.Tensor]]
 ) -> list[dict[str, torch.Tensor]]:
-    """Fill the buffers of some steps: for each step one per group, of its `buffer_shape` and the dtype of its view.
+    """Fill the buffers of some steps: each step has one per group, of its `buffer_shape` and the dtype of its view.
 
     Returns for each step, where slots may be empty, `<span>.observed`: a `(batch, time)` bool tensor per span.
     """
@@ -199,7 +199,7 @@ def select(
 
 def _select(plan: GatherPlan, places: BatchIndex, buffers: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
     for group, index, buffer in zip(plan.groups, places.at, buffers):
-        if len(places.broken) * len(group.names) < len(index):  # else no window lies in one fragment
+        if len(places.broken) * len(group.names) < len(index):  # some window lies in one fragment
             torch.index_select(group.view, 0, index, out=buffer)
     if plan.filling is None:
         return {}
@@ -214,7 +214,7 @@ def _select(plan: GatherPlan, places: BatchIndex, buffers: Sequence[torch.Tensor
 def as_batch(plan: GatherPlan, buffers: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
     """Filled buffers, on any device, as one `(batch, time, ...)` tensor per span, all views of them.
 
-    Every operation here costs: a gather evicts the code from the caches.
+    Keep the number of operations low: after a gather, their code is no longer in the CPU caches.
     """
     batch: dict[str, torch.Tensor] = {}
     for group, buffer in zip(plan.groups, buffers):
@@ -242,13 +242,13 @@ def gather_into(plan: GatherPlan, anchors: Int64s, out: Mapping[str, torch.Tenso
         shape = group.buffer_shape(len(anchors))
         buffers.append(target.view(group.view.dtype).view(shape) if fits else group.view.new_empty(shape))
     (seen,) = select(plan, positions(plan, anchors[None]), range(1), [buffers])
-    torch.autograd.graph.increment_version(buffers)  # what autograd saved of them is no more, and the kernel is silent
+    torch.autograd.graph.increment_version(buffers)  # so that autograd notices the writes of the kernel
     batch = as_batch(plan, buffers) | seen
     copy_into({name: tensor for name, tensor in batch.items() if not _same_memory(tensor, out.get(name))}, out)
 
 
 def _plain_memory(tensor: torch.Tensor) -> bool:
-    """Whether bytes may be written to where the tensor begins. The kernel would not ask."""
+    """Whether bytes may be written at the tensor's address. The kernel does not check this."""
     return tensor.is_contiguous() and tensor.device.type == "cpu" and not tensor.requires_grad
 
 
@@ -271,7 +271,7 @@ def _target(out: Mapping[str, torch.Tensor], name: str, shape: tuple[int, ...], 
 
 
 def static_values(static: Mapping[str, torch.Tensor], entities: torch.Tensor) -> dict[str, torch.Tensor]:
-    """The values of static columns for entities `(batch,)`; by numpy, which a forked process may use on any threads."""
+    """The values of static columns for entities `(batch,)`; by numpy, because torch's threads do not survive a fork."""
     index = entities.numpy()
     taken = {name: as_integers(tensor).numpy().take(index, 0) for name, tensor in static.items()}
     return {name: torch.from_numpy(values).view(static[name].dtype) for name, values in taken.items()}

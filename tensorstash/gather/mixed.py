@@ -19,7 +19,7 @@ _WORD = (1 << 64) - 1
 
 @dataclass(frozen=True, slots=True)
 class MixPlan:
-    """How spans that are the same in several stashes are taken from each of them."""
+    """How spans that several stashes have in common are copied from each of them."""
 
     plans: Sequence[GatherPlan]  # of each stash; their buffers are alike
     lengths: Mapping[str, int]  # `<span>.observed` and the slots of the span, if any stash has empty ones
@@ -32,7 +32,7 @@ def mix_plan(
     """The plan for `spans`, which have a plan and columns in each stash."""
     filled = any(plan.filling for plan in plans)
     lengths = {f"{span.name}.observed": len(span) for span in spans} if filled else {}
-    # what is computed in empty slots, the kernel does not know
+    # the kernel cannot compute values for empty slots
     plain = not any(plan.filling and plan.filling.computed for plan in plans)
     return MixPlan(plans, lengths, _native(spans, plans, columns) if library.LIBRARY and plain else None)
 
@@ -47,7 +47,7 @@ def _native(
         for name in group.names:
             span = named[name]
             bits = 0 if filling is None else int(filling.fills[span.column]) & _WORD
-            # what is sliced afterwards is in the buffer row by row
+            # a span that is sliced later has every row in the buffer
             described.append(kernel.Span(span.begin, group.shape[0], 1 if group.slice_step > 1 else span.step, bits))
             taken.append(span.column)
     sources = [
@@ -70,7 +70,7 @@ def select_mixed(
 ) -> dict[str, torch.Tensor]:
     """Fill one buffer per group with the windows of `component` at the slots `anchors`, `(batch,)` each.
 
-    Where any stash has empty slots, what was observed comes back: a `(batch, time)` bool tensor per span.
+    If any stash has empty slots, returns `<span>.observed`: a `(batch, time)` bool tensor per span.
     """
     if plan.native is not None:
         return _by_kernel(plan, plan.native, component, anchors[None], buffers)
@@ -104,7 +104,7 @@ def _by_kernel(
 
 
 def by_component(component: Int32s) -> Iterator[tuple[int, Int64s]]:
-    """Each component that is there, and where it is."""
+    """Each component that occurs, and the indices at which it occurs."""
     order = np.argsort(component, kind="stable")
     edges = np.flatnonzero(np.diff(component[order])) + 1
     for which in np.split(order, edges):

@@ -19,7 +19,7 @@ _WORD = (1 << 64) - 1
 
 @dataclass(frozen=True, slots=True)
 class Flags:
-    """What batches carry about empty slots; spans of the same slots have one tensor together."""
+    """The `<span>.observed` tensors of batches; spans over the same slots share one tensor."""
 
     lengths: tuple[int, ...]  # of each of these tensors
     written: tuple[int, ...]  # for each, the one span by which the kernel writes it
@@ -32,8 +32,8 @@ class Computed:
 
     span: Span
     compute: Compute
-    buffer: int  # that holds the span
-    at: tuple[int, int]  # which of the spans there it is, and of how many
+    buffer: int  # the index of the buffer that holds the span
+    at: tuple[int, int]  # the place of the span in this buffer, and the number of spans there
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class NativePlan:
 def native_plan(
     groups: Sequence[Sequence[Span]], columns: Mapping[str, torch.Tensor], filling: FillPlan | None
 ) -> NativePlan:
-    """Describe to the kernel the spans of each buffer, which are in `columns`."""
+    """Describe the spans of each buffer to the kernel; `columns` holds their memory."""
     spans = [span for members in groups for span in members]
     items = [as_integers(columns[span.column]).numpy() for span in spans]
     empty = [0 if filling is None else int(filling.fills[span.column]) & _WORD for span in spans]
@@ -102,7 +102,7 @@ def copy(
 ) -> list[dict[str, torch.Tensor]]:
     """Fill the buffers of each step with windows whose anchors are at the slots `anchors`, `(steps, batch)`.
 
-    Where slots may be empty, what was observed comes back for each step.
+    If slots may be empty, returns the `<span>.observed` tensors of each step.
     """
     steps, count = anchors.shape
     bases = np.array([[buffer.data_ptr() for buffer in own] for own in buffers], np.uintp)

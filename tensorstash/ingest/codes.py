@@ -25,7 +25,7 @@ class Piece:
 
 
 def piece_of(array: pa.Array) -> Piece:
-    """The distinct values of an array of text or integers, and which of them stands in each row."""
+    """The distinct values of an array of text or integers, and the index of the value in each row."""
     array = plain_text(array)
     if not pa.types.is_dictionary(array.type):
         array = pc.dictionary_encode(array)
@@ -47,7 +47,7 @@ _FEWEST = 10
 
 
 def reads_as_numbers(texts: Sequence[str]) -> bool:
-    """Whether nine of ten distinct texts are numbers. Fewer than ten texts are labels, and so are ones like "007"."""
+    """Whether nine of ten distinct texts are numbers. Fewer than ten texts are labels, and so are texts like "007"."""
     some = texts[:_LOOKED_AT]
     return len(some) >= _FEWEST and sum(_NUMBER.fullmatch(text.strip()) is not None for text in some) >= 0.9 * len(some)
 
@@ -56,7 +56,7 @@ class Vocabulary:
     """The texts that codes stand for. Threads bring pieces in any order; `renumbering` then puts the texts in order."""
 
     def __init__(self, fill: str | None = None, empty: str | None = None) -> None:
-        """`fill` is the name that null gets, `empty` another one that has a code."""
+        """`fill` is the name for nulls; `empty` is the name for slots without a row. Both get codes."""
         self.fill = fill
         self.empty = empty
         self._codes: dict[Hashable, int] = {}
@@ -87,9 +87,9 @@ class Vocabulary:
         return code
 
     def renumbering(self) -> Int32s | None:
-        """`(names + 1,)`, what each code, and -1 as the last, becomes, so that codes follow the source.
+        """The new code of each code, `(names + 1,)`, the last one for -1, so that codes follow the order of the source.
 
-        From then on `names` follows it too. `None` if nothing changes.
+        Afterwards `names` is in the new order. `None` if nothing changes.
         """
         order = np.argsort(np.array(self._rows, np.int64))
         if np.array_equal(order, np.arange(len(order))):
@@ -102,7 +102,7 @@ class Vocabulary:
 
     @property
     def names(self) -> list[Any]:
-        """All names by their codes; fill and empty are among them, also where nothing was missing."""
+        """All names in the order of their codes, including fill and empty, even if nothing was missing."""
         return list(dict.fromkeys([*self._codes, *(name for name in (self.fill, self.empty) if name is not None)]))
 
     @property
@@ -112,7 +112,7 @@ class Vocabulary:
 
 
 def count_codes(codes: Int32s) -> Stats:
-    """The statistics of codes: how many are -1, and the least and the greatest of the others."""
+    """The statistics of codes: the number of -1, and the minimum and maximum of the others."""
     known = codes[codes >= 0]
     missing = len(codes) - len(known)
     low, high = (int(known.min()), int(known.max())) if len(known) else (None, None)

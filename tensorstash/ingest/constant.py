@@ -31,7 +31,7 @@ class Constant:
         self._codes = codes
         self._bits: Bits = np.zeros((entities, math.prod(column.shape)), f"i{column.dtype.itemsize}")
         self._rows: Int64s = np.full(entities, -1)  # the source row of each value; -1: none has come yet
-        # the first row with another value than its entity's, that entity, and the value
+        # the first row whose value differs from its entity's value, the entity, and the value
         self._other: tuple[int, int, Bits] | None = None
         self._waiting: dict[int, tuple[int, Int64s, Int32s, Bits]] = {}  # start -> end, and the rows that decide
         self._next = 0
@@ -83,7 +83,7 @@ class Constant:
         return None if given is None else int(np.count_nonzero(self._bits == len(given)))
 
     def check(self, scanned: Scan, entities: list[Any], vocabulary: list[Any]) -> None:
-        """Refuse an entity with several values, or with none, which only a source without rows and entities has."""
+        """Refuse an entity with several values, or with none (only possible in a source without rows and entities)."""
         if self._other is None:
             if not scanned.rows and entities:
                 raise DataError(
@@ -103,14 +103,14 @@ class Constant:
 
 
 def _changes(codes: Int32s, bits: Bits) -> Int64s:
-    """The rows that decide: the first of each entity, and the first of each stretch with another value than that."""
+    """The rows that matter: each entity's first row, and the first row of each stretch with a different value."""
     starts = np.ones(len(codes), np.bool_)
     starts[1:] = (codes[1:] != codes[:-1]) | _differ(bits[1:], bits[:-1])
-    rows = np.flatnonzero(starts)  # few where the rows are grouped, so that the rest costs nothing
+    rows = np.flatnonzero(starts)  # few if rows are grouped by entity, so that the rest is cheap
     codes, bits = codes[rows], bits[rows]
     places = codes - codes.min()
     first = np.empty(int(places.max()) + 1, np.int64)
-    first[places[::-1]] = np.arange(len(codes))[::-1]  # the last that is written stays
+    first[places[::-1]] = np.arange(len(codes))[::-1]  # of equal indices, the last write stays
     firsts = first[places]
     return rows[(firsts == np.arange(len(codes))) | _differ(bits, bits[firsts])]
 

@@ -15,7 +15,7 @@ _MOST_DIGITS = 76
 
 
 def from_decimals(array: pa.Array, column: Column, name: str, place: str) -> pa.Array:
-    """The nearest float64, or for a column of integers the same int64; digits that would be lost are an error.
+    """The nearest float64, or for a column of integers the equal int64; an error if digits would be lost.
 
     Arrow's own cast multiplies by a power of ten that is not exact: it makes 0.35000000000000003 of 0.35.
     """
@@ -32,7 +32,7 @@ def _is_small(arrow: pa.DataType) -> bool:
 
 
 def _few_digits(array: pa.Array) -> pa.Array:
-    """Of integers and powers of ten that float64 holds exactly, division gives the nearest float64."""
+    """The nearest float64 by one division, whose integer and power of ten float64 holds exactly."""
     array = array.cast(pa.decimal128(array.type.precision, array.type.scale))
     words = np.frombuffer(array.buffers()[1], "<i8") if len(array) else np.empty(0, np.int64)
     low = words[2 * array.offset : 2 * (array.offset + len(array)) : 2]

@@ -23,7 +23,7 @@ class Decoder(Protocol):
         """`(n, *shape)` values of the rows `row, row + 1, ...`; `place` is where they are in the source, for errors."""
 
     def finish(self, stats: Stats) -> Int32s | None:
-        """Complete the statistics of all rows; what each code becomes, if codes change, as `Vocabulary.renumbering`."""
+        """Complete the statistics of all rows; returns the new code of each code, as `Vocabulary.renumbering`."""
 
     @property
     def names(self) -> list[Any] | None:
@@ -32,7 +32,7 @@ class Decoder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Uncoded:
-    """Values that depend on their own piece alone."""
+    """Decodes values, each piece independently of the others."""
 
     read: Callable[[Sequence[pa.Array], str], tuple[NDArray[Any], Stats]]
     names: None = None
@@ -46,7 +46,7 @@ class _Uncoded:
 
 @dataclass(frozen=True, slots=True)
 class _Fixed:
-    """Codes that depend on their own piece alone."""
+    """Decodes to codes, each piece independently of the others."""
 
     encode: Callable[[Piece, int], tuple[Int32s, Stats]]
     names: list[Any] | None

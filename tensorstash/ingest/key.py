@@ -25,7 +25,7 @@ from tensorstash.sources.stamps import Stamp, stamps
 
 
 def check_unchanged(source: Any, filesystem: Any, before: Sequence[Stamp]) -> None:
-    """Refuse values of files that were written to while they were read: some would be old and some new."""
+    """Refuse files that changed while they were read: some values would be old and some new."""
     try:
         after = stamps(find(source, filesystem) or [])
     except OSError:
@@ -36,7 +36,7 @@ def check_unchanged(source: Any, filesystem: Any, before: Sequence[Stamp]) -> No
 
 
 class _Digest(io.RawIOBase):
-    """A file that keeps nothing but a hash of what is written to it."""
+    """A file object that keeps only a hash of the bytes written to it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ def contents(scanned: Scan, names: Sequence[str]) -> str:
 
 def key(source: object, arguments: Mapping[str, object]) -> str:
     """64 hex digits for a source, given as its stamps or `contents`, and the `argument_keys` of a request."""
-    release = version("tensorstash")  # another one may decode otherwise
+    release = version("tensorstash")  # another release may decode differently
     about = {
         "format": VERSION,
         "release": release,
@@ -80,7 +80,7 @@ def argument_keys(request: Request) -> dict[str, object]:
         return [(name, spec.with_members(key_of)) for name, spec in specs.items()]
 
     def key_of(member: Any) -> Any:
-        # bytes, so that no name of a column is equal to the key of a formula
+        # bytes, so that a column name never equals the key of a formula
         return request.formulas[member].key().encode() if member in request.formulas else member
 
     table = {} if request.table is None else {"table": argument_keys(request.table)}
@@ -103,7 +103,7 @@ def check_share(share: object, source: Any) -> str:
 def label_of(source: Any) -> str:
     """A label for a source: the name of the first path without its suffix, or the type of the source.
 
-    Of a glob it is the name before the first wildcard, or that of the directory where the name begins with one.
+    For a glob it is the part of the name before the first wildcard, or the directory's name if nothing is before it.
     """
     while isinstance(source, (list, tuple)) and source:
         source = source[0]

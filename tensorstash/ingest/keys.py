@@ -24,7 +24,7 @@ from tensorstash.ingest.values import values
 from tensorstash.segments.draft import Draft
 from tensorstash.sources.scan import Scan, Unit, damage_named, read
 
-_BLOCK = 1 << 17  # rows looked at together
+_BLOCK = 1 << 17  # rows processed at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +38,11 @@ class Work:
 
 
 class Entities:
-    """Numbers the entities in order of first appearance, by the values of one column, or of several together."""
+    """Numbers the entities in order of first appearance, by the values of one column or the tuples of several."""
 
     def __init__(self, columns: int) -> None:
         self.parts = [Vocabulary() for _ in range(columns)]
-        self._pairs = [Vocabulary() for _ in range(columns - 1)]  # of an entity by the parts so far, and the next part
+        self._pairs = [Vocabulary() for _ in range(columns - 1)]  # of (number of leading parts, next part)
 
     def encode(self, pieces: Sequence[Piece], start: int, refuse: Callable[[int, int], DataError]) -> Int32s:
         """The entities of the rows `start, start + 1, ...`; `refuse(part, row)` is the error for a null."""
@@ -84,7 +84,7 @@ class Keys:
 
 
 def read_keys(work: Work) -> Keys:
-    """Decode the keys, and write entities, offsets and times as a stash has them."""
+    """Decode the keys, and write entities, offsets and times to the segment."""
     planned, draft = work.planned, work.draft
     entities = Entities(len(planned.entity.members)) if planned.entity else None
     arranger = Arranger(
@@ -121,7 +121,7 @@ def _stream(work: Work, entities: Entities | None, arranger: Arranger) -> Stats 
 
 
 def _read_unit(work: Work, unit: Unit, go_on: Callable[[], None]) -> tuple[list[tuple[int, int, list[Piece]]], Stats]:
-    """The rows of a unit, stretch by stretch, with the pieces of the entity columns; times are written."""
+    """The rows of a unit, stretch by stretch, with the pieces of the entity columns; writes the times to the draft."""
     planned = work.planned
     members = planned.entity.members if planned.entity else ()
     names = list(dict.fromkeys([*members, *(planned.time.members if planned.time else ())]))
@@ -153,7 +153,7 @@ def _check_times(array: pa.Array, column: Column, scanned: Scan, row: int) -> No
 
 
 def _write_entities(work: Work, entities: Entities | None) -> list[Any]:
-    """The names of the entities; of several columns, each has its part of the names."""
+    """Write the names of the entities, for several entity columns each part on its own, and return them."""
     entity = work.planned.entity
     if entity is None or entities is None:
         return [None]
@@ -173,7 +173,7 @@ def _plain_type(scanned: Scan, name: str) -> pa.DataType:
 
 
 def write_names(draft: Draft, name: str, names: list[Any]) -> None:
-    """A vocabulary, of integers or of texts, of which there may be none."""
+    """Write a vocabulary of integers or texts, which may be empty."""
     if names and isinstance(names[0], int):
         _write_integers(draft, name, names)
     else:
@@ -187,7 +187,7 @@ def _write_integers(draft: Draft, name: str, names: list[int]) -> None:
 
 
 def _write_texts(draft: Draft, name: str, names: list[str]) -> None:
-    """Texts as two blobs: their UTF-8, and where each ends."""
+    """Write texts as two blobs: their UTF-8 bytes, and the end of each text."""
     encoded = [text.encode() for text in names]
     ends = np.cumsum([len(text) for text in encoded], dtype=np.int64)
     draft.blob(f"{name}.text", np.frombuffer(b"".join(encoded), np.uint8), torch.uint8)
@@ -231,5 +231,5 @@ def write_key(column: Column, keys: Keys, work: Work) -> tuple[Stats, list[Any] 
 
 
 def _with_fill(names: list[Any], column: Column) -> list[Any]:
-    """The vocabulary of a text column has its fill, which empty slots of a window hold."""
+    """The vocabulary with the column's fill added, because empty slots of a window hold the fill."""
     return names if column.fill is None or column.fill in names else [*names, column.fill]

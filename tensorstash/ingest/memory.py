@@ -1,4 +1,4 @@
-"""What does not fit into memory, or onto its disk, is refused before it is allocated."""
+"""Checks that a load fits into memory, or onto its disk, before anything is allocated."""
 
 from collections.abc import Sequence
 
@@ -20,7 +20,7 @@ def check_columns(nbytes: int, source: str, limits: Sequence[Limit], on_disk: bo
 
 
 def sorting_bytes(rows: int) -> int:
-    """Bytes of memory that rows need which are not grouped by entity and ordered by time."""
+    """Bytes of memory for sorting rows that are not grouped by entity and ordered by time."""
     return rows * _SORT_BYTES
 
 

@@ -1,4 +1,4 @@
-"""What a load will take, before anything is decoded or allocated."""
+"""The plan of a load: its columns and its memory, known before anything is decoded or allocated."""
 
 import math
 import os
@@ -35,7 +35,7 @@ from tensorstash.sources.source import scan
 from tensorstash.sources.storage import stored
 from tensorstash.sources.streams import check_repeatable
 
-Inputs = Mapping[str, tuple[str, ...]]  # derived columns, and the source columns that each is of
+Inputs = Mapping[str, tuple[str, ...]]  # derived columns, and the source columns that each is computed from
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -52,15 +52,15 @@ class Plan:
     skipped: tuple[str, ...]  # source columns that are never decoded
     free: int  # bytes of memory available now
     pieces: int  # row groups, record batches or slices of the source
-    kept: int  # those of them that have rows which the filter keeps
-    notes: tuple[str, ...]  # what differs between the files and is made alike, and casts that would fail
+    kept: int  # pieces in which the filter keeps rows
+    notes: tuple[str, ...]  # differences between the files that are unified, and casts that would fail
     types: Mapping[str, str]  # the Arrow type of each source column
-    ranges: Mapping[str, Range]  # what statistics say of source columns, whatever a filter keeps; `load` looks at none
-    table: "Plan | None" = None  # of the table whose columns are static too, joined by entity
+    ranges: Mapping[str, Range]  # statistics of source columns before the filter; `load` reads none
+    table: "Plan | None" = None  # the plan of the table of static columns, joined by entity
 
     @property
     def stored(self) -> tuple[Column, ...]:
-        """All tensors of the segment that have rows, in their order there: one item size after the other."""
+        """All columns of the segment with a value per row, in their order there: sorted by item size."""
         flat = sorted(self.columns, key=lambda c: (bool(c.shape), c.dtype.itemsize))
         return (*flat, self.time) if self.time else tuple(flat)
 
@@ -71,7 +71,7 @@ class Plan:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the stash will hold, without static columns: how many entities there are is not known yet."""
+        """Bytes that the stash will hold, without static columns: the number of entities is not known yet."""
         return sum(pages(self.rows * column.row_bytes) for column in self.stored)
 
     @property
@@ -88,7 +88,7 @@ class Plan:
 
     @property
     def page_tables(self) -> int:
-        """Bytes that the system needs in each process that maps the stash, beside the memory itself."""
+        """Bytes of page tables in each process that maps the stash, in addition to the memory itself."""
         return self.nbytes // PAGE * 8
 
     def __repr__(self) -> str:
@@ -128,17 +128,17 @@ def plan(
     share: str | bool | None = None,
     file: str | os.PathLike[str] | None = None,
 ) -> Plan:
-    """Say what `ts.load` with the same arguments will hold: rows, MB per column, free memory, skipped columns.
+    """Plan what `ts.load` with the same arguments will hold: rows, MB per column, free memory, skipped columns.
 
-    Printed, the plan also shows the type of each column in the source; its nulls, minimum and maximum, where the
-    statistics of Parquet files have them; the number of row groups that a filter leaves; and notes: differences between
-    the files, and what a load will refuse. With `share=` the notes include what a load with that `share=` will refuse:
-    the label, Python functions in expressions, or too little room in the directory of shared segments. With
-    `file=` they are the memory that sorting takes, and whether the disk has too little room.
+    Printed, the plan also shows the type of each column in the source; its nulls, minimum and maximum, if Parquet
+    files have statistics of them; the number of row groups that remain after a filter; and notes: differences between
+    the files, and reasons for which a load will fail. With `share=`, these reasons include a wrong label, Python
+    functions in expressions, and too little room in the directory of shared segments. With `file=`, the notes give the
+    memory that sorting takes, and say if the disk has too little room.
 
-    Only schemas and footers are read. Of Arrow files one column is read too, because only their batches have the number
-    of rows, of lists the first batch, which has their length, and of all files the columns of a filter. Wrong arguments
-    raise the errors of `ts.load`.
+    Only schemas and footers are read, with three exceptions: one column of Arrow files, because only their batches have
+    the number of rows; the first batch of lists, for their length; and the columns of a filter. Wrong arguments raise
+    the errors of `ts.load`.
 
     Example:
         >>> import numpy as np, tensorstash as ts
@@ -192,7 +192,7 @@ def _holds(dtype: torch.dtype, value: float) -> bool:
 
 
 def _sharing_notes(request: Request, planned: Plan, share: str | bool) -> list[str]:
-    """A note for each thing that a load with `share=` refuses, besides what every load refuses."""
+    """A note for each reason for which only a load with `share=` will fail."""
 
     def check_room() -> None:
         with opened() as directory:
@@ -205,7 +205,7 @@ def _sharing_notes(request: Request, planned: Plan, share: str | bool) -> list[s
 
 
 def _file_notes(planned: Plan, directory: str) -> list[str]:
-    """What a load with `file=` needs of memory and of the disk."""
+    """Notes on the memory and the disk space that a load with `file=` needs."""
 
     def check_room() -> None:
         with directory_of_file(directory) as opened_:
@@ -228,7 +228,7 @@ def _refusal(check: Callable[[], object]) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """A source that is ready to be read, the plan for it, and the same for the table of static columns."""
+    """A source that is ready to be read and its plan, and both for the table of static columns."""
 
     scanned: Scan
     planned: Plan
@@ -236,7 +236,7 @@ class Survey:
 
 
 def survey(request: Request, files: Sequence[File] | None, progress: bool | None) -> Survey:
-    """Look at the source, or its files, without reading values other than those of a filter."""
+    """Survey the source, or its files; the only values read are those of the filter's columns."""
     table = None if request.table is None else survey(request.table, None, progress)
     source = scan(request.source, files, request.wanted, request.filter, progress, schema=request.schema)
     if request.argument != "columns":
@@ -259,7 +259,7 @@ def survey(request: Request, files: Sequence[File] | None, progress: bool | None
 
 
 def _with_shapes(request: Request, scanned: Scan, inputs: Inputs) -> Scan:
-    """The scan with lists and bytes that are stored as what tensors hold."""
+    """The scan with wrapped types, lists and bytes converted to types that tensors can hold."""
     specs = (*_chosen(request, scanned.schema, inputs).values(), *request.static.values())
     return shaped(scanned, {str(member) for spec in specs for member in spec.members})
 
@@ -295,7 +295,7 @@ def _bound_plan(
 
 
 def _chosen(request: Request, schema: pa.Schema, inputs: Inputs) -> Specs:
-    """The columns that were asked for, or all of the source that are neither derived nor named otherwise."""
+    """The requested columns; by default all source columns that are neither derived nor named by another argument."""
     if request.columns is not None:
         return request.columns
     named = request.keys.union(inputs, *(spec.members for spec in request.static.values()))
@@ -303,7 +303,7 @@ def _chosen(request: Request, schema: pa.Schema, inputs: Inputs) -> Specs:
 
 
 def _check_names(request: Request, columns: Sequence[Column], static: Sequence[Column], where: str) -> None:
-    """Refuse no column at all, a name that stands for two, and that of a key for another column."""
+    """Refuse a load without columns, a name used for two columns, and the name of a key used for another column."""
     if not columns:
         if request.argument == "static":
             raise ValueError(f"A table of static columns has a column beside the entity; {where} has none. Add one.")
@@ -319,7 +319,7 @@ def _check_names(request: Request, columns: Sequence[Column], static: Sequence[C
 
 
 def _check_apart(columns: Sequence[Column], static: Sequence[Column]) -> None:
-    """Refuse a name that stands for two columns."""
+    """Refuse a name used for two columns."""
     if twice := {column.name for column in columns} & {column.name for column in static}:
         raise SchemaError(
             f"A name stands for one column; {sorted(twice)[0]!r} is in both columns= and static=. Leave it out of one, "
@@ -328,7 +328,7 @@ def _check_apart(columns: Sequence[Column], static: Sequence[Column]) -> None:
 
 
 def _check_table(request: Request, columns: Sequence[Column], scanned: Scan, table: Survey) -> None:
-    """Refuse a table of static columns that has names of other columns, or entities of another kind."""
+    """Refuse a table of static columns that repeats the name of another column, or has entities of another type."""
     _check_apart(columns, table.planned.columns)
     for column in table.planned.columns:
         if column.name == request.time:

@@ -31,7 +31,7 @@ def static_line(column: Column, rows: int, types: Mapping[str, str], ranges: Map
 
 
 def entity_lines(entity: Column, types: Mapping[str, str], ranges: Mapping[str, Range]) -> list[tuple[str, ...]]:
-    """A line for each source column of the entity, of which a stash keeps no tensor."""
+    """A line for each source column of the entity; a stash keeps no tensor of these columns."""
     return [
         (member, "", types[member], "entity", "", *_range_cells(ranges.get(member, Range())), "")
         for member in entity.members
@@ -50,7 +50,7 @@ def type_name(arrow: pa.DataType) -> str:
 
 
 def aligned(lines: Sequence[tuple[str, ...]]) -> str:
-    """Cells aligned to the left, in the last column, of numbers, to the right. Columns without a cell are left out."""
+    """Cells aligned to the left, numbers in the last column to the right. Columns without any text are left out."""
     lines = [*zip(*[cells for cells in zip(*lines) if any(cells[1:])])]
     widths = [max(map(len, cells)) for cells in zip(*lines)]
     return "\n".join(
@@ -60,7 +60,7 @@ def aligned(lines: Sequence[tuple[str, ...]]) -> str:
 
 
 def _range(column: Column, ranges: Mapping[str, Range]) -> Range:
-    """The range of all members together. A mask has only nulls, because it does not hold the values."""
+    """The range over all members of a column. A mask shows only nulls, because it does not hold the values."""
     found = [ranges.get(member, Range()) for member in column.members]
     nulls = None if any(about.nulls is None for about in found) else sum(about.nulls or 0 for about in found)
     is_list = bool(column.shape) and len(found) == 1

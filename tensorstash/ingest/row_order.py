@@ -26,22 +26,22 @@ class Duplicate:
 class Arranger:
     """Takes the keys of all rows in the order of the source, and computes the place of each row in the stash.
 
-    While rows come grouped and in order, as in most sources, only the number of rows per entity is kept.
+    As long as rows are grouped by entity and ordered by time, as in most sources, it keeps only counts per entity.
     """
 
     def __init__(self, rows: int, check: Callable[[], None], entities: int) -> None:
-        """`check` raises an error if the memory that rows out of order need is not free.
+        """`check` raises an error if the memory to sort rows that are out of order is not free.
 
         `entities` is 1 if all rows belong to one entity, and 0 if the entities come with the rows.
         """
         self.rows = rows
         self._check = check
         self._taken = 0
-        self._known = 0  # entities; the arrays of them have room for more
+        self._known = 0  # number of entities; the arrays below have room for more
         self._counts: Int64s = np.zeros(0, np.int64)  # the rows of each entity so far
-        self._last: Int64s = np.zeros(0, np.int64)  # the time of the last of them
+        self._last: Int64s = np.zeros(0, np.int64)  # the time of each entity's last row
         self._late: Bools = np.zeros(0, np.bool_)  # whether a time was not later than the one before
-        # of rows out of order: the entity of each row, if rows are not grouped, and its place in the entity
+        # if rows are not grouped: the entity of each row, and its place within the entity
         self._codes: Int32s | None = None
         self._ranks: Int32s | Int64s | None = None
         self.offsets: Int64s = np.zeros(1, np.int64)
@@ -72,13 +72,13 @@ class Arranger:
     def _grow(self, entities: int) -> None:
         self._known = max(self._known, entities)
         if self._known > len(self._counts):
-            more = self._known  # twice as many at least: a new array for each new entity would cost their square
+            more = self._known  # at least double: growing by one would take quadratic time
             self._counts = np.append(self._counts, np.zeros(more, np.int64))
             self._last = np.append(self._last, np.zeros(more, np.int64))
             self._late = np.append(self._late, np.zeros(more, np.bool_))
 
     def _watch(self, codes: Int32s, times: Int64s, starts: Int64s) -> None:
-        """Note the entities whose rows, which come together here, are not each later than the one before."""
+        """Mark the entities that have a row not later than the row before; rows of an entity come together here."""
         back = times[1:] <= times[:-1]
         back[starts[1:] - 1] = False
         self._late[codes[1:][back]] = True
@@ -87,7 +87,7 @@ class Arranger:
         self._last[groups] = times[np.append(starts[1:], len(times)) - 1]
 
     def _expanded(self) -> tuple[Int32s, "Int32s | Int64s"]:
-        """Codes and ranks of all rows; filled in are those that came before, which were grouped."""
+        """Codes and ranks of all rows, filled in for the earlier rows, which were grouped."""
         self._check()
         codes, ranks = np.empty(self.rows, np.int32), self._empty_ranks()
         self.offsets = np.append(0, np.cumsum(self._counts[: self._known]))
@@ -101,7 +101,7 @@ class Arranger:
         return np.empty(self.rows, np.int32) if small else np.empty(self.rows, np.int64)
 
     def finish(self, open_times: Callable[[], Int64s | None]) -> Duplicate | None:
-        """Bring the times from the order of the source into that of the stash; a time that occurs twice, if any."""
+        """Bring the times from source order into stash order; returns a time that occurs twice, if there is one."""
         self.offsets = np.append(0, np.cumsum(self._counts[: self._known]))
         if self._codes is None and not self._late.any():
             return None
@@ -119,7 +119,7 @@ class Arranger:
         return ((start, min(start + _BLOCK, rows)) for start in range(0, rows, _BLOCK))
 
     def _sort(self, times: Int64s) -> Duplicate | None:
-        """Sort the times of the entities that are out of order; the rows of each entity are together already."""
+        """Sort the times of the entities that are out of order; rows are already grouped by entity."""
         if self._codes is None:
             self._check()
         ranks = self._empty_ranks()  # what becomes of each place within its entity
@@ -148,7 +148,7 @@ class Arranger:
         return None
 
     def _stretches(self) -> Iterator[tuple[int, int]]:
-        """Entities, first and end, that have some block of rows together, or one entity that has more."""
+        """Ranges of entities (first, end) with about a block of rows in total, or a single larger entity."""
         first = 0
         while first < self._known:
             end = int(np.searchsorted(self.offsets, self.offsets[first] + _BLOCK, "right")) - 1
@@ -156,7 +156,7 @@ class Arranger:
             first = max(end, first + 1)
 
     def _source_row(self, place: int) -> int:
-        """The row of the source at a place, as long as nothing was sorted."""
+        """The source row at a place in the stash; only valid before sorting."""
         if self._codes is None:
             return place
         entity = int(np.searchsorted(self.offsets, place, "right")) - 1
@@ -164,7 +164,7 @@ class Arranger:
 
     @property
     def arranged(self) -> bool:
-        """Whether every row stays where it is in the source."""
+        """Whether the rows of the stash are in the order of the source."""
         return self._codes is None and self._ranks is None
 
     def codes(self, start: int, stop: int) -> Int32s:
@@ -186,14 +186,14 @@ class Arranger:
         return self._grouped_places(start, stop)
 
     def _grouped_places(self, start: int, stop: int) -> Int64s:
-        """The same, or before the rows of each entity are sorted by time, their places in the order of the source."""
+        """As `places`; before the rows of each entity are sorted by time, their grouped places in source order."""
         if self._ranks is None:
             return np.arange(start, stop)
         return self.offsets[self.codes(start, stop)] + self._ranks[start:stop]
 
 
 def _by_code(codes: Int32s) -> Int64s:
-    """The stable order by code. numpy sorts integers of 16 bits by counting, twenty times as fast as longer ones."""
+    """The stable order by code. numpy sorts 16-bit integers by radix, twenty times as fast as wider integers."""
     if codes.max() < 1 << 16:
         return np.argsort(codes.astype(np.uint16), kind="stable")
     order = np.argsort((codes & 0xFFFF).astype(np.uint16), kind="stable")
@@ -203,7 +203,7 @@ def _by_code(codes: Int32s) -> Int64s:
 def _by_time(codes: Int64s, times: Int64s) -> Int64s:
     """The stable order by code, then time. Codes are ascending.
 
-    Sorting numbers is three times as fast as finding their order, so the row goes into the number where there is room.
+    `sort` is three times as fast as `argsort`, so the row is packed into the sorted integer if there is room for it.
     """
     low, high = int(times.min()), int(times.max())
     shift = len(times).bit_length()

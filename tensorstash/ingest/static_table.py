@@ -73,7 +73,7 @@ def _values(array: pa.ChunkedArray, name: str, scanned: Scan) -> list[Any]:
 
 
 def _rows(given: list[Any], entities: Sequence[Any], scanned: Scan) -> tuple[Int64s, list[Any]]:
-    """`(entities,)`, the row of each entity in the table, and the entities of the table that are none of them."""
+    """The row of each entity in the table, `(entities,)`, and the entities that only the table has."""
     row_of = {name: row for row, name in enumerate(given)}
     if len(row_of) < len(given):
         row = next(row for row, name in enumerate(given) if row_of[name] != row)

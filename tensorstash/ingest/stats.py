@@ -1,4 +1,4 @@
-"""What is counted while values are decoded."""
+"""Statistics that are collected while values are decoded."""
 
 from dataclasses import dataclass
 

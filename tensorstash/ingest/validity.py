@@ -16,7 +16,7 @@ from tensorstash.ingest.values import flatten, from_bfloat16
 
 
 def validity(arrays: Sequence[pa.Array], column: Column, place: str) -> tuple[NDArray[Any], Stats]:
-    """`(n, *column.shape)` booleans: whether there is neither a null nor NaN."""
+    """`(n, *column.shape)` booleans: true where the value is neither null nor NaN."""
     flat = [_valid(array, column, name, place) for array, name in zip(arrays, column.members)]
     found = (flat[0] if len(flat) == 1 else np.stack(flat, axis=1)).reshape(-1, *column.shape)
     low, high = (bool(found.min()), bool(found.max())) if found.size else (None, None)

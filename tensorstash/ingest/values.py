@@ -20,9 +20,9 @@ from tensorstash.ingest.stats import Stats
 def values(arrays: Sequence[pa.Array], column: Column, place: str) -> tuple[NDArray[Any], Stats]:
     """The rows of a column of numbers or times, `(n, *column.shape)`, cast to the column's dtype; bfloat16 as its bits.
 
-    `arrays` are the column's members, one array each; `place` is where in the source they stand.
-    All of it is numpy's: torch would divide each piece among threads of its own, which wait for one another where cores
-    are shared.
+    `arrays` are the column's members, one array each; `place` is their position in the source, for errors.
+    All work is done in numpy: torch would split each piece over its own threads, which wait for one another when other
+    threads use the cores.
     """
     stats = Stats()
     if len(column.members) == 1:
@@ -41,7 +41,7 @@ def values(arrays: Sequence[pa.Array], column: Column, place: str) -> tuple[NDAr
 
 
 def _member(array: pa.Array, column: Column, name: str, place: str, stats: Stats) -> NDArray[Any]:
-    """The values of one source column, flat, with what is missing filled in."""
+    """The values of one source column, flat, with missing values filled in."""
     flat = flatten(array, column, name, place)
     if pa.types.is_decimal(flat.type):
         flat = from_decimals(flat, column, name, place)
@@ -73,7 +73,7 @@ def _stored(fill: Fill, dtype: torch.dtype) -> NDArray[Any]:
 
 
 def to_bfloat16(array: NDArray[np.float32]) -> NDArray[np.uint16]:
-    """The bits of the nearest bfloat16, of two equally near ones that with an even last bit."""
+    """The bits of the nearest bfloat16; a tie goes to the one with an even last bit."""
     bits = array.view(np.uint32)
     near = ((bits + (0x7FFF + ((bits >> 16) & 1))) >> 16).astype(np.uint16)
     return np.where(np.isnan(array), np.uint16(0x7FC0), near)
@@ -85,7 +85,7 @@ def from_bfloat16(bits: NDArray[np.uint16]) -> NDArray[np.float32]:
 
 
 def flatten(array: pa.Array, column: Column, name: str, place: str) -> pa.Array:
-    """The numbers of an array, row after row: taken out of dictionaries, lists and times."""
+    """The numbers of an array in row order, without its dictionaries, lists and time types."""
     array = _plain(array)
     while pa.types.is_fixed_size_list(array.type):
         size = array.type.list_size
@@ -131,12 +131,12 @@ def _numpy(array: pa.Array) -> NDArray[Any]:
 
 
 def _cast(raw: NDArray[Any], column: Column, name: str, place: str) -> NDArray[Any]:
-    """From floating to floating rounds; every other cast must keep every value."""
+    """A cast between floating-point types rounds; every other cast must keep every value."""
     dtype = column.dtype
     plain = np.dtype("float32" if dtype == torch.bfloat16 else DTYPES[dtype][1])
     out, lost = _plain_cast(raw, plain)
     if dtype == torch.bfloat16:
-        # every bfloat16 is a float32, and a float32 that is a bfloat16 comes back from it
+        # bfloat16 values are exact in float32, so a cast through it loses nothing
         single, out = out, to_bfloat16(out)
         back = from_bfloat16(out)
         further = np.isinf(back) & ~np.isinf(single) if raw.dtype.kind == "f" else back != single
@@ -155,7 +155,7 @@ def _cast(raw: NDArray[Any], column: Column, name: str, place: str) -> NDArray[A
 
 
 def _plain_cast(raw: NDArray[Any], target: np.dtype[Any]) -> tuple[NDArray[Any], Bools | None]:
-    """The result, and where it is not the value that it should be; `None` if that cannot be."""
+    """The result of the cast, and where it differs from the value; `None` if the cast is always exact."""
     if np.can_cast(raw.dtype, target, "safe") and raw.dtype.itemsize + target.itemsize < 16:  # int64 to float64 is not
         return raw.astype(target, copy=False), None
     if raw.dtype == target:
@@ -166,7 +166,7 @@ def _plain_cast(raw: NDArray[Any], target: np.dtype[Any]) -> tuple[NDArray[Any],
             endless = np.isinf(cast)
             return cast, endless & ~np.isinf(raw) if endless.any() else None
         lost = (cast.astype(raw.dtype) != raw) | ((cast < 0) != (raw < 0))
-    # at the end of an integer's range the way there or back may saturate, and hide that a value was lost
+    # near the limits of an integer type, a cast and its inverse may both saturate and hide a lost value
     floating, integer = (cast, raw) if target.kind == "f" else (raw, cast)
     if floating.dtype.kind == "f" and integer.dtype.kind in "iu":
         lost |= ~(np.abs(floating.astype(np.float64)) <= np.iinfo(integer.dtype).max + 1.0)
@@ -175,7 +175,7 @@ def _plain_cast(raw: NDArray[Any], target: np.dtype[Any]) -> tuple[NDArray[Any],
 
 
 def _summary(array: NDArray[Any]) -> tuple[Number | None, Number | None, int]:
-    """The least and the greatest value, and the number of NaN, in as few passes as there can be."""
+    """The minimum, the maximum and the number of NaN, in as few passes as possible."""
     if not array.size:
         return None, None, 0
     low, high, missing = array.min(), array.max(), 0

@@ -1,4 +1,4 @@
-"""Decoding a source into a segment: the keys first, which say where each row belongs, then the columns into place."""
+"""Decoding a source into a segment: first the keys, which give each row its place, then the columns."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -32,14 +32,14 @@ Put = Callable[[Column, int, "Int64s | None", NDArray[Any]], None]
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The metadata of a segment, and what its user is warned of."""
+    """The metadata of a segment, and the warnings for its user."""
 
     header: dict[str, Any]
     warnings: tuple[str, ...]
 
 
 def draft(planned: Plan, fd: int | None, on_disk: bool = False) -> Draft:
-    """A segment as a plan lays it out, in the file behind `fd`, or with `None` in an unnamed one of its own."""
+    """The draft of a segment with the layout of a plan, in the file of descriptor `fd`, or in a new unnamed file."""
     tensors = [(column.name, column.dtype, (planned.rows, *column.shape)) for column in planned.stored]
     return Draft(tensors, _header_bytes(planned), fd, on_disk)
 
@@ -87,16 +87,16 @@ def _warning_of_numbers(name: str) -> str:
 
 
 def _header_bytes(planned: Plan) -> int:
-    """Room for a header that is not known yet: each name stands in it up to eight times, escaped up to twice."""
+    """Room for a header that is not known yet: each name occurs in it up to eight times, escaped up to twice."""
     named = [*planned.stored, *planned.static, *planned.joined, *([planned.entity] if planned.entity else [])]
     names = [json.dumps(name) for column in named for name in (column.name, *column.members)]
     return 16_384 + 1024 * (len(named) + len(names)) + 16 * sum(map(len, names))
 
 
 def _placer(draft: Draft, constants: dict[str, Constant]) -> Put:
-    """How values come to their rows: as they are, or scattered; or, of static columns, to their entities."""
+    """The function that writes values: to consecutive or scattered rows, or for static columns to their entities."""
     arrays: dict[str, NDArray[Any]] = {}
-    lock = Lock()  # mapping a column takes long; two threads must not do it both
+    lock = Lock()  # mapping a column is slow; two threads must not map the same one
 
     def place(column: Column, start: int, places: Int64s | None, found: NDArray[Any]) -> None:
         if column.name in constants:
@@ -148,7 +148,7 @@ def _decode(work: Work, columns: Sequence[Column], keys: Keys, put: Put) -> tupl
 def _put_in_order(
     decoders: dict[str, Decoder], draft: Draft, constants: dict[str, Constant], stats: dict[str, Stats]
 ) -> None:
-    """The vocabularies in order of first appearance, and the codes that threads gave otherwise changed to it."""
+    """Vocabularies in order of first appearance; codes that threads assigned in another order are renumbered."""
     for name, decoder in decoders.items():
         changed = decoder.finish(stats[name])
         if changed is not None and name in constants:

@@ -1,6 +1,6 @@
-"""The room of the native kernel: what numpy and torch do too, faster, in one file of plain C.
+"""The optional kernel, one file of plain C, and the equivalent numpy code for permutations and look-ups.
 
-It owns `gather.c`, how its compiled form is found and loaded (`library`), and how it is called (`kernel`). It knows
-integers, addresses and bytes, and nothing above: no columns, windows, loaders or files. Where it is absent, numpy and
-torch do the same, bit by bit.
+This room computes with integers, addresses and bytes, and knows nothing of columns, windows, loaders or files. Without
+the kernel, numpy and torch give the same results, bit by bit. Start with `library.py`, which finds and loads the
+compiled `gather.c`, then `kernel.py`, which calls it.
 """

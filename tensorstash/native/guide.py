@@ -1,4 +1,4 @@
-"""Finding the piece that a number falls into, by a table of where to look: in the kernel, or the same in numpy."""
+"""Look-up of the piece that contains a number, with a guide table that narrows the search: by the kernel or numpy."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ _GUIDE_STEPS = 4  # then a binary search is cheaper
 
 @dataclass(frozen=True, slots=True)
 class Guide:
-    """Pieces of the numbers from 0 on, piece k from `ends[k - 1]` to `ends[k]`, and a table of where to look."""
+    """Consecutive pieces of the numbers from 0 on, piece k from `ends[k - 1]` to `ends[k]`, and a guide table."""
 
     ends: Int64s  # (k,) ascending
     shift: int
@@ -20,7 +20,7 @@ class Guide:
 
 
 def guide(ends: Int64s) -> Guide:
-    """A table of four to eight entries per piece, however long the pieces are."""
+    """A guide table of four to eight entries per piece, whatever the lengths of the pieces."""
     if not len(ends):
         return Guide(ends, 0, np.empty(0, np.int32))
     shift = (int(ends[-1]) // (4 * len(ends))).bit_length()
@@ -36,14 +36,14 @@ def find(pieces: Guide, numbers: Int64s) -> Int32s:
 
 
 def locate(pieces: Guide, base: Int64s, stride: int, numbers: Int64s) -> Int64s:
-    """`base[k] + stride * number` for each number, of any shape, k its piece."""
+    """`base[k] + stride * number` for each number, of any shape, where k is the piece of the number."""
     if library.LIBRARY is None:
         return locate_in_numpy(pieces, base, stride, numbers)
     return kernel.locate(_for_kernel(pieces), base, stride, np.ascontiguousarray(numbers))
 
 
 def find_in_numpy(pieces: Guide, numbers: Int64s) -> Int32s:
-    """A look into the table, then a step or two."""
+    """`find` in numpy: a look-up in the table, then a few steps."""
     k = pieces.table[numbers >> pieces.shift]
     for _ in range(_GUIDE_STEPS):
         beyond = pieces.ends[k] <= numbers
@@ -54,7 +54,7 @@ def find_in_numpy(pieces: Guide, numbers: Int64s) -> Int32s:
 
 
 def locate_in_numpy(pieces: Guide, base: Int64s, stride: int, numbers: Int64s) -> Int64s:
-    """The same as `locate`."""
+    """`locate` in numpy."""
     found = base[find_in_numpy(pieces, numbers)]
     found += numbers * stride
     return found

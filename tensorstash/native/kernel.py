@@ -1,7 +1,8 @@
-"""Calls into the compiled kernel, with numpy arrays; only where `library.LIBRARY` is there.
+"""Calls into the compiled kernel with numpy arrays; only for use if `library.LIBRARY` is not `None`.
 
-What is slow to make (guides, sources, plans) is made once and keeps what it points to alive. Arrays are checked for
-their type and for lying in one piece, because C sees addresses alone. A call releases the interpreter's lock.
+Structs that are slow to make (guides, sources, plans) are made once and keep the arrays they point to alive. Arrays
+must be contiguous and of the right dtype, which is checked here because C sees only addresses. A call releases the
+GIL.
 """
 
 import ctypes
@@ -33,7 +34,7 @@ class Pieces:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Columns that windows are taken from, all of as many rows, and where their rows stand among the slots."""
+    """Columns that windows are taken from, all with the same number of rows, and the slots of these rows."""
 
     columns: Sequence[NDArray[Any]]  # one per span, (rows, ...)
     fragments: tuple[Int64s, Int64s, Int64s] | None  # first slot, first row and rows of each; None: slots are rows
@@ -56,11 +57,11 @@ class Plan:
 
     struct: library.Plan
     spans: int
-    kept: tuple[object, ...]  # all that the struct points to
+    kept: tuple[object, ...]  # the objects that the struct points to
 
 
 class Part(NamedTuple):
-    """A tensor `(windows, slots, items)` to scale, and its constants, both `(groups, items)`: where each begins."""
+    """The addresses of a tensor `(windows, slots, items)` to scale and of its two constants, both `(groups, items)`."""
 
     values: int
     factor: int
@@ -77,7 +78,7 @@ def permutations(grids: Uint64s) -> "ctypes.Array[Any]":
 
 
 def permute(all_: "ctypes.Array[Any]", positions: Int64s, which: Int32s | None = None) -> Int64s:
-    """The ids at positions, of any shape, of the first permutation, or each of the one that `which` says."""
+    """The ids at positions, of any shape: of the first permutation, or for each position of permutation `which`."""
     ids = np.empty_like(positions)
     at, own = _address(positions, np.int64), 0 if which is None else _address(which, np.int32, positions.size)
     bad = _call("permute", ctypes.addressof(all_), len(all_), own, at, positions.size, _address(ids, np.int64))
@@ -111,7 +112,7 @@ def locate(within: Pieces, base: Int64s, stride: int, ids: Int64s) -> Int64s:
 
 
 def compile_plan(spans: Sequence[Span], sources: Sequence[Source], history: int, horizon: int) -> Plan:
-    """What a gather needs to know of spans and sources, laid out for C."""
+    """Spans and sources as the C struct that a gather takes."""
     first = sources[0].columns
     own = (library.Span * len(spans))(
         *(
@@ -129,11 +130,11 @@ def compile_plan(spans: Sequence[Span], sources: Sequence[Source], history: int,
 def gather(
     plan: Plan, anchors: Int64s, out: Addresses, observed: Addresses | None = None, which: Int32s | None = None
 ) -> None:
-    """Fill the batches of a few steps: windows at `anchors`, `(steps, size)`, each of the source that `which` says.
+    """Fill the batches of a few steps: windows at `anchors`, `(steps, size)`, each from the source number `which`.
 
-    `out` and `observed`, `(steps, spans)`, hold where the `(size, length, ...)` rows of each batch and span go, and
-    whether there was a row (0: nobody asks). An anchor without all of its slots in the source is an `IndexError`, and
-    then nothing was written.
+    `out` and `observed`, `(steps, spans)`, are addresses per batch and span: of its values, `(size, length, ...)`, and
+    of the flags that say whether a slot has a row (0: no flags). If a slot of a window is not in the source, this is
+    an `IndexError` and nothing is written.
     """
     steps, size = anchors.shape
     places = np.empty_like(anchors)
@@ -152,7 +153,7 @@ def gather(
 def scale(parts: Sequence[Part], group: Int64s | None, windows: int, groups: int) -> None:
     """`values * factor + shift` in place for each part, which has `windows` windows and constants of `groups` groups.
 
-    The constants of each window are those of its group, `(windows,)`, or all are those of the first.
+    Each window takes the constants of its `group`, `(windows,)`; with `None` all windows take those of group 0.
     """
     described = (library.Scaled * len(parts))(*parts)  # type: ignore[misc]  # ctypes takes tuples for structs
     own = 0 if group is None else _address(group, np.int64, windows)
@@ -172,7 +173,7 @@ def _source(source: Source) -> library.Source:
 
 
 def _address(array: NDArray[Any], dtype: Any, size: int | None = None) -> int:
-    """Where an array begins that lies in one piece and has this type and size."""
+    """The address of an array, which must be contiguous and of this dtype and size."""
     if array.dtype != dtype or not array.flags.c_contiguous or (size is not None and array.size != size):
         raise TypeError(
             f"The kernel takes arrays in one piece of {np.dtype(dtype)}{'' if size is None else f' and {size} items'}; "
@@ -183,7 +184,7 @@ def _address(array: NDArray[Any], dtype: Any, size: int | None = None) -> int:
 
 
 def _call(name: str, *arguments: object) -> int:
-    """The number of the first index that is out of place, or a negative number."""
+    """Call a function of the kernel: the number of the first index out of range, or a negative number."""
     code: int = getattr(library.LIBRARY, f"tensorstash_{name}")(*arguments)
     if code < _DONE:
         raise ValueError(f"The arguments of the kernel's {name} contradict each other.")

@@ -1,4 +1,4 @@
-"""The compiled `gather.c`: whether it is here, and what its functions and structs look like."""
+"""The compiled `gather.c`: finding and loading it, and the signatures of its functions and structs."""
 
 import ctypes
 import os
@@ -7,7 +7,7 @@ import sys
 from ctypes import POINTER, c_int64, c_uint64, c_void_p
 from pathlib import Path
 
-_VERSION = 1  # of the functions and structs below; that of gather.c is another when they differ
+_VERSION = 1  # of the functions and structs below; must equal the version in gather.c
 _SWITCH = "TENSORSTASH_NATIVE"  # 0: not used; a path: this library instead of the one beside this file
 _ROUNDS = 6
 
@@ -19,7 +19,7 @@ class Permutation(ctypes.Structure):
 
 
 class Guide(ctypes.Structure):
-    """Pieces of the numbers from 0 on, and a table of where to look."""
+    """Consecutive pieces of the numbers from 0 on, and a guide table."""
 
     _fields_ = (("ends", c_void_p), ("table", c_void_p), ("count", c_int64), ("entries", c_int64), ("shift", c_int64))
 
@@ -38,7 +38,7 @@ class Span(ctypes.Structure):
 
 
 class Source(ctypes.Structure):
-    """Rows that windows are taken from, and the fragments of them among the slots, if there are any."""
+    """Rows that windows are taken from, and their fragments among the slots, if there are any."""
 
     _fields_ = (("rows", c_int64), ("first", c_void_p), ("row", c_void_p), ("count", c_void_p), ("guide", Guide))
 
@@ -58,7 +58,7 @@ class Plan(ctypes.Structure):
 
 
 class Batches(ctypes.Structure):
-    """The windows of one call, and where they go."""
+    """The windows of one call, and the addresses that they are written to."""
 
     _fields_ = (
         ("anchors", c_void_p),
@@ -96,7 +96,7 @@ _ARGUMENTS = {
 
 
 def load(switch: str | None) -> tuple[ctypes.CDLL | None, str]:
-    """The library, if it can be used here, and a sentence on why or why not. `switch` is the environment variable."""
+    """The library, `None` if it cannot be used, and a sentence that says why. `switch` is the environment variable."""
     if switch == "0":
         return None, f"not native: {_SWITCH}=0 turns it off"
     if sys.byteorder != "little" or struct.calcsize("P") != 8:
@@ -121,7 +121,7 @@ LIBRARY, _WHY = load(os.environ.get(_SWITCH))
 
 
 def why() -> str:
-    """Whether the kernel is used in this process, and why or why not, in a sentence.
+    """A sentence that says whether the kernel is used in this process, and why.
 
     Example:
         >>> from tensorstash.native.library import why

@@ -1,7 +1,4 @@
-"""Keyed permutations of `0..n-1` as functions, computed where they are asked for and never stored.
-
-By the kernel, or the same in numpy.
-"""
+"""Keyed permutations of `0..n-1` as functions, computed on demand by the kernel or numpy, with equal results."""
 
 import hashlib
 import math
@@ -40,7 +37,7 @@ def shuffled(n: int, seed: int, epoch: int) -> Order:
 
 
 def epoch_keys(seed: int, epoch: int) -> tuple[int, ...]:
-    """64-bit keys from a published hash: no generator whose stream may change."""
+    """64-bit keys from a published hash, because the stream of a random generator may change between releases."""
     text = f"tensorstash order 1, seed {seed}, epoch {epoch}".encode()
     digest = hashlib.blake2b(text, digest_size=8 * _ROUNDS).digest()
     return tuple(int.from_bytes(digest[i : i + 8], "little") for i in range(0, len(digest), 8))
@@ -50,7 +47,7 @@ def epoch_keys(seed: int, epoch: int) -> tuple[int, ...]:
 def _small(n: int, keys: tuple[int, ...]) -> Int64s:
     hashes = _mix(_mix(np.arange(n, dtype=np.uint64) ^ np.uint64(keys[0])) ^ np.uint64(keys[1]))
     order = np.argsort(hashes, kind="stable").astype(np.int64)
-    order.flags.writeable = False  # it is shared by all who ask
+    order.flags.writeable = False  # it is cached, and shared by all callers
     return order
 
 

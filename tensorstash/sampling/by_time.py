@@ -22,12 +22,12 @@ _BUILDING = 16  # bytes per window while a table is made
 
 @dataclass(frozen=True, slots=True)
 class ByTime:
-    """Steps of the windows of one anchor time, equal to the last digit, in the order of their entities.
+    """An order whose steps each hold windows of one anchor time (exactly equal), in the order of their entities.
 
-    The times ascend; with `shuffle=True` they are permuted in each epoch. With `batch_size=None` a step has all windows
+    Times ascend; with `shuffle=True` they are permuted in each epoch. With `batch_size=None` a step holds all windows
     of its time, so that steps vary in size; `tail="pad"` then makes the parts of the ranks equal, and `"drop"` is
-    refused. With a size, each time is cut into steps of its own, and the last of them is a tail. All ranks share each
-    step. Each rank holds a table of 4 bytes per window, and 16 bytes per window while it is made.
+    refused. With a size, each time is cut into steps of that size, and its last step may be an incomplete tail. All
+    ranks share each step. Each rank holds a table of 4 bytes per window; building it takes 16 bytes per window.
 
     Example:
         >>> import tensorstash as ts
@@ -46,7 +46,7 @@ class ByTime:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sections:
-    """The ids of all windows by anchor time: those of time t, ascending, are `ids[ends[t - 1] : ends[t]]`."""
+    """The ids of all windows by anchor time: the windows of time t, ascending, are `ids[ends[t - 1] : ends[t]]`."""
 
     ids: Int32s | Int64s  # (windows,)
     ends: Int32s | Int64s  # (times,)
@@ -63,10 +63,10 @@ class Cuts(NamedTuple):
 def sections(times_of: Order, windows: int) -> Sections:
     """Sort the ids `0..windows-1` by the times that `times_of(ids)` gives, `(k,)` int64; equal times by id.
 
-    `times_of` is asked twice for each id, 65,536 at a time. Takes up to 16 bytes per window while it works.
+    `times_of` is called twice for each id, with 65,536 ids at a time. The sort takes up to 16 bytes per window.
 
     Raises:
-        NoMemoryError: less memory than that is free.
+        NoMemoryError: this memory is not free.
 
     Example:
         >>> times = np.array([10, 20, 30, 10, 30])
@@ -87,7 +87,7 @@ def sections(times_of: Order, windows: int) -> Sections:
     bits, count = windows.bit_length(), len(times)
     if bits + count.bit_length() > 63:
         raise ValueError(f"Steps by time take 2**31 windows and times at most; got {windows:,} of {count:,} times.")
-    keys = np.empty(windows, np.int64)  # of the place of the time and the id: a stable sort of the ids by time
+    keys = np.empty(windows, np.int64)  # (place of the time, id) in one integer: sorting them is a stable sort by time
     for low, high in _blocks(windows):
         ids = np.arange(low, high, dtype=np.int64)
         keys[low:high] = np.searchsorted(times, times_of(ids)) << bits | ids
@@ -116,7 +116,7 @@ def _distinct(times_of: Order, windows: int) -> Int64s:
     for low, high in _blocks(windows):
         block = times[low:high]
         new = block[np.append(low == 0 or block[0] != times[count - 1], block[1:] != block[:-1])]
-        times[count : count + len(new)] = new  # in place: it never overtakes what is read
+        times[count : count + len(new)] = new  # in place: writing never overtakes reading
         count += len(new)
     return times[:count].copy()
 
@@ -137,7 +137,7 @@ def order_of_times(by_time: ByTime, of: Sections, seed: int, epoch: int) -> Orde
 
 
 def count_steps(of: Sections, size: int | None, drop: bool = False) -> int:
-    """Steps of a whole epoch, if a step has `size` windows on all ranks together, or with `None` all of its time."""
+    """Steps of a whole epoch with `size` windows per step over all ranks; with `None`, one step per time."""
     if size is None:
         return len(of.ends)
     return sum(int(_steps_in(_bounds(of, places)[1], size, drop).sum()) for places in _places(of, 0))
@@ -146,8 +146,8 @@ def count_steps(of: Sections, size: int | None, drop: bool = False) -> int:
 def cuts(of: Sections, order: Order, consumed: int, size: int | None, drop: bool = False) -> Iterator[Cuts]:
     """The steps of an epoch after the first `consumed` windows of its order, many steps at a time.
 
-    A time of which some windows are consumed continues with the others, whatever the size of the steps was before. With
-    `drop`, a step of less than `size` windows is left out.
+    A partly consumed time continues with its other windows, whatever the size of the earlier steps was. With `drop`, a
+    step of fewer than `size` windows is left out.
 
     Example:
         >>> found = sections(lambda ids: ids % 2, 7)
@@ -161,7 +161,7 @@ def cuts(of: Sections, order: Order, consumed: int, size: int | None, drop: bool
     for places in _places(of, place):
         begin, count = _bounds(of, order(places))
         ends = before + np.cumsum(count)
-        skip = max(0, consumed - before)  # only in the first time of all
+        skip = max(0, consumed - before)  # above 0 only for the first time
         begin[0] += skip
         count[0] -= skip
         yield from _cut(begin, count, ends, int(count.max()) if size is None else size, drop)
@@ -169,7 +169,7 @@ def cuts(of: Sections, order: Order, consumed: int, size: int | None, drop: bool
 
 
 def _cut(begin: Int64s, count: Int64s, ends: Int64s, size: int, drop: bool) -> Iterator[Cuts]:
-    """The steps of times that have `count` windows from `begin` on, and end behind `ends` windows of the order."""
+    """The steps of times; each time has `count` windows from `begin` on, and its end is at `ends` in the order."""
     steps = _steps_in(count, size, drop)
     upto = np.cumsum(steps)
     for low, high in _blocks(int(upto[-1])):
@@ -190,7 +190,7 @@ def _places(of: Sections, begin: int) -> Iterator[Int64s]:
 
 
 def _bounds(of: Sections, times: Int64s) -> tuple[Int64s, Int64s]:
-    """Where the ids of times begin, and how many there are."""
+    """Where the ids of each time begin, and how many ids it has."""
     begin = np.where(times > 0, of.ends[times - 1], 0).astype(np.int64)
     return begin, of.ends[times] - begin
 
@@ -208,12 +208,12 @@ def _place_of(of: Sections, order: Order, consumed: int) -> tuple[int, int]:
 
 
 def largest(of: Sections) -> int:
-    """Windows of the time that has most."""
+    """The number of windows of the largest time."""
     return int(np.diff(of.ends, prepend=of.ends[:0].dtype.type(0)).max())
 
 
 def consumed_after(of: Sections, order: Order, steps: int, layout: Layout) -> int:
-    """How many windows of the order of an epoch its first steps take."""
+    """How many windows of an epoch's order its first `steps` steps take."""
     left = steps
     for some in cuts(of, order, 0, layout.size, layout.tail == "drop"):
         if left <= len(some.consumed):
@@ -223,7 +223,7 @@ def consumed_after(of: Sections, order: Order, steps: int, layout: Layout) -> in
 
 
 def cut_by_time(of: Sections, epoch: Epoch, begin: int, layout: Layout, most: int | None) -> Iterator[Steps]:
-    """As `steps.cut`: the steps of an epoch behind its first `begin` windows; `epoch.at` is the order of its times."""
+    """As `steps.cut`: the steps of an epoch after its first `begin` windows; `epoch.at` is the order of its times."""
     for some in cuts(of, epoch.at, begin, layout.size, layout.tail == "drop"):
         wanted = len(some.begin) if most is None else min(most, len(some.begin))
         counts = (some.end - some.begin)[:wanted]
@@ -238,7 +238,7 @@ def cut_by_time(of: Sections, epoch: Epoch, begin: int, layout: Layout, most: in
 
 
 def _together(of: Sections, some: Cuts, which: slice, number: int, layout: Layout) -> Steps:
-    """The part of this rank in steps that have equally many windows."""
+    """This rank's part of steps that all have the same number of windows."""
     begins, count = some.begin[which], int(some.end[which.start] - some.begin[which.start])
     first, last = part(count, layout.ranks, layout.rank)
     mine = last - first

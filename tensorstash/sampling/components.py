@@ -1,7 +1,7 @@
-"""The draws of a mix: the component and the window at each position of an endless row.
+"""The draws of a mix: the component and the window at each position of an endless sequence.
 
-Position p of the row belongs to the component that `shares.choose` names, and is its draw k, if k earlier positions
-belong to it too. A component of n windows shows them in epochs of its own: draw k is at `k % n` of its epoch `k // n`.
+`shares.choose` gives the component of position p. If k earlier positions belong to the same component, position p is
+its draw k. A component of n windows shows them in epochs of its own: draw k is at `k % n` of its epoch `k // n`.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,38 +22,39 @@ from tensorstash.sampling.shares import Tree, descend, tree, whole_weights
 _SMALL = 1 << 12  # up to here a permutation is drawn uniformly, as a whole
 _ROUNDS = 6
 _DRAWN = 1 << 18  # hashes that are sorted at a time
-_MANY = 256  # positions of one permutation: then one after the other is cheaper than all at once
+_MANY = 256  # positions per permutation from which one call per permutation is cheaper than one call for all
 
-# it takes arrays of sides and keys, one for each position, as it takes numbers
+# `feistel` broadcasts: sides and keys may be arrays with one item per position
 _network = cast("Callable[[Uint64s, Uint64s, Uint64s, list[Uint64s]], Uint64s]", feistel)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Components:
-    """What a mix is made of, and the shares of its components."""
+    """The components of a mix and their shares."""
 
     names: tuple[str, ...]
     sizes: Int64s  # (components,) windows of each
     weights: list[int]
     tree: Tree
-    pieces: Guide  # of all windows one behind the other, a piece for each component
+    pieces: Guide  # over the concatenated windows, one piece per component
 
     def flat(self, component: Int32s, own: Int64s) -> Int64s:
-        """Windows of components as numbers from 0 on: those of the first, then those of the second, ..."""
+        """Window numbers in the concatenation of all components: first all of component 0, then all of component 1."""
         return self.pieces.ends[component] - self.sizes[component] + own
 
     def split(self, flat: Int64s) -> tuple[Int32s, Int64s]:
-        """The component and the window within it of such numbers, `(k,)`."""
+        """The inverse of `flat`: the component of each number, `(k,)`, and the window within that component."""
         component = find(self.pieces, flat)
         return component, flat - (self.pieces.ends[component] - self.sizes[component])
 
 
 def components(sizes: Mapping[str, int], weights: Mapping[str, float] | None = None) -> Components:
-    """The components of a mix by their numbers of windows; without weights, these are the weights.
+    """The components of a mix from their numbers of windows, which are also the weights if none are given.
 
     Raises:
         ValueError: no component; a weight that is negative or not finite; no weight above 0; a component without a
-            weight, or with a weight and without windows. ColumnError: no such component. TypeError: no number.
+            weight, or one that has a weight but no windows. ColumnError: a weight names no component. TypeError: a
+            weight is not a number.
     """
     if not sizes:
         raise ValueError("A mix has at least one component; got none.")
@@ -77,7 +78,7 @@ def components(sizes: Mapping[str, int], weights: Mapping[str, float] | None = N
 def _checked(name: str, weights: Mapping[str, float], sizes: Mapping[str, int]) -> float:
     if name not in weights:
         raise ValueError(f"weights= has a weight for each component; {name!r} has none. Give it 0 to leave it out.")
-    weight: object = weights[name]  # whatever a caller gave
+    weight: object = weights[name]  # not checked yet
     if isinstance(weight, (bool, np.bool_)) or not isinstance(weight, (int, float, np.integer, np.floating)):
         raise TypeError(f"A weight is a number; that of {name!r} is {weight!r}.")
     if not (isfinite(weight) and weight >= 0):
@@ -88,17 +89,17 @@ def _checked(name: str, weights: Mapping[str, float], sizes: Mapping[str, int]) 
 
 
 class Draws(Protocol):
-    """The draws of a mix: positions, `(k,)` int64, to the component and the id within it of each."""
+    """The draws of a mix: for positions, `(k,)` int64, the component and the id within that component."""
 
     def __call__(self, positions: Int64s) -> tuple[Int32s, Int64s]:
-        """The draws at positions in any order; the first and the last are less than 2**48 apart."""
+        """The draws at positions in any order; the lowest and the highest are less than 2**48 apart."""
 
 
 def draws(of: Components, shuffle: bool, seed: int) -> Draws:
     """The draws of a mix, each component in an order of its own, permuted in each of its epochs, or sequential.
 
-    The function that is returned keeps one permutation of each component of up to 4,096 windows, as uint16, because
-    the next positions need it again. It is for one thread at a time.
+    The returned function caches one permutation, as uint16, for each component of up to 4,096 windows, because the
+    next positions need it again. Only one thread at a time may call it.
 
     Example:
         >>> component, ids = draws(components({"a": 4, "b": 2}), shuffle=False, seed=0)(np.arange(9))
@@ -125,13 +126,13 @@ def draws(of: Components, shuffle: bool, seed: int) -> Draws:
 class _Permuted:
     """The permutations of all components and their epochs.
 
-    The seed and the name of a component give eight keys. Key k of its epoch e is the hash of e by keys k and k + 1 of
-    these. Up to 4,096 ids a permutation is the order of keyed hashes, above it is the network of `shuffled`.
+    The seed and the name of a component give eight keys. Key k of epoch e is the hash of e with keys k and k + 1 of
+    these eight. Up to 4,096 ids, a permutation is the order of keyed hashes; above, it is the network of `shuffled`.
     """
 
     def __init__(self, of: Components, seed: int) -> None:
         self._keys = np.stack([keys(f"tensorstash mix 1, seed {seed}, component {name}") for name in of.names])
-        sizes = np.maximum(of.sizes, 1)  # a component without windows is in no draw
+        sizes = np.maximum(of.sizes, 1)  # a component without windows is never drawn
         self._sizes = sizes.astype(np.uint64)
         sides = [isqrt(size - 1) + 1 for size in sizes.tolist()]
         height = np.array([side + side % 2 for side in sides], np.int64)  # with an even side both parities occur
@@ -139,11 +140,11 @@ class _Permuted:
         self._is_small = of.sizes <= _SMALL
         counts = np.where(self._is_small, of.sizes, 0)
         self._first = np.cumsum(counts) - counts
-        self._kept = np.zeros(int(counts.sum()), np.uint16)  # the permutation of each small component seen last
-        self._epoch = np.full(len(of.sizes), -1, np.int64)  # and its epoch
+        self._kept = np.zeros(int(counts.sum()), np.uint16)  # the latest permutation of each small component
+        self._epoch = np.full(len(of.sizes), -1, np.int64)  # the epoch of that permutation
 
     def __call__(self, component: Int32s, epoch: Int64s, within: Int64s, begun: Int64s) -> Int64s:
-        """The ids at positions `within` of an epoch; `begun[c]` is the first epoch that is asked for of component c."""
+        """The ids at positions `within` each epoch; `begun[c]` is the first requested epoch of component c."""
         small = self._is_small[component]
         if small.all():
             return self._small(component, epoch, within)
@@ -164,7 +165,7 @@ class _Permuted:
         return ids
 
     def _drawn(self, component: int, epoch: Int64s, within: Int64s) -> Int64s:
-        """The ids in epochs of one component; keeps the permutation of the last."""
+        """The ids in epochs of one component; caches the permutation of the last epoch."""
         ids, n = np.empty_like(within), int(self._sizes[component])
         epochs, which = np.unique(epoch, return_inverse=True)
         together = max(1, _DRAWN // n)
@@ -183,7 +184,7 @@ class _Permuted:
     def _large(self, component: Int32s, epoch: Int64s, within: Int64s, begun: Int64s) -> Int64s:
         count, which = len(self._sizes), epoch - begun[component]
         epochs = int(which.max()) + 1
-        if epochs * count > 4 * (len(component) + count):  # positions far apart: hardly two are in the same epoch
+        if epochs * count > 4 * (len(component) + count):  # scattered positions: few share an epoch
             return permute(self._grids(component, epoch), np.arange(len(component)), within)
         which *= count
         which += component
@@ -200,9 +201,9 @@ class _Permuted:
 
 
 def permute(grids: Uint64s, which: Int64s, positions: Int64s) -> Int64s:
-    """The ids at positions, `(k,)`, each in the permutation that `which` says, as `shuffled` computes it.
+    """The ids at positions, `(k,)`, each in the permutation with the number `which`, as `shuffled` computes it.
 
-    `grids`, `(9, permutations)`, has the number of ids, the height and the width of the grid, and six keys of each.
+    A column of `grids`, `(9, permutations)`, holds the number of ids, the height and width of the grid, and six keys.
     """
     if library.LIBRARY is not None:
         return kernel.permute(kernel.permutations(grids.T), positions, which.astype(np.int32))
@@ -216,7 +217,7 @@ def permute(grids: Uint64s, which: Int64s, positions: Int64s) -> Int64s:
 
 
 def _walk_each(grids: list[Uint64s], positions: Int64s) -> Int64s:
-    """As `walk`, with a grid and keys for each position."""
+    """`walk` with a grid and keys of its own for each position."""
     n, height, width, *chosen = grids
     ids = _network(positions.astype(np.uint64), height, width, chosen)
     outside = np.flatnonzero(ids >= n)

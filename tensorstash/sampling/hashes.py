@@ -17,5 +17,5 @@ def keys(text: str) -> Uint64s:
 
 
 def hashes(numbers: Int64s, first: Uint64s | np.uint64, second: Uint64s | np.uint64) -> Uint64s:
-    """Two rounds of the finalizer of SplitMix64 with a key each: different numbers have different hashes."""
+    """Two rounds of the SplitMix64 finalizer, each with a key: different numbers have different hashes."""
     return mix(mix(numbers.astype(np.uint64) ^ first) ^ second)

@@ -1,4 +1,4 @@
-"""`Mix`: windows of several stashes, by weights or one behind the other, where a loader takes windows."""
+"""`Mix`: windows of several stashes, sampled by weights or concatenated; a `Loader` takes a mix in place of windows."""
 
 import zlib
 from collections.abc import Iterator, Mapping
@@ -14,28 +14,28 @@ from tensorstash.windows.windows import Windows
 class Mix:
     """Windows of several stashes that a `Loader` samples together, each batch from all of them.
 
-    With weights, every stretch of the batches from the first one on has of each component its share of the weights, to
-    within two windows, in every prefix of the run; epochs only count. A component shows all of its windows before it
-    shows one again. Without weights each component has its number of windows as its weight, so that an epoch shows
-    every window once: stashes are concatenated. `shuffle=True` permutes the windows of each component, `False`
-    interleaves them in order; there are no other orders. Ranks, tails and states are those of any loader.
+    With weights, every prefix of the run holds each component's share of the windows to within two windows; an epoch
+    is only a count of windows. A component shows all of its windows before it repeats one. Without weights, the weight
+    of a component is its number of windows, so an epoch shows every window once: the stashes are concatenated.
+    `shuffle=True` permutes the windows of each component, `False` interleaves them in order; there are no other
+    orders. Ranks, tails and states work as in any loader.
 
-    Components have the same spans, of columns of the same types, shapes, vocabularies and fills, the same static
-    columns, and times of one unit and zone. With `with_ids=True` batches hold `source`, `(batch,)` int64: which
-    component, in the order of `windows`; `window`, `entity` and `anchor` are those within it. `<span>.observed` is
-    there if any component has it.
+    All components need the same spans over columns of the same types, shapes, vocabularies and fills, the same static
+    columns, and times of the same unit and zone. With `with_ids=True` batches hold `source`, `(batch,)` int64: the
+    number of the component in the order of `windows`. `window`, `entity` and `anchor` then count within that component.
+    Batches hold `<span>.observed` if any component has it.
 
     Args:
-        windows: a mapping from a name to windows. The names decide the order too, so keep them when a run is resumed.
+        windows: a mapping from a name to windows. The order of windows depends on the names: keep them to resume a run.
         weights: a mapping from each name to a number of at least 0.
-        count: windows of an epoch; by default the sum of the windows.
+        count: windows per epoch; by default the number of windows of all components.
 
     Attributes:
         windows: the components by name.
-        count: windows of an epoch.
+        count: windows per epoch.
 
     Raises:
-        SchemaError: a component differs from the first one, with what differs. ValueError: wrong weights.
+        SchemaError: a component differs from the first one; the message says how. ValueError: wrong weights.
 
     Example:
         >>> import numpy as np, tensorstash as ts
@@ -59,11 +59,11 @@ class Mix:
         self._check_alike()
 
     def __len__(self) -> int:
-        """The windows of all components together."""
+        """The number of windows of all components together."""
         return int(self._of.sizes.sum())
 
     def fingerprint(self) -> dict[str, Any]:
-        """What the mix is, in a few plain values."""
+        """A few plain values that identify the mix in a state."""
         parts = {f"component {name}": one.fingerprint() for name, one in self.windows.items()}
         about = {"windows": len(self), "count": self.count, "components": [*self.windows], "weights": self._of.weights}
         return about | parts
@@ -85,7 +85,7 @@ class Mix:
             )
 
     def _shown(self, begin: int, end: int) -> dict[str, int]:
-        """How many of the positions `[begin, end)` of the endless row belong to each component."""
+        """How many of the positions `[begin, end)` of the endless sequence belong to each component."""
         before, after = (counts(self._of.tree, n) for n in (begin, end))
         return {name: two - one for name, one, two in zip(self.windows, before, after)}
 
@@ -104,7 +104,7 @@ _SHOWN = 8  # components in a repr
 
 
 def _traits(windows: Windows) -> Iterator[tuple[str, Any]]:
-    """What must be the same in all components, by what it is called in the error."""
+    """Each property that must be the same in all components, with its name for the error message."""
     stash = windows.stash
     yield "spans", [str(span) for span in windows.spans]
     for name in dict.fromkeys(span.column for span in windows.spans):

@@ -1,4 +1,4 @@
-"""What a `Sampler` follows: each argument `shuffle` made into an order per epoch, a name and a fingerprint."""
+"""The ordering that a `Sampler` follows: an argument `shuffle` as an order per epoch, a name and a fingerprint."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -33,7 +33,7 @@ from tensorstash.stash.stash import Stash
 from tensorstash.windows.layout import label_rows, label_times
 from tensorstash.windows.windows import Windows
 
-_MANY = 100  # components: then each call has to be worth its cost
+_MANY = 100  # components, from which larger calls pay for their fixed cost
 _BLOCK = 1 << 16  # windows at a time: the temporary arrays stay in the cache
 
 
@@ -45,8 +45,8 @@ class Ordering:
     name: str  # in a state
     n: int  # positions of an epoch
     at: Callable[[int, int], Order]  # seed and epoch to the order of positions; with `sections`, of times
-    fingerprint: Mapping[str, Any]  # what a state must have too
-    sections: Sections | None = None  # where each step has windows of one time only
+    fingerprint: Mapping[str, Any]  # a state must have the same values to be loaded
+    sections: Sections | None = None  # given if each step has windows of one time only
     block: int = BLOCK  # positions that are best evaluated together
 
 
@@ -54,7 +54,7 @@ Shuffle = Exact | OwnIds | Weighted | ByTime | Ordering
 
 
 def of_count(shuffle: Shuffle, n: int) -> Ordering:
-    """The ordering of `n` windows of which nothing else is known."""
+    """The ordering of `n` windows, if only their number is known."""
     if isinstance(shuffle, Ordering):
         return shuffle
     by_index = isinstance(shuffle, Weighted) and shuffle.per == "window" and not isinstance(shuffle.weights, str)
@@ -120,7 +120,7 @@ def _drawn(
     weighted: Weighted, shares: Shares, at: Callable[[int, int], Order], count: int, about: Mapping[str, Any]
 ) -> Ordering:
     n = count if weighted.count is None else weighted.count
-    kept = replace(weighted, weights=())  # the shares stand for the weights, which are not kept beside them
+    kept = replace(weighted, weights=())  # the shares replace the weights, whose memory is released
     return Ordering(kept, f"weighted by {weighted.per}", n, at, {**about, "draws": n, "weights": checksum(shares)})
 
 
@@ -155,7 +155,7 @@ def _times(windows: Windows, ids: Int64s) -> Int64s:
 
 
 def _at_anchors(windows: Windows, name: str) -> NDArray[Any]:
-    """What a column holds in the row of the anchor of each window, as `where=` takes it."""
+    """The value of a column in the anchor row of each window, the same row that `where=` uses."""
     column = _number(windows.stash, name, windows.stash)
     values = np.empty(len(windows), column.dtype)
     for low in range(0, len(windows), _BLOCK):

@@ -1,4 +1,4 @@
-"""Ids of the caller's own in the place of an order: `Loader(sampler=)`."""
+"""Ids from the caller in place of an order: `Loader(sampler=)`."""
 
 import operator
 import zlib
@@ -11,14 +11,14 @@ import torch
 from tensorstash.common.dtypes import Int64s
 from tensorstash.native.permutation import Order
 
-_KEPT = 2  # epochs whose ids are kept: the one that the loop is in, and the one that is prefetched
+_KEPT = 2  # epochs whose ids are kept: the current one, and the one being prefetched
 
 
 class OwnIds:
-    """An order that the caller gives: an iterable with a length, one epoch of window ids at a time.
+    """An order given by the caller: an iterable with a length that yields the window ids of one epoch.
 
-    Before each epoch its `set_epoch(epoch)` is called, if it has one. The ids of an epoch are kept, 8 bytes each, and
-    their checksum stands in the state, because the order of somebody else need not be the same when it is resumed.
+    If it has a method `set_epoch(epoch)`, that is called before each epoch. The ids of an epoch are kept, 8 bytes each.
+    The state holds their checksum, because the caller's iterable may yield other ids when the run is resumed.
     """
 
     def __init__(self, sampler: Any, windows: int) -> None:
@@ -32,7 +32,7 @@ class OwnIds:
         self._expected: tuple[int, int] | None = None  # the epoch of a loaded state, and the checksum of its ids
 
     def __len__(self) -> int:
-        """Ids of an epoch."""
+        """The number of ids in an epoch."""
         return len(self._sampler)
 
     def order(self, epoch: int) -> Order:
@@ -51,11 +51,11 @@ class OwnIds:
         return self._epochs[epoch][0].__getitem__
 
     def checksum(self, epoch: int) -> int | None:
-        """Of the ids of an epoch, if it has begun."""
+        """The checksum of the ids of an epoch; `None` if the epoch has not begun."""
         return self._epochs[epoch][1] if epoch in self._epochs else None
 
     def expect(self, epoch: int, checksum: int | None) -> None:
-        """A state was loaded from the middle of an epoch: its ids must be the same again."""
+        """Require the same ids again for an epoch, because a state from the middle of it was loaded."""
         self._expected = None if checksum is None else (epoch, checksum)
         if self.checksum(epoch) != checksum:
             self._epochs.pop(epoch, None)

@@ -20,18 +20,18 @@ class Position(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What one rank takes in its passes: a pure function of these fields, so that any thread may compute it."""
+    """The steps that one rank takes in its passes: pure functions of these fields, so any thread may call them."""
 
     ordering: Ordering
     seed: int
     layout: Layout
-    steps: int | None  # of a pass; None for those of an epoch
+    steps: int | None  # per pass; None: a pass is an epoch
 
     def next(self, here: Position, begun: bool, asked: int | None) -> Position:
         """Where the next pass begins.
 
         Args:
-            here: where the last pass stands, or where a loaded state stands.
+            here: the position of the last pass, or of a loaded state.
             begun: whether a pass has begun at `here`, so that the next one is another pass.
             asked: the pass that `set_epoch` asked for, if any.
         """
@@ -49,13 +49,13 @@ class Plan:
         return here._replace(number=here.number + 1, taken=0)
 
     def _over(self, here: Position) -> bool:
-        """Whether a state was saved while the last batch of a pass was in hand: nothing of that pass is left."""
+        """Whether no step of the pass is left, as in a state that was saved at the last batch of a pass."""
         if self.steps is not None:
             return here.taken >= self.steps
         return here.consumed > 0 and not self._left(here)
 
     def _begin_of(self, number: int) -> Position:
-        """Where pass `number` begins if all passes before it were whole and had the present layout."""
+        """Where pass `number` begins if all earlier passes were complete and had the present layout."""
         if self.steps is None:
             return Position(number, 0, number)
         ordering = self.ordering
@@ -72,7 +72,7 @@ class Plan:
         return count_steps(self.ordering.sections, self.layout.size, self.layout.tail == "drop")
 
     def _left(self, here: Position) -> bool:
-        """Whether the epoch has a step behind `here`."""
+        """Whether the epoch has another step after `here`."""
         if self.ordering.sections is None:
             return self.layout.steps_of(self.ordering.n - here.consumed) > 0
         return next(self._cut(here.epoch, here.consumed, 1), None) is not None
@@ -85,7 +85,7 @@ class Plan:
         return cut_by_time(ordering.sections, whole, begin, self.layout, most)
 
     def groups(self, start: Position) -> Iterator[Steps]:
-        """The steps of the pass from `start` on, in groups that were computed together; a group lies in one epoch."""
+        """The steps of the pass from `start` on, in groups that are computed together; a group lies in one epoch."""
         epoch, begin = start.epoch, start.consumed
         left = None if self.steps is None else max(0, self.steps - start.taken)
         while left != 0:

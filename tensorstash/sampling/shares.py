@@ -1,10 +1,10 @@
-"""Which component of a mix each position of an endless row belongs to: computed where it is asked for, never stored.
+"""The component of a mix that each position of an endless sequence belongs to: computed on demand, never stored.
 
 The components are the leaves of a Huffman tree (Huffman, "A Method for the Construction of Minimum-Redundancy Codes",
 1952) over integer weights, so that likely components are found in few steps. At a node of weight w whose left child has
-the weight l, the left child gets `L(n) = (2 * n * l + w) // (2 * w)` of the first n positions, the right child the
-others. So every prefix of the row is within two positions of the shares of all components, and exact after each sum of
-the weights.
+the weight l, the left child gets `L(n) = (2 * n * l + w) // (2 * w)` of the first n positions, the right child gets the
+others. So in every prefix of the sequence the count of each component is within two positions of its share, and exact
+after every multiple of the total weight.
 """
 
 import heapq
@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from tensorstash.common.dtypes import Int32s, Int64s
 
-_TOTAL = 1 << 32  # what weights that are no integers are rounded to
+_TOTAL = 1 << 32  # the sum of the integers that fractional weights are rounded to
 _HEAVIEST = 1 << 60  # sum of integer weights: a remainder of the tree fits into int64
 _WIDEST = 1 << 48  # positions from the first to the last of one call: a quotient in float64 is at most one off
-_MOST = 1 << 16  # components: rounding them up to 1 takes less than the largest has
+_MOST = 1 << 16  # components: rounding small weights up to 1 takes less than the largest weight
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,10 +36,10 @@ class Tree:
 
 
 def whole_weights(weights: Sequence[float]) -> list[int]:
-    """Weights as integers: integers as they are, others rounded so that they sum to 2**32, at least to 1 if positive.
+    """Weights as integers. Integers stay; other weights are scaled to the sum 2**32, positive ones to at least 1.
 
-    They are rounded down, and what is left goes to those with the largest fractions, of equal ones to the first. What
-    is missing, if many small ones are rounded up to 1, is taken from the largest.
+    Scaled weights are rounded down, and the remainder goes to the weights with the largest fractions; of equal
+    fractions, to the first. If rounding many small weights up to 1 exceeds the sum, the largest weight is reduced.
 
     Example:
         >>> whole_weights([3, 1])
@@ -63,7 +63,7 @@ def whole_weights(weights: Sequence[float]) -> list[int]:
 
 
 def tree(weights: Sequence[int]) -> Tree:
-    """The tree of components with these weights, of which one at least is above 0; those with 0 are not in it.
+    """The tree of components with these weights, at least one of them above 0. Components of weight 0 are left out.
 
     The two lightest nodes become the children of a new node, the lighter one on the left. Of nodes of equal weight,
     components come first, in their order, and then new nodes in the order in which they were made.
@@ -87,7 +87,7 @@ def tree(weights: Sequence[int]) -> Tree:
 
 
 def counts(of: Tree, n: int) -> list[int]:
-    """How many of the first n positions belong to each component, whatever n.
+    """How many of the first n positions belong to each component, for any n.
 
     Example:
         >>> counts(tree([3, 1]), 10)
@@ -97,7 +97,7 @@ def counts(of: Tree, n: int) -> list[int]:
 
 
 def _before(of: Tree, n: int) -> tuple[list[int], list[int]]:
-    """The remainder of `L(n)` at each node after n positions, and how many of them belong to each component."""
+    """The remainder of `L(n)` at each node after n positions, and how many positions belong to each component."""
     at, rest, done = [n] * len(of.weight), [0] * len(of.weight), [0] * of.components
     if of.only is not None:
         done[of.only] = n
@@ -114,7 +114,7 @@ def _before(of: Tree, n: int) -> tuple[list[int], list[int]]:
 def choose(of: Tree, positions: Int64s) -> tuple[Int32s, Int64s]:
     """The component of each position, `(k,)` int64 in any order, and how many earlier positions belong to it too.
 
-    The first and the last position of one call are less than 2**48 apart.
+    The lowest and the highest position of one call are less than 2**48 apart.
 
     Example:
         >>> component, index = choose(tree([3, 1]), np.arange(8))
@@ -129,7 +129,7 @@ def choose(of: Tree, positions: Int64s) -> tuple[Int32s, Int64s]:
 
 
 def descend(of: Tree, positions: Int64s) -> tuple[Int32s, Int64s, Int64s]:
-    """As `choose`, but indexes count from the first position on: `before[k]` of component k are at earlier ones."""
+    """As `choose`, but indexes count from the first given position; `before[k]` counts earlier ones of component k."""
     base = int(positions.min()) if len(positions) else 0
     rest, done = _before(of, base)
     component, index = np.full(len(positions), of.only or 0, np.int32), positions - base
@@ -142,7 +142,7 @@ def descend(of: Tree, positions: Int64s) -> tuple[Int32s, Int64s, Int64s]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Nodes:
-    """Each node as it shares out the positions from a first one on, `(nodes,)`."""
+    """The state of each node at the first position of a call, `(nodes,)`."""
 
     child: Int32s  # (2 * nodes,)
     two_left: Int64s
@@ -160,7 +160,7 @@ def _nodes(of: Tree, rest: list[int]) -> _Nodes:
 
 
 def _down(nodes: _Nodes, component: Int32s, index: Int64s) -> None:
-    """All positions at once, from level to level; `index` holds positions from the first one on, and then indexes."""
+    """Move all positions down the tree, level by level; `index` holds relative positions, and at the end indexes."""
     todo, at = np.arange(len(index)), index.copy()
     node: Int32s = np.zeros(len(index), np.int32)
     while len(todo):
@@ -174,7 +174,7 @@ def _down(nodes: _Nodes, component: Int32s, index: Int64s) -> None:
 
 
 def _halves(nodes: _Nodes, node: Int32s, n: Int64s) -> tuple[Int64s, NDArray[np.bool_]]:
-    """The positions within the child, and whether it is the right one.
+    """The positions within the child, and whether the child is the right one.
 
     `left = (rest + n * two_left) // two_weight` is estimated in float64, half too low, so that it is right or one too
     low. The remainder tells which: products wrap around in int64, but their difference is less than 2 * two_weight.

@@ -36,12 +36,12 @@ class Layout:
 
 
 class Steps(NamedTuple):
-    """The ids of one rank at several consecutive steps of equal size, computed together: each numpy call costs time."""
+    """The ids of one rank in several consecutive steps of equal size, computed together to save numpy calls."""
 
     ids: Int64s  # (steps, batch)
     valid: int  # in each step the first `valid` ids are windows of the epoch, and the others are filler
     epoch: int
-    consumed: Sequence[int]  # for each step, the windows of the order that all ranks have used once it is done
+    consumed: Sequence[int]  # for each step, the windows of the order that all ranks have used after it
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Epoch:
 
 
 def cut(epoch: Epoch, begin: int, layout: Layout, most: int | None, block: int = BLOCK) -> Iterator[Steps]:
-    """The steps of an epoch from position `begin` on, at most `most`, about `block` ids at a time."""
+    """The steps of an epoch from position `begin` on, at most `most` of them, in groups of about `block` ids."""
     at, count = epoch.at, epoch.count
     size, batch = layout.size, layout.batch_size
     whole, left = divmod(count - begin, size)

@@ -16,7 +16,7 @@ from tensorstash.sampling.hashes import Uint64s, hashes, keys
 
 Floats = NDArray[np.float64]
 
-_BITS = 52  # of a draw: what a float64 can tell apart
+_BITS = 52  # of a draw: a float64 in [0, 1) represents every multiple of 2**-52 exactly
 _BLOCK = 1 << 16  # weights at a time: the temporary arrays stay in the cache
 
 
@@ -29,21 +29,21 @@ class Weighted:
     owner of the upper 52 bits of a hash of (seed, epoch, position). A window with weight 0 is never drawn; one with
     less than 2**-52 of the sum may never be drawn either.
 
-    With `per="entity"`, entities are drawn so, and a second hash of 64 bits draws one of the m windows of the entity,
-    number `hash % m`: their probabilities differ by a factor of less than 1 + m / 2**63. Entities without windows count
-    as weight 0.
+    With `per="entity"`, an entity is drawn in this way, and a second 64-bit hash draws one of the entity's m windows,
+    number `hash % m`: the probabilities of these windows differ by a factor of less than 1 + m / 2**63. An entity
+    without windows has weight 0.
 
     Args:
         weights: finite numbers of at least 0, `(windows,)`, or with `per="entity"` `(entities,)` in the order of
-            `stash.entities`, or a mapping from the name of each entity to its weight. Or the name of a column: of one
-            whose value in the row of its anchor (without a horizon, its last row) is the weight of a window, or with
-            `per="entity"` of a static column.
+            `stash.entities`, or a mapping from the name of each entity to its weight. Or the name of a column: the
+            weight of a window is the column's value in the row of the anchor (without a horizon, in the last row of
+            the window). With `per="entity"` it is the name of a static column.
         per: `"window"` or `"entity"`.
-        count: draws per epoch; as many as there are windows if not given.
+        count: draws per epoch; by default the number of windows.
 
     Raises:
-        ValueError: wrong weights, with the window or entity: negative, infinite, NaN, all 0, or another number of them.
-            ColumnError: no such column or entity.
+        ValueError: a weight is negative, infinite or NaN (the message names the window or entity), all weights are 0,
+            or their number is wrong. ColumnError: a column or entity does not exist.
 
     Example:
         >>> import tensorstash as ts
@@ -82,7 +82,7 @@ class Shares:
 
 
 def window_shares(weighted: Weighted, windows: int) -> Shares:
-    """The shares of windows by their weights; another number of weights, or a wrong one, is an error."""
+    """The shares of windows by their weights; a wrong weight, or a wrong number of weights, is an error."""
     return shares_of(_checked(weighted.weights, windows, "window", range(windows)))
 
 
@@ -102,9 +102,9 @@ def entity_shares(weighted: Weighted, entities: Sequence[Any], first: Int64s) ->
 
 
 def shares_of(weights: NDArray[Any]) -> Shares:
-    """The shares of weights, `(n,)`, that are known to be finite, at least 0, and not all 0.
+    """The shares of weights, `(n,)`, which the caller has checked: finite, at least 0, and not all 0.
 
-    A `ValueError` if their sum overflows.
+    Raises a `ValueError` if their sum overflows.
     """
     with np.errstate(over="ignore", under="ignore"):
         sums = np.cumsum(weights, dtype=np.float64)
@@ -124,8 +124,8 @@ def shares_of(weights: NDArray[Any]) -> Shares:
 
 
 def _table(ends: Int64s, shift: int) -> Int32s | Int64s:
-    """At most one entry per weight, and one more."""
-    last = int(np.searchsorted(ends, ends[-1]))  # behind it there are weights of 0 only
+    """The look-up table of `Shares`: at most one entry per weight, and one more."""
+    last = int(np.searchsorted(ends, ends[-1]))  # all later weights are 0
     cells = (1 << (_BITS - shift)) + 1
     table: Int32s | Int64s = np.empty(cells, np.int32) if last < 1 << 31 else np.empty(cells, np.int64)
     for low, high in _blocks(len(table)):
@@ -161,7 +161,7 @@ def draws(shares: Shares, seed: int, epoch: int) -> Callable[[Int64s], Int64s]:
 
 
 def entity_draws(shares: Shares, first: Int64s, seed: int, epoch: int) -> Callable[[Int64s], Int64s]:
-    """The draws of an epoch by entity: positions to windows; entity e has those from `first[e]` to `first[e + 1]`."""
+    """The draws of an epoch: positions to windows. Entity e has the windows from `first[e]` to `first[e + 1]`."""
     entity_at = draws(shares, seed, epoch)
     one, two = _keys(seed, epoch)[2:4]
 
@@ -202,14 +202,14 @@ def _by_name(given: Mapping[Any, Any], entities: Sequence[Any]) -> list[Any]:
 
 
 def _checked(given: Any, count: int, what: str, names: Sequence[Any]) -> NDArray[Any]:
-    """Weights as an array of numbers, not copied where they are one; wrong ones are an error that says which."""
+    """Weights as an array of numbers, without a copy if they are one already; the error for a wrong weight names it."""
     weights = as_array(given)
     if weights.ndim != 1 or weights.dtype.kind not in "fiub":
         raise TypeError(f"Weights are a list of numbers; got {weights.ndim} dimensions of {weights.dtype}.")
     if len(weights) != count:
         raise ValueError(f"There is one weight for each {what}, {count:,} here; got {len(weights):,}.")
     low, high = weights.min(initial=0), weights.max(initial=0)
-    if not (low >= 0 and high < np.inf):  # NaN is neither
+    if not (low >= 0 and high < np.inf):  # NaN fails both comparisons
         wrong = int(np.argmin((weights >= 0) & (weights < np.inf)))
         raise ValueError(
             f"Weights are finite numbers of at least 0; that of {what} {names[wrong]!r} is {weights[wrong]}."

@@ -1,4 +1,4 @@
-"""CSV files as blocks of whole lines, whose rows are counted first and parsed by pyarrow whenever they are read."""
+"""CSV files as blocks of whole lines: rows are counted once, then pyarrow parses a block each time it is read."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,19 +25,19 @@ _NEWLINE, _QUOTE = ord("\n"), ord('"')
 
 
 class Bytes(Protocol):
-    """What can be read anywhere, and by several threads at a time."""
+    """Bytes with random access, for several threads at a time."""
 
     @property
     def size(self) -> int:
-        """How many there are."""
+        """The number of bytes."""
 
     def read(self, start: int, size: int) -> bytes:
-        """Some of them."""
+        """The bytes from `start` on, `size` of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Plain:
-    """A file of this machine that is as it is; it is open only while it is read, because there may be many."""
+    """An uncompressed local file; it is open only during a read, because there may be many files."""
 
     path: str
     size: int
@@ -134,7 +134,7 @@ def open_csv(file: File, types: Mapping[str, Type]) -> CsvFile:
 
 @contextmanager
 def _unreadable(file: File) -> Iterator[None]:
-    """What goes wrong on the way to the bytes of a file is said with its name."""
+    """Re-raise errors of opening and reading a file with its name."""
     try:
         yield
     except SourceError:
@@ -232,7 +232,7 @@ def _end(data: bytes) -> int:
 
 
 def _are_rows(data: bytes, ends: Int64s) -> bool:
-    """Whether it is certain that each line of a block is a row: none is empty, and none goes on behind its end."""
+    """Whether each line of a block is certainly one row: no line is empty, and no quoted value spans two lines."""
     returns = data.count(b"\r")
     shortest = 2 if returns else 1
     sizes = np.diff(ends, prepend=-1)
@@ -240,7 +240,7 @@ def _are_rows(data: bytes, ends: Int64s) -> bool:
 
 
 def _count(data: bytes, header: Header, line: int) -> int:
-    """The rows of a block, by parsing the least there is to parse."""
+    """The number of rows of a block, found by parsing as little as possible."""
     raw = replace(header, types=dict.fromkeys(header.names, pa.binary()))
     return _parse(data, raw, header.names[:1], line).num_rows
 
@@ -324,7 +324,7 @@ def _kind(asked: Type) -> str:
 
 
 def _first_bad(lines: Sequence[bytes], fails: Callable[[bytes], bool]) -> int:
-    """The first of the lines that fails, by halves."""
+    """The index of the first line that fails, by bisection."""
     low, high = 0, len(lines)
     while high - low > 1:
         middle = (low + high) // 2

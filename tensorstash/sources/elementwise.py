@@ -1,4 +1,4 @@
-"""The rule of expressions: each value comes from its own row alone, and is the same every time."""
+"""The rule for expressions: each value depends only on its own row, and is the same every time."""
 
 from collections.abc import Iterator
 from contextlib import suppress

@@ -27,7 +27,7 @@ class File:
 
     @property
     def is_csv(self) -> bool:
-        """Whether its name says that it is text with a value for each column in each line."""
+        """Whether the file is CSV, by the ending of its name."""
         return self.path.lower().endswith(CSV)
 
     def open(self) -> Any:

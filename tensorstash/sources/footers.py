@@ -90,7 +90,7 @@ def _arrow_footer(file: File, types: Mapping[str, pa.DataType], wanted: Wanted) 
 
 
 def count_csv(file: File, types: Mapping[str, pa.DataType], read_as: Mapping[str, Type]) -> Footer:
-    """What a CSV file would say of itself, if it had a footer; its columns are read as said."""
+    """The equivalent of a footer for a CSV file, with its rows counted; `read_as` gives the types of its columns."""
     found = open_csv(file, read_as)
     rows = tuple(block.rows for block in found.blocks)
     return Footer(

@@ -60,7 +60,7 @@ def _predicate(condition: Filter | None, schema: Mapping[str, Any]) -> "pl.Expr 
 
 
 def _term(name: str, operator: str, value: Any, schema: Mapping[str, Any]) -> "pl.Expr | None":
-    """A comparison that means the same in polars and in pyarrow, but for NaN, which polars keeps more of."""
+    """A comparison with the same meaning in polars and in pyarrow, except that polars may keep more rows with NaN."""
     import polars as pl
 
     if operator in _COMPARISONS and _is_alike(value, schema.get(name)):
@@ -71,7 +71,7 @@ def _term(name: str, operator: str, value: Any, schema: Mapping[str, Any]) -> "p
 
 
 def _is_alike(value: Any, dtype: Any) -> bool:
-    """Whether both libraries compare a value with such a column as they are, without rounding either."""
+    """Whether both libraries compare a value with a column of this type exactly, without rounding either."""
     import polars as pl
 
     if dtype is None:

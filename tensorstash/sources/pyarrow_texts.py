@@ -1,4 +1,4 @@
-"""Everything that is parsed from text that pyarrow prints, because pyarrow has no function for it.
+"""All parsing of text that pyarrow prints, for questions that pyarrow has no function for.
 
 Each function names the text that it reads, and the first release known to print it so. The tests run the installed
 pyarrow on examples with a known answer: they fail on the release that changes the text.

@@ -90,7 +90,7 @@ def damage_named(unit: Unit, names: Sequence[str]) -> Iterator[None]:
 
 
 def _damaged_column(unit: Unit, names: Sequence[str]) -> str | None:
-    """The first column that fails when it is read for itself; the only one need not be read again."""
+    """The first column that fails when it is read on its own; a single column need not be read again."""
     for name in names if len(names) > 1 else ():
         try:
             for _ in unit.read([name]):

@@ -51,9 +51,9 @@ def scan(
 ) -> Scan:
     """Scan a source: its `files`, or what it holds in memory, which is a frame, a table or a mapping of arrays.
 
-    A stream is read to its end, into a file on disk. The `schema` says how the columns of CSV files are read. Only the
-    columns `wanted` of a frame or mapping are converted to Arrow. Of files, the row groups that statistics exclude
-    under the condition are left out, and no other rows.
+    A stream is read to its end, into a file on disk. `schema` gives the types of CSV columns. Only the `wanted` columns
+    of a frame or mapping are converted to Arrow. Row groups of files are left out if their statistics contradict the
+    condition; all other rows are kept.
     """
     if files is not None:
         return scan_files(files, label_of_paths(source), wanted, condition, progress, schema=schema)

@@ -1,4 +1,4 @@
-"""A spool: what can be read only once, kept in an unnamed file on disk while it is loaded."""
+"""A spool: data that can be read only once, kept in an unnamed file on disk during the load."""
 
 import errno
 import mmap
@@ -18,7 +18,7 @@ class Spool:
     """A file without a name, which is freed with the last object that reads it, however the process ends."""
 
     def __init__(self, who: str, least: int = 0) -> None:
-        """`who` is kept in it, for messages, and takes at `least` so many bytes."""
+        """`who` names the data in messages; `least` is the smallest number of bytes that they take."""
         self._who = who
         self.size = 0
         try:

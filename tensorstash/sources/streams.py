@@ -1,7 +1,7 @@
-"""Whatever hands out Arrow batches as a scan: read once, from its start, and kept in a file on disk meanwhile.
+"""Any producer of Arrow batches as a scan: the stream is read once and kept in a file on disk during the load.
 
-A segment is laid out by its number of rows before anything is decoded, and a stream has none; many can be read only
-once, and the columns of a stash are read in two passes.
+A segment is laid out by its number of rows before anything is decoded, and a stream does not know that number. Many
+streams can be read only once, but a load reads the columns in two passes.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -30,7 +30,7 @@ def is_stream(source: Any) -> bool:
 
 
 def check_repeatable(source: Any) -> None:
-    """Refuse to use up what can be read only once, where it is not loaded."""
+    """Refuse a source that can be read only once, for calls such as `plan` that would use it up."""
     if isinstance(source, pa.RecordBatchReader):
         raise ValueError(
             "A plan counts the rows of a source, and a RecordBatchReader can be read only once. Plan the source of the "
@@ -39,7 +39,7 @@ def check_repeatable(source: Any) -> None:
 
 
 def scan_stream(source: Any, wanted: Wanted, condition: Filter | None) -> Scan:
-    """Read a stream to its end; of its columns only those that are wanted."""
+    """Read the wanted columns of a stream to its end."""
     kind = type(source)
     label = f"the {kind.__module__.partition('.')[0]} {kind.__name__}".replace(" _", " ")
     with_library = _OPENERS.get(f"{kind.__module__.partition('.')[0].lstrip('_')}.{kind.__name__}", _open_arrow)

@@ -1,4 +1,4 @@
-"""The loaded columns: the `Stash`, a read-only dict of tensors, what it says of itself, its way to other libraries.
+"""The loaded columns: the `Stash`, a read-only dict of tensors, its descriptions, and its export to other libraries.
 
 It knows nothing of sampling. Start with `stash.py`.
 """
