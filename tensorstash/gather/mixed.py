@@ -2,15 +2,13 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from tensorstash.common.dtypes import Int32s, Int64s, as_integers
-from tensorstash.gather.empty import FillPlan
 from tensorstash.gather.gather import GatherPlan, gathered
+from tensorstash.gather.native import source_of
 from tensorstash.gather.span import Span
 from tensorstash.native import kernel, library
 
@@ -51,18 +49,10 @@ def _native(
             described.append(kernel.Span(span.begin, group.shape[0], 1 if group.slice_step > 1 else span.step, bits))
             taken.append(span.column)
     sources = [
-        _source([as_integers(own[name]).numpy() for name in taken], plan.filling) for own, plan in zip(columns, plans)
+        source_of([as_integers(own[name]).numpy() for name in taken], plan.filling) for own, plan in zip(columns, plans)
     ]
     history, horizon = max(0, *(-span.begin for span in spans)), max(0, *(span.end for span in spans))
     return kernel.compile_plan(described, sources, history, horizon)
-
-
-def _source(items: list[NDArray[Any]], filling: FillPlan | None) -> kernel.Source:
-    if filling is None:
-        return kernel.Source(items, None, None)
-    own = filling.fragments
-    pieces = kernel.pieces(own.guide.ends, own.guide.table, own.guide.shift)
-    return kernel.Source(items, (own.first, own.row, own.rows), pieces)
 
 
 def select_mixed(

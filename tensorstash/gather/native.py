@@ -60,7 +60,7 @@ def native_plan(
         begins += np.cumsum([0, *nbytes[:-1]]).tolist()
     plan = kernel.compile_plan(
         [kernel.Span(span.begin, len(span), span.step, bits) for span, bits in zip(spans, empty)],
-        [_source(items, filling)],
+        [source_of(items, filling)],
         history=max(0, *(-span.begin for span in spans)),
         horizon=max(0, *(span.end for span in spans)),
     )
@@ -68,7 +68,8 @@ def native_plan(
     return NativePlan(plan, buffer, np.array(begins, np.uintp), _flags(spans, filling), _computed(groups, filling))
 
 
-def _source(items: list[NDArray[Any]], filling: FillPlan | None) -> kernel.Source:
+def source_of(items: list[NDArray[Any]], filling: FillPlan | None) -> kernel.Source:
+    """The columns of a stash, one array of integers per span, and where its fragments are, as the kernel takes them."""
     if filling is None:
         return kernel.Source(items, None, None)
     own = filling.fragments
