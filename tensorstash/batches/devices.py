@@ -83,8 +83,8 @@ class PlainCopies:
         return torch.empty(tuple(shape), dtype=dtype)
 
     def copy(self, staged: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Copy."""
-        return [tensor.to(self._device) for tensor in staged]
+        """Copy, on the CPU too, because staged memory is filled again."""
+        return [tensor.to(self._device, copy=True) for tensor in staged]
 
     def record(self) -> Event:
         """Nothing is under way."""

@@ -8,12 +8,15 @@ from typing import Any, Protocol
 
 import torch
 
-from tensorstash.batches.assemble import Assembler, Batch, Built, together
+from tensorstash.batches.assemble import Assembler, together
 from tensorstash.batches.assemble_mix import MixAssembler
-from tensorstash.batches.buffers import Recycled
-from tensorstash.batches.devices import copies_to, device_of
+from tensorstash.batches.assemble_resident import ResidentAssembler
+from tensorstash.batches.buffers import Batch, Built, Recycled
+from tensorstash.batches.devices import PlainCopies, copies_to, device_of
+from tensorstash.batches.host_casts import casts_on_host, on_host
 from tensorstash.batches.prefetch import ahead
-from tensorstash.batches.staging import Staged
+from tensorstash.batches.staging import Staged, Staging
+from tensorstash.batches.ways import way_on
 from tensorstash.common.checks import at_least
 from tensorstash.gather.gather import GatherPlan
 from tensorstash.sampling.mix import Mix
@@ -37,7 +40,10 @@ class _Assembler(Protocol):
     """Makes batches of windows or of a mix."""
 
     plan: GatherPlan
-    memory: Recycled | Staged
+
+    @property
+    def memory(self) -> Recycled | Staged | Staging:
+        """Where batches, or what they are gathered by, lie on the host."""
 
     def prepare(self, steps: Steps, layout: Layout, lanes: Lanes | None) -> Any:
         """Locate the windows of a few steps together."""
@@ -57,7 +63,9 @@ class _Timer:
     ended: float | None = None
     steps: int = 0
     waited: float = 0.0
+    waited_for_copies: float = 0.0
     gathered: float = 0.0
+    copied: float = 0.0
     transformed: float = 0.0
     nbytes: int = 0
     row: tuple[int, int] = (0, 0)  # where the pass began in the endless sequence of epochs, and where it stands
@@ -100,12 +108,15 @@ class Loader:
             batch is complete and on the device, and may write into it. If one raises, the exception leaves the loop,
             and that batch does not count as handed out.
         global_batch_size: instead of `batch_size`, windows per step over all ranks, a multiple of their number.
+        resident: the columns of the spans are held in the memory of the device, and batches are gathered there. All
+            loaders of the process over the same stash share one copy, made with the first of them: later writes into
+            the tensors of the stash are not seen. See `docs/guide/devices.md`.
         steps: the steps of a pass. Epochs then form one endless sequence, and each pass takes its next `steps` steps;
             `len(loader) == steps`.
 
     Raises:
         TypeError: `windows` is neither `Windows` nor a `Mix`. ValueError: an argument is out of range, there is no
-            window, or the device cannot be used on this machine.
+            window, or the device cannot be used on this machine. NoMemoryError: resident columns do not fit there.
 
     Example:
         >>> import numpy as np, tensorstash as ts
@@ -135,6 +146,7 @@ class Loader:
         global_batch_size: int | None = None,
         steps: int | None = None,
         sampler: Iterable[int] | None = None,
+        resident: bool = False,
     ) -> None:
         if not isinstance(windows, (Windows, Mix)):
             raise TypeError(
@@ -168,7 +180,13 @@ class Loader:
         self.transform = _callables(transform)
         self._timer = _Timer()
         self._pass = object()
-        copies_to(self.device)  # a missing device is refused here, not at the first batch
+        self.resident = _flag(resident, "resident")
+        staged = copies_to(self.device) is not None and not resident  # a missing device is refused here
+        casts = casts_on_host(self.transform, windows)
+        self._casts = casts if staged else {}
+        self._behind = tuple(one for one in self.transform if not (staged and on_host(one)))  # the copy
+        if resident:
+            self._assembler  # noqa: B018  columns that do not fit are refused here too
 
     def __len__(self) -> int:
         """Batches of a whole pass, the same on every rank."""
@@ -180,14 +198,17 @@ class Loader:
         timer = self._timer = _Timer()
         plan, start = self.sampler._begin()
         # the assembler is made here, in the thread of the loop: each thread has a current device of its own
-        making = self._make(self._assembler, plan, start, timer)
+        assembler = self._assembler
+        making = self._make(assembler, plan, start, timer)
         made = ahead(making, self.prefetch) if self.prefetch else making
-        asked, taken, first = timer.started, 0, start.epoch * plan.ordering.n + start.consumed
+        copied = assembler.memory.copy_seconds
+        asked, copying, taken, first = timer.started, copied(), 0, start.epoch * plan.ordering.n + start.consumed
         try:
             for epoch, consumed, batch, arrive in made:
                 if self._pass is not current:
                     raise RuntimeError("A loader has one live iterator, and another was started. Make a second Loader.")
-                arrive()
+                timer.waited_for_copies += copied() - copying
+                self._arrive(arrive, timer)
                 batch = self._transformed(batch, timer)  # noqa: PLW2901  the first name would keep its memory
                 taken += 1
                 self.sampler._hand_out(start, taken, epoch, consumed)
@@ -196,17 +217,28 @@ class Loader:
                 timer.waited += time.perf_counter() - asked
                 yield batch
                 del batch, arrive  # or their memory could not serve the next batch
-                asked = time.perf_counter()
+                asked, copying = time.perf_counter(), copied()
             self.sampler._finish(start, taken)
         finally:
             timer.ended = time.perf_counter()
             made.close()
 
+    def _arrive(self, arrive: Callable[[], None], timer: _Timer) -> None:
+        """Let the batch be there: it is gathered now, or its copy is waited for."""
+        began = time.perf_counter()
+        arrive()
+        spent = time.perf_counter() - began
+        if self.resident:
+            timer.gathered += spent
+        else:
+            timer.copied += spent
+            timer.waited_for_copies += spent
+
     def _transformed(self, batch: Any, timer: _Timer) -> Any:
         began = time.perf_counter()
-        for transform in self.transform:
+        for transform in self._behind:
             batch = transform(batch)
-            if not isinstance(batch, dict) and (batch is None or transform is not self.transform[-1]):
+            if not isinstance(batch, dict) and (batch is None or transform is not self._behind[-1]):
                 raise TypeError(
                     "A transform returns the batch, and only the last one may return something else, such as a tuple; "
                     f"{transform!r} returned a {type(batch).__name__}."
@@ -221,9 +253,11 @@ class Loader:
         for steps in plan.groups(start):
             group = assembler.prepare(steps, plan.layout, lanes)
             for some in assembler.portions(group, len(steps.ids)):
-                began = time.perf_counter()
+                began, before = time.perf_counter(), assembler.memory.copy_seconds()
                 built = assembler.build(group, some)[::-1]
-                timer.gathered += time.perf_counter() - began
+                copied = assembler.memory.copy_seconds() - before
+                timer.copied += copied
+                timer.gathered += time.perf_counter() - began - copied
                 timer.nbytes += len(some) * group.count * window_bytes
                 for step in some:
                     yield steps.epoch, steps.consumed[step], *built.pop()  # nothing here may keep its memory
@@ -231,16 +265,18 @@ class Loader:
     @cached_property
     def _assembler(self) -> _Assembler:
         first = next(iter(self.windows.windows.values())) if isinstance(self.windows, Mix) else self.windows
-        plan, copies = first._plan, copies_to(self.device)
+        plan, copies, stages = first._plan, copies_to(self.device), self.prefetch + _SPARE_STAGES
         memory: Recycled | Staged
-        if copies is None:
+        if copies is None or self.resident:
             more = together(plan.window_bytes * self.sampler.batch_size) - 1
             memory = Recycled(plan, self.prefetch + _SPARE_BUFFERS + more)
         else:
-            memory = Staged(plan, copies, self.prefetch + _SPARE_STAGES)
-        if isinstance(self.windows, Mix):
-            return MixAssembler(self.windows, memory, with_ids=self.with_ids, with_valid=self.with_valid)
-        return Assembler(self.windows, memory, with_ids=self.with_ids, with_valid=self.with_valid)
+            memory = Staged(plan, Staging(copies, stages), self._casts)
+        kind: type[Assembler | MixAssembler] = MixAssembler if isinstance(self.windows, Mix) else Assembler
+        host = kind(self.windows, memory, with_ids=self.with_ids, with_valid=self.with_valid)
+        if not self.resident:
+            return host
+        return ResidentAssembler(host, self.device, copies or PlainCopies(self.device), way_on(self.device), stages)
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch of the next pass, or with `steps=` the pass; see `Sampler.set_epoch`.
@@ -283,10 +319,13 @@ class Loader:
     def stats(self) -> dict[str, Any]:
         """How the time of the current or last pass was spent.
 
-        `steps`; `seconds` of the pass; `wait_seconds`, in which the loop waited for a batch; `gather_seconds`, in which
-        batches were built, in the thread if there is prefetch; `transform_seconds`, the part of the waiting in which
-        transforms ran, on a GPU only until their work was queued; `gigabytes_per_second` of the batches while built.
-        For a mix also `windows`: how many of each component all ranks together have taken, by name.
+        `steps`; `seconds` of the pass; `gather_seconds`, in which batches were built, and `copy_seconds`, in which
+        building stood still because of copies to the device, both in the thread if there is prefetch;
+        `gigabytes_per_second` of the batches while built. `wait_seconds`, in which the loop waited for a batch, and its
+        parts: `wait_gather_seconds` for one that was not built yet, `wait_copy_seconds` for copies, and
+        `transform_seconds` for transforms. What the loop queues on a GPU, such as transforms or the gather of resident
+        columns, counts only until it is queued. For a mix also `windows`: how many of each component all ranks together
+        have taken, by name.
         """
         timer = self._timer
         shown = {"windows": self.windows._shown(*timer.row)} if isinstance(self.windows, Mix) else {}
@@ -295,7 +334,10 @@ class Loader:
             "steps": timer.steps,
             "seconds": ended - timer.started,
             "wait_seconds": timer.waited,
+            "wait_gather_seconds": timer.waited - timer.waited_for_copies - timer.transformed,
+            "wait_copy_seconds": timer.waited_for_copies,
             "gather_seconds": timer.gathered,
+            "copy_seconds": timer.copied,
             "transform_seconds": timer.transformed,
             "gigabytes_per_second": timer.nbytes / timer.gathered / 1e9 if timer.gathered else 0.0,
             **shown,
@@ -306,7 +348,8 @@ class Loader:
         return {name: value for name, value in self.__dict__.items() if name != "_assembler"}
 
     def __repr__(self) -> str:
-        return f"Loader: to {self.device}, prefetch {self.prefetch}\n  {self.sampler}\n  {self.windows}"
+        where = f"{self.device}, resident" if self.resident else str(self.device)
+        return f"Loader: to {where}, prefetch {self.prefetch}\n  {self.sampler}\n  {self.windows}"
 
 
 def _check_lanes(windows: Windows) -> None:
@@ -318,6 +361,12 @@ def _check_lanes(windows: Windows) -> None:
             "In lanes each window begins where the past of the one before ended, so stride= must equal the length of "
             f"the past; got {windows.stride} and {past}. A model would see rows twice, or miss some."
         )
+
+
+def _flag(value: object, what: str) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"{what}= is True or False; got {value!r}.")
+    return value
 
 
 def _own_ids(sampler: object, shuffle: Shuffle, windows: int) -> OwnIds:

@@ -15,6 +15,8 @@ from tests import oracle
 from tests.data import DTYPES, Table
 from tests.late_device import BROKEN, LateCopies, Memory
 
+pytestmark = pytest.mark.host("it chooses the ways itself")
+
 SPANS = {"past": ("f32", -4, 0), "pack": ("pack", -4, 2), "flag": ("flag", 0, 2), "half": ("bf16", -4, 2, 2)}
 ORDERS: dict[str, Any] = {
     "sequential": {},
