@@ -73,7 +73,7 @@ class _Step:
     at: slice  # of its windows in the group
     pieces: list[_Piece]
     computed: list[_Computed]
-    arrive: Callable[[], None]  # called before computed values are used
+    arrive: Callable[[], None] | None  # called before computed values are used, if there are any
 
 
 class ResidentAssembler:
@@ -137,7 +137,8 @@ class ResidentAssembler:
         if self._device.type == "cpu":
             check_threads()
         step.group.arrive()
-        step.arrive()
+        if step.arrive is not None:
+            step.arrive()
         own = {name: sent[step.at] for name, sent in step.group.sent.items()}
         gathered = [self._way(self._parts[one.component], own[_SLOTS][one.begin : one.end]) for one in step.pieces]
         for some in step.computed:
@@ -145,7 +146,9 @@ class ResidentAssembler:
             values.view(-1, values.shape[2]).index_copy_(0, some.at, some.values)
         self._name(batch, gathered[0] if _PLACES not in own else self._joined(gathered, own[_PLACES]))
         for name, tensor in self._static.items():
-            batch[name] = tensor.index_select(0, own[_ENTITIES]).view(self._host.static[name].dtype)
+            dtype = self._host.static[name].dtype
+            values = tensor.index_select(0, own[_ENTITIES])
+            batch[name] = values if values.dtype == dtype else values.view(dtype)
         for name in step.group.extras:
             batch[name] = own[name].clone()  # a view would keep the values of all steps
 
@@ -153,7 +156,8 @@ class ResidentAssembler:
         windows, part = self._windows[0], self._parts[0]
         for span, values in zip(windows.spans, gathered.values):
             column = windows.stash[span.column]
-            batch[span.name] = values.view(column.dtype).view(*values.shape[:2], *column.shape[1:])
+            typed = values if values.dtype == column.dtype else values.view(column.dtype)
+            batch[span.name] = typed.view(*values.shape[:2], *column.shape[1:])
         if gathered.observed is not None:
             for span, own in zip(windows.spans, part.spans):
                 batch[f"{span.name}.observed"] = gathered.observed[own.slots]
@@ -166,7 +170,7 @@ class ResidentAssembler:
         seen = [piece.observed or _all_there(self._parts[0], piece) for piece in pieces]
         return Gathered(values, [torch.cat(own).index_select(0, places) for own in zip(*seen)])
 
-    def _computed(self, pieces: list[_Piece], slots: Int64s) -> tuple[list[_Computed], Callable[[], None]]:
+    def _computed(self, pieces: list[_Piece], slots: Int64s) -> tuple[list[_Computed], Callable[[], None] | None]:
         """The values of empty slots that are computed, such as those of `ts.calendar`, on their way to the device."""
         found = [
             (number, span, at, values)
@@ -174,7 +178,7 @@ class ResidentAssembler:
             for span, at, values in _empty(self._windows[piece.component], slots[piece.begin : piece.end])
         ]
         if not found:
-            return [], _nothing
+            return [], None
         self._values.begin()
         sent, arrive = _send(self._values, [tensor for one in found for tensor in one[2:]])
         pairs = zip(found, sent[::2], sent[1::2])
@@ -213,7 +217,3 @@ def _empty(windows: Windows, slots: Int64s) -> Iterator[tuple[int, torch.Tensor,
             if len(window):
                 values = compute(slots[window] + span.begin + at * span.step)
                 yield number, torch.from_numpy(window * own.shape[1] + at), values
-
-
-def _nothing() -> None:
-    """Do nothing: nothing is on its way."""

@@ -19,7 +19,8 @@ from tensorstash.gather.gather import GatherPlan, SpanGroup, as_batch
 _CACHE_LINE = 64  # bytes
 
 Batch = dict[str, torch.Tensor]
-Built = tuple[Batch, Callable[[], None]]  # a batch, and a function that the loop calls before it uses the batch
+# a batch, and a function that the loop calls before it uses the batch, if there is anything to wait for
+Built = tuple[Batch, Callable[[], None] | None]
 
 
 class _Lease(weakref.ref["NDArray[Any]"]):
@@ -95,12 +96,8 @@ class Recycled:
         """The batch of the filled buffers and of its other tensors, which stay on the host."""
         batch = as_batch(self._plan, buffers)
         batch.update(rest)
-        return batch, _nothing
+        return batch, None
 
     def copy_seconds(self) -> float:
         """Time for copies to a device: there are none."""
         return 0.0
-
-
-def _nothing() -> None:
-    """Do nothing: on the host there is nothing to wait for."""

@@ -33,7 +33,7 @@ _SPARE_BUFFERS = 3  # idle buffers kept in addition to those in flight
 _SPARE_STAGES = 2  # one that is filled, and one whose copy may be under way while the loop takes its batch
 
 Transform = Callable[[Any], Any]
-_Made = tuple[int, int, Batch, Callable[[], None]]
+_Made = tuple[int, int, Batch, Callable[[], None] | None]
 
 
 class _Assembler(Protocol):
@@ -208,7 +208,8 @@ class Loader:
                 if self._pass is not current:
                     raise RuntimeError("A loader has one live iterator, and another was started. Make a second Loader.")
                 timer.waited_for_copies += copied() - copying
-                self._arrive(arrive, timer)
+                if arrive is not None:
+                    self._arrive(arrive, timer)
                 batch = self._transformed(batch, timer)  # noqa: PLW2901  the first name would keep its memory
                 taken += 1
                 self.sampler._hand_out(start, taken, epoch, consumed)

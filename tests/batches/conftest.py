@@ -1,5 +1,7 @@
 """The ways that a batch can take: every test of this folder runs over each of them."""
 
+from typing import Any
+
 import pytest
 
 import tensorstash as ts
@@ -20,5 +22,6 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param != "host":
         monkeypatch.setattr("tensorstash.batches.loader.copies_to", lambda _: LateCopies())
     if request.param == "resident":
-        monkeypatch.setitem(ts.Loader.__init__.__kwdefaults__, "resident", True)
-    return request.param  # type: ignore[no-any-return]
+        defaults: Any = ts.Loader.__init__.__kwdefaults__
+        monkeypatch.setitem(defaults, "resident", True)
+    return str(request.param)

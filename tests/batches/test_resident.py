@@ -35,7 +35,7 @@ pytestmark = [
 ]
 
 HOUR = np.timedelta64(1, "h")
-COLUMNS = {
+COLUMNS: Any = {
     "y": "y",
     "code": ts.column("code", empty=-7),
     "pack": ["y", "half"],
@@ -91,15 +91,14 @@ def test_any_windows(table: Table, arguments: dict[str, Any], batch_size: int, s
     except ts.errors.DataError:  # no window
         return
     if len(windows):
-        check(windows, batch_size, shuffle=shuffle, with_ids=True, prefetch=prefetch)
+        check(windows, batch_size, shuffle=shuffle, prefetch=prefetch)
 
 
-WEIGHTS = {"per": "entity", "count": 90}
 ORDERS: dict[str, dict[str, Any]] = {
     "sequential": {"with_valid": True},
     "shuffled": {"shuffle": True, "with_ids": True, "tail": "pad"},
     "blocks": {"shuffle": ts.Blocks(10), "with_ids": True},
-    "weighted": {"shuffle": ts.Weighted([1.0, 3.0], **WEIGHTS), "with_ids": True},
+    "weighted": {"shuffle": ts.Weighted([1.0, 3.0], per="entity", count=90), "with_ids": True},
     "steps": {"shuffle": True, "steps": 60, "prefetch": 3},
     "sampler": {"sampler": [5, 1, 5, 0, 7, 2, 2], "with_ids": True},
     "second of two ranks": {"shuffle": True, "num_replicas": 2, "rank": 1, "with_ids": True},
@@ -337,6 +336,19 @@ def test_the_triton_kernel_gathers_what_torch_gathers(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("the kernel gathered")
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device: resident columns there cannot be tested")
+@pytest.mark.parametrize("sampled", [windows_of, lambda: ts.Mix({"one": windows_of(), "two": windows_of("split")})])
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_batches_gathered_on_cuda_are_those_of_the_host(sampled: Callable[[], Any], prefetch: int) -> None:
+    """By torch, and by the Triton kernel if it works there."""
+    windows = sampled()
+    arguments: dict[str, Any] = {"shuffle": True, "with_ids": True, "tail": "pad"}
+    host = list(ts.Loader(windows, 16, **arguments))
+    loader = ts.Loader(windows, 16, device="cuda", resident=True, prefetch=prefetch, **arguments)
+    for batch, exact in zip(loader, host, strict=True):
+        assert all(batch[name].is_cuda and oracle.same(batch[name].cpu(), exact[name]) for name in exact)
 
 
 def test_without_a_working_kernel_torch_gathers(monkeypatch: pytest.MonkeyPatch) -> None:
