@@ -24,7 +24,7 @@ import torch
 import tensorstash as ts
 from tensorstash.batches import loader as loaders
 from tensorstash.batches.devices import Copies, PlainCopies, copies_to, device_of
-from tensorstash.batches.ways import way_on
+from tensorstash.batches.on_device import by_torch
 
 COLUMNS, LENGTH, BATCH = 8, 120, 1024
 ROUNDS = 5
@@ -140,13 +140,27 @@ def ways_to(windows: ts.Windows, device: torch.device) -> dict[str, Make]:
             loader._assembler  # noqa: B018  it keeps its way
         return loader
 
+    def by_torch_alone() -> ts.Loader:
+        loader = made(resident=True)
+        assembler: Any = loader._assembler
+        assembler._way = by_torch
+        return loader
+
     ways: dict[str, Make] = {"host" if device.type == "cpu" else "plain memory": plain}
     if device.type == "cpu":
         ways = {"host": made}
     elif type(copies_to(device)) is not PlainCopies:
         ways["pinned memory"] = made
     ways["resident"] = lambda: made(resident=True)
+    if way_of(ways["resident"]()) == "triton":
+        ways |= {"resident, torch": by_torch_alone, "resident, triton": ways.pop("resident")}
     return ways
+
+
+def way_of(loader: ts.Loader) -> str:
+    """Whether resident columns are gathered by Triton or by torch."""
+    assembler: Any = loader._assembler
+    return str(assembler._way.__name__.removeprefix("by_"))
 
 
 def verify(windows: ts.Windows, ways: dict[str, Make]) -> None:
@@ -167,7 +181,7 @@ def loops(ways: dict[str, Make], device: torch.device, steps: int) -> None:
 
     head = f"{'us a batch':>12} {'GB/s':>7} {'with a model':>14}   part of the time waited for: gather, copy"
     print(f"\n{BATCH:,} windows of {LENGTH} x {COLUMNS} float32, {BATCH * LENGTH * COLUMNS * 4 / 1e6:.1f} MB a batch")
-    print(f"    {'way':14} {head}")
+    print(f"    {'way':16} {head}")
     for name, make in ways.items():
         loader = make()
         alone = statistics.median(_pass(loader, None, steps, device) for _ in range(ROUNDS))
@@ -175,7 +189,7 @@ def loops(ways: dict[str, Make], device: torch.device, steps: int) -> None:
         stats = loader.stats()
         parts = [stats[f"wait_{part}_seconds"] / stats["seconds"] for part in ("gather", "copy")]
         speed = BATCH * LENGTH * COLUMNS * 4 / alone / 1e9
-        print(f"    {name:14} {alone * 1e6:12.0f} {speed:7.1f} {beside * 1e6:14.0f}   {parts[0]:.2f}, {parts[1]:.2f}")
+        print(f"    {name:16} {alone * 1e6:12.0f} {speed:7.1f} {beside * 1e6:14.0f}   {parts[0]:.2f}, {parts[1]:.2f}")
 
 
 def _pass(loader: ts.Loader, model: Callable[[dict[str, torch.Tensor]], None] | None, steps: int, device: Any) -> float:
@@ -218,8 +232,7 @@ def main() -> None:
     arguments = parser.parse_args()
     device, quick = device_of(arguments.device), arguments.quick
     name = torch.get_device_module(device).get_device_name(device) if device.type in ("cuda", "xpu") else str(device)
-    kernel = way_on(device).__name__.removeprefix("by_")
-    print(f"torch {torch.__version__}, device {name}, resident columns gathered by {kernel}")
+    print(f"torch {torch.__version__}, device {name}")
     if device.type == "cpu":
         print("No accelerator was found: nothing below says anything about one.")
     windows = windows_of(200_000 if quick else 10_000_000)

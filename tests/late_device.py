@@ -120,6 +120,10 @@ class LateCopies:
         """Copies that nobody has declared to be in use by the stream of the loop."""
         return len(self.memory.keys() - self._in_use)
 
+    def used(self, tensor: torch.Tensor) -> bool:
+        """Whether somebody has declared the memory to be in use by the stream of the loop."""
+        return tensor.untyped_storage().data_ptr() in self._in_use
+
     def torn(self) -> int:
         """Copies out of staging memory that was filled again too early."""
         return sum(copy.torn for copy in self.queue.copies)

@@ -17,9 +17,10 @@ from tensorstash.batches.assemble import Assembler, Group
 from tensorstash.batches.assemble_mix import MixAssembler
 from tensorstash.batches.buffers import Batch, Built
 from tensorstash.batches.devices import Copies
-from tensorstash.batches.on_device import DevicePlan, Gathered, Way, device_plan
+from tensorstash.batches.on_device import DevicePlan, Gathered, device_plan, tensors_of
 from tensorstash.batches.resident import resident
-from tensorstash.batches.staging import Staging
+from tensorstash.batches.staging import Sent, Staging
+from tensorstash.batches.ways import way_on
 from tensorstash.common.dtypes import Int32s, Int64s, as_integers
 from tensorstash.common.forks import check_threads
 from tensorstash.gather.empty import rows_of
@@ -79,12 +80,9 @@ class _Step:
 class ResidentAssembler:
     """Makes the batches of a loader whose columns lie on its device."""
 
-    def __init__(
-        self, host: Assembler | MixAssembler, device: torch.device, copies: Copies, way: Way, stages: int
-    ) -> None:
+    def __init__(self, host: Assembler | MixAssembler, device: torch.device, copies: Copies, stages: int) -> None:
         """`host` locates the windows; `stages` is how many batches may be made before the loop has taken them."""
         self._host = host
-        self._way = way
         self._windows = host.windows if isinstance(host, MixAssembler) else [host.windows]
         device = torch.empty(0, device=device).device  # with its number
         needed = [(own.stash, [span.column for span in own.spans]) for own in self._windows]
@@ -92,7 +90,10 @@ class ResidentAssembler:
         self._parts = [device_plan(own, columns, device) for own, columns in zip(self._windows, held)]
         self._filled = any(part.fragments is not None for part in self._parts)
         self._static = {name: as_integers(tensor).to(device, copy=True) for name, tensor in host.static.items()}
-        self._device = device
+        self._way = way_on(device, [*_samples(self._windows, self._parts)])
+        # columns may be freed with the loader, when the device still gathers from them
+        used = [one for part in self._parts for one in tensors_of(part)] + [*self._static.values()]
+        self._memory = [*{one.untyped_storage().data_ptr(): one for one in used}.values()]
         self.plan = host.plan
         self.memory = Staging(copies, _GROUPS)
         self._values = Staging(copies, stages)  # of computed slots
@@ -114,7 +115,7 @@ class ResidentAssembler:
             integers[_ENTITIES] = host.entities.numpy()
         self.memory.begin()
         flat = {name: torch.from_numpy(np.ascontiguousarray(some).reshape(-1)) for name, some in integers.items()}
-        sent, arrive = _send(self.memory, [*flat.values()])
+        sent, arrive = _send(self.memory, [*flat.values()], self._memory)
         return _Group(host.count, component, slots, dict(zip(flat, sent)), [*host.extras], arrive)
 
     def portions(self, _: _Group, steps: int) -> Iterator[range]:
@@ -134,7 +135,7 @@ class ResidentAssembler:
 
     def _fill(self, batch: Batch, step: _Step) -> None:
         """Gather the batch; called by the loop, in its thread."""
-        if self._device.type == "cpu":
+        if self._memory[0].is_cpu:
             check_threads()
         step.group.arrive()
         if step.arrive is not None:
@@ -185,8 +186,17 @@ class ResidentAssembler:
         return [_Computed(number, span, at, values) for (number, span, *_), at, values in pairs], arrive
 
 
-def _send(staging: Staging, tensors: list[torch.Tensor]) -> tuple[list[torch.Tensor], Callable[[], None]]:
-    return staging.send([staging.part(k, one.shape, one.dtype).copy_(one) for k, one in enumerate(tensors)])
+def _samples(windows: Sequence[Windows], parts: Sequence[DevicePlan]) -> Iterator[tuple[DevicePlan, torch.Tensor]]:
+    """A plan with empty slots and one without, as there are, and the slots of a few anchors in each."""
+    kinds = {part.fragments is None: (own, part) for own, part in zip(windows, parts) if len(own)}
+    for own, part in kinds.values():
+        slots = own._anchor_slots(np.array([0, len(own) - 1]))
+        yield part, torch.from_numpy(slots).to(part.relative[0].device)
+
+
+def _send(staging: Staging, tensors: list[torch.Tensor], beside: Sequence[torch.Tensor] = ()) -> Sent:
+    staged = [staging.part(k, one.shape, one.dtype).copy_(one) for k, one in enumerate(tensors)]
+    return staging.send(staged, beside)
 
 
 def _pieces(group: _Group, step: int) -> list[_Piece]:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -16,7 +16,7 @@ from tensorstash.batches.devices import PlainCopies, copies_to, device_of
 from tensorstash.batches.host_casts import casts_on_host, on_host
 from tensorstash.batches.prefetch import ahead
 from tensorstash.batches.staging import Staged, Staging
-from tensorstash.batches.ways import way_on
+from tensorstash.batches.timer import Timer
 from tensorstash.common.checks import at_least
 from tensorstash.gather.gather import GatherPlan
 from tensorstash.sampling.mix import Mix
@@ -53,22 +53,6 @@ class _Assembler(Protocol):
 
     def build(self, group: Any, steps: range) -> list[Built]:
         """The batches of some of them."""
-
-
-@dataclass(slots=True)
-class _Timer:
-    """Where the time of one pass goes."""
-
-    started: float = field(default_factory=time.perf_counter)
-    ended: float | None = None
-    steps: int = 0
-    waited: float = 0.0
-    waited_for_copies: float = 0.0
-    gathered: float = 0.0
-    copied: float = 0.0
-    transformed: float = 0.0
-    nbytes: int = 0
-    row: tuple[int, int] = (0, 0)  # where the pass began in the endless sequence of epochs, and where it stands
 
 
 class Loader:
@@ -148,22 +132,15 @@ class Loader:
         sampler: Iterable[int] | None = None,
         resident: bool = False,
     ) -> None:
-        if not isinstance(windows, (Windows, Mix)):
-            raise TypeError(
-                f"A loader takes windows, ts.Windows(stash, ...), or a ts.Mix of them; got a {type(windows).__name__}."
-            )
-        if not len(windows):
-            raise ValueError("A loader needs at least one window; these windows are empty. See the cuts of split().")
+        _check_windows(windows)
         if isinstance(shuffle, Lanes) and isinstance(windows, Windows):
             _check_lanes(windows)
         self.windows: Any = windows  # what was given; its type would have to be checked at every use
         self.device = device_of(device)
         on_cpu = self.device.type == "cpu"
         self.prefetch = (0 if on_cpu else 2) if prefetch is None else at_least(0, prefetch, "prefetch")
-        if sampler is not None and isinstance(windows, Mix):
-            raise ValueError("A mix is permuted, shuffle=True, or interleaved, shuffle=False; got sampler=.")
         if sampler is not None:
-            shuffle = _own_ids(sampler, shuffle, len(windows))
+            shuffle = _own_ids(sampler, shuffle, windows)
         self.sampler = Sampler(
             len(windows),
             batch_size,
@@ -178,7 +155,7 @@ class Loader:
         self.with_ids = with_ids
         self.with_valid = with_valid
         self.transform = _callables(transform)
-        self._timer = _Timer()
+        self._timer = Timer()
         self._pass = object()
         self.resident = _flag(resident, "resident")
         staged = copies_to(self.device) is not None and not resident  # a missing device is refused here
@@ -195,7 +172,7 @@ class Loader:
     def __iter__(self) -> Iterator[Any]:
         """One pass, or the rest of one after `load_state_dict`. Only the last iterator is alive."""
         current = self._pass = object()
-        timer = self._timer = _Timer()
+        timer = self._timer = Timer()
         plan, start = self.sampler._begin()
         # the assembler is made here, in the thread of the loop: each thread has a current device of its own
         assembler = self._assembler
@@ -224,7 +201,7 @@ class Loader:
             timer.ended = time.perf_counter()
             made.close()
 
-    def _arrive(self, arrive: Callable[[], None], timer: _Timer) -> None:
+    def _arrive(self, arrive: Callable[[], None], timer: Timer) -> None:
         """Let the batch be there: it is gathered now, or its copy is waited for."""
         began = time.perf_counter()
         arrive()
@@ -235,7 +212,7 @@ class Loader:
             timer.copied += spent
             timer.waited_for_copies += spent
 
-    def _transformed(self, batch: Any, timer: _Timer) -> Any:
+    def _transformed(self, batch: Any, timer: Timer) -> Any:
         began = time.perf_counter()
         for transform in self._behind:
             batch = transform(batch)
@@ -247,7 +224,7 @@ class Loader:
         timer.transformed += time.perf_counter() - began
         return batch
 
-    def _make(self, assembler: _Assembler, plan: Plan, start: Position, timer: _Timer) -> Generator[_Made, None, None]:
+    def _make(self, assembler: _Assembler, plan: Plan, start: Position, timer: Timer) -> Generator[_Made, None, None]:
         """Build the batches of a pass one after the other, in whichever thread iterates; it changes nothing."""
         window_bytes = assembler.plan.window_bytes
         lanes = plan.ordering.shuffle if isinstance(plan.ordering.shuffle, Lanes) else None
@@ -277,7 +254,7 @@ class Loader:
         host = kind(self.windows, memory, with_ids=self.with_ids, with_valid=self.with_valid)
         if not self.resident:
             return host
-        return ResidentAssembler(host, self.device, copies or PlainCopies(self.device), way_on(self.device), stages)
+        return ResidentAssembler(host, self.device, copies or PlainCopies(self.device), stages)
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch of the next pass, or with `steps=` the pass; see `Sampler.set_epoch`.
@@ -328,21 +305,8 @@ class Loader:
         columns, counts only until it is queued. For a mix also `windows`: how many of each component all ranks together
         have taken, by name.
         """
-        timer = self._timer
-        shown = {"windows": self.windows._shown(*timer.row)} if isinstance(self.windows, Mix) else {}
-        ended = time.perf_counter() if timer.ended is None else timer.ended
-        return {
-            "steps": timer.steps,
-            "seconds": ended - timer.started,
-            "wait_seconds": timer.waited,
-            "wait_gather_seconds": timer.waited - timer.waited_for_copies - timer.transformed,
-            "wait_copy_seconds": timer.waited_for_copies,
-            "gather_seconds": timer.gathered,
-            "copy_seconds": timer.copied,
-            "transform_seconds": timer.transformed,
-            "gigabytes_per_second": timer.nbytes / timer.gathered / 1e9 if timer.gathered else 0.0,
-            **shown,
-        }
+        counts = {"windows": self.windows._shown(*self._timer.row)} if isinstance(self.windows, Mix) else {}
+        return self._timer.stats() | counts
 
     def __getstate__(self) -> dict[str, Any]:
         """All but the assembler, which refers to the memory of the stash, to buffers and to streams."""
@@ -351,6 +315,15 @@ class Loader:
     def __repr__(self) -> str:
         where = f"{self.device}, resident" if self.resident else str(self.device)
         return f"Loader: to {where}, prefetch {self.prefetch}\n  {self.sampler}\n  {self.windows}"
+
+
+def _check_windows(windows: object) -> None:
+    if not isinstance(windows, (Windows, Mix)):
+        raise TypeError(
+            f"A loader takes windows, ts.Windows(stash, ...), or a ts.Mix of them; got a {type(windows).__name__}."
+        )
+    if not len(windows):
+        raise ValueError("A loader needs at least one window; these windows are empty. See the cuts of split().")
 
 
 def _check_lanes(windows: Windows) -> None:
@@ -370,13 +343,15 @@ def _flag(value: object, what: str) -> bool:
     return value
 
 
-def _own_ids(sampler: object, shuffle: Shuffle, windows: int) -> OwnIds:
+def _own_ids(sampler: object, shuffle: Shuffle, windows: Windows | Mix) -> OwnIds:
     """The order that the caller's sampler gives."""
+    if isinstance(windows, Mix):
+        raise ValueError("A mix is permuted, shuffle=True, or interleaved, shuffle=False; got sampler=.")
     if shuffle is not False:
         raise ValueError(f"sampler= and shuffle= exclude each other: both say the order; got shuffle={shuffle!r}.")
     if isinstance(sampler, Sampler):
         raise TypeError("sampler= gives one id at a time; a loader has a ts.Sampler of its own. Write shuffle=.")
-    ids = OwnIds(sampler, windows)
+    ids = OwnIds(sampler, len(windows))
     if not len(ids):
         raise ValueError("sampler= gives at least one id; it has a length of 0.")
     return ids

@@ -72,13 +72,20 @@ def device_plan(windows: Windows, columns: Mapping[str, torch.Tensor], device: t
     )
 
 
+def tensors_of(plan: DevicePlan) -> list[torch.Tensor]:
+    """The memory that windows are gathered from."""
+    places = plan.fragments
+    own = [] if places is None else [places.first, places.row, places.rows]
+    return [*own, *plan.relative, *(one for span in plan.spans for one in (span.items, span.fill))]
+
+
 def _slots(span: Span) -> range:
     return range(span.begin, span.end, span.step)
 
 
 def _fill(plan: GatherPlan, span: Span, items: torch.Tensor) -> torch.Tensor:
     if plan.filling is None:
-        return items.new_zeros(1)
+        return items.view(-1)[:1]  # never used
     return plan.filling.fills[span.column].to(items.device).view(1)
 
 

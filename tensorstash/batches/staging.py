@@ -52,13 +52,13 @@ class Staging:
             own = parts[k] = self._copies.stage(shape, dtype)
         return own[: shape[0]]
 
-    def send(self, staged: Sequence[torch.Tensor]) -> Sent:
-        """Begin to copy the filled parts, all in the same way."""
+    def send(self, staged: Sequence[torch.Tensor], beside: Sequence[torch.Tensor] = ()) -> Sent:
+        """Begin to copy the filled parts, all in one way. `beside` is other memory that is used with the copies."""
         with self._timed():
             copied = self._copies.copy(staged)
             event = self._stages[0].copied = self._copies.record()
         self._stages.rotate(-1)
-        return copied, partial(self._copies.wait, event, copied)
+        return copied, partial(self._copies.wait, event, [*copied, *beside])
 
     def copy_seconds(self) -> float:
         """Time so far in which the thread that fills the memory waited for copies, or made them."""

@@ -4,6 +4,7 @@
 bytes for each window.
 """
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -64,7 +65,13 @@ def _span(plan: DevicePlan, span: DeviceSpan, rows: torch.Tensor, *, by_slot: bo
     out = span.items.new_empty(len(rows), len(slots), row_items)
     items = len(slots) * row_items
     block = min(_BLOCK, triton.next_power_of_2(items))
-    _copy[len(rows), triton.cdiv(items, block)](
-        span.items, rows, span.fill, out, slots.start, slots.step, len(slots), row_items, by_slot, block
-    )
+    with _current(out.device):
+        _copy[len(rows), triton.cdiv(items, block)](
+            span.items, rows, span.fill, out, slots.start, slots.step, len(slots), row_items, by_slot, block
+        )
     return out
+
+
+def _current(device: torch.device) -> AbstractContextManager[Any]:
+    """Make a device the current one of the thread, where Triton launches its kernels."""
+    return nullcontext() if device.type == "cpu" else torch.get_device_module(device).device(device)

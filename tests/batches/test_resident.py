@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tensorstash as ts
-from tensorstash.batches import resident
+from tensorstash.batches import on_device, resident, triton_gather, ways
 from tensorstash.batches.assemble_resident import ResidentAssembler
 from tensorstash.batches.devices import Copies
 from tensorstash.segments.limits import Limit
@@ -201,6 +201,20 @@ def test_loaders_over_one_stash_share_its_columns_while_one_of_them_lives() -> N
     assert column() is None
 
 
+def test_columns_that_are_freed_with_the_loader_are_not_given_away_while_they_are_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The device may still gather from them in the stream of the loop."""
+    copies = LateCopies()
+    monkeypatch.setattr("tensorstash.batches.loader.copies_to", lambda _: copies)
+    loader = ts.Loader(windows_of("mask"), 8, resident=True)
+    assert not any(map(copies.used, items(loader)))
+    next(iter(loader))
+    assert isinstance(loader._assembler, ResidentAssembler)
+    assert all(map(copies.used, items(loader)))
+    assert all(map(copies.used, loader._assembler._static.values()))
+
+
 def test_only_the_columns_of_the_spans_are_held() -> None:
     windows = ts.Windows(stash_of(40, 0), spans={"one": ("y", 0, 2), "two": ("y", -3, 0)})
     held = {id(one) for one in items(ts.Loader(windows, 8, resident=True))}
@@ -296,17 +310,19 @@ import sys
 sys.path.insert(0, sys.argv[1])
 import torch
 import tensorstash as ts
-from tensorstash.batches import ways
+from tensorstash.batches import assemble_resident, ways
 from tensorstash.batches.triton_gather import by_triton
 from tests.batches import test_resident as cases
 from tests.data import DTYPES, Table
 
-assert ways.kernel_works(torch.device("cpu"))
 used = []
 def way(plan, anchors):
     used.append(len(anchors))
     return by_triton(plan, anchors)
-ts.batches.loader.way_on = lambda device: way
+def way_on(device, samples):
+    assert all(ways._works(*sample) for sample in samples)
+    return way
+assemble_resident.way_on = way_on
 
 names = {name: (name, -3, 2, 1 + k % 3) for k, name in enumerate([*DTYPES, "pack"])}
 times = [t for t in range(40) if t % 11 != 4]
@@ -352,22 +368,31 @@ def test_batches_gathered_on_cuda_are_those_of_the_host(sampled: Callable[[], An
 
 
 def test_without_a_working_kernel_torch_gathers(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tensorstash.batches import on_device, triton_gather, ways
+    def way(windows: ts.Windows | ts.Mix) -> on_device.Way:
+        assembler = ts.Loader(windows, 8, resident=True)._assembler
+        assert isinstance(assembler, ResidentAssembler)
+        return assembler._way
 
-    assert ways.way_on(torch.device("cpu")) is on_device.by_torch
-    monkeypatch.setattr(ways, "_COMPILED", ("cpu",))
-    monkeypatch.setattr(triton_gather, "INSTALLED", False)
-    assert ways.way_on(torch.device("cpu")) is on_device.by_torch
-    monkeypatch.setattr(triton_gather, "INSTALLED", True)
-    monkeypatch.setattr(triton_gather, "by_triton", on_device.by_torch)
-    assert ways.way_on(torch.device("cpu")) is triton_gather.by_triton
+    def kernel(plan: on_device.DevicePlan, anchors: torch.Tensor) -> on_device.Gathered:
+        return on_device.by_torch(plan, anchors)
 
-    def wrong(plan: on_device.DevicePlan, anchors: torch.Tensor) -> on_device.Gathered:
-        return on_device.by_torch(plan, anchors + 1)
+    def wrong_with_empty_slots(plan: on_device.DevicePlan, anchors: torch.Tensor) -> on_device.Gathered:
+        return on_device.by_torch(plan, anchors + (plan.fragments is not None))
 
     def breaks(plan: on_device.DevicePlan, anchors: torch.Tensor) -> on_device.Gathered:
         raise OSError("no compiler")
 
-    for kernel in (wrong, breaks):
-        monkeypatch.setattr(triton_gather, "by_triton", kernel)
-        assert ways.way_on(torch.device("cpu")) is on_device.by_torch
+    monkeypatch.setattr(triton_gather, "INSTALLED", True)
+    monkeypatch.setattr(triton_gather, "by_triton", kernel)
+    whole, masked = windows_of("split"), windows_of("mask")
+    assert way(whole) is on_device.by_torch  # Triton compiles for no CPU
+    monkeypatch.setattr(ways, "_COMPILED", ("cpu",))
+    assert way(whole) is way(ts.Mix({"one": whole, "two": masked})) is kernel
+    monkeypatch.setattr(triton_gather, "by_triton", wrong_with_empty_slots)
+    assert way(whole) is wrong_with_empty_slots
+    assert way(masked) is way(ts.Mix({"one": whole, "two": masked})) is on_device.by_torch
+    monkeypatch.setattr(triton_gather, "by_triton", breaks)
+    assert way(whole) is on_device.by_torch
+    monkeypatch.setattr(triton_gather, "by_triton", kernel)
+    monkeypatch.setattr(triton_gather, "INSTALLED", False)
+    assert way(whole) is on_device.by_torch
