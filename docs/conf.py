@@ -17,7 +17,7 @@ copyright = author  # noqa: A001  Sphinx calls it so
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
 exclude_patterns = ["_build"]
 nitpicky = False  # types of torch and numpy are no targets here, and their inventories need a network
-suppress_warnings = ["myst.header"]
+default_role = "code"  # docstrings write names in single backticks
 
 myst_heading_anchors = 3
 myst_enable_extensions = ["colon_fence"]
