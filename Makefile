@@ -31,7 +31,7 @@ pictures:  ## those that the code of the pages draws
 	$(PYTHON) -m tests.project.pages
 
 site:  ## docs/_build/index.html and llms.txt; needs no network
-	$(PYTHON) -m sphinx -W --keep-going -q -b html docs docs/_build
+	$(PYTHON) -m sphinx -E -W --keep-going -q -b html docs docs/_build
 
 kernel:  ## the kernel must be there if there is a compiler; without it the same tests pass on numpy and torch
 	! command -v cc >/dev/null || $(PYTHON) -c 'import sys; from tensorstash.native import library; sys.exit(library.LIBRARY is None and library.why())'

@@ -8,7 +8,8 @@ from sphinx.application import Sphinx
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
 
-import llms  # noqa: E402  beside this file
+import docstrings  # noqa: E402  beside this file
+import llms  # noqa: E402
 
 project = "tensorstash"
 author = "The tensorstash authors"
@@ -38,5 +39,6 @@ html_show_copyright = False
 
 
 def setup(app: Sphinx) -> None:
-    """Write `llms.txt` beside the pages when they are done."""
+    """List the errors of docstrings one by one, and write `llms.txt` beside the pages when they are done."""
+    app.connect("autodoc-process-docstring", docstrings.list_errors, priority=100)  # before napoleon
     app.connect("build-finished", llms.write)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import tensorstash as ts
 from tests.project.test_structure import ROOMS
 
 ROOT = Path(__file__).parents[2]
@@ -120,3 +121,43 @@ def test_llms_txt_lists_the_pages_in_the_order_of_the_site(tmp_path: Path) -> No
     )
     assert '"part/one"' in (tmp_path / "out" / "searchindex.js").read_text("utf-8")
     assert 'name="viewport"' in (tmp_path / "out" / "index.html").read_text("utf-8")
+
+
+def described(page: str) -> set[str]:
+    """The names that Sphinx takes from docstrings on a page."""
+    text = (ROOT / "docs" / "reference" / page).read_text("utf-8")
+    return set(re.findall(r"^\.\. auto(?:function|class|exception):: (\w+)$", text, re.MULTILINE))
+
+
+def test_the_reference_has_every_public_name() -> None:
+    names = described("api.md")
+    assert {*dir(ts)} - {"errors", "plot", "shared"} <= names
+    errors = {name for name, value in vars(ts.errors).items() if isinstance(value, type) and name.endswith("Error")}
+    assert len(errors) >= 7
+    assert errors <= names
+    table = (ROOT / "docs" / "reference" / "errors.md").read_text("utf-8")
+    assert {*re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)} == errors - {"TensorstashError"}
+
+
+def test_the_reference_has_every_environment_variable() -> None:
+    files = [ROOT / "hatch_build.py", *(ROOT / "tensorstash").rglob("*.py")]
+    used = {name for path in files for name in re.findall(r'"(TENSORSTASH_[A-Z_]+)"', path.read_text("utf-8"))}
+    page = (ROOT / "docs" / "reference" / "environment.md").read_text("utf-8")
+    assert set(re.findall(r"`(TENSORSTASH_[A-Z_]+)`", page)) == used
+
+
+def test_errors_of_a_docstring_are_listed_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    from docstrings import list_errors
+
+    lines = ["What.", "", "Raises:", "    ValueError: wrong, see", "    that. KeyError: none. It says so.", "", "End."]
+    list_errors(None, "function", "name", None, None, lines)
+    assert lines == [
+        "What.",
+        "",
+        "Raises:",
+        "    ValueError: wrong, see that.",
+        "    KeyError: none. It says so.",
+        "",
+        "End.",
+    ]
