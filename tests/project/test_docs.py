@@ -61,6 +61,17 @@ def test_links_to_files_lead_somewhere(path: Path) -> None:
     assert [link for link in links if not (path.parent / link).exists()] == []
 
 
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_files_and_targets_that_a_page_names_exist(path: Path) -> None:
+    text = path.read_text("utf-8") if path.name != "CHANGELOG.md" else ""
+    files = re.findall(
+        r"(?<![\w./])(?:benchmarks|docs|examples|tensorstash|tests)/[\w./-]*\w\.(?:c|md|parquet|py|sh|txt)\b", text
+    )
+    assert [name for name in files if not (ROOT / name).exists()] == []
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+    assert set(re.findall(r"`make ([a-z]+)`", text)) <= targets
+
+
 def test_files_that_a_contributor_is_sent_to_exist() -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
     table = text.split("## Where things go")[1]
@@ -137,6 +148,14 @@ def test_the_reference_has_every_public_name() -> None:
     assert errors <= names
     table = (ROOT / "docs" / "reference" / "errors.md").read_text("utf-8")
     assert {*re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)} == errors - {"TensorstashError"}
+
+
+def test_the_messages_of_the_reference_are_those_of_the_package() -> None:
+    page = (ROOT / "docs" / "reference" / "errors.md").read_text("utf-8").split("\n## The most common ones\n")[1]
+    messages = re.findall(r"^\| `(\w+ .*?)`", page, re.MULTILINE)
+    assert len(messages) > 15
+    package = "".join(path.read_text("utf-8") for path in (ROOT / "tensorstash").rglob("*.py"))
+    assert [message for message in messages if f'"{message}' not in package] == []
 
 
 def test_the_reference_has_every_environment_variable() -> None:
