@@ -23,7 +23,7 @@ import torch
 
 import tensorstash as ts
 from tensorstash.batches import loader as loaders
-from tensorstash.batches.devices import Copies, PlainCopies, copies_to, device_of
+from tensorstash.batches.devices import Copies, PlainCopies, copies_to, device_of, module_of
 from tensorstash.batches.on_device import by_torch
 
 COLUMNS, LENGTH, BATCH = 8, 120, 1024
@@ -86,7 +86,7 @@ def windows_of(rows: int) -> ts.Windows:
 def wait_for(device: torch.device) -> None:
     """Let the host wait until the device has done all that was queued."""
     if device.type != "cpu":
-        torch.get_device_module(device).synchronize()
+        module_of(device).synchronize()
 
 
 def seconds_of(work: Callable[[], object], device: torch.device) -> float:
@@ -231,7 +231,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="little data, to see that it runs")
     arguments = parser.parse_args()
     device, quick = device_of(arguments.device), arguments.quick
-    name = torch.get_device_module(device).get_device_name(device) if device.type in ("cuda", "xpu") else str(device)
+    name = module_of(device).get_device_name(device) if device.type in ("cuda", "xpu") else str(device)
     print(f"torch {torch.__version__}, device {name}")
     if device.type == "cpu":
         print("No accelerator was found: nothing below says anything about one.")

@@ -161,7 +161,7 @@ class Loader:
         staged = copies_to(self.device) is not None and not resident  # a missing device is refused here
         casts = casts_on_host(self.transform, windows)
         self._casts = casts if staged else {}
-        self._behind = tuple(one for one in self.transform if not (staged and on_host(one)))  # the copy
+        self._late = tuple(one for one in self.transform if not (staged and on_host(one)))  # those behind the copy
         if resident:
             self._assembler  # noqa: B018  columns that do not fit are refused here too
 
@@ -214,9 +214,9 @@ class Loader:
 
     def _transformed(self, batch: Any, timer: Timer) -> Any:
         began = time.perf_counter()
-        for transform in self._behind:
+        for transform in self._late:
             batch = transform(batch)
-            if not isinstance(batch, dict) and (batch is None or transform is not self._behind[-1]):
+            if not isinstance(batch, dict) and (batch is None or transform is not self._late[-1]):
                 raise TypeError(
                     "A transform returns the batch, and only the last one may return something else, such as a tuple; "
                     f"{transform!r} returned a {type(batch).__name__}."

@@ -7,6 +7,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import torch
 
+from tensorstash.batches.devices import module_of
 from tensorstash.common.dtypes import as_integers
 from tensorstash.errors import NoMemoryError
 from tensorstash.segments.limits import Limit, check_free, memory_limits
@@ -64,8 +65,8 @@ def _limits(device: torch.device) -> list[Limit]:
 
 def free_bytes(device: torch.device) -> int | None:
     """Bytes that can still be allocated on an accelerator; `None` where torch cannot tell."""
-    module: Any = torch.get_device_module(device)
     try:
+        module = module_of(device)
         if hasattr(module, "mem_get_info"):  # CUDA, ROCm, XPU
             # the allocator keeps memory that it has reserved, and gives it to us
             kept = module.memory_reserved(device) - module.memory_allocated(device)

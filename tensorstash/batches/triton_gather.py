@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from tensorstash.batches.devices import module_of
 from tensorstash.batches.on_device import DevicePlan, DeviceSpan, Gathered, rows_of
 
 try:
@@ -74,4 +75,4 @@ def _span(plan: DevicePlan, span: DeviceSpan, rows: torch.Tensor, *, by_slot: bo
 
 def _current(device: torch.device) -> AbstractContextManager[Any]:
     """Make a device the current one of the thread, where Triton launches its kernels."""
-    return nullcontext() if device.type == "cpu" else torch.get_device_module(device).device(device)
+    return nullcontext() if device.type == "cpu" else module_of(device).device(device)

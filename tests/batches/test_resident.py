@@ -266,11 +266,11 @@ class Unified:
 
 @pytest.mark.parametrize(("module", "free"), [(Card(), 8_000_000), (Unified(), 2_000_000)])
 def test_what_is_free_on_a_device(module: Any, free: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch, "get_device_module", lambda _: module)
+    monkeypatch.setattr(resident, "module_of", lambda _: module)
     card = torch.device("cuda", 1)
     assert resident.free_bytes(card) == free
     assert resident._limits(card) == [Limit(free, "on cuda:1", "")]
-    monkeypatch.setattr(torch, "get_device_module", lambda _: object())
+    monkeypatch.setattr(resident, "module_of", lambda _: object())
     monkeypatch.setattr(torch, "accelerator", None)
     assert resident.free_bytes(card) is None  # then the copy itself may fail
 
