@@ -123,9 +123,10 @@ def bandwidths(device: torch.device, nbytes: int) -> None:
 
 def _pinned(nbytes: int) -> torch.Tensor | None:
     try:
-        return torch.zeros(nbytes, dtype=torch.uint8).pin_memory()
+        pinned = torch.zeros(nbytes, dtype=torch.uint8).pin_memory()
     except RuntimeError:  # a device without pinned memory
         return None
+    return pinned if pinned.is_cpu else None
 
 
 def ways_to(windows: ts.Windows, device: torch.device) -> dict[str, Make]:
