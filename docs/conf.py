@@ -39,6 +39,7 @@ html_show_copyright = False
 
 
 def setup(app: Sphinx) -> None:
-    """List the errors of docstrings one by one, and write `llms.txt` beside the pages when they are done."""
-    app.connect("autodoc-process-docstring", docstrings.list_errors, priority=100)  # before napoleon
+    """Take docstrings as they are meant, and write `llms.txt` beside the pages when they are done."""
+    for change in (docstrings.keep_colons, docstrings.list_errors):
+        app.connect("autodoc-process-docstring", change, priority=100)  # before napoleon
     app.connect("build-finished", llms.write)
