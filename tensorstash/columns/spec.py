@@ -10,14 +10,14 @@ import torch
 
 from tensorstash.columns.codec import PLAIN, Codec, Given, Hashed, Validity
 from tensorstash.columns.column import Fill
-from tensorstash.columns.expression import Formula, alias_of, source_of
+from tensorstash.columns.expression import Formula, PerEntity, alias_of, source_of
 from tensorstash.common.checks import at_least
 from tensorstash.errors import SchemaError
 
 if TYPE_CHECKING:
     import polars as pl
 
-Source = Union[str, "pl.Expr"]
+Source = Union[str, "pl.Expr", PerEntity]
 Columns = Sequence["Source | ColumnSpec"] | Mapping[str, "Source | Sequence[Source] | ColumnSpec"]
 
 
