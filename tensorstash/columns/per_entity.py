@@ -26,10 +26,10 @@ def per_entity(expr: "pl.Expr") -> PerEntity:
     back only: `forward_fill`, `shift`, `diff`, `pct_change`, `rolling_*`, `ewm_mean` and `cum_*`.
 
     **Memory.** Values are computed in blocks of whole entities, of about 262,144 rows each, or 1/512 of all rows where
-    these are more. A block takes about three times the bytes of its inputs and values, and each thread has one. An
-    entity is never divided, so that a giant one takes three times the bytes of its own inputs and values. If the rows
-    of the source are not grouped by entity and ordered by time, the inputs are sorted first, in an unnamed file in the
-    temporary directory (TMPDIR); `ts.plan` shows its size.
+    these are more. A block takes about four times the bytes of all its inputs and of the values of one column, and each
+    thread has one block. An entity is never divided, so that a giant one takes four times the bytes of its own. If the
+    rows of the source are not grouped by entity and ordered by time, the inputs are sorted first, in an unnamed file in
+    the temporary directory (TMPDIR); `ts.plan` shows its size.
 
     Args:
         expr: a polars expression with a value for each row of an entity, or with one for all of them, which is

@@ -16,6 +16,7 @@ from tensorstash.columns.types import is_text
 from tensorstash.common.dtypes import Int64s
 from tensorstash.common.threads import in_threads
 from tensorstash.errors import SchemaError
+from tensorstash.ingest.memory import temporary_file
 from tensorstash.ingest.row_order import Arranger
 from tensorstash.sources.scan import Scan, Unit, read
 from tensorstash.sources.spool import Spool
@@ -48,7 +49,7 @@ def blocks_in_order(scanned: Scan, names: Sequence[str], arranger: Arranger, tem
     if arranger.arranged:
         return [partial(_streamed, scanned, names, borders, first) for first in range(len(scanned.units))]
     _check_sortable(scanned, names)
-    file = _Sorted(Spool("The input of ts.per_entity", temporary), borders)
+    file = _Sorted(temporary_file(temporary), borders)
     for _ in in_threads(scanned.units, partial(_sort, file, names, arranger)):
         pass
     return [partial(file.block, number) for number in range(len(borders) - 1)]
@@ -72,8 +73,11 @@ def _streamed(scanned: Scan, names: Sequence[str], borders: Int64s, first: int) 
                 pieces.append(batch.slice(taken - row, upto - taken))
                 taken = upto
                 if taken == borders[at + 1]:
-                    yield Block(int(borders[at]), taken, _joined(pieces))
-                    pieces, at = [], at + 1
+                    columns = _joined(pieces)
+                    pieces = []  # not held while the block is used
+                    yield Block(int(borders[at]), taken, columns)
+                    del columns
+                    at += 1
             if at == end:
                 return
 

@@ -6,10 +6,11 @@ import pyarrow as pa
 
 from tensorstash.columns.column import Column
 from tensorstash.segments.limits import Limit, check_free, memory_limits
+from tensorstash.sources.spool import Spool
 
 _SORT_BYTES = 24  # per row: its entity, its place there before and after sorting, and the times once more
 _PLACE_BYTES = 8  # per row: where in the stash it goes
-_ENTITY_COPIES = 3  # of the inputs and values of an entity: as they come, in order, and while polars computes
+_ENTITY_COPIES = 4  # of the inputs and values of an entity: as they come, in order, and what polars makes of them
 
 
 def check_columns(nbytes: int, source: str, limits: Sequence[Limit], on_disk: bool = False) -> None:
@@ -31,6 +32,11 @@ def sorting_bytes(rows: int) -> int:
 def temporary_bytes(rows: int, types: Sequence[pa.DataType]) -> int:
     """Bytes of a temporary file for columns of these types and the place of each row; texts and lists are left out."""
     return rows * (_PLACE_BYTES + sum(map(_row_bytes, types)))
+
+
+def temporary_file(nbytes: int) -> Spool:
+    """The file in which the input of `ts.per_entity` is sorted; refused without room for so many bytes."""
+    return Spool("The input of ts.per_entity", nbytes)
 
 
 def _row_bytes(arrow: pa.DataType) -> int:

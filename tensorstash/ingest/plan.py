@@ -16,7 +16,7 @@ from tensorstash.columns.spec import Columns, ColumnSpec
 from tensorstash.columns.types import is_text
 from tensorstash.errors import NoMemoryError, SchemaError, SegmentError, SourceError
 from tensorstash.ingest.key import argument_keys, check_share
-from tensorstash.ingest.memory import check_columns, sorting_bytes, temporary_bytes
+from tensorstash.ingest.memory import check_columns, sorting_bytes, temporary_bytes, temporary_file
 from tensorstash.ingest.plan_text import HEAD, aligned, column_line, entity_lines, static_line, time_line, type_name
 from tensorstash.ingest.request import Request, Specs, Static, parse_request
 from tensorstash.segments.directory import opened
@@ -33,7 +33,6 @@ from tensorstash.sources.per_entity import Series, bound_series, with_fields
 from tensorstash.sources.scan import Range, Scan
 from tensorstash.sources.shapes import shaped
 from tensorstash.sources.source import scan
-from tensorstash.sources.spool import Spool
 from tensorstash.sources.storage import stored
 from tensorstash.sources.streams import check_repeatable
 
@@ -229,7 +228,7 @@ def _file_notes(planned: Plan, directory: str) -> list[str]:
 
 def _spool_notes(planned: Plan) -> list[str]:
     """A note if the temporary file for `ts.per_entity` has too little room."""
-    why = _refusal(lambda: Spool(planned.source, planned.temporary)) if planned.temporary else None
+    why = _refusal(lambda: temporary_file(planned.temporary)) if planned.temporary else None
     return [] if why is None else [f"a load will be refused if its rows have to be brought into order: {why}"]
 
 

@@ -108,7 +108,7 @@ def parse_request(
             for name, spec in named(given, argument)
         }
 
-    return Request(
+    request = Request(
         source=source,
         filesystem=filesystem,
         columns=None if columns is None else specs(columns, "columns"),
@@ -121,6 +121,18 @@ def parse_request(
         schema=parse_schema(schema),
         table=table,
     )
+    _check_has_rows(request)
+    return request
+
+
+def _check_has_rows(request: Request) -> None:
+    """Refuse formulas that read no column, if nothing else does: a table in memory has the rows of its columns."""
+    if request.columns is not None and request.formulas and not request.named:
+        raise ValueError(
+            "A load reads at least one column of the source, which has the rows; "
+            f"{next(iter(request.formulas.values()))!r} names none, and no other argument does. Name one in columns=, "
+            "entity= or time=."
+        )
 
 
 def _table(static: Any, entity: str | Sequence[str] | None, dtype: torch.dtype | None) -> Request | None:

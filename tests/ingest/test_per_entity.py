@@ -1,7 +1,10 @@
 """`ts.per_entity`, beside the same expression over the whole frame, its rows in order."""
 
 import datetime
+import gc
+import json
 import math
+import os
 import tempfile
 from collections.abc import Callable
 from itertools import pairwise
@@ -13,12 +16,14 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tensorstash as ts
 from tensorstash.ingest import in_order
-from tests.oracle_load import exact, write_ipc, write_parquet
+from tensorstash.segments.limits import Limit
+from tests.oracle_load import descriptors, exact, run_python, whole, write_ipc, write_parquet
 from tests.sources.test_derive import held, stored
 
 a, f, g, s, b, t, day, e = (pl.col(name) for name in ("a", "f", "g", "s", "b", "t", "day", "e"))
@@ -262,3 +267,388 @@ def test_files_of_other_kinds_and_places(tmp_path: Path) -> None:
         frame[:2].with_columns(g=pl.Series([1.0, 2.0])),
         [g.diff()],
     )
+
+
+def test_a_source_without_rows_and_one_without_inputs() -> None:
+    empty = pl.DataFrame(schema={"e": pl.String, "t": pl.Int64, "g": pl.Float64})
+    stash = ts.load(empty, {"x": ts.per_entity(g.shift(1)), "n": ts.per_entity(pl.len())}, entity="e", time="t")
+    assert (stash["x"].tolist(), stash["n"].tolist()) == ([], [])
+    row = {"row": ts.per_entity(pl.int_range(pl.len()))}
+    assert ts.load({"g": [1.0, 2.0, 3.0], "t": [3, 2, 1]}, row, time="t")["row"].tolist() == [0, 1, 2]
+    assert ts.load({"g": [1.0, 2.0, 3.0]}, row | {"g": "g"})["row"].tolist() == [0, 1, 2]
+    message = (
+        "A load reads at least one column of the source, which has the rows; ts.per_entity(0.int_range([len()])) names "
+        "none, and no other argument does. Name one in columns=, entity= or time=."
+    )
+    with pytest.raises(ValueError, match=whole(message)):
+        ts.load({"g": [1.0, 2.0, 3.0]}, row)
+
+
+# How the columns are chosen and stored
+
+DATA: dict[str, Any] = {
+    "e": ["B", "A", "B", "A", "B"],
+    "t": np.array([3, 1, 1, 2, 2]).astype("M8[D]").astype("M8[ms]"),
+    "g": [5.0, 1.0, None, 2.0, 4.0],
+    "s": ["x", None, None, "y", "x"],
+}
+
+
+def load(columns: Any, **options: Any) -> ts.Stash:
+    return ts.load(DATA, columns, entity="e", time="t", **options)
+
+
+def test_packs_casts_fills_masks_hashes_and_aliases() -> None:
+    lag, filled = ts.per_entity(g.shift(1)), ts.per_entity(s.forward_fill())
+    stash = load(
+        {
+            "pack": ["g", g * 2, lag, ts.per_entity(g.count())],
+            "cast": ts.column(lag, dtype=torch.bfloat16, fill=-1.0),
+            "whole": ts.column(ts.per_entity(g.count()), dtype=torch.int8),
+            "is_valid": ts.is_valid(lag),
+            "are_valid": ts.is_valid([lag, "g"]),
+            "hashed": ts.hashed(filled, 1000),
+            "given": ts.column(filled, vocabulary=["y"]),
+            "text": filled,
+            "filled": ts.column(filled, fill="none"),
+        },
+        dtype=torch.float32,
+    )
+    nan = math.nan
+    pack = [
+        [nan, nan, nan, 2.0],
+        [4.0, 8.0, nan, 2.0],
+        [5.0, 10.0, 4.0, 2.0],
+        [1.0, 2.0, nan, 2.0],
+        [2.0, 4.0, 1.0, 2.0],
+    ]
+    assert stash.entities == ["B", "A"]
+    assert stash["pack"].dtype == torch.float32
+    assert exact(stash["pack"].tolist(), pack)
+    assert (stash["cast"].dtype, stash["cast"].tolist()) == (torch.bfloat16, [-1.0, -1.0, 4.0, -1.0, 1.0])
+    assert (stash["whole"].dtype, stash["whole"].tolist()) == (torch.int8, [2, 2, 2, 2, 2])
+    assert stash["is_valid"].tolist() == [False, False, True, False, True]
+    assert stash["are_valid"].tolist() == [[False, False], [False, True], [True, True], [False, True], [True, True]]
+    assert held(stash, "text") == [None, "x", "x", None, "y"]
+    assert held(stash, "filled") == ["none", "x", "x", "none", "y"]
+    assert stash["given"].tolist() == [-1, 1, 1, -1, 0]
+    assert (stash["hashed"] < 0).tolist() == [True, False, False, True, False]
+    assert stash.about("cast").nulls == 3
+    named = load([ts.per_entity(g.shift(1).alias("lag")), "g"])
+    assert list(named) == ["lag", "g"]
+    with pytest.raises(
+        ValueError, match=r"An expression needs a name; got ts\.per_entity\(g\.shift\(\[1\]\)\) in a list"
+    ):
+        load([lag])
+
+
+def test_a_null_is_a_null_and_nan_is_nan() -> None:
+    """Only nulls are filled, also of integers and booleans, which have no NaN."""
+    source = pa.table(
+        {"f": [1.0, None, math.nan, None], "i": [1, None, 3, None], "b": [True, None, False, None], "t": [4, 3, 2, 1]}
+    )
+    columns = {name: ts.column(ts.per_entity(pl.col(name).backward_fill())) for name in "fib"}
+    stash = ts.load(source, columns, time="t")
+    assert exact(stash["f"].tolist(), [math.nan, math.nan, 1.0, 1.0])
+    assert stash["i"].tolist() == [3, 3, 1, 1]
+    assert stash["b"].tolist() == [False, False, True, True]
+
+
+def test_inputs_may_be_computed_by_row() -> None:
+    """Columns of the same call: of expressions, of `ts.calendar`, and fields of structs; the source has precedence."""
+    data = DATA | {"wind": [{"speed": float(k)} for k in range(5)]}
+    columns: dict[str, Any] = {
+        "double": g * 2,
+        "s": s.str.to_uppercase(),
+        "weekday": ts.calendar("dayofweek"),
+        "of_double": ts.per_entity(pl.col("double").shift(1)),
+        "of_weekday": ts.column(ts.per_entity(pl.col("weekday").diff()), fill=0),
+        "of_source": ts.per_entity(s.max()),
+        "of_field": ts.per_entity(pl.col("wind.speed").cum_sum()),
+    }
+    stash = ts.load(data, columns, entity="e", time="t")
+    assert exact(stash["of_double"].tolist(), [math.nan, math.nan, 8.0, math.nan, 2.0])
+    assert stash["of_weekday"].tolist() == [0, 1, 1, 0, 1]
+    assert held(stash, "of_source") == ["x", "x", "x", "y", "y"]
+    assert stash["of_field"].tolist() == [2.0, 6.0, 6.0, 1.0, 4.0]
+    plan = ts.plan(data, columns, entity="e", time="t")
+    assert plan.skipped == ()
+    assert {*plan.not_kept} == {"g", "s", "wind.speed", "wind"}
+    with pytest.raises(ts.errors.ColumnError, match="the mapping has no column 'of_double'"):
+        load({"of_double": ts.per_entity(g.diff()), "twice": ts.per_entity(pl.col("of_double").diff())})
+
+
+def test_rows_that_the_filter_excludes_are_not_seen(tmp_path: Path) -> None:
+    expressions = [g.shift(1), pl.len(), g.rolling_mean_by("t", window_size="2d")]
+    for number, frame in enumerate((pl.DataFrame(DATA), pl.DataFrame(DATA).sort("e", "t"))):
+        (directory := tmp_path / str(number)).mkdir()
+        for source in (frame, parquet(frame, [0, 2, 5], directory)):
+            check(source, frame.filter(g != 4.0), expressions, filter=[("g", "!=", 4.0)])
+
+
+def test_static_columns() -> None:
+    static = {"mean": ts.per_entity(g.mean()), "last": ts.per_entity(s.last())}
+    stash = load(["g"], static=static)
+    assert stash.static["mean"].tolist() == [4.5, 1.5]
+    assert stash.static["last"].tolist() == [0, 1]
+    message = (
+        "A static column has one value in each entity; 'lag' of entity 'B' is nan in source row 0 (counted by entity "
+        "and time) and 4.0 in 2 (counted by entity and time). Load it with columns= instead."
+    )
+    with pytest.raises(ts.errors.DataError, match=whole(message)):
+        load(["g"], static={"lag": ts.per_entity(g.shift(1))})
+    stores = pl.DataFrame({"e": ["A", "B"], "size": [1, 2]})
+    message = (
+        "ts.per_entity computes columns over the rows of a series; a table of static columns has one row for each "
+        "entity, and 'x' is of such a table. Leave ts.per_entity out."
+    )
+    with pytest.raises(ValueError, match=whole(message)):
+        load(["g"], static=(stores, {"x": ts.per_entity(pl.col("size").sum())}))
+
+
+def test_several_entity_columns(tmp_path: Path) -> None:
+    rows = 60
+    rng = np.random.default_rng(1)
+    frame = pl.DataFrame(
+        {
+            "e": rng.integers(0, 3, rows),
+            "k": rng.choice(["u", "v"], rows),
+            "t": rng.permutation(rows),
+            "g": rng.random(rows),
+        }
+    )
+    check(
+        parquet(frame, [0, 7, 60], tmp_path), frame, [g.shift(1), g.cum_sum(), pl.len(), pl.col("k") + "!"], ["e", "k"]
+    )
+
+
+# Sharing, files, plans
+
+
+def test_the_expression_is_part_of_the_key() -> None:
+    first = load({"x": ts.per_entity(g.rolling_mean(2))}, share="per-entity")
+    again = load({"x": ts.per_entity(g.rolling_mean(2))}, share="per-entity")
+    assert again.path == first.path
+    others: list[Any] = [ts.per_entity(g.rolling_mean(2, min_samples=1)), ts.per_entity(g.rolling_sum(2)), g * 1]
+    paths = {str(load({"x": other}, share="per-entity").path) for other in others}
+    assert len(paths | {str(first.path)}) == 4
+    # the same text of polars, by row and per entity
+    assert load({"x": g * 1}, share="per-entity").path != load({"x": ts.per_entity(g * 1)}, share="per-entity").path
+
+
+def test_python_functions_are_refused_where_processes_share(tmp_path: Path) -> None:
+    called = ts.per_entity(g.map_batches(lambda values: values * 2, return_dtype=pl.Float64))
+    assert exact(load({"x": called})["x"].tolist(), [math.nan, 8.0, 10.0, 2.0, 4.0])
+    message = (
+        "With share= or file= a column must be the same in all processes, which cannot verify that they hold the same "
+        "Python function; g.python_udf() calls one. Write it with the functions of polars, or load without them."
+    )
+    for options in ({"share": "udf"}, {"file": tmp_path / "x"}):
+        with pytest.raises(ValueError, match=whole(message)):
+            load({"x": called}, **options)
+    assert message in ts.plan(DATA, {"x": called}, share="udf").notes[0]
+
+
+def test_a_file_holds_the_same(tmp_path: Path) -> None:
+    columns = {"x": ts.per_entity(g.forward_fill()), "s": ts.per_entity(s.shift(1))}
+    stash, in_memory = load(columns, file=tmp_path / "x.safetensors"), load(columns)
+    for name in columns:
+        assert exact(held(stash, name), held(in_memory, name))
+    assert ts.open(tmp_path / "x.safetensors").vocabulary("s") == in_memory.vocabulary("s")
+    assert os.listdir(tmp_path) == ["x.safetensors"]
+
+
+def test_a_plan_shows_the_temporary_file_and_reads_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = 1_000_000
+    source = {"e": np.zeros(rows, np.int64), "t": np.arange(rows), "g": np.zeros(rows), "f": np.zeros(rows, np.float32)}
+    columns: dict[str, Any] = {"x": ts.per_entity(g.shift(1)), "y": ts.per_entity(g - f), "g": "g"}
+    plan = ts.plan(source, columns, entity="e", time="t")
+    assert plan.temporary == rows * (8 + 8 + 4)
+    assert plan.not_kept == ("f",)
+    assert "per entity: 20.0 MB in a temporary file, unless rows are grouped by entity and ordered by time" in repr(
+        plan
+    )
+    assert "g.shift([1]) per entity" in repr(plan)
+    assert not ts.plan(source, ["g"]).temporary
+    free = os.statvfs_result((4096, 4096, 1000, 1000, 1000, 0, 0, 0, 0, 255))
+    monkeypatch.setattr("tensorstash.sources.spool.os.statvfs", lambda _: free)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    why = (
+        f"The input of ts.per_entity is kept in a temporary file while it is loaded; it needs 20 MB and 4 MB are free "
+        f"in {tmp_path}. Set TMPDIR to a directory on a disk with more room."
+    )
+    note = f"a load will be refused if its rows have to be brought into order: {why}"
+    assert ts.plan(source, columns, entity="e", time="t").notes == (note,)
+    ts.load(source, columns, entity="e", time="t")
+    gc.collect()
+    before = descriptors()
+    with pytest.raises(ts.errors.SourceError, match=whole(why)):
+        ts.load(source | {"t": np.arange(rows)[::-1]}, columns, entity="e", time="t")
+    assert os.listdir(tmp_path) == []
+    gc.collect()
+    assert descriptors() == before
+
+
+def test_a_giant_entity_must_fit_into_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tensorstash.ingest.memory.memory_limits", lambda: [Limit(100_000, "in RAM", "")])
+    columns: dict[str, Any] = {"x": ts.per_entity(g.shift(1)), "n": ts.per_entity(g.is_null())}
+    for entity, who in (("e", "entity 7"), (None, "the series")):
+        message = (
+            f"ts.per_entity computes over all rows of an entity at a time, and {who} has 2,000 rows; the mapping needs "
+            "0 MB and 0 MB are free in RAM. Leave out some of its columns, or load fewer rows with filter=."
+        )
+        with pytest.raises(ts.errors.NoMemoryError, match=whole(message)):
+            ts.load({"e": np.full(2000, 7), "g": np.zeros(2000)}, columns, entity=entity)
+    ts.load({"e": np.arange(2000) // 2, "g": np.zeros(2000)}, columns, entity="e")
+
+
+def test_memory_beside_the_stash_is_bounded_by_blocks(tmp_path: Path) -> None:
+    """Beside what a load of one column takes, less than the inputs, which are 72 MB, in order or grouped by time."""
+    rows, entities = 3_000_000, 1000
+    each = rows // entities
+    arrays = {"e": np.repeat(np.arange(entities), each), "t": np.tile(np.arange(each), entities)}
+    in_rows = pa.table(arrays | {name: np.arange(rows) / k for k, name in enumerate("ghi", 1)})
+    order = pa.array(np.arange(rows).reshape(entities, -1).T.reshape(-1))
+    for name, made in (("in_order", in_rows), ("by_time", in_rows.take(order))):
+        write_parquet(tmp_path / name, [made.slice(k, 100_000) for k in range(0, rows, 100_000)], compression="none")
+    program = """
+import json, sys, threading
+import polars as pl, tensorstash as ts
+from tensorstash.ingest import in_order
+
+in_order._BLOCK = 1 << 14
+
+def peak(source, columns):
+    done, found = threading.Event(), []
+
+    def watch():
+        while not done.wait(0.002):
+            found.append(anonymous())
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    stash = ts.load(source, columns, entity="e", time="t")
+    done.set()
+    watcher.join()
+    return max(found, default=0), stash
+
+def anonymous():
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("RssAnon")) * 1024
+
+columns = {"x": ts.per_entity(pl.col("g").shift(1) + pl.col("h").cum_max() + pl.col("i")), "n": ts.per_entity(pl.len())}
+peak({"e": [2, 1, 2], "t": [3, 2, 1], "g": [1.0] * 3, "h": [1.0] * 3, "i": [1.0] * 3}, columns)
+without, stash = peak(sys.argv[1], ["g"])
+rows = stash["g"]
+grown, stash = peak(sys.argv[1], columns)
+right = stash["x"][1:3000].equal(rows[:2999] + rows[1:3000] / 2 + rows[1:3000] / 3)
+print(json.dumps([without, grown, right, stash["n"].int().unique().tolist()]))
+"""
+    for name in ("in_order", "by_time"):
+        without, grown, right, counts = json.loads(run_python(program, tmp_path / name))
+        assert right
+        assert counts == [each]
+        assert grown < without + 72e6
+
+
+# What is refused
+
+
+def test_what_is_no_expression_or_several() -> None:
+    for given_ in ("g", 1, ["g"], ts.per_entity(g)):
+        message = f"ts.per_entity takes a polars expression; got {given_!r}. Write ts.per_entity(pl.col('y').diff())."
+        with pytest.raises(TypeError, match=whole(message)):
+            ts.per_entity(given_)  # type: ignore[arg-type]
+    for several in (pl.all().shift(1), pl.col("g", "s").first(), pl.nth(0), pl.first()):
+        with pytest.raises(ValueError, match="An expression names its columns one by one and gives one"):
+            ts.per_entity(several)
+
+
+@pytest.mark.parametrize("entity", ["e", None])
+def test_another_number_of_values(entity: str | None) -> None:
+    for expression, name in ((g.filter(g != 1), "A"), (g.head(2), "B"), (g.append(g), "B")):
+        where = f"entity '{name}'" if entity else "the mapping"
+        with pytest.raises(
+            ts.errors.DataError,
+            match=r"\AAn expression over the rows of an entity gives a value for each row, or one for all; "
+            rf"'g\..* per entity' does not in {where}: .* Let values be null instead of leaving rows out\.\Z",
+        ):
+            ts.load(DATA | {"g": [5.0, 1.0, 3.0, 2.0, 4.0]}, {"x": ts.per_entity(expression)}, entity=entity)
+
+
+def test_an_expression_that_fails_in_one_entity(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = {"e": np.repeat(np.arange(40), 3), "t": np.tile([2, 1, 3], 40), "s": [str(k) for k in range(119)] + ["oh"]}
+    message = (
+        "An expression must have a value in every row; 's.strict_cast(Int64).diff([1]) per entity' fails in entity 39: "
+        "conversion from `str` to `i64` failed in column 's' for 1 out of 3 values: [\"oh\"]. Let it be null there, as "
+        "cast(..., strict=False) does, or leave such rows out with filter=."
+    )
+    for block in (5, 1 << 18):
+        monkeypatch.setattr(in_order, "_BLOCK", block)
+        with pytest.raises(ts.errors.DataError, match=whole(message)):
+            ts.load(data, {"x": ts.column(ts.per_entity(s.cast(pl.Int64).diff()), fill=0)}, entity="e", time="t")
+
+
+def test_a_missing_value_of_an_integer_names_its_entities() -> None:
+    message = (
+        "Integers, booleans and times have no missing value; column 's.str.len_chars().fill_null([0]).shift([1]) per "
+        "entity' has 2 nulls in the entities 'B' to 'A'. Say what to store: ts.column(..., fill=...), or load it "
+        "as floating: ts.column(..., dtype=torch.float32)."
+    )
+    with pytest.raises(ts.errors.DataError, match=whole(message)):
+        load({"x": ts.per_entity(s.str.len_chars().fill_null(0).shift(1))})
+
+
+def test_what_does_not_suit_or_is_random() -> None:
+    message = (
+        r"\AAn expression must suit its columns; '\[s \+ 1\]\.shift.* per entity' cannot be computed from the mapping, "
+        r"where 's' is string: .*\. Cast the columns, or the result\.\Z"
+    )
+    with pytest.raises(ts.errors.SchemaError, match=message):
+        load({"x": ts.per_entity((s + 1).shift(1))})
+    with pytest.raises(ts.errors.SchemaError, match=r"same values every time; g\.shuffle\(\) is random\."):
+        load({"x": ts.per_entity(g.shuffle())})
+    with pytest.raises(ts.errors.SchemaError, match=r"The codes of a pl\.Categorical depend on what was read before;"):
+        load({"x": ts.per_entity(s.cast(pl.Categorical).to_physical().shift(1))})
+    with pytest.raises(ts.errors.SchemaError, match=r"A stash holds numbers, .* gives List\(Float64\)\. Cast it\."):
+        load({"x": ts.per_entity(g.implode())})
+    with pytest.raises(ts.errors.ColumnError, match="the mapping has no column 'h'"):
+        load({"x": ts.per_entity(pl.col("h").shift(1))})
+
+
+def test_types_that_are_sorted_and_types_that_cannot_be() -> None:
+    lists = pa.array([["a"], None, ["b", None]], pa.list_(pa.string()))
+    source = {
+        "t": pa.array([3, 1, 2]),
+        "lists": lists,
+        "views": pa.array(["c", None, "d"], pa.string_view()),
+        "struct": pa.array([{"x": 1}, None, {"x": 3}]),
+        "pair": pa.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], pa.list_(pa.float32(), 2)),
+        "price": pa.array([1, None, 3], pa.decimal128(9, 2)),
+    }
+    schema = pa.schema([(name, array.type) for name, array in source.items()])
+    expressions: dict[str, Any] = {
+        "lists": ts.per_entity(pl.col("lists").list.len().shift(1, fill_value=0).fill_null(9)),
+        "views": ts.per_entity(pl.col("views").shift(1)),
+        "struct": ts.per_entity(pl.col("struct").struct.field("x").backward_fill()),
+        "pair": ts.per_entity(pl.col("pair").reverse()),
+        "price": ts.per_entity(pl.col("price").cast(pl.Float64).sum()),
+    }
+    for order in ([0, 1, 2], [1, 2, 0]):
+        rows = pa.table({name: [array[row].as_py() for row in order] for name, array in source.items()}, schema)
+        stash = ts.load(rows, expressions, time="t")
+        assert stash["lists"].tolist() == [0, 9, 2]
+        assert held(stash, "views") == [None, None, "d"]
+        assert stash["struct"].tolist() == [3, 3, 1]
+        assert stash["pair"].tolist() == [[1.0, 2.0], [5.0, 6.0], [3.0, 4.0]]
+        assert stash["price"].tolist() == [4.0, 4.0, 4.0]
+    inside = pa.array([["a"], ["b"], []], pa.list_(pa.dictionary(pa.int32(), pa.string())))
+    columns = {"x": ts.per_entity(pl.col("lists").list.len().shift(1, fill_value=0))}
+    assert ts.load(pa.table({"t": [1, 2, 3], "lists": inside}), columns, time="t")["x"].tolist() == [0, 1, 1]
+    message = (
+        "ts.per_entity sorts rows that are not grouped by entity and ordered by time, and Arrow cannot sort lists and "
+        "structs of dictionaries and views; column 'lists' of the pyarrow Table is list<item: dictionary<"
+        "values=string, indices=int32, ordered=0>>. Sort the source, or cast the column."
+    )
+    with pytest.raises(ts.errors.SchemaError, match=whole(message)):
+        ts.load(pa.table({"t": [2, 1, 3], "lists": inside}), columns, time="t")
