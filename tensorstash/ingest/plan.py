@@ -141,7 +141,9 @@ def plan(
     files have statistics of them; the number of row groups that remain after a filter; and notes: differences between
     the files, and reasons for which a load will fail. With `share=`, these reasons include a wrong label, Python
     functions in expressions, and too little room in the directory of shared segments. With `file=`, the notes give the
-    memory that sorting takes, and say if the disk has too little room.
+    memory that sorting takes, and say if the disk has too little room. `plan.temporary` is the size of the temporary
+    file in which `ts.per_entity` sorts its input, without texts and lists, if rows do not come in order; a note says if
+    the temporary directory has too little room for it.
 
     Only schemas and footers are read, with three exceptions: one column of Arrow files, because only their batches have
     the number of rows; the first batch of lists, for their length; and the columns of a filter. Wrong arguments raise
