@@ -252,7 +252,7 @@ def _over_rows(case: Case) -> dict[str, Any]:
 
 def over_rows(case: Case, entities: int) -> Case:
     """Two columns per entity of each of four columns of a panel, and what must stand in them."""
-    arrays = {}
+    arrays: Arrays = {}
     for index in range(4):
         series = column(index, case.rows).reshape(entities, -1)
         lag = np.concatenate([np.zeros((entities, 1), np.float32), series[:, :-1]], axis=1)
