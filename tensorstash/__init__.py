@@ -7,6 +7,7 @@ valid window of it; `Loader` iterates over batches of windows, in the order of a
 from tensorstash import errors, plot
 from tensorstash.batches.loader import Loader
 from tensorstash.columns.calendar import calendar
+from tensorstash.columns.per_entity import per_entity
 from tensorstash.columns.spec import column, hashed, is_valid
 from tensorstash.ingest.load import load
 from tensorstash.ingest.plan import Plan, plan
@@ -50,6 +51,7 @@ __all__ = [
     "is_valid",
     "load",
     "open",
+    "per_entity",
     "plan",
     "plot",
     "shared",
