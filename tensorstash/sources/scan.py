@@ -39,6 +39,11 @@ class Unit:
     read: Read  # names -> batches that hold exactly these columns
     first: int  # its first row, counted in the source; equals `start` if no row before it is left out
     kept: NDArray[np.uint8] | None = None  # one bit per row from `first` on: whether it is loaded; `None`: all are
+    name: Callable[[int], str] | None = None  # of a layout: says where in the source the row at an index of the unit is
+
+    def name_row(self, at: int) -> str:
+        """A row for messages, by its index in the unit: its number in the source."""
+        return f"{self.first + at:,}" if self.name is None else self.name(at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +65,7 @@ class Scan:
     pieces: int  # how many row groups, record batches or slices there are, including those that a filter excludes
     notes: tuple[str, ...] = ()  # types that differ between files and were widened
     range_of: Callable[[str], Range] = lambda _: Range()  # the statistics of a column
+    columnar: bool = True  # whether a column is read without the others
 
     @property
     def rows(self) -> int:
@@ -72,8 +78,8 @@ class Scan:
         at = row - unit.start
         if unit.kept is not None:
             at = int(np.flatnonzero(np.unpackbits(unit.kept))[at])
-        number = unit.first + at
-        return f"{number:,}" if unit.place == self.label else f"{number:,} ({unit.place})"
+        number = unit.name_row(at)
+        return number if unit.place == self.label or unit.name is not None else f"{number} ({unit.place})"
 
 
 @contextmanager
