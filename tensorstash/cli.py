@@ -17,6 +17,7 @@ import click
 import psutil
 import torch
 
+from tensorstash.columns.layout import regular
 from tensorstash.common.frequency import duration
 from tensorstash.errors import TensorstashError
 from tensorstash.ingest.load import load
@@ -142,6 +143,25 @@ def _entity(_context: click.Context, _option: click.Parameter, names: tuple[str,
     return [*names] if len(names) > 1 else names[0] if names else None
 
 
+def _schema(_context: click.Context, _option: click.Parameter, texts: tuple[str, ...]) -> dict[str, str] | None:
+    """The types of CSV columns in the form that `load` takes."""
+    pairs = [text.partition("=") for text in texts]
+    if wrong := [text for text, (name, _, kind) in zip(texts, pairs) if not (name and kind)]:
+        raise click.BadParameter(f"{wrong[0]!r} is not COLUMN=TYPE, such as load=float64.")
+    return {name: kind for name, _, kind in pairs} or None
+
+
+def _with_times(options: dict[str, Any]) -> dict[str, Any]:
+    """The options with the times in the form that `load` takes."""
+    start, every = options["start"], options["every"]
+    others = {name: value for name, value in options.items() if name not in ("start", "every")}
+    if start is None and every is None:
+        return others
+    if options["time"] is not None or start is None or every is None:
+        raise click.UsageError("Times are --time COLUMN, or --start COLUMN and --every STEP.")
+    return others | {"time": regular(start, int(every) if every.isdecimal() else every)}
+
+
 def _source(files: tuple[str, ...]) -> str | list[str]:
     return [*files] if len(files) > 1 else files[0]
 
@@ -158,6 +178,15 @@ def _request(command: Callable[..., None]) -> Callable[..., None]:
             callback=_columns,
             help="Columns with one value per entity, in the same forms.",
         ),
+        click.option(
+            "--schema",
+            metavar="COLUMN=TYPE",
+            multiple=True,
+            callback=_schema,
+            help="The type of a CSV column, or how a time is written (date=%d.%m.%Y); may be given several times.",
+        ),
+        click.option("--every", metavar="STEP", help="With --start: the step, such as 1h, or the column that has it."),
+        click.option("--start", metavar="COLUMN", help="With --layout lists: the first time of each series."),
         click.option("--time", metavar="COLUMN", help="The column that orders the rows of a series."),
         click.option(
             "--entity",
@@ -165,6 +194,11 @@ def _request(command: Callable[..., None]) -> Callable[..., None]:
             multiple=True,
             callback=_entity,
             help="The column that identifies a series; may be given several times if several columns together do.",
+        ),
+        click.option(
+            "--layout",
+            type=click.Choice(["lists", "wide"]),
+            help="A series in each row, or in each column: then --entity is a name for their names.",
         ),
         click.option("--columns", metavar="COLUMNS", multiple=True, callback=_columns, help=f"{forms}. Default: all."),
         click.argument("source", metavar="FILE...", nargs=-1, required=True),
@@ -177,7 +211,9 @@ def _request(command: Callable[..., None]) -> Callable[..., None]:
     "load",
     epilog="\b\nExamples:\n"
     "  tensorstash load weather.parquet --columns temp,humid --entity origin --time time_hour --share weather\n"
-    "  tensorstash load 'data/*.parquet' --columns x=temp,dewp,humid --columns y=temp --file weather.safetensors",
+    "  tensorstash load 'data/*.parquet' --columns x=temp,dewp,humid --columns y=temp --file weather.safetensors\n"
+    "  tensorstash load train.parquet --layout lists --columns target --entity item_id --start start --every 1h\n"
+    "  tensorstash load traffic.csv --layout wide --entity sensor --time date --schema 'date=%d.%m.%Y %H:%M'",
 )
 @_request
 @click.option("--share", metavar="LABEL", help="The label. Default: the name of the first file.")
@@ -196,7 +232,7 @@ def load_command(
     The data stay in memory across restarts of a job: ts.load with the same files, arguments and share=LABEL attaches
     them in milliseconds, and so does ts.attach(LABEL). FILE may be a glob or a directory.
     """
-    given = {"dtype": _FLOATS.get(dtype or ""), "overwrite": overwrite, **columns}
+    given = {"dtype": _FLOATS.get(dtype or ""), "overwrite": overwrite, **_with_times(columns)}
     if file is None:
         _load_shared(source, share or True, given)
     else:
@@ -229,7 +265,7 @@ def inspect(source: tuple[str, ...], dtype: str | None, **columns: Any) -> None:
 
     It shows rows, MB per column and free memory, and reads schemas and footers only.
     """
-    click.echo(repr(plan(_source(source), dtype=_FLOATS.get(dtype or ""), **columns)))
+    click.echo(repr(plan(_source(source), dtype=_FLOATS.get(dtype or ""), **_with_times(columns))))
 
 
 @commands.command(epilog="\b\nExamples:\n  tensorstash info")
