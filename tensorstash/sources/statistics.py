@@ -105,6 +105,18 @@ def as_dictionaries(meta: pq.FileMetaData, group: int, schema: pa.Schema, names:
     ]
 
 
+def check_dictionaries(meta: pq.FileMetaData, group: int, schema: pa.Schema, names: Sequence[str], place: str) -> None:
+    """Refuse columns that the schema of Arrow in the file declares as dictionaries, in encodings that have none."""
+    declared = [name for name in names if pa.types.is_dictionary(schema.field(name).type)]
+    readable = as_dictionaries(meta, group, schema, declared)
+    if wrong := [name for name in declared if name not in readable]:
+        raise SourceError(
+            f"pyarrow cannot read dictionaries from the encodings {' and '.join(sorted(_NO_DICTIONARIES))}; column "
+            f"{wrong[0]!r} of {place} is one. Load the file with polars, ts.load(pl.scan_parquet(...), ...), or write it "
+            "in another encoding."
+        )
+
+
 def rows_at_a_time(meta: pq.FileMetaData, group: int, schema: pa.Schema, names: Iterable[str]) -> int:
     """How many rows of columns are decoded at a time: fewer, the longer their lists are."""
     nested = [name for name in names if pa.types.is_nested(schema.field(name).type)]

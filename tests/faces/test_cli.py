@@ -352,7 +352,7 @@ def test_help_has_examples_that_are_read(command: str) -> None:
     """Each example is a line that the command's own parser takes."""
     printed = run(command, "--help")
     examples = re.findall(rf"^  +tensorstash {command}(.*)$", printed.split("Examples:")[1], re.MULTILINE)
-    assert len(examples) == (1 if command == "info" else 2)
+    assert len(examples) == {"info": 1, "load": 4}.get(command, 2)
     for example in examples:
         words = [word.strip("'") for word in example.split(" | ")[0].split()]
         commands.commands[command].make_context(command, words)
