@@ -112,8 +112,8 @@ def check_dictionaries(meta: pq.FileMetaData, group: int, schema: pa.Schema, nam
     if wrong := [name for name in declared if name not in readable]:
         raise SourceError(
             f"pyarrow cannot read dictionaries from the encodings {' and '.join(sorted(_NO_DICTIONARIES))}; column "
-            f"{wrong[0]!r} of {place} is one. Load the file with polars, ts.load(pl.scan_parquet(...), ...), or write it "
-            "in another encoding."
+            f"{wrong[0]!r} of {place} is one. Load the file with polars, ts.load(pl.scan_parquet(...), ...), or write "
+            "it in another encoding."
         )
 
 

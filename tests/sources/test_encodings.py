@@ -90,9 +90,9 @@ def test_a_dictionary_in_an_encoding_that_pyarrow_cannot_read_as_one_is_an_error
     pq.write_table(table, path, use_dictionary=False, column_encoding={"s": DELTA[0], "y": "PLAIN"})
     assert ts.load(path, ["y"])["y"].tolist() == [*range(8)]
     message = (
-        "pyarrow cannot read dictionaries from the encodings DELTA_BYTE_ARRAY and DELTA_LENGTH_BYTE_ARRAY; column 's' of "
-        f"{path}, row group 0 is one. Load the file with polars, ts.load(pl.scan_parquet(...), ...), or write it in "
-        "another encoding."
+        "pyarrow cannot read dictionaries from the encodings DELTA_BYTE_ARRAY and DELTA_LENGTH_BYTE_ARRAY; column 's' "
+        f"of {path}, row group 0 is one. Load the file with polars, ts.load(pl.scan_parquet(...), ...), or write it "
+        "in another encoding."
     )
     with pytest.raises(ts.errors.SourceError, match=whole(message)):
         ts.load(path, ["y", "s"])
