@@ -21,6 +21,7 @@ from tensorstash.common.dtypes import Int32s, Int64s
 from tensorstash.common.frequency import Frequency, frequency
 from tensorstash.common.threads import each, threads
 from tensorstash.errors import DataError, SchemaError
+from tensorstash.sources.gluonts import with_arrays
 from tensorstash.sources.iso_times import with_iso_time
 from tensorstash.sources.regular_times import check_step_column, clock_of, regular_times, time_type
 from tensorstash.sources.scan import BATCH_ROWS, Range, Scan, Unit, damage_named, read
@@ -46,6 +47,7 @@ def items_of(
 
     Lists among the columns `varying` are series, of which `None` stands for all columns; lists of `static` stay whole.
     """
+    scanned = with_arrays(scanned)
     if layout.regular is not None:
         scanned = with_iso_time(scanned, layout.regular.start)
     names = _series(scanned, varying, static)

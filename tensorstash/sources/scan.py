@@ -14,6 +14,8 @@ from tensorstash.sources.pyarrow_texts import may_mention
 
 BATCH_ROWS = 262_144  # rows decoded at a time: large enough for vectorized casts, small enough for the cache
 
+SHAPE = "._np_shape"  # behind the name of a column of GluonTS: the column with the shapes of its flattened arrays
+
 Read = Callable[[Sequence[str]], Iterable[pa.RecordBatch]]
 
 
@@ -26,7 +28,12 @@ class Wanted:
 
     def among(self, names: Iterable[str]) -> list[str]:
         """The wanted ones of `names`, in their order."""
-        return [name for name in names if self.names is None or name in self.names or may_mention(self.mentions, name)]
+        own = self.names
+        return [
+            name
+            for name in names
+            if own is None or name in own or name.removesuffix(SHAPE) in own or may_mention(self.mentions, name)
+        ]
 
 
 @dataclass(frozen=True, slots=True)
