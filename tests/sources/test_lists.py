@@ -110,9 +110,7 @@ def test_lists_are_as_their_items_one_by_one(both: tuple[pa.Table, pa.Table], fo
             return
         try:
             found = ts.load(FORMS[form](lists, Path(path)), layout="lists", **arguments)
-        except ts.errors.SchemaError as error:  # the filter has left out the row groups that show how many variates
-            assert "'x' of" in str(error)
-            assert "has no such row" in str(error)
+        except ts.errors.SchemaError:  # the filter has left out the row groups that show how many variates there are
             assert expected["x"].isnan().all()
             return
     assert bits(found) == bits(expected)
