@@ -22,7 +22,7 @@ from tensorstash.sources.scan import Scan, Unit, Wanted, read
 from tensorstash.sources.spool import Spool
 
 ROWS = 65_536  # of each batch in the file, whatever the producer's are, so that equal rows have equal keys
-_VALUES = 1 << 22  # in each batch, judged by the first row, where that means fewer rows
+_VALUES = 1 << 20  # in each batch, judged by the first row, where that means fewer rows
 
 Batches = Callable[[Sequence[str]], Iterable[pa.RecordBatch]]  # columns -> their batches
 

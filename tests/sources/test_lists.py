@@ -138,6 +138,27 @@ def test_long_series_and_many_short_ones_are_cut_into_pieces(
         assert bits(ts.load(source, ["y"], entity="id", time="t", layout="lists")) == bits(expected)
 
 
+def hiding(values: pa.Array, fixed: bool) -> pa.Array:
+    """Five lists of two, of which a null one has items all the same, as a slice of a longer array."""
+    missing = pa.array([False, False, True, False, True, False])
+    if fixed:
+        return pa.FixedSizeListArray.from_arrays(values, 2, mask=missing).slice(1)
+    whole_array = pa.ListArray.from_arrays(pa.array(range(0, 13, 2), pa.int32()), values, mask=missing)
+    return whole_array.slice(1)
+
+
+@pytest.mark.parametrize("fixed", [False, True])
+def test_items_of_null_lists_are_not_seen(fixed: bool) -> None:
+    y, x = hiding(pa.array(np.arange(12.0)), fixed), pa.array([[k, k] for k in range(5)])
+    nested = pa.array([[[1.0, 2.0]], None, [[3.0, 4.0]], [None], [[5.0, 6.0]]])
+    stash = ts.load(pa.table({"y": y, "x": x, "z": nested}), layout="lists")
+    assert stash["y"].nan_to_num(-1).tolist() == [2.0, 3.0, -1.0, -1.0, 6.0, 7.0, -1.0, -1.0, 10.0, 11.0]
+    assert stash["z"][:, 0].nan_to_num(-1).tolist() == [1.0, 2.0, -1.0, -1.0, 3.0, 4.0, -1.0, -1.0, 5.0, 6.0]
+    alone = ts.load(pa.table({"y": y}), layout="lists")
+    assert alone.entities == [0, 2, 4]
+    assert alone["y"].tolist() == [2.0, 3.0, 6.0, 7.0, 10.0, 11.0]
+
+
 # Times of ts.regular
 
 
