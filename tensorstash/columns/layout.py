@@ -14,7 +14,7 @@ from tensorstash.common.frequency import is_duration
 TIME, ROW, VALUE = "time", "row", "value"  # the names of columns that a layout makes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Regular:
     """What `ts.regular` returns."""
 
@@ -30,6 +30,9 @@ class Regular:
     def inputs(self) -> tuple[str, ...]:
         """The columns that the times are computed from."""
         return (self.start,) if self.step_column is None else (self.start, self.step_column)
+
+    def __repr__(self) -> str:
+        return f"ts.regular(start={self.start!r}, every={self.every!r})"
 
 
 def regular(start: str, every: str | int) -> Regular:

@@ -7,7 +7,8 @@ import platform
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable
+import warnings
+from collections.abc import Iterable
 from datetime import timedelta
 from importlib.metadata import version
 from pathlib import Path
@@ -17,7 +18,9 @@ import click
 import psutil
 import torch
 
-from tensorstash.columns.layout import regular
+from tensorstash.cli.bench import bench
+from tensorstash.cli.options import arguments, with_options
+from tensorstash.cli.report import report
 from tensorstash.common.frequency import duration
 from tensorstash.errors import TensorstashError
 from tensorstash.ingest.load import load
@@ -26,14 +29,15 @@ from tensorstash.native import library
 from tensorstash.segments import shared
 from tensorstash.segments.directory import place
 from tensorstash.segments.limits import memory_limits, tightest
+from tensorstash.windows.windows import Windows
 
-_FLOATS = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32, "float64": torch.float64}
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) *((?:[kmgt]i?)?)b?", re.IGNORECASE)
 
 
 def main() -> None:
     """Run the command line. An error of tensorstash is one line on stderr, with status 1."""
+    warnings.formatwarning = lambda message, *_, **__: f"tensorstash: {message}\n"
     try:
         commands(prog_name="tensorstash")
     except (TensorstashError, OSError, ValueError) as error:
@@ -62,7 +66,12 @@ def ls(as_json: bool) -> None:
     elif not found:
         click.echo(f"No shared segments in {place()}.")
     else:
-        click.echo(_aligned([("label", "key", "size", "rows", "columns", "created", "users"), *map(_cells, found)]))
+        click.echo(
+            _aligned(
+                [("label", "key", "size", "rows", "columns", "created", "users"), *map(_cells, found)],
+                right=(2, 3, 4, 6),
+            )
+        )
 
 
 @commands.command(epilog="\b\nExamples:\n  tensorstash rm nyc-weather\n  tensorstash rm train valid")
@@ -123,90 +132,6 @@ def prune(older_than: timedelta | None, max_bytes: int | None) -> None:
         click.echo("No segment was removed.")
 
 
-def _columns(
-    _context: click.Context, _option: click.Parameter, texts: tuple[str, ...]
-) -> dict[str, str | list[str]] | None:
-    """The columns of an option in the form that `load` takes."""
-    chosen: dict[str, str | list[str]] = {}
-    for text in texts:
-        name, equals, members = text.partition("=")
-        names = [part.strip() for part in (members if equals else text).split(",")]
-        named = {name.strip(): names[0] if len(names) == 1 else names} if equals else {part: part for part in names}
-        if (not equals and len(named) < len(names)) or named.keys() & chosen:
-            raise click.BadParameter(f"{text!r} names a column twice.")
-        chosen |= named
-    return chosen or None
-
-
-def _entity(_context: click.Context, _option: click.Parameter, names: tuple[str, ...]) -> str | list[str] | None:
-    """One column or several, in the form that `load` takes."""
-    return [*names] if len(names) > 1 else names[0] if names else None
-
-
-def _schema(_context: click.Context, _option: click.Parameter, texts: tuple[str, ...]) -> dict[str, str] | None:
-    """The types of CSV columns in the form that `load` takes."""
-    pairs = [text.partition("=") for text in texts]
-    if wrong := [text for text, (name, _, kind) in zip(texts, pairs) if not (name and kind)]:
-        raise click.BadParameter(f"{wrong[0]!r} is not COLUMN=TYPE, such as load=float64.")
-    return {name: kind for name, _, kind in pairs} or None
-
-
-def _with_times(options: dict[str, Any]) -> dict[str, Any]:
-    """The options with the times in the form that `load` takes."""
-    start, every = options["start"], options["every"]
-    others = {name: value for name, value in options.items() if name not in ("start", "every")}
-    if start is None and every is None:
-        return others
-    if options["time"] is not None or start is None or every is None:
-        raise click.UsageError("Times are --time COLUMN, or --start COLUMN and --every STEP.")
-    return others | {"time": regular(start, int(every) if every.isdecimal() else every)}
-
-
-def _source(files: tuple[str, ...]) -> str | list[str]:
-    return [*files] if len(files) > 1 else files[0]
-
-
-def _request(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds the arguments that say what is loaded."""
-    forms = "a,b for two columns, x=a,b for a pack named x, y=a for another name; may be given several times"
-    for decorate in (
-        click.option("--dtype", type=click.Choice([*_FLOATS]), help="Cast the floating columns."),
-        click.option(
-            "--static",
-            metavar="COLUMNS",
-            multiple=True,
-            callback=_columns,
-            help="Columns with one value per entity, in the same forms.",
-        ),
-        click.option(
-            "--schema",
-            metavar="COLUMN=TYPE",
-            multiple=True,
-            callback=_schema,
-            help="The type of a CSV column, or how a time is written (date=%d.%m.%Y); may be given several times.",
-        ),
-        click.option("--every", metavar="STEP", help="With --start: the step, such as 1h, or the column that has it."),
-        click.option("--start", metavar="COLUMN", help="With --layout lists: the first time of each series."),
-        click.option("--time", metavar="COLUMN", help="The column that orders the rows of a series."),
-        click.option(
-            "--entity",
-            metavar="COLUMN",
-            multiple=True,
-            callback=_entity,
-            help="The column that identifies a series; may be given several times if several columns together do.",
-        ),
-        click.option(
-            "--layout",
-            type=click.Choice(["lists", "wide"]),
-            help="A series in each row, or in each column: then --entity is a name for their names.",
-        ),
-        click.option("--columns", metavar="COLUMNS", multiple=True, callback=_columns, help=f"{forms}. Default: all."),
-        click.argument("source", metavar="FILE...", nargs=-1, required=True),
-    ):
-        command = decorate(command)
-    return command
-
-
 @commands.command(
     "load",
     epilog="\b\nExamples:\n"
@@ -215,37 +140,31 @@ def _request(command: Callable[..., None]) -> Callable[..., None]:
     "  tensorstash load train.parquet --layout lists --columns target --entity item_id --start start --every 1h\n"
     "  tensorstash load traffic.csv --layout wide --entity sensor --time date --schema 'date=%d.%m.%Y %H:%M'",
 )
-@_request
+@with_options
 @click.option("--share", metavar="LABEL", help="The label. Default: the name of the first file.")
 @click.option("--file", metavar="PATH", help="Write a file for ts.open instead, which may be larger than memory.")
 @click.option("--overwrite", is_flag=True, help="With --file, replace a file that something else has made.")
-def load_command(
-    source: tuple[str, ...],
-    dtype: str | None,
-    share: str | None,
-    file: str | None,
-    overwrite: bool,
-    **columns: Any,
-) -> None:
+def load_command(share: str | None, file: str | None, overwrite: bool, **options: Any) -> None:
     """Load columns into shared memory and leave them there, or with --file into a file.
 
     The data stay in memory across restarts of a job: ts.load with the same files, arguments and share=LABEL attaches
     them in milliseconds, and so does ts.attach(LABEL). FILE may be a glob or a directory.
     """
-    given = {"dtype": _FLOATS.get(dtype or ""), "overwrite": overwrite, **_with_times(columns)}
+    source, given = arguments(options)
+    given |= {"overwrite": overwrite}
     if file is None:
         _load_shared(source, share or True, given)
     else:
         begin = time.perf_counter()
-        stash = load(_source(source), share=share, file=file, **given)
+        stash = load(source, share=share, file=file, **given)
         seconds = time.perf_counter() - begin
         click.echo(f"{_size(stash._segment.size)}, loaded or opened in {seconds:.2f} s: {stash.path}\n{stash}")
 
 
-def _load_shared(source: tuple[str, ...], share: str | bool, given: dict[str, Any]) -> None:
+def _load_shared(source: str | list[str], share: str | bool, given: dict[str, Any]) -> None:
     before = {f"{line['label']}-{line['key']}" for line in shared.list().to_dicts()}
     begin = time.perf_counter()
-    stash = load(_source(source), share=share, **given)
+    stash = load(source, share=share, **given)
     seconds = time.perf_counter() - begin
     label, path = stash._segment.label, str(stash.path)
     was_there = path.rpartition("/")[2] in before
@@ -257,15 +176,60 @@ def _load_shared(source: tuple[str, ...], share: str | bool, given: dict[str, An
 @commands.command(
     epilog="\b\nExamples:\n"
     "  tensorstash inspect weather.parquet\n"
-    "  tensorstash inspect weather.parquet --columns temp,humid --entity origin --time time_hour --dtype float16",
+    "  tensorstash inspect weather.parquet --columns temp,humid --entity origin --time time_hour --dtype float16\n"
+    "  tensorstash inspect weather.parquet --entity origin --time time_hour --html report.html",
 )
-@_request
-def inspect(source: tuple[str, ...], dtype: str | None, **columns: Any) -> None:
+@with_options
+@click.option("--html", "page", metavar="PATH", help="Write a page with coverage, frequency and gaps, too.")
+def inspect(page: str | None, **options: Any) -> None:
     """Print what a load would take.
 
-    It shows rows, MB per column and free memory, and reads schemas and footers only.
+    It shows rows, MB per column and free memory, and reads schemas and footers only; with --html also the columns of
+    entity and time.
     """
-    click.echo(repr(plan(_source(source), dtype=_FLOATS.get(dtype or ""), **_with_times(columns))))
+    source, given = arguments(options)
+    planned = plan(source, **given)
+    click.echo(repr(planned))
+    if page is not None:
+        Path(page).write_text(report(planned, source, given), "utf-8")
+        click.echo(f"wrote {page}")
+
+
+@commands.command(
+    "bench",
+    epilog="\b\nExamples:\n"
+    "  tensorstash bench weather.parquet --columns temp,humid --entity origin --time time_hour --horizon 48",
+)
+@with_options
+@click.option("--history", type=click.IntRange(0), default=96, show_default=True, help="Slots before the anchor.")
+@click.option("--horizon", type=click.IntRange(0), default=24, show_default=True, help="Slots from the anchor on.")
+@click.option("--batch-size", type=click.IntRange(1), default=256, show_default=True, help="Windows of a batch.")
+@click.option("--workers", type=click.IntRange(1), default=2, show_default=True, help="Of the DataLoader.")
+@click.option("--seconds", type=click.FloatRange(0.1), default=5.0, show_default=True, help="For each of the three.")
+def bench_command(
+    *,
+    history: int,
+    horizon: int,
+    batch_size: int,
+    workers: int,
+    seconds: float,
+    **options: Any,
+) -> None:
+    """Measure batches of FILE, beside a DataLoader whose Dataset slices the same columns in memory for each window.
+
+    A training step of a small model stands for yours. The column windows/s is the speed of the batches alone, waiting
+    is their share of the loop, and memory counts pages of several processes once.
+    """
+    source, given = arguments(options)
+    begin = time.perf_counter()
+    stash = load(source, **given)
+    windows = Windows(stash, history=history, horizon=horizon)
+    click.echo(f"loaded in {time.perf_counter() - begin:.2f} s, {len(windows):,} windows\n{stash}\n")
+    lines = [("", "first batch", "windows/s", "waiting", "memory")]
+    for one in bench(windows, batch_size, workers, seconds):
+        speed = (f"{one.first:.3f} s", f"{one.windows:,.0f}", f"{one.waiting:.0%}", _size(one.nbytes))
+        lines.append((one.way, *speed))
+    click.echo(_aligned(lines, right=(1, 2, 3, 4)))
 
 
 @commands.command(epilog="\b\nExamples:\n  tensorstash info")
@@ -322,14 +286,12 @@ def _size(nbytes: float) -> str:
     return f"{nbytes / 1000**power:,.1f} {'_kMG'[power]}B"
 
 
-def _aligned(lines: Iterable[tuple[str, ...]]) -> str:
-    """Lines with aligned columns; numbers and their headings are aligned to the right."""
+def _aligned(lines: Iterable[tuple[str, ...]], right: tuple[int, ...]) -> str:
+    """Lines with aligned columns; those of numbers, `right`, are aligned to the right."""
     lines = [*lines]
     widths = [max(map(len, cells)) for cells in zip(*lines)]
     return "\n".join(
-        "  ".join(
-            cell.rjust(width) if at in (2, 3, 4, 6) else cell.ljust(width) for at, (cell, width) in enumerate(row)
-        )
+        "  ".join(cell.rjust(width) if at in right else cell.ljust(width) for at, (cell, width) in enumerate(row))
         for row in (zip(cells, widths) for cells in lines)
     )
 
