@@ -49,7 +49,7 @@ def scan_stream(source: Any, wanted: Wanted, condition: Filter | None) -> Scan:
     try:
         schema, batches = with_library(source, condition)
         names = wanted.among(dict.fromkeys(schema.names))
-        for name in names if wanted.names is None else sorted(wanted.names):
+        for name in names if wanted.names is None else _named(wanted.names, schema.names):
             field_of(schema, name, label)  # before it is used up
         units = _spooled(batches(names), pa.schema([schema.field(name) for name in names]), label)
     except SourceError:
@@ -60,6 +60,15 @@ def scan_stream(source: Any, wanted: Wanted, condition: Filter | None) -> Scan:
         raise SourceError(f"{label} has no rows: it has been read before, which can be done only once. Make it again.")
     whole = pa.schema([field.with_type(_kept_type(field.type)) for field in schema])
     return Scan(label, whole, units, len(units))
+
+
+def _named(wanted: Iterable[str], names: Sequence[str]) -> list[str]:
+    """The wanted names, longest paths first, without paths to fields of a column and without beginnings of a name."""
+    return [
+        name
+        for name in sorted(wanted, key=lambda name: (-name.count("."), name))
+        if name in names or not any(name.startswith(f"{one}.") or one.startswith(f"{name}.") for one in names)
+    ]
 
 
 def spooled(scanned: Scan, names: Sequence[str]) -> Scan:
