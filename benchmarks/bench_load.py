@@ -274,6 +274,54 @@ CONTESTANTS: dict[str, Callable[[Case], Arrays]] = {
 CSV_CONTESTANTS: dict[str, Callable[[Case], Arrays]] = {"ts.load, CSV": load_csv, "csv.read_csv + copy": read_csv}
 
 
+def load_per_entity(case: Case) -> Arrays:
+    import tensorstash as ts
+
+    columns = {name: ts.per_entity(expression) for name, expression in _over_rows(case).items()}
+    stash = ts.load(case.path, columns, entity="station", time="hour", progress=False)
+    return {name: tensor.numpy() for name, tensor in stash.items()}
+
+
+def polars_over(case: Case) -> Arrays:
+    """The frame that polars loads, its rows put in order, and the expressions over its entities."""
+    import polars as pl
+
+    inputs = sorted({name.split()[1] for name in case.columns})
+    frame = pl.read_parquet(case.path, columns=["station", "hour", *inputs]).sort("station", "hour")
+    made = {name: expression.over("station") for name, expression in _over_rows(case).items()}
+    frame = frame.select(**made).rechunk()
+    return {name: frame[name].to_numpy() for name in case.columns}
+
+
+def _over_rows(case: Case) -> dict[str, Any]:
+    """The expression of each column, whose name says which."""
+    import polars as pl
+
+    made = {
+        "lag": lambda column: column.shift(1, fill_value=0),
+        "max": lambda column: column.cum_max(),
+    }
+    return {name: made[name.split()[0]](pl.col(name.split()[1])) for name in case.columns}
+
+
+def over_rows(case: Case, entities: int) -> Case:
+    """Two columns per entity of each of four columns of a panel, and what must stand in them."""
+    arrays: Arrays = {}
+    for index in range(4):
+        series = column(index, case.rows).reshape(entities, -1)
+        lag = np.concatenate([np.zeros((entities, 1), np.float32), series[:, :-1]], axis=1)
+        highest = np.maximum.accumulate(series, axis=1)
+        arrays |= {f"lag c{index}": lag.reshape(-1), f"max c{index}": highest.reshape(-1)}
+    return _case(Path(case.path), arrays, form="keys")
+
+
+ENTITY_CONTESTANTS: dict[str, Callable[[Case], Arrays]] = {
+    "ts.load, per_entity": load_per_entity,
+    "polars, over": polars_over,
+}
+ALL = CONTESTANTS | CSV_CONTESTANTS | ENTITY_CONTESTANTS
+
+
 # One run in a fresh process
 
 
@@ -284,7 +332,7 @@ def child(name: str, path: str) -> None:
     print("ready", flush=True)
     input()
     began, busy = time.perf_counter(), time.process_time()
-    found = (CONTESTANTS | CSV_CONTESTANTS)[name](case)
+    found = ALL[name](case)
     print(time.perf_counter() - began, time.process_time() - busy, flush=True)
     for column_, array in found.items():
         assert array[case.places].tolist() == case.values[column_], column_
@@ -297,7 +345,9 @@ def _warm(name: str) -> None:
     with tempfile.TemporaryDirectory() as directory:
         ending = "csv" if name in CSV_CONTESTANTS else "parquet"
         small = numbers(Path(directory) / f"warm.{ending}", 1000, 2, 500, [0, 1])
-        (CONTESTANTS | CSV_CONTESTANTS)[name](small)
+        if name in ENTITY_CONTESTANTS:
+            small = over_rows(panels(Path(directory), 1000, 10, 500)["grouped"], 10)
+        ALL[name](small)
     pa.default_memory_pool().release_unused()
 
 
@@ -360,7 +410,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a twentieth of the rows, to see that it runs")
     parser.add_argument("--rounds", type=int, default=5, help="turns of each contestant")
     parser.add_argument(
-        "--only", choices=["wide", "giant", "few", "keys", "csv", "layouts"], help="one of the comparisons"
+        "--only", choices=["wide", "giant", "few", "keys", "csv", "layouts", "entities"], help="one of the comparisons"
     )
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     asked = parser.parse_args()
@@ -371,7 +421,7 @@ def main() -> None:
     print(f"pyarrow {pa.__version__}, numpy {np.__version__}, {os.cpu_count()} cores, {THREADS} threads")
     print("speed relative to the first line, best time, the same in processor time, highest peak, all times")
     with tempfile.TemporaryDirectory() as name:
-        for each in (_wide, _giant, _few, _keys, _csv, _layouts):
+        for each in (_wide, _giant, _few, _keys, _csv, _layouts, _entities):
             if asked.only in (None, each.__name__.removeprefix("_")):
                 each(Path(name), scale, rounds)
                 for path in [*Path(name).glob("*.parquet"), *Path(name).glob("*.csv")]:
@@ -424,6 +474,16 @@ def _layouts(directory: Path, scale: int, rounds: int) -> None:
     columns = many_columns(directory, series, length)
     turns = [(title, "ts.load", case) for title, case in columns.items()]
     compare(f"{series:,} series of {length:,} float32, by ts.load", turns, rounds, directory / "about")
+
+
+def _entities(directory: Path, scale: int, rounds: int) -> None:
+    rows, entities = 8_000_000 // scale, 1000
+    cases = panels(directory, rows, entities, 500_000 // scale)
+    for kind in ("grouped", "interleaved"):
+        case = over_rows(cases[kind], entities)
+        turns = [(contestant, contestant, case) for contestant in ENTITY_CONTESTANTS]
+        title = f"{rows:,} rows of 1,000 entities, {kind}: lag and highest value so far of 4 float32"
+        compare(title, turns, rounds, directory / "about")
 
 
 if __name__ == "__main__":

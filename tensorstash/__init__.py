@@ -8,6 +8,7 @@ from tensorstash import errors, plot
 from tensorstash.batches.loader import Loader
 from tensorstash.columns.calendar import calendar
 from tensorstash.columns.layout import regular
+from tensorstash.columns.per_entity import per_entity
 from tensorstash.columns.spec import column, hashed, is_valid
 from tensorstash.ingest.load import load
 from tensorstash.ingest.plan import Plan, plan
@@ -51,6 +52,7 @@ __all__ = [
     "is_valid",
     "load",
     "open",
+    "per_entity",
     "plan",
     "plot",
     "regular",

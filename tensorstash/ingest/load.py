@@ -65,11 +65,12 @@ def load(
             relations of DuckDB: these are read to their end once, never whole in memory, and what is wanted of them
             lies in an unnamed file in the temporary directory (TMPDIR) during the load.
         columns: a list of source names, or a mapping from your names to a source name, a list of names (packed into one
-            `(rows, k)` column), a `ts.column`, `ts.hashed`, `ts.is_valid` or `ts.calendar`. Only these are decoded.
-            `None`: all columns that entity, time and static do not name. A field of a struct column has a dotted path,
-            `{"speed": "wind.speed"}`, wherever a source name may stand. A polars expression may replace any source
-            name. It is computed while the source is read, each value from its own row; its input columns are read but
-            not stored. In it, text is a String, bfloat16 a Float32, and integers overflow as in polars.
+            `(rows, k)` column), a `ts.column`, `ts.hashed`, `ts.is_valid`, `ts.calendar` or `ts.per_entity`. Only these
+            are decoded. `None`: all columns that entity, time and static do not name. A field of a struct column has a
+            dotted path, `{"speed": "wind.speed"}`, wherever a source name may stand. A polars expression may replace
+            any source name. It is computed while the source is read, each value from its own row; `ts.per_entity`
+            computes one over the ordered rows of each entity. Its input columns are read but not stored. In it, text is
+            a String, bfloat16 a Float32, and integers overflow as in polars.
         entity: the text or integer column that identifies the series of each row, or a list of such columns: then an
             entity is a tuple of their values. Without it all rows are one series.
         time: the timestamp, date or integer column that orders the rows of a series, kept as int64. Text is taken if
@@ -118,9 +119,9 @@ def load(
     Raises:
         SourceError: no file, an unreadable one, or files that differ. ColumnError: no such column. SchemaError: a type
         or name that a stash cannot hold, or an expression that depends on other rows. DataError: a null, a lossy cast,
-        a duplicate time, an expression that fails in a row, or a static column that is not constant in an entity.
-        ValueError: an expression without a column, with several outputs, or with Python functions and `share=` or
-        `file=`; `timeout=` without one of these, `overwrite=` without `file=`, or `share=` and `file=` together.
+        a duplicate time, an expression that fails in a row or entity, or a static column that is not constant in an
+        entity. ValueError: an expression without a column, with several outputs, or with Python functions and `share=`
+        or `file=`; `timeout=` without one of these, `overwrite=` without `file=`, or `share=` and `file=` together.
         RuntimeError: an expression in a forked process whose parent has used polars.
         NoMemoryError: the columns do not fit into free memory, or with `file=` onto the disk.
         SegmentError: the directory for shared segments is not this user's alone, or `file=` cannot be written or has

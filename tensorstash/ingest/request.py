@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tensorstash.columns.expression import Expression, Formula
+from tensorstash.columns.expression import Expression, Formula, PerEntity
 from tensorstash.columns.layout import Layout, Lists, Regular, Wide, parse_layout
 from tensorstash.columns.resolve import entity_columns
 from tensorstash.columns.schema import Type, parse_schema
@@ -82,11 +82,29 @@ class Request:
         return self.formulas[name].inputs(self.time)
 
     @property
+    def row_formulas(self) -> Mapping[str, Formula]:
+        """The formulas whose values come from their own rows."""
+        return {name: one for name, one in self.formulas.items() if not isinstance(one, PerEntity)}
+
+    @property
+    def entity_formulas(self) -> Mapping[str, PerEntity]:
+        """The formulas whose values come from the rows of an entity."""
+        return {name: one for name, one in self.formulas.items() if isinstance(one, PerEntity)}
+
+    @property
+    def computed(self) -> Mapping[str, str]:
+        """The names of columns that one formula computes from their own rows, with the name of the formula."""
+        specs = {**(self.columns or {}), **self.static}
+        rows = self.row_formulas
+        single = {name: str(spec.members[0]) for name, spec in specs.items() if len(spec.members) == 1}
+        return {name: member for name, member in single.items() if member in rows}
+
+    @property
     def wanted(self) -> Wanted:
         """The source columns that a load reads."""
         made = frozenset() if self.layout is None else self.layout.made
         every = self.columns is None or (isinstance(self.layout, Wide) and not self.layout.inputs)
-        wanted = Wanted(None if every else (self.named | prefixes(self.named)))
+        wanted = Wanted(None if every else (self.named | prefixes(self.named)), computed=frozenset(self.computed))
         wanted = wanted if self.filter is None else self.filter.add_to(wanted)
         return wanted if wanted.names is None else replace(wanted, names=wanted.names - made)
 
@@ -118,7 +136,7 @@ def parse_request(
             for name, spec in named(given, argument)
         }
 
-    return Request(
+    request = Request(
         source=source,
         filesystem=filesystem,
         columns=None if columns is None else specs(columns, "columns"),
@@ -132,6 +150,18 @@ def parse_request(
         layout=asked,
         table=table,
     )
+    _check_has_rows(request)
+    return request
+
+
+def _check_has_rows(request: Request) -> None:
+    """Refuse formulas that read no column, if nothing else does: a table in memory has the rows of its columns."""
+    if request.columns is not None and request.formulas and not request.named:
+        raise ValueError(
+            "A load reads at least one column of the source, which has the rows; "
+            f"{next(iter(request.formulas.values()))!r} names none, and no other argument does. Name one in columns=, "
+            "entity= or time=."
+        )
 
 
 def _table(static: Any, entity: str | Sequence[str] | None, dtype: torch.dtype | None) -> Request | None:
@@ -146,7 +176,12 @@ def _table(static: Any, entity: str | Sequence[str] | None, dtype: torch.dtype |
             "no entity=. Name them as entity=."
         )
     if columns is not None:
-        named(columns, "static")  # so that errors name the argument
+        given = named(columns, "static")  # so that errors name the argument
+        if wrong := [name for name, spec in given if any(isinstance(member, PerEntity) for member in spec.members)]:
+            raise ValueError(
+                "ts.per_entity computes columns over the rows of a series; a table of static columns has one row for "
+                f"each entity, and {wrong[0]!r} is of such a table. Leave ts.per_entity out."
+            )
     request = parse_request(
         source=table,
         filesystem=None,
@@ -180,6 +215,8 @@ def _name_of(member: str | Formula, time: str | None, formulas: dict[str, Formul
 
 
 def _same(one: Formula, other: Formula) -> bool:
+    if isinstance(one, PerEntity) and isinstance(other, PerEntity):
+        return _same(one.expression, other.expression)
     if isinstance(one, Expression) and isinstance(other, Expression):
         return bool(one.expr.meta.eq(other.expr))
     return one == other

@@ -18,6 +18,7 @@ from tensorstash.ingest.constant import Constant
 from tensorstash.ingest.decoders import ByAppearance, Decoder, decoder_of
 from tensorstash.ingest.keys import Keys, Work, is_key, read_keys, write_key, write_names
 from tensorstash.ingest.memory import check_static
+from tensorstash.ingest.per_entity import compute_per_entity, in_rows_of_stash
 from tensorstash.ingest.plan import Plan, Survey
 from tensorstash.ingest.static_table import joined
 from tensorstash.ingest.stats import Stats
@@ -53,10 +54,19 @@ def ingest(surveyed: Survey, draft: Draft, progress: bool | None, report: Callab
         columns = [column for column in (*planned.columns, *planned.static) if column not in known]
         done.expect(planned.rows * sum(len(c.members) for c in (*columns, planned.entity, planned.time) if c))
         keys = read_keys(work)
+        series = surveyed.series
+        in_order = [column for column in columns if series is not None and series.makes(column)]
         check_static((*planned.static, *planned.joined), len(keys.names), planned.source)
         looked_up, notes = joined(surveyed.table, keys.names) if surveyed.table else ({}, ())
-        constants = {c.name: Constant(c, keys.arranger.codes, len(keys.names)) for c in planned.static}
-        stats, decoders = _decode(work, columns, keys, _placer(draft, constants))
+        constants = {
+            c.name: Constant(c, keys.arranger.entities if c in in_order else keys.arranger.codes, len(keys.names))
+            for c in planned.static
+        }
+        put = _placer(draft, constants)
+        stats, decoders = _decode(work, [column for column in columns if column not in in_order], keys, put)
+        if series is not None:
+            more = compute_per_entity(work, series, in_order, keys, put)
+            stats, decoders = stats | more[0], decoders | more[1]
     _put_in_order(decoders, draft, constants, stats)
     decoders |= {name: one.decoder for name, one in looked_up.items()}
     stats |= {name: one.stats for name, one in looked_up.items()}
@@ -68,7 +78,7 @@ def ingest(surveyed: Survey, draft: Draft, progress: bool | None, report: Callab
         if column.name in names:
             write_names(draft, f"{column.name}.__vocabulary", names[column.name])
     for name, held in constants.items():
-        held.check(scanned, keys.names, names.get(name, []))
+        held.check(in_rows_of_stash(scanned) if held.column in in_order else scanned, keys.names, names.get(name, []))
         draft.blob(name, held.values, held.column.dtype)
         stats[name].missing, stats[name].unknown = held.missing, held.unknown
     for column in planned.joined:

@@ -49,7 +49,7 @@ def scan_stream(source: Any, wanted: Wanted, condition: Filter | None) -> Scan:
     try:
         schema, batches = with_library(source, condition)
         names = wanted.among(dict.fromkeys(schema.names))
-        for name in names if wanted.names is None else _named(wanted.names, schema.names):
+        for name in names if wanted.names is None else _named(wanted.names - wanted.computed, schema.names):
             field_of(schema, name, label)  # before it is used up
         units = _spooled(batches(names), pa.schema([schema.field(name) for name in names]), label)
     except SourceError:

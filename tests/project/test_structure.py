@@ -54,6 +54,7 @@ PUBLIC = [
     "is_valid",
     "load",
     "open",
+    "per_entity",
     "plan",
     "plot",
     "regular",
