@@ -7,6 +7,7 @@ valid window of it; `Loader` iterates over batches of windows, in the order of a
 from tensorstash import errors, plot
 from tensorstash.batches.loader import Loader
 from tensorstash.columns.calendar import calendar
+from tensorstash.columns.layout import regular
 from tensorstash.columns.per_entity import per_entity
 from tensorstash.columns.spec import column, hashed, is_valid
 from tensorstash.ingest.load import load
@@ -54,6 +55,7 @@ __all__ = [
     "per_entity",
     "plan",
     "plot",
+    "regular",
     "shared",
 ]
 

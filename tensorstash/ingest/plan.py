@@ -1,15 +1,15 @@
 """The plan of a load: its columns and its memory, known before anything is decoded or allocated."""
 
-import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import torch
 
 from tensorstash.columns.column import Column
+from tensorstash.columns.layout import Regular, Wide
 from tensorstash.columns.names import field_of
 from tensorstash.columns.resolve import entity_column, entity_columns, resolve, time_column
 from tensorstash.columns.spec import Columns, ColumnSpec
@@ -17,7 +17,16 @@ from tensorstash.columns.types import is_text
 from tensorstash.errors import NoMemoryError, SchemaError, SegmentError, SourceError
 from tensorstash.ingest.key import argument_keys, check_share
 from tensorstash.ingest.memory import check_columns, sorting_bytes, temporary_bytes, temporary_file
-from tensorstash.ingest.plan_text import HEAD, aligned, column_line, entity_lines, static_line, time_line, type_name
+from tensorstash.ingest.plan_text import (
+    HEAD,
+    aligned,
+    column_line,
+    entity_lines,
+    losses,
+    static_line,
+    time_line,
+    type_name,
+)
 from tensorstash.ingest.request import Request, Specs, Static, parse_request
 from tensorstash.segments.directory import opened
 from tensorstash.segments.format import PAGE, pages
@@ -28,6 +37,7 @@ from tensorstash.sources.fields import fields_of
 from tensorstash.sources.file import File
 from tensorstash.sources.filter import columns_of, filtered
 from tensorstash.sources.iso_times import with_iso_time
+from tensorstash.sources.lists import items_of
 from tensorstash.sources.locate import find
 from tensorstash.sources.per_entity import Series, bound_series, with_fields
 from tensorstash.sources.scan import Range, Scan
@@ -35,6 +45,7 @@ from tensorstash.sources.shapes import shaped
 from tensorstash.sources.source import scan
 from tensorstash.sources.storage import stored
 from tensorstash.sources.streams import check_repeatable
+from tensorstash.sources.wide import long_form
 
 Inputs = Mapping[str, tuple[str, ...]]  # derived columns, and the source columns that each is computed from
 
@@ -133,11 +144,12 @@ def plan(
     columns: Columns | None = None,
     *,
     entity: str | Sequence[str] | None = None,
-    time: str | None = None,
+    time: str | Regular | None = None,
     static: Static | None = None,
     dtype: torch.dtype | None = None,
     filter: Any = None,  # noqa: A002  as in pyarrow
     schema: Mapping[str, Any] | None = None,
+    layout: Literal["lists", "wide"] | None = None,
     filesystem: Any = None,
     share: str | bool | None = None,
     file: str | os.PathLike[str] | None = None,
@@ -152,9 +164,9 @@ def plan(
     file in which `ts.per_entity` sorts its input, without texts and lists, if rows do not come in order; a note says if
     the temporary directory has too little room for it.
 
-    Only schemas and footers are read, with three exceptions: one column of Arrow files, because only their batches have
-    the number of rows; the first batch of lists, for their length; and the columns of a filter. Wrong arguments raise
-    the errors of `ts.load`.
+    Only schemas and footers are read, with these exceptions: one column of Arrow files, because only their batches have
+    the number of rows; the first batch of lists, for their length, and with `layout="lists"` one list of all rows; CSV
+    files and streams; and the columns of a filter. Wrong arguments raise the errors of `ts.load`.
 
     Example:
         >>> import numpy as np, tensorstash as ts
@@ -172,6 +184,7 @@ def plan(
         dtype=dtype,
         filter=filter,
         schema=schema,
+        layout=layout,
     )
     check_repeatable(source)
     surveyed = survey(request, find(source, filesystem), None)
@@ -180,32 +193,13 @@ def plan(
     columns_ = [*planned.columns, *planned.static, *keys]
     names = dict.fromkeys(member for column in columns_ for member in column.members)
     ranges = {name: about for name in names if (about := scanned.range_of(name)) != Range()}
-    notes = [note for column in columns_ for note in _losses(column, ranges)]
+    notes = [note for column in columns_ for note in losses(column, ranges)]
     notes += _spool_notes(planned)
     if share is not None and share is not False:
         notes += _sharing_notes(request, planned, share)
     if file is not None:
         notes += _file_notes(planned, os.path.dirname(os.path.realpath(os.fsdecode(file))))
     return replace(planned, ranges=ranges, notes=(*planned.notes, *notes))
-
-
-def _losses(column: Column, ranges: Mapping[str, Range]) -> Iterator[str]:
-    """A note for each member with a value that its column's type cannot hold."""
-    for member in column.members:
-        about = ranges.get(member, Range())
-        for value in (about.low, about.high):
-            if column.kind == "number" and isinstance(value, (int, float)) and not _holds(column.dtype, value):
-                cannot = f"which {column.dtype} cannot hold: a load will refuse it. Widen dtype=."
-                yield f"{member!r} has the value {value:g}, {cannot}"
-                break
-
-
-def _holds(dtype: torch.dtype, value: float) -> bool:
-    if not math.isfinite(value) or dtype == torch.bool:
-        return True
-    if dtype.is_floating_point:
-        return bool(torch.tensor(float(value), dtype=torch.float64).to(dtype).isfinite())
-    return torch.iinfo(dtype).min <= value <= torch.iinfo(dtype).max
 
 
 def _sharing_notes(request: Request, planned: Plan, share: str | bool) -> list[str]:
@@ -267,6 +261,8 @@ def survey(request: Request, files: Sequence[File] | None, progress: bool | None
         source = replace(source, label=f"{source.label} of {request.argument}=")
     fields = fields_of(source, request.named, request.wanted.mentions)
     scanned = with_iso_time(stored(with_derived(source, fields)), request.time)
+    if request.layout is not None:
+        scanned = with_iso_time(_long_form(request, scanned, progress), request.time)
     derived = bound(request.row_formulas, request.time, scanned)
     ordered = bound_series(
         request.entity_formulas, request.computed, with_derived(scanned, derived), request.entity is not None
@@ -300,6 +296,17 @@ def survey(request: Request, files: Sequence[File] | None, progress: bool | None
 def _sources(names: Sequence[str], inputs: Inputs) -> tuple[str, ...]:
     """The source columns that some columns, which may be computed themselves, come from."""
     return tuple(dict.fromkeys(source for name in names for source in inputs.get(name, (name,))))
+
+
+def _long_form(request: Request, scanned: Scan, progress: bool | None) -> Scan:
+    """The scan with a row for each time."""
+    mentioned = [] if request.filter is None else request.filter.names(scanned.schema)
+    if isinstance(request.layout, Wide):
+        return long_form(scanned, request.layout, request.named.difference(request.layout.inputs).union(mentioned))
+    assert request.layout is not None
+    varying, static = request.named_by_rows, request.named_by_static
+    every = None if varying is None else varying.union(set(mentioned) - static)
+    return items_of(scanned, request.layout, every, static, progress)
 
 
 def _with_shapes(request: Request, scanned: Scan, inputs: Inputs) -> Scan:

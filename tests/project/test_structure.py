@@ -57,6 +57,7 @@ PUBLIC = [
     "per_entity",
     "plan",
     "plot",
+    "regular",
     "shared",
 ]
 
