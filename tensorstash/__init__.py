@@ -4,7 +4,7 @@
 valid window of it; `Loader` iterates over batches of windows, in the order of a `Sampler`.
 """
 
-from tensorstash import errors, plot
+from tensorstash import cluster, errors, plot
 from tensorstash.batches.loader import Loader
 from tensorstash.columns.calendar import calendar
 from tensorstash.columns.spec import column, hashed, is_valid
@@ -44,6 +44,7 @@ __all__ = [
     "Windows",
     "attach",
     "calendar",
+    "cluster",
     "column",
     "errors",
     "hashed",

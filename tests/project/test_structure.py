@@ -27,6 +27,7 @@ ROOMS = [
     "sampling",
     "batches",
     "transforms",
+    "cluster",
     "plot",
     "cli",
     "__main__",
@@ -48,6 +49,7 @@ PUBLIC = [
     "Windows",
     "attach",
     "calendar",
+    "cluster",
     "column",
     "errors",
     "hashed",
@@ -138,7 +140,8 @@ def test_the_root_is_short_and_rooms_say_what_they_own() -> None:
     for room in PACKAGE.glob("*/__init__.py"):
         tree = ast.parse(room.read_text("utf-8"))
         assert len((ast.get_docstring(tree) or "").splitlines()) >= 3, room
-        assert len(tree.body) == 1, f"{room} holds more than its docstring"
+        if room.parent.name != "cluster":  # whose public names are `ts.cluster.*`
+            assert len(tree.body) == 1, f"{room} holds more than its docstring"
 
 
 def test_public_names() -> None:
