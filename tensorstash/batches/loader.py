@@ -1,6 +1,7 @@
 """The view of the training loop: batches in the order of a sampler, on the device."""
 
 import time
+import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -10,18 +11,21 @@ import torch
 
 from tensorstash.batches.assemble import Assembler, Batch, Built, together
 from tensorstash.batches.assemble_mix import MixAssembler
+from tensorstash.batches.assemble_sharded import ShardedAssembler
 from tensorstash.batches.buffers import Recycled
 from tensorstash.batches.devices import copies_to, device_of
 from tensorstash.batches.prefetch import ahead
 from tensorstash.batches.staging import Staged
 from tensorstash.common.checks import at_least
 from tensorstash.gather.gather import GatherPlan
+from tensorstash.sampling.legs import Consumed
 from tensorstash.sampling.mix import Mix
 from tensorstash.sampling.order import Lanes
 from tensorstash.sampling.ordering import Shuffle, of_windows
 from tensorstash.sampling.own_ids import OwnIds
 from tensorstash.sampling.passes import Plan, Position
 from tensorstash.sampling.sampler import Sampler
+from tensorstash.sampling.sharded import ShardedWindows
 from tensorstash.sampling.steps import Layout, Steps
 from tensorstash.sampling.weighted import Weighted
 from tensorstash.windows.windows import Windows
@@ -30,7 +34,7 @@ _SPARE_BUFFERS = 3  # idle buffers kept in addition to those in flight
 _SPARE_STAGES = 2  # one that is filled, and one whose copy may be under way while the loop takes its batch
 
 Transform = Callable[[Any], Any]
-_Made = tuple[int, int, Batch, Callable[[], None]]
+_Made = tuple[int, Consumed, Batch, Callable[[], None]]
 
 
 class _Assembler(Protocol):
@@ -74,7 +78,7 @@ class Loader:
     column of many batches, keep its `.clone()`. On the CPU small batches are made a few at a time, at most 512 KB.
 
     Args:
-        windows: the windows to sample, or a `ts.Mix` of several.
+        windows: the windows to sample, a `ts.Mix` of several, or those of shards (`ts.cluster.windows`).
         batch_size: windows per batch and rank.
         shuffle: like `seed`, `num_replicas`, `rank`, `tail`, `global_batch_size` and `steps` an argument of `Sampler`,
             which is `loader.sampler`.
@@ -104,7 +108,7 @@ class Loader:
             `len(loader) == steps`.
 
     Raises:
-        TypeError: `windows` is neither `Windows` nor a `Mix`. ValueError: an argument is out of range, there is no
+        TypeError: `windows` is none of these. ValueError: an argument is out of range, there is no
             window, or the device cannot be used on this machine.
 
     Example:
@@ -119,7 +123,7 @@ class Loader:
 
     def __init__(
         self,
-        windows: Windows | Mix,
+        windows: Windows | Mix | ShardedWindows,
         batch_size: int | None = None,
         *,
         shuffle: Shuffle = False,
@@ -136,10 +140,12 @@ class Loader:
         steps: int | None = None,
         sampler: Iterable[int] | None = None,
     ) -> None:
-        if not isinstance(windows, (Windows, Mix)):
+        if not isinstance(windows, (Windows, Mix, ShardedWindows)):
             raise TypeError(
                 f"A loader takes windows, ts.Windows(stash, ...), or a ts.Mix of them; got a {type(windows).__name__}."
             )
+        if isinstance(windows, ShardedWindows) and (uneven := windows.uneven_text()) is not None:
+            warnings.warn(uneven, stacklevel=2)
         if not len(windows):
             raise ValueError("A loader needs at least one window; these windows are empty. See the cuts of split().")
         if isinstance(shuffle, Lanes) and isinstance(windows, Windows):
@@ -148,8 +154,9 @@ class Loader:
         self.device = device_of(device)
         on_cpu = self.device.type == "cpu"
         self.prefetch = (0 if on_cpu else 2) if prefetch is None else at_least(0, prefetch, "prefetch")
-        if sampler is not None and isinstance(windows, Mix):
-            raise ValueError("A mix is permuted, shuffle=True, or interleaved, shuffle=False; got sampler=.")
+        if sampler is not None and not isinstance(windows, Windows):
+            what = "A mix is" if isinstance(windows, Mix) else "The windows of shards are"
+            raise ValueError(f"{what} permuted, shuffle=True, or interleaved, shuffle=False; got sampler=.")
         if sampler is not None:
             shuffle = _own_ids(sampler, shuffle, len(windows))
         self.sampler = Sampler(
@@ -182,7 +189,7 @@ class Loader:
         # the assembler is made here, in the thread of the loop: each thread has a current device of its own
         making = self._make(self._assembler, plan, start, timer)
         made = ahead(making, self.prefetch) if self.prefetch else making
-        asked, taken, first = timer.started, 0, start.epoch * plan.ordering.n + start.consumed
+        asked, taken, first = timer.started, 0, _row(plan, start.epoch, start.consumed)
         try:
             for epoch, consumed, batch, arrive in made:
                 if self._pass is not current:
@@ -191,7 +198,7 @@ class Loader:
                 batch = self._transformed(batch, timer)  # noqa: PLW2901  the first name would keep its memory
                 taken += 1
                 self.sampler._hand_out(start, taken, epoch, consumed)
-                timer.row = (first, epoch * plan.ordering.n + consumed)
+                timer.row = (first, _row(plan, epoch, consumed))
                 timer.steps += 1
                 timer.waited += time.perf_counter() - asked
                 yield batch
@@ -230,7 +237,8 @@ class Loader:
 
     @cached_property
     def _assembler(self) -> _Assembler:
-        first = next(iter(self.windows.windows.values())) if isinstance(self.windows, Mix) else self.windows
+        mix = self.windows.mix_of_node() if isinstance(self.windows, ShardedWindows) else self.windows
+        first = next(iter(mix.windows.values())) if isinstance(mix, Mix) else mix
         plan, copies = first._plan, copies_to(self.device)
         memory: Recycled | Staged
         if copies is None:
@@ -238,6 +246,8 @@ class Loader:
             memory = Recycled(plan, self.prefetch + _SPARE_BUFFERS + more)
         else:
             memory = Staged(plan, copies, self.prefetch + _SPARE_STAGES)
+        if isinstance(self.windows, ShardedWindows):
+            return ShardedAssembler(self.windows, memory, with_ids=self.with_ids)
         if isinstance(self.windows, Mix):
             return MixAssembler(self.windows, memory, with_ids=self.with_ids, with_valid=self.with_valid)
         return Assembler(self.windows, memory, with_ids=self.with_ids, with_valid=self.with_valid)
@@ -307,6 +317,11 @@ class Loader:
 
     def __repr__(self) -> str:
         return f"Loader: to {self.device}, prefetch {self.prefetch}\n  {self.sampler}\n  {self.windows}"
+
+
+def _row(plan: Plan, epoch: int, consumed: Consumed) -> int:
+    """The position in the endless sequence of epochs; shards have no such sequence."""
+    return epoch * plan.ordering.n + consumed if isinstance(consumed, int) else 0
 
 
 def _check_lanes(windows: Windows) -> None:

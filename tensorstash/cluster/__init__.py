@@ -1,10 +1,13 @@
 """Beyond one machine: `ts.cluster`. Data cut into shards by entity, made by many processes, held by many nodes.
 
-It owns the manifest of shards, how they are made, and which node holds which. It uses `load`, stashes and segments as
-any user does, and knows nothing of what is inside them. Start with `manifest.py`, then `shards.py`.
+It owns the manifest of shards, how they are made, which node holds which, and what nodes tell each other. It uses
+`load`, stashes, windows and segments as any user does, and knows nothing of what is inside them. Start with
+`manifest.py`, then `shards.py`.
 """
 
+from tensorstash.cluster.counts import exchange_counts
 from tensorstash.cluster.manifest import Manifest, ShardRecord
 from tensorstash.cluster.shards import Shards
+from tensorstash.cluster.windows import windows
 
-__all__ = ["Manifest", "ShardRecord", "Shards"]
+__all__ = ["Manifest", "ShardRecord", "Shards", "exchange_counts", "windows"]

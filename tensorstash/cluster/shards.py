@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from heapq import heapreplace
 from typing import Any
 
 import numpy as np
@@ -27,11 +28,11 @@ def assign(rows: Sequence[int], nodes: int) -> list[tuple[int, ...]]:
         [(0, 1), (2, 3)]
     """
     held: list[list[int]] = [[] for _ in range(nodes)]
-    total = [0] * nodes
+    least = [(0, node) for node in range(nodes)]  # a heap of the rows of each node
     for shard in sorted(range(len(rows)), key=lambda shard: -rows[shard]):
-        node = total.index(min(total))
+        total, node = least[0]
         held[node].append(shard)
-        total[node] += rows[shard]
+        heapreplace(least, (total + rows[shard], node))
     return [tuple(sorted(shards)) for shards in held]
 
 
