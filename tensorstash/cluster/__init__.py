@@ -6,5 +6,6 @@ any user does, and knows nothing of what is inside them. Start with `manifest.py
 
 from tensorstash.cluster.manifest import Manifest, ShardRecord
 from tensorstash.cluster.shards import Shards
+from tensorstash.columns.sharding import shard_of
 
-__all__ = ["Manifest", "ShardRecord", "Shards"]
+__all__ = ["Manifest", "ShardRecord", "Shards", "shard_of"]
