@@ -265,12 +265,13 @@ def surveyed(request: Request, source: Scan, table: Survey | None, progress: boo
     whole = bound_to(scanned)
     if request.filter is None and request.shard is None:
         return whole
-    names, kept, entity = [], scanned, entity_columns(request.entity)
+    names: list[str] = []
+    kept = scanned
     if request.filter is not None:
         names = columns_of(request.filter, scanned.schema, scanned.label)
         kept = filtered(kept, request.filter, names, progress)
-    if request.shard is not None:
-        kept = of_shard(kept, entity, request.shard, progress)
+    if request.shard is not None and request.entity is not None:
+        kept = of_shard(kept, request.entity, request.shard, progress)
     found = bound_to(kept)
     chosen_by = " and ".join(name for name in ("filter", "shard") if getattr(request, name) is not None)
     skipped = tuple(name for name in found.planned.skipped if name not in names)

@@ -203,3 +203,10 @@ def test_wrong_shards(shard: Any, kind: type[Exception], message: str) -> None:
 def test_a_shard_needs_entities() -> None:
     with pytest.raises(ValueError, match=r"^A shard is of entities; got shard=\(0, 2\) and no entity=\."):
         ts.load(source(), ["x"], shard=(0, 2))
+
+
+def test_one_column_in_a_list_is_a_tuple() -> None:
+    data = {"e": ["a", "b", "c", "d"], "y": [1, 2, 3, 4]}
+    found = [ts.load(data, entity=["e"], shard=(k, 3)).entities for k in range(3)]
+    assert [[by_definition(name, 3) for name in names] for names in found] == [[k] * len(found[k]) for k in range(3)]
+    assert sorted(name for names in found for name in names) == [("a",), ("b",), ("c",), ("d",)]
