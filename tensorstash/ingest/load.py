@@ -35,6 +35,7 @@ def load(
     dtype: torch.dtype | None = None,
     filter: Any = None,  # noqa: A002  as in pyarrow
     schema: Mapping[str, Any] | None = None,
+    shard: tuple[int, int] | None = None,
     filesystem: Any = None,
     share: str | bool | None = None,
     file: str | os.PathLike[str] | None = None,
@@ -83,6 +84,9 @@ def load(
         schema: the types of columns of CSV files, as of pyarrow, polars or torch, or as text, `{"load": "float64"}`; or
             how a time is written, `{"date": "%d.%m.%Y %H:%M"}`. The others are as pyarrow infers them from the first MB
             of the first file, and a value that is of another type later is an error.
+        shard: `(k, n)` loads only the entities of shard k of n, by `ts.cluster.shard_of`. The entity columns are read
+            first, and then only the row groups with such entities. For many shards, `ts.cluster.shard` reads the source
+            once.
         filesystem: where the paths are: a `pyarrow.fs.FileSystem` or an fsspec file system; `None` takes this machine,
             and for a URL what pyarrow or fsspec have for its scheme.
         share: a label for a copy that all processes of this user attach; `True` makes one of the source's name.
@@ -136,6 +140,7 @@ def load(
         dtype=dtype,
         filter=filter,
         schema=schema,
+        shard=shard,
     )
     if progress is not None and not isinstance(progress, bool):
         raise TypeError(f"progress= is True, False or None; got {progress!r}.")

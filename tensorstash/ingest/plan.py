@@ -19,6 +19,7 @@ from tensorstash.ingest.key import argument_keys, check_share
 from tensorstash.ingest.memory import check_columns, sorting_bytes
 from tensorstash.ingest.plan_text import HEAD, aligned, column_line, entity_lines, static_line, time_line, type_name
 from tensorstash.ingest.request import Request, Specs, Static, parse_request
+from tensorstash.ingest.sharding import of_shard
 from tensorstash.segments.directory import opened
 from tensorstash.segments.format import PAGE, pages
 from tensorstash.segments.limits import directory_limit, disk_limit, memory_limits, tightest
@@ -56,6 +57,7 @@ class Plan:
     notes: tuple[str, ...]  # differences between the files that are unified, and casts that would fail
     types: Mapping[str, str]  # the Arrow type of each source column
     ranges: Mapping[str, Range]  # statistics of source columns before the filter; `load` reads none
+    chosen_by: str = "filter"  # the arguments that leave rows out
     table: "Plan | None" = None  # the plan of the table of static columns, joined by entity
 
     @property
@@ -107,7 +109,7 @@ class Plan:
             lines.append("static: one value per entity; only a load counts the entities")
         lines.append(f"page tables: {self.page_tables / 1e6:,.1f} MB in each process")
         if self.kept != self.pieces:
-            lines.append(f"filter: keeps rows of {self.kept:,} of {self.pieces:,} row groups")
+            lines.append(f"{self.chosen_by}: keeps rows of {self.kept:,} of {self.pieces:,} row groups")
         if self.not_kept:
             lines.append(f"read, not kept: {', '.join(self.not_kept)}")
         lines.append(f"skipped: {', '.join(self.skipped) or 'nothing'}")
@@ -124,6 +126,7 @@ def plan(
     dtype: torch.dtype | None = None,
     filter: Any = None,  # noqa: A002  as in pyarrow
     schema: Mapping[str, Any] | None = None,
+    shard: tuple[int, int] | None = None,
     filesystem: Any = None,
     share: str | bool | None = None,
     file: str | os.PathLike[str] | None = None,
@@ -136,8 +139,9 @@ def plan(
     functions in expressions, and too little room in the directory of shared segments. With `file=`, the notes give the
     memory that sorting takes, and say if the disk has too little room.
 
-    Only schemas and footers are read, with three exceptions: one column of Arrow files, because only their batches have
-    the number of rows; the first batch of lists, for their length; and the columns of a filter. Wrong arguments raise
+    Only schemas and footers are read, with four exceptions: one column of Arrow files, because only their batches have
+    the number of rows; the first batch of lists, for their length; the columns of a filter; and with `shard=` the
+    entity columns. Wrong arguments raise
     the errors of `ts.load`.
 
     Example:
@@ -156,6 +160,7 @@ def plan(
         dtype=dtype,
         filter=filter,
         schema=schema,
+        shard=shard,
     )
     check_repeatable(source)
     surveyed = survey(request, find(source, filesystem), None)
@@ -236,26 +241,41 @@ class Survey:
 
 
 def survey(request: Request, files: Sequence[File] | None, progress: bool | None) -> Survey:
-    """Survey the source, or its files; the only values read are those of the filter's columns."""
+    """Survey the source, or its files; the only values read are those of the columns of the filter and the shard."""
     table = None if request.table is None else survey(request.table, None, progress)
     source = scan(request.source, files, request.wanted, request.filter, progress, schema=request.schema)
     if request.argument != "columns":
         source = replace(source, label=f"{source.label} of {request.argument}=")
+    return surveyed(request, source, table, progress)
+
+
+def surveyed(request: Request, source: Scan, table: Survey | None, progress: bool | None) -> Survey:
+    """The survey of a source as a scan, and that of the table of static columns."""
     fields = fields_of(source, request.named, request.wanted.mentions)
     scanned = with_iso_time(stored(with_derived(source, fields)), request.time)
     derived = bound(request.formulas, request.time, scanned)
     inputs = {column.field.name: column.inputs for column in (*fields, *derived)}
     types = {field.name: type_name(field.type) for field in source.schema}
-    whole = _with_shapes(request, with_derived(scanned, derived), inputs)
-    planned = _bound_plan(request, whole, inputs, types, table)
-    if request.filter is None:
-        return Survey(whole, planned, table)
-    names = columns_of(request.filter, scanned.schema, scanned.label)
-    kept = filtered(scanned, request.filter, names, progress)
-    # lists have the length of the first one that the filter keeps
-    whole = _with_shapes(request, with_derived(kept, derived), inputs)
-    planned = _bound_plan(request, whole, inputs, types, table)
-    return Survey(whole, replace(planned, skipped=tuple(n for n in planned.skipped if n not in names)), table)
+
+    def bound_to(rows: Scan) -> Survey:
+        # lists have the length of the first one that the filter keeps
+        whole = _with_shapes(request, with_derived(rows, derived), inputs)
+        return Survey(whole, _bound_plan(request, whole, inputs, types, table), table)
+
+    whole = bound_to(scanned)
+    if request.filter is None and request.shard is None:
+        return whole
+    names: list[str] = []
+    kept = scanned
+    if request.filter is not None:
+        names = columns_of(request.filter, scanned.schema, scanned.label)
+        kept = filtered(kept, request.filter, names, progress)
+    if request.shard is not None and request.entity is not None:
+        kept = of_shard(kept, request.entity, request.shard, progress)
+    found = bound_to(kept)
+    chosen_by = " and ".join(name for name in ("filter", "shard") if getattr(request, name) is not None)
+    skipped = tuple(name for name in found.planned.skipped if name not in names)
+    return replace(found, planned=replace(found.planned, skipped=skipped, chosen_by=chosen_by))
 
 
 def _with_shapes(request: Request, scanned: Scan, inputs: Inputs) -> Scan:

@@ -39,6 +39,7 @@ class Unit:
     read: Read  # names -> batches that hold exactly these columns
     first: int  # its first row, counted in the source; equals `start` if no row before it is left out
     kept: NDArray[np.uint8] | None = None  # one bit per row from `first` on: whether it is loaded; `None`: all are
+    name: Callable[[int], str] | None = None  # how a row is named, by its number in the unit; `None`: by `first`
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,8 @@ class Scan:
         """A loaded row for messages: its number in the source, and the piece of a file that holds it."""
         unit = next(unit for unit in self.units if unit.start <= row < unit.start + unit.rows)
         at = row - unit.start
+        if unit.name is not None:
+            return unit.name(at)
         if unit.kept is not None:
             at = int(np.flatnonzero(np.unpackbits(unit.kept))[at])
         number = unit.first + at

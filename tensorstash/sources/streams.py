@@ -55,7 +55,7 @@ def scan_stream(source: Any, wanted: Wanted, condition: Filter | None) -> Scan:
         raise SourceError(f"{label} cannot be read to its end: {' '.join(str(error).split())}") from error
     if not units and isinstance(source, pa.RecordBatchReader):
         raise SourceError(f"{label} has no rows: it has been read before, which can be done only once. Make it again.")
-    whole = pa.schema([field.with_type(_kept_type(field.type)) for field in schema])
+    whole = pa.schema([field.with_type(kept_type(field.type)) for field in schema])
     return Scan(label, whole, units, len(units))
 
 
@@ -131,17 +131,17 @@ def _in_equal_pieces(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> It
     count = 0
     for batch in batches:
         for start in range(0, batch.num_rows, ROWS):
-            waiting.append(_decoded(batch.slice(start, ROWS), schema))
+            waiting.append(decoded(batch.slice(start, ROWS), schema))
             count += waiting[-1].num_rows
             if count >= ROWS:
                 whole = pa.Table.from_batches(waiting)
-                yield _encoded(whole.slice(0, ROWS), schema)
+                yield encoded(whole.slice(0, ROWS), schema)
                 waiting, count = whole.slice(ROWS).to_batches(), count - ROWS
     if count:
-        yield _encoded(pa.Table.from_batches(waiting), schema)
+        yield encoded(pa.Table.from_batches(waiting), schema)
 
 
-def _decoded(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def decoded(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The same values without dictionaries, which differ from batch to batch."""
     return pa.RecordBatch.from_arrays([*map(_plain, batch.columns)], names=schema.names)
 
@@ -154,14 +154,15 @@ def _plain(array: pa.Array) -> pa.Array:
     return array.dictionary_decode()
 
 
-def _encoded(table: pa.Table, schema: pa.Schema) -> pa.RecordBatch:
+def encoded(table: pa.Table, schema: pa.Schema) -> pa.RecordBatch:
+    """The same values as one batch, text as codes for the values that occur in it."""
     arrays = [column.combine_chunks() for column in table.columns]
     arrays = [pc.dictionary_encode(array) if is_text(array.type) else array for array in arrays]
     fields = [field.with_type(array.type) for field, array in zip(schema, arrays)]
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
 
-def _kept_type(arrow: pa.DataType) -> pa.DataType:
+def kept_type(arrow: pa.DataType) -> pa.DataType:
     """The type of a column in the file."""
     if is_text(arrow):
         return pa.dictionary(pa.int32(), pa.large_string())

@@ -133,7 +133,7 @@ def test_legs_of_any_layouts_show_every_window_once(first: int, native: bool, mo
         rng, table, rows = case(number)
         if fitting(rng, table) is None:
             continue
-        how = {"seed": number, "epoch": rng.randint(0, 3), "shuffle": rng.random() < 0.5}
+        how: dict[str, Any] = {"seed": number, "epoch": rng.randint(0, 3), "shuffle": rng.random() < 0.5}
         oracle = Oracle(rows, [ids_of(table, shard, **how) for shard in range(len(rows))])
         legs: Legs = ()
         for leg in range(4):
