@@ -1,0 +1,277 @@
+"""Sampling over shards: every window once over all nodes, the same state on every rank, what batches carry."""
+
+import random
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import tensorstash as ts
+from tensorstash.cluster.shards import Shards
+from tensorstash.native import library
+from tensorstash.sampling.sharded import ShardedWindows
+from tests.cluster.nodes import (
+    State,
+    cut,
+    expected,
+    loaders_of,
+    names_of,
+    on_nodes,
+    opened,
+    seen_in,
+    state_of,
+    steps_of,
+    whole,
+    windows_of,
+)
+
+SPANS = {"past": ("y", -2, 0), "sky": ("sky", 0, 1)}
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return cut(tmp_path_factory.mktemp("shards"))
+
+
+@pytest.fixture(params=["kernel", "torch"], autouse=True)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every test here runs with the kernel, where it was compiled, and without."""
+    if request.param == "torch":
+        monkeypatch.setattr(library, "LIBRARY", None)
+    elif library.LIBRARY is None:
+        pytest.skip("the native kernel was not compiled")
+
+
+@pytest.mark.parametrize(("nodes", "ranks", "batch_size"), [(1, 1, 7), (1, 3, 4), (2, 1, 9), (2, 2, 5), (3, 2, 3)])
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_every_window_comes_once_with_its_values(
+    path: Path, nodes: int, ranks: int, batch_size: int, shuffle: bool
+) -> None:
+    stash = whole()
+    one = ts.Windows(stash, spans=SPANS)
+    about = one.anchors(range(len(one)))
+    number = {pair: k for k, pair in enumerate(zip(about["entity"].tolist(), about["time"].tolist()))}
+    loaders = loaders_of(on_nodes(path, nodes), ranks, batch_size, shuffle=shuffle)
+    assert {len(loader) for loader in loaders} == {len(loaders[0])}
+    seen, steps = [], 0
+    for step in steps_of(loaders):
+        seen += seen_in(step, loaders)
+        steps += 1
+        for batch, loader in zip(step, loaders):
+            assert len(batch["past"]) == batch_size
+            names = names_of(loader.windows)
+            for k in range(batch_size):
+                entity = stash.entities.index(names[batch["entity"][k]])
+                own = one[number[entity, int(batch["anchor"][k])]]
+                assert torch.equal(batch["past"][k], own["past"])
+                part = loader.windows.parts[int(batch["source"][k])]
+                assert part.stash.vocabulary("sky")[batch["sky"][k]] == stash.vocabulary("sky")[own["sky"]]
+                assert batch["size"][k] == own["size"]
+                assert torch.equal(part[int(batch["window"][k])]["past"], own["past"])
+    assert sorted(seen) == expected(one)
+    assert steps == len(loaders[0])
+
+
+def test_orders_differ_between_epochs_and_do_not_depend_on_prefetch(path: Path) -> None:
+    ahead, plain = (loaders_of(on_nodes(path, 2), 1, 8, prefetch=n) for n in (3, 0))
+    epochs = []
+    for _ in range(2):
+        epochs.append([seen_in(step, plain) for step in steps_of(plain)])
+        assert epochs[-1] == [seen_in(step, ahead) for step in steps_of(ahead)]
+    assert epochs[0] != epochs[1]
+    assert sorted(sum(epochs[0], [])) == sorted(sum(epochs[1], []))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_an_epoch_goes_on_over_other_nodes_ranks_and_batch_sizes(path: Path, seed: int) -> None:
+    """Several times within one epoch; with every state the same on all ranks."""
+    rng = random.Random(seed)
+    seen: list[Any] = []
+    state: State | None = None
+    layouts = []
+    for last in (False, False, False, True):
+        nodes = rng.choice([1, 2, 3])
+        loaders = loaders_of(on_nodes(path, nodes), rng.choice([1, 2]), rng.choice([3, 5, 8]), seed=5)
+        for loader in loaders if state else ():
+            loader.load_state_dict(state)
+        layouts.append((nodes, loaders[0].sampler.ranks[0] // nodes, loaders[0].sampler.batch_size))
+        for k, step in enumerate(steps_of(loaders)):
+            seen += seen_in(step, loaders)
+            state = state_of(loaders)
+            assert state["consumed"] == len(seen)
+            if not last and k == rng.randint(0, 4):
+                break
+        assert state is not None
+        legs = [tuple(leg[:3]) for leg in state["legs"]]
+        if state["epoch"] == 1:
+            break
+        assert legs[-1] == layouts[-1]
+        assert set(legs) <= set(layouts)
+        if state["consumed"] == len(loaders[0].windows) and not last:
+            break  # the epoch was over already
+    assert sorted(seen) == expected(ts.Windows(whole(), spans=SPANS))
+
+
+def test_a_state_of_the_last_step_goes_on_with_the_next_epoch(path: Path) -> None:
+    loaders = loaders_of(on_nodes(path, 2), 2, 6)
+    for step in steps_of(loaders):
+        state = state_of(loaders)
+    assert state_of(loaders)["epoch"] == 1
+    assert state_of(loaders)["legs"] == []
+    following = [seen_in(step, loaders) for step in steps_of(loaders)]
+    for nodes in (2, 1):
+        again = loaders_of(on_nodes(path, nodes), 2, 6)
+        for loader in again:
+            loader.load_state_dict(state)
+        found = [seen_in(step, again) for step in steps_of(again)]
+        assert sorted(sum(found, [])) == sorted(sum(following, []))
+        assert nodes == 1 or found == following
+        assert state_of(again)["epoch"] == 2
+
+
+def test_passes_of_steps_go_on_over_epochs_and_set_epoch_finds_them(path: Path) -> None:
+    loaders = loaders_of(on_nodes(path, 2), 1, 7, steps=5)
+    epoch = len(loaders_of(on_nodes(path, 2), 1, 7)[0])
+    assert [len(loader) for loader in loaders] == [5, 5]
+    passes = [[seen_in(step, loaders) for step in steps_of(loaders)] for _ in range(2 * epoch)]
+    row = sum(passes, [])
+    assert len(row) == 10 * epoch
+    for first in range(0, 10 * epoch, epoch):
+        assert sorted(sum(row[first : first + epoch], [])) == expected(ts.Windows(whole(), spans=SPANS))
+    for number in (7, 0, 3):
+        for loader in loaders:
+            loader.set_epoch(number)
+        found = [seen_in(step, loaders) for _, step in zip(range(3), steps_of(loaders))]
+        assert found == passes[number][:3]
+    state = state_of(loaders)
+    assert (state["pass"], state["steps"]) == (3, 3)
+    again = loaders_of(on_nodes(path, 1), 1, 20, steps=5)
+    again[0].load_state_dict(state)
+    assert len([*again[0]]) == 2
+
+
+def test_a_global_batch_size_is_divided_among_all_ranks(path: Path) -> None:
+    loaders = loaders_of(on_nodes(path, 2), 2, None, global_batch_size=12)
+    assert {len(batch["past"]) for step in steps_of(loaders) for batch in step} == {3}
+    assert state_of(loaders)["legs"] == []
+
+
+def test_parts_of_a_split_are_those_of_one_stash(path: Path) -> None:
+    """Also where a shard has no window in a part, and none at all."""
+    for k, one in enumerate(ts.Windows(whole(), spans=SPANS).split(9, 20)):
+        loaders = loaders_of(on_nodes(path, 2, lambda shards, k=k: windows_of(shards).split(9, 20)[k]), 1, 4)
+        assert len(loaders[0].windows) == len(one)
+        assert sorted(w for step in steps_of(loaders) for w in seen_in(step, loaders)) == expected(one)
+    train, _ = ts.Windows(whole(), spans=SPANS).split_fraction(0.7)
+    loaders = loaders_of(on_nodes(path, 2, lambda shards: windows_of(shards).split_fraction(0.7)[0]), 1, 4)
+    assert sorted(w for step in steps_of(loaders) for w in seen_in(step, loaders)) == expected(train)
+
+
+def test_empty_slots_are_those_of_one_stash(path: Path) -> None:
+    def masked(shards: Shards) -> ShardedWindows:
+        return ts.cluster.windows(shards, spans=SPANS, gaps="mask", min_history=1)
+
+    one = ts.Windows(whole(), spans=SPANS, gaps="mask", min_history=1)
+    loaders = loaders_of(on_nodes(path, 2, masked), 2, 5)
+    seen = []
+    for step in steps_of(loaders):
+        seen += seen_in(step, loaders)
+        for batch in step:
+            assert torch.equal(batch["past.observed"], ~batch["past"].isnan())
+    assert sorted(seen) == expected(one)
+
+
+def test_transforms_and_filler(path: Path) -> None:
+    loaders = loaders_of(on_nodes(path, 3), 2, 4, transform=[ts.Cast({"past": torch.float64})])
+    fillers = []
+    for step in steps_of(loaders):
+        for batch in step:
+            assert batch["past"].dtype == torch.float64
+            assert list(batch) == list(step[0])
+        fillers.append(sum(int((~batch["valid"]).sum()) for batch in step))
+    assert max(fillers) - min(fillers) <= 3  # spread: every node is at most one off in every step
+
+
+def test_the_frequency_is_that_of_all_shards(tmp_path: Path) -> None:
+    """By itself, a shard in which most steps are others would find another one."""
+    names = [f"e{k}" for k in range(8) for _ in range(10)]
+    times = [max(t, 2 * t - 1) if k in (0, 3) else t for k in range(8) for t in range(10)]
+    columns = {"e": names, "t": times, "y": [0.0] * 80}
+    ts.cluster.shard(columns, ["y"], entity="e", time="t", shards=64, to=tmp_path)
+    shards = opened(tmp_path, 0, 1)
+    message = (
+        r"^Shard \d+: Gaps cost 89% of the windows: 1 of 9 are left at frequency '1'; the most common other steps are "
+        r"2 \(8 times\)\. .* 1 more shards of this node have such a warning\.$"
+    )
+    with pytest.warns(UserWarning, match=message):
+        windows = ts.cluster.windows(shards, 2)
+    assert len(windows) == 6 * 9 + 2
+
+
+def test_what_is_refused(path: Path) -> None:
+    own = windows_of(opened(path, 0, 2))
+    message = (
+        "Each of 2 nodes must know how many windows the others hold. Call windows = "
+        "ts.cluster.exchange_counts(windows) on every rank, after the last split and before the loader."
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        ts.Loader(own, 4)
+    assert repr(own) == "ShardedWindows: node 0 of 2 has 109 in 3 shards, and has not exchanged counts with the others"
+    with pytest.raises(ValueError, match=r"^The 2 nodes exchange numbers through a process group, and there is none\. "):
+        ts.cluster.exchange_counts(own)
+    here = on_nodes(path, 2)[0]
+    with pytest.raises(ValueError, match=r"^Each node has as many ranks as any other; got 3 ranks on 2 nodes\. "):
+        ts.Loader(here, 4, num_replicas=3, rank=0)
+    with pytest.raises(ValueError, match=r"^Ranks are numbered node by node; rank 2 of 4 is on node 1 of 2, and the "):
+        ts.Loader(here, 4, num_replicas=4, rank=2)
+    with pytest.raises(ValueError, match=r'^tail="drop" leaves out steps that are not full, but over shards filler '):
+        ts.Loader(here, 4, tail="drop", num_replicas=2, rank=0)
+    with pytest.raises(ValueError, match=r"^Each node orders the windows of its own shards: they are permuted, shuf"):
+        ts.Loader(here, 4, shuffle=ts.Blocks(2), num_replicas=2, rank=0)
+    with pytest.raises(ValueError, match=r"^The windows of shards are permuted, shuffle=True, or interleaved, shuffle"):
+        ts.Loader(here, 4, sampler=[1, 2], num_replicas=2, rank=0)
+    with pytest.raises(ValueError, match=r"^Each node holds at least one window; node 6 of 7 holds none, in 0 shards"):
+        ts.Loader(on_nodes(path, 7)[0], 4, num_replicas=7, rank=0)
+    with pytest.raises(ts.errors.NoWindowError, match=r"^A window is 100 consecutive rows of one run; the longest of "):
+        ts.cluster.windows(opened(path, 0, 1), 100)
+    with pytest.raises(TypeError, match=r"^These windows are made of shards, ts\.cluster\.open\(\.\.\.\); got a Stash"):
+        ts.cluster.windows(whole(), 3)  # type: ignore[arg-type]
+
+
+def test_states_of_other_windows_and_orders_are_refused(path: Path) -> None:
+    (one,) = loaders_of(on_nodes(path, 1), 1, 4)
+    next(iter(one))
+    state = one.state_dict()
+    assert state["legs"] == [[1, 1, 4, 1]]
+    (other,) = loaders_of(on_nodes(path, 1, lambda shards: windows_of(shards).split(20)[0]), 1, 4)
+    with pytest.raises(ValueError, match=r"^A state continues the same windows in the same order; these differ: windows"):
+        other.load_state_dict(state)
+    with pytest.raises(ValueError, match=r"these differ: order: 'shards, shuffled' in the state, 'shards, interleaved'"):
+        loaders_of(on_nodes(path, 1), 1, 4, shuffle=False)[0].load_state_dict(state)
+    with pytest.raises(ValueError, match=r"^A state has .*; this one lacks legs\.$"):
+        one.load_state_dict({name: value for name, value in state.items() if name != "legs"})
+    with pytest.raises(ValueError, match=r"^legs= lists \[nodes, ranks of a node, batch size, steps\] per layout; got "):
+        one.load_state_dict(state | {"legs": [[1, 2]]})
+    with pytest.raises(ValueError, match=r"^A leg ends when all windows have been shown; 1 nodes with 1 ranks and "):
+        one.load_state_dict(state | {"legs": [[1, 1, 4, 10_000]]})
+
+
+def test_an_uneven_cut_is_told(path: Path) -> None:
+    windows = on_nodes(path, 4)[0]
+    message = (
+        "The windows of 6 shards are uneven on 4 nodes: all take as many steps as the one with the most, so 25% of what "
+        "they show is filler. Use more shards or fewer nodes."
+    )
+    with pytest.warns(UserWarning, match=f"^{re.escape(message)}$"):
+        ts.Loader(windows, 4, num_replicas=4, rank=0)
+    assert "; 24.7% filler, because nodes differ" in repr(windows)
+
+
+def test_fingerprints_are_the_same_on_every_node(path: Path) -> None:
+    found = [windows.fingerprint() for nodes in (1, 2, 3) for windows in on_nodes(path, nodes)]
+    assert found == [found[0]] * 6
+    one = ts.Windows(whole(), spans=SPANS).fingerprint()
+    shared = ["windows", "entities", "rows", "first_time", "last_time", "spans", "stride"]
+    assert {name: found[0][name] for name in shared} == {name: one[name] for name in shared}
