@@ -94,4 +94,6 @@ def _made(
 def _division(shards: Shards) -> Division:
     rows = [shard.rows for shard in shards.manifest.shards]
     holds = lru_cache(maxsize=8)(partial(assign, rows))
-    return Division(shards.node, shards.nodes, shards.manifest.rows, shards.entity_offsets, holds)
+    return Division(
+        shards.node, shards.nodes, shards.manifest.rows, shards.entity_offsets, holds, lambda: shards.entities
+    )

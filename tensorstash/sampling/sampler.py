@@ -2,6 +2,7 @@
 
 import operator
 import os
+import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -41,8 +42,9 @@ class Sampler:
             `ts.ByTime()` and of weights per entity do, is the `sampler` of a `Loader`.
         seed: the seed of the permutations, any integer.
         num_replicas: the number of ranks. By default it is taken from the default process group, else from the
-            environment (`WORLD_SIZE`, `RANK`), else it is 1; it is looked up when a pass begins.
-        rank: the rank of this process, which takes part `rank` of every step.
+            environment (`WORLD_SIZE`, `RANK`), else it is 1; it is looked up when a pass begins. Ranks that share a
+            part of the model get the same windows: give the number of data ranks, `mesh["dp"].size()`.
+        rank: the rank of this process, which takes part `rank` of every step: `mesh["dp"].get_local_rank()`.
         tail: what happens to an incomplete last step. `"keep"` divides it among the ranks, in parts that differ by at
             most one id; a rank without a part gets one filler id. `"pad"` fills every part up to `batch_size`. Filler
             repeats the first id of the step; `Loader` marks it in `valid`. `"drop"` leaves the step out.
@@ -52,6 +54,9 @@ class Sampler:
 
     Raises:
         ValueError: an argument is out of range, with the range. TypeError: `shuffle` is not an order.
+
+    Warns:
+        UserWarning: the process group has more ranks than `num_replicas`.
 
     Example:
         >>> import tensorstash as ts
@@ -120,6 +125,7 @@ class Sampler:
         self._asked: int | None = None  # the pass that set_epoch() asked for since
         if self._ranks is not None:
             self._layout()  # a batch size that does not fit is refused here
+            _warn_of_shared_parts(self._ranks[0])
 
     @property
     def ranks(self) -> tuple[int, int, str]:
@@ -300,6 +306,18 @@ class Sampler:
         return (
             f"Sampler: {self.n:,} windows {shuffle}, {len(self):,} steps of {size} x {replicas} ranks, this "
             f"is rank {rank} (from {source}), tail {self.tail!r}, {passes}epoch {at.epoch}, {consumed:,} consumed"
+        )
+
+
+def _warn_of_shared_parts(num_replicas: int) -> None:
+    """Warn if several ranks of the process group get the same windows."""
+    grouped = torch.distributed.is_available() and torch.distributed.is_initialized()
+    if grouped and (size := torch.distributed.get_world_size()) > num_replicas:
+        warnings.warn(
+            f"The process group has {size} ranks and num_replicas= is {num_replicas}, so several ranks get the same "
+            "windows. That is meant for ranks that share a part of the model (tensor, pipeline or context "
+            "parallelism), with rank= their data rank; else leave both arguments out.",
+            stacklevel=3,
         )
 
 

@@ -1,7 +1,7 @@
 """`ShardedWindows`: the windows of all shards, of which this node holds some."""
 
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -33,6 +33,7 @@ class Division:
     rows: int  # of all shards
     entity_offsets: Int64s  # (shards + 1,) where the entities of each shard begin among those of all
     holds: Holds
+    entities: Callable[[], Sequence[Any]]  # the names of the entities of all shards
 
 
 @dataclass(frozen=True, eq=False)

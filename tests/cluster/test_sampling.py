@@ -2,6 +2,9 @@
 
 import random
 import re
+from contextlib import nullcontext
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,10 @@ import tensorstash as ts
 from tensorstash.cluster.shards import Shards
 from tensorstash.native import library
 from tensorstash.sampling.sharded import ShardedWindows
+from tensorstash.transforms.sharded import told_by
 from tests.cluster.nodes import (
+    Make,
+    Seen,
     State,
     cut,
     expected,
@@ -26,6 +32,14 @@ from tests.cluster.nodes import (
     whole,
     windows_of,
 )
+
+pytestmark = pytest.mark.filterwarnings("ignore:The windows of 6 shards are uneven:UserWarning")
+
+
+def in_all(steps: list[list[Seen]]) -> list[Seen]:
+    """The windows of several steps."""
+    return sorted(chain(*steps))
+
 
 SPANS = {"past": ("y", -2, 0), "sky": ("sky", 0, 1)}
 
@@ -81,7 +95,7 @@ def test_orders_differ_between_epochs_and_do_not_depend_on_prefetch(path: Path) 
         epochs.append([seen_in(step, plain) for step in steps_of(plain)])
         assert epochs[-1] == [seen_in(step, ahead) for step in steps_of(ahead)]
     assert epochs[0] != epochs[1]
-    assert sorted(sum(epochs[0], [])) == sorted(sum(epochs[1], []))
+    assert in_all(epochs[0]) == in_all(epochs[1])
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -94,8 +108,8 @@ def test_an_epoch_goes_on_over_other_nodes_ranks_and_batch_sizes(path: Path, see
     for last in (False, False, False, True):
         nodes = rng.choice([1, 2, 3])
         loaders = loaders_of(on_nodes(path, nodes), rng.choice([1, 2]), rng.choice([3, 5, 8]), seed=5)
-        for loader in loaders if state else ():
-            loader.load_state_dict(state)
+        for loader in loaders:
+            loader.load_state_dict(state or loader.state_dict())
         layouts.append((nodes, loaders[0].sampler.ranks[0] // nodes, loaders[0].sampler.batch_size))
         for k, step in enumerate(steps_of(loaders)):
             seen += seen_in(step, loaders)
@@ -116,17 +130,16 @@ def test_an_epoch_goes_on_over_other_nodes_ranks_and_batch_sizes(path: Path, see
 
 def test_a_state_of_the_last_step_goes_on_with_the_next_epoch(path: Path) -> None:
     loaders = loaders_of(on_nodes(path, 2), 2, 6)
-    for step in steps_of(loaders):
-        state = state_of(loaders)
+    states = [state_of(loaders) for _ in steps_of(loaders)]
     assert state_of(loaders)["epoch"] == 1
     assert state_of(loaders)["legs"] == []
     following = [seen_in(step, loaders) for step in steps_of(loaders)]
     for nodes in (2, 1):
         again = loaders_of(on_nodes(path, nodes), 2, 6)
         for loader in again:
-            loader.load_state_dict(state)
+            loader.load_state_dict(states[-1])
         found = [seen_in(step, again) for step in steps_of(again)]
-        assert sorted(sum(found, [])) == sorted(sum(following, []))
+        assert in_all(found) == in_all(following)
         assert nodes == 1 or found == following
         assert state_of(again)["epoch"] == 2
 
@@ -136,10 +149,10 @@ def test_passes_of_steps_go_on_over_epochs_and_set_epoch_finds_them(path: Path) 
     epoch = len(loaders_of(on_nodes(path, 2), 1, 7)[0])
     assert [len(loader) for loader in loaders] == [5, 5]
     passes = [[seen_in(step, loaders) for step in steps_of(loaders)] for _ in range(2 * epoch)]
-    row = sum(passes, [])
+    row = [*chain(*passes)]
     assert len(row) == 10 * epoch
     for first in range(0, 10 * epoch, epoch):
-        assert sorted(sum(row[first : first + epoch], [])) == expected(ts.Windows(whole(), spans=SPANS))
+        assert in_all(row[first : first + epoch]) == expected(ts.Windows(whole(), spans=SPANS))
     for number in (7, 0, 3):
         for loader in loaders:
             loader.set_epoch(number)
@@ -160,8 +173,12 @@ def test_a_global_batch_size_is_divided_among_all_ranks(path: Path) -> None:
 
 def test_parts_of_a_split_are_those_of_one_stash(path: Path) -> None:
     """Also where a shard has no window in a part, and none at all."""
-    for k, one in enumerate(ts.Windows(whole(), spans=SPANS).split(9, 20)):
-        loaders = loaders_of(on_nodes(path, 2, lambda shards, k=k: windows_of(shards).split(9, 20)[k]), 1, 4)
+    makes: list[Make] = [
+        lambda shards: windows_of(shards).split(9, 20)[0],
+        lambda shards: windows_of(shards).split(9, 20)[2],
+    ]
+    for make, one in zip(makes, ts.Windows(whole(), spans=SPANS).split(9, 20)[::2]):
+        loaders = loaders_of(on_nodes(path, 2, make), 1, 4)
         assert len(loaders[0].windows) == len(one)
         assert sorted(w for step in steps_of(loaders) for w in seen_in(step, loaders)) == expected(one)
     train, _ = ts.Windows(whole(), spans=SPANS).split_fraction(0.7)
@@ -219,7 +236,9 @@ def test_what_is_refused(path: Path) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         ts.Loader(own, 4)
     assert repr(own) == "ShardedWindows: node 0 of 2 has 109 in 3 shards, and has not exchanged counts with the others"
-    with pytest.raises(ValueError, match=r"^The 2 nodes exchange numbers through a process group, and there is none\. "):
+    with pytest.raises(
+        ValueError, match=r"^The 2 nodes exchange numbers through a process group, and there is none\. "
+    ):
         ts.cluster.exchange_counts(own)
     here = on_nodes(path, 2)[0]
     with pytest.raises(ValueError, match=r"^Each node has as many ranks as any other; got 3 ranks on 2 nodes\. "):
@@ -246,13 +265,15 @@ def test_states_of_other_windows_and_orders_are_refused(path: Path) -> None:
     state = one.state_dict()
     assert state["legs"] == [[1, 1, 4, 1]]
     (other,) = loaders_of(on_nodes(path, 1, lambda shards: windows_of(shards).split(20)[0]), 1, 4)
-    with pytest.raises(ValueError, match=r"^A state continues the same windows in the same order; these differ: windows"):
+    with pytest.raises(
+        ValueError, match=r"^A state continues the same windows in the same order; these differ: window"
+    ):
         other.load_state_dict(state)
-    with pytest.raises(ValueError, match=r"these differ: order: 'shards, shuffled' in the state, 'shards, interleaved'"):
+    with pytest.raises(ValueError, match=r"these differ: order: 'shards, shuffled' in the state, 'shards, interleav"):
         loaders_of(on_nodes(path, 1), 1, 4, shuffle=False)[0].load_state_dict(state)
     with pytest.raises(ValueError, match=r"^A state has .*; this one lacks legs\.$"):
         one.load_state_dict({name: value for name, value in state.items() if name != "legs"})
-    with pytest.raises(ValueError, match=r"^legs= lists \[nodes, ranks of a node, batch size, steps\] per layout; got "):
+    with pytest.raises(ValueError, match=r"^legs= lists \[nodes, ranks of a node, batch size, steps\] per layout; got"):
         one.load_state_dict(state | {"legs": [[1, 2]]})
     with pytest.raises(ValueError, match=r"^A leg ends when all windows have been shown; 1 nodes with 1 ranks and "):
         one.load_state_dict(state | {"legs": [[1, 1, 4, 10_000]]})
@@ -261,8 +282,8 @@ def test_states_of_other_windows_and_orders_are_refused(path: Path) -> None:
 def test_an_uneven_cut_is_told(path: Path) -> None:
     windows = on_nodes(path, 4)[0]
     message = (
-        "The windows of 6 shards are uneven on 4 nodes: all take as many steps as the one with the most, so 25% of what "
-        "they show is filler. Use more shards or fewer nodes."
+        "The windows of 6 shards are uneven on 4 nodes: all take as many steps as the one with the most, so 25% of "
+        "what they show is filler. Use more shards or fewer nodes."
     )
     with pytest.warns(UserWarning, match=f"^{re.escape(message)}$"):
         ts.Loader(windows, 4, num_replicas=4, rank=0)
@@ -275,3 +296,58 @@ def test_fingerprints_are_the_same_on_every_node(path: Path) -> None:
     one = ts.Windows(whole(), spans=SPANS).fingerprint()
     shared = ["windows", "entities", "rows", "first_time", "last_time", "spans", "stride"]
     assert {name: found[0][name] for name in shared} == {name: one[name] for name in shared}
+
+
+@pytest.mark.parametrize("kind", ["standard", "minmax", "maxabs"])
+@pytest.mark.parametrize("by", [None, "entity"])
+def test_a_scaler_of_all_shards_is_that_of_one_stash(path: Path, kind: str, by: str | None) -> None:
+    """And the same, bit by bit, however many nodes there are."""
+    one = ts.Windows(whole(), spans=SPANS).split(20)[0]
+    few = r"^Too few values: 'y' in 2 of 13 entities \('e\d', 'e\d'\); these take the statistics of all entities\.$"
+    warned = partial(pytest.warns, UserWarning, match=few) if by else nullcontext
+    with warned():
+        alone = ts.Scaler.fit(one, ["y"], kind=kind, by=by)
+    (here,) = on_nodes(path, 1, lambda shards: windows_of(shards).split(20)[0])
+    with warned():
+        found = ts.Scaler.fit(here, ["y"], kind=kind, by=by)
+    assert (found.rows, found.spans) == (alone.rows, alone.spans)
+    names = names_of(here)
+    order = [names.index(name) for name in one.stash.entities] if by else [0]
+    torch.testing.assert_close(found.center["y"][order], alone.center["y"], rtol=1e-12, atol=0)
+    torch.testing.assert_close(found.scale["y"][order], alone.scale["y"], rtol=1e-12, atol=0)
+    with warned():
+        assert ts.cluster.fit_scaler(here, ["y"], kind=kind, by=by).state_dict() == found.state_dict()
+    for nodes in (2, 3):
+        several = on_nodes(path, nodes, lambda shards: windows_of(shards).split(20)[0])
+        told = [told_by(windows, ["y"], kind, by) for windows in several for _ in range(2)]
+        for windows in several:
+            with warned():
+                assert ts.Scaler._of_shards(windows, told, kind, by).state_dict() == found.state_dict()
+    (loader,) = loaders_of([here], 1, 50, transform=[found])
+    batch = next(iter(loader))
+    raw = found.undo({name: value.clone() for name, value in batch.items()})
+    part = here.parts[int(batch["source"][7])]
+    torch.testing.assert_close(raw["past"][7], part[int(batch["window"][7])]["past"])
+
+
+def test_scalers_that_shards_cannot_have_are_refused(path: Path) -> None:
+    here, _ = on_nodes(path, 2)
+    message = (
+        "The nodes exchange statistics in a call of its own: ts.cluster.fit_scaler(windows, columns), on every rank; "
+        "there are 2 nodes."
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        ts.Scaler.fit(here, ["y"])
+    with pytest.raises(
+        ValueError, match=r"^The 2 nodes exchange numbers through a process group, and there is none\. "
+    ):
+        ts.cluster.fit_scaler(here, ["y"])
+    (one,) = on_nodes(path, 1)
+    with pytest.raises(ValueError, match=r"^Quartiles of several shards together are not computed\. Use kind="):
+        ts.Scaler.fit(one, ["y"], kind="robust")
+    with pytest.raises(ValueError, match=r"^sample= is for the rows of one stash\. Fit a scaler on "):
+        ts.Scaler.fit(one, ["y"], sample=3)
+    with pytest.raises(ts.errors.SchemaError, match=r"^Numbers are scaled; column 'sky' is category\. Leave it out\.$"):
+        ts.Scaler.fit(one, ["sky"])
+    with pytest.raises(ValueError, match=r"^A scaler is fitted on at least one window; these windows are empty\. "):
+        ts.Scaler.fit(one.split(1000)[1], ["y"])
