@@ -17,6 +17,7 @@ import click
 import psutil
 import torch
 
+from tensorstash.cluster.make import shard
 from tensorstash.common.frequency import duration
 from tensorstash.errors import TensorstashError
 from tensorstash.ingest.load import load
@@ -25,6 +26,7 @@ from tensorstash.native import library
 from tensorstash.segments import shared
 from tensorstash.segments.directory import place
 from tensorstash.segments.limits import memory_limits, tightest
+from tensorstash.sources.file_systems import without_secrets
 
 _FLOATS = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32, "float64": torch.float64}
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
@@ -216,6 +218,37 @@ def _load_shared(source: tuple[str, ...], share: str | bool, given: dict[str, An
     done = f"was there already, attached in {seconds:.4f} s" if was_there else f"loaded in {seconds:.2f} s"
     click.echo(f"{label}: {_size(stash._segment.size)}, {done}: {path}\n{stash}")
     click.echo(f"It stays until it is removed (tensorstash rm {label}) or the machine restarts.")
+
+
+@commands.command(
+    "shard",
+    epilog="\b\nExamples:\n"
+    "  tensorstash shard 'data/*.parquet' --columns temp,humid --entity origin --time time_hour --to shards/weather\n"
+    "  tensorstash shard s3://raw/weather --entity origin --time time_hour --to s3://bucket/weather --shards 256",
+)
+@_request
+@click.option("--to", metavar="DIR", required=True, help="A directory, or the URL of one in an object store.")
+@click.option("--shards", metavar="N", type=int, default=64, show_default=True, help="How many shards.")
+@click.option("--workers", metavar="N", type=int, default=1, show_default=True, help="Processes that write shards.")
+def shard_command(
+    source: tuple[str, ...], dtype: str | None, to: str, shards: int, workers: int, **columns: Any
+) -> None:
+    """Cut columns by entity into shards for several machines: stash files, and a manifest.
+
+    A command that was ended goes on when it is given again. In Python, ts.cluster.open(DIR) holds the shards of a node.
+    """
+    if columns["entity"] is None:
+        raise click.UsageError("Shards are of entities. Name the entity column: --entity COLUMN.")
+    begin = time.perf_counter()
+    chosen = {"dtype": _FLOATS.get(dtype or ""), "shards": shards, "workers": workers, **columns}
+    manifest = shard(_source(source), to=to, **chosen)
+    seconds = time.perf_counter() - begin
+    nbytes = sum(record.bytes for record in manifest.shards)
+    rows = [record.rows for record in manifest.shards]
+    click.echo(
+        f"{without_secrets(to)}: {len(rows):,} shards of {min(rows):,} to {max(rows):,} rows, {_size(nbytes)}, made or "
+        f"found in {seconds:.2f} s"
+    )
 
 
 @commands.command(

@@ -6,6 +6,7 @@ It owns the manifest of shards, how they are made, which node holds which, and w
 """
 
 from tensorstash.cluster.counts import exchange_counts
+from tensorstash.cluster.hold import open  # noqa: A004  ts.cluster.open is the natural name
 from tensorstash.cluster.make import shard
 from tensorstash.cluster.manifest import Manifest, ShardRecord
 from tensorstash.cluster.scaler import fit_scaler
@@ -13,4 +14,4 @@ from tensorstash.cluster.shards import Shards
 from tensorstash.cluster.windows import windows
 from tensorstash.columns.sharding import shard_of
 
-__all__ = ["Manifest", "ShardRecord", "Shards", "exchange_counts", "fit_scaler", "shard", "shard_of", "windows"]
+__all__ = ["Manifest", "ShardRecord", "Shards", "exchange_counts", "fit_scaler", "open", "shard", "shard_of", "windows"]

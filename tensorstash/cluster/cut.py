@@ -55,7 +55,7 @@ class Cut:
 
     rows: int
     counts: Mapping[Any, int]  # the rows of each entity, in order of first appearance
-    words: Mapping[str, tuple[str, ...]]  # the values of each text column, in order of first appearance
+    words: Mapping[str, tuple[str | None, ...]]  # the values of each text column, in order of first appearance
     places: Places
     pieces: Mapping[int, tuple[int, Any]]  # by shard: the number of rows, and an Arrow stream of them
 
@@ -98,14 +98,14 @@ def blocks_of(scanned: Scan, planned: Plan) -> list[Scan]:
 def cut(recipe: Recipe, block: Scan) -> Cut:
     """Read a block of a source, and cut it."""
     counts: dict[Any, int] = {}
-    words: dict[str, dict[str, None]] = {name: {} for name in recipe.texts}
+    words: dict[str, dict[str | None, None]] = {name: {} for name in recipe.texts}
     waiting: dict[int, list[pa.RecordBatch]] = {}
     for unit in block.units:
         numbers = _numbers(unit)
         with damage_named(unit, recipe.names):
             for row, batch in read(unit, recipe.names):
                 for name in recipe.texts:
-                    words[name].update(dict.fromkeys(_words(batch.column(recipe.names.index(name)))))
+                    words[name].update(dict.fromkeys(words_of(batch.column(recipe.names.index(name)))))
                 keys = [batch.column(recipe.names.index(name)) for name in entity_columns(recipe.entity)]
                 names, places = entities_of_rows(block, recipe.entity, keys, row)
                 for name, count in zip(names, np.bincount(places, minlength=len(names)).tolist()):
@@ -129,8 +129,14 @@ def _places(block: Scan) -> Places:
     return tuple((unit.first, unit.place) for unit in block.units)
 
 
-def _words(array: pa.Array) -> list[str]:
-    return [name for name in piece_of(array).names if name is not None]
+def words_of(array: pa.Array) -> list[str | None]:
+    """The distinct values of a text column, in order of first appearance; `None` stands where the first null is."""
+    piece = piece_of(array)
+    missing = piece.indices < 0
+    names = [*piece.names]
+    if missing.any():
+        names.insert(int(np.searchsorted(piece.firsts, missing.argmax())), None)
+    return names
 
 
 def _by_shard(

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 import pyarrow as pa
 
@@ -23,10 +22,8 @@ from tensorstash.sources.spool import Spool
 class Stretch:
     """Where a piece lies in the file of pieces."""
 
-    path: str
     begin: int
     size: int
-    whole: int = 0  # bytes of the file
 
 
 class Here:
@@ -38,23 +35,22 @@ class Here:
 
     def cuts(self, recipe: Recipe, blocks: Sequence[Scan]) -> Iterator[Cut]:
         """The blocks, cut, in their order; their pieces are `Stretch`es."""
-        path = self._spool.path()
         for _, found in in_threads(blocks, lambda block, _: cut(recipe, block)):
             pieces = {}
             for shard, (rows, stream) in found.pieces.items():
-                pieces[shard] = rows, Stretch(path, self._spool.size, stream.size)
+                pieces[shard] = rows, Stretch(self._spool.size, stream.size)
                 self._spool.append(stream)
             yield replace(found, pieces=pieces)
 
     def write(self, jobs: Sequence[tuple[Job, Sequence[Piece]]]) -> Iterator[tuple[int, Done]]:
         """Write the shards of the jobs, in whatever order they are done."""
-        size = self._spool.size
-        jobs = [(job, [replace(one, stream=replace(one.stream, whole=size)) for one in pieces]) for job, pieces in jobs]
         if self._workers == 1 or len(jobs) < 2:
-            yield from ((job.number, _write(job, pieces)) for job, pieces in jobs)
+            whole = self._spool.mapped()
+            yield from ((job.number, _write(whole, job, pieces)) for job, pieces in jobs)
             return
+        opened = self._spool.path(), self._spool.size
         context = multiprocessing.get_context("spawn")  # polars waits for ever in a forked child
-        with ProcessPoolExecutor(min(self._workers, len(jobs)), context) as pool:
+        with ProcessPoolExecutor(min(self._workers, len(jobs)), context, _begin, opened) as pool:
             try:
                 yield from _in_pool(pool, jobs, self._workers)
             except BrokenProcessPool as error:
@@ -74,7 +70,7 @@ def _in_pool(
     rest = iter(jobs)
     while True:
         for job, pieces in rest:
-            waiting[pool.submit(_write, job, pieces)] = job.number
+            waiting[pool.submit(_write_in_process, job, pieces)] = job.number
             if len(waiting) > workers:
                 break
         if not waiting:
@@ -84,20 +80,26 @@ def _in_pool(
             yield waiting.pop(future), future.result()
 
 
-def _write(job: Job, pieces: Sequence[Piece]) -> Done:
-    opened = [replace(piece, stream=_opened(piece.stream)) for piece in pieces]
+def _write(whole: pa.Buffer, job: Job, pieces: Sequence[Piece]) -> Done:
+    opened = [replace(one, stream=whole.slice(one.stream.begin, one.stream.size)) for one in pieces]
     return write_shard(job, opened)
 
 
-def _opened(stretch: Stretch) -> pa.Buffer:
-    return _mapped(stretch.path, stretch.whole).slice(stretch.begin, stretch.size)
+# In a process of the pool
+
+_spool: list[pa.Buffer] = []  # the file of pieces: its bytes stay on disk until they are looked at
 
 
-@lru_cache(maxsize=1)
-def _mapped(path: str, size: int) -> pa.Buffer:
-    """The file of pieces: its bytes stay on disk until they are looked at."""
+def _begin(path: str, size: int) -> None:
+    if not size:
+        _spool.append(pa.py_buffer(b""))
+        return
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        return pa.py_buffer(mmap.mmap(fd, size, access=mmap.ACCESS_READ))
+        _spool.append(pa.py_buffer(mmap.mmap(fd, size, access=mmap.ACCESS_READ)))
     finally:
         os.close(fd)
+
+
+def _write_in_process(job: Job, pieces: Sequence[Piece]) -> Done:
+    return _write(_spool[0], job, pieces)

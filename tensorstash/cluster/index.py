@@ -10,7 +10,9 @@ from tensorstash.cluster.cut import Recipe
 from tensorstash.cluster.manifest import ShardRecord
 from tensorstash.cluster.store import Store
 from tensorstash.cluster.write import record_of
+from tensorstash.columns.resolve import entity_columns
 from tensorstash.columns.sharding import shard_of
+from tensorstash.columns.types import is_text
 from tensorstash.ingest.load import load
 
 INDEX = "index.safetensors"
@@ -23,8 +25,10 @@ def write_index(store: Store, recipe: Recipe, counts: Mapping[Any, int]) -> Shar
     """
     names = [*counts]
     ordered = [names[k] for k in shard_of(names, recipe.shards).argsort(kind="stable").tolist()]
-    parts = [ordered] if isinstance(recipe.entity, str) else [[*part] for part in zip(*ordered)]
-    columns = {f"entity.{k}": pa.array(part) for k, part in enumerate(parts)}
+    columns = {}
+    for k, name in enumerate(entity_columns(recipe.entity)):
+        part = ordered if isinstance(recipe.entity, str) else [one[k] for one in ordered]
+        columns[f"entity.{k}"] = pa.array(part, _value_type(recipe.schema.field(name).type))
     entity = "entity.0" if isinstance(recipe.entity, str) else [*columns]
     rows = pa.array([counts[name] for name in ordered], pa.int64())
     stash = load(pa.table(columns | {"rows": rows}), ["rows"], entity=entity)
@@ -32,3 +36,9 @@ def write_index(store: Store, recipe: Recipe, counts: Mapping[Any, int]) -> Shar
         for begin, chunk in stash._segment.chunks():
             os.pwrite(target.fd, chunk, begin)
         return record_of(INDEX, target.fd, stash)
+
+
+def _value_type(arrow: pa.DataType) -> pa.DataType:
+    if is_text(arrow):
+        return pa.large_string()
+    return arrow.value_type if pa.types.is_dictionary(arrow) else arrow

@@ -110,7 +110,8 @@ def shard(
         schema=schema,
         shard=(0, shards),  # refuses a wrong number, and a source without entities
     )
-    request = replace(request, shard=None)
+    table = None if request.table is None else replace(request.table, shard=None)
+    request = replace(request, shard=None, table=table)
     return _made(request, check_shards(shards), Store(os.fspath(to)), workers, progress)
 
 
@@ -148,10 +149,10 @@ def _hidden(progress: bool | None) -> bool | None:
 
 def _cut(
     engine: Engine, recipe: Recipe, found: Survey, bar: Any
-) -> tuple[dict[Any, int], dict[str, dict[str, None]], dict[int, list[Piece]]]:
+) -> tuple[dict[Any, int], dict[str, dict[str | None, None]], dict[int, list[Piece]]]:
     """The rows of each entity, the words of each text column, and the pieces of each shard, in the source's order."""
     counts: dict[Any, int] = {}
-    words: dict[str, dict[str, None]] = {name: {} for name in recipe.texts}
+    words: dict[str, dict[str | None, None]] = {name: {} for name in recipe.texts}
     pieces: dict[int, list[Piece]] = {}
     for block in engine.cuts(recipe, blocks_of(found.scanned, found.planned)):
         for name, count in block.counts.items():

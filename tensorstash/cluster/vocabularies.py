@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from tensorstash.cluster.cut import words_of
 from tensorstash.columns.codec import Appearance, Given
 from tensorstash.columns.column import Column
 from tensorstash.columns.spec import ColumnSpec
-from tensorstash.ingest.codes import piece_of
 from tensorstash.ingest.plan import Survey
 from tensorstash.ingest.request import Request, Specs
 from tensorstash.sources.scan import read
@@ -42,8 +42,11 @@ def _with_words(specs: Specs | None, columns: Sequence[Column], words: Mapping[s
     for column in columns:
         spec = ColumnSpec(column.members[0]) if specs is None else specs[column.name]
         if column.codec == Appearance():
-            extra = [fill for fill in (column.fill, column.empty) if fill is not None]
-            values = tuple(dict.fromkeys([*words[column.members[0]], *extra]))
+            # a load gives the fill the code of the place where the first null is
+            seen: list[Any] = [column.fill if word is None else word for word in words[column.members[0]]]
+            values: tuple[Any, ...] = tuple(
+                word for word in dict.fromkeys([*seen, column.fill, column.empty]) if word is not None
+            )
             spec = replace(spec, codec=Given(values)) if values else spec
         found[column.name] = spec
     return found
@@ -53,9 +56,9 @@ def _table(request: Request, table: Survey) -> Request:
     """The request for the table of static columns, with the vocabularies of the whole table."""
     assert request.table is not None
     texts = [column.members[0] for column in table.planned.columns if column.codec == Appearance()]
-    words: dict[str, dict[str, None]] = {name: {} for name in texts}
+    words: dict[str, dict[str | None, None]] = {name: {} for name in texts}
     for unit in table.scanned.units:
         for name in texts:
             for _, batch in read(unit, [name]):
-                words[name].update(dict.fromkeys(word for word in piece_of(batch.column(0)).names if word is not None))
+                words[name].update(dict.fromkeys(words_of(batch.column(0))))
     return replace(request.table, columns=_with_words(request.table.columns, table.planned.columns, words))

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 import tensorstash as ts
-from tensorstash.cluster.manifest import Manifest
-from tensorstash.cluster.shards import Shards, assign
+from tensorstash.cluster.shards import Shards
 from tensorstash.sampling.sharded import ShardedWindows
 
 Make = Callable[[Shards], ShardedWindows]
@@ -44,20 +43,13 @@ def whole() -> ts.Stash:
     return ts.load(table(), **ARGUMENTS)
 
 
-def opened(path: Path, node: int, nodes: int) -> Shards:
-    manifest = Manifest.from_json((path / "manifest.json").read_text())
-    held = assign([shard.rows for shard in manifest.shards], nodes)[node]
-    stashes = {shard: ts.open(path / manifest.shards[shard].file) for shard in held}
-    return Shards(manifest, node, nodes, "test", stashes, ts.open(path / manifest.index.file))
-
-
 def windows_of(shards: Shards) -> ShardedWindows:
     return ts.cluster.windows(shards, spans={"past": ("y", -2, 0), "sky": ("sky", 0, 1)})
 
 
 def on_nodes(path: Path, nodes: int, make: Make = windows_of) -> list[ShardedWindows]:
     """The windows on every node, as after `exchange_counts`, which needs a process for each rank."""
-    own = [make(opened(path, node, nodes)) for node in range(nodes)]
+    own = [make(ts.cluster.open(path, node, nodes)) for node in range(nodes)]
     counts = {shard: count for windows in own for shard, count in windows.own_counts().items()}
     return [replace(windows, counts=[counts[shard] for shard in sorted(counts)]) for windows in own]
 

@@ -25,7 +25,6 @@ from tests.cluster.nodes import (
     loaders_of,
     names_of,
     on_nodes,
-    opened,
     seen_in,
     state_of,
     steps_of,
@@ -217,7 +216,7 @@ def test_the_frequency_is_that_of_all_shards(tmp_path: Path) -> None:
     times = [max(t, 2 * t - 1) if k in (0, 3) else t for k in range(8) for t in range(10)]
     columns = {"e": names, "t": times, "y": [0.0] * 80}
     ts.cluster.shard(columns, ["y"], entity="e", time="t", shards=64, to=tmp_path)
-    shards = opened(tmp_path, 0, 1)
+    shards = ts.cluster.open(tmp_path, 0, 1)
     message = (
         r"^Shard \d+: Gaps cost 89% of the windows: 1 of 9 are left at frequency '1'; the most common other steps are "
         r"2 \(8 times\)\. .* 1 more shards of this node have such a warning\.$"
@@ -228,7 +227,7 @@ def test_the_frequency_is_that_of_all_shards(tmp_path: Path) -> None:
 
 
 def test_what_is_refused(path: Path) -> None:
-    own = windows_of(opened(path, 0, 2))
+    own = windows_of(ts.cluster.open(path, 0, 2))
     message = (
         "Each of 2 nodes must know how many windows the others hold. Call windows = "
         "ts.cluster.exchange_counts(windows) on every rank, after the last split and before the loader."
@@ -254,7 +253,7 @@ def test_what_is_refused(path: Path) -> None:
     with pytest.raises(ValueError, match=r"^Each node holds at least one window; node 6 of 7 holds none, in 0 shards"):
         ts.Loader(on_nodes(path, 7)[0], 4, num_replicas=7, rank=0)
     with pytest.raises(ts.errors.NoWindowError, match=r"^A window is 100 consecutive rows of one run; the longest of "):
-        ts.cluster.windows(opened(path, 0, 1), 100)
+        ts.cluster.windows(ts.cluster.open(path, 0, 1), 100)
     with pytest.raises(TypeError, match=r"^These windows are made of shards, ts\.cluster\.open\(\.\.\.\); got a Stash"):
         ts.cluster.windows(whole(), 3)  # type: ignore[arg-type]
 
