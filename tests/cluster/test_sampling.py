@@ -1,5 +1,6 @@
 """Sampling over shards: every window once over all nodes, the same state on every rank, what batches carry."""
 
+import inspect
 import random
 import re
 from contextlib import nullcontext
@@ -12,9 +13,10 @@ import pytest
 import torch
 
 import tensorstash as ts
+from tensorstash.cluster.counts import Told, agreed
 from tensorstash.cluster.shards import Shards
 from tensorstash.native import library
-from tensorstash.sampling.sharded import ShardedWindows
+from tensorstash.sampling.sharded import Count, ShardedWindows
 from tensorstash.transforms.sharded import told_by
 from tests.cluster.nodes import (
     Make,
@@ -350,3 +352,50 @@ def test_scalers_that_shards_cannot_have_are_refused(path: Path) -> None:
         ts.Scaler.fit(one, ["sky"])
     with pytest.raises(ValueError, match=r"^A scaler is fitted on at least one window; these windows are empty\. "):
         ts.Scaler.fit(one.split(1000)[1], ["y"])
+
+
+def test_ranks_that_disagree_are_told_how() -> None:
+    one, two, three = Count(5, 0, 9, 1), Count(6, 0, 9, 2), Count(0)
+    about = {"spans": {"past": ["y", -2, 0, 1]}, "stride": 1}
+    first, second = Told(0, 2, about, {0: one, 2: three}), Told(1, 2, None, {1: two})
+    assert agreed([first, first, second], 3) == [one, two, three]
+
+    def refused(message: str, *told: Told, shards: int = 3) -> None:
+        with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+            agreed(told, shards)
+
+    refused(
+        "All ranks open shards for the same number of nodes; got 2 (2 ranks), 3 (1 ranks). See nodes= of "
+        "ts.cluster.open.",
+        first,
+        second,
+        first._replace(nodes=3),
+    )
+    refused(
+        "All ranks have windows of the same spans and stride; got {'spans': {'past': ['y', -2, 0, 1]}, 'stride': 1} "
+        "and {'spans': {'past': ['y', -2, 0, 1]}, 'stride': 2}. Use the same arguments on every rank.",
+        first,
+        second._replace(described=about | {"stride": 2}),
+    )
+    refused(
+        "All ranks that hold a shard have the same windows of it; of shard 0, rank 1 has Count(windows=6, "
+        "first_time=0, last_time=9, runs=2), and an earlier one Count(windows=5, first_time=0, last_time=9, runs=1). Use the same "
+        "arguments on every rank.",
+        first,
+        first._replace(counts={0: two, 2: three}),
+        second,
+    )
+    refused(
+        "Each shard is held by a node, and 1 by none of these, such as shard 1: nodes 0 (2 ranks). See node= and "
+        "nodes= of ts.cluster.open, and group=.",
+        first,
+        first,
+    )
+
+
+def test_the_arguments_are_those_of_windows() -> None:
+    ours, theirs = (inspect.signature(of).parameters for of in (ts.cluster.windows, ts.Windows))
+    assert [*ours][1:] == [*theirs][1:]
+    assert {name: one.default for name, one in ours.items()} == {
+        "shards" if name == "stash" else name: one.default for name, one in theirs.items()
+    }
