@@ -14,7 +14,7 @@ import statistics
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
 
@@ -97,16 +97,17 @@ def simulated(repeats: int) -> None:
     windows[0] += 10**12 - sum(windows)
     table = Table(windows, lambda nodes: assign(windows, nodes))
     legs = (Leg(1250, 8, 1024, 10_000), Leg(1000, 8, 512, 7), Leg(1, 8, 64, 3))
-    for name, work in {
+    works: dict[str, Callable[[], object]] = {
         "which node holds what": lambda: table.holds(1250),
         "steps of an epoch": lambda: stretch(table, (), 1250, 8 * 1024),
         "positions after 3 legs": lambda: fold(table, legs),
         "consumed after 3 legs": lambda: windows_shown(table, legs),
-    }.items():
+    }
+    for name, work in works.items():
         times = []
         for _ in range(repeats):
             began = time.perf_counter()
-            work()
+            assert work() is not None
             times.append(time.perf_counter() - began)
         print(f"{name:24} {statistics.median(times) * 1e3:.1f} ms")
     print(f"{'the table':24} {8 * len(windows) / 1e3:.0f} KB; the legs: {len(json.dumps(legs))} bytes")

@@ -98,7 +98,7 @@ class Loader:
         with_ids: batches also hold, each `(batch,)` int64, the `window` ids, the `entity` (index into `stash.entities`)
             and the `anchor` as in `Windows.anchors`: its time, or without a time column its row.
         with_valid: batches always hold `valid`, `(batch,)` bool, which is false for filler. They hold it anyway with
-            `tail="pad"`, and with `"keep"` on several ranks.
+            `tail="pad"`, with `"keep"` on several ranks, and over shards, whose filler is spread over all steps.
         transform: callables such as `Scaler`, called one after the other on every batch. Each but the last returns a
             batch; the last may return something else, such as a tuple. They run in the thread of the loop, once the
             batch is complete and on the device, and may write into it. If one raises, the exception leaves the loop,

@@ -95,12 +95,13 @@ class Sharding:
         at = self._order(part, seed, epoch)
         block = BLOCK if len(self.shards) <= _MANY else _BLOCK
         together = max(1, block // layout.batch_size)
+        nodes, ranks, size, _ = self.leg(layout, 0)
         for first in range(taken, end, together):
             steps = range(first, min(first + together, end))
             done = [part.done(self.node, step) for step in (*steps, steps.stop)]
-            positions, mine = _shared(np.array(done, np.int64), layout, self.leg(layout, 0).ranks)
+            positions, mine = _shared(np.array(done, np.int64), layout, ranks)
             ids = at(positions.reshape(-1)).reshape(positions.shape)
-            yield Steps(ids, mine[:, None], epoch, [(*earlier, self.leg(layout, step + 1)) for step in steps])
+            yield Steps(ids, mine[:, None], epoch, [(*earlier, Leg(nodes, ranks, size, step + 1)) for step in steps])
 
     def _order(self, part: Stretch, seed: int, epoch: int) -> Order:
         """Positions in what is left for this node to window numbers in the concatenation of its shards."""

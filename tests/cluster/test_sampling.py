@@ -379,8 +379,8 @@ def test_ranks_that_disagree_are_told_how() -> None:
     )
     refused(
         "All ranks that hold a shard have the same windows of it; of shard 0, rank 1 has Count(windows=6, "
-        "first_time=0, last_time=9, runs=2), and an earlier one Count(windows=5, first_time=0, last_time=9, runs=1). Use the same "
-        "arguments on every rank.",
+        "first_time=0, last_time=9, runs=2), and an earlier one Count(windows=5, first_time=0, last_time=9, runs=1). "
+        "Use the same arguments on every rank.",
         first,
         first._replace(counts={0: two, 2: three}),
         second,

@@ -282,8 +282,8 @@ print(*(one.message for one in caught), sep="\\n")
     assert done.stdout == (
         "[[4, 5], [12, 13]]\n"
         "The process group has 8 ranks and num_replicas= is 4, so several ranks get the same windows. That is meant "
-        "for ranks that share a part of the model (tensor, pipeline or context parallelism), with rank= their data rank; "
-        "else leave both arguments out.\n"
+        "for ranks that share a part of the model (tensor, pipeline or context parallelism), with rank= "
+        "their data rank; else leave both arguments out.\n"
     )
 
 
