@@ -9,7 +9,7 @@ import numpy as np
 from tensorstash.common.checks import at_least
 from tensorstash.common.dtypes import Int64s
 from tensorstash.native.permutation import BLOCK, Order
-from tensorstash.sampling.components import Components, _Permuted
+from tensorstash.sampling.components import Components, in_epoch
 from tensorstash.sampling.legs import (
     Consumed,
     Leg,
@@ -109,14 +109,13 @@ class Sharding:
             return np.zeros_like
         mixed = tree([part.left[shard] for shard in self.shards])  # held shards that are not here have no windows
         begun = np.array([part.shown[shard] for shard in self.shards], np.int64)
-        permuted = _Permuted(self.of, seed) if self.shuffle else None
-        epochs = np.full(len(self.shards), epoch)
+        permuted = in_epoch(self.of, seed, epoch) if self.shuffle else None
 
         def at(positions: Int64s) -> Int64s:
             component, own = choose(mixed, positions)
             own += begun[component]
             if permuted is not None:
-                own = permuted(component, np.full(len(own), epoch), own, epochs)
+                own = permuted(component, own)
             return self.of.flat(component, own)
 
         return at
