@@ -229,19 +229,17 @@ def _load_shared(source: tuple[str, ...], share: str | bool, given: dict[str, An
 @_request
 @click.option("--to", metavar="DIR", required=True, help="A directory, or the URL of one in an object store.")
 @click.option("--shards", metavar="N", type=int, default=64, show_default=True, help="How many shards.")
-@click.option("--workers", metavar="N", type=int, default=1, show_default=True, help="Processes that write shards.")
-def shard_command(
-    source: tuple[str, ...], dtype: str | None, to: str, shards: int, workers: int, **columns: Any
-) -> None:
+@click.option("--workers", metavar="N", type=int, help="Processes that write shards. Default: one.")
+@click.option("--engine", type=click.Choice(["ray"]), help="Let a Ray cluster do it. Default: this machine.")
+def shard_command(source: tuple[str, ...], dtype: str | None, to: str, **chosen: Any) -> None:
     """Cut columns by entity into shards for several machines: stash files, and a manifest.
 
     A command that was ended goes on when it is given again. In Python, ts.cluster.open(DIR) holds the shards of a node.
     """
-    if columns["entity"] is None:
+    if chosen["entity"] is None:
         raise click.UsageError("Shards are of entities. Name the entity column: --entity COLUMN.")
     begin = time.perf_counter()
-    chosen = {"dtype": _FLOATS.get(dtype or ""), "shards": shards, "workers": workers, **columns}
-    manifest = shard(_source(source), to=to, **chosen)
+    manifest = shard(_source(source), to=to, dtype=_FLOATS.get(dtype or ""), **chosen)
     seconds = time.perf_counter() - begin
     nbytes = sum(record.bytes for record in manifest.shards)
     rows = [record.rows for record in manifest.shards]
