@@ -13,6 +13,8 @@ import pytest
 
 import tensorstash as ts
 from tensorstash.cluster import begun, cut
+from tensorstash.segments.limits import Limit, check_free
+from tensorstash.segments.ray_store import object_store_bytes
 from tests.cluster.test_shard import COLUMNS, KEYS, files, table
 
 # Ray Data warns of itself
@@ -36,7 +38,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     found.add_node(wait=True, **node)
     yield found
     ray.shutdown()
-    found.shutdown()  # type: ignore[no-untyped-call]
+    found.shutdown()
 
 
 @pytest.fixture
@@ -102,3 +104,15 @@ def test_workers_and_a_node_are_killed(
     assert len(killed) > 1
     assert killed[-1] == "node"
     assert files(tmp_path / "ray") == files(tmp_path / "one")
+
+
+def test_an_error_names_the_object_store(cluster: Any) -> None:
+    """Where Ray holds memory, it may be what is missing."""
+    held = object_store_bytes()
+    assert held >= 2 * STORE
+    limit = Limit(10, "in RAM", "")
+    message = (
+        rf"are free in RAM\. Ray's object store may take up to {held / 1e6:,.0f} MB of it: give Ray less, .* Load less"
+    )
+    with pytest.raises(ts.errors.NoMemoryError, match=message):
+        check_free(1_000_000, [limit], "A rule", "it", "Load less.")
