@@ -3,7 +3,7 @@
 import json
 import os
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from typing import Any, Protocol
@@ -15,6 +15,7 @@ from tensorstash.cluster.cut import Cut, Piece, Recipe, blocks_of, recipe_of
 from tensorstash.cluster.here import Here
 from tensorstash.cluster.index import write_index
 from tensorstash.cluster.manifest import VERSION, Manifest, ShardRecord
+from tensorstash.cluster.on_ray import OnRay
 from tensorstash.cluster.steps import frequency_of
 from tensorstash.cluster.store import Store
 from tensorstash.cluster.vocabularies import request_for_pieces, vocabularies
@@ -26,6 +27,7 @@ from tensorstash.common.progress import Bar
 from tensorstash.ingest.key import argument_keys, check_unchanged, contents, key
 from tensorstash.ingest.plan import Survey, survey
 from tensorstash.ingest.request import Request, Static, parse_request
+from tensorstash.sources.file import File
 from tensorstash.sources.locate import find, is_paths, label_of_paths
 from tensorstash.sources.scan import Scan
 from tensorstash.sources.stamps import stamps
@@ -54,7 +56,8 @@ def shard(
     filter: Any = None,  # noqa: A002  as in ts.load
     schema: Mapping[str, Any] | None = None,
     filesystem: Any = None,
-    workers: int = 1,
+    engine: str | None = None,
+    workers: int | None = None,
     progress: bool | None = None,
 ) -> Manifest:
     """Cut a source by entity into shards, each a stash file, for `ts.cluster.open`.
@@ -78,8 +81,12 @@ def shard(
         filter: as for `ts.load`.
         schema: as for `ts.load`.
         filesystem: as for `ts.load`, where the paths of the source are.
-        workers: processes that write shards at the same time, on systems with `/proc`. With more than one, a script
-            needs `if __name__ == "__main__":`, as for all of `multiprocessing`.
+        engine: `None` is this machine. `"ray"` is the Ray cluster that `ray.init` connects to: it reads files and
+            writes shards on all its nodes, from where `to` must be the same place; the bytes are the same. A source in
+            memory is cut here. Between the two the rows lie in Ray's object store.
+        workers: how many shards are written at the same time: each by a process of its own, on systems with `/proc`.
+            `None` is one, and with Ray as many as its CPUs. For more than one on this machine, a script needs
+            `if __name__ == "__main__":`, as for all of `multiprocessing`.
         progress: show a bar; `None` shows it when the output is a terminal or a notebook.
 
     Returns:
@@ -97,7 +104,10 @@ def shard(
         >>> [(shard.file, shard.rows) for shard in manifest.shards]
         [('shard-00000.safetensors', 2), ('shard-00001.safetensors', 2)]
     """
-    at_least(1, workers, "workers")
+    if engine not in (None, "ray"):
+        raise ValueError(f'engine= is None, which is this machine, or "ray"; got {engine!r}.')
+    if workers is not None:
+        at_least(1, workers, "workers")
     request = parse_request(
         source=source,
         filesystem=filesystem,
@@ -112,11 +122,24 @@ def shard(
     )
     table = None if request.table is None else replace(request.table, shard=None)
     request = replace(request, shard=None, table=table)
-    return _made(request, check_shards(shards), Store(os.fspath(to)), workers, progress)
-
-
-def _made(request: Request, shards: int, store: Store, workers: int, progress: bool | None) -> Manifest:
+    store = Store(os.fspath(to))
     files = find(request.source, request.filesystem)
+
+    def engine_for(label: str) -> Engine:
+        return Here(label, workers or 1) if engine is None else OnRay(files is not None, workers)
+
+    return _made(request, files, check_shards(shards), store, engine_for=engine_for, progress=progress)
+
+
+def _made(
+    request: Request,
+    files: Sequence[File] | None,
+    shards: int,
+    store: Store,
+    *,
+    engine_for: Callable[[str], Engine],
+    progress: bool | None,
+) -> Manifest:
     before = stamps(files or [])
     found = survey(request, files, progress)
     store.make()
@@ -125,7 +148,7 @@ def _made(request: Request, shards: int, store: Store, workers: int, progress: b
         return there.manifest
     wanted = frozenset(range(shards)).difference(there.done)
     recipe = recipe_of(found.scanned, found.planned, shards, wanted)
-    engine = Here(recipe.label, workers)
+    engine = engine_for(recipe.label)
     with Bar(total=2 * found.planned.rows, unit=" rows", unit_scale=True, disable=_hidden(progress)) as bar:
         bar.update(sum(done.record.rows for done in there.done.values()))
         counts, words, pieces = _cut(engine, recipe, found, bar)

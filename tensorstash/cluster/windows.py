@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 from tensorstash.cluster.shards import Shards, assign
@@ -92,8 +92,7 @@ def _made(
 
 
 def _division(shards: Shards) -> Division:
-    rows = [shard.rows for shard in shards.manifest.shards]
-    holds = lru_cache(maxsize=8)(partial(assign, rows))
+    holds = partial(assign, [shard.rows for shard in shards.manifest.shards])
     return Division(
-        shards.node, shards.nodes, shards.manifest.rows, shards.entity_offsets, holds, lambda: shards.entities
+        shards.node, shards.nodes, shards.manifest.rows, shards.entity_offsets, holds, partial(getattr, shards, "entities")
     )

@@ -59,9 +59,10 @@ def load(
             pandas frame; a pyarrow Table, RecordBatch or Dataset; a Hugging Face Dataset; a mapping of arrays or
             tensors. The files of one source need the same columns; integers, floats and timestamps of different widths
             and units are widened to the widest. Of a directory or glob, parts of paths such as `year=2024` are columns.
-            Also a polars LazyFrame, a pyarrow RecordBatchReader or Scanner, and whatever has `__arrow_c_stream__`, as
-            relations of DuckDB: these are read to their end once, never whole in memory, and what is wanted of them
-            lies in an unnamed file in the temporary directory (TMPDIR) during the load.
+            Also a polars LazyFrame, a pyarrow RecordBatchReader or Scanner, a Ray Dataset (Ray keeps the order of its
+            rows only with `preserve_order`), and whatever has `__arrow_c_stream__`, as relations of DuckDB: these are
+            read to their end once, never whole in memory, and what is wanted of them lies in an unnamed file in the
+            temporary directory (TMPDIR) during the load.
         columns: a list of source names, or a mapping from your names to a source name, a list of names (packed into one
             `(rows, k)` column), a `ts.column`, `ts.hashed`, `ts.is_valid` or `ts.calendar`. Only these are decoded.
             `None`: all columns that entity, time and static do not name. A polars expression may replace any source

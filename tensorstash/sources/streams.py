@@ -88,11 +88,26 @@ def _open_dataset(source: Any, condition: Filter | None) -> tuple[pa.Schema, Bat
     return source.schema, lambda names: source.scanner(columns=list(names)).to_reader()
 
 
+def _open_ray(source: Any, condition: Filter | None) -> tuple[pa.Schema, Batches]:  # noqa: ARG001
+    def batches(names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        chosen = source.select_columns(list(names))
+        for table in chosen.iter_batches(batch_format="pyarrow", batch_size=None):
+            yield from table.select(list(names)).to_batches()
+
+    schema = source.schema()
+    if isinstance(getattr(schema, "base_schema", None), pa.Schema):
+        return schema.base_schema, batches
+    first = next(iter(source.limit(1).iter_batches(batch_format="pyarrow")))  # of blocks that are pandas frames
+    return first.schema, batches
+
+
 # by the names of the types, so that no library is imported to compare with them; the others are plain streams
 _OPENERS: dict[str, Callable[[Any, Filter | None], tuple[pa.Schema, Batches]]] = {
     "duckdb.DuckDBPyRelation": _open_duckdb,
     "ibis.Table": _open_ibis,
     "polars.LazyFrame": lazy_batches,
+    "ray.Dataset": _open_ray,
+    "ray.MaterializedDataset": _open_ray,
     "pyarrow.Scanner": _open_scanner,
     "pyarrow.FileSystemDataset": _open_dataset,
     "pyarrow.InMemoryDataset": _open_dataset,

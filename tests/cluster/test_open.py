@@ -19,6 +19,7 @@ import tensorstash as ts
 from tensorstash.cluster import store
 from tensorstash.cluster.node import Node, node_of
 from tensorstash.cluster.shards import assign
+from tensorstash.segments import ray_store
 from tests.cluster.test_shard import COLUMNS, KEYS, damage, same, table
 from tests.sources.test_remote import port as port  # noqa: PLC0414  a fixture
 from tests.sources.test_remote import s3 as s3  # noqa: PLC0414  a fixture
@@ -283,3 +284,16 @@ def test_a_shard_of_others(own: Path) -> None:
     (own / "manifest.json").write_text(json.dumps(text))
     with pytest.raises(ts.errors.SegmentError, match=r"shard-00001\.safetensors has \d+ rows, and its manifest says"):
         ts.cluster.open(own)
+
+
+def test_only_object_stores_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [
+        "7fd0fc39f000-7fd101000000 rw-s 00000000 00:1b 69241                      /dev/shm/plasmaFfNAc2 (deleted)",
+        "7fd0fc39f000-7fd0fc3a0000 rw-s 00000000 00:1b 69241                      /dev/shm/torch_7978",
+        "55bff4720000-55bff4f10000 rw-p 00000000 00:00 0                          [heap]",
+        "7f4f2fb9f000-7f4f34800000 rw-p 00000000 00:00 0 ",
+    ]
+    (tmp_path / "12").mkdir()
+    (tmp_path / "12" / "maps").write_text("\n".join(lines))
+    monkeypatch.setattr(ray_store, "_raylets", lambda: [12, 13])
+    assert ray_store.object_store_bytes(str(tmp_path)) == 0x7FD101000000 - 0x7FD0FC39F000
