@@ -93,6 +93,5 @@ def _made(
 
 def _division(shards: Shards) -> Division:
     holds = partial(assign, [shard.rows for shard in shards.manifest.shards])
-    return Division(
-        shards.node, shards.nodes, shards.manifest.rows, shards.entity_offsets, holds, partial(getattr, shards, "entities")
-    )
+    names = partial(getattr, shards, "entities")  # decoded only where they are needed
+    return Division(shards.node, shards.nodes, shards.manifest.rows, shards.entity_offsets, holds, names)
