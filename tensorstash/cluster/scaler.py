@@ -33,6 +33,16 @@ def fit_scaler(
 
     Raises:
         ValueError: there is no process group for several nodes, or no window. Others as for `ts.Scaler.fit`.
+
+    Example:
+        >>> import tempfile, tensorstash as ts
+        >>> data = {"station": ["A", "B"] * 4, "hour": [0, 0, 1, 1, 2, 2, 3, 3], "temp": [0.5, 1.5] * 4}
+        >>> where = tempfile.mkdtemp()
+        >>> made = ts.cluster.shard(data, ["temp"], entity="station", time="hour", shards=4, to=where)
+        >>> windows = ts.cluster.windows(ts.cluster.open(where), history=2)
+        >>> ts.cluster.fit_scaler(windows, ["temp"])
+        Scaler: standard, of the 8 rows seen
+          temp  center 1  scale 0.5  for temp
     """
     check_kind(kind, by)
     own = told_by(windows, names_in(columns, "columns"), kind, by)

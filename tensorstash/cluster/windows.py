@@ -42,6 +42,16 @@ def windows(
 
     Warns:
         UserWarning: what `ts.Windows` warns of, for the first shard of this node with such a warning.
+
+    Example:
+        >>> import tempfile, tensorstash as ts
+        >>> data = {"station": ["A", "B"] * 4, "hour": [0, 0, 1, 1, 2, 2, 3, 3], "temp": [0.5] * 8}
+        >>> where = tempfile.mkdtemp()
+        >>> made = ts.cluster.shard(data, ["temp"], entity="station", time="hour", shards=4, to=where)
+        >>> windows = ts.cluster.windows(ts.cluster.open(where), history=2)
+        >>> train, valid = windows.split(3)
+        >>> len(train), len(valid)
+        (4, 0)
     """
     if not isinstance(shards, Shards):
         raise TypeError(f"These windows are made of shards, ts.cluster.open(...); got a {type(shards).__name__}.")

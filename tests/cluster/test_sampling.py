@@ -1,6 +1,7 @@
 """Sampling over shards: every window once over all nodes, the same state on every rank, what batches carry."""
 
 import inspect
+import pickle
 import random
 import re
 from contextlib import nullcontext
@@ -399,3 +400,27 @@ def test_the_arguments_are_those_of_windows() -> None:
     assert {name: one.default for name, one in ours.items()} == {
         "shards" if name == "stash" else name: one.default for name, one in theirs.items()
     }
+
+
+def test_a_part_of_exchanged_windows_is_to_be_exchanged_itself(path: Path) -> None:
+    here, _ = on_nodes(path, 2)
+    assert len(here) == len(ts.Windows(whole(), spans=SPANS))
+    with pytest.raises(
+        ValueError, match=r"^Each of 2 nodes must know how many windows the others hold\. Call windows = "
+    ):
+        len(here.split(20)[0])
+
+
+def test_windows_of_shards_have_a_function_of_their_own(path: Path) -> None:
+    with pytest.raises(TypeError, match=r"; got a Shards\. Those of shards: ts\.cluster\.windows\(shards, \.\.\.\)\.$"):
+        ts.Windows(ts.cluster.open(path), 2)  # type: ignore[arg-type]
+
+
+def test_a_loader_is_pickled_with_its_place(path: Path) -> None:
+    (windows,) = on_nodes(path, 1)
+    loader = ts.Loader(windows, 8, shuffle=True, tail="pad")
+    next(iter(loader))
+    again = pickle.loads(pickle.dumps(loader))
+    assert again.state_dict() == loader.state_dict()
+    for one, two in zip(loader, again):
+        assert torch.equal(one["past"], two["past"])

@@ -237,3 +237,7 @@ def test_steps_and_states_of_a_trillion_windows_are_a_few_integers() -> None:
         taken += len(group.ids)
     assert taken == 100
     assert group.consumed[-1] == (*legs, Leg(1250, 8, 1024, 100))
+    alone = sharding(table, 1, 0, True)
+    whole = next(alone.cut(0, 0, legs, Layout(8, 3, 1024, "keep"), 2))
+    assert len({*zip(*(part.tolist() for part in alone.of.split(whole.ids.reshape(-1))))}) == whole.ids.size
+    assert whole.valid.tolist() == [[1024]] * 2  # type: ignore[union-attr]
