@@ -21,8 +21,6 @@ from tensorstash.common.dtypes import Int32s, Int64s
 _TOTAL = 1 << 32  # the sum of the integers that fractional weights are rounded to
 _HEAVIEST = 1 << 60  # sum of integer weights: a remainder of the tree fits into int64
 _WIDEST = 1 << 48  # positions from the first to the last of one call: a quotient in float64 is at most one off
-_FEW = 64  # components
-_LARGEST = (1 << 63) - 1
 _MOST = 1 << 16  # components: rounding small weights up to 1 takes less than the largest weight
 
 
@@ -137,35 +135,9 @@ def descend(of: Tree, positions: Int64s) -> tuple[Int32s, Int64s, Int64s]:
     component, index = np.full(len(positions), of.only or 0, np.int32), positions - base
     if int(index.max(initial=0)) >= _WIDEST:
         raise ValueError(f"Positions of one call are less than 2**48 apart; got {base} and {int(positions.max())}.")
-    if of.only is None and _is_small(of, int(index.max(initial=0))):
-        _down_each(of, rest, component, index)
-    elif of.only is None:
+    if of.only is None:
         _down(_nodes(of, rest), component, index)
     return component, index, np.array(done, np.int64)
-
-
-def _is_small(of: Tree, farthest: int) -> bool:
-    """Whether the nodes are so few that one after the other is faster, and no product leaves int64."""
-    return len(of.weight) < _FEW and (farthest + 1) * 2 * of.weight[0] < _LARGEST
-
-
-def _down_each(of: Tree, rest: list[int], component: Int32s, index: Int64s) -> None:
-    """As `_down`, node by node: numpy divides by one number much faster than by a number for each position."""
-    todo = [(0, np.arange(len(index)), index.copy())]
-    while todo:
-        node, which, n = todo.pop()
-        two_left, two_weight = 2 * of.left_weight[node], 2 * of.weight[node]
-        remainder = n * two_left + rest[node]
-        left = remainder // two_weight
-        remainder -= left * two_weight
-        goes_right = remainder < two_weight - two_left
-        to_left, to_right = np.flatnonzero(~goes_right), np.flatnonzero(goes_right)
-        own = left[to_left], n[to_right] - left[to_right]
-        for child, some, within in zip(of.children[node], (to_left, to_right), own):
-            if child < 0:
-                component[which[some]], index[which[some]] = ~child, within
-            elif len(some):
-                todo.append((child, which[some], within))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
