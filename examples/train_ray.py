@@ -38,9 +38,7 @@ def main() -> None:
     options = parse_options()
     scaling = ScalingConfig(num_workers=(options.least, options.workers), use_gpu=torch.cuda.is_available())
     # in a cluster, storage_path is a place that all nodes can write to
-    run = RunConfig(
-        name="weather", storage_path=str(options.out.resolve()), failure_config=FailureConfig(max_failures=3)
-    )
+    run = RunConfig(name="weather", storage_path=str(options.out), failure_config=FailureConfig(max_failures=3))
     result = TorchTrainer(train, train_loop_config=vars(options), scaling_config=scaling, run_config=run).fit()
     print(f"{result.metrics['story']}; the last error was {result.metrics['error']:.2f} degrees")
 
@@ -76,7 +74,8 @@ def train(options: dict[str, Any]) -> None:
             optimizer.step()
             ids = batch["window"][batch["valid"]].cpu()
             seen.index_add_(0, ids, torch.ones(len(ids), dtype=seen.dtype))
-            if step == options["kill_at"] and rank == ranks - 1 and "then" not in story:
+            if step == options["kill_at"] and rank == ranks - 1 and not options["killed"].exists():
+                options["killed"].touch()
                 os.kill(os.getpid(), signal.SIGKILL)
             if step % options["every"] == 0:
                 report(model, optimizer, loader, seen, story=story, error=float(sums[0] / sums[1]))
@@ -131,7 +130,12 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--every", type=int, default=20, help="steps between two checkpoints")
     parser.add_argument("--kill-at", type=int, help="the step at which the last worker is killed, once")
     parser.add_argument("--out", type=Path, default=HERE / "out", help="where the checkpoints are")
-    return parser.parse_args()
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    options.out = options.out.resolve()
+    options.killed = options.out / "killed"  # there once a worker has been
+    options.killed.unlink(missing_ok=True)
+    return options
 
 
 if __name__ == "__main__":

@@ -13,5 +13,17 @@ from tensorstash.cluster.scaler import fit_scaler
 from tensorstash.cluster.shards import Shards
 from tensorstash.cluster.windows import windows
 from tensorstash.columns.sharding import shard_of
+from tensorstash.sampling.sharded import ShardedWindows
 
-__all__ = ["Manifest", "ShardRecord", "Shards", "exchange_counts", "fit_scaler", "open", "shard", "shard_of", "windows"]
+__all__ = [
+    "Manifest",
+    "ShardRecord",
+    "ShardedWindows",
+    "Shards",
+    "exchange_counts",
+    "fit_scaler",
+    "open",
+    "shard",
+    "shard_of",
+    "windows",
+]

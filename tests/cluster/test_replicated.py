@@ -67,11 +67,15 @@ def cluster(machines: list[Path], monkeypatch: pytest.MonkeyPatch) -> Iterator[A
     cluster_utils = pytest.importorskip(
         "ray.cluster_utils", reason='Ray is not installed: pip install "tensorstash[ray]"'
     )
-    for name, value in environment(RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO="0").items():
+    # Ray notices late that a node is gone, and waits so long for workers on it before it goes on with fewer
+    waits = {"RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "30"}
+    for name, value in environment(RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO="0", **waits).items():
         monkeypatch.setenv(name, value)
     node: dict[str, Any] = {"num_cpus": 2, "object_store_memory": 80_000_000}
     monkeypatch.setenv("TENSORSTASH_DIR", str(machines[0]))
-    found = cluster_utils.Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
+    found = cluster_utils.Cluster(
+        initialize_head=True, head_node_args={**node, "include_dashboard": True}
+    )  # Ray Train asks it
     found.add_node(wait=True, env_vars={"TENSORSTASH_DIR": str(machines[1])}, **node)
     yield found
     found.shutdown()
@@ -91,7 +95,7 @@ def test_ray_train_goes_on_after_a_worker_and_a_node_are_killed(
     cluster: Any, machines: list[Path], tmp_path: Path
 ) -> None:
     """Four workers, of which one is killed; then two, after their node is gone: all in one epoch."""
-    process = train(cluster, tmp_path, "--workers", "4", "--batch-size", "16", "--kill-at", "30")
+    process = train(cluster, tmp_path, "--workers", "4", "--batch-size", "16", "--kill-at", "50")
     assert process.stdout is not None
     lines, gone = [], False
     for line in process.stdout:
