@@ -4,7 +4,7 @@
 valid window of it; `Loader` iterates over batches of windows, in the order of a `Sampler`.
 """
 
-from tensorstash import errors, plot
+from tensorstash import cluster, errors, plot
 from tensorstash.batches.loader import Loader
 from tensorstash.columns.calendar import calendar
 from tensorstash.columns.layout import regular
@@ -46,6 +46,7 @@ __all__ = [
     "Windows",
     "attach",
     "calendar",
+    "cluster",
     "column",
     "errors",
     "hashed",

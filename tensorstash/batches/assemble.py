@@ -59,7 +59,7 @@ class Assembler:
         anchors = windows._anchor_slots(steps.ids)
         extras: dict[str, NDArray[Any]] = {}
         if self.with_valid or layout.masked:
-            extras["valid"] = np.tile(np.arange(count) < steps.valid, (len(steps.ids), 1))
+            extras["valid"] = np.broadcast_to(np.arange(count) < steps.valid, steps.ids.shape)
         if lanes is not None:
             extras["reset"] = _resets(windows, lanes, layout, steps, anchors)
         if self.with_ids:

@@ -61,7 +61,7 @@ class MixAssembler:
                 labels[which] = anchor_labels(windows, slots)
         extras: dict[str, NDArray[Any]] = {}
         if self.with_valid or layout.masked:
-            extras["valid"] = np.tile(np.arange(shape[1]) < steps.valid, (shape[0], 1))
+            extras["valid"] = np.broadcast_to(np.arange(shape[1]) < steps.valid, shape)
         if self.with_ids:
             ids = {"source": component.astype(np.int64), "window": own, "entity": entities, "anchor": labels}
             extras |= {name: values.reshape(shape) for name, values in ids.items()}

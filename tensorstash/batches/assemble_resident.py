@@ -15,6 +15,7 @@ import torch
 
 from tensorstash.batches.assemble import Assembler, Group
 from tensorstash.batches.assemble_mix import MixAssembler
+from tensorstash.batches.assemble_sharded import ShardedAssembler
 from tensorstash.batches.buffers import Batch, Built
 from tensorstash.batches.devices import Copies
 from tensorstash.batches.on_device import DevicePlan, Gathered, device_plan, tensors_of
@@ -27,6 +28,8 @@ from tensorstash.gather.empty import rows_of
 from tensorstash.sampling.order import Lanes
 from tensorstash.sampling.steps import Layout, Steps
 from tensorstash.windows.windows import Windows
+
+Host = Assembler | MixAssembler | ShardedAssembler
 
 _GROUPS = 2  # one whose integers are copied, and one whose steps are being taken
 
@@ -80,10 +83,10 @@ class _Step:
 class ResidentAssembler:
     """Makes the batches of a loader whose columns lie on its device."""
 
-    def __init__(self, host: Assembler | MixAssembler, device: torch.device, copies: Copies, stages: int) -> None:
+    def __init__(self, host: Host, device: torch.device, copies: Copies, stages: int) -> None:
         """`host` locates the windows; `stages` is how many batches may be made before the loop has taken them."""
         self._host = host
-        self._windows = host.windows if isinstance(host, MixAssembler) else [host.windows]
+        self._windows = [host.windows] if isinstance(host, Assembler) else host.windows
         device = torch.empty(0, device=device).device  # with its number
         needed = [(own.stash, [span.column for span in own.spans]) for own in self._windows]
         held = resident(needed, device)

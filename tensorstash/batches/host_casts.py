@@ -6,15 +6,13 @@ from typing import Any
 import torch
 
 from tensorstash.errors import unknown
-from tensorstash.sampling.mix import Mix
 from tensorstash.transforms.cast import Cast
 from tensorstash.windows.windows import Windows
 
 
-def casts_on_host(transforms: Sequence[Any], windows: Windows | Mix) -> dict[str, torch.dtype]:
+def casts_on_host(transforms: Sequence[Any], own: Windows) -> dict[str, torch.dtype]:
     """The entries that `ts.Cast(..., on="host")` at the beginning of the transforms casts, and their new dtypes."""
     casts: dict[str, torch.dtype] = {}
-    own = next(iter(windows.windows.values())) if isinstance(windows, Mix) else windows
     held = {span.name: own.stash[span.column].dtype for span in own.spans}
     held |= {name: tensor.dtype for name, tensor in own.stash.static.items()}
     first: Any = None  # of the transforms that run behind the copy

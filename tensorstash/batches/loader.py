@@ -1,6 +1,7 @@
 """The view of the training loop: batches in the order of a sampler, on the device."""
 
 import time
+import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -10,7 +11,8 @@ import torch
 
 from tensorstash.batches.assemble import Assembler, together
 from tensorstash.batches.assemble_mix import MixAssembler
-from tensorstash.batches.assemble_resident import ResidentAssembler
+from tensorstash.batches.assemble_resident import Host, ResidentAssembler
+from tensorstash.batches.assemble_sharded import ShardedAssembler
 from tensorstash.batches.buffers import Batch, Built, Recycled
 from tensorstash.batches.devices import PlainCopies, copies_to, device_of
 from tensorstash.batches.host_casts import casts_on_host, on_host
@@ -19,12 +21,14 @@ from tensorstash.batches.staging import Staged, Staging
 from tensorstash.batches.timer import Timer
 from tensorstash.common.checks import at_least
 from tensorstash.gather.gather import GatherPlan
+from tensorstash.sampling.legs import Consumed
 from tensorstash.sampling.mix import Mix
 from tensorstash.sampling.order import Lanes
 from tensorstash.sampling.ordering import Shuffle, of_windows
 from tensorstash.sampling.own_ids import OwnIds
 from tensorstash.sampling.passes import Plan, Position
 from tensorstash.sampling.sampler import Sampler
+from tensorstash.sampling.sharded import ShardedWindows
 from tensorstash.sampling.steps import Layout, Steps
 from tensorstash.sampling.weighted import Weighted
 from tensorstash.windows.windows import Windows
@@ -33,7 +37,7 @@ _SPARE_BUFFERS = 3  # idle buffers kept in addition to those in flight
 _SPARE_STAGES = 2  # one that is filled, and one whose copy may be under way while the loop takes its batch
 
 Transform = Callable[[Any], Any]
-_Made = tuple[int, int, Batch, Callable[[], None] | None]
+_Made = tuple[int, Consumed, Batch, Callable[[], None] | None]
 
 
 class _Assembler(Protocol):
@@ -66,7 +70,7 @@ class Loader:
     column of many batches, keep its `.clone()`. On the CPU small batches are made a few at a time, at most 512 KB.
 
     Args:
-        windows: the windows to sample, or a `ts.Mix` of several.
+        windows: the windows to sample, a `ts.Mix` of several, or those of shards (`ts.cluster.windows`).
         batch_size: windows per batch and rank.
         shuffle: like `seed`, `num_replicas`, `rank`, `tail`, `global_batch_size` and `steps` an argument of `Sampler`,
             which is `loader.sampler`.
@@ -86,7 +90,7 @@ class Loader:
         with_ids: batches also hold, each `(batch,)` int64, the `window` ids, the `entity` (index into `stash.entities`)
             and the `anchor` as in `Windows.anchors`: its time, or without a time column its row.
         with_valid: batches always hold `valid`, `(batch,)` bool, which is false for filler. They hold it anyway with
-            `tail="pad"`, and with `"keep"` on several ranks.
+            `tail="pad"`, with `"keep"` on several ranks, and over shards, whose filler is spread over all steps.
         transform: callables such as `Scaler`, called one after the other on every batch. Each but the last returns a
             batch; the last may return something else, such as a tuple. They run in the thread of the loop, once the
             batch is complete and on the device, and may write into it. If one raises, the exception leaves the loop,
@@ -99,8 +103,8 @@ class Loader:
             `len(loader) == steps`.
 
     Raises:
-        TypeError: `windows` is neither `Windows` nor a `Mix`. ValueError: an argument is out of range, there is no
-            window, or the device cannot be used on this machine. NoMemoryError: resident columns do not fit there.
+        TypeError: `windows` is none of these. ValueError: an argument is out of range, there is no window, or the
+            device cannot be used on this machine. NoMemoryError: resident columns do not fit there.
 
     Example:
         >>> import numpy as np, tensorstash as ts
@@ -114,7 +118,7 @@ class Loader:
 
     def __init__(
         self,
-        windows: Windows | Mix,
+        windows: Windows | Mix | ShardedWindows,
         batch_size: int | None = None,
         *,
         shuffle: Shuffle = False,
@@ -133,6 +137,8 @@ class Loader:
         resident: bool = False,
     ) -> None:
         _check_windows(windows)
+        if isinstance(windows, ShardedWindows) and (uneven := windows.uneven_text()) is not None:
+            warnings.warn(uneven, stacklevel=2)
         if isinstance(shuffle, Lanes) and isinstance(windows, Windows):
             _check_lanes(windows)
         self.windows: Any = windows  # what was given; its type would have to be checked at every use
@@ -159,7 +165,7 @@ class Loader:
         self._pass = object()
         self.resident = _flag(resident, "resident")
         staged = copies_to(self.device) is not None and not resident  # a missing device is refused here
-        casts = casts_on_host(self.transform, windows)
+        casts = casts_on_host(self.transform, _one_of(windows))
         self._casts = casts if staged else {}
         self._late = tuple(one for one in self.transform if not (staged and on_host(one)))  # those behind the copy
         if resident:
@@ -179,7 +185,7 @@ class Loader:
         making = self._make(assembler, plan, start, timer)
         made = ahead(making, self.prefetch) if self.prefetch else making
         copied = assembler.memory.copy_seconds
-        asked, copying, taken, first = timer.started, copied(), 0, start.epoch * plan.ordering.n + start.consumed
+        asked, copying, taken, first = timer.started, copied(), 0, _row(plan, start.epoch, start.consumed)
         try:
             for epoch, consumed, batch, arrive in made:
                 if self._pass is not current:
@@ -190,7 +196,7 @@ class Loader:
                 batch = self._transformed(batch, timer)  # noqa: PLW2901  the first name would keep its memory
                 taken += 1
                 self.sampler._hand_out(start, taken, epoch, consumed)
-                timer.row = (first, epoch * plan.ordering.n + consumed)
+                timer.row = (first, _row(plan, epoch, consumed))
                 timer.steps += 1
                 timer.waited += time.perf_counter() - asked
                 yield batch
@@ -242,16 +248,21 @@ class Loader:
 
     @cached_property
     def _assembler(self) -> _Assembler:
-        first = next(iter(self.windows.windows.values())) if isinstance(self.windows, Mix) else self.windows
-        plan, copies, stages = first._plan, copies_to(self.device), self.prefetch + _SPARE_STAGES
+        plan, copies = _one_of(self.windows)._plan, copies_to(self.device)
+        stages = self.prefetch + _SPARE_STAGES
         memory: Recycled | Staged
         if copies is None or self.resident:
             more = together(plan.window_bytes * self.sampler.batch_size) - 1
             memory = Recycled(plan, self.prefetch + _SPARE_BUFFERS + more)
         else:
             memory = Staged(plan, Staging(copies, stages), self._casts)
-        kind: type[Assembler | MixAssembler] = MixAssembler if isinstance(self.windows, Mix) else Assembler
-        host = kind(self.windows, memory, with_ids=self.with_ids, with_valid=self.with_valid)
+        host: Host
+        if isinstance(self.windows, ShardedWindows):
+            host = ShardedAssembler(self.windows, memory, with_ids=self.with_ids)
+        elif isinstance(self.windows, Mix):
+            host = MixAssembler(self.windows, memory, with_ids=self.with_ids, with_valid=self.with_valid)
+        else:
+            host = Assembler(self.windows, memory, with_ids=self.with_ids, with_valid=self.with_valid)
         if not self.resident:
             return host
         return ResidentAssembler(host, self.device, copies or PlainCopies(self.device), stages)
@@ -318,12 +329,17 @@ class Loader:
 
 
 def _check_windows(windows: object) -> None:
-    if not isinstance(windows, (Windows, Mix)):
+    if not isinstance(windows, (Windows, Mix, ShardedWindows)):
         raise TypeError(
             f"A loader takes windows, ts.Windows(stash, ...), or a ts.Mix of them; got a {type(windows).__name__}."
         )
     if not len(windows):
         raise ValueError("A loader needs at least one window; these windows are empty. See the cuts of split().")
+
+
+def _row(plan: Plan, epoch: int, consumed: Consumed) -> int:
+    """The position in the endless sequence of epochs; shards have no such sequence."""
+    return epoch * plan.ordering.n + consumed if isinstance(consumed, int) else 0
 
 
 def _check_lanes(windows: Windows) -> None:
@@ -343,10 +359,18 @@ def _flag(value: object, what: str) -> bool:
     return value
 
 
-def _own_ids(sampler: object, shuffle: Shuffle, windows: Windows | Mix) -> OwnIds:
+def _one_of(windows: Windows | Mix | ShardedWindows) -> Windows:
+    """Windows with the spans and dtypes of all."""
+    if isinstance(windows, Windows):
+        return windows
+    return next(iter((windows.windows if isinstance(windows, Mix) else windows.parts).values()))
+
+
+def _own_ids(sampler: object, shuffle: Shuffle, windows: Windows | Mix | ShardedWindows) -> OwnIds:
     """The order that the caller's sampler gives."""
-    if isinstance(windows, Mix):
-        raise ValueError("A mix is permuted, shuffle=True, or interleaved, shuffle=False; got sampler=.")
+    if not isinstance(windows, Windows):
+        what = "A mix is" if isinstance(windows, Mix) else "The windows of shards are"
+        raise ValueError(f"{what} permuted, shuffle=True, or interleaved, shuffle=False; got sampler=.")
     if shuffle is not False:
         raise ValueError(f"sampler= and shuffle= exclude each other: both say the order; got shuffle={shuffle!r}.")
     if isinstance(sampler, Sampler):

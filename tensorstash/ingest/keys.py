@@ -17,8 +17,9 @@ from tensorstash.common.threads import in_threads
 from tensorstash.errors import DataError
 from tensorstash.ingest.codes import Piece, Vocabulary, piece_of
 from tensorstash.ingest.memory import check_sorting
+from tensorstash.ingest.null_key import null_key
 from tensorstash.ingest.plan import Plan
-from tensorstash.ingest.row_order import Arranger, duplicate_time, null_key
+from tensorstash.ingest.row_order import Arranger, duplicate_time
 from tensorstash.ingest.stats import Stats
 from tensorstash.ingest.values import values
 from tensorstash.segments.draft import Draft

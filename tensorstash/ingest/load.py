@@ -37,6 +37,7 @@ def load(
     filter: Any = None,  # noqa: A002  as in pyarrow
     schema: Mapping[str, Any] | None = None,
     layout: Literal["lists", "wide"] | None = None,
+    shard: tuple[int, int] | None = None,
     filesystem: Any = None,
     share: str | bool | None = None,
     file: str | os.PathLike[str] | None = None,
@@ -61,9 +62,10 @@ def load(
             tensors. The files of one source need the same columns; integers, floats and timestamps of different widths
             and units are widened to the widest, and integers in some files and floats in others to floats, if no
             integer is rounded. Of a directory or glob, parts of paths such as `year=2024` are columns.
-            Also a polars LazyFrame, a pyarrow RecordBatchReader or Scanner, and whatever has `__arrow_c_stream__`, as
-            relations of DuckDB: these are read to their end once, never whole in memory, and what is wanted of them
-            lies in an unnamed file in the temporary directory (TMPDIR) during the load.
+            Also a polars LazyFrame, a pyarrow RecordBatchReader or Scanner, a Ray Dataset (Ray keeps the order of its
+            rows only with `preserve_order`), and whatever has `__arrow_c_stream__`, as relations of DuckDB: these are
+            read to their end once, never whole in memory, and what is wanted of them lies in an unnamed file in the
+            temporary directory (TMPDIR) during the load.
         columns: a list of source names, or a mapping from your names to a source name, a list of names (packed into one
             `(rows, k)` column), a `ts.column`, `ts.hashed`, `ts.is_valid`, `ts.calendar` or `ts.per_entity`. Only these
             are decoded. `None`: all columns that entity, time and static do not name. A field of a struct column has a
@@ -99,6 +101,9 @@ def load(
             One entry of `columns=` says which they are, as a list of names or a polars selector:
             `{"y": pl.exclude("date")}`; other entries are columns that all series share. `columns=None` takes all
             columns that nothing else names, as "value".
+        shard: `(k, n)` loads only the entities of shard k of n, by `ts.cluster.shard_of`. The entity columns are read
+            first, and then only the row groups with such entities. For many shards, `ts.cluster.shard` reads the source
+            once.
         filesystem: where the paths are: a `pyarrow.fs.FileSystem` or an fsspec file system; `None` takes this machine,
             and for a URL what pyarrow or fsspec have for its scheme.
         share: a label for a copy that all processes of this user attach; `True` makes one of the source's name.
@@ -153,6 +158,7 @@ def load(
         filter=filter,
         schema=schema,
         layout=layout,
+        shard=shard,
     )
     if progress is not None and not isinstance(progress, bool):
         raise TypeError(f"progress= is True, False or None; got {progress!r}.")

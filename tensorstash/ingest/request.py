@@ -10,6 +10,7 @@ from tensorstash.columns.expression import Expression, Formula, PerEntity
 from tensorstash.columns.layout import Layout, Lists, Regular, Wide, parse_layout
 from tensorstash.columns.resolve import entity_columns
 from tensorstash.columns.schema import Type, parse_schema
+from tensorstash.columns.sharding import check_shard
 from tensorstash.columns.spec import Columns, ColumnSpec, check_dtype, named
 from tensorstash.sources.fields import prefixes
 from tensorstash.sources.filter import Filter, parse
@@ -41,6 +42,7 @@ class Request:
     filter: Filter | None
     schema: Mapping[str, Type]
     layout: Layout | None = None
+    shard: tuple[int, int] | None = None  # only the entities of this shard, by its number, of so many
     table: "Request | None" = None  # the table that static columns are joined from
     argument: str = "columns"  # which argument of `ts.load` names the columns
 
@@ -121,6 +123,7 @@ def parse_request(
     filter: Any,  # noqa: A002  as in ts.load
     schema: Any,
     layout: str | None,
+    shard: Any = None,
 ) -> Request:
     """The request that the arguments of `ts.load` stand for; wrong ones are refused."""
     asked, columns, entity, time = parse_layout(layout, columns, entity, time)
@@ -128,7 +131,10 @@ def parse_request(
     if dtype is not None and not dtype.is_floating_point:
         raise ValueError(f"dtype= casts the floating columns and must be floating; got {dtype}. Use ts.column(dtype=).")
     formulas: dict[str, Formula] = {}
-    table = _table(static, entity, dtype)
+    chosen = check_shard(shard)
+    if chosen is not None and entity is None:
+        raise ValueError(f"A shard is of entities; got shard={chosen} and no entity=. Name the entity column.")
+    table = _table(static, entity, dtype, chosen)
 
     def specs(given: Any, argument: str) -> Specs:
         return {
@@ -148,6 +154,7 @@ def parse_request(
         filter=parse(filter),
         schema=parse_schema(schema),
         layout=asked,
+        shard=chosen,
         table=table,
     )
     _check_has_rows(request)
@@ -164,7 +171,9 @@ def _check_has_rows(request: Request) -> None:
         )
 
 
-def _table(static: Any, entity: str | Sequence[str] | None, dtype: torch.dtype | None) -> Request | None:
+def _table(
+    static: Any, entity: str | Sequence[str] | None, dtype: torch.dtype | None, shard: tuple[int, int] | None
+) -> Request | None:
     """The request for static columns that come from a table of their own; `None` if they are columns of the source."""
     with_choice = isinstance(static, tuple) and len(static) == 2 and is_table(static[0])
     table, columns = static if with_choice else (static, None)
@@ -193,6 +202,7 @@ def _table(static: Any, entity: str | Sequence[str] | None, dtype: torch.dtype |
         filter=None,
         schema=None,
         layout=None,
+        shard=shard,
     )
     return replace(request, argument="static")
 

@@ -103,3 +103,18 @@ def test_the_sweep_notices_values_of_other_rows(monkeypatch: pytest.MonkeyPatch)
     case.stash["c1"].copy_(case.stash["c1"].roll(1))
     with pytest.raises(AssertionError, match=r"^c1$"):
         sweep.verify(case)
+
+
+def test_shards_are_made_and_opened(shm: Path) -> None:
+    printed = run("bench_shards.py", "--quick")
+    ways = ["ts.load", "ts.load, file=", "shard, 1 worker", "shard, 2 workers"]
+    assert re.findall(r"^  (\S.*?) +[\d.]+ s   peak +\d+ MB$", printed, re.MULTILINE) == ways
+    opened = ["open, mapped", "open, copies", "open, attached"]
+    assert re.findall(r"^  (\S.*?) +[\d.]+ ms to the first batch$", printed, re.MULTILINE) == opened
+
+
+def test_sampling_over_shards_is_measured_beside_one_stash() -> None:
+    printed = run("bench_cluster.py", "--quick")
+    assert len(re.findall(r"^\d ranks +one stash \d+, 16 shards \d+, mix of 16 \d+ thousand", printed, re.M)) == 2
+    assert re.search(r"^a state +\d{3} bytes as JSON; its legs: \[\[1, 8, 256, \d+\]\]$", printed, re.MULTILINE)
+    assert len(re.findall(r" ms$", printed, re.MULTILINE)) == 4

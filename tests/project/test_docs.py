@@ -142,7 +142,7 @@ def described(page: str) -> set[str]:
 
 def test_the_reference_has_every_public_name() -> None:
     names = described("api.md")
-    assert {*dir(ts)} - {"errors", "plot", "shared"} <= names
+    assert {*dir(ts), *ts.cluster.__all__} - {"cluster", "errors", "plot", "shared"} <= names
     assert {*ts.plot.__all__, "list", "remove", "prune"} <= names
     errors = {name for name, value in vars(ts.errors).items() if isinstance(value, type) and name.endswith("Error")}
     assert len(errors) >= 7

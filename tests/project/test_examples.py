@@ -16,7 +16,7 @@ from torch import distributed
 
 from tests.project.pages import README, ROOT, blocks, pages, pictures, run
 
-ELSEWHERE = {"train_ddp.py", "dlinear.py"}  # several processes: test_ddp.py; a file of data: below
+ELSEWHERE = {"train_ddp.py", "train_ray.py", "dlinear.py"}  # of several processes, and of a file of data: below
 EXAMPLES = sorted(path for path in (ROOT / "examples").glob("*.py") if path.name not in ELSEWHERE)
 GAP_WARNING = r"Gaps cost 13% of the windows: .* are left at frequency '1h'; .* shorter windows lose fewer\."
 
