@@ -9,7 +9,7 @@ from tensorstash.common.frequency import inferred
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.runs import count_steps, entity_runs, gaps_at
 
-_MOST = 1000  # steps that a shard tells of
+_MOST = 20  # steps that a shard tells of: they are written down again after every shard
 _TRIED = 8  # steps that may stand for months or days
 
 

@@ -345,6 +345,14 @@ def test_rows_are_named_as_in_the_source(tmp_path: Path) -> None:
         ts.cluster.shard(tmp_path / "x.parquet", ["y"], entity="e", time="t", shards=3, to=tmp_path / "to")
 
 
+def test_engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match=r'^engine= is None, which is this machine, or "ray"; got \'dask\'\.$'):
+        call(tmp_path, engine="dask")
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ImportError, match=r'^engine="ray" needs Ray\. Install it: pip install "tensorstash\[ray\]"\.$'):
+        call(tmp_path, engine="ray")
+
+
 def test_helpful_errors(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"^workers= is an integer of at least 1; got 0\.$"):
         call(tmp_path, workers=0)
