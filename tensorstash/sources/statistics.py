@@ -20,6 +20,8 @@ from tensorstash.sources.scan import Range
 
 _MOST_GROUPS = 4096  # row groups whose statistics are read for a plan, at half a millisecond each
 
+_FEW_ROWS = 4096  # of a row group whose texts are read in less time than it takes to look at their encodings
+
 # encodings of Parquet version 2 that pyarrow cannot read as dictionaries
 _NO_DICTIONARIES = frozenset({"DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY"})
 
@@ -93,10 +95,12 @@ def check_counts(meta: pq.FileMetaData, group: int, schema: pa.Schema, names: It
 
 
 def as_dictionaries(meta: pq.FileMetaData, group: int, schema: pa.Schema, names: Sequence[str]) -> list[str]:
-    """The columns among these text columns whose encodings pyarrow can read as dictionaries."""
-    if not names or not is_sound(meta, group, names):
-        return list(names)  # reading them raises the error
+    """The columns among these text columns that are better read as dictionaries, and whose encodings pyarrow can."""
     about = meta.row_group(group)
+    if not names or about.num_rows <= _FEW_ROWS:
+        return []
+    if not is_sound(meta, group, names):
+        return list(names)  # reading them raises the error
     leaves = {name: leaf_of(meta, schema.get_field_index(name), name) for name in names}
     return [
         name
