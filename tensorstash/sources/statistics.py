@@ -108,7 +108,7 @@ def as_dictionaries(meta: pq.FileMetaData, group: int, schema: pa.Schema, names:
 
 
 def _is_dictionary(chunk: pq.ColumnChunkMetaData, rows: int) -> bool:
-    """Whether a column chunk can be read as codes, and is at least half codes: writers give up dictionaries that grow."""
+    """Whether a column chunk can be read as codes, and mostly is codes: writers give up a dictionary that grows."""
     written_as_codes = chunk.total_uncompressed_size < rows * _CODE_BYTES + _DICTIONARY_BYTES
     return written_as_codes and _NO_DICTIONARIES.isdisjoint(chunk.encodings)
 
