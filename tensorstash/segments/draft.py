@@ -28,6 +28,7 @@ from tensorstash.segments.segment import Segment, mapped
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENOMEM)
 
+
 class Draft:
     """A segment that is being written: its tensors have their places, and it has no header yet."""
 

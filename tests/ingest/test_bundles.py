@@ -88,7 +88,7 @@ def test_a_bundle_that_fails_is_done_unit_by_unit() -> None:
 
 def test_many_small_files_are_one_large_one(tmp_path: Path, shm: Path) -> None:
     tables = written(tmp_path)
-    columns = {"sales": "sales", "kind": "kind", "h": ts.hashed("kind", 5), "both": ["sales", "region"]}
+    columns: dict[str, Any] = {"sales": "sales", "kind": "kind", "h": ts.hashed("kind", 5), "both": ["sales", "region"]}
     cases: list[dict[str, Any]] = [
         {},
         {"entity": "shop", "time": "hour", "static": ["region"]},
