@@ -12,7 +12,7 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 def run(script: str, *arguments: str) -> str:
     command = [sys.executable, str(BENCHMARKS / script), "--quick", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -20,7 +20,6 @@ def run(script: str, *arguments: str) -> str:
 @pytest.mark.parametrize(
     ("only", "rows"),
     [
-        ("wide", ["ts.load", "ts.load, share=", "ts.load, file=", "decoding alone", "polars"]),
         ("files", ["ts.load", "read_table + copy", "polars"]),
         ("texts", ["codes", "read_table + encode", "ts.hashed"]),
         ("csv", ["ts.load, CSV", "csv.read_csv", "csv.read_csv + copy"]),
@@ -28,7 +27,7 @@ def run(script: str, *arguments: str) -> str:
 )
 def test_loads_are_compared(only: str, rows: list[str]) -> None:
     found = re.findall(r"^    (\S.*?) +\d+\.\d\d +\d+\.\d\d s", run("bench_load.py", "--only", only), re.M)
-    assert set(rows) <= set(found)
+    assert found == rows
 
 
 def test_windows_from_the_disk_are_compared() -> None:

@@ -175,7 +175,7 @@ def test_a_finished_file_has_no_holes(shm: Path) -> None:
     ]
     for k, source in enumerate(sources):
         static = ["place"] if len(source["e"]) else None
-        keys: list[dict[str, str]] = [{}, {"entity": "e", "time": "t"}]
+        keys: list[dict[str, Any]] = [{}, {"entity": "e", "time": "t"}]
         for more in keys:
             pack = {"e": "e", "t": "t", "pack": ["x", "flag"], "flag": "flag", "text": "text"}
             own = static if more else None
