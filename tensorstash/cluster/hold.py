@@ -11,7 +11,7 @@ from tensorstash.columns.sharding import HASH
 from tensorstash.errors import SegmentError
 from tensorstash.ingest.key import check_share
 from tensorstash.segments.directory import Name
-from tensorstash.segments.draft import allocate, write
+from tensorstash.segments.draft import resize, write
 from tensorstash.segments.limits import check_free
 from tensorstash.segments.publish import obtain
 from tensorstash.segments.segment import Segment, open_saved
@@ -120,7 +120,7 @@ def _fetched(store: Store, record: ShardRecord, label: str, timeout: float | Non
         )
         if store.size(record.file) is None:
             raise _wrong(store, record, "is not there")
-        allocate(target.fd, 0, record.bytes)
+        resize(target.fd, record.bytes)
         begin = 0
         for chunk in store.chunks(record.file):
             write(target.fd, memoryview(chunk)[: max(record.bytes - begin, 0)], begin)

@@ -20,6 +20,10 @@ from tensorstash.sources.scan import BATCH_ROWS, Range
 
 _MOST_GROUPS = 4096  # row groups whose statistics are read for a plan, at half a millisecond each
 
+_FEW_ROWS = 4096  # of a row group whose texts are read in less time than it takes to look at their encodings
+
+_CODE_BYTES, _DICTIONARY_BYTES = 4, 1 << 20  # at most, of a row and of a dictionary, as writers limit it
+
 # encodings of Parquet version 2 that pyarrow cannot read as dictionaries
 _NO_DICTIONARIES = frozenset({"DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY"})
 
@@ -93,16 +97,20 @@ def check_counts(meta: pq.FileMetaData, group: int, schema: pa.Schema, names: It
 
 
 def as_dictionaries(meta: pq.FileMetaData, group: int, schema: pa.Schema, names: Sequence[str]) -> list[str]:
-    """The columns among these text columns whose encodings pyarrow can read as dictionaries."""
-    if not names or not is_sound(meta, group, names):
-        return list(names)  # reading them raises the error
+    """The columns among these text columns that are better read as dictionaries, and whose encodings pyarrow can."""
     about = meta.row_group(group)
+    if not names or about.num_rows <= _FEW_ROWS:
+        return []
+    if not is_sound(meta, group, names):
+        return list(names)  # reading them raises the error
     leaves = {name: leaf_of(meta, schema.get_field_index(name), name) for name in names}
-    return [
-        name
-        for name, leaf in leaves.items()
-        if leaf is None or _NO_DICTIONARIES.isdisjoint(about.column(leaf).encodings)
-    ]
+    return [name for name, leaf in leaves.items() if leaf is None or _is_dictionary(about.column(leaf), about.num_rows)]
+
+
+def _is_dictionary(chunk: pq.ColumnChunkMetaData, rows: int) -> bool:
+    """Whether a column chunk can be read as codes, and mostly is codes: writers give up a dictionary that grows."""
+    written_as_codes = chunk.total_uncompressed_size < rows * _CODE_BYTES + _DICTIONARY_BYTES
+    return written_as_codes and _NO_DICTIONARIES.isdisjoint(chunk.encodings)
 
 
 def check_dictionaries(meta: pq.FileMetaData, group: int, schema: pa.Schema, names: Sequence[str], place: str) -> None:
