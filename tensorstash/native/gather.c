@@ -263,7 +263,7 @@ typedef struct {
 /* Cache lines asked for ahead of the window that is copied: enough to hide memory behind copying, and a small part of
  * the second cache, which they go to: the first one can wait for far fewer lines at a time, and then copying waits as
  * well. Of a longer window only so many are asked for; then the processor has noticed that it is a stream. */
-enum { LINE = 64, LINES_AHEAD = 192 };
+enum { LINE = 64, LINES_AHEAD = 128, PAGE = 4096 };
 
 INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
@@ -288,58 +288,26 @@ INLINE void copy_rows(char *to, const char *from, int64_t n, const Span *span) {
   else copy_items(to, from, n, step, (size_t)bytes);
 }
 
-INLINE void fill_items(char *to, int64_t n, const void *item, size_t bytes) {
-  for (int64_t i = 0; i < n; i++) memcpy(to + i * (int64_t)bytes, item, bytes);
+enum { CHUNK = 64 };
+
+/* Copies n bytes and up to a chunk more: a loop that ends at another byte each time is mispredicted each time. */
+INLINE void copy_over(char *to, const char *from, int64_t n) {
+  int64_t at = 0;
+  do memcpy(to + at, from + at, CHUNK);
+  while ((at += CHUNK) < n);
 }
 
-static void fill_rows(char *to, int64_t n, const Span *span) {
-  int64_t items = n * span->row_bytes / span->item_bytes; /* the lowest bytes of `empty` come first: little-endian */
-  if (span->item_bytes == 1) fill_items(to, items, &span->empty, 1);
-  else if (span->item_bytes == 2) fill_items(to, items, &span->empty, 2);
-  else if (span->item_bytes == 4) fill_items(to, items, &span->empty, 4);
-  else fill_items(to, items, &span->empty, 8);
+/* Writes n bytes, the same eight again and again, and up to seven more if there is room behind them. */
+INLINE void fill(char *to, int64_t n, uint64_t bits, int64_t room) {
+  int64_t at = 0;
+  for (; at + (room >= 8 ? 0 : 7) < n; at += 8) memcpy(to + at, &bits, 8);
+  for (; at < n; at++) to[at] = (char)(bits >> 8 * (at & 7)); /* little-endian */
 }
 
-INLINE void ask_for(const char *from, int64_t n, const Span *span) {
-  int64_t extent = ((n - 1) * span->step + 1) * span->row_bytes, apart = span->step * span->row_bytes;
-  int64_t into = (int64_t)((uintptr_t)from & (LINE - 1)), most = least(extent, LINES_AHEAD * LINE);
-  if (apart <= LINE)
-    for (int64_t b = -into; b < most; b += LINE) __builtin_prefetch(from + b, 0, 2);
-  else
-    for (int64_t i = 0, lines = 0; i < n && lines < LINES_AHEAD; i++)
-      for (int64_t b = 0; b < span->row_bytes; b += LINE, lines++) __builtin_prefetch(from + i * apart + b, 0, 2);
-}
-
-/* About how many lines that is for a whole window. */
-INLINE int64_t lines_of(const Span *span) {
-  int64_t apart = span->step * span->row_bytes;
-  int64_t lines = apart <= LINE ? span->length * apart / LINE + 1 : span->length * (span->row_bytes / LINE + 1);
-  return least(lines, LINES_AHEAD);
-}
-
-/* A window in several fragments: with `copying`, what it holds of each, and the fill elsewhere; else only asked for. */
-static void walk(const Source *source, const Span *span, const char *column, int64_t k, int64_t anchor, char *to,
-                 char *seen, bool copying) {
-  int64_t start = anchor + span->begin, i = 0; /* slots before i are done */
-  for (; k < source->guide.count && i < span->length; k++) {
-    int64_t low = source->first[k] - start, high = low + source->count[k]; /* in slots from the span's first */
-    int64_t from = low <= i * span->step ? i : ceil_div(low, span->step);
-    if (from >= span->length) break;
-    int64_t upto = high <= 0 ? 0 : least(ceil_div(high, span->step), span->length);
-    if (upto <= from) continue;
-    const char *rows = column + (source->row[k] + from * span->step - low) * span->row_bytes;
-    if (copying) {
-      fill_rows(to + i * span->row_bytes, from - i, span);
-      copy_rows(to + from * span->row_bytes, rows, upto - from, span);
-      if (seen) memset(seen + i, 0, (size_t)(from - i));
-      if (seen) memset(seen + from, 1, (size_t)(upto - from));
-    } else ask_for(rows, upto - from, span);
-    i = upto;
-  }
-  if (copying) {
-    fill_rows(to + i * span->row_bytes, span->length - i, span);
-    if (seen) memset(seen + i, 0, (size_t)(span->length - i));
-  }
+/* The lowest bytes of some bits, as often as eight bytes hold them. */
+static uint64_t repeated(uint64_t bits, int64_t bytes) {
+  for (int64_t n = 8 * bytes; n < 64; n *= 2) bits = bits << n | (bits & (((uint64_t)1 << n) - 1));
+  return bits;
 }
 
 static bool is_plan(const Plan *plan) {
@@ -394,51 +362,151 @@ static int64_t find_places(const Plan *plan, const Batches *batches) {
   return DONE;
 }
 
-/* One of all windows of all spans of all steps, with what is the same for its neighbours at hand. */
+/* Windows are cut into pieces once for all spans of the same slots, because that takes as long as copying them. */
 typedef struct {
-  int64_t step, span;
-  int64_t i, end;       /* among the places; the step ends there */
-  int64_t lines, bytes; /* of a window of this span */
-  Span shape;
-  const char *column; /* the span's own in the first source, so that only an anchor's row is to be added */
-  char *to, *seen;
-} Cursor;
+  int64_t slot;         /* the first, counted through all windows of the batch */
+  int64_t empty, count; /* slots without a row, and then rows that follow each other, */
+  int64_t row;          /* from this one on */
+  int64_t spare;        /* so many slots and rows behind them may be written and read too: they are written later */
+  int32_t step, source;
+} Piece;
 
-/* To the first window of a span, or of the next step's first one. */
-INLINE void enter(const Plan *plan, const Batches *batches, Cursor *at, int64_t span) {
-  if (span == plan->span_count) span = 0, at->step++;
-  at->span = span;
-  if (at->step >= batches->steps) return;
-  int64_t where = at->step * plan->span_count + span;
-  at->i = at->step * batches->size;
-  at->end = at->i + batches->size;
-  at->shape = plan->spans[span];
-  at->lines = lines_of(&at->shape);
-  at->bytes = at->shape.length * at->shape.row_bytes;
-  at->column = plan->columns[span] + at->shape.begin * at->shape.row_bytes;
-  at->to = batches->out[where];
-  at->seen = batches->observed ? batches->observed[where] : NULL;
+/* Rows of some pieces that follow each other: those of a window mostly do, across its empty slots. */
+typedef struct {
+  int64_t row, count, source;
+  int64_t end; /* the number of the piece behind them */
+} Stretch;
+
+enum { PIECES = 1024 };
+
+typedef struct {
+  int64_t pieces, stretches;
+  Piece piece[PIECES];
+  Stretch stretch[PIECES];
+} Tile;
+
+/* Where the next piece begins: a window of a step, a slot in it, and a fragment of its source. */
+typedef struct {
+  int64_t step, i, slot, k;
+} Cut;
+
+/* The next piece of a window in fragments, whose span begins at the slot `start` of its source. */
+INLINE Piece next_piece(const Source *source, const Span *span, int64_t start, Cut *at) {
+  int64_t length = span->length, step = span->step, from, upto, row;
+  do { /* the first fragments may lie before the span */
+    bool any = at->k < source->guide.count;
+    int64_t low = any ? source->first[at->k] - start : length * step, high = any ? low + source->count[at->k] : low;
+    from = low <= at->slot * step ? at->slot : least(ceil_div(low, step), length);
+    upto = high <= from * step ? from : least(ceil_div(high, step), length);
+    row = any ? source->row[at->k++] + from * step - low : 0;
+  } while (upto == from && from < length);
+  Piece piece = {at->slot, from - at->slot, upto - from, row, 0, (int32_t)at->step, 0};
+  at->slot = upto;
+  return piece;
 }
 
-INLINE void advance(const Plan *plan, const Batches *batches, Cursor *at) {
-  at->to += at->bytes;
-  if (at->seen) at->seen += at->shape.length;
-  if (++at->i == at->end) enter(plan, batches, at, at->span + 1);
+/* Adds a piece, and its rows to the last stretch if they are the next of the same window. */
+INLINE void add(Tile *tile, Piece piece, bool joins) {
+  Stretch *last = joins ? &tile->stretch[tile->stretches - 1] : NULL;
+  tile->piece[tile->pieces++] = piece;
+  if (last && (!piece.count || last->row + last->count == piece.row)) last->count += piece.count, last->end++;
+  else tile->stretch[tile->stretches++] = (Stretch){piece.row, piece.count, piece.source, tile->pieces};
 }
 
-/* Copies the window at a cursor, or only asks for it. */
-INLINE void take(const Plan *plan, const Batches *batches, const Cursor *at, bool copying) {
-  int64_t row = batches->places[at->i], source = batches->which ? batches->which[at->i] : 0;
-  const char *column = at->column;
-  if (source) column = plan->columns[source * plan->span_count + at->span] + at->shape.begin * at->shape.row_bytes;
-  if (row < 0) {
-    const char *first = plan->columns[source * plan->span_count + at->span];
-    walk(&plan->sources[source], &plan->spans[at->span], first, ~row, batches->anchors[at->i], at->to, at->seen,
-         copying);
-  } else if (copying) {
-    copy_rows(at->to, column + row * at->shape.row_bytes, at->shape.length, &at->shape);
-    if (at->seen) memset(at->seen, 1, (size_t)at->shape.length);
-  } else ask_for(column + row * at->shape.row_bytes, at->shape.length, &at->shape);
+/* Cuts as many windows as there is room for, where the last call ended. */
+static void cut(const Plan *plan, const Batches *batches, const Span *span, Cut *at, Tile *tile) {
+  tile->pieces = tile->stretches = 0;
+  for (; at->step < batches->steps; at->i = 0, at->step++)
+    for (; at->i < batches->size; at->slot = 0, at->i++) {
+      int64_t number = at->step * batches->size + at->i, row = batches->places[number];
+      int64_t w = batches->which ? batches->which[number] : 0, before = at->i * span->length;
+      if (tile->pieces == PIECES) return;
+      if (row >= 0) {
+        add(tile, (Piece){before, 0, span->length, row + span->begin, 0, (int32_t)at->step, (int32_t)w}, false);
+        continue;
+      }
+      const Source *source = &plan->sources[w];
+      if (!at->slot) at->k = ~row;
+      for (bool joins = false; at->slot < span->length; joins = span->step == 1) {
+        if (tile->pieces == PIECES) return;
+        Piece piece = next_piece(source, span, batches->anchors[number] + span->begin, at);
+        if (span->step == 1 && at->slot < span->length) /* what is behind a window might not have been asked for */
+          piece.spare =
+              least((batches->size - at->i) * span->length - at->slot, source->rows - piece.row - piece.count);
+        piece.slot += before;
+        piece.source = (int32_t)w;
+        add(tile, piece, joins);
+      }
+    }
+}
+
+INLINE void copy_piece(const Piece *piece, const Span *span, uint64_t empty, const char *column, char *to, char *seen) {
+  int64_t bytes = span->row_bytes, count = piece->count, spare = piece->spare;
+  const char *from = column + piece->row * bytes;
+  to += piece->slot * bytes;
+  if (piece->empty) fill(to, piece->empty * bytes, empty, (count + spare) * bytes);
+  to += piece->empty * bytes;
+  if (spare * bytes >= CHUNK) copy_over(to, from, count * bytes);
+  else copy_rows(to, from, count, span);
+  if (!seen) return;
+  if (piece->empty) fill(seen + piece->slot, piece->empty, 0, count + spare);
+  fill(seen + piece->slot + piece->empty, count, 0x0101010101010101, spare);
+}
+
+/* Asks for some stretches of a column: first for all of their pages, because the processor looks up several addresses
+ * at a time, but copies nothing before it has found those that it was asked for. */
+INLINE void ask_for(const Plan *plan, int64_t s, const Stretch *stretch, const Stretch *end) {
+  const Span *span = &plan->spans[s];
+  int64_t bytes = span->row_bytes, apart = span->step * bytes;
+  for (const Stretch *one = stretch; one < end; one++) {
+    const char *from = plan->columns[one->source * plan->span_count + s] + one->row * bytes;
+    int64_t extent = (one->count - 1) * apart + bytes;
+    for (int64_t b = 0; b < extent; b += PAGE) __builtin_prefetch(from + b, 0, 2);
+    __builtin_prefetch(from + extent - 1, 0, 2);
+  }
+  for (const Stretch *one = stretch; one < end; one++) {
+    const char *from = plan->columns[one->source * plan->span_count + s] + one->row * bytes;
+    int64_t extent = (one->count - 1) * apart + bytes, into = (int64_t)((uintptr_t)from & (LINE - 1));
+    if (apart <= LINE)
+      for (int64_t b = LINE - into; b < least(extent, LINES_AHEAD * LINE); b += LINE)
+        __builtin_prefetch(from + b, 0, 2);
+    else
+      for (int64_t i = 0, lines = 0; i < one->count && lines < LINES_AHEAD; i++)
+        for (int64_t b = 0; b < bytes; b += LINE, lines++) __builtin_prefetch(from + i * apart + b, 0, 2);
+  }
+}
+
+/* How many windows of a span are asked for together. */
+static int64_t block_of(const Span *span) {
+  int64_t apart = span->step * span->row_bytes;
+  int64_t lines = span->length * (apart <= LINE ? apart : span->row_bytes + LINE) / LINE + 1;
+  return lines < LINES_AHEAD ? least(LINES_AHEAD / lines, 64) : 1;
+}
+
+/* Copies the pieces of the spans from s up to `end`; always, a block is asked for before the previous one is copied. */
+static void copy_tile(const Plan *plan, const Batches *batches, const Tile *tile, int64_t s, int64_t end) {
+  int64_t n = tile->stretches, block = block_of(&plan->spans[s]);
+  ask_for(plan, s, tile->stretch, tile->stretch + least(block, n));
+  for (; s < end; s++) {
+    const Span span = plan->spans[s];
+    const Piece *piece = tile->piece;
+    uint64_t empty = repeated(span.empty, span.item_bytes);
+    for (int64_t upto, at = 0; at < n; at = upto) {
+      upto = least(at + block, n);
+      if (upto == n && s + 1 < end) block = block_of(&plan->spans[s + 1]);
+      if (upto < n) ask_for(plan, s, tile->stretch + upto, tile->stretch + least(upto + block, n));
+      else if (s + 1 < end) ask_for(plan, s + 1, tile->stretch, tile->stretch + least(block, n));
+      for (const Piece *last = tile->piece + tile->stretch[upto - 1].end; piece < last; piece++) {
+        int64_t to = piece->step * plan->span_count + s;
+        const char *column = plan->columns[piece->source * plan->span_count + s];
+        copy_piece(piece, &span, empty, column, batches->out[to], batches->observed ? batches->observed[to] : NULL);
+      }
+    }
+  }
+}
+
+static bool same_slots(const Span *one, const Span *two) {
+  return one->begin == two->begin && one->length == two->length && one->step == two->step;
 }
 
 /* Fills the batches of a few steps: checks first, so that nothing is written where an anchor is out of place. */
@@ -446,17 +514,13 @@ EXPORT int64_t tensorstash_gather(const Plan *plan, const Batches *batches) {
   if (!is_plan(plan) || batches->size < 0 || batches->steps < 0) return MALFORMED;
   const Batches own = *batches; /* or the compiler would read it again after every byte that is written */
   int64_t bad = find_places(plan, &own);
-  if (bad != DONE || !own.size) return bad;
-  Cursor now = {.step = 0}, next = {.step = 0}; /* copied, and asked for: across the ends of spans and steps */
-  enter(plan, &own, &now, 0);
-  enter(plan, &own, &next, 0);
-  for (int64_t ahead = 0; now.step < own.steps; advance(plan, &own, &now)) {
-    for (; ahead < LINES_AHEAD && next.step < own.steps; advance(plan, &own, &next)) {
-      take(plan, &own, &next, false);
-      ahead += next.lines; /* that were asked for and are not copied yet */
-    }
-    take(plan, &own, &now, true);
-    ahead -= now.lines;
+  if (bad != DONE) return bad;
+  Tile tile;
+  for (int64_t s = 0, end; s < plan->span_count; s = end) {
+    for (end = s + 1; end < plan->span_count && same_slots(&plan->spans[s], &plan->spans[end]);) end++;
+    Cut at = {0, 0, 0, 0};
+    for (cut(plan, &own, &plan->spans[s], &at, &tile); tile.pieces; cut(plan, &own, &plan->spans[s], &at, &tile))
+      copy_tile(plan, &own, &tile, s, end);
   }
   return DONE;
 }
