@@ -14,6 +14,7 @@ from tensorstash.batches.staging import Staged
 from tensorstash.common.dtypes import Int32s, Int64s
 from tensorstash.gather.gather import as_batch, static_values
 from tensorstash.gather.mixed import by_component, mix_plan, select_mixed
+from tensorstash.native.guide import Guide, find, guide
 from tensorstash.sampling.mix import Mix
 from tensorstash.sampling.order import Lanes
 from tensorstash.sampling.steps import Layout, Steps
@@ -30,6 +31,30 @@ class _Group:
     extras: dict[str, NDArray[Any]]  # (steps, count) each: other entries of the batches, such as ids
 
 
+@dataclass(frozen=True, slots=True)
+class _Slots:
+    """The intervals of all components as one sequence, so that windows of all are located by one look-up."""
+
+    pieces: Guide  # of the windows of all components, one after the other
+    base: Int64s  # (intervals,) the slot of the anchor of window 0 of the component, if it lay in the interval
+    stride: Int64s  # (components,)
+
+    def of(self, component: Int32s, flat: Int64s, own: Int64s) -> Int64s:
+        """The slots of the anchors of windows, by their numbers among all and in their components."""
+        slots = self.stride[component]
+        slots *= own
+        slots += self.base[find(self.pieces, flat)]
+        return slots
+
+
+def _slots(mix: Mix) -> _Slots:
+    windows = [*mix.windows.values()]
+    before = np.cumsum(mix._of.sizes) - mix._of.sizes
+    ends = np.concatenate([own._intervals.ends + first for own, first in zip(windows, before)])
+    base = np.concatenate([own._intervals.base + own.history for own in windows])
+    return _Slots(guide(ends), base, np.array([own._intervals.stride for own in windows], np.int64))
+
+
 class MixAssembler:
     """Makes the batches of a loader over a mix."""
 
@@ -42,6 +67,7 @@ class MixAssembler:
         plans = [windows._plan for windows in self.windows]
         self.plan = plans[0]
         self.gather = mix_plan(self.windows[0].spans, plans, [windows.stash for windows in self.windows])
+        self.slots = _slots(mix)
         entities = [len(windows.stash.offsets) - 1 for windows in self.windows]
         self.first_entity = np.cumsum([0, *entities[:-1]])
         statics = [windows.stash.static for windows in self.windows]
@@ -51,14 +77,11 @@ class MixAssembler:
         """Compute where the windows of these steps are, and everything that follows from their ids alone."""
         shape = steps.ids.shape
         component, own = self.mix._of.split(steps.ids.reshape(-1))
-        anchors, entities, labels = (np.empty_like(own) for _ in range(3))
-        for k, which in by_component(component):
-            windows = self.windows[k]
-            slots = anchors[which] = windows._anchor_slots(own[which])
-            if self.with_ids or self.static:
-                entities[which] = windows._entities_of(slots)
-            if self.with_ids:
-                labels[which] = anchor_labels(windows, slots)
+        anchors = self.slots.of(component, steps.ids.reshape(-1), own)
+        entities, labels = np.empty_like(own), np.empty_like(own)
+        for k, which in by_component(component) if self.with_ids or self.static else ():
+            entities[which] = self.windows[k]._entities_of(anchors[which])
+            labels[which] = anchor_labels(self.windows[k], anchors[which])
         extras: dict[str, NDArray[Any]] = {}
         if self.with_valid or layout.masked:
             extras["valid"] = np.tile(np.arange(shape[1]) < steps.valid, (shape[0], 1))

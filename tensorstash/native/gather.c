@@ -21,8 +21,10 @@
 #define INLINE static inline __attribute__((always_inline))
 #define EXPORT __attribute__((visibility("default")))
 
-enum { VERSION = 1 }; /* of these functions and structs; `library.py` refuses another */
+enum { VERSION = 2 }; /* of these functions and structs; `library.py` refuses another */
 enum { DONE = -1, MALFORMED = -2 };
+
+INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 EXPORT int64_t tensorstash_version(void) { return VERSION; }
 
@@ -75,7 +77,7 @@ static int64_t find_together(const Guide *guide, const int64_t *base, const int6
 EXPORT int64_t tensorstash_find(const Guide *guide, const int64_t *numbers, int64_t n, int32_t *pieces) {
   int64_t k[FOUND_TOGETHER];
   for (int64_t at = 0; at < n; at += FOUND_TOGETHER) {
-    int64_t some = n - at < FOUND_TOGETHER ? n - at : FOUND_TOGETHER;
+    int64_t some = least(n - at, FOUND_TOGETHER);
     int64_t bad = find_together(guide, NULL, numbers + at, some, k);
     if (bad >= 0) return at + bad;
     for (int64_t i = 0; i < some; i++) pieces[at + i] = (int32_t)k[i];
@@ -88,7 +90,7 @@ EXPORT int64_t tensorstash_locate(const Guide *guide, const int64_t *base, int64
                                   int64_t n, int64_t *slots) {
   int64_t k[FOUND_TOGETHER];
   for (int64_t at = 0; at < n; at += FOUND_TOGETHER) {
-    int64_t some = n - at < FOUND_TOGETHER ? n - at : FOUND_TOGETHER;
+    int64_t some = least(n - at, FOUND_TOGETHER);
     int64_t bad = find_together(guide, base, ids + at, some, k);
     if (bad >= 0) return at + bad;
     for (int64_t i = 0; i < some; i++) slots[at + i] = base[k[i]] + stride * ids[at + i];
@@ -223,6 +225,92 @@ EXPORT int64_t tensorstash_permute(const Permutation *all, int64_t count, const 
   return DONE;
 }
 
+/* ---- Draws: the component of a mix and the weight at positions ---- */
+
+/* The inner nodes of a binary tree; of the first n numbers that reach a node, (rest + n * two_left) / two_weight go to
+ * its left child. A child is a later node, or ~k for leaf k. */
+typedef struct {
+  const int32_t *child;                        /* (count, 2) */
+  const int64_t *two_left, *two_weight, *rest; /* (count,) */
+  const double *ratio, *offset;                /* (count,) of an estimate that is right or one too small */
+  int64_t count;
+} Tree;
+
+/* The leaf of each of m numbers below 2^48, and how many smaller numbers have the same leaf. */
+EXPORT int64_t tensorstash_descend(const Tree *tree, const int64_t *numbers, int64_t m, int32_t *leaf, int64_t *index) {
+  for (int64_t k = 0; k < 2 * tree->count; k++)
+    if (tree->child[k] >= tree->count || (tree->child[k] >= 0 && tree->child[k] <= k / 2)) return MALFORMED;
+  for (int64_t i = 0; i < m; i++)
+    if (numbers[i] < 0 || numbers[i] >> 48) return i;
+  for (int64_t i = 0; i < m; i++) {
+    int64_t n = numbers[i], node = 0;
+    while (node >= 0) {
+      uint64_t two_left = (uint64_t)tree->two_left[node], two_weight = (uint64_t)tree->two_weight[node];
+      int64_t left = (int64_t)((double)n * tree->ratio[node] + tree->offset[node]);
+      /* the products wrap around, but their difference fits */
+      uint64_t rest = (uint64_t)n * two_left + (uint64_t)tree->rest[node] - (uint64_t)left * two_weight;
+      bool low = rest >= two_weight;
+      left += low;
+      rest -= low ? two_weight : 0;
+      bool right = rest < two_weight - two_left;
+      n = right ? n - left : left;
+      node = tree->child[2 * node + right];
+    }
+    leaf[i] = (int32_t)~node;
+    index[i] = n;
+  }
+  return DONE;
+}
+
+/* Weight i owns the numbers below 2^52 from ends[i - 1] up to ends[i]; cell c of those, from c << shift on, begins in
+ * weight table[c], and one entry more ends the last cell. */
+typedef struct {
+  const int64_t *ends; /* (count,) ascending */
+  const void *table;   /* (entries,) of `width` bytes each, 4 or 8 */
+  int64_t count, entries, shift, width;
+} Shares;
+
+INLINE uint64_t splitmix(uint64_t x) {
+  x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9;
+  x = (x ^ x >> 27) * 0x94D049BB133111EB;
+  return x ^ x >> 31;
+}
+
+INLINE int64_t share_of(const Shares *shares, int64_t cell) {
+  return shares->width == 4 ? ((const int32_t *)shares->table)[cell] : ((const int64_t *)shares->table)[cell];
+}
+
+/* The owners of the upper 52 bits of the hashes of m positions, in stages as in `find_together`. */
+EXPORT int64_t tensorstash_draw(const Shares *shares, uint64_t first, uint64_t second, const int64_t *positions,
+                                int64_t m, int64_t *owners) {
+  int64_t number[FOUND_TOGETHER], low[FOUND_TOGETHER], high[FOUND_TOGETHER];
+  if (shares->shift < 0 || shares->shift > 52 || shares->entries <= (int64_t)1 << (52 - shares->shift))
+    return MALFORMED;
+  if (shares->width != 4 && shares->width != 8) return MALFORMED;
+  for (int64_t at = 0; at < m; at += FOUND_TOGETHER) {
+    int64_t some = least(m - at, FOUND_TOGETHER);
+    for (int64_t i = 0; i < some; i++) {
+      number[i] = (int64_t)(splitmix(splitmix((uint64_t)positions[at + i] ^ first) ^ second) >> 12);
+      __builtin_prefetch((const char *)shares->table + (number[i] >> shares->shift) * shares->width);
+    }
+    for (int64_t i = 0; i < some; i++) {
+      low[i] = share_of(shares, number[i] >> shares->shift);
+      high[i] = share_of(shares, (number[i] >> shares->shift) + 1);
+      if (low[i] < 0 || high[i] < low[i] || high[i] >= shares->count) return MALFORMED;
+      __builtin_prefetch(&shares->ends[low[i] + (high[i] - low[i]) / 2]);
+    }
+    for (int64_t i = 0; i < some; i++) {
+      while (low[i] < high[i]) {
+        int64_t middle = low[i] + (high[i] - low[i]) / 2;
+        if (shares->ends[middle] <= number[i]) low[i] = middle + 1;
+        else high[i] = middle;
+      }
+      owners[at + i] = low[i];
+    }
+  }
+  return DONE;
+}
+
 /* ---- Gather ---- */
 
 /* Slots begin, begin + step, ... of a column, relative to a window's anchor. */
@@ -264,8 +352,6 @@ typedef struct {
  * the second cache, which they go to: the first one can wait for far fewer lines at a time, and then copying waits as
  * well. Of a longer window only so many are asked for; then the processor has noticed that it is a stream. */
 enum { LINE = 64, LINES_AHEAD = 128, PAGE = 4096 };
-
-INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 INLINE int64_t ceil_div(int64_t a, int64_t b) { return b == 1 ? a : (a + b - 1) / b; } /* for 0 <= a */
 

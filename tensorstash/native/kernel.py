@@ -18,6 +18,7 @@ from tensorstash.native import library
 Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]
 Uint64s = NDArray[np.uint64]
+Floats = NDArray[np.float64]
 Addresses = NDArray[np.uintp]
 
 _DONE = -1
@@ -109,6 +110,39 @@ def locate(within: Pieces, base: Int64s, stride: int, ids: Int64s) -> Int64s:
     at, to = _address(ids, np.int64), _address(slots, np.int64)
     _refuse(_call("locate", within.struct, start, stride, at, ids.size, to), ids)
     return slots
+
+
+def descend(
+    child: Int32s,
+    two_left: Int64s,
+    two_weight: Int64s,
+    rest: Int64s,
+    ratio: Floats,
+    offset: Floats,
+    numbers: Int64s,
+) -> tuple[Int32s, Int64s]:
+    """The leaf that each number reaches in a tree of nodes, and how many smaller numbers reach the same leaf."""
+    nodes = len(two_left)
+    integers = (_address(one, np.int64, nodes) for one in (two_left, two_weight, rest))
+    floats = (_address(one, np.float64, nodes) for one in (ratio, offset))
+    tree = library.Tree(_address(child, np.int32, 2 * nodes), *integers, *floats, nodes)
+    leaf, index = np.empty(numbers.shape, np.int32), np.empty_like(numbers)
+    to = _address(leaf, np.int32), _address(index, np.int64)
+    bad = _call("descend", tree, _address(numbers, np.int64), numbers.size, *to)
+    if bad >= 0:
+        raise IndexError(f"A number lies in [0, 2**48); got {numbers.flat[bad]} at {bad}.")
+    return leaf, index
+
+
+def draw(ends: Int64s, table: Int32s | Int64s, shift: int, first: int, second: int, positions: Int64s) -> Int64s:
+    """The owner of the upper 52 bits of each position's hash by two keys; `ends` and `table` as in `Shares`."""
+    width = table.itemsize
+    where = _address(ends, np.int64), _address(table, np.int32 if width == 4 else np.int64)
+    shares = library.Shares(*where, len(ends), len(table), shift, width)
+    owners = np.empty_like(positions)
+    at, to = _address(positions, np.int64), _address(owners, np.int64)
+    _call("draw", shares, first, second, at, positions.size, to)
+    return owners
 
 
 def compile_plan(spans: Sequence[Span], sources: Sequence[Source], history: int, horizon: int) -> Plan:

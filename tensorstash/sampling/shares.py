@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensorstash.common.dtypes import Int32s, Int64s
+from tensorstash.native import kernel, library
 
 _TOTAL = 1 << 32  # the sum of the integers that fractional weights are rounded to
 _HEAVIEST = 1 << 60  # sum of integer weights: a remainder of the tree fits into int64
@@ -136,7 +137,7 @@ def descend(of: Tree, positions: Int64s) -> tuple[Int32s, Int64s, Int64s]:
     if int(index.max(initial=0)) >= _WIDEST:
         raise ValueError(f"Positions of one call are less than 2**48 apart; got {base} and {int(positions.max())}.")
     if of.only is None:
-        _down(_nodes(of, rest), component, index)
+        component, index = _reach(_nodes(of, rest), component, index)
     return component, index, np.array(done, np.int64)
 
 
@@ -157,6 +158,15 @@ def _nodes(of: Tree, rest: list[int]) -> _Nodes:
     start = np.array(rest, np.int64)
     child = np.array(of.children, np.int32).ravel()
     return _Nodes(child, two_left, two_weight, start, two_left / two_weight, start / two_weight - 0.5)
+
+
+def _reach(nodes: _Nodes, component: Int32s, index: Int64s) -> tuple[Int32s, Int64s]:
+    """The component and the index of relative positions, by the kernel or numpy."""
+    if library.LIBRARY is None:
+        _down(nodes, component, index)
+        return component, index
+    weights = nodes.two_left, nodes.two_weight, nodes.rest
+    return kernel.descend(nodes.child, *weights, nodes.ratio, nodes.offset, index)
 
 
 def _down(nodes: _Nodes, component: Int32s, index: Int64s) -> None:
