@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tensorstash.batches.assemble import Built, anchor_labels
+from tensorstash.batches.assemble import Batch, Built, anchor_labels, portions
 from tensorstash.batches.buffers import Recycled
 from tensorstash.batches.staging import Staged
 from tensorstash.common.dtypes import Int32s, Int64s
@@ -18,6 +18,7 @@ from tensorstash.native.guide import Guide, find, guide
 from tensorstash.sampling.mix import Mix
 from tensorstash.sampling.order import Lanes
 from tensorstash.sampling.steps import Layout, Steps
+from tensorstash.windows.plan import filling_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +65,13 @@ class MixAssembler:
         self.with_ids = with_ids
         self.with_valid = with_valid
         self.windows = [*mix.windows.values()]
-        plans = [windows._plan for windows in self.windows]
-        self.plan = plans[0]
-        self.gather = mix_plan(self.windows[0].spans, plans, [windows.stash for windows in self.windows])
+        self.plan = self.windows[0]._plan
+        self.gather = mix_plan(
+            self.windows[0].spans,
+            [windows.stash for windows in self.windows],
+            [filling_of(windows._layout, windows.spans, windows._fills) for windows in self.windows],
+            lambda k: self.windows[k]._plan,
+        )
         self.slots = _slots(mix)
         entities = [len(windows.stash.offsets) - 1 for windows in self.windows]
         self.first_entity = np.cumsum([0, *entities[:-1]])
@@ -81,7 +86,8 @@ class MixAssembler:
         entities, labels = np.empty_like(own), np.empty_like(own)
         for k, which in by_component(component) if self.with_ids or self.static else ():
             entities[which] = self.windows[k]._entities_of(anchors[which])
-            labels[which] = anchor_labels(self.windows[k], anchors[which])
+            if self.with_ids:
+                labels[which] = anchor_labels(self.windows[k], anchors[which])
         extras: dict[str, NDArray[Any]] = {}
         if self.with_valid or layout.masked:
             extras["valid"] = np.tile(np.arange(shape[1]) < steps.valid, (shape[0], 1))
@@ -91,17 +97,17 @@ class MixAssembler:
         every = torch.from_numpy((entities + self.first_entity[component]).reshape(shape)) if self.static else None
         return _Group(shape[1], component.reshape(shape), anchors.reshape(shape), every, extras)
 
-    def portions(self, _: _Group, steps: int) -> Iterator[range]:
-        """The steps of a group one by one, because `build` makes one batch at a time."""
-        return (range(step, step + 1) for step in range(steps))
+    def portions(self, group: _Group, steps: int) -> Iterator[range]:
+        """The steps of a group in portions, each of which one call of `build` makes."""
+        return portions(self.memory, group.count * self.plan.window_bytes, steps)
 
     def build(self, group: _Group, steps: range) -> list[Built]:
         """The batches of these steps. A batch on a device may still be being copied until its function was called."""
-        return [self._built(group, step) for step in steps]
+        buffers, some = [self.memory.take(group.count) for _ in steps], slice(steps.start, steps.stop)
+        rests = select_mixed(self.gather, group.component[some], group.anchors[some], buffers)
+        return [self._built(group, step, own, rest) for step, own, rest in zip(steps, buffers, rests)]
 
-    def _built(self, group: _Group, step: int) -> Built:
-        buffers = self.memory.take(group.count)
-        rest = select_mixed(self.gather, group.component[step], group.anchors[step], buffers)
+    def _built(self, group: _Group, step: int, buffers: list[torch.Tensor], rest: Batch) -> Built:
         if group.entities is not None:
             rest |= static_values(self.static, group.entities[step])
         for name, values in group.extras.items():

@@ -33,6 +33,21 @@ class Pieces:
     struct: library.Guide
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Nodes:
+    """The inner nodes of a tree: of the first n numbers, `(rest + n * two_left) // two_weight` go to the left child.
+
+    A child is a later node, or `~k` for leaf k.
+    """
+
+    child: Int32s  # (2 * nodes,)
+    two_left: Int64s  # (nodes,) as all that follow
+    two_weight: Int64s
+    rest: Int64s
+    ratio: Floats  # of the left child's weight to the node's
+    offset: Floats  # added to n * ratio, it gives the quotient or one less
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
     """Columns that windows are taken from, all with the same number of rows, and the slots of these rows."""
@@ -112,20 +127,12 @@ def locate(within: Pieces, base: Int64s, stride: int, ids: Int64s) -> Int64s:
     return slots
 
 
-def descend(
-    child: Int32s,
-    two_left: Int64s,
-    two_weight: Int64s,
-    rest: Int64s,
-    ratio: Floats,
-    offset: Floats,
-    numbers: Int64s,
-) -> tuple[Int32s, Int64s]:
-    """The leaf that each number reaches in a tree of nodes, and how many smaller numbers reach the same leaf."""
-    nodes = len(two_left)
-    integers = (_address(one, np.int64, nodes) for one in (two_left, two_weight, rest))
-    floats = (_address(one, np.float64, nodes) for one in (ratio, offset))
-    tree = library.Tree(_address(child, np.int32, 2 * nodes), *integers, *floats, nodes)
+def descend(nodes: Nodes, numbers: Int64s) -> tuple[Int32s, Int64s]:
+    """The leaf that each number reaches, and how many smaller numbers reach the same leaf."""
+    count = len(nodes.two_left)
+    integers = (_address(one, np.int64, count) for one in (nodes.two_left, nodes.two_weight, nodes.rest))
+    floats = (_address(one, np.float64, count) for one in (nodes.ratio, nodes.offset))
+    tree = library.Tree(_address(nodes.child, np.int32, 2 * count), *integers, *floats, count)
     leaf, index = np.empty(numbers.shape, np.int32), np.empty_like(numbers)
     to = _address(leaf, np.int32), _address(index, np.int64)
     bad = _call("descend", tree, _address(numbers, np.int64), numbers.size, *to)
@@ -134,14 +141,17 @@ def descend(
     return leaf, index
 
 
-def draw(ends: Int64s, table: Int32s | Int64s, shift: int, first: int, second: int, positions: Int64s) -> Int64s:
-    """The owner of the upper 52 bits of each position's hash by two keys; `ends` and `table` as in `Shares`."""
+def draw(ends: Int64s, table: Int32s | Int64s, shift: int, keys: tuple[int, int], positions: Int64s) -> Int64s:
+    """The owner of the upper 52 bits of each position's hash: weight i owns the numbers from `ends[i - 1]` up.
+
+    Number `c << shift` has the owner `table[c]`.
+    """
     width = table.itemsize
     where = _address(ends, np.int64), _address(table, np.int32 if width == 4 else np.int64)
     shares = library.Shares(*where, len(ends), len(table), shift, width)
     owners = np.empty_like(positions)
     at, to = _address(positions, np.int64), _address(owners, np.int64)
-    _call("draw", shares, first, second, at, positions.size, to)
+    _call("draw", shares, *keys, at, positions.size, to)
     return owners
 
 

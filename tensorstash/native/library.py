@@ -1,4 +1,4 @@
-"""The compiled `gather.c`: finding and loading it, and the signatures of its functions and structs."""
+"""The compiled kernel: finding and loading it, and the signatures of its functions and structs."""
 
 import ctypes
 import os
@@ -7,7 +7,7 @@ import sys
 from ctypes import POINTER, c_int64, c_uint64, c_void_p
 from pathlib import Path
 
-_VERSION = 2  # of the functions and structs below; must equal the version in gather.c
+_VERSION = 2  # of the functions and structs below; must equal the version in kernel.h
 _SWITCH = "TENSORSTASH_NATIVE"  # 0: not used; a path: this library instead of the one beside this file
 _ROUNDS = 6
 

@@ -160,7 +160,7 @@ def draws(shares: Shares, seed: int, epoch: int) -> Callable[[Int64s], Int64s]:
     one, two = _keys(seed, epoch)[:2]
     if library.LIBRARY is None:
         return lambda positions: share_at(shares, _upper(hashes(positions, one, two)))
-    own = shares.ends, shares.table, shares.shift, int(one), int(two)
+    own = shares.ends, shares.table, shares.shift, (int(one), int(two))
     return lambda positions: kernel.draw(*own, np.ascontiguousarray(positions))
 
 
