@@ -2,13 +2,13 @@
 PYTHON ?= .venv/bin/python
 WORKERS ?= 2
 
-.PHONY: setup check lint format types test docs kernel sanitized
+.PHONY: setup check lint format types test docs pictures site kernel sanitized
 
 setup:  ## a virtual environment with everything that tests and checks need
 	python3 -m venv .venv
-	.venv/bin/pip install -c constraints.txt -e '.[dev]'
+	.venv/bin/pip install -c constraints.txt -e '.[dev,docs]'
 
-check: lint types test kernel sanitized  ## all that a change must pass
+check: lint types test kernel sanitized site  ## all that a change must pass
 
 lint:
 	$(PYTHON) -m ruff check
@@ -26,6 +26,12 @@ test:  ## the whole suite, with the examples of all docstrings
 
 docs:  ## what the README, the examples, docs/ and the docstrings show is executed
 	$(PYTHON) -m pytest tests/project/test_examples.py tests/project/test_docs.py tensorstash
+
+pictures:  ## those that the code of the pages draws
+	$(PYTHON) -m tests.project.pages
+
+site:  ## docs/_build/index.html and llms.txt; needs no network
+	$(PYTHON) -m sphinx -E -W --keep-going -q -b html docs docs/_build
 
 kernel:  ## the kernel must be there if there is a compiler; without it the same tests pass on numpy and torch
 	! command -v cc >/dev/null || $(PYTHON) -c 'import sys; from tensorstash.native import library; sys.exit(library.LIBRARY is None and library.why())'

@@ -1,6 +1,6 @@
 """`python -m tensorstash` is the command line."""
 
-from tensorstash.cli import main
+from tensorstash.cli.commands import main
 
 if __name__ == "__main__":
     main()

@@ -5,7 +5,7 @@ time per call. A batch is first made completely on the host, and then all its te
 tensor can arrive later than the others.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,18 +13,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tensorstash.batches.buffers import Recycled
+from tensorstash.batches.buffers import Batch, Built, Recycled
 from tensorstash.batches.staging import Staged
 from tensorstash.common.dtypes import Bools, Int64s
-from tensorstash.gather.gather import Places, as_batch, positions, select, static_values
+from tensorstash.gather.gather import Places, positions, select, static_values
 from tensorstash.sampling.order import Lanes
 from tensorstash.sampling.steps import Layout, Steps
 from tensorstash.windows.layout import label_rows, label_times
 from tensorstash.windows.slots import run_edges
 from tensorstash.windows.windows import Windows
-
-Batch = dict[str, torch.Tensor]
-Built = tuple[Batch, Callable[[], None]]  # a batch, and a function that the loop calls before it uses the batch
 
 _MOST_TOGETHER = 16  # steps: more save hardly any time
 _BYTES_TOGETHER = 1 << 19  # they stay in the L2 cache until the loop uses them
@@ -93,10 +90,7 @@ class Assembler:
             rest |= static_values(self.static, group.entities[step])
         for name, values in group.extras.items():
             rest[name] = torch.from_numpy(values[step].copy())  # a view would keep the values of all steps
-        sent, others, arrive = self.memory.send(buffers, rest)
-        batch = as_batch(self.plan, sent)
-        batch.update(others)
-        return batch, arrive
+        return self.memory.finish(buffers, rest)
 
 
 def anchor_labels(windows: Windows, anchors: Int64s) -> Int64s:

@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tensorstash.batches.assemble import Batch, Built, anchor_labels, portions
-from tensorstash.batches.buffers import Recycled
+from tensorstash.batches.assemble import anchor_labels, portions
+from tensorstash.batches.buffers import Batch, Built, Recycled
 from tensorstash.batches.staging import Staged
 from tensorstash.common.dtypes import Int32s, Int64s
-from tensorstash.gather.gather import as_batch, static_values
+from tensorstash.gather.gather import static_values
 from tensorstash.gather.mixed import by_component, mix_plan, select_mixed
 from tensorstash.native.guide import Guide, find, guide
 from tensorstash.sampling.mix import Mix
@@ -112,7 +112,4 @@ class MixAssembler:
             rest |= static_values(self.static, group.entities[step])
         for name, values in group.extras.items():
             rest[name] = torch.from_numpy(values[step].copy())  # a view would keep the values of all steps
-        sent, others, arrive = self.memory.send(buffers, rest)
-        batch = as_batch(self.plan, sent)
-        batch.update(others)
-        return batch, arrive
+        return self.memory.finish(buffers, rest)

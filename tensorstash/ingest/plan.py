@@ -91,18 +91,25 @@ class Plan:
         """Bytes of page tables in each process that maps the stash, in addition to the memory itself."""
         return self.nbytes // PAGE * 8
 
-    def __repr__(self) -> str:
+    @property
+    def lines(self) -> list[tuple[str, ...]]:
+        """A line of cells for each column, under the head `plan_text.HEAD`."""
         about = self.rows, self.types, self.ranges
-        body = [HEAD, *(column_line(column, *about) for column in self.columns)]
-        body += [static_line(column, *about) for column in self.static]
+        lines = [column_line(column, *about) for column in self.columns]
+        lines += [static_line(column, *about) for column in self.static]
         if self.table:
-            body += [static_line(column, self.table.rows, self.table.types, {}) for column in self.joined]
-        body += entity_lines(self.entity, self.types, self.ranges) if self.entity else []
-        body += [time_line(self.time, *about)] if self.time else []
+            lines += [static_line(column, self.table.rows, self.table.types, {}) for column in self.joined]
+        lines += entity_lines(self.entity, self.types, self.ranges) if self.entity else []
+        return lines + ([time_line(self.time, *about)] if self.time else [])
+
+    def __repr__(self) -> str:
         upper = self.nbytes + sum(self.rows * column.row_bytes for column in self.static)
         upper += sum(self.table.rows * column.row_bytes for column in self.joined) if self.table else 0
         size = f"{self.nbytes / 1e6:,.1f}" + (f" to {upper / 1e6:,.1f}" if upper > self.nbytes else "")
-        lines = [f"{self.source}: {self.rows:,} rows, {size} MB of {self.free / 1e6:,.0f} MB free", aligned(body)]
+        lines = [
+            f"{self.source}: {self.rows:,} rows, {size} MB of {self.free / 1e6:,.0f} MB free",
+            aligned([HEAD, *self.lines]),
+        ]
         if self.static or self.joined:
             lines.append("static: one value per entity; only a load counts the entities")
         lines.append(f"page tables: {self.page_tables / 1e6:,.1f} MB in each process")

@@ -1,8 +1,12 @@
-"""A stash as text and as a table of HTML: from the header alone, whatever the size."""
+"""A stash as text, from the header alone, and as HTML, with a picture that takes a few look-ups of times."""
 
 import html
 
+from tensorstash.common.html import lanes, table
+from tensorstash.stash.coverage import coverage
 from tensorstash.stash.protocol import StashLike
+
+_MOST_COLUMNS = 100  # in a notebook
 
 
 def as_text(stash: StashLike) -> str:
@@ -14,14 +18,26 @@ def as_text(stash: StashLike) -> str:
 
 
 def as_html(stash: StashLike) -> str:
-    """What a notebook shows."""
-
-    def row(cells: tuple[str, ...], tag: str) -> str:
-        return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
-
+    """What a notebook shows: the same, and a picture of the times that the entities cover."""
     head, *body = _lines(stash)
-    table = row(head, "th") + "".join(row(cells, "td") for cells in body)
-    return f"<p><b>Stash</b>: {html.escape(_caption(stash))}</p><table>{table}</table>"
+    more = f"<p>and {len(body) - _MOST_COLUMNS:,} more columns</p>" if len(body) > _MOST_COLUMNS else ""
+    caption = f"<p><b>Stash</b>: {html.escape(_caption(stash))}</p>"
+    return caption + table(head, body[:_MOST_COLUMNS]) + more + picture(stash)
+
+
+def picture(stash: StashLike) -> str:
+    """A lane per entity, the darker the more rows it has in a stretch of time; an empty text without rows."""
+    if not stash.rows:
+        return ""
+    chosen, shares = coverage(stash)
+    first, last = stash.time_range
+    foot = ("first row", "last row")
+    if first is not None and last is not None:
+        foot = (stash.clock.format(first), stash.clock.format(last))
+    labels = [str(stash.entities[k]) if stash.entity_names else "all rows" for k in chosen]
+    count = len(stash.offsets) - 1
+    some = f"<p>{len(chosen)} of {count:,} entities:</p>" if len(chosen) < count else ""
+    return some + lanes(labels, shares, foot)
 
 
 def _lines(stash: StashLike) -> list[tuple[str, ...]]:

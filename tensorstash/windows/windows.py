@@ -16,6 +16,7 @@ from tensorstash.gather.empty import fills
 from tensorstash.gather.gather import GatherPlan, copy_into, gather, gather_into, static_values
 from tensorstash.native.permutation import shuffled
 from tensorstash.stash.stash import Stash
+from tensorstash.windows.display import as_html, as_text
 from tensorstash.windows.fingerprint import fingerprint
 from tensorstash.windows.folds import folds
 from tensorstash.windows.frame import to_frame
@@ -41,7 +42,6 @@ from tensorstash.windows.splits import (
     of_entities,
     share,
 )
-from tensorstash.windows.text import as_text
 
 if TYPE_CHECKING:
     import polars as pl
@@ -163,8 +163,8 @@ class Windows:
 
     def __getitems__(self, ids: Ids) -> list[dict[str, torch.Tensor]]:
         """Windows one by one, out of one gather: what PyTorch's `DataLoader` asks for if it is given `batch_size=`."""
-        batch = self.gather(ids)
-        return [dict(zip(batch, window)) for window in zip(*(tensor.unbind() for tensor in batch.values()))]
+        batch = {name: tensor.unbind() for name, tensor in self.gather(ids).items()}
+        return [dict(zip(batch, window)) for window in zip(*batch.values())]
 
     def gather(self, ids: Ids, out: Mapping[str, torch.Tensor] | None = None) -> dict[str, torch.Tensor]:
         """The batch of the windows `ids`: a fresh `(batch, time, ...)` tensor per span, in the dtype of its column.
@@ -183,9 +183,8 @@ class Windows:
                     [2, 3]])
         """
         anchors = self._anchor_slots(check_ids(ids, len(self)))
-        static = {}
-        if self.stash.static:
-            static = static_values(self.stash.static, torch.from_numpy(self._entities_of(anchors)))
+        held = self.stash.static
+        static = static_values(held, torch.from_numpy(self._entities_of(anchors))) if held else {}
         if out is None:
             return gather(self._plan, anchors) | static
         gather_into(self._plan_apart, anchors, out)
@@ -219,8 +218,8 @@ class Windows:
             >>> ts.Windows(stash, history=2).per_entity()
             {'count': tensor([0, 2, 1]), 'first': tensor([0, 0, 2])}
         """
-        edges = count_before(self._intervals, entity_edges(self._layout))
-        return {"count": torch.from_numpy(np.diff(edges)), "first": torch.from_numpy(edges[:-1])}
+        edges = torch.from_numpy(count_before(self._intervals, entity_edges(self._layout)))
+        return {"count": edges.diff(), "first": edges[:-1]}
 
     def to_frame(self, ids: Ids, predictions: torch.Tensor, names: Sequence[str] | None = None) -> "pl.DataFrame":
         """Predictions for the windows `ids` as a polars frame: a row per slot of the horizon, with entity and time.
@@ -263,8 +262,7 @@ class Windows:
             >>> len(train), len(valid)
             (12, 9)
         """
-        moments = moments_of(self.stash, cuts)
-        return self._divided([cut_at_time(self._layout, moment) for moment in moments])
+        return self._divided([cut_at_time(self._layout, moment) for moment in moments_of(self.stash, cuts)])
 
     def split_fraction(self, *fractions: float) -> tuple["Windows", ...]:
         """Parts of these windows by time, with cuts behind fractions of the rows of each entity.
@@ -327,8 +325,8 @@ class Windows:
             [(12, 3), (15, 3), (18, 3)]
         """
         check_timed(self.stash, "folds")
-        parts = folds(self._layout, self._intervals, count, step, gap, expanding=expanding)
-        return [(self._with(train), self._with(test)) for train, test in parts]
+        pairs = folds(self._layout, self._intervals, count, step, gap, expanding=expanding)
+        return [(self._with(train), self._with(test)) for train, test in pairs]
 
     def latest(self, of: str | None = None) -> "Windows":
         """The newest window of each entity, anchored on the first slot behind its last row: the input of a forecast.
@@ -363,6 +361,9 @@ class Windows:
 
     def __repr__(self) -> str:
         return as_text(self._layout, self.spans, self._intervals, self.stride, self._fills is not None)
+
+    def _repr_html_(self) -> str:
+        return as_html(self)
 
     def _divided(self, cuts: list[Int64s]) -> tuple["Windows", ...]:
         return tuple(map(self._with, divide(self._layout, self._intervals, cuts)))

@@ -17,7 +17,7 @@ import torch
 from click.testing import CliRunner
 
 import tensorstash as ts
-from tensorstash.cli import commands, main
+from tensorstash.cli.commands import commands, main
 from tensorstash.sources import statistics
 from tests.oracle_load import write_parquet
 
@@ -307,22 +307,21 @@ def test_info_knows_a_directory_that_is_not_there(monkeypatch: pytest.MonkeyPatc
         assert f"free in {tmp_path}, of" in run("info")
 
 
-@pytest.mark.parametrize("command", ["info", "ls", "rm", "prune", "load", "inspect"])
+@pytest.mark.parametrize("command", ["info", "ls", "rm", "prune", "load", "inspect", "bench"])
 def test_help_has_examples_that_are_read(command: str) -> None:
     """Each example is a line that the command's own parser takes."""
     printed = run(command, "--help")
     examples = re.findall(rf"^  +tensorstash {command}(.*)$", printed.split("Examples:")[1], re.MULTILINE)
-    assert len(examples) == (1 if command == "info" else 2)
+    assert len(examples) == {"info": 1, "bench": 1, "inspect": 3}.get(command, 2)
     for example in examples:
         words = [word.strip("'") for word in example.split(" | ")[0].split()]
         commands.commands[command].make_context(command, words)
 
 
-def test_the_commands_of_the_readme_run(tmp_path: Path, shm: Path) -> None:
-    """As a person types them, one after the other; the load is that of the README's Python."""
-    readme = (ROOT / "README.md").read_text("utf-8")
-    section = readme.split("\n## The command line\n")[1].split("\n## ")[0]
-    (block,) = re.findall(r"^```sh\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
+def test_the_commands_of_the_guide_run(tmp_path: Path, shm: Path) -> None:
+    """As a person types them, one after the other; the load is that of the Python on the page of sharing."""
+    page = (ROOT / "docs" / "guide" / "command-line.md").read_text("utf-8")
+    block = re.findall(r"^```sh\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)[0]
     script = tmp_path / "tensorstash"
     script.write_text(f'#!/bin/sh\nexec {sys.executable} -m tensorstash "$@"\n')
     script.chmod(0o700)
@@ -348,5 +347,5 @@ def test_the_commands_of_the_readme_run(tmp_path: Path, shm: Path) -> None:
 
 
 def test_the_script_is_the_command_line() -> None:
-    assert 'tensorstash = "tensorstash.cli:main"' in (ROOT / "pyproject.toml").read_text().splitlines()
+    assert 'tensorstash = "tensorstash.cli.commands:main"' in (ROOT / "pyproject.toml").read_text().splitlines()
     assert re.fullmatch(r".*, version \d+\.\d+\.\d+\n", run("--version"))

@@ -20,7 +20,8 @@ from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
 import tensorstash as ts
-from tensorstash import plot
+from tensorstash.plot.coverage import _coverage
+from tensorstash.plot.series import _line
 
 Series = dict[int, bool]  # time -> whether a value is missing there
 
@@ -83,8 +84,8 @@ series_of_any_shape = st.integers(1, 5).flatmap(
     st.sampled_from(["number", "text", "pack"]),
 )
 def test_a_bin_shows_the_gravest_of_its_ticks(entities: list[Series], most_bins: int, kind: str) -> None:
-    with mock.patch.object(plot, "_BINS", most_bins):
-        states, edges = plot._coverage(load(entities, kind), np.arange(len(entities)))
+    with mock.patch("tensorstash.plot.coverage._BINS", most_bins):
+        states, edges = _coverage(load(entities, kind), np.arange(len(entities)))
     assert (states.tolist(), edges.tolist()) == slow_coverage(entities, most_bins)
 
 
@@ -97,20 +98,20 @@ def test_the_oracle_can_fail() -> None:
 
 def test_only_the_chosen_entities_are_looked_at() -> None:
     entities: list[Series] = [{0: False, 1: False}, {1: True, 2: False}, {2: False, 3: True}]
-    states, _ = plot._coverage(load(entities), np.array([2, 0]))
+    states, _ = _coverage(load(entities), np.array([2, 0]))
     assert states.tolist() == [[0, 0, 1, 2], [1, 1, 0, 0]]
 
 
 def test_without_time_the_bins_count_the_rows_of_each_entity() -> None:
     stash = ts.load({"k": ["a", "b", "b", "b"], "y": [1.0, 2.0, float("nan"), 4.0]}, ["y"], entity="k")
-    states, edges = plot._coverage(stash, np.arange(2))
+    states, edges = _coverage(stash, np.arange(2))
     assert states.tolist() == [[1, 0, 0], [1, 2, 1]]
     assert edges.tolist() == [0, 1, 2, 3]
 
 
 def test_edges_are_exact_over_centuries_of_nanoseconds() -> None:
     days = np.arange("1750-01-01", "2200-01-01", dtype="datetime64[D]").astype("datetime64[ns]")
-    states, edges = plot._coverage(ts.load({"t": days, "y": np.zeros(len(days))}, ["y"], time="t"), np.array([0]))
+    states, edges = _coverage(ts.load({"t": days, "y": np.zeros(len(days))}, ["y"], time="t"), np.array([0]))
     low, length = int(days[0].astype(np.int64)), len(days) * 86_400 * 10**9
     assert edges.tolist() == [low + k * length // 500 for k in range(501)]
     assert states.tolist() == [[1] * 500]
@@ -119,9 +120,9 @@ def test_edges_are_exact_over_centuries_of_nanoseconds() -> None:
 def test_a_missing_month_is_a_gap_and_months_of_unequal_length_are_none() -> None:
     months = np.arange("2020-01", "2024-01", dtype="datetime64[M]")
     whole = ts.load({"t": months.astype("datetime64[s]"), "y": np.zeros(48)}, ["y"], time="t")
-    assert set(plot._coverage(whole, np.array([0]))[0][0].tolist()) == {1}
+    assert set(_coverage(whole, np.array([0]))[0][0].tolist()) == {1}
     kept = np.delete(months, 30).astype("datetime64[s]")
-    states, edges = plot._coverage(ts.load({"t": kept, "y": np.zeros(47)}, ["y"], time="t"), np.array([0]))
+    states, edges = _coverage(ts.load({"t": kept, "y": np.zeros(47)}, ["y"], time="t"), np.array([0]))
     gap = np.flatnonzero(states[0] == 3)
     assert len(states[0]) == (kept[-1] - kept[0]) // np.timedelta64(28, "D") + 1
     assert set(states[0].tolist()) == {1, 3}
@@ -139,7 +140,7 @@ def test_what_is_drawn_is_the_coverage_on_the_given_axes_with_names_and_units() 
     (mesh,) = axes.collections
     drawn = mesh.get_array()
     assert drawn is not None
-    np.testing.assert_array_equal(drawn, plot._coverage(stash, np.arange(2))[0])
+    np.testing.assert_array_equal(drawn, _coverage(stash, np.arange(2))[0])
     assert [label.get_text() for label in axes.get_yticklabels()] == ["x", "y"]
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("hour (UTC)", "station")
     legend = axes.get_legend()
@@ -236,8 +237,8 @@ def drawn_pieces(times: NDArray[np.int64], values: NDArray[np.float64]) -> list[
 @given(points(), st.sampled_from([2, 3, 7, 1000]))
 def test_a_line_is_open_at_gaps_and_thinned_to_the_extremes_of_pixels(series: Points, pixels: int) -> None:
     times, values, gaps = (np.array(column) for column in zip(*series))
-    with mock.patch.object(plot, "_PIXELS", pixels):
-        at, drawn, alone = plot._line(times, values, gaps)
+    with mock.patch("tensorstash.plot.series._PIXELS", pixels):
+        at, drawn, alone = _line(times, values, gaps)
     pieces = slow_pieces(series)
     if sum(map(len, pieces)) > 4 * pixels:
         kept = slow_kept(pieces, pixels)

@@ -67,6 +67,17 @@ def test_all_run_and_their_results_are_drawn() -> None:
     assert tables.count("\n| ") == len(sweep) + len(formats) + len(ways) + 6  # a head and a rule each
 
 
+def test_the_ways_to_a_device_are_compared_on_any_machine() -> None:
+    printed = run("bench_device.py", "--quick", "--device", "cpu")
+    assert "No accelerator was found: nothing below says anything about one.\n" in printed
+    ways = re.findall(r"^    (host|resident) +\d+ +\d+\.\d +\d+   \d\.\d\d, \d\.\d\d$", printed, re.MULTILINE)
+    assert ways == ["host", "resident"]
+    simulated = re.findall(r"^ +(\d)((?: +\d+\.\d\d +(?:copy|gather|-)){4})$", printed, re.MULTILINE)
+    assert [prefetch for prefetch, _ in simulated] == ["0", "1", "2", "4"]
+    # whatever is made ahead, copies that take twice as long as the model are waited for
+    assert all(steps.endswith(" copy") for _, steps in simulated)
+
+
 def test_a_window_that_begins_one_row_late_is_noticed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.syspath_prepend(BENCHMARKS)
     import formats

@@ -3,10 +3,12 @@
 import ast
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+import tensorstash as ts
 from tests.project.test_structure import ROOMS
 
 ROOT = Path(__file__).parents[2]
@@ -53,10 +55,21 @@ def test_the_rooms_of_the_architecture_are_those_of_the_package_in_their_order()
     assert named == [room for room in ROOMS if room != "__main__"]
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_to_files_lead_somewhere(path: Path) -> None:
     links = re.findall(r"\]\((?!https?://|#)([^)#]+)", path.read_text("utf-8"))
     assert [link for link in links if not (path.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_files_and_targets_that_a_page_names_exist(path: Path) -> None:
+    text = path.read_text("utf-8") if path.name != "CHANGELOG.md" else ""
+    files = re.findall(
+        r"(?<![\w./])(?:benchmarks|docs|examples|tensorstash|tests)/[\w./-]*\w\.(?:c|md|parquet|py|sh|txt)\b", text
+    )
+    assert [name for name in files if not (ROOT / name).exists()] == []
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+    assert set(re.findall(r"`make ([a-z]+)`", text)) <= targets
 
 
 def test_files_that_a_contributor_is_sent_to_exist() -> None:
@@ -76,3 +89,95 @@ def test_ci_the_workflow_and_hooks_call_targets_of_the_makefile() -> None:
         assert {target for line in called for target in line.split()} <= targets, name
     dry = subprocess.run(["make", "--dry-run", "check"], cwd=ROOT, capture_output=True, text=True, check=True)
     assert "ruff check" in dry.stdout
+
+
+def test_the_readme_is_short_and_names_the_promises_and_the_figures_as_they_are() -> None:
+    readme = (ROOT / "README.md").read_text("utf-8")
+    assert len(readme.splitlines()) <= 150
+    promised = re.findall(r"^\d+\. (.*)$", readme, re.MULTILINE)
+    assert promised == re.findall(r"^\| +\d+ \| (.*?) \| `tests", PROMISES.read_text("utf-8"), re.MULTILINE)
+    results = (ROOT / "benchmarks" / "results" / "README.md").read_text("utf-8")
+    figures = re.findall(r"^\| (.*?) \| ([\d.]+) \| ([\d.]+) \| ([\d,]+) \|$", readme, re.MULTILINE)
+    assert [name.split()[0] for name, *_ in figures] == [
+        "strided",
+        "tensorstash",
+        "DataLoader",
+        "darts",
+        "pytorch-forecasting",
+    ]
+    ratios = [float(ratio) for _, ratio, *_ in figures]
+    assert ratios == sorted(ratios, reverse=True), "what the README says of the first row holds for the fastest"
+    for name, ratio, first, peak in figures:
+        assert re.search(rf"^\| {re.escape(name)} \| {ratio} \| \S+ \| \S+ \| {first} \| {peak} \|", results, re.M), (
+            name
+        )
+
+
+def test_llms_txt_lists_the_pages_in_the_order_of_the_site(tmp_path: Path) -> None:
+    """A site of three pages, built by the same hook."""
+    pytest.importorskip("sphinx", reason="needs the extra docs")
+    (tmp_path / "part").mkdir()
+    (tmp_path / "index.md").write_text("# Site\n\nWhat it\nis.\n\n```{toctree}\npart/index\n```\n")
+    (tmp_path / "part" / "index.md").write_text("# Part\n\nA part.\n\n```{toctree}\none\n```\n")
+    (tmp_path / "part" / "one.md").write_text("# One\n\n```python\n1\n```\n\nIts *text*.\n")
+    command = [sys.executable, "-m", "sphinx", "-W", "-q", "-b", "html", "-c", str(ROOT / "docs")]
+    done = subprocess.run(
+        [*command, str(tmp_path), str(tmp_path / "out")], capture_output=True, text=True, timeout=200, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    source = "_sources/part/"
+    assert (tmp_path / "out" / "llms.txt").read_text("utf-8") == (
+        "# tensorstash\n\n> What it is.\n\n## Part\n\n"
+        f"- [Part]({source}index.md.txt): A part.\n- [One]({source}one.md.txt): Its text.\n"
+    )
+    assert '"part/one"' in (tmp_path / "out" / "searchindex.js").read_text("utf-8")
+    assert 'name="viewport"' in (tmp_path / "out" / "index.html").read_text("utf-8")
+
+
+def described(page: str) -> set[str]:
+    """The names that Sphinx takes from docstrings on a page."""
+    text = (ROOT / "docs" / "reference" / page).read_text("utf-8")
+    return set(re.findall(r"^\.\. auto(?:function|class|exception):: (\w+)(?:\(\))?$", text, re.MULTILINE))
+
+
+def test_the_reference_has_every_public_name() -> None:
+    names = described("api.md")
+    assert {*dir(ts)} - {"errors", "plot", "shared"} <= names
+    assert {*ts.plot.__all__, "list", "remove", "prune"} <= names
+    errors = {name for name, value in vars(ts.errors).items() if isinstance(value, type) and name.endswith("Error")}
+    assert len(errors) >= 7
+    assert errors <= names
+    table = (ROOT / "docs" / "reference" / "errors.md").read_text("utf-8")
+    assert {*re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)} == errors - {"TensorstashError"}
+
+
+def test_the_messages_of_the_reference_are_those_of_the_package() -> None:
+    page = (ROOT / "docs" / "reference" / "errors.md").read_text("utf-8").split("\n## The most common ones\n")[1]
+    messages = re.findall(r"^\| `(\w+ .*?)`", page, re.MULTILINE)
+    assert len(messages) > 15
+    package = "".join(path.read_text("utf-8") for path in (ROOT / "tensorstash").rglob("*.py"))
+    assert [message for message in messages if f'"{message}' not in package] == []
+
+
+def test_the_reference_has_every_environment_variable() -> None:
+    files = [ROOT / "hatch_build.py", *(ROOT / "tensorstash").rglob("*.py")]
+    used = {name for path in files for name in re.findall(r'"(TENSORSTASH_[A-Z_]+)"', path.read_text("utf-8"))}
+    page = (ROOT / "docs" / "reference" / "environment.md").read_text("utf-8")
+    assert set(re.findall(r"`(TENSORSTASH_[A-Z_]+)`", page)) == used
+
+
+def test_errors_of_a_docstring_are_listed_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    from docstrings import list_errors
+
+    lines = ["What.", "", "Raises:", "    ValueError: wrong, see", "    that. KeyError: none. It says so.", "", "End."]
+    list_errors(None, "function", "name", None, None, lines)
+    assert lines == [
+        "What.",
+        "",
+        "Raises:",
+        "    ValueError: wrong, see that.",
+        "    KeyError: none. It says so.",
+        "",
+        "End.",
+    ]

@@ -25,8 +25,8 @@ ROOMS = [
     "gather",
     "windows",
     "sampling",
-    "batches",
     "transforms",
+    "batches",
     "plot",
     "cli",
     "__main__",
@@ -138,7 +138,10 @@ def test_the_root_is_short_and_rooms_say_what_they_own() -> None:
     for room in PACKAGE.glob("*/__init__.py"):
         tree = ast.parse(room.read_text("utf-8"))
         assert len((ast.get_docstring(tree) or "").splitlines()) >= 3, room
-        assert len(tree.body) == 1, f"{room} holds more than its docstring"
+        if room.parent.name in PUBLIC:  # `ts.plot.coverage`: it names what users reach through it
+            assert {type(part) for part in tree.body[1:]} == {ast.ImportFrom, ast.Assign}, room
+        else:
+            assert len(tree.body) == 1, f"{room} holds more than its docstring"
 
 
 def test_public_names() -> None:

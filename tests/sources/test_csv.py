@@ -21,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tensorstash as ts
-from tensorstash.cli import main
+from tensorstash.cli.commands import main
 from tests.oracle_load import whole
 
 LTSF = "date,HUFL,HULL,OT\n" + "".join(

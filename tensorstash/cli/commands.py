@@ -7,6 +7,7 @@ import platform
 import re
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from importlib.metadata import version
@@ -17,6 +18,8 @@ import click
 import psutil
 import torch
 
+from tensorstash.cli.bench import bench
+from tensorstash.cli.report import report
 from tensorstash.common.frequency import duration
 from tensorstash.errors import TensorstashError
 from tensorstash.ingest.load import load
@@ -25,6 +28,7 @@ from tensorstash.native import library
 from tensorstash.segments import shared
 from tensorstash.segments.directory import place
 from tensorstash.segments.limits import memory_limits, tightest
+from tensorstash.windows.windows import Windows
 
 _FLOATS = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32, "float64": torch.float64}
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
@@ -33,6 +37,7 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?) *((?:[kmgt]i?)?)b?", re.IGNORECASE)
 
 def main() -> None:
     """Run the command line. An error of tensorstash is one line on stderr, with status 1."""
+    warnings.formatwarning = lambda message, *_, **__: f"tensorstash: {message}\n"
     try:
         commands(prog_name="tensorstash")
     except (TensorstashError, OSError, ValueError) as error:
@@ -61,7 +66,12 @@ def ls(as_json: bool) -> None:
     elif not found:
         click.echo(f"No shared segments in {place()}.")
     else:
-        click.echo(_aligned([("label", "key", "size", "rows", "columns", "created", "users"), *map(_cells, found)]))
+        click.echo(
+            _aligned(
+                [("label", "key", "size", "rows", "columns", "created", "users"), *map(_cells, found)],
+                right=(2, 3, 4, 6),
+            )
+        )
 
 
 @commands.command(epilog="\b\nExamples:\n  tensorstash rm nyc-weather\n  tensorstash rm train valid")
@@ -221,15 +231,61 @@ def _load_shared(source: tuple[str, ...], share: str | bool, given: dict[str, An
 @commands.command(
     epilog="\b\nExamples:\n"
     "  tensorstash inspect weather.parquet\n"
-    "  tensorstash inspect weather.parquet --columns temp,humid --entity origin --time time_hour --dtype float16",
+    "  tensorstash inspect weather.parquet --columns temp,humid --entity origin --time time_hour --dtype float16\n"
+    "  tensorstash inspect weather.parquet --entity origin --time time_hour --html report.html",
 )
 @_request
-def inspect(source: tuple[str, ...], dtype: str | None, **columns: Any) -> None:
+@click.option("--html", "page", metavar="PATH", help="Write a page with coverage, frequency and gaps, too.")
+def inspect(source: tuple[str, ...], dtype: str | None, page: str | None, **columns: Any) -> None:
     """Print what a load would take.
 
-    It shows rows, MB per column and free memory, and reads schemas and footers only.
+    It shows rows, MB per column and free memory, and reads schemas and footers only; with --html also the columns of
+    entity and time.
     """
-    click.echo(repr(plan(_source(source), dtype=_FLOATS.get(dtype or ""), **columns)))
+    given = {**columns, "dtype": _FLOATS.get(dtype or "")}
+    planned = plan(_source(source), **given)
+    click.echo(repr(planned))
+    if page is not None:
+        Path(page).write_text(report(planned, _source(source), given), "utf-8")
+        click.echo(f"wrote {page}")
+
+
+@commands.command(
+    "bench",
+    epilog="\b\nExamples:\n"
+    "  tensorstash bench weather.parquet --columns temp,humid --entity origin --time time_hour --horizon 48",
+)
+@_request
+@click.option("--history", type=click.IntRange(0), default=96, show_default=True, help="Slots before the anchor.")
+@click.option("--horizon", type=click.IntRange(0), default=24, show_default=True, help="Slots from the anchor on.")
+@click.option("--batch-size", type=click.IntRange(1), default=256, show_default=True, help="Windows of a batch.")
+@click.option("--workers", type=click.IntRange(1), default=2, show_default=True, help="Of the DataLoader.")
+@click.option("--seconds", type=click.FloatRange(0.1), default=5.0, show_default=True, help="For each of the three.")
+def bench_command(
+    *,
+    source: tuple[str, ...],
+    dtype: str | None,
+    history: int,
+    horizon: int,
+    batch_size: int,
+    workers: int,
+    seconds: float,
+    **columns: Any,
+) -> None:
+    """Measure batches of FILE, beside a DataLoader whose Dataset slices the same columns in memory for each window.
+
+    A training step of a small model stands for yours. The column windows/s is the speed of the batches alone, waiting
+    is their share of the loop, and memory counts pages of several processes once.
+    """
+    begin = time.perf_counter()
+    stash = load(_source(source), dtype=_FLOATS.get(dtype or ""), **columns)
+    windows = Windows(stash, history=history, horizon=horizon)
+    click.echo(f"loaded in {time.perf_counter() - begin:.2f} s, {len(windows):,} windows\n{stash}\n")
+    lines = [("", "first batch", "windows/s", "waiting", "memory")]
+    for one in bench(windows, batch_size, workers, seconds):
+        speed = (f"{one.first:.3f} s", f"{one.windows:,.0f}", f"{one.waiting:.0%}", _size(one.nbytes))
+        lines.append((one.way, *speed))
+    click.echo(_aligned(lines, right=(1, 2, 3, 4)))
 
 
 @commands.command(epilog="\b\nExamples:\n  tensorstash info")
@@ -286,14 +342,12 @@ def _size(nbytes: float) -> str:
     return f"{nbytes / 1000**power:,.1f} {'_kMG'[power]}B"
 
 
-def _aligned(lines: Iterable[tuple[str, ...]]) -> str:
-    """Lines with aligned columns; numbers and their headings are aligned to the right."""
+def _aligned(lines: Iterable[tuple[str, ...]], right: tuple[int, ...]) -> str:
+    """Lines with aligned columns; those of numbers, `right`, are aligned to the right."""
     lines = [*lines]
     widths = [max(map(len, cells)) for cells in zip(*lines)]
     return "\n".join(
-        "  ".join(
-            cell.rjust(width) if at in (2, 3, 4, 6) else cell.ljust(width) for at, (cell, width) in enumerate(row)
-        )
+        "  ".join(cell.rjust(width) if at in right else cell.ljust(width) for at, (cell, width) in enumerate(row))
         for row in (zip(cells, widths) for cells in lines)
     )
 

@@ -1,0 +1,47 @@
+"""The site is built from the pages of this folder and the docstrings: `make site`, then `docs/_build/index.html`."""
+
+import sys
+from importlib import metadata
+from pathlib import Path
+
+from sphinx.application import Sphinx
+
+ROOT = Path(__file__).parents[1]
+sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
+
+import docstrings  # noqa: E402  beside this file
+import llms  # noqa: E402
+
+project = "tensorstash"
+release = metadata.version("tensorstash")
+author = "The tensorstash authors"
+copyright = author  # noqa: A001  Sphinx calls it so
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
+exclude_patterns = ["_build"]
+nitpicky = False  # types of torch and numpy are no targets here, and their inventories need a network
+default_role = "code"  # docstrings write names in single backticks
+
+myst_heading_anchors = 3
+myst_enable_extensions = ["colon_fence"]
+
+autodoc_typehints = "signature"
+autodoc_member_order = "groupwise"
+autodoc_default_options = {"members": True, "special-members": "__call__, __getitem__, __iter__, __len__"}
+python_maximum_signature_line_length = 100
+napoleon_numpy_docstring = False
+napoleon_use_rtype = False
+add_module_names = False
+
+html_theme = "furo"
+html_title = f"tensorstash {release}"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_show_copyright = False
+
+
+def setup(app: Sphinx) -> None:
+    """Take docstrings as they are meant, and write `llms.txt` beside the pages when they are done."""
+    for change in (docstrings.keep_colons, docstrings.list_errors):
+        app.connect("autodoc-process-docstring", change, priority=100)  # before napoleon
+    app.connect("build-finished", llms.write)

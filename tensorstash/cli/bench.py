@@ -1,0 +1,124 @@
+"""`tensorstash bench`: the reader's own file, beside a `DataLoader` over a `Dataset` with one window per item."""
+
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+
+import psutil
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from tensorstash.batches.loader import Loader
+from tensorstash.gather.span import Span
+from tensorstash.stash.stash import Stash
+from tensorstash.windows.windows import Windows
+
+Batch = dict[str, torch.Tensor]
+
+_HIDDEN = 64  # of the model that stands for the reader's
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What one way of making batches took, in a loop with a training step of a small model."""
+
+    way: str
+    first: float  # seconds until the first batch
+    windows: float  # per second of waiting: the speed of the batches alone
+    waiting: float  # share of the loop
+    nbytes: int  # of the process and its workers; what they share counts once
+
+
+class Items(Dataset[Batch]):
+    """The same windows as most programs make them: a slice of each column per item."""
+
+    def __init__(self, windows: Windows, starts: torch.Tensor) -> None:
+        self.stash: Stash = windows.stash
+        self.spans: tuple[Span, ...] = windows.spans
+        self.starts = starts
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def __getitem__(self, k: int) -> Batch:
+        anchor = int(self.starts[k])
+        return {
+            span.name: self.stash[span.column][anchor + span.begin : anchor + span.end : span.step]
+            for span in self.spans
+        }
+
+
+def bench(windows: Windows, batch_size: int, workers: int, seconds: float) -> Iterator[Result]:
+    """Time our loader and two of PyTorch over the same windows, one after the other.
+
+    Args:
+        windows: with slots that are rows, as without `gaps="mask"`.
+        batch_size: windows of a batch.
+        workers: processes of the last one.
+        seconds: that each of them runs for.
+
+    Raises:
+        RuntimeError: their windows differ.
+    """
+    items = Items(windows, torch.from_numpy(windows._anchor_slots(torch.arange(len(windows)).numpy())))
+    _check(windows, items)
+    yield _timed("tensorstash", Loader(windows, batch_size=batch_size, shuffle=True), seconds)
+    for count in (0, workers):
+        loader = DataLoader(items, batch_size, shuffle=True, num_workers=count)
+        yield _timed(f"DataLoader, {count} workers", loader, seconds)
+
+
+def _check(windows: Windows, items: Items) -> None:
+    ids = torch.linspace(0, len(windows) - 1, 5).long().tolist()
+    for k in ids:
+        ours, theirs = windows[k], items[k]
+        if not all(torch.equal(ours[name].view(torch.uint8), theirs[name].view(torch.uint8)) for name in theirs):
+            raise RuntimeError(f"The windows of the Dataset are those of tensorstash; window {k} differs.")
+
+
+def _timed(way: str, batches: Iterable[Batch], seconds: float) -> Result:
+    begin = time.perf_counter()
+    endless = chain.from_iterable(batches for _ in iter(int, 1))
+    batch = next(endless)
+    first = time.perf_counter() - begin
+    step = _Step(batch)
+    step(batch)  # the first one allocates
+    seen, waited, begin = 0, 0.0, time.perf_counter()
+    while time.perf_counter() - begin < seconds:
+        before = time.perf_counter()
+        batch = next(endless)
+        waited += time.perf_counter() - before
+        seen += len(next(iter(batch.values())))
+        step(batch)
+    total = time.perf_counter() - begin
+    nbytes = _nbytes()
+    return Result(way, first, seen / max(waited, 1e-9), waited / total, nbytes)
+
+
+class _Step:
+    """A forward and a backward pass of a perceptron over all values of a batch."""
+
+    def __init__(self, batch: Batch) -> None:
+        width = self._values(batch).shape[1]
+        self._model = torch.nn.Sequential(torch.nn.Linear(width, _HIDDEN), torch.nn.ReLU(), torch.nn.Linear(_HIDDEN, 1))
+
+    def __call__(self, batch: Batch) -> None:
+        self._model.zero_grad()
+        self._model(self._values(batch)).square().mean().backward()
+
+    @staticmethod
+    def _values(batch: Batch) -> torch.Tensor:
+        flat = [tensor.flatten(1).to(torch.float32) for tensor in batch.values() if tensor.ndim > 1]
+        return torch.cat(flat, 1).nan_to_num()
+
+
+def _nbytes() -> int:
+    """The memory of this process and its workers: a page of several processes counts in equal parts, where known."""
+    this = psutil.Process()
+    return sum(_share(process) for process in (this, *this.children(recursive=True)))
+
+
+def _share(process: psutil.Process) -> int:
+    about = process.memory_full_info()
+    return int(getattr(about, "pss", about.rss))

@@ -1,0 +1,103 @@
+"""`tensorstash inspect --html`: what is in a source, as one page without anything from outside it."""
+
+import html
+from collections.abc import Mapping
+from typing import Any
+
+from tensorstash.common.html import escaped, table
+from tensorstash.errors import TensorstashError
+from tensorstash.ingest.load import load
+from tensorstash.ingest.plan import Plan
+from tensorstash.ingest.plan_text import HEAD
+from tensorstash.stash.display import picture
+from tensorstash.stash.stash import Stash
+from tensorstash.windows.runs import Runs, entity_runs, find_runs
+
+_STYLE = """
+:root { color-scheme: light dark; font-family: system-ui, sans-serif; line-height: 1.5; }
+body { max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
+.wide, pre { overflow-x: auto; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+th, td { padding: 0.2rem 0.6rem; border-bottom: 1px solid #8886; text-align: left; }
+.wide th, .wide td { white-space: nowrap; }
+h1 { overflow-wrap: anywhere; font-size: 1.5rem; }
+pre { padding: 1rem; border: 1px solid #8886; border-radius: 0.4rem; }
+"""
+
+
+def report(planned: Plan, source: Any, given: Mapping[str, Any]) -> str:
+    """A page about a source: columns, what a load takes, which times there are, and code to paste.
+
+    Args:
+        planned: the plan of the load.
+        source: what `load` takes.
+        given: the other arguments of `load`. With a time column, that column and the entities are loaded.
+    """
+    parts = [
+        f"<h1>{escaped(planned.source)}</h1>",
+        "<h2>Columns</h2>",
+        f'<div class="wide">{table(HEAD, planned.lines)}</div>',
+        f"<p>Not read: {escaped(', '.join(planned.skipped) or 'nothing')}</p>",
+        "<h2>What a load takes</h2>",
+        table(("what", "MB"), _sizes(planned)),
+        *(f"<p>Note: {html.escape(note)}</p>" for note in planned.notes),
+        "<h2>Times</h2>",
+        *_times(planned, source, given),
+        "<h2>Code</h2>",
+        f"<pre><code>{html.escape(_code(source, given))}</code></pre>",
+    ]
+    title = f"<title>{escaped(planned.source)}</title>"
+    head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width">{title}<style>{_STYLE}</style>'
+    body = "\n".join(parts)
+    return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>{body}</body></html>\n'
+
+
+def _sizes(planned: Plan) -> list[tuple[str, str]]:
+    sizes = {
+        f"memory, once for all processes ({planned.rows:,} rows)": planned.nbytes,
+        "page tables in each process": planned.page_tables,
+        "free memory now": planned.free,
+    }
+    return [(what, f"{size / 1e6:,.1f}") for what, size in sizes.items()]
+
+
+def _times(planned: Plan, source: Any, given: Mapping[str, Any]) -> list[str]:
+    """Coverage, frequency and gaps, or why there are none to show."""
+    if planned.time is None:
+        return ["<p>Name the columns of time and entity to see coverage, frequency and gaps: --time, --entity.</p>"]
+    keys = {name: value for name, value in given.items() if name not in ("columns", "static", "dtype")}
+    try:
+        stash = load(source, {"loaded_time": given["time"]}, **keys)
+        runs = find_runs(stash.offsets.numpy(), stash.time.numpy(), stash.clock, None, None)  # type: ignore[union-attr]
+    except (TensorstashError, ValueError) as error:
+        return [f"<p>A load is refused: {html.escape(str(error))}</p>"]
+    return [picture(stash), table(("what", "how many"), _gaps(stash, runs))]
+
+
+def _gaps(stash: Stash, runs: Runs) -> list[tuple[str, str]]:
+    whole = entity_runs(stash.offsets.numpy())
+    lengths = runs.rows if len(runs.rows) else whole.rows
+    lines = [
+        ("frequency", "none" if runs.frequency is None else runs.frequency.text),
+        ("entities", f"{len(stash.offsets) - 1:,}"),
+        ("gaps in time", f"{len(runs.first) - len(whole.first):,}"),
+        *((f"gaps of {step}", f"{count:,}") for step, count in runs.steps),
+    ]
+    if len(lengths):
+        lines.append(("rows of the longest stretch without a gap", f"{int(lengths.max()):,}"))
+        lines.append(("rows of the shortest", f"{int(lengths.min()):,}"))
+    return lines
+
+
+def _code(source: Any, given: Mapping[str, Any]) -> str:
+    """A program that loads the source as it was inspected."""
+    names = {"dtype": str(given["dtype"])} if given.get("dtype") is not None else {}
+    shown = {name: repr(value) for name, value in given.items() if value not in (None, ())} | names
+    arguments = "".join(f"    {name}={value},\n" for name, value in shown.items())
+    imports = "import torch\n\n" if names else ""
+    return (
+        f"{imports}import tensorstash as ts\n\nstash = ts.load(\n    {source!r},\n{arguments})\n"
+        "windows = ts.Windows(stash, history=96, horizon=24)\n"
+        "loader = ts.Loader(windows, batch_size=256, shuffle=True, seed=0)\n"
+        "for batch in loader:\n    ...\n"
+    )

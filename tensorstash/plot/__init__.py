@@ -1,0 +1,11 @@
+"""`ts.plot`: pictures of a stash, of windows and of forecasts, with matplotlib (the extra `plot`).
+
+The room owns what is drawn and how. It changes nothing, and everything but the command line can do without it.
+"""
+
+from tensorstash.plot.coverage import coverage
+from tensorstash.plot.forecast import forecast
+from tensorstash.plot.series import series
+from tensorstash.plot.windows import windows
+
+__all__ = ["coverage", "forecast", "series", "windows"]

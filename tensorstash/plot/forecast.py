@@ -1,0 +1,121 @@
+"""`ts.plot.forecast`: one window with what a model makes of it."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from tensorstash.plot.axes import COLOURS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_TRUTH, _PREDICTION, _BAND = COLOURS
+_DASHED = (4, 1)
+
+Numbers = NDArray[np.float64]
+
+
+def forecast(
+    history: torch.Tensor,
+    truth: torch.Tensor | None = None,
+    prediction: torch.Tensor | None = None,
+    quantiles: torch.Tensor | None = None,
+    *,
+    axes: "Axes | None" = None,
+) -> "Axes":
+    """Draw the history of one window, the truth behind it, and a prediction with bands between its quantiles.
+
+    The axis counts slots from the anchor. NaN breaks a line.
+
+    Args:
+        history: `(history,)` values in front of the anchor.
+        truth: `(horizon,)` values from the anchor on; `None` where they are not known yet.
+        prediction: `(horizon,)`; `None` draws the middle one of an odd number of quantiles.
+        quantiles: `(horizon, n)`, ascending along the last dimension. A band lies between the first and the last one,
+            a darker one between the second and the last but one, and so on.
+        axes: the axes to draw on; `None` makes a figure.
+
+    Returns:
+        The axes.
+
+    Raises:
+        ValueError: a tensor of another shape, or quantiles that do not ascend. ImportError: matplotlib is missing; the
+            message names the extra.
+
+    Example:
+        >>> import pytest, torch, tensorstash as ts
+        >>> matplotlib = pytest.importorskip("matplotlib")
+        >>> matplotlib.use("Agg")
+        >>> axes = ts.plot.forecast(torch.arange(6.0), torch.tensor([6.0, 7.0]), torch.tensor([6.5, 6.5]))
+        >>> [text.get_text() for text in axes.get_legend().get_texts()]
+        ['history', 'truth', 'prediction']
+    """
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError as error:
+        raise ImportError("ts.plot.forecast draws with matplotlib: pip install 'tensorstash[plot]'.") from error
+    past, future, line, bands = _checked(history, truth, prediction, quantiles)
+    if axes is None:
+        _, axes = plt.subplots(figsize=(10, 3), layout="constrained")
+    axes.plot(np.arange(-len(past), 0), past, color=_TRUTH, linewidth=1, label="history")
+    if future is not None:
+        # joined to the history, so that the eye does not see a gap that the data do not have
+        joined = np.concatenate([past[-1:], future])
+        axes.plot(
+            np.arange(len(joined)) - len(past[-1:]), joined, color=_TRUTH, linewidth=1, dashes=(4, 1), label="truth"
+        )
+    if bands is not None:
+        pairs = bands.shape[1] // 2
+        for k in range(pairs):
+            axes.fill_between(
+                np.arange(len(bands)),
+                bands[:, k],
+                bands[:, -1 - k],
+                color=_BAND,
+                alpha=0.8 / pairs,
+                linewidth=0,
+                label="quantiles" if k == 0 else None,
+            )
+    if line is not None:
+        axes.plot(np.arange(len(line)), line, color=_PREDICTION, linewidth=1.5, label="prediction")
+    axes.axvline(-0.5, color="grey", linewidth=0.8, linestyle=":")
+    axes.set_xlabel("slots from the anchor")
+    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    return axes
+
+
+def _checked(
+    history: object, truth: object, prediction: object, quantiles: object
+) -> tuple[Numbers, Numbers | None, Numbers | None, Numbers | None]:
+    """The four as arrays; a missing prediction is the middle quantile where there is one."""
+    past = _numbers(history, "history", 1)
+    future = None if truth is None else _numbers(truth, "truth", 1)
+    bands = None if quantiles is None else _numbers(quantiles, "quantiles", 2)
+    line = None if prediction is None else _numbers(prediction, "prediction", 1)
+    lengths = {
+        name: len(values)
+        for name, values in (("truth", future), ("prediction", line), ("quantiles", bands))
+        if values is not None
+    }
+    if len(set(lengths.values())) > 1:
+        listed = ", ".join(f"{name} has {length}" for name, length in lengths.items())
+        raise ValueError(f"All that lies behind the anchor has one length, the horizon; {listed}.")
+    if bands is not None and (np.diff(bands, axis=1) < 0).any():
+        raise ValueError("Quantiles ascend along the last dimension; these do not: quantiles.sort(-1).values does.")
+    if line is None and bands is not None and bands.shape[1] % 2:
+        line = bands[:, bands.shape[1] // 2]
+    return past, future, line, bands
+
+
+def _numbers(values: object, name: str, dimensions: int) -> Numbers:
+    if not isinstance(values, torch.Tensor):
+        raise ValueError(f"{name}= is a tensor; got a {type(values).__name__}.")
+    if values.ndim != dimensions:
+        shape = {"history": "(history,)", "quantiles": "(horizon, n)"}.get(name, "(horizon,)")
+        remedy = " Take one window of the batch and one column of a pack." if values.ndim > dimensions else ""
+        raise ValueError(f"{name}= has the shape {shape}; got {tuple(values.shape)}.{remedy}")
+    return values.detach().to("cpu", torch.float64).numpy()

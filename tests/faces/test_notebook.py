@@ -1,0 +1,99 @@
+"""What a notebook shows: escaped, under 100 kB, and drawn where the rows are."""
+
+import re
+from xml.etree import ElementTree
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tensorstash as ts
+from tensorstash.stash.coverage import coverage
+
+
+def parsed(page: str) -> ElementTree.Element:
+    """A page that is not well-formed is an error."""
+    return ElementTree.fromstring(f"<div>{page}</div>")
+
+
+Times = st.lists(st.integers(0, 5000), min_size=1, max_size=30, unique=True)
+
+
+@settings(max_examples=40)
+@given(st.lists(Times, min_size=1, max_size=4), st.booleans())
+def test_coverage_counts_the_linesof_each_stretch(entities: list[list[int]], timed: bool) -> None:
+    frame = pl.DataFrame(
+        [(k, t, 1.0) for k, times in enumerate(entities) for t in times], ["e", "t", "y"], orient="row"
+    )
+    stash = ts.load(frame, ["y"], entity="e", time="t" if timed else None)
+    chosen, shares = coverage(stash)
+    assert chosen == [*range(len(entities))]
+    low = min(map(min, entities)) if timed else 0
+    high = max(map(max, entities)) if timed else max(map(len, entities)) - 1
+    bins = min(120, high + 1 - low)
+    rows = np.zeros((len(entities), bins))
+    edges = [low + (high + 1 - low) * k // bins for k in range(bins)]
+    for line, times in zip(rows, entities):
+        for at in times if timed else range(len(times)):
+            line[max(k for k, edge in enumerate(edges) if edge <= at)] += 1
+    np.testing.assert_array_equal(shares, rows / rows.max())
+
+
+def test_far_times_of_nanoseconds_have_a_coverage() -> None:
+    stash = ts.load({"t": np.array([-(2**62), 2**62]).astype("M8[ns]"), "y": [1.0, 2.0]}, ["y"], time="t")
+    assert coverage(stash)[1].nonzero()[1].tolist() == [0, 119]
+
+
+def test_many_columns_entities_and_spans_stay_under_100_kb() -> None:
+    entities, rows = 1000, 150
+    frame = {
+        "e": np.repeat([f"<{k}>" + "e" * 200 for k in range(entities)], rows),
+        "t": np.tile(np.arange(rows), entities),
+    }
+    frame["t"] = frame["t"] * 2 + np.random.default_rng(0).integers(0, 2, len(frame["t"]))
+    names = [f"<script>{k}" + "c" * 200 for k in range(300)]
+    stash = ts.load({**frame, **dict.fromkeys(names, np.zeros(rows * entities, np.int8))}, entity="e", time="t")
+    windows = ts.Windows(stash, history=30, horizon=10, gaps="ignore")
+    for page in (stash._repr_html_(), windows._repr_html_()):
+        assert len(page.encode()) < 100_000
+        assert "<script" not in page
+        parsed(page)
+    assert "<p>and 200 more columns</p>" in stash._repr_html_()
+    assert "<p>20 of 1,000 entities:</p>" in stash._repr_html_()
+
+
+def test_windows_show_their_spans_and_the_first_windows() -> None:
+    days = np.arange("2024-01-01", "2024-01-11", dtype="M8[D]")
+    stash = ts.load({"e": ["a & b"] * 10, "t": days, "y": np.arange(10.0)}, ["y"], entity="e", time="t")
+    windows = ts.Windows(stash, spans={"past": ("y", -4, 0, 2), "next": ("y", 0, 1)})
+    page = parsed(windows._repr_html_())
+    cells = [[cell.text for cell in row] for row in page.iter("tr")]
+    assert cells[:2] == [["window", "e", "t of the anchor"], ["0", "a & b", "2024-01-05"]]
+    _, spans, past, _ = page.iter("{http://www.w3.org/2000/svg}svg")
+    (strokes,) = spans.iter("{http://www.w3.org/2000/svg}path")
+    assert strokes.get("d") == "M110 7h98M306 7h98M502 21h98"
+    drawn = [path.get("d") for path in past.iter("{http://www.w3.org/2000/svg}path")]
+    assert drawn == ["M0 38L180 2", "M200 38L380 2", "M400 38L580 2"]
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1.7e308, 0.0])
+def test_values_of_any_size_are_drawn(value: float) -> None:
+    stash = ts.load({"y": [value, -value, 1.0, value], "b": [True, False, True, True]})
+    page = ts.Windows(stash, history=3)._repr_html_()
+    parsed(page)
+    assert not re.search(r"nan|inf", page)
+
+
+def test_packs_and_halves_are_drawn_by_their_first_number() -> None:
+    stash = ts.load({"a": np.arange(5.0), "b": np.arange(5.0)}, {"x": ["a", "b"]}, dtype=torch.bfloat16)
+    assert "x, window 2" in ts.Windows(stash, history=3)._repr_html_()
+
+
+def test_without_linesor_windows_there_is_no_picture() -> None:
+    stash = ts.load({"y": np.zeros(0)})
+    assert "<svg" not in stash._repr_html_()
+    one = ts.Windows(ts.load({"t": [1, 2, 3, 4], "y": np.zeros(4)}, ["y"], time="t"), history=1, horizon=1)
+    assert "There is no window." in one.split(2)[0]._repr_html_()

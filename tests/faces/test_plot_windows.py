@@ -1,0 +1,153 @@
+"""Pictures of splits and forecasts: every bar against a loop over windows, and what is refused."""
+
+import re
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+import torch
+from matplotlib.colors import to_hex
+from matplotlib.patches import Rectangle
+
+import tensorstash as ts
+
+plt.switch_backend("Agg")
+
+
+@pytest.fixture(autouse=True)
+def closed_figures() -> Iterator[None]:
+    yield
+    plt.close("all")
+
+
+def gappy() -> ts.Stash:
+    times = [0, 1, 2, 3, 4, 5, 8, 9, 10, 11, 0, 1, 2, 3, 4]
+    names = ["a"] * 10 + ["b"] * 5
+    return ts.load({"e": names, "t": times, "y": np.arange(15.0)}, ["y"], entity="e", time="t")
+
+
+Bar = tuple[int, float, float, bool]  # entity, first time, last time, whether it is pale
+
+
+def slow_bars(windows: ts.Windows) -> dict[int, list[Bar]]:
+    """The pale and the full times of each window, one by one."""
+    seen: dict[int, list[Bar]] = {}
+    for i in range(len(windows)):
+        about = windows.anchors([i])
+        anchor, entity = int(about["time"]), int(about["entity"])
+        for low, high, pale in (
+            (anchor - windows.history, anchor - 1, True),
+            (anchor, anchor + windows.horizon - 1, False),
+        ):
+            seen.setdefault(entity, []).extend((entity, time, time, pale) for time in range(low, high + 1))
+    return seen
+
+
+@pytest.mark.filterwarnings("ignore:Gaps cost")
+@pytest.mark.parametrize("gaps", ["split", "mask"])
+def test_bars_cover_the_times_of_the_windows_of_each_part(gaps: str) -> None:
+    windows = ts.Windows(gappy(), history=2, horizon=2, gaps=gaps, frequency=1)
+    train, valid = windows.split(4)
+    axes = ts.plot.windows({"train": train, "valid": valid})
+    bars = [one for one in axes.patches if isinstance(one, Rectangle)]
+    for part, colour, lane in ((train, "#14507a", 0.1), (valid, "#c8641b", 0.5)):
+        for pale in (True, False):
+            drawn = {
+                (int(bar.get_y() - lane + 0.001), time)
+                for bar in bars
+                if to_hex(bar.get_facecolor()) == colour and (bar.get_alpha() == 0.3) == pale
+                for time in range(int(bar.get_x()), int(bar.get_x() + bar.get_width()) + 1)
+            }
+            slow = {(entity, t) for seen in slow_bars(part).values() for entity, t, _, p in seen if p == pale}
+            assert drawn == slow
+    assert [tick.get_text() for tick in axes.get_yticklabels()] == ["a", "b"]
+    assert axes.get_xlabel() == "t"
+
+
+def test_of_many_entities_some_are_drawn() -> None:
+    stash = ts.load({"e": np.repeat(np.arange(100), 3), "y": np.zeros(300)}, ["y"], entity="e")
+    axes = ts.plot.windows({"all": ts.Windows(stash, history=2)})
+    assert axes.get_ylabel() == "e, 40 of 100"
+    assert (len(axes.get_yticks()), axes.get_xlabel()) == (40, "row of the stash")
+    assert len(axes.patches) == 80
+
+
+def test_other_parts_are_refused() -> None:
+    one, two = ts.Windows(gappy(), history=2), ts.Windows(gappy(), history=2)
+    cases: list[tuple[Any, str]] = [
+        ({}, "Parts are a mapping such as {'train': train, 'valid': valid}; got {}."),
+        ({"train": 5}, "Each part is a Windows; 'train' is a int."),
+        ({"a": one, "b": two}, "Parts are windows of one stash; these are of several. Draw each stash by itself."),
+    ]
+    for parts, message in cases:
+        with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+            ts.plot.windows(parts)
+
+
+def test_a_forecast_shows_history_truth_bands_and_the_middle_quantile() -> None:
+    history, truth = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([4.0, 5.0])
+    quantiles = torch.tensor([[1.0, 2.0, 3.0, 4.0, 5.0], [2.0, 3.0, 4.0, 5.0, 6.0]])
+    axes = ts.plot.forecast(history, truth, None, quantiles)
+    past, future, line, _anchor = axes.lines
+    assert (np.asarray(past.get_xdata()).tolist(), np.asarray(past.get_ydata()).tolist()) == ([-3, -2, -1], [1, 2, 3])
+    assert (np.asarray(future.get_xdata()).tolist(), np.asarray(future.get_ydata()).tolist()) == ([-1, 0, 1], [3, 4, 5])
+    assert (np.asarray(line.get_xdata()).tolist(), np.asarray(line.get_ydata()).tolist()) == ([0, 1], [3, 4])
+    bounds = [path.get_extents().get_points().tolist() for band in axes.collections for path in band.get_paths()]
+    assert bounds == [[[0, 1], [1, 6]], [[0, 2], [1, 5]]]
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == [  # type: ignore[union-attr]
+        "history",
+        "truth",
+        "quantiles",
+        "prediction",
+    ]
+
+
+def test_a_forecast_of_a_model_on_given_axes() -> None:
+    _, given = plt.subplots()
+    prediction = torch.tensor([1.0, 2.0], requires_grad=True).to(torch.bfloat16)
+    axes = ts.plot.forecast(torch.zeros(0), prediction=prediction, axes=given)
+    assert axes is given
+    assert [np.asarray(line.get_ydata()).tolist() for line in axes.lines[:2]] == [[], [1, 2]]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: ts.plot.forecast([1.0]), "history= is a tensor; got a list."),  # type: ignore[arg-type]
+        (
+            lambda: ts.plot.forecast(torch.zeros(2, 3)),
+            "history= has the shape (history,); got (2, 3). Take one window of the batch and one column of a pack.",
+        ),
+        (
+            lambda: ts.plot.forecast(torch.zeros(2), quantiles=torch.zeros(2)),
+            "quantiles= has the shape (horizon, n); got (2,).",
+        ),
+        (
+            lambda: ts.plot.forecast(torch.zeros(2), torch.zeros(3), torch.zeros(4)),
+            "All that lies behind the anchor has one length, the horizon; truth has 3, prediction has 4.",
+        ),
+        (
+            lambda: ts.plot.forecast(torch.zeros(2), quantiles=torch.tensor([[2.0, 1.0]])),
+            "Quantiles ascend along the last dimension; these do not: quantiles.sort(-1).values does.",
+        ),
+    ],
+)
+def test_tensors_that_do_not_fit_are_refused(call: Callable[[], object], message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        call()
+
+
+@pytest.mark.parametrize("name", ["windows", "forecast"])
+def test_without_matplotlib_the_error_names_the_extra(name: str) -> None:
+    given: Any = {"a": ts.Windows(gappy(), history=1)} if name == "windows" else torch.zeros(2)
+    with (
+        mock.patch.dict(sys.modules, {"matplotlib.pyplot": None}),
+        pytest.raises(
+            ImportError, match=rf"^ts\.plot\.{name} draws with matplotlib: pip install 'tensorstash\[plot\]'\.$"
+        ),
+    ):
+        getattr(ts.plot, name)(given)

@@ -1,0 +1,116 @@
+"""`tensorstash inspect --html` and `tensorstash bench`: what the page says, that its code runs, and who is compared."""
+
+import html
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+from click.testing import CliRunner
+
+import tensorstash as ts
+from tensorstash.cli.bench import Items, bench
+from tensorstash.cli.commands import commands
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    hours = np.delete(np.arange("2024-01-01", "2024-01-06", dtype="M8[h]"), [10, 11, 40])
+    frame = pl.DataFrame(
+        {"<b>": ["a", "b"] * len(hours), "t": np.repeat(hours.astype("M8[us]"), 2), "y": np.arange(2.0 * len(hours))}
+    )
+    frame.write_parquet(tmp_path / "a&b.parquet")
+    return tmp_path / "a&b.parquet"
+
+
+def page_of(file: Path, *options: str) -> str:
+    target = file.with_name("report.html")
+    result = CliRunner().invoke(commands, ["inspect", str(file), *options, "--html", str(target)])
+    assert result.exit_code == 0, result.output
+    assert result.output.splitlines()[-1] == f"wrote {target}"
+    return target.read_text("utf-8")
+
+
+def cells_of(page: str) -> list[list[str]]:
+    rows = re.findall(r"<tr>(.*?)</tr>", page)
+    return [[html.unescape(cell) for cell in re.findall(r"<t[dh]>(.*?)</t[dh]>", row)] for row in rows]
+
+
+def test_the_page_shows_types_ranges_coverage_gaps_and_frequency(file: Path) -> None:
+    page = page_of(file, "--columns", "y", "--entity", "<b>", "--time", "t")
+    cells = cells_of(page)
+    assert ["y", "", "double", "number", "float64", "0", "0", "233", "0.0"] in cells
+    for line in (
+        ["frequency", "1h"],
+        ["entities", "2"],
+        ["gaps in time", "4"],
+        ["gaps of 2h", "2"],
+        ["gaps of 3h", "2"],
+        ["rows of the longest stretch without a gap", "79"],
+        ["rows of the shortest", "10"],
+    ):
+        assert line in cells
+    assert "<svg" in page
+    assert "<b>" not in page
+    # nothing is loaded from elsewhere
+    assert not re.search(r"(src|href)=|url\(|@import", page)
+
+
+def test_the_code_of_the_page_runs(file: Path) -> None:
+    page = page_of(file, "--columns", "x=y", "--entity", "<b>", "--time", "t", "--dtype", "float32")
+    (code,) = re.findall(r"<pre><code>(.*?)</code></pre>", page, re.DOTALL)
+    program = html.unescape(code).replace("history=96", "history=4") + "\nprint(stash, batch['x'].shape)\n"
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, check=True, timeout=120
+    )
+    assert done.stdout.startswith("Stash: 234 rows, 2 entities (<b>)")
+    assert done.stdout.splitlines()[-1].endswith("torch.Size([106, 28])")
+
+
+def test_without_times_the_page_says_how_to_see_them(file: Path) -> None:
+    assert "Name the columns of time and entity to see coverage" in page_of(file, "--columns", "y")
+
+
+def test_a_load_that_would_be_refused_says_why(file: Path) -> None:
+    page = html.unescape(page_of(file, "--columns", "y", "--time", "t"))
+    times = "the series (no entity= was given) has t 2024-01-01 00:00:00 in source rows 0"
+    assert f"<p>A load is refused: A time occurs once in each entity; {times}" in page
+
+
+def test_items_are_the_windows() -> None:
+    stash = ts.load({"e": list("aaabbbb"), "x": np.arange(7.0), "y": np.arange(7)}, ["x", "y"], entity="e")
+    windows = ts.Windows(stash, spans={"past": ("x", -2, 0), "next": ("y", 0, 1)})
+    items = Items(windows, torch.from_numpy(windows._anchor_slots(np.arange(len(windows)))))
+    assert len(items) == len(windows) == 3
+    for k in range(3):
+        assert {name: tensor.tolist() for name, tensor in items[k].items()} == {
+            name: tensor.tolist() for name, tensor in windows[k].items()
+        }
+
+
+def test_the_bench_measures_three_ways() -> None:
+    windows = ts.Windows(ts.load({"x": np.arange(1000, dtype=np.int16)}), history=8, horizon=2)
+    results = list(bench(windows, batch_size=32, workers=1, seconds=0.2))
+    assert [one.way for one in results] == ["tensorstash", "DataLoader, 0 workers", "DataLoader, 1 workers"]
+    for one in results:
+        assert one.first > 0
+        assert one.windows > 0
+        assert 0 < one.waiting < 1
+        assert one.nbytes > 10_000_000  # an interpreter
+
+
+def test_the_bench_command_prints_a_line_for_each(file: Path) -> None:
+    options = ["--columns", "y", "--entity", "<b>", "--time", "t", "--history", "4", "--horizon", "1"]
+    result = CliRunner().invoke(commands, ["bench", str(file), *options, "--seconds", "0.1", "--workers", "1"])
+    assert result.exit_code == 0, result.output
+    table = result.output.split("\n\n")[-1].splitlines()
+    assert table[0].split() == ["first", "batch", "windows/s", "waiting", "memory"]
+    assert [line.split("  ")[0] for line in table[1:]] == [
+        "tensorstash",
+        "DataLoader, 0 workers",
+        "DataLoader, 1 workers",
+    ]

@@ -1,0 +1,63 @@
+"""The code on the pages: how it is found and run, and the pictures that it draws.
+
+python -m tests.project.pages  # draws the pictures of docs/pictures anew
+"""
+
+import os
+import re
+import shutil
+import tempfile
+import warnings
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+README = ROOT / "README.md"
+PICTURES = ROOT / "docs" / "pictures"
+
+
+def blocks(path: Path) -> list[str]:
+    """The Python blocks of a page."""
+    return re.findall(r"^```python\n(.*?)^```$", path.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+
+
+def pages() -> list[Path]:
+    """The pages below docs/ that have code."""
+    return [path for path in sorted((ROOT / "docs").rglob("*.md")) if blocks(path)]
+
+
+def run(path: Path) -> tuple[dict[str, Any], int]:
+    """Execute all blocks in one namespace, and compare every `expression  # -> value` with its value."""
+    namespace: dict[str, Any] = {}
+    compared = 0
+    for block in blocks(path):
+        exec(compile(block, path.name, "exec"), namespace)
+        for expression, value in re.findall(r"^(\S.*?)  # -> (.*)$", block, re.MULTILINE):
+            found = repr(eval(expression, namespace))
+            assert found == value, f"{path.name}: {expression} is {found}"
+            compared += 1
+    return namespace, compared
+
+
+def pictures(path: Path) -> list[str]:
+    """The pictures that a page shows and its code draws; those of the benchmarks are drawn by benchmarks/plots.py."""
+    return re.findall(r"!\[[^\]]*\]\((?:\.\./)*pictures/([^)]+)\)", path.read_text("utf-8"))
+
+
+def main() -> None:
+    """Run the pages that show pictures, each in a directory of its own, and keep what they draw."""
+    os.environ["MPLBACKEND"] = "Agg"
+    warnings.filterwarnings("ignore", "Gaps cost")
+    PICTURES.mkdir(exist_ok=True)
+    for path in filter(pictures, pages()):
+        with tempfile.TemporaryDirectory() as folder:
+            os.chdir(folder)
+            Path("examples").symlink_to(ROOT / "examples", target_is_directory=True)
+            run(path)
+            for name in pictures(path):
+                shutil.copy(name, PICTURES / name)
+            os.chdir(ROOT)
+
+
+if __name__ == "__main__":
+    main()

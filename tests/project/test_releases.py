@@ -1,0 +1,75 @@
+"""The version, the changelog and the citation agree, and what is packed is what is needed."""
+
+import re
+
+import pytest
+
+from tests.project import releases
+
+NEXT = "## Unreleased\n\n### Added\n\n- B.\n\n"
+LAST = "## 0.2.0 (2026-11-22)\n\n### Changed\n\n- A.\n\n### Fixed\n\n- A.\n\n## 0.1.9 (2026-01-01)\n"
+CITATION = "title: a\nversion: 0.2.0\nlicense: b\n"
+SECTIONS = "['Changed', 'Added', 'Removed', 'Fixed', 'Security']"
+
+
+def test_the_changelog_and_the_citation_fit_the_version() -> None:
+    assert releases.here() == []
+
+
+@pytest.mark.parametrize(
+    ("changelog", "tag", "found"),
+    [
+        (NEXT + LAST, None, []),
+        (LAST, "v0.2.0", []),
+        (
+            NEXT + LAST,
+            "v0.2.0",
+            ["the tag is v0.2.0, pyproject.toml says 0.2.0, the changelog begins with ['Unreleased']"],
+        ),
+        (
+            LAST,
+            "v0.3.0",
+            ["the tag is v0.3.0, pyproject.toml says 0.2.0, the changelog begins with ['0.2.0 (2026-11-22)']"],
+        ),
+        (
+            LAST.replace(" (2026-11-22)", ""),
+            None,
+            ["the changelog has '0.2.0'; write 'Unreleased' or '0.2.0 (2026-12-31)'"],
+        ),
+        (LAST + NEXT, None, ["the changelog's newest release comes first, 'Unreleased' before it"]),
+        (LAST.replace("0.1.9", "0.2.1"), None, ["the changelog's newest release comes first, 'Unreleased' before it"]),
+        (LAST.replace("0.2.0", "0.10.0"), None, ["the changelog is at 0.10.0, pyproject.toml at 0.2.0"]),
+        (
+            LAST.replace("### Changed", "### Fixed"),
+            None,
+            [f"0.2.0 (2026-11-22) has the sections ['Fixed', 'Fixed']; each comes once, in the order {SECTIONS}"],
+        ),
+    ],
+)
+def test_what_does_not_fit_is_said(changelog: str, tag: str | None, found: list[str]) -> None:
+    assert releases.problems(changelog, CITATION, "0.2.0", tag) == found
+
+
+def test_another_version_in_the_citation_is_said() -> None:
+    assert releases.problems(LAST, CITATION.replace("0.2", "0.3"), "0.2.0") == ["CITATION.cff has not version 0.2.0"]
+
+
+def test_every_issue_form_asks_for_the_info_command() -> None:
+    forms = [path for path in (releases.ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml") if path.stem != "config"]
+    assert len(forms) == 3
+    for form in forms:
+        assert "`tensorstash info`" in form.read_text("utf-8"), form.name
+
+
+def test_the_package_is_typed_and_the_sdist_has_what_its_tests_read() -> None:
+    assert (releases.ROOT / "tensorstash" / "py.typed").is_file()
+    packed = re.findall(r'^    "([^"]+)",$', sdist_table(), re.MULTILINE)
+    assert [name for name in packed if not (releases.ROOT / name).exists()] == []
+    assert {"CITATION.cff", "CHANGELOG.md", "SECURITY.md", "docs", "tests", "tensorstash", "hatch_build.py"} <= {
+        *packed
+    }
+
+
+def sdist_table() -> str:
+    text = (releases.ROOT / "pyproject.toml").read_text("utf-8")
+    return text.split("[tool.hatch.build.targets.sdist]")[1].split("\n[")[0]
