@@ -32,6 +32,12 @@ def together(batch_bytes: int) -> int:
     return max(1, min(_MOST_TOGETHER, _BYTES_TOGETHER // batch_bytes))
 
 
+def portions(memory: Recycled | Staged, batch_bytes: int, steps: int) -> Iterator[range]:
+    """So many steps in portions that are made together."""
+    most = together(batch_bytes) if isinstance(memory, Recycled) else 1
+    return (range(first, min(first + most, steps)) for first in range(0, steps, most))
+
+
 @dataclass(frozen=True, slots=True)
 class Group:
     """A few steps whose places and ids were computed together, because numpy costs time per call."""
@@ -71,8 +77,7 @@ class Assembler:
 
     def portions(self, group: Group, steps: int) -> Iterator[range]:
         """The steps of a group in portions, each of which one call of `build` makes."""
-        most = together(group.count * self.plan.window_bytes) if isinstance(self.memory, Recycled) else 1
-        return (range(first, min(first + most, steps)) for first in range(0, steps, most))
+        return portions(self.memory, group.count * self.plan.window_bytes, steps)
 
     def build(self, group: Group, steps: range) -> list[Built]:
         """The batches of these steps. A batch on a device may still be being copied until its function was called."""
