@@ -1,6 +1,6 @@
 """How close `ts.load` comes to the fastest way of getting Parquet into memory: ratios of one run.
 
-    python benchmarks/bench_load.py            # about ten minutes, 4 GB on disk in the temporary directory
+    python benchmarks/bench_load.py            # about a quarter of an hour, 4 GB on disk in the temporary directory
     python benchmarks/bench_load.py --quick    # the same on a twentieth of the rows, to see that it runs
 
 Each contestant runs in a fresh process with two threads, reads a file that the page cache holds, and writes all values
@@ -50,7 +50,7 @@ class Case:
     places: list[int]  # some rows of the stash
     values: dict[str, list[float]]  # what stands there
     sums: dict[str, int]  # of each column's bits, modulo 2**64
-    keys: bool  # whether the file has entity and time
+    form: str  # "plain" without entity and time, "keys" with them, or a layout
 
     @property
     def nbytes(self) -> int:
@@ -80,15 +80,15 @@ def numbers(path: Path, rows: int, columns: int, group: int, wanted: Sequence[in
     for index in range(columns):
         table[f"c{index}"] = column(index, rows)
     write(path, pa.table(table), group)
-    return _case(path, {f"c{index}": table[f"c{index}"] for index in wanted}, keys=False)
+    return _case(path, {f"c{index}": table[f"c{index}"] for index in wanted}, form="plain")
 
 
-def _case(path: Path, arrays: Arrays, keys: bool) -> Case:
+def _case(path: Path, arrays: Arrays, form: str) -> Case:
     rows = len(next(iter(arrays.values())))
     places = np.sort(np.random.default_rng(0).integers(0, rows, CHECKED))
     values = {name: array[places].tolist() for name, array in arrays.items()}
     sums = {name: _sum(array) for name, array in arrays.items()}
-    return Case(str(path), rows, list(arrays), places.tolist(), values, sums, keys)
+    return Case(str(path), rows, list(arrays), places.tolist(), values, sums, form)
 
 
 def _sum(array: NDArray[Any]) -> int:
@@ -117,8 +117,52 @@ def panels(directory: Path, rows: int, entities: int, group: int) -> dict[str, C
         }
         source |= {name: array if order is None else array[order] for name, array in arrays.items()}
         write(path, pa.table(source), group)
-        cases[kind] = _case(path, arrays, keys=True)
+        cases[kind] = _case(path, arrays, form="keys")
     return cases
+
+
+def short_series(directory: Path, series: int, length: int, group: int) -> dict[str, Case]:
+    """Series of one length: a row for each time, and a row for each series."""
+    arrays = {"c0": column(0, series * length)}
+    names = pa.array([f"series {k:07}" for k in range(series)])
+    starts = np.arange(series, dtype=np.int64) * 3600
+    hours = (starts[:, None] + 3600 * np.arange(length)).reshape(-1)
+    flat = {
+        "station": names.take(pa.array(np.repeat(np.arange(series), length))),
+        "hour": pa.array(hours, pa.timestamp("s")).cast(pa.timestamp("ms")),
+        "c0": arrays["c0"],
+    }
+    write(directory / "flat.parquet", pa.table(flat), group)
+    lists = {
+        "station": names,
+        "start": pa.array(starts, pa.timestamp("s")).cast(pa.timestamp("ms")),
+        "c0": pa.ListArray.from_arrays(pa.array(np.arange(series + 1) * length, pa.int32()), arrays["c0"]),
+    }
+    write(directory / "lists.parquet", pa.table(lists), max(group // length, 1))
+    cases = {"a row for each time": "keys", 'layout="lists"': "lists"}
+    paths = (directory / "flat.parquet", directory / "lists.parquet")
+    return {title: _case(path, arrays, form) for (title, form), path in zip(cases.items(), paths)}
+
+
+def many_columns(directory: Path, series: int, length: int) -> dict[str, Case]:
+    """The same values below one another, and a column for each series."""
+    arrays = {"c0": column(0, series * length)}
+    hours = pa.array(np.arange(length, dtype=np.int64) * 3600, pa.timestamp("s")).cast(pa.timestamp("ms"))
+    names = pa.array([f"series {k:05}" for k in range(series)])
+    flat = {
+        "station": pa.DictionaryArray.from_arrays(
+            pa.array(np.repeat(np.arange(series, dtype=np.int32), length)), names
+        ),
+        "hour": pa.concat_arrays([hours] * series),
+        "c0": arrays["c0"],
+    }
+    write(directory / "flat.parquet", pa.table(flat), 1_000_000)
+    each = dict(zip(names.to_pylist(), arrays["c0"].reshape(series, length)))
+    write(directory / "wide.parquet", pa.table({"hour": hours} | each), 1_000_000)
+    write(directory / "wide.csv", pa.table({"hour": hours} | each), 1_000_000)
+    cases = {"a row for each time": ("flat.parquet", "keys"), 'layout="wide"': ("wide.parquet", "wide")}
+    cases['layout="wide", CSV'] = ("wide.csv", "wide")
+    return {title: _case(directory / path, arrays, form) for title, (path, form) in cases.items()}
 
 
 # Contestants: each loads a case, and returns the columns
@@ -127,8 +171,18 @@ def panels(directory: Path, rows: int, entities: int, group: int) -> dict[str, C
 def load(case: Case) -> Arrays:
     import tensorstash as ts
 
-    entity, hour = ("station", "hour") if case.keys else (None, None)
-    stash = ts.load(case.path, case.columns, entity=entity, time=hour, progress=False)
+    if case.form == "plain":
+        stash = ts.load(case.path, case.columns, progress=False)
+    elif case.form == "keys":
+        stash = ts.load(case.path, case.columns, entity="station", time="hour", progress=False)
+    elif case.form == "lists":
+        time_ = ts.regular("start", "1h")
+        stash = ts.load(case.path, case.columns, layout="lists", entity="station", time=time_, progress=False)
+    else:
+        import torch
+
+        layout: dict[str, Any] = {"layout": "wide", "entity": "station", "time": "hour", "dtype": torch.float32}
+        return {"c0": ts.load(case.path, progress=False, **layout)["value"].numpy()}
     return {name: tensor.numpy() for name, tensor in stash.items()}
 
 
@@ -305,7 +359,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a twentieth of the rows, to see that it runs")
     parser.add_argument("--rounds", type=int, default=5, help="turns of each contestant")
-    parser.add_argument("--only", choices=["wide", "giant", "few", "keys", "csv"], help="one of the comparisons")
+    parser.add_argument(
+        "--only", choices=["wide", "giant", "few", "keys", "csv", "layouts"], help="one of the comparisons"
+    )
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.child:
@@ -315,7 +371,7 @@ def main() -> None:
     print(f"pyarrow {pa.__version__}, numpy {np.__version__}, {os.cpu_count()} cores, {THREADS} threads")
     print("speed relative to the first line, best time, the same in processor time, highest peak, all times")
     with tempfile.TemporaryDirectory() as name:
-        for each in (_wide, _giant, _few, _keys, _csv):
+        for each in (_wide, _giant, _few, _keys, _csv, _layouts):
             if asked.only in (None, each.__name__.removeprefix("_")):
                 each(Path(name), scale, rounds)
                 for path in [*Path(name).glob("*.parquet"), *Path(name).glob("*.csv")]:
@@ -357,6 +413,17 @@ def _csv(directory: Path, scale: int, rounds: int) -> None:
     case = numbers(directory / "numbers.csv", rows, COLUMNS, rows, range(COLUMNS))
     turns = [(contestant, contestant, case) for contestant in CSV_CONTESTANTS]
     compare(f"{rows:,} rows x {COLUMNS} float32, CSV", turns, rounds, directory / "about")
+
+
+def _layouts(directory: Path, scale: int, rounds: int) -> None:
+    series, length = 1_000_000 // scale, 20
+    cases = short_series(directory, series, length, 1_000_000 // scale)
+    turns = [(title, "ts.load", case) for title, case in cases.items()]
+    compare(f"{series:,} series of {length} float32, by ts.load", turns, rounds, directory / "about")
+    series, length = 1000, 20_000 // scale
+    columns = many_columns(directory, series, length)
+    turns = [(title, "ts.load", case) for title, case in columns.items()]
+    compare(f"{series:,} series of {length:,} float32, by ts.load", turns, rounds, directory / "about")
 
 
 if __name__ == "__main__":

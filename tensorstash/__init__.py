@@ -7,6 +7,7 @@ valid window of it; `Loader` iterates over batches of windows, in the order of a
 from tensorstash import errors, plot
 from tensorstash.batches.loader import Loader
 from tensorstash.columns.calendar import calendar
+from tensorstash.columns.layout import regular
 from tensorstash.columns.spec import column, hashed, is_valid
 from tensorstash.ingest.load import load
 from tensorstash.ingest.plan import Plan, plan
@@ -52,6 +53,7 @@ __all__ = [
     "open",
     "plan",
     "plot",
+    "regular",
     "shared",
 ]
 

@@ -8,7 +8,7 @@ import re
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import timedelta
 from importlib.metadata import version
 from pathlib import Path
@@ -19,6 +19,7 @@ import psutil
 import torch
 
 from tensorstash.cli.bench import bench
+from tensorstash.cli.options import arguments, with_options
 from tensorstash.cli.report import report
 from tensorstash.common.frequency import duration
 from tensorstash.errors import TensorstashError
@@ -30,7 +31,6 @@ from tensorstash.segments.directory import place
 from tensorstash.segments.limits import memory_limits, tightest
 from tensorstash.windows.windows import Windows
 
-_FLOATS = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32, "float64": torch.float64}
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) *((?:[kmgt]i?)?)b?", re.IGNORECASE)
 
@@ -132,94 +132,39 @@ def prune(older_than: timedelta | None, max_bytes: int | None) -> None:
         click.echo("No segment was removed.")
 
 
-def _columns(
-    _context: click.Context, _option: click.Parameter, texts: tuple[str, ...]
-) -> dict[str, str | list[str]] | None:
-    """The columns of an option in the form that `load` takes."""
-    chosen: dict[str, str | list[str]] = {}
-    for text in texts:
-        name, equals, members = text.partition("=")
-        names = [part.strip() for part in (members if equals else text).split(",")]
-        named = {name.strip(): names[0] if len(names) == 1 else names} if equals else {part: part for part in names}
-        if (not equals and len(named) < len(names)) or named.keys() & chosen:
-            raise click.BadParameter(f"{text!r} names a column twice.")
-        chosen |= named
-    return chosen or None
-
-
-def _entity(_context: click.Context, _option: click.Parameter, names: tuple[str, ...]) -> str | list[str] | None:
-    """One column or several, in the form that `load` takes."""
-    return [*names] if len(names) > 1 else names[0] if names else None
-
-
-def _source(files: tuple[str, ...]) -> str | list[str]:
-    return [*files] if len(files) > 1 else files[0]
-
-
-def _request(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds the arguments that say what is loaded."""
-    forms = "a,b for two columns, x=a,b for a pack named x, y=a for another name; may be given several times"
-    for decorate in (
-        click.option("--dtype", type=click.Choice([*_FLOATS]), help="Cast the floating columns."),
-        click.option(
-            "--static",
-            metavar="COLUMNS",
-            multiple=True,
-            callback=_columns,
-            help="Columns with one value per entity, in the same forms.",
-        ),
-        click.option("--time", metavar="COLUMN", help="The column that orders the rows of a series."),
-        click.option(
-            "--entity",
-            metavar="COLUMN",
-            multiple=True,
-            callback=_entity,
-            help="The column that identifies a series; may be given several times if several columns together do.",
-        ),
-        click.option("--columns", metavar="COLUMNS", multiple=True, callback=_columns, help=f"{forms}. Default: all."),
-        click.argument("source", metavar="FILE...", nargs=-1, required=True),
-    ):
-        command = decorate(command)
-    return command
-
-
 @commands.command(
     "load",
     epilog="\b\nExamples:\n"
     "  tensorstash load weather.parquet --columns temp,humid --entity origin --time time_hour --share weather\n"
-    "  tensorstash load 'data/*.parquet' --columns x=temp,dewp,humid --columns y=temp --file weather.safetensors",
+    "  tensorstash load 'data/*.parquet' --columns x=temp,dewp,humid --columns y=temp --file weather.safetensors\n"
+    "  tensorstash load train.parquet --layout lists --columns target --entity item_id --start start --every 1h\n"
+    "  tensorstash load traffic.csv --layout wide --entity sensor --time date --schema 'date=%d.%m.%Y %H:%M'",
 )
-@_request
+@with_options
 @click.option("--share", metavar="LABEL", help="The label. Default: the name of the first file.")
 @click.option("--file", metavar="PATH", help="Write a file for ts.open instead, which may be larger than memory.")
 @click.option("--overwrite", is_flag=True, help="With --file, replace a file that something else has made.")
-def load_command(
-    source: tuple[str, ...],
-    dtype: str | None,
-    share: str | None,
-    file: str | None,
-    overwrite: bool,
-    **columns: Any,
-) -> None:
+def load_command(share: str | None, file: str | None, overwrite: bool, **options: Any) -> None:
     """Load columns into shared memory and leave them there, or with --file into a file.
 
     The data stay in memory across restarts of a job: ts.load with the same files, arguments and share=LABEL attaches
     them in milliseconds, and so does ts.attach(LABEL). FILE may be a glob or a directory.
     """
-    given = {"dtype": _FLOATS.get(dtype or ""), "overwrite": overwrite, **columns}
+    source, given = arguments(options)
+    given |= {"overwrite": overwrite}
     if file is None:
         _load_shared(source, share or True, given)
     else:
         begin = time.perf_counter()
-        stash = load(_source(source), share=share, file=file, **given)
+        stash = load(source, share=share, file=file, **given)
         seconds = time.perf_counter() - begin
         click.echo(f"{_size(stash._segment.size)}, loaded or opened in {seconds:.2f} s: {stash.path}\n{stash}")
 
 
-def _load_shared(source: tuple[str, ...], share: str | bool, given: dict[str, Any]) -> None:
+def _load_shared(source: str | list[str], share: str | bool, given: dict[str, Any]) -> None:
     before = {f"{line['label']}-{line['key']}" for line in shared.list().to_dicts()}
     begin = time.perf_counter()
-    stash = load(_source(source), share=share, **given)
+    stash = load(source, share=share, **given)
     seconds = time.perf_counter() - begin
     label, path = stash._segment.label, str(stash.path)
     was_there = path.rpartition("/")[2] in before
@@ -234,19 +179,19 @@ def _load_shared(source: tuple[str, ...], share: str | bool, given: dict[str, An
     "  tensorstash inspect weather.parquet --columns temp,humid --entity origin --time time_hour --dtype float16\n"
     "  tensorstash inspect weather.parquet --entity origin --time time_hour --html report.html",
 )
-@_request
+@with_options
 @click.option("--html", "page", metavar="PATH", help="Write a page with coverage, frequency and gaps, too.")
-def inspect(source: tuple[str, ...], dtype: str | None, page: str | None, **columns: Any) -> None:
+def inspect(page: str | None, **options: Any) -> None:
     """Print what a load would take.
 
     It shows rows, MB per column and free memory, and reads schemas and footers only; with --html also the columns of
     entity and time.
     """
-    given = {**columns, "dtype": _FLOATS.get(dtype or "")}
-    planned = plan(_source(source), **given)
+    source, given = arguments(options)
+    planned = plan(source, **given)
     click.echo(repr(planned))
     if page is not None:
-        Path(page).write_text(report(planned, _source(source), given), "utf-8")
+        Path(page).write_text(report(planned, source, given), "utf-8")
         click.echo(f"wrote {page}")
 
 
@@ -255,7 +200,7 @@ def inspect(source: tuple[str, ...], dtype: str | None, page: str | None, **colu
     epilog="\b\nExamples:\n"
     "  tensorstash bench weather.parquet --columns temp,humid --entity origin --time time_hour --horizon 48",
 )
-@_request
+@with_options
 @click.option("--history", type=click.IntRange(0), default=96, show_default=True, help="Slots before the anchor.")
 @click.option("--horizon", type=click.IntRange(0), default=24, show_default=True, help="Slots from the anchor on.")
 @click.option("--batch-size", type=click.IntRange(1), default=256, show_default=True, help="Windows of a batch.")
@@ -263,22 +208,21 @@ def inspect(source: tuple[str, ...], dtype: str | None, page: str | None, **colu
 @click.option("--seconds", type=click.FloatRange(0.1), default=5.0, show_default=True, help="For each of the three.")
 def bench_command(
     *,
-    source: tuple[str, ...],
-    dtype: str | None,
     history: int,
     horizon: int,
     batch_size: int,
     workers: int,
     seconds: float,
-    **columns: Any,
+    **options: Any,
 ) -> None:
     """Measure batches of FILE, beside a DataLoader whose Dataset slices the same columns in memory for each window.
 
     A training step of a small model stands for yours. The column windows/s is the speed of the batches alone, waiting
     is their share of the loop, and memory counts pages of several processes once.
     """
+    source, given = arguments(options)
     begin = time.perf_counter()
-    stash = load(_source(source), dtype=_FLOATS.get(dtype or ""), **columns)
+    stash = load(source, **given)
     windows = Windows(stash, history=history, horizon=horizon)
     click.echo(f"loaded in {time.perf_counter() - begin:.2f} s, {len(windows):,} windows\n{stash}\n")
     lines = [("", "first batch", "windows/s", "waiting", "memory")]

@@ -65,7 +65,7 @@ class Expression:
         return short_text(self.expr)
 
 
-def _is_expression(given: object) -> bool:
+def is_expression(given: object) -> bool:
     """Whether an object is a polars expression, without importing polars."""
     polars = sys.modules.get("polars")
     return polars is not None and isinstance(given, polars.Expr)
@@ -73,9 +73,9 @@ def _is_expression(given: object) -> bool:
 
 def source_of(given: Any) -> str | Formula | tuple[str | Formula, ...]:
     """The source of a column: a source column or an expression, or several of them as a pack."""
-    if isinstance(given, str) or _is_expression(given):
+    if isinstance(given, str) or is_expression(given):
         return _member(given)
-    if not isinstance(given, (list, tuple)) or not all(isinstance(one, str) or _is_expression(one) for one in given):
+    if not isinstance(given, (list, tuple)) or not all(isinstance(one, str) or is_expression(one) for one in given):
         raise TypeError(
             f"A column is named by a text, a list of texts, a polars expression, or ts.column(...); got {given!r}."
         )

@@ -13,6 +13,23 @@ from tensorstash.common.dtypes import Bools, Int64s
 _MONTHS = {"mo": 1, "q": 3, "y": 12}
 _PART = re.compile(r"(\d+)(ns|us|ms|mo|bd|s|m|h|d|w|q|y|i)")
 
+# aliases of pandas, old and new: https://pandas.pydata.org/docs/user_guide/timeseries.html#offset-aliases
+_ALIAS = re.compile(r"(\d*)([A-Za-z]+)(-[A-Z]{3})?")
+_ALIASES = {
+    **dict.fromkeys(("N", "ns"), "ns"),
+    **dict.fromkeys(("U", "us"), "us"),
+    **dict.fromkeys(("L", "ms"), "ms"),
+    **dict.fromkeys(("S", "s"), "s"),
+    **dict.fromkeys(("T", "min", "m"), "m"),
+    **dict.fromkeys(("H", "h"), "h"),
+    **dict.fromkeys(("D", "d"), "d"),
+    **dict.fromkeys(("B", "bd"), "bd"),
+    **dict.fromkeys(("W", "w"), "w"),
+    **dict.fromkeys(("M", "MS", "ME", "mo"), "mo"),
+    **dict.fromkeys(("Q", "QS", "QE", "q"), "q"),
+    **dict.fromkeys(("A", "AS", "Y", "YS", "YE", "y"), "y"),
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Frequency:
@@ -130,6 +147,20 @@ def frequency(text: int | str, clock: Clock, tolerance: int | str | None, what: 
     return Frequency(str(text), "ticks", ticks, allowed, clock)
 
 
+def is_duration(text: str) -> bool:
+    """Whether a text is a duration in polars' language, and not a name."""
+    return bool(text) and not _PART.sub("", text)
+
+
+def from_alias(text: str) -> str:
+    """The duration that an alias of pandas stands for ("H", "30min", "QS-DEC"); any other text as it is."""
+    match = _ALIAS.fullmatch(text)
+    unit = _ALIASES.get(match[2]) if match else None
+    if match is None or unit is None or (match[3] and unit not in ("w", "q", "y")):
+        return text
+    return f"{match[1] or 1}{unit}"
+
+
 def duration(text: str, what: str) -> timedelta:
     """A fixed duration as polars writes it; `what` is the argument that it was given for."""
     try:
@@ -179,7 +210,7 @@ def _ticks(text: int | str, clock: Clock, what: str) -> int:
         raise ValueError(f"{what}= of integer times is an integer; got {text!r}.")
     parts = _PART.findall(text) if isinstance(text, str) else []
     if not parts or "".join(map("".join, parts)) != text or any(unit not in NANOSECONDS for _, unit in parts):
-        calendar = ", or alone '1mo', '1q', '1y', '1bd'" if what in ("frequency", "step", "gap") else ""
+        calendar = ", or alone '1mo', '1q', '1y', '1bd'" if what in ("frequency", "step", "gap", "every") else ""
         raise ValueError(
             f"{what}= is a duration as polars writes it, such as '15m', '1h', '1d'{calendar}; got {text!r}."
         )

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from tensorstash.common.dtypes import Int32s, Int64s
 from tensorstash.ingest.stats import Stats
@@ -19,7 +20,7 @@ from tensorstash.ingest.stats import Stats
 class Piece:
     """Text or integers: `(n,)` indices into their distinct values, which are in order of appearance; -1 for null."""
 
-    indices: Int32s
+    indices: NDArray[np.signedinteger[Any]]
     names: list[Any]
     firsts: Int64s  # where in the piece each of them appears first
 
@@ -67,7 +68,8 @@ class Vocabulary:
         """Codes for the rows `start, start + 1, ...`, in order of appearance among the pieces so far; -1 for null."""
         with self._lock:
             local = [self._code(name, start + at) for name, at in zip(piece.names, piece.firsts.tolist())]
-        codes = piece.indices if local == [*range(len(local))] else np.array([*local, -1], np.int32)[piece.indices]
+        same = local == [*range(len(local))]
+        codes = piece.indices.astype(np.int32, copy=False) if same else np.array([*local, -1], np.int32)[piece.indices]
         nulls = int(np.count_nonzero(codes < 0))
         if nulls and self.fill is not None:
             empty = codes < 0

@@ -91,6 +91,7 @@ def argument_keys(request: Request) -> dict[str, object]:
         "time": request.time,
         "dtype": request.dtype,
         "filter": None if request.filter is None else request.filter.key(),
+        "layout": None if request.layout is None else request.layout.key(),
         "schema": sorted((name, str(asked)) for name, asked in request.schema.items()),
     }
 

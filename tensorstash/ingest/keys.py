@@ -1,7 +1,7 @@
 """The entity and the time of every row: read before the other columns, and written as entities, offsets and times."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -130,7 +130,8 @@ def _read_unit(work: Work, unit: Unit, go_on: Callable[[], None]) -> tuple[list[
         for row, batch in read(unit, names):
             go_on()
             nbytes = 0
-            stretches.append((row, batch.num_rows, [piece_of(batch.column(names.index(member))) for member in members]))
+            pieces = [_narrow(piece_of(batch.column(names.index(member)))) for member in members]
+            stretches.append((row, batch.num_rows, pieces))
             if planned.time:
                 array = batch.column(names.index(planned.time.members[0]))
                 _check_times(array, planned.time, work.scanned, row)
@@ -140,6 +141,12 @@ def _read_unit(work: Work, unit: Unit, go_on: Callable[[], None]) -> tuple[list[
                 nbytes = found.nbytes
             work.progress.add(batch.num_rows * (len(members) + bool(planned.time)), nbytes)
     return stretches, stats
+
+
+def _narrow(piece: Piece) -> Piece:
+    """The same piece in less memory: all pieces of a unit are held until it is read, and most have few entities."""
+    kind = np.int8 if len(piece.names) < 1 << 7 else np.int16 if len(piece.names) < 1 << 15 else np.int32
+    return replace(piece, indices=piece.indices.astype(kind, copy=False))
 
 
 def _check_times(array: pa.Array, column: Column, scanned: Scan, row: int) -> None:

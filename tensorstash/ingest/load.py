@@ -3,10 +3,11 @@
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import torch
 
+from tensorstash.columns.layout import Regular
 from tensorstash.columns.spec import Columns
 from tensorstash.common.checks import is_integer
 from tensorstash.ingest.key import argument_keys, check_share, check_unchanged, contents, key
@@ -30,11 +31,12 @@ def load(
     columns: Columns | None = None,
     *,
     entity: str | Sequence[str] | None = None,
-    time: str | None = None,
+    time: str | Regular | None = None,
     static: Static | None = None,
     dtype: torch.dtype | None = None,
     filter: Any = None,  # noqa: A002  as in pyarrow
     schema: Mapping[str, Any] | None = None,
+    layout: Literal["lists", "wide"] | None = None,
     filesystem: Any = None,
     share: str | bool | None = None,
     file: str | os.PathLike[str] | None = None,
@@ -57,19 +59,21 @@ def load(
             a path, a glob, a directory, a URL such as `s3://bucket/weather/*.parquet`, or a list of them; a polars or
             pandas frame; a pyarrow Table, RecordBatch or Dataset; a Hugging Face Dataset; a mapping of arrays or
             tensors. The files of one source need the same columns; integers, floats and timestamps of different widths
-            and units are widened to the widest. Of a directory or glob, parts of paths such as `year=2024` are columns.
+            and units are widened to the widest, and integers in some files and floats in others to floats, if no
+            integer is rounded. Of a directory or glob, parts of paths such as `year=2024` are columns.
             Also a polars LazyFrame, a pyarrow RecordBatchReader or Scanner, and whatever has `__arrow_c_stream__`, as
             relations of DuckDB: these are read to their end once, never whole in memory, and what is wanted of them
             lies in an unnamed file in the temporary directory (TMPDIR) during the load.
         columns: a list of source names, or a mapping from your names to a source name, a list of names (packed into one
             `(rows, k)` column), a `ts.column`, `ts.hashed`, `ts.is_valid` or `ts.calendar`. Only these are decoded.
-            `None`: all columns that entity, time and static do not name. A polars expression may replace any source
+            `None`: all columns that entity, time and static do not name. A field of a struct column has a dotted path,
+            `{"speed": "wind.speed"}`, wherever a source name may stand. A polars expression may replace any source
             name. It is computed while the source is read, each value from its own row; its input columns are read but
             not stored. In it, text is a String, bfloat16 a Float32, and integers overflow as in polars.
         entity: the text or integer column that identifies the series of each row, or a list of such columns: then an
             entity is a tuple of their values. Without it all rows are one series.
         time: the timestamp, date or integer column that orders the rows of a series, kept as int64. Text is taken if
-            it is in ISO 8601, as timestamps in microseconds.
+            it is in ISO 8601, as timestamps in microseconds. With `layout="lists"` also `ts.regular(...)`.
         static: columns that have one value in each entity, written like `columns`; `stash.static` holds them,
             `(entities, ...)`. Values are compared as they are stored; a missing value is equal only to another one. Or
             a frame or table in memory with one row for each entity, `static=stores`, which has the entity columns under
@@ -83,6 +87,17 @@ def load(
         schema: the types of columns of CSV files, as of pyarrow, polars or torch, or as text, `{"load": "float64"}`; or
             how a time is written, `{"date": "%d.%m.%Y %H:%M"}`. The others are as pyarrow infers them from the first MB
             of the first file, and a value that is of another type later is an error.
+        layout: where the rows of a series are; `None`: each row has one time of one series.
+            `"lists"`: each row is a series, whose values are lists of one length, as in the files of GluonTS, Chronos,
+            uni2ts and Hugging Face. `time=` names a list of times, or is `ts.regular(start, every)`. A list of lists is
+            variates x time, and becomes a column `(rows, variates)`. Lists that `static=` names stay whole, one for
+            each series; other values are repeated. A null list stands for missing values; a row whose lists are all
+            empty or null has no rows. Rows of one entity are parts of one series. Without `entity=` each row is a
+            series, named by its number.
+            `"wide"`: each of several columns is a series, and its name, under the new name `entity=`, is the entity.
+            One entry of `columns=` says which they are, as a list of names or a polars selector:
+            `{"y": pl.exclude("date")}`; other entries are columns that all series share. `columns=None` takes all
+            columns that nothing else names, as "value".
         filesystem: where the paths are: a `pyarrow.fs.FileSystem` or an fsspec file system; `None` takes this machine,
             and for a URL what pyarrow or fsspec have for its scheme.
         share: a label for a copy that all processes of this user attach; `True` makes one of the source's name.
@@ -136,6 +151,7 @@ def load(
         dtype=dtype,
         filter=filter,
         schema=schema,
+        layout=layout,
     )
     if progress is not None and not isinstance(progress, bool):
         raise TypeError(f"progress= is True, False or None; got {progress!r}.")

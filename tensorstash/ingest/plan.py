@@ -4,12 +4,13 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import torch
 
 from tensorstash.columns.column import Column
+from tensorstash.columns.layout import Regular, Wide
 from tensorstash.columns.names import field_of
 from tensorstash.columns.resolve import entity_column, entity_columns, resolve, time_column
 from tensorstash.columns.spec import Columns, ColumnSpec
@@ -28,12 +29,14 @@ from tensorstash.sources.fields import fields_of
 from tensorstash.sources.file import File
 from tensorstash.sources.filter import columns_of, filtered
 from tensorstash.sources.iso_times import with_iso_time
+from tensorstash.sources.lists import items_of
 from tensorstash.sources.locate import find
 from tensorstash.sources.scan import Range, Scan
 from tensorstash.sources.shapes import shaped
 from tensorstash.sources.source import scan
 from tensorstash.sources.storage import stored
 from tensorstash.sources.streams import check_repeatable
+from tensorstash.sources.wide import long_form
 
 Inputs = Mapping[str, tuple[str, ...]]  # derived columns, and the source columns that each is computed from
 
@@ -126,11 +129,12 @@ def plan(
     columns: Columns | None = None,
     *,
     entity: str | Sequence[str] | None = None,
-    time: str | None = None,
+    time: str | Regular | None = None,
     static: Static | None = None,
     dtype: torch.dtype | None = None,
     filter: Any = None,  # noqa: A002  as in pyarrow
     schema: Mapping[str, Any] | None = None,
+    layout: Literal["lists", "wide"] | None = None,
     filesystem: Any = None,
     share: str | bool | None = None,
     file: str | os.PathLike[str] | None = None,
@@ -143,8 +147,9 @@ def plan(
     functions in expressions, and too little room in the directory of shared segments. With `file=`, the notes give the
     memory that sorting takes, and say if the disk has too little room.
 
-    Only schemas and footers are read, with three exceptions: one column of Arrow files, because only their batches have
-    the number of rows; the first batch of lists, for their length; and the columns of a filter. Wrong arguments raise
+    Only schemas and footers are read, with these exceptions: one column of Arrow files, because only their batches have
+    the number of rows; the first batch of lists, for their length, and with `layout="lists"` one list of all rows; CSV
+    files and streams; and the columns of a filter. Wrong arguments raise
     the errors of `ts.load`.
 
     Example:
@@ -163,6 +168,7 @@ def plan(
         dtype=dtype,
         filter=filter,
         schema=schema,
+        layout=layout,
     )
     check_repeatable(source)
     surveyed = survey(request, find(source, filesystem), None)
@@ -250,6 +256,8 @@ def survey(request: Request, files: Sequence[File] | None, progress: bool | None
         source = replace(source, label=f"{source.label} of {request.argument}=")
     fields = fields_of(source, request.named, request.wanted.mentions)
     scanned = with_iso_time(stored(with_derived(source, fields)), request.time)
+    if request.layout is not None:
+        scanned = with_iso_time(_long_form(request, scanned, progress), request.time)
     derived = bound(request.formulas, request.time, scanned)
     inputs = {column.field.name: column.inputs for column in (*fields, *derived)}
     types = {field.name: type_name(field.type) for field in source.schema}
@@ -263,6 +271,17 @@ def survey(request: Request, files: Sequence[File] | None, progress: bool | None
     whole = _with_shapes(request, with_derived(kept, derived), inputs)
     planned = _bound_plan(request, whole, inputs, types, table)
     return Survey(whole, replace(planned, skipped=tuple(n for n in planned.skipped if n not in names)), table)
+
+
+def _long_form(request: Request, scanned: Scan, progress: bool | None) -> Scan:
+    """The scan with a row for each time."""
+    mentioned = [] if request.filter is None else request.filter.names(scanned.schema)
+    if isinstance(request.layout, Wide):
+        return long_form(scanned, request.layout, request.named.difference(request.layout.inputs).union(mentioned))
+    assert request.layout is not None
+    varying, static = request.named_by_rows, request.named_by_static
+    every = None if varying is None else varying.union(set(mentioned) - static)
+    return items_of(scanned, request.layout, every, static, progress)
 
 
 def _with_shapes(request: Request, scanned: Scan, inputs: Inputs) -> Scan:

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from tensorstash.columns.expression import Expression, Formula
+from tensorstash.columns.layout import Layout, Lists, Regular, Wide, parse_layout
 from tensorstash.columns.resolve import entity_columns
 from tensorstash.columns.schema import Type, parse_schema
 from tensorstash.columns.spec import Columns, ColumnSpec, check_dtype, named
@@ -39,28 +40,55 @@ class Request:
     dtype: torch.dtype | None
     filter: Filter | None
     schema: Mapping[str, Type]
+    layout: Layout | None = None
     table: "Request | None" = None  # the table that static columns are joined from
     argument: str = "columns"  # which argument of `ts.load` names the columns
 
     @property
     def keys(self) -> frozenset[str]:
-        """The entity columns and the time column."""
-        return frozenset((*entity_columns(self.entity), *([] if self.time is None else [self.time])))
+        """The entity columns, the time column, and what a layout makes them of."""
+        own = frozenset((*entity_columns(self.entity), *([] if self.time is None else [self.time])))
+        return own | self.layout.inputs if isinstance(self.layout, Lists) else own
 
     @property
     def named(self) -> frozenset[str]:
-        """The source columns, and fields of them, that the arguments name; a filter may mention more."""
-        specs = (*(self.columns or {}).values(), *self.static.values())
-        plain = {str(member) for spec in specs for member in spec.members}.difference(self.formulas)
-        inputs = {name for formula in self.formulas.values() for name in formula.inputs(self.time)}
+        """The columns, and fields of them, that the arguments name; a filter may mention more."""
+        inputs = () if self.layout is None else self.layout.inputs
+        return self.keys.union(self._inputs(self.columns or {}), self.named_by_static, self._filtered, inputs)
+
+    @property
+    def named_by_static(self) -> frozenset[str]:
+        """The columns that static columns are made of."""
+        return self._inputs(self.static)
+
+    @property
+    def named_by_rows(self) -> frozenset[str] | None:
+        """The columns that everything but static columns is made of; `None`: all."""
+        if self.columns is None:
+            return None
+        return self.keys.union(self._inputs(self.columns), self._filtered)
+
+    @property
+    def _filtered(self) -> frozenset[str]:
         clauses = () if self.filter is None or self.filter.clauses is None else self.filter.clauses
-        return self.keys.union(plain, inputs, (name for clause in clauses for name, *_ in clause))
+        return frozenset(name for clause in clauses for name, *_ in clause)
+
+    def _inputs(self, specs: Specs) -> frozenset[str]:
+        members = {member for spec in specs.values() for member in spec.members}
+        computed = {name for member in members if member in self.formulas for name in self._formula(member)}
+        return frozenset(str(member) for member in members if member not in self.formulas) | computed
+
+    def _formula(self, name: Any) -> tuple[str, ...]:
+        return self.formulas[name].inputs(self.time)
 
     @property
     def wanted(self) -> Wanted:
         """The source columns that a load reads."""
-        wanted = Wanted(None if self.columns is None else self.named | prefixes(self.named))
-        return wanted if self.filter is None else self.filter.add_to(wanted)
+        made = frozenset() if self.layout is None else self.layout.made
+        every = self.columns is None or (isinstance(self.layout, Wide) and not self.layout.inputs)
+        wanted = Wanted(None if every else (self.named | prefixes(self.named)))
+        wanted = wanted if self.filter is None else self.filter.add_to(wanted)
+        return wanted if wanted.names is None else replace(wanted, names=wanted.names - made)
 
 
 def parse_request(
@@ -70,14 +98,14 @@ def parse_request(
     columns: Columns | None,
     static: Static | None,
     entity: str | Sequence[str] | None,
-    time: str | None,
+    time: str | Regular | None,
     dtype: torch.dtype | None,
     filter: Any,  # noqa: A002  as in ts.load
     schema: Any,
+    layout: str | None,
 ) -> Request:
     """The request that the arguments of `ts.load` stand for; wrong ones are refused."""
-    if time is not None and not isinstance(time, str):
-        raise TypeError(f"time= is the name of a column; got {time!r}.")
+    asked, columns, entity, time = parse_layout(layout, columns, entity, time)
     check_dtype(dtype)
     if dtype is not None and not dtype.is_floating_point:
         raise ValueError(f"dtype= casts the floating columns and must be floating; got {dtype}. Use ts.column(dtype=).")
@@ -101,6 +129,7 @@ def parse_request(
         dtype=dtype,
         filter=parse(filter),
         schema=parse_schema(schema),
+        layout=asked,
         table=table,
     )
 
@@ -128,6 +157,7 @@ def _table(static: Any, entity: str | Sequence[str] | None, dtype: torch.dtype |
         dtype=dtype,
         filter=None,
         schema=None,
+        layout=None,
     )
     return replace(request, argument="static")
 

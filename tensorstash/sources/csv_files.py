@@ -73,6 +73,7 @@ class Header:
     file: File
     names: tuple[str, ...]
     types: Mapping[str, Type]
+    delimiter: str
 
     @property
     def schema(self) -> pa.Schema:
@@ -102,7 +103,8 @@ def first_types(file: File, schema: Mapping[str, Type]) -> dict[str, Type]:
     """The types of all columns: those that `schema=` names, and as pyarrow infers them from the first lines."""
     with _unreadable(file), _stream(file) as stream:
         head = _head(stream.read(_FIRST))
-    names, start, line = _header(head, file)
+    header, start, line = _header(head, file)
+    names = header.names
     if missing := [name for name in schema if name not in names]:
         raise unknown(missing[0], names, str(file))
     body = head[start:]
@@ -110,24 +112,39 @@ def first_types(file: File, schema: Mapping[str, Type]) -> dict[str, Type]:
         return {name: schema.get(name, pa.float64()) for name in names}
     options = csv.ConvertOptions(column_types={name: _read_as(asked) for name, asked in schema.items()})
     try:
-        found = csv.read_csv(pa.BufferReader(body), _read_options(names, body), convert_options=options).schema
+        found = _table(body, header, options).schema
     except pa.ArrowInvalid as error:
-        plain = Header(file, names, {name: schema.get(name, pa.binary()) for name in names})
+        plain = replace(header, types={name: schema.get(name, pa.binary()) for name in names})
         raise _blamed(body, plain, names, line) or error from error
     except pa.ArrowNotImplementedError as error:
         shown = ", ".join(f"{name!r} as {asked}" for name, asked in schema.items())
         raise SchemaError(
             f"schema= has types that pyarrow reads from CSV; {file} is to have {shown}: {error}."
         ) from error
+    _check_decimals(body, header, [name for name, kind in zip(names, found.types) if pa.types.is_string(kind)], schema)
     return {name: schema.get(name) or _known(found.field(k).type) for k, name in enumerate(names)}
+
+
+def _check_decimals(body: bytes, header: Header, texts: Sequence[str], schema: Mapping[str, Type]) -> None:
+    """Refuse numbers with decimal commas, which would be loaded as text."""
+    if header.delimiter == "," or b"," not in body:
+        return
+    options = csv.ConvertOptions(decimal_point=",", include_columns=[name for name in texts if name not in schema])
+    for field in _table(body, header, options).schema if options.include_columns else ():
+        if pa.types.is_floating(field.type):
+            raise SchemaError(
+                f"Numbers of a CSV file have decimal points; {field.name!r} of {header.file} has decimal commas. "
+                f"Read it with polars: ts.load(pl.scan_csv({header.file.path!r}, separator={header.delimiter!r}, "
+                "decimal_comma=True), ...)."
+            )
 
 
 def open_csv(file: File, types: Mapping[str, Type]) -> CsvFile:
     """Count the rows of a file; one that is compressed or elsewhere is brought into a file on disk first."""
     with _unreadable(file):
         data = _data(file)
-    names, start, line = _header(_head(data.read(0, _FIRST)), file)
-    header = Header(file, names, {name: types.get(name, pa.string()) for name in names})
+    header, start, line = _header(_head(data.read(0, _FIRST)), file)
+    header = replace(header, types={name: types.get(name, pa.string()) for name in header.names})
     blocks = _plain_blocks(data, start, line) or _blocks(data, header, start, line)
     return CsvFile(header, data, tuple(blocks))
 
@@ -166,15 +183,23 @@ def _head(data: bytes) -> bytes:
     return data[: _end(data) or None] if len(data) == _FIRST else data
 
 
-def _header(head: bytes, file: File) -> tuple[tuple[str, ...], int, int]:
-    """The names of the columns, and the place and number of the line behind them."""
+def _header(head: bytes, file: File) -> tuple[Header, int, int]:
+    """The columns, without their types, and the place and number of the line behind them."""
     lines = head.splitlines(keepends=True)
     at = next((k for k, line in enumerate(lines) if line.strip()), None)
     if at is None:
         raise SourceError(f"A CSV file begins with a line of column names; {file} is empty.")
+    delimiter = _delimiter(lines[at])
     with _unreadable(file):
-        names = csv.read_csv(pa.BufferReader(lines[at])).schema.names
-    return tuple(names), sum(map(len, lines[: at + 1])), at + 2
+        options = csv.ParseOptions(delimiter=delimiter)
+        names = csv.read_csv(pa.BufferReader(lines[at]), parse_options=options).schema.names
+    return Header(file, tuple(names), {}, delimiter), sum(map(len, lines[: at + 1])), at + 2
+
+
+def _delimiter(line: bytes) -> str:
+    """What separates the names of the columns: a comma, or where there is none, a semicolon or a tab."""
+    plain = b"".join(line.split(b'"')[::2])  # without what stands in quotes
+    return next((one for one in (",", ";", "\t") if one.encode() in plain), ",")
 
 
 def _plain_blocks(whole: Bytes, start: int, line: int) -> list[Block]:
@@ -259,13 +284,14 @@ def _parse(data: bytes, header: Header, names: Sequence[str], line: int) -> pa.R
 def _values(data: bytes, header: Header, names: Sequence[str]) -> pa.RecordBatch:
     plain = {name: _read_as(header.types[name]) for name in names}
     options = csv.ConvertOptions(include_columns=list(names), column_types=plain)
-    table = csv.read_csv(pa.BufferReader(data), _read_options(header.names, data), convert_options=options)
+    table = _table(data, header, options)
     arrays = [_formatted(table[name].combine_chunks(), header.types[name]) for name in names]
     return pa.RecordBatch.from_arrays(arrays, names=list(names))
 
 
-def _read_options(names: Sequence[str], data: bytes) -> csv.ReadOptions:
-    return csv.ReadOptions(use_threads=False, block_size=len(data) + 1, column_names=list(names))
+def _table(data: bytes, header: Header, options: csv.ConvertOptions) -> pa.Table:
+    reading = csv.ReadOptions(use_threads=False, block_size=len(data) + 1, column_names=list(header.names))
+    return csv.read_csv(pa.BufferReader(data), reading, csv.ParseOptions(delimiter=header.delimiter), options)
 
 
 def _read_as(asked: Type) -> pa.DataType:

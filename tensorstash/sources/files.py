@@ -17,7 +17,14 @@ from tensorstash.sources.filter import Filter
 from tensorstash.sources.footers import Footer, count_csv, read_footer
 from tensorstash.sources.partition_keys import constant, kept_files, key_types
 from tensorstash.sources.scan import BATCH_ROWS, Scan, Unit, Wanted
-from tensorstash.sources.statistics import as_dictionaries, check_counts, kept_groups, range_of
+from tensorstash.sources.statistics import (
+    as_dictionaries,
+    check_counts,
+    check_dictionaries,
+    kept_groups,
+    range_of,
+    rows_at_a_time,
+)
 from tensorstash.sources.unify import unify
 from tensorstash.sources.views import without_null_views
 
@@ -55,7 +62,8 @@ def scan_files(
             first += rows
     pieces = sum(len(footer.rows) for footer in footers)
     metas = [footer.fragment and (footer.fragment.metadata, footer.fragment.physical_schema) for footer in footers]
-    return Scan(label, whole, tuple(units), pieces, notes, partial(range_of, metas))
+    columnar = footers[0].csv is None
+    return Scan(label, whole, tuple(units), pieces, notes, partial(range_of, metas), columnar)
 
 
 def _look(
@@ -147,6 +155,7 @@ def _parquet_batches(footer: Footer, group: int, names: Collection[str]) -> Iter
     meta = footer.fragment.metadata
     texts = [name for name in names if is_text(footer.schema.field(name).type)]
     checked = [*texts, *(name for name in names if _is_wrapped(footer.schema.field(name).type))]
+    check_dictionaries(meta, group, footer.schema, texts, _place(footer, group))
     remote = footer.file.system is not None
     source = footer.file.open()
     with (
@@ -162,7 +171,8 @@ def _parquet_batches(footer: Footer, group: int, names: Collection[str]) -> Iter
             page_checksum_verification=True,
         ) as file,
     ):
-        batches = file.iter_batches(BATCH_ROWS, row_groups=[group], columns=list(names), use_threads=False)
+        rows = rows_at_a_time(meta, group, footer.schema, names)
+        batches = file.iter_batches(rows, row_groups=[group], columns=list(names), use_threads=False)
         for number, batch in enumerate(batches):
             if not number:
                 check_counts(meta, group, footer.schema, names, _place(footer, group))

@@ -54,17 +54,17 @@ def _parsed(texts: pa.Array, arrow: pa.DataType) -> pa.Array | None:
 
 
 def _read(unit: Unit, time: str, arrow: pa.DataType, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    at = unit.first
+    at = 0
     for batch in unit.read(names):
         if time in names:
             index = list(names).index(time)
-            times = _times(batch.column(index), arrow, time, at, unit.place)
+            times = _times(batch.column(index), arrow, time, at, unit)
             batch = batch.set_column(index, time, times)  # noqa: PLW2901
         yield batch
         at += batch.num_rows
 
 
-def _times(array: pa.Array, arrow: pa.DataType, time: str, row: int, place: str) -> pa.Array:
+def _times(array: pa.Array, arrow: pa.DataType, time: str, row: int, unit: Unit) -> pa.Array:
     texts = array if pa.types.is_dictionary(array.type) else pc.dictionary_encode(array.cast(pa.large_string()))
     values = texts.dictionary.cast(pa.large_string())
     parsed = _parsed(values, arrow)
@@ -73,7 +73,7 @@ def _times(array: pa.Array, arrow: pa.DataType, time: str, row: int, place: str)
         at = row + int(np.argmax(texts.indices.to_numpy(zero_copy_only=False) == bad))
         raise DataError(
             f"Times of text are written as ISO 8601 has it, all with a zone or all without; {values[bad].as_py()!r} in "
-            f"column {time!r} is not (row {at:,}, in {place}). Convert the column, or of a CSV file say how it is "
-            f"written: schema={{{time!r}: '%d.%m.%Y %H:%M'}}."
+            f"column {time!r} is not (row {unit.name_row(at)}, in {unit.place}). Convert the column, or of a CSV file "
+            f"say how it is written: schema={{{time!r}: '%d.%m.%Y %H:%M'}}."
         )
     return parsed.take(texts.indices)

@@ -14,6 +14,8 @@ from tensorstash.sources.pyarrow_texts import may_mention
 
 BATCH_ROWS = 262_144  # rows decoded at a time: large enough for vectorized casts, small enough for the cache
 
+SHAPE = "._np_shape"  # behind the name of a column of GluonTS: the column with the shapes of its flattened arrays
+
 Read = Callable[[Sequence[str]], Iterable[pa.RecordBatch]]
 
 
@@ -26,7 +28,12 @@ class Wanted:
 
     def among(self, names: Iterable[str]) -> list[str]:
         """The wanted ones of `names`, in their order."""
-        return [name for name in names if self.names is None or name in self.names or may_mention(self.mentions, name)]
+        own = self.names
+        return [
+            name
+            for name in names
+            if own is None or name in own or name.removesuffix(SHAPE) in own or may_mention(self.mentions, name)
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +46,11 @@ class Unit:
     read: Read  # names -> batches that hold exactly these columns
     first: int  # its first row, counted in the source; equals `start` if no row before it is left out
     kept: NDArray[np.uint8] | None = None  # one bit per row from `first` on: whether it is loaded; `None`: all are
+    name: Callable[[int], str] | None = None  # of a layout: says where in the source the row at an index of the unit is
+
+    def name_row(self, at: int) -> str:
+        """A row for messages, by its index in the unit: its number in the source."""
+        return f"{self.first + at:,}" if self.name is None else self.name(at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +72,7 @@ class Scan:
     pieces: int  # how many row groups, record batches or slices there are, including those that a filter excludes
     notes: tuple[str, ...] = ()  # types that differ between files and were widened
     range_of: Callable[[str], Range] = lambda _: Range()  # the statistics of a column
+    columnar: bool = True  # whether a column is read without the others
 
     @property
     def rows(self) -> int:
@@ -72,8 +85,8 @@ class Scan:
         at = row - unit.start
         if unit.kept is not None:
             at = int(np.flatnonzero(np.unpackbits(unit.kept))[at])
-        number = unit.first + at
-        return f"{number:,}" if unit.place == self.label else f"{number:,} ({unit.place})"
+        number = unit.name_row(at)
+        return number if unit.place == self.label or unit.name is not None else f"{number} ({unit.place})"
 
 
 @contextmanager

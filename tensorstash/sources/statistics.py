@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from tensorstash.errors import SourceError
 from tensorstash.sources.filter import Filter
-from tensorstash.sources.scan import Range
+from tensorstash.sources.scan import BATCH_ROWS, Range
 
 _MOST_GROUPS = 4096  # row groups whose statistics are read for a plan, at half a millisecond each
 
@@ -103,6 +103,29 @@ def as_dictionaries(meta: pq.FileMetaData, group: int, schema: pa.Schema, names:
         for name, leaf in leaves.items()
         if leaf is None or _NO_DICTIONARIES.isdisjoint(about.column(leaf).encodings)
     ]
+
+
+def check_dictionaries(meta: pq.FileMetaData, group: int, schema: pa.Schema, names: Sequence[str], place: str) -> None:
+    """Refuse columns that the schema of Arrow in the file declares as dictionaries, in encodings that have none."""
+    declared = [name for name in names if pa.types.is_dictionary(schema.field(name).type)]
+    readable = as_dictionaries(meta, group, schema, declared)
+    if wrong := [name for name in declared if name not in readable]:
+        raise SourceError(
+            f"pyarrow cannot read dictionaries from the encodings {' and '.join(sorted(_NO_DICTIONARIES))}; column "
+            f"{wrong[0]!r} of {place} is one. Load the file with polars, ts.load(pl.scan_parquet(...), ...), or write "
+            "it in another encoding."
+        )
+
+
+def rows_at_a_time(meta: pq.FileMetaData, group: int, schema: pa.Schema, names: Iterable[str]) -> int:
+    """How many rows of columns are decoded at a time: fewer, the longer their lists are."""
+    nested = [name for name in names if pa.types.is_nested(schema.field(name).type)]
+    if not nested or not is_sound(meta, group, nested):
+        return BATCH_ROWS  # reading them raises the error
+    about = meta.row_group(group)
+    leaves = [leaf for leaf in range(meta.num_columns) if meta.schema.column(leaf).path.partition(".")[0] in nested]
+    values = max((about.column(leaf).num_values for leaf in leaves), default=0)
+    return BATCH_ROWS if values <= about.num_rows else max(1, BATCH_ROWS * about.num_rows // values)
 
 
 def kept_groups(

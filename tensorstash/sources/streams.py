@@ -5,6 +5,7 @@ streams can be read only once, but a load reads the columns in two passes.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -13,13 +14,15 @@ import pyarrow.compute as pc
 
 from tensorstash.columns.names import field_of
 from tensorstash.columns.types import is_text
+from tensorstash.common.threads import in_threads
 from tensorstash.errors import SourceError
 from tensorstash.sources.filter import Filter
 from tensorstash.sources.lazy import lazy_batches
-from tensorstash.sources.scan import Scan, Unit, Wanted
+from tensorstash.sources.scan import Scan, Unit, Wanted, read
 from tensorstash.sources.spool import Spool
 
 ROWS = 65_536  # of each batch in the file, whatever the producer's are, so that equal rows have equal keys
+_VALUES = 1 << 20  # in each batch, judged by the first row, where that means fewer rows
 
 Batches = Callable[[Sequence[str]], Iterable[pa.RecordBatch]]  # columns -> their batches
 
@@ -46,7 +49,7 @@ def scan_stream(source: Any, wanted: Wanted, condition: Filter | None) -> Scan:
     try:
         schema, batches = with_library(source, condition)
         names = wanted.among(dict.fromkeys(schema.names))
-        for name in names if wanted.names is None else sorted(wanted.names):
+        for name in names if wanted.names is None else _named(wanted.names, schema.names):
             field_of(schema, name, label)  # before it is used up
         units = _spooled(batches(names), pa.schema([schema.field(name) for name in names]), label)
     except SourceError:
@@ -57,6 +60,27 @@ def scan_stream(source: Any, wanted: Wanted, condition: Filter | None) -> Scan:
         raise SourceError(f"{label} has no rows: it has been read before, which can be done only once. Make it again.")
     whole = pa.schema([field.with_type(_kept_type(field.type)) for field in schema])
     return Scan(label, whole, units, len(units))
+
+
+def _named(wanted: Iterable[str], names: Sequence[str]) -> list[str]:
+    """The wanted names, longest paths first, without paths to fields of a column and without beginnings of a name."""
+    return [
+        name
+        for name in sorted(wanted, key=lambda name: (-name.count("."), name))
+        if name in names or not any(name.startswith(f"{one}.") or one.startswith(f"{name}.") for one in names)
+    ]
+
+
+def spooled(scanned: Scan, names: Sequence[str]) -> Scan:
+    """The same rows of some columns, read once and kept in a file in which each column can be read without the others.
+
+    For sources that are read column by column, but store their rows one behind the other, or in many small pieces.
+    """
+    schema = pa.schema([scanned.schema.field(name) for name in names])
+    read_ = in_threads(scanned.units, lambda unit, _: [batch for _, batch in read(unit, names)])
+    units = _spooled((batch for _, found in read_ for batch in found), schema, scanned.label)
+    whole = pa.schema([field.with_type(_kept_type(field.type)) for field in scanned.schema])
+    return replace(scanned, schema=whole, units=units, columnar=True)
 
 
 # Producers: the schema, and how the batches of some columns are asked for
@@ -126,19 +150,34 @@ def _read(whole: pa.Buffer, place: int, names: Sequence[str]) -> list[pa.RecordB
 
 
 def _in_equal_pieces(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The same rows in pieces of `ROWS`; of text each piece has the values that occur in it."""
+    """The same rows in pieces of one size; of text each piece has the values that occur in it."""
     waiting: list[pa.RecordBatch] = []
-    count = 0
+    count = rows = 0
     for batch in batches:
-        for start in range(0, batch.num_rows, ROWS):
-            waiting.append(_decoded(batch.slice(start, ROWS), schema))
+        rows = rows or _rows_of(batch)
+        for start in range(0, batch.num_rows, rows or 1):
+            waiting.append(_decoded(batch.slice(start, rows), schema))
             count += waiting[-1].num_rows
-            if count >= ROWS:
+            if count >= rows:
                 whole = pa.Table.from_batches(waiting)
-                yield _encoded(whole.slice(0, ROWS), schema)
-                waiting, count = whole.slice(ROWS).to_batches(), count - ROWS
+                yield _encoded(whole.slice(0, rows), schema)
+                waiting, count = whole.slice(rows).to_batches(), count - rows
     if count:
         yield _encoded(pa.Table.from_batches(waiting), schema)
+
+
+def _rows_of(batch: pa.RecordBatch) -> int:
+    """How many rows a piece has: fewer than usual, if the first row has many columns or long lists; 0 without rows."""
+    if not batch.num_rows:
+        return 0
+    values = sum(_count(column.slice(0, 1)) for column in batch.columns)
+    return max(1, min(ROWS, _VALUES // max(values, 1)))
+
+
+def _count(array: pa.Array) -> int:
+    while pa.types.is_list(array.type) or pa.types.is_large_list(array.type) or pa.types.is_fixed_size_list(array.type):
+        array = array.flatten()
+    return len(array)
 
 
 def _decoded(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -32,7 +32,7 @@ def unify(names: Sequence[str], schemas: Sequence[pa.Schema], wanted: Wanted) ->
         whole = kinds[holder].field(name)
         having = names[kind_of.index(holder)] if holder else ""
         for kind, field in enumerate(found):
-            wide = None if field is None else _wider(whole, field)
+            wide = None if field is None else wider(whole, field)
             if wide is None:
                 why = _difference(name, field, whole, having)
                 wrong += [(k, place, f"{names[k]} {why}") for k, other in enumerate(kind_of) if other == kind]
@@ -102,7 +102,7 @@ def _notes(name: str, found: Sequence[pa.Field | None], whole: pa.Field) -> list
     return [f"{name!r} is read as {whole.type}: {shares}"]
 
 
-def _wider(one: pa.Field, other: pa.Field) -> pa.Field | None:
+def wider(one: pa.Field, other: pa.Field) -> pa.Field | None:
     """A field that holds every value of both, or `None` if their meanings differ."""
     if is_bfloat16(one) != is_bfloat16(other):
         return None

@@ -1,5 +1,6 @@
 """The command line, as processes and in this one: what it prints, its status, and that others find what it loads."""
 
+import html
 import json
 import math
 import os
@@ -121,6 +122,52 @@ def test_the_call_in_python_attaches_what_the_command_has_loaded(
     assert len(ts.shared.list()) == 1
     free = re.compile(r"of [\d,]+ MB free")
     assert free.sub("", run("inspect", path, *options)) == free.sub("", f"{ts.plan(path, **arguments)}\n")
+
+
+def test_layouts_and_types_of_csv_columns_are_options(tmp_path: Path) -> None:
+    """The same load in Python attaches what the command has loaded, and a plan is the same."""
+    lists = pa.table({"id": ["a", "b"], "start": [5, 7], "every": [1, 2], "y": [[1.0, 2.0], [3.0]], "s": [[1], [2]]})
+    path = str(write_parquet(tmp_path / "lists.parquet", [lists]))
+    options = ["--layout", "lists", "--columns", "y", "--static", "s", "--entity", "id", "--start", "start"]
+    arguments: dict[str, Any] = {"columns": ["y"], "static": ["s"], "entity": "id", "layout": "lists"}
+    for text, every in (("3", 3), ("every", "every")):
+        run("load", path, *options, "--every", text, "--share", "series")
+        found, count = ts.attach("series"), len(ts.shared.list())
+        time = ts.regular("start", every)
+        assert ts.load(path, time=time, share="series", **arguments).path == found.path
+        assert len(ts.shared.list()) == count
+        free = re.compile(r"of [\d,]+ MB free")
+        shown = run("inspect", path, *options, "--every", text)
+        assert free.sub("", shown) == free.sub("", f"{ts.plan(path, time=time, **arguments)}\n")
+    page = run("inspect", path, *options, "--every", "3", "--html", str(tmp_path / "page.html"))
+    assert page.endswith("page.html\n")
+    text = html.unescape((tmp_path / "page.html").read_text())
+    assert "<td>frequency</td>" in text
+    assert "    layout='lists',\n" in text
+    assert "    time=ts.regular(start='start', every=3),\n" in text
+    (tmp_path / "wide.csv").write_text("date,a,b\n1.2.2024,1,2\n2.2.2024,3,4\n")
+    options = ["--layout", "wide", "--entity", "name", "--time", "date", "--schema", "date=%d.%m.%Y"]
+    run("load", str(tmp_path / "wide.csv"), *options, "--schema", "a=float32", "--schema", "b=float32", "--share", "w")
+    stash = ts.attach("w")
+    assert (stash["value"].tolist(), stash["value"].dtype) == ([1.0, 3.0, 2.0, 4.0], torch.float32)
+    assert stash.time is not None
+    assert stash.clock.format(int(stash.time[0])) == "2024-02-01 00:00:00"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--schema", "date"], "'date' is not COLUMN=TYPE, such as load=float64."),
+        (["--time", "t", "--start", "s"], "Times are --time COLUMN, or --start COLUMN and --every STEP."),
+        (["--every", "1h"], "Times are --time COLUMN, or --start COLUMN and --every STEP."),
+        (["--layout", "long"], "'long' is not one of 'lists', 'wide'."),
+    ],
+)
+def test_wrong_options_of_a_source_are_refused(options: list[str], message: str) -> None:
+    for command in ("load", "inspect"):
+        result = CliRunner().invoke(commands, [command, "x.parquet", *options])
+        assert result.exit_code == 2
+        assert message in " ".join(result.output.split())
 
 
 def test_several_files_and_a_glob_are_one_source(tmp_path: Path) -> None:
@@ -312,7 +359,7 @@ def test_help_has_examples_that_are_read(command: str) -> None:
     """Each example is a line that the command's own parser takes."""
     printed = run(command, "--help")
     examples = re.findall(rf"^  +tensorstash {command}(.*)$", printed.split("Examples:")[1], re.MULTILINE)
-    assert len(examples) == {"info": 1, "bench": 1, "inspect": 3}.get(command, 2)
+    assert len(examples) == {"info": 1, "bench": 1, "inspect": 3, "load": 4}.get(command, 2)
     for example in examples:
         words = [word.strip("'") for word in example.split(" | ")[0].split()]
         commands.commands[command].make_context(command, words)

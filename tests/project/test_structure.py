@@ -56,6 +56,7 @@ PUBLIC = [
     "open",
     "plan",
     "plot",
+    "regular",
     "shared",
 ]
 

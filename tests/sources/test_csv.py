@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 
 import tensorstash as ts
 from tensorstash.cli.commands import main
+from tests.layouts import bits
 from tests.oracle_load import whole
 
 LTSF = "date,HUFL,HULL,OT\n" + "".join(
@@ -93,6 +94,38 @@ def test_any_file_holds_what_was_written(
         assert math.isnan(found) if x is None else found == x
     names = stash.vocabulary("s")
     assert [names[code] for code in stash["s"].tolist()] == [s for _, _, s in rows]
+
+
+@pytest.mark.parametrize("delimiter", [";", "\t"])
+def test_a_semicolon_or_a_tab_separates_values_where_the_first_line_has_no_comma(
+    delimiter: str, tmp_path: Path, small_blocks: None
+) -> None:
+    lines = LTSF.replace(",", delimiter)
+    stash = ts.load(write(tmp_path / "x.csv", lines), time="date")
+    assert bits(stash) == bits(ts.load(write(tmp_path / "y.csv", LTSF), time="date"))
+    quoted = ts.load(
+        write(tmp_path / "z.csv", f'"a,b"{delimiter}c\n"1,5"{delimiter}2\n'), ["c"], schema={"a,b": "string"}
+    )
+    assert quoted["c"].tolist() == [2]
+    (tmp_path / "bad.csv").write_text(f"a{delimiter}b\n1{delimiter}2\n3\n")
+    with pytest.raises(
+        ts.errors.SourceError, match=r"each of the 2 columns of the first one; .*bad.csv, line 3, has '3'"
+    ):
+        ts.load(tmp_path / "bad.csv")
+
+
+def test_decimal_commas_are_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.csv", "t;y\n1;0,5\n2;1,5\n")
+    message = (
+        f"Numbers of a CSV file have decimal points; 'y' of {path} has decimal commas. Read it with polars: "
+        f"ts.load(pl.scan_csv({str(path)!r}, separator=';', decimal_comma=True), ...)."
+    )
+    with pytest.raises(ts.errors.SchemaError, match=whole(message)):
+        ts.load(path)
+    assert ts.load(path, ["y"], schema={"y": "string"}).vocabulary("y") == ["0,5", "1,5"]
+    assert ts.load(pl.scan_csv(path, separator=";", decimal_comma=True), ["y"])["y"].tolist() == [0.5, 1.5]
+    words = write(tmp_path / "words.csv", "t;y\n1;a, b\n2;c\n")
+    assert ts.load(words, ["y"]).vocabulary("y") == ["a, b", "c"]
 
 
 def test_quotes_within_values(tmp_path: Path, small_blocks: None, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -372,3 +372,16 @@ print(peak - before)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) < 100
+
+
+def test_fields_of_structs_and_names_with_dots() -> None:
+    table = pa.table({"wind": [{"speed": 1.5, "gust": 2.5}], "a.b": [3.0], "y": [4.0]})
+    for source in (Producer(table), table.to_reader(), pl.LazyFrame(table)):
+        stash = ts.load(source, {"speed": "wind.speed", "ab": "a.b"})
+        assert (stash["speed"].tolist(), stash["ab"].tolist()) == ([1.5], [3.0])
+    for name, message in (
+        ("wind.spede", "the tests Producer has no column 'wind.spede'; did you mean 'wind.speed' or 'wind.gust'?"),
+        ("sun.height", "the tests Producer has no column 'sun.height'; it has 'wind', 'a.b', 'y'."),
+    ):
+        with pytest.raises(ts.errors.ColumnError, match=whole(message)):
+            ts.load(Producer(table), {"x": name})
