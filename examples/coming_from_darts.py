@@ -52,7 +52,9 @@ def main() -> None:
         spans={"past": ("x", -INPUT, 0), "future": ("x", 0, OUTPUT)},
     )
     theirs = SequentialTorchTrainingDataset(series, input_chunk_length=INPUT, output_chunk_length=OUTPUT)
-    ours = {(past.numpy().tobytes(), future.numpy().tobytes()) for past, future in zip(*windows[:].values(), strict=True)}
+    ours = {
+        (past.numpy().tobytes(), future.numpy().tobytes()) for past, future in zip(*windows[:].values(), strict=True)
+    }
     began = time.perf_counter()
     samples = [theirs[k] for k in range(len(theirs))]
     seconds = time.perf_counter() - began

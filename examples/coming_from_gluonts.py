@@ -2,7 +2,8 @@
 
     python examples/coming_from_gluonts.py
 
-Needs `pip install gluonts`. Each row of such a file is a series. GluonTS reads the same file with its own `FileDataset`.
+Needs `pip install gluonts`. Each row of such a file is a series, and GluonTS reads the same file with its
+`FileDataset`.
 """
 
 import sys

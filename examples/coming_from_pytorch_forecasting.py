@@ -99,8 +99,10 @@ def differing(frame: pl.DataFrame) -> int:
     ours = {(int(x["groups"][k, 0]), int(x["decoder_time_idx"][k, 0])): k for k in range(len(x["groups"]))}
     seen = wrong = 0
     for theirs, (target, _) in described(frame).to_dataloader(train=False, batch_size=1024):
-        ids = [ours[int(g), int(t)] for g, t in zip(theirs["groups"][:, 0], theirs["decoder_time_idx"][:, 0], strict=True)]
-        same = torch.stack([(x[name][ids] == theirs[name]).flatten(1).all(1) for name in theirs if theirs[name].ndim > 1])
+        keys = zip(theirs["groups"][:, 0].tolist(), theirs["decoder_time_idx"][:, 0].tolist(), strict=True)
+        ids = [ours[key] for key in keys]
+        names = [name for name in theirs if theirs[name].ndim > 1]
+        same = torch.stack([(x[name][ids] == theirs[name]).flatten(1).all(1) for name in names])
         wrong += int((~same.all(0) | (x["decoder_target"][ids] != target).any(1)).sum())
         seen += len(ids)
     return wrong + abs(seen - len(ours))
@@ -113,7 +115,8 @@ def main() -> None:
     windows = windows_of(frame)
     sys.stdout.write(f"{len(windows):,} windows, {differing(frame)} differ\n")
     loader = ts.Loader(windows, batch_size=256, shuffle=True, seed=0, transform=[as_pair])
-    few = frame.filter(pl.col("day") < ENCODER + PREDICTION)  # one window per shop, so that the model knows each of them
+    # one window per shop, so that the model knows each of them
+    few = frame.filter(pl.col("day") < ENCODER + PREDICTION)
     model = TemporalFusionTransformer.from_dataset(described(few), hidden_size=8, log_interval=-1)
     trainer = lightning.Trainer(max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False)
     trainer.fit(model, loader)

@@ -41,8 +41,8 @@ def data_provider(
 ) -> tuple[ts.Windows, ts.Loader]:
     """The windows of a part and a loader over them, as `data_provider(args, flag)` gives a data set and a loader.
 
-    All variables are inputs and targets (`features="M"`). The numbers are read and scaled in float64 and cast per batch,
-    as in TSLib.
+    All variables are inputs and targets (`features="M"`). The numbers are read and scaled in float64 and cast per
+    batch, as in TSLib.
     """
     first = pl.read_csv(path, columns=["date"], n_rows=1, try_parse_dates=True)["date"][0]
     names = [name for name in pl.read_csv(path, n_rows=0).columns if name != "date"]
@@ -102,7 +102,9 @@ def main() -> None:
     items = Items(windows, scaler({"x": windows.stash["x"].clone()})["x"], 48)
     ours = as_tuple(scaler(windows[:]))
     same = all(
-        torch.equal(batch[k], item.float()) for k in range(len(windows)) for batch, item in zip(ours, items[k], strict=True)
+        torch.equal(batch[k], item.float())
+        for k in range(len(windows))
+        for batch, item in zip(ours, items[k], strict=True)
     )
     print(f"{len(windows):,} windows of the training part, all equal: {same}")
     for name, one in (("DataLoader", DataLoader(items, 32, shuffle=True)), ("tensorstash", loader)):

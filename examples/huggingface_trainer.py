@@ -2,9 +2,9 @@
 
     python examples/huggingface_trainer.py
 
-Needs `pip install 'transformers[torch]'`. `Trainer` would wrap a data set in a `DataLoader` of its own, and on resume it
-reads and drops all batches that were seen. Here it takes the loader as it is, a callback puts the loader's state into
-every checkpoint, and `ignore_data_skip=True` leaves the position to the loader.
+Needs `pip install 'transformers[torch]'`. `Trainer` would wrap a data set in a `DataLoader` of its own, and on
+resume skip the batches that were seen. Here it takes the loader as it is, a callback puts the loader's state into every
+checkpoint, and `ignore_data_skip=True` leaves the position to the loader.
 """
 
 import json

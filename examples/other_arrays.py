@@ -1,8 +1,8 @@
-"""Batches for JAX and Keras, and an index of Faiss over a column, without a copy where that is possible.
+"""Batches for JAX and Keras, and Faiss and hnswlib over a column, without a copy where that is possible.
 
     python examples/other_arrays.py
 
-Needs `pip install jax keras faiss-cpu`.
+Needs `pip install jax keras faiss-cpu hnswlib`.
 """
 
 import os
@@ -13,6 +13,7 @@ from typing import Any
 os.environ.setdefault("KERAS_BACKEND", "jax")
 
 import faiss
+import hnswlib
 import jax.numpy as jnp
 import keras
 import numpy as np
@@ -24,7 +25,7 @@ DATA = os.path.join(os.path.dirname(__file__), "data", "nyc_weather.parquet")
 
 
 def main() -> None:
-    """Count the batches that JAX had to copy, train with Keras, and search with Faiss."""
+    """Count the batches that JAX had to copy, train with Keras, and search with Faiss and hnswlib."""
     stash = ts.load(
         DATA, {"x": ["temp", "dewp", "humid"], "y": "temp"}, entity="origin", time="time_hour", dtype=torch.float32
     )
@@ -55,6 +56,15 @@ def main() -> None:
     _, nearest = faiss.knn(vectors[100:105], vectors[:1000], 1)
     same = bool((vectors[nearest[:, 0]] == vectors[100:105]).all())
     sys.stdout.write(f"faiss: {'found' if same else 'failed'}\n")
+
+    # the index of hnswlib stores its vectors, so it holds a copy whatever it is given
+    graph = hnswlib.Index("l2", dim=vectors.shape[1])
+    graph.init_index(max_elements=1000)
+    given = vectors[:1000].copy()
+    graph.add_items(given)
+    given[:] = 0
+    kept = np.array_equal(np.asarray(graph.get_items([5])), vectors[5:6])
+    sys.stdout.write(f"hnswlib: {'a copy' if kept else 'a view'}\n")
 
 
 if __name__ == "__main__":

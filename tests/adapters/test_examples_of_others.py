@@ -21,7 +21,7 @@ SAYS = {
     "coming_from_pytorch_forecasting": ("pytorch_forecasting", r"^1,128 windows, 0 differ\n"),
     "huggingface_trainer": ("transformers", r"^24039 windows; each seen once in each of 2 epochs: True\n"),
     "lightning_datamodule": ("lightning", r"^18194 windows; each seen once in each of 2 epochs: True\n"),
-    "other_arrays": ("jax", r"\Ajax: (0 of \d+) batches copied\nkeras: trained\nfaiss: found\n"),
+    "other_arrays": ("hnswlib", r"\Ajax: (0 of \d+) batches copied\nkeras: trained\nfaiss: found\nhnswlib: a copy\n"),
 }
 
 

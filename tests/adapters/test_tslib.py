@@ -3,6 +3,7 @@
 The rules are those of `Dataset_ETT_hour` in https://github.com/thuml/Time-Series-Library.
 """
 
+import runpy
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,8 @@ import pytest
 import torch
 from sklearn.preprocessing import StandardScaler
 
-from examples.coming_from_tslib import FEATURES, as_tuple, data_provider
+EXAMPLE = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "coming_from_tslib.py"))
+FEATURES, as_tuple, data_provider = (EXAMPLE[name] for name in ("FEATURES", "as_tuple", "data_provider"))
 
 MONTH = 30 * 24
 SEQ, LABEL, PRED = 96, 48, 24
