@@ -142,8 +142,10 @@ def main() -> None:
 
         write_chronos(path, chronos)
         other = from_chronos(chronos)
-        pairs = ((other.time, stash.time), (other.offsets, stash.offsets), (other["target"], stash["target"]))
-        same = all(torch.equal(one, two) for one, two in pairs)
+        times = [one.time for one in (stash, other) if one.time is not None]
+        same = all(
+            torch.equal(*pair) for pair in (times, (other.offsets, stash.offsets), (other["target"], stash["target"]))
+        )
         sys.stdout.write(f"Chronos: {other.rows:,} rows, the same: {same}\n")
 
 

@@ -46,8 +46,7 @@ def data_provider(
     """
     first = pl.read_csv(path, columns=["date"], n_rows=1, try_parse_dates=True)["date"][0]
     names = [name for name in pl.read_csv(path, n_rows=0).columns if name != "date"]
-    columns = {"x": names, "mark": FEATURES[timeenc]}
-    stash = ts.load(path, columns, time="date", dtype=torch.float64, progress=False)
+    stash = ts.load(path, {"x": names, "mark": FEATURES[timeenc]}, time="date", dtype=torch.float64, progress=False)
     spans = {
         "x": ("x", -seq_len, 0),
         "y": ("x", -label_len, pred_len),
@@ -80,7 +79,9 @@ class Items(Dataset[Tuple4]):
         self.x, self.mark = scaled, windows.stash["mark"].double()
         self.windows, self.label_len = windows, label_len
         # the windows of a part follow each other: there is one series, without a gap
-        self.first = int(torch.searchsorted(windows.stash.time, windows.anchors([0])["time"])) - windows.history
+        times = windows.stash.time
+        assert times is not None
+        self.first = int(torch.searchsorted(times, windows.anchors([0])["time"])) - windows.history
 
     def __len__(self) -> int:
         return len(self.windows)

@@ -23,7 +23,7 @@ DATA = os.path.join(os.path.dirname(__file__), "data", "nyc_weather.parquet")
 STATE = "loader.json"
 
 
-class LoaderTrainer(Trainer):  # type: ignore[misc]  # transformers has no types where it is not installed
+class LoaderTrainer(Trainer):  # type: ignore[misc, unused-ignore]  # transformers has no types where it is not installed
     """A trainer whose training batches come from a loader."""
 
     def __init__(self, *, loader: ts.Loader, **given: Any) -> None:
@@ -41,7 +41,7 @@ class LoaderTrainer(Trainer):  # type: ignore[misc]  # transformers has no types
         return super().train(resume_from_checkpoint=resume_from_checkpoint)
 
 
-class SaveLoader(TrainerCallback):  # type: ignore[misc]
+class SaveLoader(TrainerCallback):  # type: ignore[misc, unused-ignore]
     """Puts the state of the loader into every checkpoint."""
 
     def __init__(self, loader: ts.Loader) -> None:

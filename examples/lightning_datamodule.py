@@ -22,7 +22,7 @@ DATA = os.path.join(os.path.dirname(__file__), "data", "nyc_weather.parquet")
 HISTORY, HORIZON = 48, 6
 
 
-class Weather(lightning.LightningDataModule):  # type: ignore[misc]  # lightning has no types where it is not installed
+class Weather(lightning.LightningDataModule):  # type: ignore[misc, unused-ignore]  # lightning has no types where it is not installed
     """Temperatures before October for training, October for validation, the rest for the test; then the forecast."""
 
     def __init__(self, batch_size: int = 1024, *, share: str | None = None) -> None:
@@ -66,7 +66,7 @@ class Weather(lightning.LightningDataModule):  # type: ignore[misc]  # lightning
         )
 
 
-class Linear(lightning.LightningModule):  # type: ignore[misc]
+class Linear(lightning.LightningModule):  # type: ignore[misc, unused-ignore]
     """The next hours as a linear function of the past ones."""
 
     def __init__(self) -> None:
