@@ -30,11 +30,13 @@ class LoaderTrainer(Trainer):  # type: ignore[misc, unused-ignore]  # transforme
         super().__init__(callbacks=[SaveLoader(loader)], **given)
         self.loader = loader
 
-    def get_train_dataloader(self) -> ts.Loader:
+    def get_train_dataloader(self) -> ts.Loader:  # type: ignore[override, unused-ignore]
         """What `train` iterates over, an epoch at a time."""
         return self.loader
 
-    def train(self, resume_from_checkpoint: str | None = None) -> Any:
+    def train(  # type: ignore[override, unused-ignore]  # a path is all that is taken here
+        self, resume_from_checkpoint: str | None = None
+    ) -> Any:
         """Train, from a checkpoint if its path is given."""
         if resume_from_checkpoint is not None:
             self.loader.load_state_dict(json.loads(Path(resume_from_checkpoint, STATE).read_text()))
@@ -52,7 +54,7 @@ class SaveLoader(TrainerCallback):  # type: ignore[misc, unused-ignore]
     ) -> TrainerControl:
         """Called behind each checkpoint; the state is the same on every rank."""
         if state.is_world_process_zero:
-            path = Path(args.output_dir, f"checkpoint-{state.global_step}", STATE)
+            path = Path(f"{args.output_dir}/checkpoint-{state.global_step}", STATE)
             path.write_text(json.dumps(self.loader.state_dict()))
         return control
 

@@ -89,7 +89,7 @@ class Linear(lightning.LightningModule):  # type: ignore[misc, unused-ignore]
 
     def predict_step(self, batch: dict[str, torch.Tensor], _index: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Window ids, and predictions in the units of the data."""
-        scaler = self.trainer.datamodule.scaler
+        scaler = self.trainer.datamodule.scaler  # type: ignore[attr-defined, unused-ignore]  # untyped in lightning
         return batch["window"], scaler.inverse(self.layer(batch["past"]), "y")
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
@@ -126,7 +126,7 @@ def main() -> None:
         epochs = [sorted(seen[:windows]), sorted(seen[windows:])]
         exact = all(epoch == [*range(windows)] for epoch in epochs)
         (found,) = runs.test(second, verbose=False, datamodule=data)
-        predicted = runs.predict(second, datamodule=data)
+        predicted = runs.predict(second, datamodule=data) or []
     frame = pl.concat(data.latest.to_frame(ids, values) for ids, values in predicted)
     sys.stdout.write(f"{windows} windows; each seen once in each of 2 epochs: {exact}\n")
     sys.stdout.write(f"error of the test, in standard deviations: {found['test']:.2f}\n{frame.head(3)}\n")
