@@ -2,13 +2,13 @@
 PYTHON ?= .venv/bin/python
 WORKERS ?= 2
 
-.PHONY: setup check lint format types test docs pictures site kernel sanitized frameworks
+.PHONY: setup check lint format types test cluster docs pictures site kernel sanitized frameworks
 
 setup:  ## a virtual environment with everything that tests and checks need
 	python3 -m venv .venv
 	.venv/bin/pip install -c constraints.txt -e '.[dev,docs]'
 
-check: lint types test kernel sanitized site  ## all that a change must pass
+check: lint types test cluster kernel sanitized site  ## all that a change must pass
 
 lint:
 	$(PYTHON) -m ruff check
@@ -23,6 +23,9 @@ types:
 
 test:  ## the whole suite, with the examples of all docstrings
 	$(PYTHON) -m pytest -n $(WORKERS)
+
+cluster:  ## the tests that start clusters of several nodes: Ray and torchrun
+	$(PYTHON) -m pytest -m cluster tests/cluster
 
 docs:  ## what the README, the examples, docs/ and the docstrings show is executed
 	$(PYTHON) -m pytest tests/project/test_examples.py tests/project/test_docs.py tensorstash

@@ -29,161 +29,87 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
+from load_data import (
+    BUCKETS,
+    COLUMNS,
+    Arrays,
+    Case,
+    many_columns,
+    numbers,
+    over_rows,
+    panels,
+    short_series,
+    small_files,
+    sum_of,
+    texts,
+)
 from pyarrow import csv
 
-COLUMNS = 12
 THREADS = 2
 POPULATE_READ = 22  # MADV_POPULATE_READ
-CHECKED = 1000  # rows whose values are compared, beside a sum over all
-
-Arrays = dict[str, NDArray[Any]]
-
-
-@dataclass(frozen=True)
-class Case:
-    """A file, and what a load of it has to hold."""
-
-    path: str
-    rows: int
-    columns: list[str]
-    places: list[int]  # some rows of the stash
-    values: dict[str, list[float]]  # what stands there
-    sums: dict[str, int]  # of each column's bits, modulo 2**64
-    form: str  # "plain" without entity and time, "keys" with them, or a layout
-
-    @property
-    def nbytes(self) -> int:
-        return self.rows * 4 * len(self.columns)
-
-
-# The data
-
-
-def column(index: int, rows: int) -> NDArray[np.float32]:
-    """Noise, or in every other column a rounded random walk."""
-    rng = np.random.default_rng(index)
-    noise = rng.standard_normal(rows, dtype=np.float32)
-    return noise if index % 2 else np.round(np.cumsum(noise), 2).astype(np.float32)
-
-
-def write(path: Path, table: pa.Table, group: int) -> None:
-    if path.suffix == ".csv":
-        csv.write_csv(table, path)
-    else:
-        pq.write_table(table, path, row_group_size=group, compression="snappy", write_page_checksum=True)
-
-
-def numbers(path: Path, rows: int, columns: int, group: int, wanted: Sequence[int]) -> Case:
-    """Columns without keys."""
-    table = {}
-    for index in range(columns):
-        table[f"c{index}"] = column(index, rows)
-    write(path, pa.table(table), group)
-    return _case(path, {f"c{index}": table[f"c{index}"] for index in wanted}, form="plain")
-
-
-def _case(path: Path, arrays: Arrays, form: str) -> Case:
-    rows = len(next(iter(arrays.values())))
-    places = np.sort(np.random.default_rng(0).integers(0, rows, CHECKED))
-    values = {name: array[places].tolist() for name, array in arrays.items()}
-    sums = {name: _sum(array) for name, array in arrays.items()}
-    return Case(str(path), rows, list(arrays), places.tolist(), values, sums, form)
-
-
-def _sum(array: NDArray[Any]) -> int:
-    return int(array.view(np.uint32).sum(dtype=np.uint64))
-
-
-def panels(directory: Path, rows: int, entities: int, group: int) -> dict[str, Case]:
-    """The same rows grouped by entity, interleaved by time, and with the times of each entity in disorder."""
-    hours = rows // entities
-    arrays = {f"c{index}": column(index, hours * entities) for index in range(COLUMNS)}
-    codes = np.repeat(np.arange(entities, dtype=np.int32), hours)
-    times = np.tile(np.arange(hours, dtype=np.int64) * 3600, entities)
-    names = pa.array([f"station {k:05}" for k in range(entities)])
-    rng = np.random.default_rng(1)
-    orders = {
-        "grouped": None,
-        "interleaved": np.arange(rows).reshape(entities, hours).T.reshape(-1),
-        "disordered": np.concatenate([k * hours + rng.permutation(hours) for k in range(entities)]),
-    }
-    cases = {}
-    for kind, order in orders.items():
-        path = directory / f"{kind}.parquet"
-        source: dict[str, Any] = {
-            "station": pa.DictionaryArray.from_arrays(pa.array(codes if order is None else codes[order]), names),
-            "hour": pa.array(times if order is None else times[order], pa.timestamp("s")).cast(pa.timestamp("ms")),
-        }
-        source |= {name: array if order is None else array[order] for name, array in arrays.items()}
-        write(path, pa.table(source), group)
-        cases[kind] = _case(path, arrays, form="keys")
-    return cases
-
-
-def short_series(directory: Path, series: int, length: int, group: int) -> dict[str, Case]:
-    """Series of one length: a row for each time, and a row for each series."""
-    arrays = {"c0": column(0, series * length)}
-    names = pa.array([f"series {k:07}" for k in range(series)])
-    starts = np.arange(series, dtype=np.int64) * 3600
-    hours = (starts[:, None] + 3600 * np.arange(length)).reshape(-1)
-    flat = {
-        "station": names.take(pa.array(np.repeat(np.arange(series), length))),
-        "hour": pa.array(hours, pa.timestamp("s")).cast(pa.timestamp("ms")),
-        "c0": arrays["c0"],
-    }
-    write(directory / "flat.parquet", pa.table(flat), group)
-    lists = {
-        "station": names,
-        "start": pa.array(starts, pa.timestamp("s")).cast(pa.timestamp("ms")),
-        "c0": pa.ListArray.from_arrays(pa.array(np.arange(series + 1) * length, pa.int32()), arrays["c0"]),
-    }
-    write(directory / "lists.parquet", pa.table(lists), max(group // length, 1))
-    cases = {"a row for each time": "keys", 'layout="lists"': "lists"}
-    paths = (directory / "flat.parquet", directory / "lists.parquet")
-    return {title: _case(path, arrays, form) for (title, form), path in zip(cases.items(), paths)}
-
-
-def many_columns(directory: Path, series: int, length: int) -> dict[str, Case]:
-    """The same values below one another, and a column for each series."""
-    arrays = {"c0": column(0, series * length)}
-    hours = pa.array(np.arange(length, dtype=np.int64) * 3600, pa.timestamp("s")).cast(pa.timestamp("ms"))
-    names = pa.array([f"series {k:05}" for k in range(series)])
-    flat = {
-        "station": pa.DictionaryArray.from_arrays(
-            pa.array(np.repeat(np.arange(series, dtype=np.int32), length)), names
-        ),
-        "hour": pa.concat_arrays([hours] * series),
-        "c0": arrays["c0"],
-    }
-    write(directory / "flat.parquet", pa.table(flat), 1_000_000)
-    each = dict(zip(names.to_pylist(), arrays["c0"].reshape(series, length)))
-    write(directory / "wide.parquet", pa.table({"hour": hours} | each), 1_000_000)
-    write(directory / "wide.csv", pa.table({"hour": hours} | each), 1_000_000)
-    cases = {"a row for each time": ("flat.parquet", "keys"), 'layout="wide"': ("wide.parquet", "wide")}
-    cases['layout="wide", CSV'] = ("wide.csv", "wide")
-    return {title: _case(directory / path, arrays, form) for title, (path, form) in cases.items()}
+LABEL = "bench-load"
 
 
 # Contestants: each loads a case, and returns the columns
 
 
-def load(case: Case) -> Arrays:
+def load(case: Case, share: str | None = None, file: str | None = None) -> Arrays:
     import tensorstash as ts
 
-    if case.form == "plain":
-        stash = ts.load(case.path, case.columns, progress=False)
-    elif case.form == "keys":
-        stash = ts.load(case.path, case.columns, entity="station", time="hour", progress=False)
-    elif case.form == "lists":
+    if case.form == "lists":
         time_ = ts.regular("start", "1h")
         stash = ts.load(case.path, case.columns, layout="lists", entity="station", time=time_, progress=False)
-    else:
+    elif case.form == "wide":
         import torch
 
         layout: dict[str, Any] = {"layout": "wide", "entity": "station", "time": "hour", "dtype": torch.float32}
         return {"c0": ts.load(case.path, progress=False, **layout)["value"].numpy()}
+    else:
+        entity, hour = ("station", "hour") if case.form == "keys" else (None, None)
+        stash = ts.load(case.path, case.columns, entity=entity, time=hour, share=share, file=file, progress=False)
     return {name: tensor.numpy() for name, tensor in stash.items()}
+
+
+def load_shared(case: Case) -> Arrays:
+    return load(case, share=LABEL)
+
+
+def load_file(case: Case) -> Arrays:
+    """The disk is waited for: the file is whole on it when the load ends."""
+    return load(case, file=f"{case.path}.safetensors")
+
+
+def load_coded(case: Case) -> Arrays:
+    import tensorstash as ts
+
+    return {"id": ts.load(case.path, ["id"], progress=False)["id"].numpy()}
+
+
+def load_hashed(case: Case) -> Arrays:
+    import tensorstash as ts
+
+    return {"id": ts.load(case.path, {"id": ts.hashed("id", BUCKETS)}, progress=False)["id"].numpy()}
+
+
+def decode(case: Case) -> Arrays:
+    """Decoding alone, by several threads, results dropped: no load can be faster."""
+    meta = pq.read_metadata(case.path)
+
+    def work(group: int) -> int:
+        with pq.ParquetFile(
+            case.path, metadata=meta, pre_buffer=False, buffer_size=1 << 20, page_checksum_verification=True
+        ) as file:
+            batches = file.iter_batches(262_144, row_groups=[group], columns=case.columns, use_threads=False)
+            return sum(batch.num_rows for batch in batches)
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        assert sum(pool.map(work, range(meta.num_row_groups))) == case.rows
+    return {}
+
+
+def encode(case: Case) -> Arrays:
+    """`read_table`, then the codes of Arrow, which are in order of appearance too."""
+    return {"id": pq.read_table(case.path)["id"].combine_chunks().dictionary_encode().indices.to_numpy()}
 
 
 def by_groups(case: Case) -> Arrays:
@@ -253,25 +179,88 @@ def load_csv(case: Case) -> Arrays:
 
 
 def read_csv(case: Case) -> Arrays:
-    """The reader of pyarrow, then a copy of each column into one array."""
+    """The reader of pyarrow alone: its result is a table in pieces."""
+    assert _csv_table(case).num_rows == case.rows
+    return {}
+
+
+def _csv_table(case: Case) -> pa.Table:
     pa.set_cpu_count(THREADS)
     types = dict.fromkeys(case.columns, pa.float32())
-    table = csv.read_csv(
-        case.path, convert_options=csv.ConvertOptions(column_types=types, include_columns=case.columns)
-    )
+    return csv.read_csv(case.path, convert_options=csv.ConvertOptions(column_types=types, include_columns=case.columns))
+
+
+def read_csv_and_copy(case: Case) -> Arrays:
+    """The same, then a copy of each column into one array."""
+    table = _csv_table(case)
     return {name: np.concatenate([c.to_numpy() for c in table[name].chunks]) for name in case.columns}
 
 
+# contestants of the widest comparison
+WIDE = [
+    "ts.load",
+    "ts.load, share=",
+    "ts.load, file=",
+    "decoding alone",
+    "row groups, pwrite",
+    "batches, pwrite",
+    "read_table + copy",
+    "polars",
+]
+
 CONTESTANTS: dict[str, Callable[[Case], Arrays]] = {
     "ts.load": load,
+    "ts.load, share=": load_shared,
+    "ts.load, file=": load_file,
+    "decoding alone": decode,
     "row groups, pwrite": by_groups,
     "batches, pwrite": by_batches,
     "read_table + copy": read_table,
     "polars": polars,
+    "codes": load_coded,
+    "read_table + encode": encode,
+    "ts.hashed": load_hashed,
+    "ts.load, CSV": load_csv,
+    "csv.read_csv": read_csv,
+    "csv.read_csv + copy": read_csv_and_copy,
 }
 
 
-CSV_CONTESTANTS: dict[str, Callable[[Case], Arrays]] = {"ts.load, CSV": load_csv, "csv.read_csv + copy": read_csv}
+def load_per_entity(case: Case) -> Arrays:
+    import tensorstash as ts
+
+    columns = {name: ts.per_entity(expression) for name, expression in _over_rows(case).items()}
+    stash = ts.load(case.path, columns, entity="station", time="hour", progress=False)
+    return {name: tensor.numpy() for name, tensor in stash.items()}
+
+
+def polars_over(case: Case) -> Arrays:
+    """The frame that polars loads, its rows put in order, and the expressions over its entities."""
+    import polars as pl
+
+    inputs = sorted({name.split()[1] for name in case.columns})
+    frame = pl.read_parquet(case.path, columns=["station", "hour", *inputs]).sort("station", "hour")
+    made = {name: expression.over("station") for name, expression in _over_rows(case).items()}
+    frame = frame.select(**made).rechunk()
+    return {name: frame[name].to_numpy() for name in case.columns}
+
+
+def _over_rows(case: Case) -> dict[str, Any]:
+    """The expression of each column, whose name says which."""
+    import polars as pl
+
+    made = {
+        "lag": lambda column: column.shift(1, fill_value=0),
+        "max": lambda column: column.cum_max(),
+    }
+    return {name: made[name.split()[0]](pl.col(name.split()[1])) for name in case.columns}
+
+
+ENTITY_CONTESTANTS: dict[str, Callable[[Case], Arrays]] = {
+    "ts.load, per_entity": load_per_entity,
+    "polars, over": polars_over,
+}
+ALL = CONTESTANTS | ENTITY_CONTESTANTS
 
 
 # One run in a fresh process
@@ -284,20 +273,37 @@ def child(name: str, path: str) -> None:
     print("ready", flush=True)
     input()
     began, busy = time.perf_counter(), time.process_time()
-    found = (CONTESTANTS | CSV_CONTESTANTS)[name](case)
+    found = ALL[name](case)
     print(time.perf_counter() - began, time.process_time() - busy, flush=True)
     for column_, array in found.items():
         assert array[case.places].tolist() == case.values[column_], column_
-        assert _sum(array) == case.sums[column_], column_
-    assert list(found) == case.columns
+        assert sum_of(array) == case.sums[column_], column_
+    assert list(found) == case.columns or name in ("decoding alone", "csv.read_csv")
     print("same", flush=True)
+    _clean(name, case)
+
+
+def _clean(name: str, case: Case) -> None:
+    """Remove what a load would find again."""
+    import tensorstash as ts
+
+    if name == "ts.load, share=":
+        ts.shared.remove(LABEL)
+    Path(f"{case.path}.safetensors").unlink(missing_ok=True)
 
 
 def _warm(name: str) -> None:
     with tempfile.TemporaryDirectory() as directory:
-        ending = "csv" if name in CSV_CONTESTANTS else "parquet"
-        small = numbers(Path(directory) / f"warm.{ending}", 1000, 2, 500, [0, 1])
-        (CONTESTANTS | CSV_CONTESTANTS)[name](small)
+        if name in ENTITY_CONTESTANTS:
+            small = over_rows(panels(Path(directory), 1000, 10, 500)["grouped"], 10)
+        elif name in ("codes", "ts.hashed", "read_table + encode"):
+            coded, hashed = texts(Path(directory) / "warm.parquet", 1000, 100, 500)
+            small = hashed if name == "ts.hashed" else coded
+        else:
+            ending = "csv" if "csv" in name.lower() else "parquet"
+            small = numbers(Path(directory) / f"warm.{ending}", 1000, 2, 500, [0, 1])
+        ALL[name](small)
+        _clean(name, small)
     pa.default_memory_pool().release_unused()
 
 
@@ -360,7 +366,9 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a twentieth of the rows, to see that it runs")
     parser.add_argument("--rounds", type=int, default=5, help="turns of each contestant")
     parser.add_argument(
-        "--only", choices=["wide", "giant", "few", "keys", "csv", "layouts"], help="one of the comparisons"
+        "--only",
+        choices=["wide", "giant", "few", "keys", "files", "texts", "csv", "layouts", "entities"],
+        help="one of the comparisons",
     )
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     asked = parser.parse_args()
@@ -371,7 +379,7 @@ def main() -> None:
     print(f"pyarrow {pa.__version__}, numpy {np.__version__}, {os.cpu_count()} cores, {THREADS} threads")
     print("speed relative to the first line, best time, the same in processor time, highest peak, all times")
     with tempfile.TemporaryDirectory() as name:
-        for each in (_wide, _giant, _few, _keys, _csv, _layouts):
+        for each in (_wide, _giant, _few, _keys, _files, _texts, _csv, _layouts, _entities):
             if asked.only in (None, each.__name__.removeprefix("_")):
                 each(Path(name), scale, rounds)
                 for path in [*Path(name).glob("*.parquet"), *Path(name).glob("*.csv")]:
@@ -381,7 +389,7 @@ def main() -> None:
 def _wide(directory: Path, scale: int, rounds: int) -> None:
     rows, group = 20_000_000 // scale, 1_000_000 // scale
     case = numbers(directory / "wide.parquet", rows, COLUMNS, group, range(COLUMNS))
-    turns = [(contestant, contestant, case) for contestant in CONTESTANTS]
+    turns = [(contestant, contestant, case) for contestant in WIDE]
     compare(f"{rows:,} rows x {COLUMNS} float32, {rows // group} row groups", turns, rounds, directory / "about")
 
 
@@ -408,10 +416,29 @@ def _keys(directory: Path, scale: int, rounds: int) -> None:
     compare(f"{rows:,} rows x {COLUMNS} float32 of 1,000 entities, by ts.load", turns, rounds, directory / "about")
 
 
+def _files(directory: Path, scale: int, rounds: int) -> None:
+    files = 10_000 // scale
+    case = small_files(directory / "files", files, 100)
+    turns = [(name, name, case) for name in ("ts.load", "read_table + copy", "polars")]
+    compare(f"{files:,} files of 100 rows; only ts.load reads entity and time", turns, rounds, directory / "about")
+
+
+def _texts(directory: Path, scale: int, rounds: int) -> None:
+    rows, distinct = 10_000_000 // scale, 1_000_000 // scale
+    coded, hashed = texts(directory / "texts.parquet", rows, distinct, rows // 10)
+    turns = [(name, name, coded) for name in ("codes", "read_table + encode")]
+    compare(
+        f"{rows:,} texts, {distinct:,} of them distinct",
+        [*turns, ("ts.hashed", "ts.hashed", hashed)],
+        rounds,
+        directory / "about",
+    )
+
+
 def _csv(directory: Path, scale: int, rounds: int) -> None:
     rows = 4_000_000 // scale
     case = numbers(directory / "numbers.csv", rows, COLUMNS, rows, range(COLUMNS))
-    turns = [(contestant, contestant, case) for contestant in CSV_CONTESTANTS]
+    turns = [(name, name, case) for name in ("ts.load, CSV", "csv.read_csv", "csv.read_csv + copy")]
     compare(f"{rows:,} rows x {COLUMNS} float32, CSV", turns, rounds, directory / "about")
 
 
@@ -424,6 +451,16 @@ def _layouts(directory: Path, scale: int, rounds: int) -> None:
     columns = many_columns(directory, series, length)
     turns = [(title, "ts.load", case) for title, case in columns.items()]
     compare(f"{series:,} series of {length:,} float32, by ts.load", turns, rounds, directory / "about")
+
+
+def _entities(directory: Path, scale: int, rounds: int) -> None:
+    rows, entities = 8_000_000 // scale, 1000
+    cases = panels(directory, rows, entities, 500_000 // scale)
+    for kind in ("grouped", "interleaved"):
+        case = over_rows(cases[kind], entities)
+        turns = [(contestant, contestant, case) for contestant in ENTITY_CONTESTANTS]
+        title = f"{rows:,} rows of 1,000 entities, {kind}: lag and highest value so far of 4 float32"
+        compare(title, turns, rounds, directory / "about")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,9 @@
 The raw gather is `index_select` of a strided view into one reused result, at random rows, with the positions computed
 before. It is the cost of a loop that neither finds its windows nor gives its batches away. At every point a batch of
 the Loader is compared with plain slices first. Then loop and raw gather take turns in short rounds; the ratio is the
-median over the rounds. torch has one thread, except along the axis of threads. Each value encodes its column and row.
+median over the rounds. The kernel's own gather of random rows takes turns with them too, and a point that is further
+from it than we want is told. torch has one thread, except along the axis of threads. Each value encodes its column and
+row.
 """
 
 import argparse
@@ -27,8 +29,12 @@ import torch
 from team import Team, held, weigh
 
 import tensorstash as ts
+from tensorstash.native import kernel
 
 ROUNDS = 9
+NATIVE = 0.6  # the least ratio to the bare native gather that we want, for batches of at least `LARGE` bytes
+LARGE = 256 << 10
+OVER = 9.0  # microseconds, the most beyond the native gather for smaller ones
 SECONDS = 0.15  # of the loop in one round
 LABEL = "sweep"
 
@@ -113,6 +119,26 @@ def bare(case: Case) -> Callable[[int], float]:
     return gather
 
 
+def bare_native(case: Case) -> Callable[[int], float] | None:
+    """The same by the kernel, if it is there: gathers at random rows into one reused result, in one call each."""
+    native = ts.Windows(case.stash, history=case.length)._plan.native
+    if native is None:
+        return None
+    spans = [case.batch * case.length * column[0].nbytes for column in case.stash.values()]
+    out = torch.empty(sum(spans), dtype=torch.uint8)
+    rng = np.random.default_rng(case.rank)
+
+    def gather(steps: int) -> float:
+        to = (out.data_ptr() + np.cumsum([0, *spans[:-1]])).astype(np.uintp)[None]
+        ready = rng.integers(case.length, case.stash.rows + 1, (steps, 1, case.batch))
+        began = time.perf_counter()
+        for anchors in ready:
+            kernel.gather(native.plan, anchors, to)
+        return time.perf_counter() - began
+
+    return gather
+
+
 def timed(batches: Iterator[object], steps: int) -> float:
     """Seconds of so many steps of the loop."""
     began = time.perf_counter()
@@ -138,10 +164,16 @@ def verify(case: Case) -> None:
 def point(quick: bool, axis: str, at: int, case: Case, layout: str) -> record.Row:
     """One row of the results, printed."""
     verify(case)
-    batches, gather = loop(case), bare(case)
+    batches, gather, native = loop(case), bare(case), bare_native(case)
     timed(batches, 3)
+    if native is not None:
+        native(3)  # the pages of its result are there
     steps = 3 if quick else max(3, int(SECONDS / (timed(batches, 3) / 3)))
-    rounds = [(timed(batches, steps), gather(steps)) for _ in range(3 if quick else ROUNDS)]
+    rounds, over = [], []
+    for _ in range(3 if quick else ROUNDS):
+        rounds.append((timed(batches, steps), gather(steps)))
+        if native is not None:
+            over.append((rounds[-1][0] / steps, native(steps) / steps))
     spent = statistics.median(ours for ours, _ in rounds) / steps
     found: record.Row = {
         "axis": axis,
@@ -156,19 +188,33 @@ def point(quick: bool, axis: str, at: int, case: Case, layout: str) -> record.Ro
         "ratio": statistics.median(other / ours for ours, other in rounds),
         "us_per_batch": spent * 1e6,
     }
+    if over:
+        found["native_ratio"] = statistics.median(other / ours for ours, other in over)
+        found["us_over_native"] = statistics.median(ours - other for ours, other in over) * 1e6
     tell(found)
+    if over and found["threads"] == 1 and not meets(case.nbytes, found["native_ratio"], found["us_over_native"]):
+        print(
+            f"{'':18}short of the target: {NATIVE} of the native gather, or below {LARGE:,} bytes {OVER:.0f} us over it"
+        )
     return found
 
 
+def meets(nbytes: int, ratio: float, over: float) -> bool:
+    """Whether a point is as near to the bare native gather as we want the loop to be."""
+    return ratio >= NATIVE if nbytes >= LARGE else over <= OVER
+
+
 def tell(row: record.Row) -> None:
-    sum_of_pss = ""
+    sum_of_pss = native = ""
+    if "native_ratio" in row:
+        native = f"  {row['native_ratio']:.2f} of the native gather, {row['us_over_native']:5.1f} us over it"
     if "pss_mb" in row:
         sum_of_pss = (
             f"  PSS of all {row['pss_mb']:,.0f} MB, of the segment {row['segment_mb'] / row['copy_mb']:.3f} copies"
         )
     print(
         f"    {row['axis']:12} {row['value']:>13,}  {row['layout']:10} {row['ratio']:5.2f} of raw   "
-        f"{row['windows_per_s']:11,.0f} windows/s  {row['gb_per_s']:6.2f} GB/s{sum_of_pss}",
+        f"{row['windows_per_s']:11,.0f} windows/s  {row['gb_per_s']:6.2f} GB/s{native}{sum_of_pss}",
         flush=True,
     )
 

@@ -97,7 +97,8 @@ def markdown(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A table with its first column on the left and the figures on the right."""
     named = [k == 0 or heads[k] in ("", "layout") for k in range(len(heads))]
     rule = [":--" if left else "--:" for left in named]
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in (heads, rule, *rows))
+    lines = ["| " + " | ".join(cells) + " |" for cells in (heads, rule, *rows)]
+    return "\n".join(lines).replace("__", r"\_\_")  # two underscores would begin bold text
 
 
 def page(quick: bool) -> str:

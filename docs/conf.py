@@ -1,6 +1,7 @@
 """The site is built from the pages of this folder and the docstrings: `make site`, then `docs/_build/index.html`."""
 
 import sys
+from importlib import metadata
 from pathlib import Path
 
 from sphinx.application import Sphinx
@@ -12,6 +13,7 @@ import docstrings  # noqa: E402  beside this file
 import llms  # noqa: E402
 
 project = "tensorstash"
+release = metadata.version("tensorstash")
 author = "The tensorstash authors"
 copyright = author  # noqa: A001  Sphinx calls it so
 
@@ -32,13 +34,14 @@ napoleon_use_rtype = False
 add_module_names = False
 
 html_theme = "furo"
-html_title = "tensorstash"
+html_title = f"tensorstash {release}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_show_copyright = False
 
 
 def setup(app: Sphinx) -> None:
-    """List the errors of docstrings one by one, and write `llms.txt` beside the pages when they are done."""
-    app.connect("autodoc-process-docstring", docstrings.list_errors, priority=100)  # before napoleon
+    """Take docstrings as they are meant, and write `llms.txt` beside the pages when they are done."""
+    for change in (docstrings.keep_colons, docstrings.list_errors):
+        app.connect("autodoc-process-docstring", change, priority=100)  # before napoleon
     app.connect("build-finished", llms.write)

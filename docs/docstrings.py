@@ -1,8 +1,14 @@
-"""Docstrings name several errors in a paragraph; napoleon wants each on a line of its own."""
+"""Where napoleon would misread our docstrings: several errors in a paragraph, colons in properties."""
 
 import re
 
 _NAMED = re.compile(r"(?<=[.;]) (?=[A-Z]\w*(?:Error|Warning)\b[^.:]*: )")
+
+
+def keep_colons(app: object, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
+    """Put an empty comment in front of a property's text: napoleon takes what precedes a colon there for a type."""
+    if what == "property":
+        lines[:0] = ["..", ""]
 
 
 def list_errors(app: object, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:

@@ -4,10 +4,11 @@
 valid window of it; `Loader` iterates over batches of windows, in the order of a `Sampler`.
 """
 
-from tensorstash import errors, plot
+from tensorstash import cluster, errors, plot
 from tensorstash.batches.loader import Loader
 from tensorstash.columns.calendar import calendar
 from tensorstash.columns.layout import regular
+from tensorstash.columns.per_entity import per_entity
 from tensorstash.columns.spec import column, hashed, is_valid
 from tensorstash.ingest.load import load
 from tensorstash.ingest.plan import Plan, plan
@@ -45,12 +46,14 @@ __all__ = [
     "Windows",
     "attach",
     "calendar",
+    "cluster",
     "column",
     "errors",
     "hashed",
     "is_valid",
     "load",
     "open",
+    "per_entity",
     "plan",
     "plot",
     "regular",

@@ -29,6 +29,10 @@ class DataError(TensorstashError, ValueError):
     """Values break a rule: a null where none can be stored, a duplicate time, a lossy cast, no valid window."""
 
 
+class NoWindowError(DataError):
+    """No run of rows is long enough for a window."""
+
+
 class ColumnError(TensorstashError, KeyError):
     """A column that does not exist was named."""
 

@@ -33,6 +33,7 @@ class Copy:
         self._memory = memory
         self._read = self._staged[:0]
         self._begun = self._over = False
+        self.torn = False  # whether the staging memory was filled again while the device might still read it
 
     def begin(self) -> None:
         if not self._begun:
@@ -46,6 +47,7 @@ class Copy:
         self.begin()
         if not np.array_equal(self._staged, self._read):
             self._memory[:] = POISON
+            self.torn = True
         self._staged[:] = POISON
         self._over = True
 
@@ -113,6 +115,18 @@ class LateCopies:
     def use(self, copied: Sequence[torch.Tensor]) -> None:
         """The stream of the loop uses this memory."""
         self._in_use.update(tensor.data_ptr() for tensor in copied)
+
+    def unused(self) -> int:
+        """Copies that nobody has declared to be in use by the stream of the loop."""
+        return len(self.memory.keys() - self._in_use)
+
+    def used(self, tensor: torch.Tensor) -> bool:
+        """Whether somebody has declared the memory to be in use by the stream of the loop."""
+        return tensor.untyped_storage().data_ptr() in self._in_use
+
+    def torn(self) -> int:
+        """Copies out of staging memory that was filled again too early."""
+        return sum(copy.torn for copy in self.queue.copies)
 
     def behind(self, tensor: torch.Tensor) -> Memory:
         """The memory of a tensor that is a view of a copy, for work that the loop has queued and not yet done."""

@@ -42,6 +42,8 @@ CONTESTANTS = (
     Contestant("tensorstash (separate)", "stash.separate", threads=2),
     Contestant("strided index_select (packed, reused)", "hand.packed_reused", note=REUSED),
     Contestant("strided index_select (packed, reused)", "hand.packed_reused", threads=2, note=REUSED),
+    Contestant("strided index_select (separate, reused)", "hand.separate_reused", note=REUSED),
+    Contestant("strided index_select (separate, reused)", "hand.separate_reused", threads=2, note=REUSED),
     Contestant("strided index_select (packed)", "hand.packed"),
     Contestant("unfold + index_select", "hand.unfold"),
     Contestant("unfold + index_select", "hand.unfold", threads=2),

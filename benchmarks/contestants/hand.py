@@ -82,3 +82,15 @@ def packed_reused(work: Workload) -> Iterator[torch.Tensor]:
         torch.index_select(view, 0, some, out=results[0])
         yield results[0].view(work.batch, work.width, len(NAMES))
         results.reverse()
+
+
+def separate_reused(work: Workload) -> Iterator[Batch]:
+    """All columns in one block and one call; two results in turn, so that the loop may hold the last one."""
+    block = torch.stack(list(load(work).values()))
+    view = block.as_strided((len(NAMES) * work.rows - work.width + 1, work.width), (1, 1))
+    first = torch.arange(len(NAMES))[:, None] * work.rows
+    results = [torch.zeros(len(NAMES) * work.batch, work.width) for _ in range(2)]
+    for some in starts(work):
+        torch.index_select(view, 0, (first + some).view(-1), out=results[0])
+        yield dict(zip(NAMES, results[0].chunk(len(NAMES))))
+        results.reverse()

@@ -5,7 +5,7 @@ time per call. A batch is first made completely on the host, and then all its te
 tensor can arrive later than the others.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,18 +13,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tensorstash.batches.buffers import Recycled
+from tensorstash.batches.buffers import Batch, Built, Recycled
 from tensorstash.batches.staging import Staged
 from tensorstash.common.dtypes import Bools, Int64s
-from tensorstash.gather.gather import Places, as_batch, positions, select, static_values
+from tensorstash.gather.gather import Places, positions, select, static_values
 from tensorstash.sampling.order import Lanes
 from tensorstash.sampling.steps import Layout, Steps
 from tensorstash.windows.layout import label_rows, label_times
 from tensorstash.windows.slots import run_edges
 from tensorstash.windows.windows import Windows
-
-Batch = dict[str, torch.Tensor]
-Built = tuple[Batch, Callable[[], None]]  # a batch, and a function that the loop calls before it uses the batch
 
 _MOST_TOGETHER = 16  # steps: more save hardly any time
 _BYTES_TOGETHER = 1 << 19  # they stay in the L2 cache until the loop uses them
@@ -33,6 +30,12 @@ _BYTES_TOGETHER = 1 << 19  # they stay in the L2 cache until the loop uses them
 def together(batch_bytes: int) -> int:
     """How many batches of that size are made together on the host."""
     return max(1, min(_MOST_TOGETHER, _BYTES_TOGETHER // batch_bytes))
+
+
+def portions(memory: Recycled | Staged, batch_bytes: int, steps: int) -> Iterator[range]:
+    """So many steps in portions that are made together."""
+    most = together(batch_bytes) if isinstance(memory, Recycled) else 1
+    return (range(first, min(first + most, steps)) for first in range(0, steps, most))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +65,7 @@ class Assembler:
         anchors = windows._anchor_slots(steps.ids)
         extras: dict[str, NDArray[Any]] = {}
         if self.with_valid or layout.masked:
-            extras["valid"] = np.tile(np.arange(count) < steps.valid, (len(steps.ids), 1))
+            extras["valid"] = np.broadcast_to(np.arange(count) < steps.valid, steps.ids.shape)
         if lanes is not None:
             extras["reset"] = _resets(windows, lanes, layout, steps, anchors)
         if self.with_ids:
@@ -74,8 +77,7 @@ class Assembler:
 
     def portions(self, group: Group, steps: int) -> Iterator[range]:
         """The steps of a group in portions, each of which one call of `build` makes."""
-        most = together(group.count * self.plan.window_bytes) if isinstance(self.memory, Recycled) else 1
-        return (range(first, min(first + most, steps)) for first in range(0, steps, most))
+        return portions(self.memory, group.count * self.plan.window_bytes, steps)
 
     def build(self, group: Group, steps: range) -> list[Built]:
         """The batches of these steps. A batch on a device may still be being copied until its function was called."""
@@ -88,10 +90,7 @@ class Assembler:
             rest |= static_values(self.static, group.entities[step])
         for name, values in group.extras.items():
             rest[name] = torch.from_numpy(values[step].copy())  # a view would keep the values of all steps
-        sent, others, arrive = self.memory.send(buffers, rest)
-        batch = as_batch(self.plan, sent)
-        batch.update(others)
-        return batch, arrive
+        return self.memory.finish(buffers, rest)
 
 
 def anchor_labels(windows: Windows, anchors: Int64s) -> Int64s:

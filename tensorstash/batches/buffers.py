@@ -14,12 +14,13 @@ import torch
 from numpy.typing import NDArray
 
 from tensorstash.common.dtypes import DTYPES
-from tensorstash.gather.gather import GatherPlan, SpanGroup
+from tensorstash.gather.gather import GatherPlan, SpanGroup, as_batch
 
 _CACHE_LINE = 64  # bytes
 
-# the buffers and other tensors of a batch on the loop's device, and a function that the loop calls before it uses them
-Sent = tuple[Sequence[torch.Tensor], Mapping[str, torch.Tensor], Callable[[], None]]
+Batch = dict[str, torch.Tensor]
+# a batch, and a function that the loop calls before it uses the batch, if there is anything to wait for
+Built = tuple[Batch, Callable[[], None] | None]
 
 
 class _Lease(weakref.ref["NDArray[Any]"]):
@@ -85,15 +86,18 @@ class Recycled:
 
     def __init__(self, plan: GatherPlan, spare: int) -> None:
         self.pools = [Pool(group, spare) for group in plan.groups]
+        self._plan = plan
 
     def take(self, count: int) -> list[torch.Tensor]:
         """A buffer for each group of spans in a batch of `count` windows."""
         return [pool.take(count) for pool in self.pools]
 
-    def send(self, buffers: Sequence[torch.Tensor], rest: Mapping[str, torch.Tensor]) -> Sent:
-        """The filled buffers and the other tensors of a batch, which stay on the host."""
-        return buffers, rest, _nothing
+    def finish(self, buffers: Sequence[torch.Tensor], rest: Mapping[str, torch.Tensor]) -> Built:
+        """The batch of the filled buffers and of its other tensors, which stay on the host."""
+        batch = as_batch(self._plan, buffers)
+        batch.update(rest)
+        return batch, None
 
-
-def _nothing() -> None:
-    """Do nothing: on the host there is nothing to wait for."""
+    def copy_seconds(self) -> float:
+        """Time for copies to a device: there are none."""
+        return 0.0

@@ -44,8 +44,8 @@ class StreamCopies:
     """Copies from pinned memory on a stream of their own, while the model computes: CUDA, ROCm, XPU."""
 
     def __init__(self, device: torch.device) -> None:
-        # torch.cuda and its siblings have had the same streams and events for longer than there is torch.accelerator
-        self._module: Any = torch.get_device_module(device)
+        # they have had the same streams and events for longer than there is torch.accelerator
+        self._module = module_of(device)
         self._device = device if device.index is not None else torch.device(device.type, self._module.current_device())
         self._stream = self._module.Stream(self._device)
 
@@ -83,8 +83,8 @@ class PlainCopies:
         return torch.empty(tuple(shape), dtype=dtype)
 
     def copy(self, staged: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Copy."""
-        return [tensor.to(self._device) for tensor in staged]
+        """Copy, on the CPU too, because staged memory is filled again."""
+        return [tensor.to(self._device, copy=True) for tensor in staged]
 
     def record(self) -> Event:
         """Nothing is under way."""
@@ -99,6 +99,11 @@ class _Done:
 
     def synchronize(self) -> None:
         """Nothing is under way."""
+
+
+def module_of(device: torch.device) -> Any:
+    """The part of torch for the devices of a type: `torch.cuda`, `torch.xpu`, `torch.mps`, or that of a back-end."""
+    return getattr(torch, device.type)
 
 
 def device_of(device: str | torch.device | None) -> torch.device:

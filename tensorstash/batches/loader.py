@@ -1,27 +1,34 @@
 """The view of the training loop: batches in the order of a sampler, on the device."""
 
 import time
+import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, Protocol
 
 import torch
 
-from tensorstash.batches.assemble import Assembler, Batch, Built, together
+from tensorstash.batches.assemble import Assembler, together
 from tensorstash.batches.assemble_mix import MixAssembler
-from tensorstash.batches.buffers import Recycled
-from tensorstash.batches.devices import copies_to, device_of
+from tensorstash.batches.assemble_resident import Host, ResidentAssembler
+from tensorstash.batches.assemble_sharded import ShardedAssembler
+from tensorstash.batches.buffers import Batch, Built, Recycled
+from tensorstash.batches.devices import PlainCopies, copies_to, device_of
+from tensorstash.batches.host_casts import casts_on_host, on_host
 from tensorstash.batches.prefetch import ahead
-from tensorstash.batches.staging import Staged
+from tensorstash.batches.staging import Staged, Staging
+from tensorstash.batches.timer import Timer
 from tensorstash.common.checks import at_least
 from tensorstash.gather.gather import GatherPlan
+from tensorstash.sampling.legs import Consumed
 from tensorstash.sampling.mix import Mix
 from tensorstash.sampling.order import Lanes
 from tensorstash.sampling.ordering import Shuffle, of_windows
 from tensorstash.sampling.own_ids import OwnIds
 from tensorstash.sampling.passes import Plan, Position
 from tensorstash.sampling.sampler import Sampler
+from tensorstash.sampling.sharded import ShardedWindows
 from tensorstash.sampling.steps import Layout, Steps
 from tensorstash.sampling.weighted import Weighted
 from tensorstash.windows.windows import Windows
@@ -30,14 +37,17 @@ _SPARE_BUFFERS = 3  # idle buffers kept in addition to those in flight
 _SPARE_STAGES = 2  # one that is filled, and one whose copy may be under way while the loop takes its batch
 
 Transform = Callable[[Any], Any]
-_Made = tuple[int, int, Batch, Callable[[], None]]
+_Made = tuple[int, Consumed, Batch, Callable[[], None] | None]
 
 
 class _Assembler(Protocol):
     """Makes batches of windows or of a mix."""
 
     plan: GatherPlan
-    memory: Recycled | Staged
+
+    @property
+    def memory(self) -> Recycled | Staged | Staging:
+        """Where batches, or what they are gathered by, lie on the host."""
 
     def prepare(self, steps: Steps, layout: Layout, lanes: Lanes | None) -> Any:
         """Locate the windows of a few steps together."""
@@ -47,20 +57,6 @@ class _Assembler(Protocol):
 
     def build(self, group: Any, steps: range) -> list[Built]:
         """The batches of some of them."""
-
-
-@dataclass(slots=True)
-class _Timer:
-    """Where the time of one pass goes."""
-
-    started: float = field(default_factory=time.perf_counter)
-    ended: float | None = None
-    steps: int = 0
-    waited: float = 0.0
-    gathered: float = 0.0
-    transformed: float = 0.0
-    nbytes: int = 0
-    row: tuple[int, int] = (0, 0)  # where the pass began in the endless sequence of epochs, and where it stands
 
 
 class Loader:
@@ -74,7 +70,7 @@ class Loader:
     column of many batches, keep its `.clone()`. On the CPU small batches are made a few at a time, at most 512 KB.
 
     Args:
-        windows: the windows to sample, or a `ts.Mix` of several.
+        windows: the windows to sample, a `ts.Mix` of several, or those of shards (`ts.cluster.windows`).
         batch_size: windows per batch and rank.
         shuffle: like `seed`, `num_replicas`, `rank`, `tail`, `global_batch_size` and `steps` an argument of `Sampler`,
             which is `loader.sampler`.
@@ -94,18 +90,21 @@ class Loader:
         with_ids: batches also hold, each `(batch,)` int64, the `window` ids, the `entity` (index into `stash.entities`)
             and the `anchor` as in `Windows.anchors`: its time, or without a time column its row.
         with_valid: batches always hold `valid`, `(batch,)` bool, which is false for filler. They hold it anyway with
-            `tail="pad"`, and with `"keep"` on several ranks.
+            `tail="pad"`, with `"keep"` on several ranks, and over shards, whose filler is spread over all steps.
         transform: callables such as `Scaler`, called one after the other on every batch. Each but the last returns a
             batch; the last may return something else, such as a tuple. They run in the thread of the loop, once the
             batch is complete and on the device, and may write into it. If one raises, the exception leaves the loop,
             and that batch does not count as handed out.
         global_batch_size: instead of `batch_size`, windows per step over all ranks, a multiple of their number.
+        resident: the columns of the spans are held in the memory of the device, and batches are gathered there. All
+            loaders of the process over the same stash share one copy, made with the first of them: later writes into
+            the tensors of the stash are not seen. See `docs/guide/devices.md`.
         steps: the steps of a pass. Epochs then form one endless sequence, and each pass takes its next `steps` steps;
             `len(loader) == steps`.
 
     Raises:
-        TypeError: `windows` is neither `Windows` nor a `Mix`. ValueError: an argument is out of range, there is no
-            window, or the device cannot be used on this machine.
+        TypeError: `windows` is none of these. ValueError: an argument is out of range, there is no window, or the
+            device cannot be used on this machine. NoMemoryError: resident columns do not fit there.
 
     Example:
         >>> import numpy as np, tensorstash as ts
@@ -119,7 +118,7 @@ class Loader:
 
     def __init__(
         self,
-        windows: Windows | Mix,
+        windows: Windows | Mix | ShardedWindows,
         batch_size: int | None = None,
         *,
         shuffle: Shuffle = False,
@@ -135,23 +134,19 @@ class Loader:
         global_batch_size: int | None = None,
         steps: int | None = None,
         sampler: Iterable[int] | None = None,
+        resident: bool = False,
     ) -> None:
-        if not isinstance(windows, (Windows, Mix)):
-            raise TypeError(
-                f"A loader takes windows, ts.Windows(stash, ...), or a ts.Mix of them; got a {type(windows).__name__}."
-            )
-        if not len(windows):
-            raise ValueError("A loader needs at least one window; these windows are empty. See the cuts of split().")
+        _check_windows(windows)
+        if isinstance(windows, ShardedWindows) and (uneven := windows.uneven_text()) is not None:
+            warnings.warn(uneven, stacklevel=2)
         if isinstance(shuffle, Lanes) and isinstance(windows, Windows):
             _check_lanes(windows)
         self.windows: Any = windows  # what was given; its type would have to be checked at every use
         self.device = device_of(device)
         on_cpu = self.device.type == "cpu"
         self.prefetch = (0 if on_cpu else 2) if prefetch is None else at_least(0, prefetch, "prefetch")
-        if sampler is not None and isinstance(windows, Mix):
-            raise ValueError("A mix is permuted, shuffle=True, or interleaved, shuffle=False; got sampler=.")
         if sampler is not None:
-            shuffle = _own_ids(sampler, shuffle, len(windows))
+            shuffle = _own_ids(sampler, shuffle, windows)
         self.sampler = Sampler(
             len(windows),
             batch_size,
@@ -166,9 +161,15 @@ class Loader:
         self.with_ids = with_ids
         self.with_valid = with_valid
         self.transform = _callables(transform)
-        self._timer = _Timer()
+        self._timer = Timer()
         self._pass = object()
-        copies_to(self.device)  # a missing device is refused here, not at the first batch
+        self.resident = _flag(resident, "resident")
+        staged = copies_to(self.device) is not None and not resident  # a missing device is refused here
+        casts = casts_on_host(self.transform, _one_of(windows))
+        self._casts = casts if staged else {}
+        self._late = tuple(one for one in self.transform if not (staged and on_host(one)))  # those behind the copy
+        if resident:
+            self._assembler  # noqa: B018  columns that do not fit are refused here too
 
     def __len__(self) -> int:
         """Batches of a whole pass, the same on every rank."""
@@ -177,36 +178,51 @@ class Loader:
     def __iter__(self) -> Iterator[Any]:
         """One pass, or the rest of one after `load_state_dict`. Only the last iterator is alive."""
         current = self._pass = object()
-        timer = self._timer = _Timer()
+        timer = self._timer = Timer()
         plan, start = self.sampler._begin()
         # the assembler is made here, in the thread of the loop: each thread has a current device of its own
-        making = self._make(self._assembler, plan, start, timer)
+        assembler = self._assembler
+        making = self._make(assembler, plan, start, timer)
         made = ahead(making, self.prefetch) if self.prefetch else making
-        asked, taken, first = timer.started, 0, start.epoch * plan.ordering.n + start.consumed
+        copied = assembler.memory.copy_seconds
+        asked, copying, taken, first = timer.started, copied(), 0, _row(plan, start.epoch, start.consumed)
         try:
             for epoch, consumed, batch, arrive in made:
                 if self._pass is not current:
                     raise RuntimeError("A loader has one live iterator, and another was started. Make a second Loader.")
-                arrive()
+                timer.waited_for_copies += copied() - copying
+                if arrive is not None:
+                    self._arrive(arrive, timer)
                 batch = self._transformed(batch, timer)  # noqa: PLW2901  the first name would keep its memory
                 taken += 1
                 self.sampler._hand_out(start, taken, epoch, consumed)
-                timer.row = (first, epoch * plan.ordering.n + consumed)
+                timer.row = (first, _row(plan, epoch, consumed))
                 timer.steps += 1
                 timer.waited += time.perf_counter() - asked
                 yield batch
                 del batch, arrive  # or their memory could not serve the next batch
-                asked = time.perf_counter()
+                asked, copying = time.perf_counter(), copied()
             self.sampler._finish(start, taken)
         finally:
             timer.ended = time.perf_counter()
             made.close()
 
-    def _transformed(self, batch: Any, timer: _Timer) -> Any:
+    def _arrive(self, arrive: Callable[[], None], timer: Timer) -> None:
+        """Let the batch be there: it is gathered now, or its copy is waited for."""
         began = time.perf_counter()
-        for transform in self.transform:
+        arrive()
+        spent = time.perf_counter() - began
+        if self.resident:
+            timer.gathered += spent
+        else:
+            timer.copied += spent
+            timer.waited_for_copies += spent
+
+    def _transformed(self, batch: Any, timer: Timer) -> Any:
+        began = time.perf_counter()
+        for transform in self._late:
             batch = transform(batch)
-            if not isinstance(batch, dict) and (batch is None or transform is not self.transform[-1]):
+            if not isinstance(batch, dict) and (batch is None or transform is not self._late[-1]):
                 raise TypeError(
                     "A transform returns the batch, and only the last one may return something else, such as a tuple; "
                     f"{transform!r} returned a {type(batch).__name__}."
@@ -214,33 +230,42 @@ class Loader:
         timer.transformed += time.perf_counter() - began
         return batch
 
-    def _make(self, assembler: _Assembler, plan: Plan, start: Position, timer: _Timer) -> Generator[_Made, None, None]:
+    def _make(self, assembler: _Assembler, plan: Plan, start: Position, timer: Timer) -> Generator[_Made, None, None]:
         """Build the batches of a pass one after the other, in whichever thread iterates; it changes nothing."""
         window_bytes = assembler.plan.window_bytes
         lanes = plan.ordering.shuffle if isinstance(plan.ordering.shuffle, Lanes) else None
         for steps in plan.groups(start):
             group = assembler.prepare(steps, plan.layout, lanes)
             for some in assembler.portions(group, len(steps.ids)):
-                began = time.perf_counter()
+                began, before = time.perf_counter(), assembler.memory.copy_seconds()
                 built = assembler.build(group, some)[::-1]
-                timer.gathered += time.perf_counter() - began
+                copied = assembler.memory.copy_seconds() - before
+                timer.copied += copied
+                timer.gathered += time.perf_counter() - began - copied
                 timer.nbytes += len(some) * group.count * window_bytes
                 for step in some:
                     yield steps.epoch, steps.consumed[step], *built.pop()  # nothing here may keep its memory
 
     @cached_property
     def _assembler(self) -> _Assembler:
-        first = next(iter(self.windows.windows.values())) if isinstance(self.windows, Mix) else self.windows
-        plan, copies = first._plan, copies_to(self.device)
+        plan, copies = _one_of(self.windows)._plan, copies_to(self.device)
+        stages = self.prefetch + _SPARE_STAGES
         memory: Recycled | Staged
-        if copies is None:
+        if copies is None or self.resident:
             more = together(plan.window_bytes * self.sampler.batch_size) - 1
             memory = Recycled(plan, self.prefetch + _SPARE_BUFFERS + more)
         else:
-            memory = Staged(plan, copies, self.prefetch + _SPARE_STAGES)
-        if isinstance(self.windows, Mix):
-            return MixAssembler(self.windows, memory, with_ids=self.with_ids, with_valid=self.with_valid)
-        return Assembler(self.windows, memory, with_ids=self.with_ids, with_valid=self.with_valid)
+            memory = Staged(plan, Staging(copies, stages), self._casts)
+        host: Host
+        if isinstance(self.windows, ShardedWindows):
+            host = ShardedAssembler(self.windows, memory, with_ids=self.with_ids)
+        elif isinstance(self.windows, Mix):
+            host = MixAssembler(self.windows, memory, with_ids=self.with_ids, with_valid=self.with_valid)
+        else:
+            host = Assembler(self.windows, memory, with_ids=self.with_ids, with_valid=self.with_valid)
+        if not self.resident:
+            return host
+        return ResidentAssembler(host, self.device, copies or PlainCopies(self.device), stages)
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch of the next pass, or with `steps=` the pass; see `Sampler.set_epoch`.
@@ -283,30 +308,38 @@ class Loader:
     def stats(self) -> dict[str, Any]:
         """How the time of the current or last pass was spent.
 
-        `steps`; `seconds` of the pass; `wait_seconds`, in which the loop waited for a batch; `gather_seconds`, in which
-        batches were built, in the thread if there is prefetch; `transform_seconds`, the part of the waiting in which
-        transforms ran, on a GPU only until their work was queued; `gigabytes_per_second` of the batches while built.
-        For a mix also `windows`: how many of each component all ranks together have taken, by name.
+        `steps`; `seconds` of the pass; `gather_seconds`, in which batches were built, and `copy_seconds`, in which
+        building stood still because of copies to the device, both in the thread if there is prefetch;
+        `gigabytes_per_second` of the batches while built. `wait_seconds`, in which the loop waited for a batch, and its
+        parts: `wait_gather_seconds` for one that was not built yet, `wait_copy_seconds` for copies, and
+        `transform_seconds` for transforms. What the loop queues on a GPU, such as transforms or the gather of resident
+        columns, counts only until it is queued. For a mix also `windows`: how many of each component all ranks together
+        have taken, by name.
         """
-        timer = self._timer
-        shown = {"windows": self.windows._shown(*timer.row)} if isinstance(self.windows, Mix) else {}
-        ended = time.perf_counter() if timer.ended is None else timer.ended
-        return {
-            "steps": timer.steps,
-            "seconds": ended - timer.started,
-            "wait_seconds": timer.waited,
-            "gather_seconds": timer.gathered,
-            "transform_seconds": timer.transformed,
-            "gigabytes_per_second": timer.nbytes / timer.gathered / 1e9 if timer.gathered else 0.0,
-            **shown,
-        }
+        counts = {"windows": self.windows._shown(*self._timer.row)} if isinstance(self.windows, Mix) else {}
+        return self._timer.stats() | counts
 
     def __getstate__(self) -> dict[str, Any]:
         """All but the assembler, which refers to the memory of the stash, to buffers and to streams."""
         return {name: value for name, value in self.__dict__.items() if name != "_assembler"}
 
     def __repr__(self) -> str:
-        return f"Loader: to {self.device}, prefetch {self.prefetch}\n  {self.sampler}\n  {self.windows}"
+        where = f"{self.device}, resident" if self.resident else str(self.device)
+        return f"Loader: to {where}, prefetch {self.prefetch}\n  {self.sampler}\n  {self.windows}"
+
+
+def _check_windows(windows: object) -> None:
+    if not isinstance(windows, (Windows, Mix, ShardedWindows)):
+        raise TypeError(
+            f"A loader takes windows, ts.Windows(stash, ...), or a ts.Mix of them; got a {type(windows).__name__}."
+        )
+    if not len(windows):
+        raise ValueError("A loader needs at least one window; these windows are empty. See the cuts of split().")
+
+
+def _row(plan: Plan, epoch: int, consumed: Consumed) -> int:
+    """The position in the endless sequence of epochs; shards have no such sequence."""
+    return epoch * plan.ordering.n + consumed if isinstance(consumed, int) else 0
 
 
 def _check_lanes(windows: Windows) -> None:
@@ -320,13 +353,29 @@ def _check_lanes(windows: Windows) -> None:
         )
 
 
-def _own_ids(sampler: object, shuffle: Shuffle, windows: int) -> OwnIds:
+def _flag(value: object, what: str) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"{what}= is True or False; got {value!r}.")
+    return value
+
+
+def _one_of(windows: Windows | Mix | ShardedWindows) -> Windows:
+    """Windows with the spans and dtypes of all."""
+    if isinstance(windows, Windows):
+        return windows
+    return next(iter((windows.windows if isinstance(windows, Mix) else windows.parts).values()))
+
+
+def _own_ids(sampler: object, shuffle: Shuffle, windows: Windows | Mix | ShardedWindows) -> OwnIds:
     """The order that the caller's sampler gives."""
+    if not isinstance(windows, Windows):
+        what = "A mix is" if isinstance(windows, Mix) else "The windows of shards are"
+        raise ValueError(f"{what} permuted, shuffle=True, or interleaved, shuffle=False; got sampler=.")
     if shuffle is not False:
         raise ValueError(f"sampler= and shuffle= exclude each other: both say the order; got shuffle={shuffle!r}.")
     if isinstance(sampler, Sampler):
         raise TypeError("sampler= gives one id at a time; a loader has a ts.Sampler of its own. Write shuffle=.")
-    ids = OwnIds(sampler, windows)
+    ids = OwnIds(sampler, len(windows))
     if not len(ids):
         raise ValueError("sampler= gives at least one id; it has a length of 0.")
     return ids

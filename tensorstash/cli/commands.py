@@ -21,6 +21,7 @@ import torch
 from tensorstash.cli.bench import bench
 from tensorstash.cli.options import arguments, with_options
 from tensorstash.cli.report import report
+from tensorstash.cluster.make import shard
 from tensorstash.common.frequency import duration
 from tensorstash.errors import TensorstashError
 from tensorstash.ingest.load import load
@@ -29,6 +30,7 @@ from tensorstash.native import library
 from tensorstash.segments import shared
 from tensorstash.segments.directory import place
 from tensorstash.segments.limits import memory_limits, tightest
+from tensorstash.sources.file_systems import without_secrets
 from tensorstash.windows.windows import Windows
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
@@ -171,6 +173,36 @@ def _load_shared(source: str | list[str], share: str | bool, given: dict[str, An
     done = f"was there already, attached in {seconds:.4f} s" if was_there else f"loaded in {seconds:.2f} s"
     click.echo(f"{label}: {_size(stash._segment.size)}, {done}: {path}\n{stash}")
     click.echo(f"It stays until it is removed (tensorstash rm {label}) or the machine restarts.")
+
+
+@commands.command(
+    "shard",
+    epilog="\b\nExamples:\n"
+    "  tensorstash shard 'data/*.parquet' --columns temp,humid --entity origin --time time_hour --to shards/weather\n"
+    "  tensorstash shard s3://raw/weather --entity origin --time time_hour --to s3://bucket/weather --shards 256",
+)
+@with_options
+@click.option("--to", metavar="DIR", required=True, help="A directory, or the URL of one in an object store.")
+@click.option("--shards", metavar="N", type=int, default=64, show_default=True, help="How many shards.")
+@click.option("--workers", metavar="N", type=int, help="Processes that write shards. Default: one.")
+@click.option("--engine", type=click.Choice(["ray"]), help="Let a Ray cluster do it. Default: this machine.")
+def shard_command(*, to: str, shards: int, workers: int | None, engine: str | None, **options: Any) -> None:
+    """Cut columns by entity into shards for several machines: stash files, and a manifest.
+
+    A command that was ended goes on when it is given again. In Python, ts.cluster.open(DIR) holds the shards of a node.
+    """
+    source, chosen = arguments(options)
+    if chosen["entity"] is None:
+        raise click.UsageError("Shards are of entities. Name the entity column: --entity COLUMN.")
+    begin = time.perf_counter()
+    manifest = shard(source, to=to, shards=shards, workers=workers, engine=engine, **chosen)
+    seconds = time.perf_counter() - begin
+    nbytes = sum(record.bytes for record in manifest.shards)
+    rows = [record.rows for record in manifest.shards]
+    click.echo(
+        f"{without_secrets(to)}: {len(rows):,} shards of {min(rows):,} to {max(rows):,} rows, {_size(nbytes)}, made or "
+        f"found in {seconds:.2f} s"
+    )
 
 
 @commands.command(

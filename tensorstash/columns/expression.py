@@ -65,17 +65,43 @@ class Expression:
         return short_text(self.expr)
 
 
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class PerEntity:
+    """A polars expression over the rows of each entity, in their order; what `ts.per_entity` returns."""
+
+    expression: Expression  # which may name no column
+
+    def inputs(self, time: str | None) -> tuple[str, ...]:
+        """The columns that the expression names: of the source, or computed ones of the same load."""
+        return self.expression.inputs(time)
+
+    def text(self, time: str | None) -> str:
+        """The text of the expression, and what distinguishes it from an elementwise one."""
+        return f"{self.expression.text(time)} per entity"
+
+    def key(self) -> str:
+        """That of the expression, and what distinguishes it from an elementwise one."""
+        return f"per entity {self.expression.key()}"
+
+    def __repr__(self) -> str:
+        return f"ts.per_entity({self.expression!r})"
+
+
 def is_expression(given: object) -> bool:
     """Whether an object is a polars expression, without importing polars."""
     polars = sys.modules.get("polars")
     return polars is not None and isinstance(given, polars.Expr)
 
 
+def _is_member(given: object) -> bool:
+    return isinstance(given, (str, PerEntity)) or is_expression(given)
+
+
 def source_of(given: Any) -> str | Formula | tuple[str | Formula, ...]:
     """The source of a column: a source column or an expression, or several of them as a pack."""
-    if isinstance(given, str) or is_expression(given):
+    if _is_member(given):
         return _member(given)
-    if not isinstance(given, (list, tuple)) or not all(isinstance(one, str) or is_expression(one) for one in given):
+    if not isinstance(given, (list, tuple)) or not all(map(_is_member, given)):
         raise TypeError(
             f"A column is named by a text, a list of texts, a polars expression, or ts.column(...); got {given!r}."
         )
@@ -86,33 +112,39 @@ def alias_of(source: "str | Formula | tuple[str | Formula, ...]") -> str:
     """The default name of a column: the name of its source column, or the output name of its expression."""
     if isinstance(source, str):
         return source
-    if isinstance(source, Expression) and source.alias is not None:
-        return source.alias
+    expression = source.expression if isinstance(source, PerEntity) else source
+    if isinstance(expression, Expression) and expression.alias is not None:
+        return expression.alias
     raise ValueError(
         f"An expression needs a name; got {source!r} in a list. Write {{'name': ...}}, or add .alias('name') to it."
     )
 
 
-def _member(expr: Any) -> str | Expression:
+def _member(given: Any) -> str | Formula:
     """The name of the column, if a polars expression is only a column, else the expression to compute."""
-    if isinstance(expr, str):
-        return expr
+    if isinstance(given, (str, PerEntity)):
+        return given
+    expression = expression_of(given)
+    if not expression.columns:
+        raise ValueError(
+            f"An expression is of columns of the source; {short_text(given)} has none. Add constants to the batches, "
+            "in a transform."
+        )
+    if expression.is_column and expression.alias in (None, expression.columns[0]):
+        return expression.columns[0]
+    return expression
+
+
+def expression_of(expr: "pl.Expr") -> Expression:
+    """A polars expression with its alias and columns; refused if it may have several outputs."""
     if expr.meta.has_multiple_outputs():
         raise ValueError(
             f"An expression names its columns one by one and gives one; {short_text(expr)} may stand for several. "
             "Write pl.col('name') for each, and one expression for each column of the stash."
         )
     columns = tuple(dict.fromkeys(name for name in expr.meta.root_names() if name))  # elements of lists have no name
-    if not columns:
-        raise ValueError(
-            f"An expression is of columns of the source; {short_text(expr)} has none. Add constants to the batches, in "
-            "a transform."
-        )
-    bare = expr.meta.undo_aliases()
-    alias = expr.meta.output_name(raise_if_undetermined=False) if bare.meta.ne(expr) else None
-    if bare.meta.is_column() and alias in (None, columns[0]):
-        return columns[0]
-    return Expression(expr, alias, columns)
+    renamed = expr.meta.undo_aliases().meta.ne(expr)
+    return Expression(expr, expr.meta.output_name(raise_if_undetermined=False) if renamed else None, columns)
 
 
 Compute = Callable[[Sequence[pa.Array], str], pa.Array]  # input arrays and their place in the source -> the values

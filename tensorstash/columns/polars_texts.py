@@ -75,6 +75,17 @@ def parses_times(text: str) -> bool:
     return ".str.strptime(" in text
 
 
+def is_wrong_length(error: BaseException) -> bool:
+    """Whether a column has another number of values than its frame has rows.
+
+    Reads `str(error)`, from polars 2.0 on, for a single value that is no scalar: `the DataFrame height of 5`.
+    """
+    import polars as pl
+
+    is_invalid = isinstance(error, pl.exceptions.InvalidOperationError)
+    return isinstance(error, pl.exceptions.ShapeError) or (is_invalid and "the DataFrame height of" in str(error))
+
+
 def first_line(error: BaseException) -> str:
     """The message of an error of polars without the query plan that follows it.
 

@@ -10,14 +10,14 @@ import torch
 
 from tensorstash.columns.codec import PLAIN, Codec, Given, Hashed, Validity
 from tensorstash.columns.column import Fill
-from tensorstash.columns.expression import Formula, alias_of, source_of
+from tensorstash.columns.expression import Formula, PerEntity, alias_of, source_of
 from tensorstash.common.checks import at_least
 from tensorstash.errors import SchemaError
 
 if TYPE_CHECKING:
     import polars as pl
 
-Source = Union[str, "pl.Expr"]
+Source = Union[str, "pl.Expr", PerEntity]
 Columns = Sequence["Source | ColumnSpec"] | Mapping[str, "Source | Sequence[Source] | ColumnSpec"]
 
 
@@ -54,8 +54,8 @@ def column(
     """Choose how one column of a stash is stored.
 
     Args:
-        source: the name of a source column or a polars expression, or several of them, which are packed into one
-            column of shape `(rows, len(source))`.
+        source: the name of a source column, a polars expression or a `ts.per_entity`, or several of them, which are
+            packed into one column of shape `(rows, len(source))`.
         dtype: the type to store. Floating types are rounded to it; any other cast must keep every value.
         fill: stored where the source has a missing value (a null, or NaN in a floating column). Without it
             floating columns get NaN, codes are -1, and integers and booleans are an error.
@@ -123,8 +123,8 @@ def is_valid(source: "Source | Sequence[Source]") -> ColumnSpec:
     """A bool column that is true where the source has a value: neither a null nor, in a floating column, NaN.
 
     Args:
-        source: the name of a source column or a polars expression, or several of them, which are packed into one
-            column of shape `(rows, len(source))`. The column itself need not be loaded.
+        source: the name of a source column, a polars expression or a `ts.per_entity`, or several of them, which are
+            packed into one column of shape `(rows, len(source))`. The column itself need not be loaded.
 
     Example:
         >>> import tensorstash as ts
@@ -170,7 +170,7 @@ def _spec(given: object) -> ColumnSpec:
 _MOST = 1 << 31  # the codes are int32
 
 
-def hashed(source: "str | pl.Expr", buckets: int) -> ColumnSpec:
+def hashed(source: "Source", buckets: int) -> ColumnSpec:
     """A text or integer column as int32 codes in `[0, buckets)`: the bucket that each value's hash falls into.
 
     The same value has the same code in every source, on every machine and in all releases; different values may share a
@@ -178,7 +178,7 @@ def hashed(source: "str | pl.Expr", buckets: int) -> ColumnSpec:
     integer, read as a little-endian unsigned integer, modulo `buckets`. A null has code -1. There is no vocabulary.
 
     Args:
-        source: the name of a source column, or a polars expression.
+        source: the name of a source column, a polars expression, or a `ts.per_entity`.
         buckets: the number of buckets, 1 to 2**31; an embedding needs as many rows.
 
     Example:

@@ -242,7 +242,8 @@ def gather_into(plan: GatherPlan, anchors: Int64s, out: Mapping[str, torch.Tenso
         shape = group.buffer_shape(len(anchors))
         buffers.append(target.view(group.view.dtype).view(shape) if fits else group.view.new_empty(shape))
     (seen,) = select(plan, positions(plan, anchors[None]), range(1), [buffers])
-    torch.autograd.graph.increment_version(buffers)  # so that autograd notices the writes of the kernel
+    for buffer in buffers:  # so that autograd notices the writes of the kernel; torch 2.4 takes one at a time
+        torch.autograd.graph.increment_version(buffer)
     batch = as_batch(plan, buffers) | seen
     copy_into({name: tensor for name, tensor in batch.items() if not _same_memory(tensor, out.get(name))}, out)
 

@@ -1,12 +1,13 @@
 """Batches of windows from several stashes: by the kernel in one call, else each stash gathers its own."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from tensorstash.common.dtypes import Int32s, Int64s, as_integers
+from tensorstash.gather.empty import FillPlan
 from tensorstash.gather.gather import GatherPlan, gathered
 from tensorstash.gather.native import source_of
 from tensorstash.gather.span import Span
@@ -19,29 +20,37 @@ _WORD = (1 << 64) - 1
 class MixPlan:
     """How spans that several stashes have in common are copied from each of them."""
 
-    plans: Sequence[GatherPlan]  # of each stash; their buffers are alike
+    plans: Sequence[GatherPlan]  # of each stash, whose buffers are alike; of the first one alone with the kernel
     lengths: Mapping[str, int]  # `<span>.observed` and the slots of the span, if any stash has empty ones
     native: kernel.Plan | None  # where the kernel was compiled
 
 
 def mix_plan(
-    spans: Sequence[Span], plans: Sequence[GatherPlan], columns: Sequence[Mapping[str, torch.Tensor]]
+    spans: Sequence[Span],
+    columns: Sequence[Mapping[str, torch.Tensor]],
+    fillings: Sequence[FillPlan | None],
+    plan_of: Callable[[int], GatherPlan],
 ) -> MixPlan:
-    """The plan for `spans`, which have a plan and columns in each stash."""
-    filled = any(plan.filling for plan in plans)
+    """The plan for `spans`, which have columns, a filling and a plan in each stash."""
+    filled = [one for one in fillings if one is not None]
     lengths = {f"{span.name}.observed": len(span) for span in spans} if filled else {}
     # the kernel cannot compute values for empty slots
-    plain = not any(plan.filling and plan.filling.computed for plan in plans)
-    return MixPlan(plans, lengths, _native(spans, plans, columns) if library.LIBRARY and plain else None)
+    if library.LIBRARY is None or any(one.computed for one in filled):
+        return MixPlan([plan_of(k) for k in range(len(columns))], lengths, None)
+    first = plan_of(0)
+    return MixPlan([first], lengths, _native(spans, first, columns, fillings))
 
 
 def _native(
-    spans: Sequence[Span], plans: Sequence[GatherPlan], columns: Sequence[Mapping[str, torch.Tensor]]
+    spans: Sequence[Span],
+    first: GatherPlan,
+    columns: Sequence[Mapping[str, torch.Tensor]],
+    fillings: Sequence[FillPlan | None],
 ) -> kernel.Plan:
     named = {span.name: span for span in spans}
-    filling = next((plan.filling for plan in plans if plan.filling), None)
+    filling = next((one for one in fillings if one is not None), None)
     described, taken = [], []
-    for group in plans[0].groups:
+    for group in first.groups:
         for name in group.names:
             span = named[name]
             bits = 0 if filling is None else int(filling.fills[span.column]) & _WORD
@@ -49,21 +58,28 @@ def _native(
             described.append(kernel.Span(span.begin, group.shape[0], 1 if group.slice_step > 1 else span.step, bits))
             taken.append(span.column)
     sources = [
-        source_of([as_integers(own[name]).numpy() for name in taken], plan.filling) for own, plan in zip(columns, plans)
+        source_of([as_integers(own[name]).numpy() for name in taken], one) for own, one in zip(columns, fillings)
     ]
     history, horizon = max(0, *(-span.begin for span in spans)), max(0, *(span.end for span in spans))
     return kernel.compile_plan(described, sources, history, horizon)
 
 
 def select_mixed(
-    plan: MixPlan, component: Int32s, anchors: Int64s, buffers: Sequence[torch.Tensor]
-) -> dict[str, torch.Tensor]:
-    """Fill one buffer per group with the windows of `component` at the slots `anchors`, `(batch,)` each.
+    plan: MixPlan, component: Int32s, anchors: Int64s, buffers: Sequence[Sequence[torch.Tensor]]
+) -> list[dict[str, torch.Tensor]]:
+    """Fill the buffers of some steps, one per group, with windows of `component` at the slots `anchors`.
 
-    If any stash has empty slots, returns `<span>.observed`: a `(batch, time)` bool tensor per span.
+    Both are `(steps, batch)`. Returns for each step, if any stash has empty slots, `<span>.observed`: a `(batch, time)`
+    bool tensor per span.
     """
     if plan.native is not None:
-        return _by_kernel(plan, plan.native, component, anchors[None], buffers)
+        return _by_kernel(plan, plan.native, component, anchors, buffers)
+    return [_by_torch(plan, *one) for one in zip(component, anchors, buffers)]
+
+
+def _by_torch(
+    plan: MixPlan, component: Int32s, anchors: Int64s, buffers: Sequence[torch.Tensor]
+) -> dict[str, torch.Tensor]:
     seen = {name: torch.ones(len(anchors), length, dtype=torch.bool) for name, length in plan.lengths.items()}
     for k, which in by_component(component):
         rows = torch.from_numpy(which)
@@ -78,24 +94,34 @@ def select_mixed(
 
 
 def _by_kernel(
-    plan: MixPlan, native: kernel.Plan, component: Int32s, anchors: Int64s, buffers: Sequence[torch.Tensor]
-) -> dict[str, torch.Tensor]:
-    out: list[int] = []
-    seen: dict[str, torch.Tensor] = {}
-    for group, buffer in zip(plan.plans[0].groups, buffers):
-        nbytes = buffer.nbytes // len(group.names)
-        out += [buffer.data_ptr() + k * nbytes for k in range(len(group.names))]
-        for name in group.names if plan.lengths else ():
-            seen[name] = torch.empty(len(component), group.shape[0], dtype=torch.bool)
-    asked = np.array([[flags.data_ptr() for flags in seen.values()]], np.uintp) if seen else None
-    kernel.gather(native, anchors, np.array([out], np.uintp), asked, component)
-    steps = {name: group.slice_step for group in plan.plans[0].groups for name in group.names}
-    return {f"{name}.observed": flags[:, :: steps[name]].contiguous() for name, flags in seen.items()}
+    plan: MixPlan,
+    native: kernel.Plan,
+    component: Int32s,
+    anchors: Int64s,
+    buffers: Sequence[Sequence[torch.Tensor]],
+) -> list[dict[str, torch.Tensor]]:
+    groups = plan.plans[0].groups
+    out = [[at for group, buffer in zip(groups, own) for at in _parts(buffer, len(group.names))] for own in buffers]
+    seen: list[dict[str, torch.Tensor]] = [{} for _ in buffers]
+    for own in seen if plan.lengths else ():
+        for group in groups:
+            for name in group.names:
+                own[name] = torch.empty(anchors.shape[1], group.shape[0], dtype=torch.bool)
+    asked = np.array([[flags.data_ptr() for flags in own.values()] for own in seen], np.uintp) if plan.lengths else None
+    kernel.gather(native, anchors, np.array(out, np.uintp), asked, component)
+    steps = {name: group.slice_step for group in groups for name in group.names}
+    return [{f"{name}.observed": flags[:, :: steps[name]].contiguous() for name, flags in own.items()} for own in seen]
+
+
+def _parts(buffer: torch.Tensor, spans: int) -> list[int]:
+    """Where the equal parts of a buffer begin."""
+    begin, nbytes = buffer.data_ptr(), buffer.nbytes // spans
+    return [begin + k * nbytes for k in range(spans)]
 
 
 def by_component(component: Int32s) -> Iterator[tuple[int, Int64s]]:
     """Each component that occurs, and the indices at which it occurs."""
-    order = np.argsort(component, kind="stable")
+    order = np.argsort(component.astype(np.uint16), kind="stable")  # by radix; a mix has at most 2**16 components
     edges = np.flatnonzero(np.diff(component[order])) + 1
     for which in np.split(order, edges):
         yield int(component[which[0]]), which

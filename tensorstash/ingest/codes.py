@@ -1,6 +1,7 @@
 """Text and integers as codes: by order of appearance, by a given vocabulary, or hashed."""
 
 import re
+from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from tensorstash.columns.types import is_text
 from tensorstash.common.dtypes import Int32s, Int64s
 from tensorstash.ingest.stats import Stats
 
@@ -21,25 +23,35 @@ class Piece:
     """Text or integers: `(n,)` indices into their distinct values, which are in order of appearance; -1 for null."""
 
     indices: NDArray[np.signedinteger[Any]]
-    names: list[Any]
+    values: pa.Array  # without null
     firsts: Int64s  # where in the piece each of them appears first
+
+    @property
+    def names(self) -> list[Any]:
+        """The values as Python has them."""
+        return self.values.to_pylist()
 
 
 def piece_of(array: pa.Array) -> Piece:
     """The distinct values of an array of text or integers, and the index of the value in each row."""
     array = plain_text(array)
-    if not pa.types.is_dictionary(array.type):
+    if pa.types.is_dictionary(array.type) and array.dictionary.null_count:
+        array = array.dictionary_decode()
+    is_ordered = not pa.types.is_dictionary(array.type)  # what Arrow encodes is in order of appearance
+    if is_ordered:
         array = pc.dictionary_encode(array)
     places = _int32(array.indices)
     firsts = np.full(len(array.dictionary) + 1, len(places))
     firsts[places[::-1]] = np.arange(len(places) - 1, -1, -1)  # the last that is written stays; -1 finds the last
+    if is_ordered:
+        return Piece(places, array.dictionary, firsts[:-1])
     used = np.flatnonzero(firsts[:-1] < len(places))
     used = used[np.argsort(firsts[used])]
     if np.array_equal(used, np.arange(len(array.dictionary))):
-        return Piece(places, array.dictionary.to_pylist(), firsts[:-1])
+        return Piece(places, array.dictionary, firsts[:-1])
     compact = np.full(len(firsts), -1, np.int32)
     compact[used] = np.arange(len(used), dtype=np.int32)
-    return Piece(compact[places], array.dictionary.take(pa.array(used)).to_pylist(), firsts[used])
+    return Piece(compact[places], array.dictionary.take(pa.array(used)), firsts[used])
 
 
 _NUMBER = re.compile(r"[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
@@ -60,52 +72,54 @@ class Vocabulary:
         """`fill` is the name for nulls; `empty` is the name for slots without a row. Both get codes."""
         self.fill = fill
         self.empty = empty
-        self._codes: dict[Hashable, int] = {}
-        self._rows: list[int] = []  # in which row of the source each name appears first, by codes
+        self._codes: defaultdict[Hashable, int] = defaultdict()
+        self._codes.default_factory = self._codes.__len__  # a new name has the next code, without a step of Python
+        self._rows: Int64s = np.zeros(0, np.int64)  # in which row of the source each name appears first, by codes
         self._lock = Lock()
 
     def encode(self, piece: Piece, start: int) -> tuple[Int32s, Stats]:
         """Codes for the rows `start, start + 1, ...`, in order of appearance among the pieces so far; -1 for null."""
-        with self._lock:
-            local = [self._code(name, start + at) for name, at in zip(piece.names, piece.firsts.tolist())]
-        same = local == [*range(len(local))]
-        codes = piece.indices.astype(np.int32, copy=False) if same else np.array([*local, -1], np.int32)[piece.indices]
+        local = self._codes_of(piece.names, start + piece.firsts)
+        same = np.array_equal(local, np.arange(len(local)))
+        codes = piece.indices.astype(np.int32, copy=False) if same else np.append(local, np.int32(-1))[piece.indices]
         nulls = int(np.count_nonzero(codes < 0))
         if nulls and self.fill is not None:
             empty = codes < 0
-            with self._lock:
-                code = self._code(self.fill, start + int(empty.argmax()))
-            return np.where(empty, np.int32(code), codes), Stats(nulls)
+            code = self._codes_of([self.fill], np.array([start + int(empty.argmax())]))
+            return np.where(empty, code, codes), Stats(nulls)
         return codes, Stats(nulls, nulls)
 
-    def _code(self, name: Hashable, row: int) -> int:
-        if name is None:
-            return -1
-        code = self._codes.setdefault(name, len(self._codes))
-        if code == len(self._rows):
-            self._rows.append(row)
-        elif row < self._rows[code]:
-            self._rows[code] = row
-        return code
+    def _codes_of(self, names: Sequence[Hashable], rows: Int64s) -> Int32s:
+        """`(names,)`, the codes of names that occur in these rows."""
+        with self._lock:
+            codes = np.fromiter(map(self._codes.__getitem__, names), np.int32, len(names))
+            if len(self._codes) > len(self._rows):
+                more = np.full(len(self._codes), np.iinfo(np.int64).max)  # at least double
+                self._rows = np.append(self._rows, more)
+            np.minimum.at(self._rows, codes, rows)
+        return codes
 
     def renumbering(self) -> Int32s | None:
         """The new code of each code, `(names + 1,)`, the last one for -1, so that codes follow the order of the source.
 
         Afterwards `names` is in the new order. `None` if nothing changes.
         """
-        order = np.argsort(np.array(self._rows, np.int64))
-        if np.array_equal(order, np.arange(len(order))):
+        rows = self._rows[: len(self._codes)]
+        if (rows[1:] > rows[:-1]).all():
             return None
+        order = np.argsort(rows)
         names, changed = [*self._codes], np.full(len(order) + 1, -1, np.int32)
         changed[order] = np.arange(len(order), dtype=np.int32)
-        self._codes = {names[old]: new for new, old in enumerate(order.tolist())}
-        self._rows = [self._rows[old] for old in order.tolist()]
+        self._codes.clear()
+        self._codes.update(zip(map(names.__getitem__, order.tolist()), range(len(names))))
+        self._rows = rows[order]
         return changed
 
     @property
     def names(self) -> list[Any]:
         """All names in the order of their codes, including fill and empty, even if nothing was missing."""
-        return list(dict.fromkeys([*self._codes, *(name for name in (self.fill, self.empty) if name is not None)]))
+        others = dict.fromkeys(name for name in (self.fill, self.empty) if name is not None)
+        return [*self._codes, *(name for name in others if name not in self._codes)]
 
     @property
     def highest(self) -> int | None:
@@ -145,7 +159,7 @@ class FixedVocabulary:
     def encode(self, piece: Piece, _: int) -> tuple[Int32s, Stats]:
         """Codes, `(n,)`; -1 for null if there is no fill."""
         other = len(self.names)
-        each = [-1 if name is None else self._codes.get(name, other) for name in piece.names]
+        each = [self._codes.get(name, other) for name in piece.names]
         codes = np.array([*each, -1], np.int32)[piece.indices]
         nulls = int(np.count_nonzero(codes < 0))
         if nulls and self._null >= 0:
@@ -160,18 +174,22 @@ class Buckets:
 
     def __init__(self, count: int) -> None:
         self._count = count
-        self._empty = blake2b(digest_size=8)  # copied, because making one takes longer than hashing
+        self._empty = blake2b(digest_size=8).copy  # because making one takes longer than hashing
 
     def encode(self, piece: Piece, _: int) -> tuple[Int32s, Stats]:
         """Codes, `(n,)`; -1 for null."""
-        digests = np.frombuffer(b"".join(map(self._digest, piece.names)), "<u8")
+        texts = piece.values if is_text(piece.values.type) else piece.values.cast(pa.string())
+        digests = np.frombuffer(b"".join(map(self._digest, _as_bytes(texts))), "<u8")
         each = np.full(len(digests) + 1, -1, np.int32)
         each[:-1] = digests % np.uint64(self._count)
-        each[[k for k, name in enumerate(piece.names) if name is None]] = -1
         codes = each[piece.indices]
         return codes, count_codes(codes)
 
-    def _digest(self, value: str | int | None) -> bytes:
-        hashed = self._empty.copy()
-        hashed.update(str(value).encode())
+    def _digest(self, value: bytes) -> bytes:
+        hashed = self._empty()
+        hashed.update(value)
         return hashed.digest()
+
+
+def _as_bytes(texts: pa.Array) -> list[bytes]:
+    return texts.cast(pa.large_binary()).to_pylist()

@@ -84,16 +84,21 @@ def argument_keys(request: Request) -> dict[str, object]:
         return request.formulas[member].key().encode() if member in request.formulas else member
 
     table = {} if request.table is None else {"table": argument_keys(request.table)}
-    return table | {
-        "columns": None if request.columns is None else keyed(request.columns),
-        "static": keyed(request.static),
-        "entity": request.entity if isinstance(request.entity, str) else [*entity_columns(request.entity)],
-        "time": request.time,
-        "dtype": request.dtype,
-        "filter": None if request.filter is None else request.filter.key(),
-        "layout": None if request.layout is None else request.layout.key(),
-        "schema": sorted((name, str(asked)) for name, asked in request.schema.items()),
-    }
+    shard = {} if request.shard is None else {"shard": request.shard}
+    return (
+        table
+        | shard
+        | {
+            "columns": None if request.columns is None else keyed(request.columns),
+            "static": keyed(request.static),
+            "entity": request.entity if isinstance(request.entity, str) else [*entity_columns(request.entity)],
+            "time": request.time,
+            "dtype": request.dtype,
+            "filter": None if request.filter is None else request.filter.key(),
+            "layout": None if request.layout is None else request.layout.key(),
+            "schema": sorted((name, str(asked)) for name, asked in request.schema.items()),
+        }
+    )
 
 
 def check_share(share: object, source: Any) -> str:

@@ -15,16 +15,20 @@ from tensorstash.common.dtypes import DTYPES, Int32s
 from tensorstash.common.progress import Progress
 from tensorstash.common.threads import in_threads
 from tensorstash.errors import DataError
+from tensorstash.ingest.bundles import Bundle, bundles, each_or_all, read_bundle
 from tensorstash.ingest.codes import Piece, Vocabulary, piece_of
 from tensorstash.ingest.memory import check_sorting
+from tensorstash.ingest.null_key import null_key
 from tensorstash.ingest.plan import Plan
-from tensorstash.ingest.row_order import Arranger, duplicate_time, null_key
+from tensorstash.ingest.row_order import Arranger, duplicate_time
 from tensorstash.ingest.stats import Stats
 from tensorstash.ingest.values import values
 from tensorstash.segments.draft import Draft
-from tensorstash.sources.scan import Scan, Unit, damage_named, read
+from tensorstash.sources.scan import Scan, damage_named
 
 _BLOCK = 1 << 17  # rows processed at a time
+
+_Stretch = tuple[int, int, list[Piece]]  # the first row, the number of rows, and a piece of each entity column
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,22 +116,27 @@ def _stream(work: Work, entities: Entities | None, arranger: Arranger) -> Stats 
         return null_key(planned.entity.members[part], work.scanned, row)
 
     times = Stats()
-    for _, (stretches, counted) in in_threads(work.scanned.units, lambda unit, go_on: _read_unit(work, unit, go_on)):
-        times.add(counted)
-        for start, rows, pieces in stretches:
-            codes = np.zeros(rows, np.int32) if entities is None else entities.encode(pieces, start, refuse)
-            arranger.add(codes, draft.read("__time", start, rows) if planned.time else None)
+
+    def read_keys_of(bundle: Bundle, go_on: Callable[[], None]) -> list[tuple[list[_Stretch], Stats]]:
+        return each_or_all(bundle, lambda units: _read_bundle(work, units, go_on))
+
+    for _, found in in_threads(bundles(work.scanned.units), read_keys_of):
+        for stretches, counted in found:
+            times.add(counted)
+            for start, rows, pieces in stretches:
+                codes = np.zeros(rows, np.int32) if entities is None else entities.encode(pieces, start, refuse)
+                arranger.add(codes, draft.read("__time", start, rows) if planned.time else None)
     return times if planned.time else None
 
 
-def _read_unit(work: Work, unit: Unit, go_on: Callable[[], None]) -> tuple[list[tuple[int, int, list[Piece]]], Stats]:
-    """The rows of a unit, stretch by stretch, with the pieces of the entity columns; writes the times to the draft."""
+def _read_bundle(work: Work, bundle: Bundle, go_on: Callable[[], None]) -> tuple[list[_Stretch], Stats]:
+    """The rows of units, stretch by stretch; writes the times to the draft."""
     planned = work.planned
     members = planned.entity.members if planned.entity else ()
     names = list(dict.fromkeys([*members, *(planned.time.members if planned.time else ())]))
-    stretches, stats = [], Stats()
+    stretches, stats, unit = [], Stats(), bundle[0]
     with damage_named(unit, names):
-        for row, batch in read(unit, names):
+        for row, batch in read_bundle(bundle, names):
             go_on()
             nbytes = 0
             pieces = [_narrow(piece_of(batch.column(names.index(member)))) for member in members]

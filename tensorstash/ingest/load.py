@@ -37,6 +37,7 @@ def load(
     filter: Any = None,  # noqa: A002  as in pyarrow
     schema: Mapping[str, Any] | None = None,
     layout: Literal["lists", "wide"] | None = None,
+    shard: tuple[int, int] | None = None,
     filesystem: Any = None,
     share: str | bool | None = None,
     file: str | os.PathLike[str] | None = None,
@@ -61,15 +62,17 @@ def load(
             tensors. The files of one source need the same columns; integers, floats and timestamps of different widths
             and units are widened to the widest, and integers in some files and floats in others to floats, if no
             integer is rounded. Of a directory or glob, parts of paths such as `year=2024` are columns.
-            Also a polars LazyFrame, a pyarrow RecordBatchReader or Scanner, and whatever has `__arrow_c_stream__`, as
-            relations of DuckDB: these are read to their end once, never whole in memory, and what is wanted of them
-            lies in an unnamed file in the temporary directory (TMPDIR) during the load.
+            Also a polars LazyFrame, a pyarrow RecordBatchReader or Scanner, a Ray Dataset (Ray keeps the order of its
+            rows only with `preserve_order`), and whatever has `__arrow_c_stream__`, as relations of DuckDB: these are
+            read to their end once, never whole in memory, and what is wanted of them lies in an unnamed file in the
+            temporary directory (TMPDIR) during the load.
         columns: a list of source names, or a mapping from your names to a source name, a list of names (packed into one
-            `(rows, k)` column), a `ts.column`, `ts.hashed`, `ts.is_valid` or `ts.calendar`. Only these are decoded.
-            `None`: all columns that entity, time and static do not name. A field of a struct column has a dotted path,
-            `{"speed": "wind.speed"}`, wherever a source name may stand. A polars expression may replace any source
-            name. It is computed while the source is read, each value from its own row; its input columns are read but
-            not stored. In it, text is a String, bfloat16 a Float32, and integers overflow as in polars.
+            `(rows, k)` column), a `ts.column`, `ts.hashed`, `ts.is_valid`, `ts.calendar` or `ts.per_entity`. Only these
+            are decoded. `None`: all columns that entity, time and static do not name. A field of a struct column has a
+            dotted path, `{"speed": "wind.speed"}`, wherever a source name may stand. A polars expression may replace
+            any source name. It is computed while the source is read, each value from its own row; `ts.per_entity`
+            computes one over the ordered rows of each entity. Its input columns are read but not stored. In it, text is
+            a String, bfloat16 a Float32, and integers overflow as in polars.
         entity: the text or integer column that identifies the series of each row, or a list of such columns: then an
             entity is a tuple of their values. Without it all rows are one series.
         time: the timestamp, date or integer column that orders the rows of a series, kept as int64. Text is taken if
@@ -98,6 +101,9 @@ def load(
             One entry of `columns=` says which they are, as a list of names or a polars selector:
             `{"y": pl.exclude("date")}`; other entries are columns that all series share. `columns=None` takes all
             columns that nothing else names, as "value".
+        shard: `(k, n)` loads only the entities of shard k of n, by `ts.cluster.shard_of`. The entity columns are read
+            first, and then only the row groups with such entities. For many shards, `ts.cluster.shard` reads the source
+            once.
         filesystem: where the paths are: a `pyarrow.fs.FileSystem` or an fsspec file system; `None` takes this machine,
             and for a URL what pyarrow or fsspec have for its scheme.
         share: a label for a copy that all processes of this user attach; `True` makes one of the source's name.
@@ -118,9 +124,9 @@ def load(
     Raises:
         SourceError: no file, an unreadable one, or files that differ. ColumnError: no such column. SchemaError: a type
         or name that a stash cannot hold, or an expression that depends on other rows. DataError: a null, a lossy cast,
-        a duplicate time, an expression that fails in a row, or a static column that is not constant in an entity.
-        ValueError: an expression without a column, with several outputs, or with Python functions and `share=` or
-        `file=`; `timeout=` without one of these, `overwrite=` without `file=`, or `share=` and `file=` together.
+        a duplicate time, an expression that fails in a row or entity, or a static column that is not constant in an
+        entity. ValueError: an expression without a column, with several outputs, or with Python functions and `share=`
+        or `file=`; `timeout=` without one of these, `overwrite=` without `file=`, or `share=` and `file=` together.
         RuntimeError: an expression in a forked process whose parent has used polars.
         NoMemoryError: the columns do not fit into free memory, or with `file=` onto the disk.
         SegmentError: the directory for shared segments is not this user's alone, or `file=` cannot be written or has
@@ -152,6 +158,7 @@ def load(
         filter=filter,
         schema=schema,
         layout=layout,
+        shard=shard,
     )
     if progress is not None and not isinstance(progress, bool):
         raise TypeError(f"progress= is True, False or None; got {progress!r}.")

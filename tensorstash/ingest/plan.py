@@ -1,8 +1,7 @@
 """The plan of a load: its columns and its memory, known before anything is decoded or allocated."""
 
-import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -11,15 +10,24 @@ import torch
 
 from tensorstash.columns.column import Column
 from tensorstash.columns.layout import Regular, Wide
-from tensorstash.columns.names import field_of
-from tensorstash.columns.resolve import entity_column, entity_columns, resolve, time_column
+from tensorstash.columns.resolve import entity_column, resolve, time_column
 from tensorstash.columns.spec import Columns, ColumnSpec
-from tensorstash.columns.types import is_text
-from tensorstash.errors import NoMemoryError, SchemaError, SegmentError
+from tensorstash.errors import NoMemoryError, SegmentError, SourceError
+from tensorstash.ingest.clashes import check_names, check_table
 from tensorstash.ingest.key import argument_keys, check_share
-from tensorstash.ingest.memory import check_columns, sorting_bytes
-from tensorstash.ingest.plan_text import HEAD, aligned, column_line, entity_lines, static_line, time_line, type_name
+from tensorstash.ingest.memory import check_columns, sorting_bytes, temporary_bytes, temporary_file
+from tensorstash.ingest.plan_text import (
+    HEAD,
+    aligned,
+    column_line,
+    entity_lines,
+    losses,
+    static_line,
+    time_line,
+    type_name,
+)
 from tensorstash.ingest.request import Request, Specs, Static, parse_request
+from tensorstash.ingest.sharding import of_shard
 from tensorstash.segments.directory import opened
 from tensorstash.segments.format import PAGE, pages
 from tensorstash.segments.limits import directory_limit, disk_limit, memory_limits, tightest
@@ -31,6 +39,7 @@ from tensorstash.sources.filter import columns_of, filtered
 from tensorstash.sources.iso_times import with_iso_time
 from tensorstash.sources.lists import items_of
 from tensorstash.sources.locate import find
+from tensorstash.sources.per_entity import Series, bound_series, with_fields
 from tensorstash.sources.scan import Range, Scan
 from tensorstash.sources.shapes import shaped
 from tensorstash.sources.source import scan
@@ -59,7 +68,9 @@ class Plan:
     notes: tuple[str, ...]  # differences between the files that are unified, and casts that would fail
     types: Mapping[str, str]  # the Arrow type of each source column
     ranges: Mapping[str, Range]  # statistics of source columns before the filter; `load` reads none
+    chosen_by: str = "filter"  # the arguments that leave rows out
     table: "Plan | None" = None  # the plan of the table of static columns, joined by entity
+    temporary: int = 0  # bytes on disk during the load if `ts.per_entity` has to bring rows into order; texts excluded
 
     @property
     def stored(self) -> tuple[Column, ...]:
@@ -117,7 +128,12 @@ class Plan:
             lines.append("static: one value per entity; only a load counts the entities")
         lines.append(f"page tables: {self.page_tables / 1e6:,.1f} MB in each process")
         if self.kept != self.pieces:
-            lines.append(f"filter: keeps rows of {self.kept:,} of {self.pieces:,} row groups")
+            lines.append(f"{self.chosen_by}: keeps rows of {self.kept:,} of {self.pieces:,} row groups")
+        if self.temporary:
+            size = f"{self.temporary / 1e6:,.1f} MB"
+            lines.append(
+                f"per entity: {size} in a temporary file, unless rows are grouped by entity and ordered by time"
+            )
         if self.not_kept:
             lines.append(f"read, not kept: {', '.join(self.not_kept)}")
         lines.append(f"skipped: {', '.join(self.skipped) or 'nothing'}")
@@ -135,6 +151,7 @@ def plan(
     filter: Any = None,  # noqa: A002  as in pyarrow
     schema: Mapping[str, Any] | None = None,
     layout: Literal["lists", "wide"] | None = None,
+    shard: tuple[int, int] | None = None,
     filesystem: Any = None,
     share: str | bool | None = None,
     file: str | os.PathLike[str] | None = None,
@@ -145,12 +162,14 @@ def plan(
     files have statistics of them; the number of row groups that remain after a filter; and notes: differences between
     the files, and reasons for which a load will fail. With `share=`, these reasons include a wrong label, Python
     functions in expressions, and too little room in the directory of shared segments. With `file=`, the notes give the
-    memory that sorting takes, and say if the disk has too little room.
+    memory that sorting takes, and say if the disk has too little room. `plan.temporary` is the size of the temporary
+    file in which `ts.per_entity` sorts its input, without texts and lists, if rows do not come in order; a note says if
+    the temporary directory has too little room for it.
 
     Only schemas and footers are read, with these exceptions: one column of Arrow files, because only their batches have
     the number of rows; the first batch of lists, for their length, and with `layout="lists"` one list of all rows; CSV
-    files and streams; and the columns of a filter. Wrong arguments raise
-    the errors of `ts.load`.
+    files and streams; the columns of a filter; and with `shard=` the entity columns. Wrong arguments raise the errors
+    of `ts.load`.
 
     Example:
         >>> import numpy as np, tensorstash as ts
@@ -169,6 +188,7 @@ def plan(
         filter=filter,
         schema=schema,
         layout=layout,
+        shard=shard,
     )
     check_repeatable(source)
     surveyed = survey(request, find(source, filesystem), None)
@@ -177,31 +197,13 @@ def plan(
     columns_ = [*planned.columns, *planned.static, *keys]
     names = dict.fromkeys(member for column in columns_ for member in column.members)
     ranges = {name: about for name in names if (about := scanned.range_of(name)) != Range()}
-    notes = [note for column in columns_ for note in _losses(column, ranges)]
+    notes = [note for column in columns_ for note in losses(column, ranges)]
+    notes += _spool_notes(planned)
     if share is not None and share is not False:
         notes += _sharing_notes(request, planned, share)
     if file is not None:
         notes += _file_notes(planned, os.path.dirname(os.path.realpath(os.fsdecode(file))))
     return replace(planned, ranges=ranges, notes=(*planned.notes, *notes))
-
-
-def _losses(column: Column, ranges: Mapping[str, Range]) -> Iterator[str]:
-    """A note for each member with a value that its column's type cannot hold."""
-    for member in column.members:
-        about = ranges.get(member, Range())
-        for value in (about.low, about.high):
-            if column.kind == "number" and isinstance(value, (int, float)) and not _holds(column.dtype, value):
-                cannot = f"which {column.dtype} cannot hold: a load will refuse it. Widen dtype=."
-                yield f"{member!r} has the value {value:g}, {cannot}"
-                break
-
-
-def _holds(dtype: torch.dtype, value: float) -> bool:
-    if not math.isfinite(value) or dtype == torch.bool:
-        return True
-    if dtype.is_floating_point:
-        return bool(torch.tensor(float(value), dtype=torch.float64).to(dtype).isfinite())
-    return torch.iinfo(dtype).min <= value <= torch.iinfo(dtype).max
 
 
 def _sharing_notes(request: Request, planned: Plan, share: str | bool) -> list[str]:
@@ -231,10 +233,16 @@ def _file_notes(planned: Plan, directory: str) -> list[str]:
     return [sorting, *([] if why is None else [f"a load with file= will be refused: {why}"])]
 
 
+def _spool_notes(planned: Plan) -> list[str]:
+    """A note if the temporary file for `ts.per_entity` has too little room."""
+    why = _refusal(lambda: temporary_file(planned.temporary)) if planned.temporary else None
+    return [] if why is None else [f"a load will be refused if its rows have to be brought into order: {why}"]
+
+
 def _refusal(check: Callable[[], object]) -> str | None:
     try:
         check()
-    except (ValueError, SegmentError, NoMemoryError) as error:
+    except (ValueError, SegmentError, SourceError, NoMemoryError) as error:
         return str(error)
     return None
 
@@ -246,31 +254,64 @@ class Survey:
     scanned: Scan
     planned: Plan
     table: "Survey | None" = None
+    series: Series | None = None  # what is computed over the rows of each entity
 
 
 def survey(request: Request, files: Sequence[File] | None, progress: bool | None) -> Survey:
-    """Survey the source, or its files; the only values read are those of the filter's columns."""
+    """Survey the source, or its files; the only values read are those of the columns of the filter and the shard."""
     table = None if request.table is None else survey(request.table, None, progress)
     source = scan(request.source, files, request.wanted, request.filter, progress, schema=request.schema)
     if request.argument != "columns":
         source = replace(source, label=f"{source.label} of {request.argument}=")
+    return surveyed(request, source, table, progress)
+
+
+def surveyed(request: Request, source: Scan, table: Survey | None, progress: bool | None) -> Survey:
+    """The survey of a source as a scan, and that of the table of static columns."""
     fields = fields_of(source, request.named, request.wanted.mentions)
     scanned = with_iso_time(stored(with_derived(source, fields)), request.time)
     if request.layout is not None:
         scanned = with_iso_time(_long_form(request, scanned, progress), request.time)
-    derived = bound(request.formulas, request.time, scanned)
+    derived = bound(request.row_formulas, request.time, scanned)
+    ordered = bound_series(
+        request.entity_formulas, request.computed, with_derived(scanned, derived), request.entity is not None
+    )
     inputs = {column.field.name: column.inputs for column in (*fields, *derived)}
+    of_rows = {column.field.name: column.inputs for column in derived}
+    inputs |= {column.field.name: _sources(column.inputs, of_rows) for column in ordered}
     types = {field.name: type_name(field.type) for field in source.schema}
-    whole = _with_shapes(request, with_derived(scanned, derived), inputs)
-    planned = _bound_plan(request, whole, inputs, types, table)
-    if request.filter is None:
-        return Survey(whole, planned, table)
-    names = columns_of(request.filter, scanned.schema, scanned.label)
-    kept = filtered(scanned, request.filter, names, progress)
-    # lists have the length of the first one that the filter keeps
-    whole = _with_shapes(request, with_derived(kept, derived), inputs)
-    planned = _bound_plan(request, whole, inputs, types, table)
-    return Survey(whole, replace(planned, skipped=tuple(n for n in planned.skipped if n not in names)), table)
+
+    def bound_to(rows: Scan) -> Survey:
+        # lists have the length of the first one that the filter keeps
+        by_row = with_derived(rows, derived)
+        whole = with_fields(_with_shapes(request, by_row, inputs), ordered)
+        planned = _bound_plan(request, whole, inputs, types, table)
+        if not ordered:
+            return Survey(whole, planned, table)
+        series = Series(by_row, {one.field.name: one for one in ordered})
+        needed = series.inputs([column for column in (*planned.columns, *planned.static) if series.makes(column)])
+        temporary = temporary_bytes(planned.rows, [by_row.schema.field(name).type for name in needed])
+        return Survey(whole, replace(planned, temporary=temporary), table, series)
+
+    whole = bound_to(scanned)
+    if request.filter is None and request.shard is None:
+        return whole
+    names: list[str] = []
+    kept = scanned
+    if request.filter is not None:
+        names = columns_of(request.filter, scanned.schema, scanned.label)
+        kept = filtered(kept, request.filter, names, progress)
+    if request.shard is not None and request.entity is not None:
+        kept = of_shard(kept, request.entity, request.shard, progress)
+    found = bound_to(kept)
+    chosen_by = " and ".join(name for name in ("filter", "shard") if getattr(request, name) is not None)
+    skipped = tuple(name for name in found.planned.skipped if name not in names)
+    return replace(found, planned=replace(found.planned, skipped=skipped, chosen_by=chosen_by))
+
+
+def _sources(names: Sequence[str], inputs: Inputs) -> tuple[str, ...]:
+    """The source columns that some columns, which may be computed themselves, come from."""
+    return tuple(dict.fromkeys(source for name in names for source in inputs.get(name, (name,))))
 
 
 def _long_form(request: Request, scanned: Scan, progress: bool | None) -> Scan:
@@ -297,9 +338,9 @@ def _bound_plan(
     schema, where = scanned.schema, scanned.label
     columns = resolve(schema, _chosen(request, schema, inputs), request.dtype, where, request.argument)
     static = resolve(schema, request.static, request.dtype, where, "static")
-    _check_names(request, columns, static, where)
+    check_names(request, columns, static, where)
     if table is not None:
-        _check_table(request, columns, scanned, table)
+        check_table(request, columns, scanned, table.planned.columns, table.scanned)
     used = request.keys.union(*(column.members for column in (*columns, *static)), *inputs.values())
     return Plan(
         source=where,
@@ -326,50 +367,3 @@ def _chosen(request: Request, schema: pa.Schema, inputs: Inputs) -> Specs:
         return request.columns
     named = request.keys.union(inputs, *(spec.members for spec in request.static.values()))
     return {name: ColumnSpec(name) for name in schema.names if name not in named}
-
-
-def _check_names(request: Request, columns: Sequence[Column], static: Sequence[Column], where: str) -> None:
-    """Refuse a load without columns, a name used for two columns, and the name of a key used for another column."""
-    if not columns:
-        if request.argument == "static":
-            raise ValueError(f"A table of static columns has a column beside the entity; {where} has none. Add one.")
-        raise ValueError(f"A stash has at least one column; none of {where} was chosen. Name some in columns=.")
-    _check_apart(columns, static)
-    for column in (*columns, *static):
-        if column.name in request.keys and column.members != (column.name,):
-            argument = request.argument if column in columns else "static"
-            raise SchemaError(
-                f"A column has the name of the entity or time column only if it is that column; {column.name!r} is "
-                f"{', '.join(column.members)}. Give it another name in {argument}=."
-            )
-
-
-def _check_apart(columns: Sequence[Column], static: Sequence[Column]) -> None:
-    """Refuse a name used for two columns."""
-    if twice := {column.name for column in columns} & {column.name for column in static}:
-        raise SchemaError(
-            f"A name stands for one column; {sorted(twice)[0]!r} is in both columns= and static=. Leave it out of one, "
-            "or give it another name there."
-        )
-
-
-def _check_table(request: Request, columns: Sequence[Column], scanned: Scan, table: Survey) -> None:
-    """Refuse a table of static columns that repeats the name of another column, or has entities of another type."""
-    _check_apart(columns, table.planned.columns)
-    for column in table.planned.columns:
-        if column.name == request.time:
-            raise SchemaError(
-                f"A column has the name of the time column only if it is that column; {column.name!r} is one of "
-                f"{table.scanned.label}. Give it another name in static=."
-            )
-    for name in entity_columns(request.entity):
-        here, there = (field_of(one.schema, name, one.label).type for one in (scanned, table.scanned))
-        if _is_text(here) != _is_text(there):
-            raise SchemaError(
-                f"Entity columns have one kind of values; {name!r} is {type_name(here)} in {scanned.label} and "
-                f"{type_name(there)} in {table.scanned.label}. Convert one of them."
-            )
-
-
-def _is_text(arrow: pa.DataType) -> bool:
-    return is_text(arrow.value_type if pa.types.is_dictionary(arrow) else arrow)

@@ -1,9 +1,11 @@
 """The text of a plan: a line per column, aligned."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
+import torch
 
 from tensorstash.columns.codec import Validity
 from tensorstash.columns.column import Column
@@ -80,3 +82,22 @@ def _cut(value: Any) -> str:
 
 def _unit(column: Column) -> str:
     return " ".join(part for part in (column.unit, column.zone) if part)
+
+
+def losses(column: Column, ranges: Mapping[str, Range]) -> Iterator[str]:
+    """A note for each member with a value that its column's type cannot hold."""
+    for member in column.members:
+        about = ranges.get(member, Range())
+        for value in (about.low, about.high):
+            if column.kind == "number" and isinstance(value, (int, float)) and not _holds(column.dtype, value):
+                cannot = f"which {column.dtype} cannot hold: a load will refuse it. Widen dtype=."
+                yield f"{member!r} has the value {value:g}, {cannot}"
+                break
+
+
+def _holds(dtype: torch.dtype, value: float) -> bool:
+    if not math.isfinite(value) or dtype == torch.bool:
+        return True
+    if dtype.is_floating_point:
+        return bool(torch.tensor(float(value), dtype=torch.float64).to(dtype).isfinite())
+    return torch.iinfo(dtype).min <= value <= torch.iinfo(dtype).max

@@ -6,10 +6,11 @@ from typing import Any
 
 import torch
 
-from tensorstash.columns.expression import Expression, Formula
+from tensorstash.columns.expression import Expression, Formula, PerEntity
 from tensorstash.columns.layout import Layout, Lists, Regular, Wide, parse_layout
 from tensorstash.columns.resolve import entity_columns
 from tensorstash.columns.schema import Type, parse_schema
+from tensorstash.columns.sharding import check_shard
 from tensorstash.columns.spec import Columns, ColumnSpec, check_dtype, named
 from tensorstash.sources.fields import prefixes
 from tensorstash.sources.filter import Filter, parse
@@ -41,6 +42,7 @@ class Request:
     filter: Filter | None
     schema: Mapping[str, Type]
     layout: Layout | None = None
+    shard: tuple[int, int] | None = None  # only the entities of this shard, by its number, of so many
     table: "Request | None" = None  # the table that static columns are joined from
     argument: str = "columns"  # which argument of `ts.load` names the columns
 
@@ -82,11 +84,29 @@ class Request:
         return self.formulas[name].inputs(self.time)
 
     @property
+    def row_formulas(self) -> Mapping[str, Formula]:
+        """The formulas whose values come from their own rows."""
+        return {name: one for name, one in self.formulas.items() if not isinstance(one, PerEntity)}
+
+    @property
+    def entity_formulas(self) -> Mapping[str, PerEntity]:
+        """The formulas whose values come from the rows of an entity."""
+        return {name: one for name, one in self.formulas.items() if isinstance(one, PerEntity)}
+
+    @property
+    def computed(self) -> Mapping[str, str]:
+        """The names of columns that one formula computes from their own rows, with the name of the formula."""
+        specs = {**(self.columns or {}), **self.static}
+        rows = self.row_formulas
+        single = {name: str(spec.members[0]) for name, spec in specs.items() if len(spec.members) == 1}
+        return {name: member for name, member in single.items() if member in rows}
+
+    @property
     def wanted(self) -> Wanted:
         """The source columns that a load reads."""
         made = frozenset() if self.layout is None else self.layout.made
         every = self.columns is None or (isinstance(self.layout, Wide) and not self.layout.inputs)
-        wanted = Wanted(None if every else (self.named | prefixes(self.named)))
+        wanted = Wanted(None if every else (self.named | prefixes(self.named)), computed=frozenset(self.computed))
         wanted = wanted if self.filter is None else self.filter.add_to(wanted)
         return wanted if wanted.names is None else replace(wanted, names=wanted.names - made)
 
@@ -103,6 +123,7 @@ def parse_request(
     filter: Any,  # noqa: A002  as in ts.load
     schema: Any,
     layout: str | None,
+    shard: Any = None,
 ) -> Request:
     """The request that the arguments of `ts.load` stand for; wrong ones are refused."""
     asked, columns, entity, time = parse_layout(layout, columns, entity, time)
@@ -110,7 +131,10 @@ def parse_request(
     if dtype is not None and not dtype.is_floating_point:
         raise ValueError(f"dtype= casts the floating columns and must be floating; got {dtype}. Use ts.column(dtype=).")
     formulas: dict[str, Formula] = {}
-    table = _table(static, entity, dtype)
+    chosen = check_shard(shard)
+    if chosen is not None and entity is None:
+        raise ValueError(f"A shard is of entities; got shard={chosen} and no entity=. Name the entity column.")
+    table = _table(static, entity, dtype, chosen)
 
     def specs(given: Any, argument: str) -> Specs:
         return {
@@ -118,7 +142,7 @@ def parse_request(
             for name, spec in named(given, argument)
         }
 
-    return Request(
+    request = Request(
         source=source,
         filesystem=filesystem,
         columns=None if columns is None else specs(columns, "columns"),
@@ -130,11 +154,26 @@ def parse_request(
         filter=parse(filter),
         schema=parse_schema(schema),
         layout=asked,
+        shard=chosen,
         table=table,
     )
+    _check_has_rows(request)
+    return request
 
 
-def _table(static: Any, entity: str | Sequence[str] | None, dtype: torch.dtype | None) -> Request | None:
+def _check_has_rows(request: Request) -> None:
+    """Refuse formulas that read no column, if nothing else does: a table in memory has the rows of its columns."""
+    if request.columns is not None and request.formulas and not request.named:
+        raise ValueError(
+            "A load reads at least one column of the source, which has the rows; "
+            f"{next(iter(request.formulas.values()))!r} names none, and no other argument does. Name one in columns=, "
+            "entity= or time=."
+        )
+
+
+def _table(
+    static: Any, entity: str | Sequence[str] | None, dtype: torch.dtype | None, shard: tuple[int, int] | None
+) -> Request | None:
     """The request for static columns that come from a table of their own; `None` if they are columns of the source."""
     with_choice = isinstance(static, tuple) and len(static) == 2 and is_table(static[0])
     table, columns = static if with_choice else (static, None)
@@ -146,7 +185,12 @@ def _table(static: Any, entity: str | Sequence[str] | None, dtype: torch.dtype |
             "no entity=. Name them as entity=."
         )
     if columns is not None:
-        named(columns, "static")  # so that errors name the argument
+        given = named(columns, "static")  # so that errors name the argument
+        if wrong := [name for name, spec in given if any(isinstance(member, PerEntity) for member in spec.members)]:
+            raise ValueError(
+                "ts.per_entity computes columns over the rows of a series; a table of static columns has one row for "
+                f"each entity, and {wrong[0]!r} is of such a table. Leave ts.per_entity out."
+            )
     request = parse_request(
         source=table,
         filesystem=None,
@@ -158,6 +202,7 @@ def _table(static: Any, entity: str | Sequence[str] | None, dtype: torch.dtype |
         filter=None,
         schema=None,
         layout=None,
+        shard=shard,
     )
     return replace(request, argument="static")
 
@@ -180,6 +225,8 @@ def _name_of(member: str | Formula, time: str | None, formulas: dict[str, Formul
 
 
 def _same(one: Formula, other: Formula) -> bool:
+    if isinstance(one, PerEntity) and isinstance(other, PerEntity):
+        return _same(one.expression, other.expression)
     if isinstance(one, Expression) and isinstance(other, Expression):
         return bool(one.expr.meta.eq(other.expr))
     return one == other

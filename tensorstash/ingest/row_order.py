@@ -222,11 +222,3 @@ def duplicate_time(planned: Plan, scanned: Scan, entity: object, found: Duplicat
         f"A time occurs once in each entity; {whose} has {planned.time.members[0]} {when} in source rows {first} and "
         f"{second}. Drop one, or name the column that distinguishes the series as entity=."
     )
-
-
-def null_key(name: str, scanned: Scan, row: int) -> DataError:
-    """The error for a row without an entity or a time."""
-    return DataError(
-        f"Every row needs an entity and a time; column {name!r} is null in source row "
-        f"{scanned.name_row(row)} (the first such). Drop those rows, or name them, before loading."
-    )

@@ -13,16 +13,18 @@ from tensorstash.columns.info import ColumnInfo, StashInfo, TimeInfo, to_header
 from tensorstash.common.dtypes import Int32s, Int64s
 from tensorstash.common.progress import Progress
 from tensorstash.common.threads import in_threads, threads
+from tensorstash.ingest.bundles import Bundle, bundles, each_or_all, read_bundle
 from tensorstash.ingest.codes import reads_as_numbers
 from tensorstash.ingest.constant import Constant
 from tensorstash.ingest.decoders import ByAppearance, Decoder, decoder_of
 from tensorstash.ingest.keys import Keys, Work, is_key, read_keys, write_key, write_names
 from tensorstash.ingest.memory import check_static
+from tensorstash.ingest.per_entity import compute_per_entity, in_rows_of_stash
 from tensorstash.ingest.plan import Plan, Survey
 from tensorstash.ingest.static_table import joined
 from tensorstash.ingest.stats import Stats
 from tensorstash.segments.draft import Draft
-from tensorstash.sources.scan import Unit, damage_named, read
+from tensorstash.sources.scan import damage_named
 
 _BLOCK = 1 << 17  # rows looked at together
 
@@ -53,10 +55,19 @@ def ingest(surveyed: Survey, draft: Draft, progress: bool | None, report: Callab
         columns = [column for column in (*planned.columns, *planned.static) if column not in known]
         done.expect(planned.rows * sum(len(c.members) for c in (*columns, planned.entity, planned.time) if c))
         keys = read_keys(work)
+        series = surveyed.series
+        in_order = [column for column in columns if series is not None and series.makes(column)]
         check_static((*planned.static, *planned.joined), len(keys.names), planned.source)
         looked_up, notes = joined(surveyed.table, keys.names) if surveyed.table else ({}, ())
-        constants = {c.name: Constant(c, keys.arranger.codes, len(keys.names)) for c in planned.static}
-        stats, decoders = _decode(work, columns, keys, _placer(draft, constants))
+        constants = {
+            c.name: Constant(c, keys.arranger.entities if c in in_order else keys.arranger.codes, len(keys.names))
+            for c in planned.static
+        }
+        put = _placer(draft, constants)
+        stats, decoders = _decode(work, [column for column in columns if column not in in_order], keys, put)
+        if series is not None:
+            more = compute_per_entity(work, series, in_order, keys, put)
+            stats, decoders = stats | more[0], decoders | more[1]
     _put_in_order(decoders, draft, constants, stats)
     decoders |= {name: one.decoder for name, one in looked_up.items()}
     stats |= {name: one.stats for name, one in looked_up.items()}
@@ -68,7 +79,7 @@ def ingest(surveyed: Survey, draft: Draft, progress: bool | None, report: Callab
         if column.name in names:
             write_names(draft, f"{column.name}.__vocabulary", names[column.name])
     for name, held in constants.items():
-        held.check(scanned, keys.names, names.get(name, []))
+        held.check(in_rows_of_stash(scanned) if held.column in in_order else scanned, keys.names, names.get(name, []))
         draft.blob(name, held.values, held.column.dtype)
         stats[name].missing, stats[name].unknown = held.missing, held.unknown
     for column in planned.joined:
@@ -114,16 +125,16 @@ def _placer(draft: Draft, constants: dict[str, Constant]) -> Put:
 
 
 def _decode(work: Work, columns: Sequence[Column], keys: Keys, put: Put) -> tuple[dict[str, Stats], dict[str, Decoder]]:
-    """Decode columns, several units at a time, or several columns of a unit where there are few units."""
+    """Decode columns, several bundles at a time, or several columns of a bundle where there are few."""
     stats = {column.name: Stats(unknown=None if column.vocabulary is None else 0) for column in columns}
     decoders = {column.name: decoder_of(column) for column in columns}
 
-    def decode(job: tuple[Unit, Sequence[Column]], go_on: Callable[[], None]) -> dict[str, Stats]:
-        unit, chosen = job
+    def decode(bundle: Bundle, chosen: Sequence[Column], go_on: Callable[[], None]) -> dict[str, Stats]:
         names = list(dict.fromkeys(member for column in chosen for member in column.members))
         counts = {column.name: Stats() for column in chosen}
+        unit = bundle[0]
         with damage_named(unit, names):
-            for row, batch in read(unit, names):
+            for row, batch in read_bundle(bundle, names):
                 go_on()
                 places = None if keys.arranger.arranged else keys.arranger.places(row, row + batch.num_rows)
                 nbytes = 0
@@ -136,11 +147,14 @@ def _decode(work: Work, columns: Sequence[Column], keys: Keys, put: Put) -> tupl
                 work.progress.add(batch.num_rows * sum(len(column.members) for column in chosen), nbytes)
         return counts
 
-    units = work.scanned.units
-    shares = min(len(columns), -(-threads() // max(len(units), 1)))
-    jobs = [(unit, columns[share::shares]) for unit in units for share in range(shares)]
-    for _, counts in in_threads(jobs, decode):
-        for name, counted in counts.items():
+    def decode_job(job: tuple[Bundle, Sequence[Column]], go_on: Callable[[], None]) -> list[dict[str, Stats]]:
+        return each_or_all(job[0], lambda bundle: decode(bundle, job[1], go_on))
+
+    parts = bundles(work.scanned.units)
+    shares = min(len(columns), -(-threads() // max(len(parts), 1)))
+    jobs = [(part, columns[share::shares]) for part in parts for share in range(shares)]
+    for _, found in in_threads(jobs, decode_job):
+        for name, counted in ((name, counted) for counts in found for name, counted in counts.items()):
             stats[name].add(counted)
     return stats, decoders
 

@@ -18,6 +18,7 @@ from tensorstash.native import library
 Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]
 Uint64s = NDArray[np.uint64]
+Floats = NDArray[np.float64]
 Addresses = NDArray[np.uintp]
 
 _DONE = -1
@@ -30,6 +31,21 @@ class Pieces:
     ends: Int64s  # (pieces,) ascending
     table: Int32s  # table[i >> shift] is the piece of the number (i >> shift) << shift
     struct: library.Guide
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Nodes:
+    """The inner nodes of a tree: of the first n numbers, `(rest + n * two_left) // two_weight` go to the left child.
+
+    A child is a later node, or `~k` for leaf k.
+    """
+
+    child: Int32s  # (2 * nodes,)
+    two_left: Int64s  # (nodes,) as all that follow
+    two_weight: Int64s
+    rest: Int64s
+    ratio: Floats  # of the left child's weight to the node's
+    offset: Floats  # added to n * ratio, it gives the quotient or one less
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +125,34 @@ def locate(within: Pieces, base: Int64s, stride: int, ids: Int64s) -> Int64s:
     at, to = _address(ids, np.int64), _address(slots, np.int64)
     _refuse(_call("locate", within.struct, start, stride, at, ids.size, to), ids)
     return slots
+
+
+def descend(nodes: Nodes, numbers: Int64s) -> tuple[Int32s, Int64s]:
+    """The leaf that each number reaches, and how many smaller numbers reach the same leaf."""
+    count = len(nodes.two_left)
+    integers = (_address(one, np.int64, count) for one in (nodes.two_left, nodes.two_weight, nodes.rest))
+    floats = (_address(one, np.float64, count) for one in (nodes.ratio, nodes.offset))
+    tree = library.Tree(_address(nodes.child, np.int32, 2 * count), *integers, *floats, count)
+    leaf, index = np.empty(numbers.shape, np.int32), np.empty_like(numbers)
+    to = _address(leaf, np.int32), _address(index, np.int64)
+    bad = _call("descend", tree, _address(numbers, np.int64), numbers.size, *to)
+    if bad >= 0:
+        raise IndexError(f"A number lies in [0, 2**48); got {numbers.flat[bad]} at {bad}.")
+    return leaf, index
+
+
+def draw(ends: Int64s, table: Int32s | Int64s, shift: int, keys: tuple[int, int], positions: Int64s) -> Int64s:
+    """The owner of the upper 52 bits of each position's hash: weight i owns the numbers from `ends[i - 1]` up.
+
+    Number `c << shift` has the owner `table[c]`.
+    """
+    width = table.itemsize
+    where = _address(ends, np.int64), _address(table, np.int32 if width == 4 else np.int64)
+    shares = library.Shares(*where, len(ends), len(table), shift, width)
+    owners = np.empty_like(positions)
+    at, to = _address(positions, np.int64), _address(owners, np.int64)
+    _call("draw", shares, *keys, at, positions.size, to)
+    return owners
 
 
 def compile_plan(spans: Sequence[Span], sources: Sequence[Source], history: int, horizon: int) -> Plan:

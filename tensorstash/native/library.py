@@ -1,4 +1,4 @@
-"""The compiled `gather.c`: finding and loading it, and the signatures of its functions and structs."""
+"""The compiled kernel: finding and loading it, and the signatures of its functions and structs."""
 
 import ctypes
 import os
@@ -7,7 +7,7 @@ import sys
 from ctypes import POINTER, c_int64, c_uint64, c_void_p
 from pathlib import Path
 
-_VERSION = 1  # of the functions and structs below; must equal the version in gather.c
+_VERSION = 2  # of the functions and structs below; must equal the version in kernel.h
 _SWITCH = "TENSORSTASH_NATIVE"  # 0: not used; a path: this library instead of the one beside this file
 _ROUNDS = 6
 
@@ -22,6 +22,33 @@ class Guide(ctypes.Structure):
     """Consecutive pieces of the numbers from 0 on, and a guide table."""
 
     _fields_ = (("ends", c_void_p), ("table", c_void_p), ("count", c_int64), ("entries", c_int64), ("shift", c_int64))
+
+
+class Tree(ctypes.Structure):
+    """The nodes of a binary tree that numbers descend."""
+
+    _fields_ = (
+        ("child", c_void_p),
+        ("two_left", c_void_p),
+        ("two_weight", c_void_p),
+        ("rest", c_void_p),
+        ("ratio", c_void_p),
+        ("offset", c_void_p),
+        ("count", c_int64),
+    )
+
+
+class Shares(ctypes.Structure):
+    """Weights as consecutive pieces of the numbers below 2**52, and a table of the weights at which cells begin."""
+
+    _fields_ = (
+        ("ends", c_void_p),
+        ("table", c_void_p),
+        ("count", c_int64),
+        ("entries", c_int64),
+        ("shift", c_int64),
+        ("width", c_int64),
+    )
 
 
 class Span(ctypes.Structure):
@@ -90,6 +117,8 @@ _ARGUMENTS = {
     "find": (POINTER(Guide), c_void_p, c_int64, c_void_p),
     "locate": (POINTER(Guide), c_void_p, c_int64, c_void_p, c_int64, c_void_p),
     "permute": (c_void_p, c_int64, c_void_p, c_void_p, c_int64, c_void_p),
+    "descend": (POINTER(Tree), c_void_p, c_int64, c_void_p, c_void_p),
+    "draw": (POINTER(Shares), c_uint64, c_uint64, c_void_p, c_int64, c_void_p),
     "gather": (POINTER(Plan), POINTER(Batches)),
     "scale": (c_void_p, c_int64, c_void_p, c_int64, c_int64),
 }

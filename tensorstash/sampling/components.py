@@ -123,6 +123,24 @@ def draws(of: Components, shuffle: bool, seed: int) -> Draws:
     return at
 
 
+def in_epoch(of: Components, seed: int, epoch: int) -> Callable[[Int32s, Int64s], Int64s]:
+    """The ids at positions `within` one epoch of each component, in the order in which `draws` permutes it.
+
+    Example:
+        >>> two = components({"a": 4, "b": 2})
+        >>> component, ids = draws(two, shuffle=True, seed=0)(np.arange(6))
+        >>> in_epoch(two, seed=0, epoch=0)(np.array([0, 0, 0, 0], np.int32), np.arange(4)).tolist()
+        [0, 3, 2, 1]
+        >>> ids[component == 0].tolist()
+        [0, 3, 2, 1]
+    """
+    permuted, epochs = _Permuted(of, seed), np.full(len(of.sizes), epoch, np.int64)
+    if permuted._is_small.any():
+        return lambda component, within: permuted(component, epochs[component], within, epochs)
+    grids = permuted._grids(np.arange(len(epochs), dtype=np.int32), epochs)
+    return lambda component, within: permute(grids, component.astype(np.int64), within)
+
+
 class _Permuted:
     """The permutations of all components and their epochs.
 

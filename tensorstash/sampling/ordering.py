@@ -19,6 +19,8 @@ from tensorstash.sampling.components import draws as mix_draws
 from tensorstash.sampling.mix import Mix
 from tensorstash.sampling.order import Blocks, Exact, Lanes, name_of, order
 from tensorstash.sampling.own_ids import OwnIds
+from tensorstash.sampling.sharded import ShardedWindows
+from tensorstash.sampling.sharded_steps import Sharding
 from tensorstash.sampling.weighted import (
     Shares,
     Weighted,
@@ -48,6 +50,7 @@ class Ordering:
     fingerprint: Mapping[str, Any]  # a state must have the same values to be loaded
     sections: Sections | None = None  # given if each step has windows of one time only
     block: int = BLOCK  # positions that are best evaluated together
+    sharding: Sharding | None = None  # given if the windows are those of shards
 
 
 Shuffle = Exact | OwnIds | Weighted | ByTime | Ordering
@@ -69,9 +72,11 @@ def of_count(shuffle: Shuffle, n: int) -> Ordering:
     return _plain(shuffle, n, about)
 
 
-def of_windows(shuffle: Shuffle, windows: Windows | Mix) -> Ordering:
-    """The ordering of windows, or of a mix."""
+def of_windows(shuffle: Shuffle, windows: Windows | Mix | ShardedWindows) -> Ordering:
+    """The ordering of windows, of a mix, or of the windows of shards."""
     about = windows.fingerprint()
+    if isinstance(windows, ShardedWindows):
+        return _sharded(shuffle, windows, about)
     if isinstance(windows, Mix):
         return _mixed(shuffle, windows, about)
     if isinstance(shuffle, Weighted):
@@ -132,6 +137,22 @@ def _mixed(shuffle: Shuffle, mix: Mix, about: Mapping[str, Any]) -> Ordering:
     return Ordering(
         bool(shuffle), name, mix.count, partial(_of_mix, mix._of, mix.count, bool(shuffle)), about, block=block
     )
+
+
+def _sharded(shuffle: Shuffle, windows: ShardedWindows, about: Mapping[str, Any]) -> Ordering:
+    if not isinstance(shuffle, (bool, np.bool_)):
+        raise ValueError(
+            "Each node orders the windows of its own shards: they are permuted, shuffle=True, or interleaved, "
+            f"shuffle=False; got {shuffle!r}."
+        )
+    mix, division, shuffle = windows.mix_of_node(), windows.division, bool(shuffle)
+    sharding = Sharding(windows.table, division.node, division.nodes, tuple(windows.parts), mix._of, shuffle)
+    name = "shards, shuffled" if shuffle else "shards, interleaved"
+    return Ordering(shuffle, name, len(windows), _of_legs, about, sharding=sharding)
+
+
+def _of_legs(_: int, epoch: int) -> Order:
+    raise AssertionError(f"the order of epoch {epoch} depends on its legs: Sharding.cut follows it")
 
 
 def _of_mix(of: Components, count: int, shuffle: bool, seed: int, epoch: int) -> Order:

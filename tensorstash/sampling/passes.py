@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from tensorstash.sampling.by_time import consumed_after, count_steps, cut_by_time
+from tensorstash.sampling.legs import Consumed
 from tensorstash.sampling.ordering import Ordering
 from tensorstash.sampling.steps import Epoch, Layout, Steps, cut
 
@@ -13,7 +14,7 @@ class Position(NamedTuple):
     """Where a run stands. Without `steps=`, a pass is an epoch and `number` is the epoch."""
 
     epoch: int = 0
-    consumed: int = 0  # windows of the epoch's order that all ranks together have used
+    consumed: Consumed = 0  # windows of the epoch's order that all ranks together have used; over shards, its legs
     number: int = 0  # of the pass
     taken: int = 0  # steps of the pass
 
@@ -52,7 +53,7 @@ class Plan:
         """Whether no step of the pass is left, as in a state that was saved at the last batch of a pass."""
         if self.steps is not None:
             return here.taken >= self.steps
-        return here.consumed > 0 and not self._left(here)
+        return bool(here.consumed) and not self._left(here)
 
     def _begin_of(self, number: int) -> Position:
         """Where pass `number` begins if all earlier passes were complete and had the present layout."""
@@ -60,6 +61,8 @@ class Plan:
             return Position(number, 0, number)
         ordering = self.ordering
         epoch, step = divmod(number * self.steps, max(1, self.steps_of_epoch()))
+        if ordering.sharding is not None:
+            return Position(epoch, (ordering.sharding.leg(self.layout, step),) if step else 0, number)
         if ordering.sections is None:
             return Position(epoch, min(step * self.layout.size, ordering.n), number)
         order = ordering.at(self.seed, epoch)
@@ -67,18 +70,26 @@ class Plan:
 
     def steps_of_epoch(self) -> int:
         """Steps of a whole epoch."""
+        if self.ordering.sharding is not None:
+            return self.ordering.sharding.steps_left(0, self.layout)
         if self.ordering.sections is None:
             return self.layout.steps_of(self.ordering.n)
         return count_steps(self.ordering.sections, self.layout.size, self.layout.tail == "drop")
 
     def _left(self, here: Position) -> bool:
         """Whether the epoch has another step after `here`."""
+        if self.ordering.sharding is not None:
+            return self.ordering.sharding.steps_left(here.consumed, self.layout) > 0
         if self.ordering.sections is None:
+            assert isinstance(here.consumed, int)
             return self.layout.steps_of(self.ordering.n - here.consumed) > 0
         return next(self._cut(here.epoch, here.consumed, 1), None) is not None
 
-    def _cut(self, epoch: int, begin: int, most: int | None) -> Iterator[Steps]:
+    def _cut(self, epoch: int, begin: Consumed, most: int | None) -> Iterator[Steps]:
         ordering = self.ordering
+        if ordering.sharding is not None:
+            return ordering.sharding.cut(self.seed, epoch, begin, self.layout, most)
+        assert isinstance(begin, int)
         whole = Epoch(epoch, ordering.n, ordering.at(self.seed, epoch))
         if ordering.sections is None:
             return cut(whole, begin, self.layout, most, ordering.block)

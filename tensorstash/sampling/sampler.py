@@ -2,6 +2,7 @@
 
 import operator
 import os
+import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch.distributed
 from tensorstash.common.checks import at_least, is_integer
 from tensorstash.common.dtypes import Int64s
 from tensorstash.sampling.by_time import ByTime, largest
+from tensorstash.sampling.legs import Consumed
 from tensorstash.sampling.order import Lanes
 from tensorstash.sampling.ordering import Ordering, Shuffle, of_count
 from tensorstash.sampling.own_ids import OwnIds
@@ -40,8 +42,9 @@ class Sampler:
             `ts.ByTime()` and of weights per entity do, is the `sampler` of a `Loader`.
         seed: the seed of the permutations, any integer.
         num_replicas: the number of ranks. By default it is taken from the default process group, else from the
-            environment (`WORLD_SIZE`, `RANK`), else it is 1; it is looked up when a pass begins.
-        rank: the rank of this process, which takes part `rank` of every step.
+            environment (`WORLD_SIZE`, `RANK`), else it is 1; it is looked up when a pass begins. Ranks that share a
+            part of the model get the same windows: give the number of data ranks, `mesh["dp"].size()`.
+        rank: the rank of this process, which takes part `rank` of every step: `mesh["dp"].get_local_rank()`.
         tail: what happens to an incomplete last step. `"keep"` divides it among the ranks, in parts that differ by at
             most one id; a rank without a part gets one filler id. `"pad"` fills every part up to `batch_size`. Filler
             repeats the first id of the step; `Loader` marks it in `valid`. `"drop"` leaves the step out.
@@ -51,6 +54,9 @@ class Sampler:
 
     Raises:
         ValueError: an argument is out of range, with the range. TypeError: `shuffle` is not an order.
+
+    Warns:
+        UserWarning: the process group has more ranks than `num_replicas`.
 
     Example:
         >>> import tensorstash as ts
@@ -80,6 +86,11 @@ class Sampler:
             raise ValueError(
                 "Either batch_size= (windows per step and rank) or global_batch_size= (windows per step over all "
                 f"ranks) is given; got {batch_size} and {global_batch_size}."
+            )
+        if tail == "drop" and ordering.sharding is not None:
+            raise ValueError(
+                'tail="drop" leaves out steps that are not full, but over shards filler is spread over all steps of an '
+                'epoch. Use tail="keep" or "pad", which fill every batch up to batch_size.'
             )
         if tail not in _TAILS:
             raise ValueError(f'tail= is "keep", "pad" or "drop"; got {tail!r}.')
@@ -114,6 +125,7 @@ class Sampler:
         self._asked: int | None = None  # the pass that set_epoch() asked for since
         if self._ranks is not None:
             self._layout()  # a batch size that does not fit is refused here
+            _warn_of_shared_parts(self._ranks[0])
 
     @property
     def ranks(self) -> tuple[int, int, str]:
@@ -175,7 +187,7 @@ class Sampler:
         state = {
             "version": VERSION,
             "epoch": at.epoch,
-            "consumed": at.consumed,
+            **self._far(at),
             "seed": self.seed,
             "order": ordering.name,
             "fingerprint": dict(ordering.fingerprint),
@@ -208,13 +220,16 @@ class Sampler:
         epoch, consumed = at_least(0, state["epoch"], "epoch"), at_least(0, state["consumed"], "consumed")
         if consumed > (count := self.n):
             raise ValueError(f"consumed= counts windows of one epoch, {count:,} here; the state has {consumed:,}.")
+        far: Consumed = consumed
+        if self._next.sharding is not None:
+            far = self._next.sharding.loaded(state["legs"])
         number, taken = epoch, 0
         if self.steps is not None:
             number, taken = at_least(0, state["pass"], "pass"), at_least(0, state["steps"], "steps")
         if isinstance(self.shuffle, OwnIds):
             self.shuffle.expect(epoch, state["ids"])
         self.seed = operator.index(state["seed"])
-        self._position, self._begun, self._asked = Position(epoch, consumed, number, taken), None, None
+        self._position, self._begun, self._asked = Position(epoch, far, number, taken), None, None
 
     # The parts of a pass, for iterators that compute ahead of what they hand out. Computing changes nothing: only
     # `_hand_out` and `_finish` do, and they are called by the thread of the loop.
@@ -233,7 +248,7 @@ class Sampler:
             self.shuffle.order(start.epoch)  # the caller's own code runs here, in the thread of the loop
         return plan, start
 
-    def _hand_out(self, start: Position, taken: int, epoch: int, consumed: int) -> None:
+    def _hand_out(self, start: Position, taken: int, epoch: int, consumed: Consumed) -> None:
         """Record that the loop was given the `taken`-th step of the pass that began at `start`."""
         if self._begun is not start:
             if taken > 1:
@@ -261,7 +276,15 @@ class Sampler:
                 raise ValueError(
                     f"global_batch_size= is a multiple of the number of ranks; got {self._global} for {ranks} ranks."
                 )
-        return Layout(ranks, rank, batch, self.tail)
+        layout = Layout(ranks, rank, batch, self.tail)
+        if self._ordering.sharding is not None:
+            self._ordering.sharding.leg(layout, 0)  # ranks that do not fit the nodes are refused here
+        return layout
+
+    def _far(self, at: Position) -> dict[str, Any]:
+        """How far the epoch of a position is."""
+        sharding = self._ordering.sharding
+        return {"consumed": at.consumed} if sharding is None else sharding.state(at.consumed)
 
     def _plan(self) -> Plan:
         return Plan(self._next, self.seed, self._layout(), self.steps)
@@ -277,11 +300,24 @@ class Sampler:
         seeded = self.shuffle and not isinstance(self.shuffle, OwnIds) and self.shuffle != ByTime()
         shuffle = self._next.name + (f" with seed {self.seed}" if seeded else "")
         at = self._shown()
+        consumed = self._far(at)["consumed"]
         passes = "" if self.steps is None else f"pass {at.number}, "
         size = f"up to {self.batch_size}" if self._varies else f"{self.batch_size}"
         return (
             f"Sampler: {self.n:,} windows {shuffle}, {len(self):,} steps of {size} x {replicas} ranks, this "
-            f"is rank {rank} (from {source}), tail {self.tail!r}, {passes}epoch {at.epoch}, {at.consumed:,} consumed"
+            f"is rank {rank} (from {source}), tail {self.tail!r}, {passes}epoch {at.epoch}, {consumed:,} consumed"
+        )
+
+
+def _warn_of_shared_parts(num_replicas: int) -> None:
+    """Warn if several ranks of the process group get the same windows."""
+    grouped = torch.distributed.is_available() and torch.distributed.is_initialized()
+    if grouped and (size := torch.distributed.get_world_size()) > num_replicas:
+        warnings.warn(
+            f"The process group has {size} ranks and num_replicas= is {num_replicas}, so several ranks get the same "
+            "windows. That is meant for ranks that share a part of the model (tensor, pipeline or context "
+            "parallelism), with rank= their data rank; else leave both arguments out.",
+            stacklevel=3,
         )
 
 

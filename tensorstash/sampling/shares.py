@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensorstash.common.dtypes import Int32s, Int64s
+from tensorstash.native import kernel, library
 
 _TOTAL = 1 << 32  # the sum of the integers that fractional weights are rounded to
 _HEAVIEST = 1 << 60  # sum of integer weights: a remainder of the tree fits into int64
@@ -136,30 +137,27 @@ def descend(of: Tree, positions: Int64s) -> tuple[Int32s, Int64s, Int64s]:
     if int(index.max(initial=0)) >= _WIDEST:
         raise ValueError(f"Positions of one call are less than 2**48 apart; got {base} and {int(positions.max())}.")
     if of.only is None:
-        _down(_nodes(of, rest), component, index)
+        component, index = _reach(_nodes(of, rest), component, index)
     return component, index, np.array(done, np.int64)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Nodes:
-    """The state of each node at the first position of a call, `(nodes,)`."""
-
-    child: Int32s  # (2 * nodes,)
-    two_left: Int64s
-    two_weight: Int64s
-    rest: Int64s  # the remainder at the first position
-    ratio: NDArray[np.float64]  # left weight / weight
-    offset: NDArray[np.float64]
-
-
-def _nodes(of: Tree, rest: list[int]) -> _Nodes:
+def _nodes(of: Tree, rest: list[int]) -> kernel.Nodes:
+    """The tree as the first position of a call finds it."""
     two_left, two_weight = 2 * np.array(of.left_weight, np.int64), 2 * np.array(of.weight, np.int64)
     start = np.array(rest, np.int64)
     child = np.array(of.children, np.int32).ravel()
-    return _Nodes(child, two_left, two_weight, start, two_left / two_weight, start / two_weight - 0.5)
+    return kernel.Nodes(child, two_left, two_weight, start, two_left / two_weight, start / two_weight - 0.5)
 
 
-def _down(nodes: _Nodes, component: Int32s, index: Int64s) -> None:
+def _reach(nodes: kernel.Nodes, component: Int32s, index: Int64s) -> tuple[Int32s, Int64s]:
+    """The component and the index of relative positions, by the kernel or numpy."""
+    if library.LIBRARY is None:
+        _down(nodes, component, index)
+        return component, index
+    return kernel.descend(nodes, index)
+
+
+def _down(nodes: kernel.Nodes, component: Int32s, index: Int64s) -> None:
     """Move all positions down the tree, level by level; `index` holds relative positions, and at the end indexes."""
     todo, at = np.arange(len(index)), index.copy()
     node: Int32s = np.zeros(len(index), np.int32)
@@ -173,7 +171,7 @@ def _down(nodes: _Nodes, component: Int32s, index: Int64s) -> None:
             todo, node, at = todo[on], node[on], at[on]
 
 
-def _halves(nodes: _Nodes, node: Int32s, n: Int64s) -> tuple[Int64s, NDArray[np.bool_]]:
+def _halves(nodes: kernel.Nodes, node: Int32s, n: Int64s) -> tuple[Int64s, NDArray[np.bool_]]:
     """The positions within the child, and whether the child is the right one.
 
     `left = (rest + n * two_left) // two_weight` is estimated in float64, half too low, so that it is right or one too

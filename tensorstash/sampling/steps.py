@@ -8,6 +8,7 @@ import numpy as np
 
 from tensorstash.common.dtypes import Int64s
 from tensorstash.native.permutation import BLOCK, Order
+from tensorstash.sampling.legs import Consumed
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +40,9 @@ class Steps(NamedTuple):
     """The ids of one rank in several consecutive steps of equal size, computed together to save numpy calls."""
 
     ids: Int64s  # (steps, batch)
-    valid: int  # in each step the first `valid` ids are windows of the epoch, and the others are filler
+    valid: int | Int64s  # in each step, or `(steps, 1)`, the first `valid` ids are windows of the epoch, others filler
     epoch: int
-    consumed: Sequence[int]  # for each step, the windows of the order that all ranks have used after it
+    consumed: Sequence[Consumed]  # for each step, how far the epoch is after it
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from tensorstash.common.checks import at_least
 from tensorstash.common.dtypes import Int32s, Int64s
 from tensorstash.errors import unknown
+from tensorstash.native import kernel, library
 from tensorstash.sampling.hashes import Uint64s, hashes, keys
 
 Floats = NDArray[np.float64]
@@ -157,7 +158,10 @@ def share_at(shares: Shares, numbers: Int64s) -> Int64s:
 def draws(shares: Shares, seed: int, epoch: int) -> Callable[[Int64s], Int64s]:
     """The draws of an epoch: positions, `(k,)` int64, to indexes of weights."""
     one, two = _keys(seed, epoch)[:2]
-    return lambda positions: share_at(shares, _upper(hashes(positions, one, two)))
+    if library.LIBRARY is None:
+        return lambda positions: share_at(shares, _upper(hashes(positions, one, two)))
+    own = shares.ends, shares.table, shares.shift, (int(one), int(two))
+    return lambda positions: kernel.draw(*own, np.ascontiguousarray(positions))
 
 
 def entity_draws(shares: Shares, first: Int64s, seed: int, epoch: int) -> Callable[[Int64s], Int64s]:

@@ -1,11 +1,18 @@
-"""Writing a segment: it is laid out, allocated and filled, and the header, written last, makes it whole."""
+"""Writing a segment: it is laid out and filled, and the header, written last, makes it whole.
 
+A file in memory gets its pages when they are written: the kernel then need not clear them first, and does that beside
+the decoding. A file system that fills up refuses the write. It would kill a process that writes through a mapping, so
+what is mapped for writing is allocated before, and so is a file on disk, where that costs nothing.
+"""
+
+import errno
 import math
 import mmap
 import os
 import tempfile
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -19,6 +26,8 @@ from tensorstash.segments.format import Entry, header_bytes, pages
 from tensorstash.segments.populate import POPULATE_WRITE, populate
 from tensorstash.segments.segment import Segment, mapped
 
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENOMEM)
+
 
 class Draft:
     """A segment that is being written: its tensors have their places, and it has no header yet."""
@@ -30,10 +39,10 @@ class Draft:
         fd: int | None = None,
         on_disk: bool = False,
     ) -> None:
-        """Lay out the tensors, behind `room` bytes for a header, and allocate every byte.
+        """Lay out the tensors, behind `room` bytes for a header.
 
         They are written to the empty file behind `fd`, which the caller closes; with `None`, to an unnamed file in
-        memory, which the draft closes. A file `on_disk` may be larger than memory.
+        memory, which the draft closes. A file `on_disk` may be larger than memory, and is allocated at once.
         """
         self._on_disk = on_disk
         self.begin = end = pages(room)
@@ -46,7 +55,9 @@ class Draft:
         self.fd = _unnamed_file() if fd is None else fd
         if fd is None:
             close_with(self, self.fd)
-        allocate(self.fd, 0, end)
+        resize(self.fd, end)
+        if on_disk:
+            _allocate(self.fd, 0, end)
 
     def write(self, name: str, row: int, values: NDArray[Any]) -> None:
         """Write the rows `row, row + 1, ...` of a tensor to their place."""
@@ -65,8 +76,8 @@ class Draft:
     def blob(self, name: str, values: NDArray[Any], dtype: torch.dtype) -> None:
         """Append a whole tensor whose size was not known at the start; the header will hold its checksum."""
         self.entries[name] = entry = Entry(name, dtype, values.shape, self.end)
-        allocate(self.fd, self.end, pages(entry.nbytes))
         self.end += pages(entry.nbytes)
+        resize(self.fd, self.end)
         self.checksums[name] = zlib.crc32(_bytes(values))
         write(self.fd, _bytes(values), entry.begin)
 
@@ -75,6 +86,7 @@ class Draft:
         entry = self.entries[name]
         if not entry.nbytes:
             return np.empty(entry.shape, DTYPES[entry.dtype][1])
+        _allocate(self.fd, entry.begin, pages(entry.nbytes))
         memory = mmap.mmap(self.fd, self.end)
         if not self._on_disk:  # there it would fill memory with empty pages, and then write them to the disk
             populate(memory, POPULATE_WRITE, entry.begin, pages(entry.nbytes))
@@ -94,15 +106,23 @@ class Draft:
         return mapped(os.dup(self.fd))
 
 
-def allocate(fd: int, begin: int, nbytes: int) -> None:
+def resize(fd: int, nbytes: int) -> None:
+    """Let a file have that many bytes."""
+    with _whole(nbytes):
+        os.ftruncate(fd, nbytes)
+
+
+def _allocate(fd: int, begin: int, nbytes: int) -> None:
     """Allocate the bytes of a stretch of a file, so that no later write to it can fail."""
-    if not nbytes:
-        return
-    try:
-        if hasattr(os, "posix_fallocate"):
+    if nbytes and hasattr(os, "posix_fallocate"):
+        with _whole(nbytes):
             os.posix_fallocate(fd, begin, nbytes)
-        else:
-            os.ftruncate(fd, begin + nbytes)
+
+
+@contextmanager
+def _whole(nbytes: int) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise NoMemoryError(
             f"A stash is allocated as a whole; {nbytes / 1e6:,.1f} MB cannot be: {error}. "
@@ -117,7 +137,8 @@ def write(fd: int, data: memoryview, begin: int) -> None:
         while done < len(data):
             done += os.pwrite(fd, data[done:], begin + done)
     except OSError as error:
-        raise SegmentError(
+        kind = NoMemoryError if error.errno in _FULL else SegmentError
+        raise kind(
             f"A stash needs room for all its bytes; writing them failed: {error.strerror}. Make room, or load fewer "
             "columns."
         ) from error

@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 
 from tensorstash.errors import NoMemoryError
+from tensorstash.segments.ray_store import ray_remedy
 
 _CGROUPS = "sys/fs/cgroup"
 
@@ -24,6 +25,7 @@ class Limit:
     free: int
     what: str  # in messages: "... MB are free {what}"
     remedy: str  # a sentence, or nothing where only a smaller stash helps
+    on_disk: bool = False
 
 
 def memory_limits(root: str = "/") -> list[Limit]:
@@ -44,7 +46,8 @@ def directory_limit(fd: int, path: str) -> Limit:
 def disk_limit(fd: int, path: str) -> Limit:
     """The room for the file of a stash in the file system behind a descriptor."""
     about = os.fstatvfs(fd)
-    return Limit(about.f_bavail * about.f_frsize, f"in {path}", "Make room there, or choose a path on another disk.")
+    remedy = "Make room there, or choose a path on another disk."
+    return Limit(about.f_bavail * about.f_frsize, f"in {path}", remedy, on_disk=True)
 
 
 def tightest(limits: Sequence[Limit]) -> Limit:
@@ -56,7 +59,8 @@ def check_free(nbytes: int, limits: Sequence[Limit], rule: str, who: str, remedy
     """Refuse what cannot be allocated; in the message, `rule` comes first, and `remedy` after that of the limit."""
     limit = tightest(limits)
     if nbytes > limit.free:
-        remedies = f"{limit.remedy} {remedy}" if limit.remedy else remedy
+        own = "" if limit.on_disk else ray_remedy()
+        remedies = " ".join(text for text in (own, limit.remedy, remedy) if text)
         raise NoMemoryError(
             f"{rule}; {who} needs {nbytes / 1e6:,.0f} MB and {limit.free / 1e6:,.0f} MB are free {limit.what}. "
             f"{remedies}"

@@ -11,7 +11,7 @@ from hashlib import blake2b
 
 from tensorstash.segments.attach import attach_name
 from tensorstash.segments.directory import Directory, Name, opened
-from tensorstash.segments.draft import allocate, write
+from tensorstash.segments.draft import resize, write
 from tensorstash.segments.limits import check_free
 from tensorstash.segments.lock import acquire, lock_file, note
 from tensorstash.segments.segment import Segment
@@ -73,7 +73,7 @@ def share_copy(segment: Segment, label: str) -> Segment:
                 f"a copy of it for share({label!r})",
                 "Remove what nobody needs: ts.shared.list(), ts.shared.remove(label), ts.shared.prune(...).",
             )
-            allocate(target.fd, 0, segment.size)
+            resize(target.fd, segment.size)
             for begin, chunk in segment.chunks():
                 digest.update(chunk)
                 write(target.fd, memoryview(chunk), begin)

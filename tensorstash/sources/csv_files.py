@@ -20,6 +20,7 @@ from tensorstash.sources.spool import Spool
 
 _FIRST = 1 << 20  # bytes that types are inferred from, as many as pyarrow's reader of streams takes
 _BLOCK = 1 << 22  # bytes that are parsed at a time: the memory of one is that of the next, and in the cache
+_CACHED = 1 << 17  # bytes looked at together: larger arrays are given back to the system, and cleared when they return
 _LONGEST = 1 << 26  # bytes of a line
 _NEWLINE, _QUOTE = ord("\n"), ord('"')
 
@@ -217,9 +218,15 @@ def _plain_blocks(whole: Bytes, start: int, line: int) -> list[Block]:
 
 def _look(data: bytes) -> _Look | None:
     """The newlines in a piece of a file; `None` if there is none, or one that may end no row."""
-    ends = np.frombuffer(data, np.uint8) == _NEWLINE
-    count = int(np.count_nonzero(ends))
-    if not count or b'"' in data or b"\r" in data or (ends[1:] & ends[:-1]).any():
+    if b'"' in data or b"\r" in data:
+        return None
+    count = 0
+    for at in range(0, len(data), _CACHED):
+        ends = np.frombuffer(data, np.uint8, min(_CACHED + 1, len(data) - at), at) == _NEWLINE
+        count += int(np.count_nonzero(ends[:_CACHED]))
+        if np.count_nonzero(ends[1:] & ends[:-1]):
+            return None
+    if not count:
         return None
     return _Look(data.find(b"\n"), data.rfind(b"\n"), count)
 

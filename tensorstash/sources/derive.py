@@ -29,15 +29,23 @@ def bound(formulas: Mapping[str, Formula], time: str | None, scanned: Scan) -> t
     for name, formula in formulas.items():
         inputs = formula.inputs(time)
         fields = [field_of(scanned.schema, column, scanned.label) for column in inputs]
-        if name in scanned.schema.names:
-            raise SchemaError(
-                f"An expression is known by its text, and {scanned.label} has a column of that name, {name!r}. Rename "
-                "the column."
-            )
-        assert isinstance(formula, (Expression, Moment))
-        how = bind(formula, name, fields, scanned.label) if isinstance(formula, Expression) else formula.bind(fields)
-        derived.append(Derived(pa.field(name, how[0]), inputs, how[1]))
+        check_unlike_columns(name, scanned)
+        if isinstance(formula, Expression):
+            arrow, compute = bind(formula, name, fields, scanned.label)
+        else:
+            assert isinstance(formula, Moment)
+            arrow, compute = formula.bind(fields)
+        derived.append(Derived(pa.field(name, arrow), inputs, compute))
     return tuple(derived)
+
+
+def check_unlike_columns(name: str, scanned: Scan) -> None:
+    """Refuse a formula whose text is the name of a column."""
+    if name in scanned.schema.names:
+        raise SchemaError(
+            f"An expression is known by its text, and {scanned.label} has a column of that name, {name!r}. Rename "
+            "the column."
+        )
 
 
 def with_derived(scanned: Scan, derived: Sequence[Derived]) -> Scan:

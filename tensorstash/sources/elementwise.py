@@ -1,4 +1,4 @@
-"""The rule for expressions: each value depends only on its own row, and is the same every time."""
+"""The rules for expressions: each value is the same every time, and depends only on its own row."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -11,12 +11,14 @@ if TYPE_CHECKING:
     import polars as pl
 
 _REMEDY = "Compute it before loading, or per batch in a transform."
+_OVER_ROWS = (
+    "To compute it over the rows of each entity, write ts.per_entity(...); else compute it before loading, or per "
+    "batch in a transform."
+)
 
 
 def check_elementwise(expr: "pl.Expr", empty: "pl.DataFrame") -> None:
     """Refuse values that depend on other rows, on chance, or on what the process has read before."""
-    import polars as pl
-
     culprit = _beyond_rows(expr, empty)
     if culprit is not None:
         shown = short_text(culprit)
@@ -24,6 +26,13 @@ def check_elementwise(expr: "pl.Expr", empty: "pl.DataFrame") -> None:
             f"Expressions are computed piece by piece, so that a value must come from its own row alone; {shown} also "
             f"looks at others. {_remedy(shown)}"
         )
+    check_repeatable(expr, empty)
+
+
+def check_repeatable(expr: "pl.Expr", empty: "pl.DataFrame") -> None:
+    """Refuse values that depend on chance, or on what the process has read before."""
+    import polars as pl
+
     if is_random(expr):
         raise SchemaError(f"An expression has the same values every time; {short_text(expr)} is random. {_REMEDY}")
     whole = expr.meta.undo_aliases()
@@ -42,7 +51,7 @@ def _remedy(shown: str) -> str:
         return "Use map_elements, or map_batches(..., is_elementwise=True) if it is elementwise."
     if parses_times(shown):
         return "Give it the format, which is otherwise guessed from other rows."
-    return _REMEDY
+    return _OVER_ROWS
 
 
 def _beyond_rows(expr: "pl.Expr", empty: "pl.DataFrame") -> "pl.Expr | None":

@@ -1,7 +1,6 @@
 """Parquet and Arrow IPC files as a scan: all footers first, compared; then readers of row groups and batches."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, nullcontext
 from functools import partial
 
 import pyarrow as pa
@@ -157,9 +156,8 @@ def _parquet_batches(footer: Footer, group: int, names: Collection[str]) -> Iter
     checked = [*texts, *(name for name in names if _is_wrapped(footer.schema.field(name).type))]
     check_dictionaries(meta, group, footer.schema, texts, _place(footer, group))
     remote = footer.file.system is not None
-    source = footer.file.open()
     with (
-        closing(source) if remote else nullcontext(),
+        footer.file.open() if remote else pa.OSFile(footer.file.path) as source,
         pq.ParquetFile(
             source,
             metadata=meta,

@@ -2,7 +2,7 @@
 
 import math
 import pickle
-from collections.abc import Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -138,15 +138,36 @@ def _excludes_nan(term: tuple[str, str, Any]) -> bool:
 
 def filtered(scanned: Scan, condition: Filter, names: Sequence[str], progress: bool | None) -> Scan:
     """The scan of the rows that the filter keeps; `names`, the columns of the filter, are read for it."""
-    judged = each(partial(_judge, names, condition), scanned.units, threads(), "filter", progress)
+    return with_rows(scanned, partial(_judge, names, condition), "filter", progress)
+
+
+Judge = Callable[
+    [Unit], tuple[NDArray[np.uint8], int]
+]  # one bit per row of a unit, set if it is kept, and their number
+
+
+def with_rows(scanned: Scan, judge: Judge, what: str, progress: bool | None) -> Scan:
+    """The scan of the rows that `judge` keeps; units without such rows are left out."""
+    judged = each(judge, scanned.units, threads(), what, progress)
     units, start = [], 0
     for unit, (bits, rows) in zip(scanned.units, judged):
         if rows == unit.rows:
             units.append(replace(unit, start=start))
         elif rows:
-            units.append(replace(unit, start=start, rows=rows, read=partial(_read, unit, bits), kept=bits))
+            units.append(
+                replace(unit, start=start, rows=rows, read=partial(_read, unit, bits), kept=_among(unit, bits))
+            )
         start += rows
     return replace(scanned, units=tuple(units))
+
+
+def _among(unit: Unit, bits: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """The bits of a unit's rows, spread over the rows of the source of which it kept some before."""
+    if unit.kept is None:
+        return bits
+    whole = np.unpackbits(unit.kept)
+    whole[np.flatnonzero(whole)] = np.unpackbits(bits)[: unit.rows]
+    return np.packbits(whole)
 
 
 def _judge(names: Sequence[str], condition: Filter, unit: Unit) -> tuple[NDArray[np.uint8], int]:

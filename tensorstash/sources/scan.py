@@ -25,6 +25,7 @@ class Wanted:
 
     names: frozenset[str] | None  # `None`: all
     mentions: str = ""  # a printed pyarrow expression, whose columns are wanted too
+    computed: frozenset[str] = frozenset()  # names among them that need not be columns of the source
 
     def among(self, names: Iterable[str]) -> list[str]:
         """The wanted ones of `names`, in their order."""

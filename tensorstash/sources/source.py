@@ -28,6 +28,8 @@ _STREAMS: dict[str, Callable[[Any, Wanted, Filter | None], Scan]] = {
     "pyarrow.InMemoryDataset": scan_stream,
     "pyarrow.Scanner": scan_stream,
     "polars.LazyFrame": scan_stream,
+    "ray.Dataset": scan_stream,
+    "ray.MaterializedDataset": scan_stream,
 }
 _REMEDIES = {
     "datasets.DatasetDict": " Choose one of its splits.",

@@ -55,3 +55,8 @@ class Spool:
     def mapped(self) -> pa.Buffer:
         """All bytes, without a copy: they stay on disk until they are looked at."""
         return pa.py_buffer(mmap.mmap(self._fd, self.size, access=mmap.ACCESS_READ) if self.size else b"")
+
+    def path(self) -> str:
+        """A name of the file for this process, and where the system has `/proc`, for the others of this user."""
+        shared = f"/proc/{os.getpid()}/fd/{self._fd}"
+        return shared if os.path.exists(shared) else f"/dev/fd/{self._fd}"

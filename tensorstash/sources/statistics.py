@@ -20,6 +20,10 @@ from tensorstash.sources.scan import BATCH_ROWS, Range
 
 _MOST_GROUPS = 4096  # row groups whose statistics are read for a plan, at half a millisecond each
 
+_FEW_ROWS = 4096  # of a row group whose texts are read in less time than it takes to look at their encodings
+
+_CODE_BYTES, _DICTIONARY_BYTES = 4, 1 << 20  # at most, of a row and of a dictionary, as writers limit it
+
 # encodings of Parquet version 2 that pyarrow cannot read as dictionaries
 _NO_DICTIONARIES = frozenset({"DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY"})
 
@@ -93,28 +97,44 @@ def check_counts(meta: pq.FileMetaData, group: int, schema: pa.Schema, names: It
 
 
 def as_dictionaries(meta: pq.FileMetaData, group: int, schema: pa.Schema, names: Sequence[str]) -> list[str]:
-    """The columns among these text columns whose encodings pyarrow can read as dictionaries."""
-    if not names or not is_sound(meta, group, names):
-        return list(names)  # reading them raises the error
+    """The columns among these text columns that are better read as dictionaries, and whose encodings pyarrow can."""
     about = meta.row_group(group)
-    leaves = {name: leaf_of(meta, schema.get_field_index(name), name) for name in names}
+    if not names or about.num_rows <= _FEW_ROWS:
+        return []
+    if not is_sound(meta, group, names):
+        return list(names)  # reading them raises the error
     return [
-        name
-        for name, leaf in leaves.items()
-        if leaf is None or _NO_DICTIONARIES.isdisjoint(about.column(leaf).encodings)
+        name for name, about in _chunks(meta, group, schema, names).items() if about is None or _is_dictionary(about)
     ]
 
 
 def check_dictionaries(meta: pq.FileMetaData, group: int, schema: pa.Schema, names: Sequence[str], place: str) -> None:
     """Refuse columns that the schema of Arrow in the file declares as dictionaries, in encodings that have none."""
     declared = [name for name in names if pa.types.is_dictionary(schema.field(name).type)]
-    readable = as_dictionaries(meta, group, schema, declared)
-    if wrong := [name for name in declared if name not in readable]:
+    if not declared or not is_sound(meta, group, declared):
+        return  # reading them raises the error
+    chunks = _chunks(meta, group, schema, declared).items()
+    if wrong := [name for name, about in chunks if about and not _NO_DICTIONARIES.isdisjoint(about.encodings)]:
         raise SourceError(
             f"pyarrow cannot read dictionaries from the encodings {' and '.join(sorted(_NO_DICTIONARIES))}; column "
             f"{wrong[0]!r} of {place} is one. Load the file with polars, ts.load(pl.scan_parquet(...), ...), or write "
             "it in another encoding."
         )
+
+
+def _chunks(
+    meta: pq.FileMetaData, group: int, schema: pa.Schema, names: Sequence[str]
+) -> dict[str, pq.ColumnChunkMetaData | None]:
+    """What the footer says of columns in a row group; `None` for nested ones."""
+    leaves = {name: leaf_of(meta, schema.get_field_index(name), name) for name in names}
+    about = meta.row_group(group)
+    return {name: None if leaf is None else about.column(leaf) for name, leaf in leaves.items()}
+
+
+def _is_dictionary(chunk: pq.ColumnChunkMetaData) -> bool:
+    """Whether a column chunk can be read as codes, and mostly is codes: writers give up a dictionary that grows."""
+    written_as_codes = chunk.total_uncompressed_size < chunk.num_values * _CODE_BYTES + _DICTIONARY_BYTES
+    return written_as_codes and _NO_DICTIONARIES.isdisjoint(chunk.encodings)
 
 
 def rows_at_a_time(meta: pq.FileMetaData, group: int, schema: pa.Schema, names: Iterable[str]) -> int:

@@ -49,7 +49,7 @@ def scan_stream(source: Any, wanted: Wanted, condition: Filter | None) -> Scan:
     try:
         schema, batches = with_library(source, condition)
         names = wanted.among(dict.fromkeys(schema.names))
-        for name in names if wanted.names is None else _named(wanted.names, schema.names):
+        for name in names if wanted.names is None else _named(wanted.names - wanted.computed, schema.names):
             field_of(schema, name, label)  # before it is used up
         units = _spooled(batches(names), pa.schema([schema.field(name) for name in names]), label)
     except SourceError:
@@ -58,7 +58,7 @@ def scan_stream(source: Any, wanted: Wanted, condition: Filter | None) -> Scan:
         raise SourceError(f"{label} cannot be read to its end: {' '.join(str(error).split())}") from error
     if not units and isinstance(source, pa.RecordBatchReader):
         raise SourceError(f"{label} has no rows: it has been read before, which can be done only once. Make it again.")
-    whole = pa.schema([field.with_type(_kept_type(field.type)) for field in schema])
+    whole = pa.schema([field.with_type(kept_type(field.type)) for field in schema])
     return Scan(label, whole, units, len(units))
 
 
@@ -79,7 +79,7 @@ def spooled(scanned: Scan, names: Sequence[str]) -> Scan:
     schema = pa.schema([scanned.schema.field(name) for name in names])
     read_ = in_threads(scanned.units, lambda unit, _: [batch for _, batch in read(unit, names)])
     units = _spooled((batch for _, found in read_ for batch in found), schema, scanned.label)
-    whole = pa.schema([field.with_type(_kept_type(field.type)) for field in scanned.schema])
+    whole = pa.schema([field.with_type(kept_type(field.type)) for field in scanned.schema])
     return replace(scanned, schema=whole, units=units, columnar=True)
 
 
@@ -112,11 +112,26 @@ def _open_dataset(source: Any, condition: Filter | None) -> tuple[pa.Schema, Bat
     return source.schema, lambda names: source.scanner(columns=list(names)).to_reader()
 
 
+def _open_ray(source: Any, condition: Filter | None) -> tuple[pa.Schema, Batches]:  # noqa: ARG001
+    def batches(names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        chosen = source.select_columns(list(names))
+        for table in chosen.iter_batches(batch_format="pyarrow", batch_size=None):
+            yield from table.select(list(names)).to_batches()
+
+    schema = source.schema()
+    if isinstance(getattr(schema, "base_schema", None), pa.Schema):
+        return schema.base_schema, batches
+    first = next(iter(source.limit(1).iter_batches(batch_format="pyarrow")))  # of blocks that are pandas frames
+    return first.schema, batches
+
+
 # by the names of the types, so that no library is imported to compare with them; the others are plain streams
 _OPENERS: dict[str, Callable[[Any, Filter | None], tuple[pa.Schema, Batches]]] = {
     "duckdb.DuckDBPyRelation": _open_duckdb,
     "ibis.Table": _open_ibis,
     "polars.LazyFrame": lazy_batches,
+    "ray.Dataset": _open_ray,
+    "ray.MaterializedDataset": _open_ray,
     "pyarrow.Scanner": _open_scanner,
     "pyarrow.FileSystemDataset": _open_dataset,
     "pyarrow.InMemoryDataset": _open_dataset,
@@ -156,14 +171,14 @@ def _in_equal_pieces(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> It
     for batch in batches:
         rows = rows or _rows_of(batch)
         for start in range(0, batch.num_rows, rows or 1):
-            waiting.append(_decoded(batch.slice(start, rows), schema))
+            waiting.append(decoded(batch.slice(start, rows), schema))
             count += waiting[-1].num_rows
             if count >= rows:
                 whole = pa.Table.from_batches(waiting)
-                yield _encoded(whole.slice(0, rows), schema)
+                yield encoded(whole.slice(0, rows), schema)
                 waiting, count = whole.slice(rows).to_batches(), count - rows
     if count:
-        yield _encoded(pa.Table.from_batches(waiting), schema)
+        yield encoded(pa.Table.from_batches(waiting), schema)
 
 
 def _rows_of(batch: pa.RecordBatch) -> int:
@@ -180,7 +195,7 @@ def _count(array: pa.Array) -> int:
     return len(array)
 
 
-def _decoded(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def decoded(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The same values without dictionaries, which differ from batch to batch."""
     return pa.RecordBatch.from_arrays([*map(_plain, batch.columns)], names=schema.names)
 
@@ -193,14 +208,15 @@ def _plain(array: pa.Array) -> pa.Array:
     return array.dictionary_decode()
 
 
-def _encoded(table: pa.Table, schema: pa.Schema) -> pa.RecordBatch:
+def encoded(table: pa.Table, schema: pa.Schema) -> pa.RecordBatch:
+    """The same values as one batch, text as codes for the values that occur in it."""
     arrays = [column.combine_chunks() for column in table.columns]
     arrays = [pc.dictionary_encode(array) if is_text(array.type) else array for array in arrays]
     fields = [field.with_type(array.type) for field, array in zip(schema, arrays)]
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
 
-def _kept_type(arrow: pa.DataType) -> pa.DataType:
+def kept_type(arrow: pa.DataType) -> pa.DataType:
     """The type of a column in the file."""
     if is_text(arrow):
         return pa.dictionary(pa.int32(), pa.large_string())

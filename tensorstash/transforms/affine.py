@@ -90,7 +90,8 @@ def in_place(parts: Sequence[tuple[Affine, torch.Tensor]], group: torch.Tensor |
     if written:
         index = None if group is None else np.ascontiguousarray(group.numpy(), np.int64)
         kernel.scale(described, index, windows, min(len(affine.factor) for affine, _ in parts))
-        torch.autograd.graph.increment_version(written)
+        for tensor in written:  # torch 2.4 takes one at a time
+            torch.autograd.graph.increment_version(tensor)
 
 
 def _part(affine: Affine, tensor: torch.Tensor, windows: int, once: bool) -> kernel.Part:

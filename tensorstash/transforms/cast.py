@@ -8,14 +8,21 @@ from tensorstash.errors import SchemaError, unknown
 
 
 class Cast:
-    """Casts spans of a batch, so that columns can be stored and copied to the device in a narrower dtype.
+    """Casts spans of a batch, so that columns can be stored, or copied to the device, in a narrower dtype.
+
+    Columns that are stored in a narrow dtype are copied as they are and cast on the device. Wider ones can be cast down
+    before the copy, with `on="host"`: as the first transforms of a `Loader`, while it writes the batch into the memory
+    that it copies from. Where nothing is copied (the CPU, resident columns) that is a cast like any other.
 
     Args:
         dtypes: the new dtype of each span.
+        on: `"device"` casts a batch where it is; `"host"` casts it before the copy to the device, for dtypes narrower
+            than those of the stash.
 
     Raises:
         TypeError: `dtypes` is not a mapping from spans to dtypes. ColumnError: a batch lacks a span.
-        SchemaError: a floating span would be cast to integers or booleans.
+        SchemaError: a floating span would be cast to integers or booleans. ValueError: another `on`. In a `Loader`: a
+            cast on the host comes behind another transform, or does not make the copy smaller.
 
     Example:
         >>> import numpy as np, torch, tensorstash as ts
@@ -27,10 +34,13 @@ class Cast:
                 [1., 2.]])
     """
 
-    def __init__(self, dtypes: Mapping[str, torch.dtype]) -> None:
+    def __init__(self, dtypes: Mapping[str, torch.dtype], *, on: str = "device") -> None:
         if not isinstance(dtypes, Mapping):
             raise TypeError(f"ts.Cast takes a dtype for each span; got {dtypes!r}. Write {{'<span>': torch.float32}}.")
+        if on not in ("device", "host"):
+            raise ValueError(f"on= is 'device' or 'host'; got {on!r}.")
         self.dtypes = dict(dtypes)
+        self.on = on
         for name, dtype in self.dtypes.items():
             if not isinstance(dtype, torch.dtype):
                 raise TypeError(
@@ -42,13 +52,18 @@ class Cast:
         for name, dtype in self.dtypes.items():
             if name not in batch:
                 raise unknown(name, batch, "the batch", "span")
-            if batch[name].dtype.is_floating_point and not dtype.is_floating_point and not dtype.is_complex:
-                raise SchemaError(
-                    f"A cast keeps values; {name!r} is {batch[name].dtype}, and {dtype} would cut its fractions. Round "
-                    "it in a transform of your own."
-                )
+            self.check(name, batch[name].dtype)
             batch[name] = batch[name].to(dtype)
         return batch
 
+    def check(self, name: str, found: torch.dtype) -> None:
+        """Refuse to cut the fractions of a span of that dtype."""
+        dtype = self.dtypes[name]
+        if found.is_floating_point and not dtype.is_floating_point and not dtype.is_complex:
+            raise SchemaError(
+                f"A cast keeps values; {name!r} is {found}, and {dtype} would cut its fractions. Round it in a "
+                "transform of your own."
+            )
+
     def __repr__(self) -> str:
-        return f"Cast({self.dtypes})"
+        return f"Cast({self.dtypes}{', on=' + repr(self.on) if self.on == 'host' else ''})"

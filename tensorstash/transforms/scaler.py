@@ -13,10 +13,21 @@ from tensorstash.common.checks import at_least, is_integer, names_in
 from tensorstash.errors import SchemaError, unknown
 from tensorstash.native.permutation import shuffled
 from tensorstash.sampling.mix import Mix
+from tensorstash.sampling.sharded import ShardedWindows
 from tensorstash.stash.moments import Rows, sampled
 from tensorstash.stash.stash import Stash
 from tensorstash.transforms.affine import Affine, in_place
-from tensorstash.transforms.statistics import KINDS, Doubt, doubts_text, fit_column, fit_together, rows_seen, spans_of
+from tensorstash.transforms.sharded import Told, together, told_by
+from tensorstash.transforms.statistics import (
+    KINDS,
+    Doubt,
+    check_kind,
+    doubts_text,
+    fit_column,
+    fit_together,
+    rows_seen,
+    spans_of,
+)
 from tensorstash.windows.windows import Windows
 
 Batch = dict[str, torch.Tensor]
@@ -72,7 +83,7 @@ class Scaler:
     @classmethod
     def fit(
         cls,
-        source: Windows | Stash | Mix,
+        source: Windows | Stash | Mix | ShardedWindows,
         columns: Sequence[str],
         *,
         kind: str = "standard",
@@ -91,6 +102,7 @@ class Scaler:
                 The scaler will scale their spans of these columns. A stash stands for all its rows, and for spans that
                 are named like its columns. A mix stands for the windows of its components, each row once whatever
                 its weight; with `by="entity"` batches need `source` too, which `with_ids=True` gives them.
+                For shards on several nodes: `ts.cluster.fit_scaler`.
             columns: names of numeric columns; each number of a pack is scaled separately.
             kind: `"standard"`: mean and standard deviation (divided by the number of values); `"minmax"`: minimum and
                 range; `"robust"`: median and interquartile range; `"maxabs"`: 0 and the largest absolute value.
@@ -103,16 +115,14 @@ class Scaler:
             ColumnError: a column does not exist, or no span of the windows is of it. SchemaError: it is not numeric.
             DataError: it has no value, or an infinite one (for `"robust"`: an infinite quartile).
         """
-        if kind not in KINDS:
-            raise ValueError(f"kind= is one of {', '.join(map(repr, KINDS))}; got {kind!r}.")
-        if by not in (None, "entity"):
-            raise ValueError(f"by= is None or 'entity'; got {by!r}.")
+        check_kind(kind, by)
         if not is_integer(seed):
             raise ValueError(f"seed= is an integer; got {seed!r}.")
-        if isinstance(source, Mix):
+        if isinstance(source, (Mix, ShardedWindows)):
             if sample is not None:
                 raise ValueError("sample= is for the rows of one stash. Fit a scaler on the windows of a component.")
-            return cls._of_mix(source, names_in(columns, "columns"), kind, by)
+            several = cls._of_mix if isinstance(source, Mix) else cls._of_node
+            return several(source, names_in(columns, "columns"), kind, by)  # type: ignore[arg-type]
         stash = source.stash if isinstance(source, Windows) else source
         spans = spans_of(source, stash, names_in(columns, "columns"))
         rows = rows_seen(source)
@@ -131,7 +141,7 @@ class Scaler:
             centers[name], scales[name] = (torch.from_numpy(x.reshape(shape).copy()) for x in (center, scale))
             doubts += doubt
         if doubts:
-            warnings.warn(doubts_text(doubts, stash, by), UserWarning, stacklevel=2)
+            warnings.warn(doubts_text(doubts, stash.entities if by else None), UserWarning, stacklevel=2)
         return cls(kind, by, count, spans, centers, scales)
 
     @classmethod
@@ -159,8 +169,27 @@ class Scaler:
             centers[name], scales[name] = (torch.from_numpy(x.reshape(shape).copy()) for x in (center, scale))
             doubts += doubt
         if doubts:
-            warnings.warn(doubts_text(doubts, first.stash, by), UserWarning, stacklevel=3)
+            warnings.warn(doubts_text(doubts, None), UserWarning, stacklevel=3)
         return cls(kind, by, sum(map(len, own)), spans, centers, scales)
+
+    @classmethod
+    def _of_node(cls, windows: ShardedWindows, columns: list[str], kind: str, by: str | None) -> "Scaler":
+        if windows.division.nodes > 1:
+            raise ValueError(
+                "The nodes exchange statistics in a call of its own: ts.cluster.fit_scaler(windows, columns), on every "
+                f"rank; there are {windows.division.nodes} nodes."
+            )
+        return cls._of_shards(windows, [told_by(windows, columns, kind, by)], kind, by)
+
+    @classmethod
+    def _of_shards(cls, windows: ShardedWindows, told: Sequence[Told], kind: str, by: str | None) -> "Scaler":
+        """The scaler of what all nodes have told."""
+        division = windows.division
+        found = together(told, division.entity_offsets, kind, by)
+        if found.doubts:
+            entities = division.entities() if by else None
+            warnings.warn(doubts_text(found.doubts, entities), UserWarning, stacklevel=3)
+        return cls(kind, by, found.rows, found.spans, found.center, found.scale)
 
     def __call__(self, batch: Batch) -> Batch:
         """Scale a batch in place and return it."""

@@ -1,7 +1,7 @@
 """The statistics that a `Scaler` is fitted on: which rows count, and a centre and a scale for each group of them."""
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -14,11 +14,19 @@ from tensorstash.windows.intervals import covered, union
 from tensorstash.windows.slots import rows_from
 from tensorstash.windows.windows import Windows
 
-_Fitted = tuple[Int64s, Floats, Floats]  # count, centre and scale, (groups, items) each
+Fitted = tuple[Int64s, Floats, Floats]  # count of values, centre and scale, (groups, items) each
 Doubt = tuple[Literal["few", "equal"], str, Int64s]  # what is doubtful, in which column, in which entities
 
 _FEWEST = 2  # values of an entity that has statistics of its own
 _NAMED = 3  # entities or columns named in a warning
+
+
+def check_kind(kind: str, by: str | None) -> None:
+    """Refuse statistics that there are not."""
+    if kind not in KINDS:
+        raise ValueError(f"kind= is one of {', '.join(map(repr, KINDS))}; got {kind!r}.")
+    if by not in (None, "entity"):
+        raise ValueError(f"by= is None or 'entity'; got {by!r}.")
 
 
 def rows_seen(source: Windows | Stash) -> Rows:
@@ -53,17 +61,24 @@ def spans_of(source: Windows | Stash, stash: Stash, columns: list[str]) -> dict[
 def fit_column(column: torch.Tensor, rows: Rows, kind: str, name: str) -> tuple[Floats, Floats, list[Doubt]]:
     """Centre and scale of a column, `(groups, items)`, and the groups for which they are not taken from the data."""
     with np.errstate(invalid="ignore", over="ignore"):  # infinite values are refused below
-        count, center, scale = KINDS[kind](column, rows)
-        few: Bools = np.any(count < _FEWEST, axis=1)
+        fitted = KINDS[kind](column, rows)
         doubts: list[Doubt] = []
-        if rows.groups > 1 and few.any():
-            pooled = Rows(rows.low, rows.high, rows.offsets[[0, -1]])
-            every = KINDS[kind](column, pooled)
-            center[few], scale[few] = every[1], every[2]
-            count = np.where(few[:, None], every[0], count)
-            doubts = [("few", name, np.flatnonzero(few))]
-    doubts += _checked(count, center, scale, name)
+        if rows.groups > 1 and (fitted[0] < _FEWEST).any():
+            every = KINDS[kind](column, Rows(rows.low, rows.high, rows.offsets[[0, -1]]))
+            fitted, doubts = fill_few(fitted, every, name)
+    count, center, scale = fitted
+    doubts += checked(count, center, scale, name)
     return center, scale, doubts
+
+
+def fill_few(each: Fitted, every: Fitted, name: str) -> tuple[Fitted, list[Doubt]]:
+    """Entities with too few values take the statistics of all entities, `(1, items)`."""
+    count, center, scale = each
+    few: Bools = np.any(count < _FEWEST, axis=1)
+    if not few.any():
+        return each, []
+    center[few], scale[few] = every[1], every[2]
+    return (np.where(few[:, None], every[0], count), center, scale), [("few", name, np.flatnonzero(few))]
 
 
 def fit_together(
@@ -71,21 +86,25 @@ def fit_together(
 ) -> tuple[Floats, Floats, list[Doubt]]:
     """Centre and scale, `(1, items)`, of a column over the rows of several stashes, each of which is one group."""
     with np.errstate(invalid="ignore", over="ignore"):
-        fitted = [KINDS[kind](column, rows) for column, rows in parts]
-        count, center, scale = (np.concatenate([one[k] for one in fitted]) for k in range(3))
-        some = np.maximum(count.sum(0), 1)
-        if kind == "standard":
-            mean = (count * center).sum(0) / some
-            center, scale = mean, np.sqrt((count * (scale**2 + (center - mean) ** 2)).sum(0) / some)
-        else:
-            high = np.fmax.reduce(center + scale)
-            center = np.fmin.reduce(center)
-            scale = high - center
-    count, center, scale = count.sum(0)[None], center[None], scale[None]
-    return center, scale, _checked(count, center, scale, name)
+        count, center, scale = merged([KINDS[kind](column, rows) for column, rows in parts], kind)
+    return center, scale, checked(count, center, scale, name)
 
 
-def _checked(count: Int64s, center: Floats, scale: Floats, name: str) -> list[Doubt]:
+def merged(parts: Sequence[Fitted], kind: str) -> Fitted:
+    """The statistics of several parts, `(1, items)` each, taken together in their order."""
+    count, center, scale = (np.concatenate([one[k] for one in parts]) for k in range(3))
+    some = np.maximum(count.sum(0), 1)
+    if kind == "standard":
+        mean = (count * center).sum(0) / some
+        center, scale = mean, np.sqrt((count * (scale**2 + (center - mean) ** 2)).sum(0) / some)
+    else:
+        high = np.fmax.reduce(center + scale)
+        center = np.fmin.reduce(center)
+        scale = high - center
+    return count.sum(0)[None], center[None], scale[None]
+
+
+def checked(count: Int64s, center: Floats, scale: Floats, name: str) -> list[Doubt]:
     """Refuse what is not finite, and let the scale of equal values be 1."""
     if not count.all() or not (np.isfinite(center) & np.isfinite(scale)).all():
         why = "infinite values" if count.all() else "no value but NaN"
@@ -95,12 +114,14 @@ def _checked(count: Int64s, center: Floats, scale: Floats, name: str) -> list[Do
     return [("equal", name, constant)] if len(constant) else []
 
 
-def doubts_text(doubts: list[Doubt], stash: Stash, by: str | None) -> str:
-    """The warning that names the groups whose centre or scale is not taken from their own data."""
+def doubts_text(doubts: list[Doubt], entities: Sequence[Any] | None) -> str:
+    """The warning that names the groups whose centre or scale is not from their own data; `entities` if by entity."""
     texts = []
     for kind, sentence in (("equal", "All values are equal, so the scale is 1"), ("few", "Too few values")):
         found = [(name, which) for what, name, which in doubts if what == kind]
-        places = [repr(name) + (f" in {_entities(which, stash)}" if by else "") for name, which in found]
+        places = [
+            repr(name) + (f" in {_entities(which, entities)}" if entities is not None else "") for name, which in found
+        ]
         if places:
             rest = f" and {len(places) - _NAMED} more columns" if len(places) > _NAMED else ""
             remedy = "; these take the statistics of all entities" if kind == "few" else ""
@@ -108,27 +129,27 @@ def doubts_text(doubts: list[Doubt], stash: Stash, by: str | None) -> str:
     return " ".join(texts)
 
 
-def _entities(which: Int64s, stash: Stash) -> str:
-    names = ", ".join(repr(stash.entities[k]) for k in which[:_NAMED])
-    return f"{len(which):,} of {len(stash.offsets) - 1:,} entities ({names}{', ...' if len(which) > _NAMED else ''})"
+def _entities(which: Int64s, entities: Sequence[Any]) -> str:
+    names = ", ".join(repr(entities[k]) for k in which[:_NAMED])
+    return f"{len(which):,} of {len(entities):,} entities ({names}{', ...' if len(which) > _NAMED else ''})"
 
 
-def _standard(column: torch.Tensor, rows: Rows) -> _Fitted:
+def _standard(column: torch.Tensor, rows: Rows) -> Fitted:
     count, mean, variance = moments(column, rows)
     return count, mean, np.sqrt(variance)
 
 
-def _minmax(column: torch.Tensor, rows: Rows) -> _Fitted:
+def _minmax(column: torch.Tensor, rows: Rows) -> Fitted:
     count, low, high = extremes(column, rows)
     return count, low, high - low
 
 
-def _robust(column: torch.Tensor, rows: Rows) -> _Fitted:
+def _robust(column: torch.Tensor, rows: Rows) -> Fitted:
     count, (lower, median, upper) = quantiles(column, rows, (0.25, 0.5, 0.75))
     return count, median, upper - lower
 
 
-def _maxabs(column: torch.Tensor, rows: Rows) -> _Fitted:
+def _maxabs(column: torch.Tensor, rows: Rows) -> Fitted:
     count, low, high = extremes(column, rows)
     return count, np.zeros_like(low), np.maximum(np.abs(low), np.abs(high))
 

@@ -4,7 +4,8 @@ import warnings
 
 import numpy as np
 
-from tensorstash.errors import DataError
+from tensorstash.common.dtypes import Int64s
+from tensorstash.errors import DataError, NoWindowError
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.intervals import Intervals, windows_in
 from tensorstash.windows.runs import Runs, entity_runs, find_runs
@@ -41,6 +42,14 @@ def steps_text(runs: Runs) -> str:
         return ""
     common = ", ".join(f"{step} ({count:,} times)" for step, count in runs.steps)
     return f" at frequency {runs.frequency.text!r}" + (f"; the most common other steps are {common}" if common else "")
+
+
+def too_short(runs: Runs, lengths: Int64s, needed: int, units: str) -> NoWindowError:
+    """The error if no run, of these lengths, holds a window."""
+    return NoWindowError(
+        f"A window is {needed} consecutive {units} of one run; the longest of {len(lengths):,} runs has "
+        f"{int(lengths.max(initial=0)):,}{steps_text(runs)}. Shorten history or horizon, or see frequency= and gaps=."
+    )
 
 
 def warn_of_gaps(stash: Stash, runs: Runs, slots: Slots, windows: Intervals, length: int) -> None:

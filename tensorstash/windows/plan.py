@@ -12,19 +12,23 @@ from tensorstash.windows.layout import Layout
 from tensorstash.windows.slots import fragments_of
 
 
+def filling_of(layout: Layout, spans: tuple[Span, ...], fills: Mapping[str, torch.Tensor] | None) -> FillPlan | None:
+    """How empty slots are filled; `fills` are their values, `None` where there are no such slots."""
+    if fills is None:
+        return None
+    return FillPlan(
+        fragments=fragments_of(layout.slots),
+        history=layout.history,
+        horizon=layout.horizon,
+        spans=spans,
+        fills=fills,
+        computed=computed(layout, spans),
+    )
+
+
 def compiled(
     layout: Layout, spans: tuple[Span, ...], fills: Mapping[str, torch.Tensor] | None, *, together: bool
 ) -> GatherPlan:
-    """The plan for these spans; `fills` are the values of empty slots, `None` where there are no such slots."""
-    filling = None
-    if fills is not None:
-        filling = FillPlan(
-            fragments=fragments_of(layout.slots),
-            history=layout.history,
-            horizon=layout.horizon,
-            spans=spans,
-            fills=fills,
-            computed=computed(layout, spans),
-        )
+    """The plan for these spans."""
     stash = layout.stash
-    return compile_plan(stash._blocks, stash, spans, filling, together=together)
+    return compile_plan(stash._blocks, stash, spans, filling_of(layout, spans, fills), together=together)

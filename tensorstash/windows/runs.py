@@ -41,7 +41,7 @@ def find_runs(
     inner = whole.first[1:] - 1  # a pair (i, i + 1) across two entities is not a step
     if wanted is not None:
         chosen = frequency(wanted, clock, tolerance)
-        gaps = _gaps(times, inner, chosen)
+        gaps = gaps_at(times, inner, chosen)
     else:
         chosen, gaps = _infer(times, inner, clock, tolerance)
     # both ascend, and no gap is an entity's first row; numpy's own union is a hundred times slower
@@ -53,7 +53,7 @@ def find_runs(
     return Runs(first, rows, chosen, steps)
 
 
-def _gaps(times: Int64s, inner: Int64s, step: Frequency) -> Int64s:
+def gaps_at(times: Int64s, inner: Int64s, step: Frequency) -> Int64s:
     """The rows that do not follow the row before them, without the first rows of entities."""
     found = []
     for begin in range(0, len(times) - 1, _BLOCK):
@@ -73,16 +73,26 @@ def _infer(times: Int64s, inner: Int64s, clock: Clock, tolerance: int | str | No
     """The frequency that explains the most common step with the fewest gaps, and these gaps."""
     pairs = len(times) - 1 - len(inner)
     guess = _most_common(times, inner, max(1, (len(times) - 1) // _SAMPLE))
-    tried = [(step, _gaps(times, inner, step)) for step in inferred(guess, clock, tolerance)]
+    tried = [(step, gaps_at(times, inner, step)) for step in inferred(guess, clock, tolerance)]
     best = min(tried, key=lambda pair: len(pair[1]))
     if 2 * len(best[1]) < pairs or (exact := _most_common(times, inner, 1)) == guess:
         return best
-    tried = [(step, _gaps(times, inner, step)) for step in inferred(exact, clock, tolerance)]
+    tried = [(step, gaps_at(times, inner, step)) for step in inferred(exact, clock, tolerance)]
     return min(tried, key=lambda pair: len(pair[1]))
 
 
 def _most_common(times: Int64s, inner: Int64s, every: int) -> int:
     """The most common step: of all steps, or of a sample of every n-th short block."""
+    counted = count_steps(times, inner, every)
+    # of equally common steps the smallest, so that the order in which they are counted does not matter
+    return min(counted, key=lambda step: (-counted[step], step)) if counted else _most_common(times, inner, 1)
+
+
+def count_steps(times: Int64s, inner: Int64s, every: int) -> Counter[int]:
+    """How often each step occurs: of all steps, or of a sample of every n-th short block; the rarest may be left out.
+
+    `inner` are the rows whose step to the next one leads to another entity.
+    """
     counted: Counter[int] = Counter()
     size = _BLOCK if every == 1 else 256
     for begin in range(0, len(times) - 1, size * every):
@@ -92,8 +102,7 @@ def _most_common(times: Int64s, inner: Int64s, every: int) -> int:
         counted.update(dict(zip(values.tolist(), counts.tolist())))
         if len(counted) > _MOST_STEPS:
             counted = Counter(dict(counted.most_common(_MOST_STEPS // 2)))
-    # of equally common steps the smallest, so that the order in which they are counted does not matter
-    return min(counted, key=lambda step: (-counted[step], step)) if counted else _most_common(times, inner, 1)
+    return counted
 
 
 def true_rows(mask: NDArray[np.bool_], begin: int) -> tuple[Int64s, Int64s]:

@@ -11,7 +11,7 @@ import torch
 
 from tensorstash.common.checks import at_least
 from tensorstash.common.dtypes import Int64s
-from tensorstash.errors import DataError, unknown
+from tensorstash.errors import unknown
 from tensorstash.gather.empty import fills
 from tensorstash.gather.gather import GatherPlan, copy_into, gather, gather_into, static_values
 from tensorstash.native.permutation import shuffled
@@ -20,7 +20,7 @@ from tensorstash.windows.display import as_html, as_text
 from tensorstash.windows.fingerprint import fingerprint
 from tensorstash.windows.folds import folds
 from tensorstash.windows.frame import to_frame
-from tensorstash.windows.gaps import fragments, steps_text, warn_of_gaps
+from tensorstash.windows.gaps import fragments, too_short, warn_of_gaps
 from tensorstash.windows.ids import Ids, as_list, check_ids, is_one_id
 from tensorstash.windows.intervals import Intervals, count_before, locate, of_runs
 from tensorstash.windows.known import computed
@@ -81,7 +81,7 @@ class Windows:
             true row are left out.
 
     Raises:
-        DataError: there is no window; the message gives the longest run and the length needed. ColumnError: no such
+        NoWindowError: there is none; the message gives the longest run and the length needed. ColumnError: no such
             column. SchemaError: a reserved span name, or a column without a value for empty slots.
 
     Warns:
@@ -119,7 +119,10 @@ class Windows:
         where: Where | None = None,
     ) -> None:
         if not isinstance(stash, Stash):
-            raise TypeError(f"Windows are made of a stash, ts.load(...); got a {type(stash).__name__}.")
+            raise TypeError(
+                f"Windows are made of a stash, ts.load(...); got a {type(stash).__name__}. Those of shards: "
+                "ts.cluster.windows(shards, ...)."
+            )
         self.stash = stash
         self.spans = make_spans(stash, history, horizon, columns, spans)
         self.history = max(0, -min(span.begin for span in self.spans))
@@ -137,11 +140,7 @@ class Windows:
         begins, ends = run_edges(slots)
         whole = of_runs(begins, ends - begins, self.length, self.stride)
         if not len(whole):
-            raise DataError(
-                f"A window is {self.length} consecutive {'slots' if filled else 'rows'} of one run; the longest of "
-                f"{len(begins):,} runs has {int((ends - begins).max(initial=0)):,}{steps_text(pieces)}. "
-                "Shorten history or horizon, or see frequency= and gaps=."
-            )
+            raise too_short(pieces, ends - begins, self.length, "slots" if filled else "rows")
         warn_of_gaps(stash, pieces, slots, whole, self.length)
         self._intervals = complete(self._layout, self._judged, whole)
         if where is not None:

@@ -4,10 +4,13 @@ import sys
 from types import FrameType
 
 import numpy as np
+import pytest
 import torch
 
 import tensorstash as ts
 from tensorstash.batches.buffers import Pool
+
+pytestmark = pytest.mark.host("it looks at memory of the host")
 
 
 def pool_of_two() -> Pool:

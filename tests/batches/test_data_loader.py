@@ -11,6 +11,8 @@ from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Subset, ra
 import tensorstash as ts
 from tests.batches.test_frameworks import left_behind, run_script, shared_memory, stash_of, windows_of
 
+pytestmark = pytest.mark.host("it has no Loader")
+
 
 @pytest.fixture(params=["rows", "masked, with static columns"])
 def windows(request: pytest.FixtureRequest) -> Any:

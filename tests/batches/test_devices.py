@@ -1,7 +1,9 @@
 """The way to a device: the same batches as on the host, however late copies are, and no wait that could be left out."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,8 @@ from tensorstash.batches.devices import Copies, PlainCopies, copies_to, device_o
 from tests import oracle
 from tests.data import DTYPES, Table
 from tests.late_device import BROKEN, LateCopies, Memory
+
+pytestmark = pytest.mark.host("it chooses the ways itself")
 
 SPANS = {"past": ("f32", -4, 0), "pack": ("pack", -4, 2), "flag": ("flag", 0, 2), "half": ("bf16", -4, 2, 2)}
 ORDERS: dict[str, Any] = {
@@ -108,6 +112,94 @@ def test_transforms_see_a_batch_that_is_there(monkeypatch: pytest.MonkeyPatch) -
 
     ids = [batch["window"] for batch in ts.Loader(sampled, 16, prefetch=2, with_ids=True, transform=[note])]
     assert all(oracle.same(one, sampled.gather(which)["past"]) for one, which in zip(seen, ids, strict=True))
+
+
+class Ledger:
+    """What `torch.cuda` has for streams, which writes down in which stream each thing happens."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.lines: list[tuple[str, str]] = []
+        self.current = "of the loop"
+        copy: Any = torch.Tensor.to
+        empty = torch.empty
+
+        def to(tensor: torch.Tensor, *arguments: Any, **options: Any) -> torch.Tensor:
+            assert options == {"non_blocking": True}
+            self.note("copy")
+            return copy(tensor, *arguments, copy=True)
+
+        def pinned(*arguments: Any, pin_memory: bool = False, **options: Any) -> torch.Tensor:
+            self.note("pin" if pin_memory else "allocate")
+            return empty(*arguments, **options)
+
+        monkeypatch.setattr(torch.Tensor, "to", to)
+        monkeypatch.setattr(torch.Tensor, "record_stream", lambda _, stream: self.note("use", stream.name))
+        monkeypatch.setattr(torch, "empty", pinned)
+        monkeypatch.setattr(devices, "module_of", lambda _: self)
+
+    def note(self, what: str, stream: str = "") -> None:
+        self.lines.append((what, stream or self.current))
+
+    def current_device(self) -> int:
+        return 3
+
+    def Stream(self, device: torch.device) -> "LedgerStream":  # the name that torch has
+        assert device == torch.device("cpu", 3)
+        return LedgerStream(self, "of the copies")
+
+    def Event(self) -> "LedgerEvent":
+        return LedgerEvent(self)
+
+    def current_stream(self, _: torch.device) -> "LedgerStream":
+        return LedgerStream(self, self.current)
+
+    @contextmanager
+    def stream(self, stream: "LedgerStream") -> Iterator[None]:
+        before, self.current = self.current, stream.name
+        yield
+        self.current = before
+
+
+@dataclass
+class LedgerStream:
+    ledger: Ledger
+    name: str
+
+    def wait_event(self, event: "LedgerEvent") -> None:
+        self.ledger.note(f"wait for the event {event.stream}", self.name)
+
+
+@dataclass
+class LedgerEvent:
+    ledger: Ledger
+    stream: str = "that was not recorded"
+
+    def record(self, stream: LedgerStream) -> None:
+        self.stream = stream.name
+        self.ledger.note("record", stream.name)
+
+    def synchronize(self) -> None:
+        self.ledger.note(f"the host waits for the event {self.stream}")
+
+
+def test_copies_with_streams_do_all_their_duties_in_the_right_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of `StreamCopies`, which runs on real streams only where there is a device."""
+    ledger = Ledger(monkeypatch)
+    copies = devices.StreamCopies(torch.device("cpu"))
+    staged = [copies.stage((4,), torch.int64).fill_(k) for k in range(2)]
+    copied = copies.copy(staged)
+    event = copies.record()
+    copies.wait(event, copied)
+    event.synchronize()
+    assert ledger.lines == [
+        *[("pin", "of the loop")] * 2,
+        *[("copy", "of the copies")] * 2,
+        ("record", "of the copies"),
+        ("wait for the event of the copies", "of the loop"),
+        *[("use", "of the loop")] * 2,
+        ("the host waits for the event of the copies", "of the loop"),
+    ]
+    assert [tensor.tolist() for tensor in copied] == [[0] * 4, [1] * 4]
 
 
 class Wrong(PlainCopies):

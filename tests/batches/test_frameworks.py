@@ -147,6 +147,7 @@ def left_behind(before: set[str]) -> set[str]:
     return new
 
 
+@pytest.mark.host("the processes that it starts take their own way")
 @pytest.mark.parametrize("saved", ["private", "opened"])
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_data_loader_gives_the_windows_of_the_samplers_ids(method: str, saved: str, tmp_path: Path) -> None:
@@ -231,6 +232,7 @@ def test_a_state_of_a_checkpoint_continues_with_exactly_the_remaining_windows(
     assert [batch["window"].tolist() for batch in other] == whole[2]
 
 
+@pytest.mark.host("the processes that it starts take their own way")
 def test_distributed_checkpoint_in_a_process_group(tmp_path: Path) -> None:
     """Two ranks save one checkpoint together; one process alone takes up what is left of both."""
     source = """
@@ -306,6 +308,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.host("the processes that it starts take their own way")
 @needs("lightning")
 def test_lightning_fits_on_two_processes_and_resumes(tmp_path: Path) -> None:
     """Each rank takes its part, epochs differ, and a checkpoint brings exactly the windows that it leaves.
@@ -343,6 +346,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.host("the processes that it starts take their own way")
 @needs("lightning")
 def test_lightning_validates_tests_and_predicts(tmp_path: Path) -> None:
     """A loader that is not shuffled gives every window in order, in each of these loops and again in every epoch."""
@@ -387,6 +391,7 @@ accelerator.end_training()
 """
 
 
+@pytest.mark.host("the processes that it starts take their own way")
 @needs("accelerate")
 def test_accelerate_loops_over_a_loader_that_is_not_prepared(tmp_path: Path) -> None:
     """Each rank takes its part without `prepare(loader)`, and a registered loader goes on where it was saved."""

@@ -40,7 +40,6 @@ def ids_of(loader: ts.Loader) -> list[list[int]]:
     return [ids.tolist() for steps in groups_of(loader.sampler) for ids in steps.ids]
 
 
-@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("prefetch", [0, 1, 4])
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_batches_are_the_windows_of_the_samplers_ids(prefetch: int, shuffle: bool) -> None:
@@ -54,7 +53,6 @@ def test_batches_are_the_windows_of_the_samplers_ids(prefetch: int, shuffle: boo
         assert all(oracle.same(batch[name], exact[name]) for name in exact)
 
 
-@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize(("ranks", "batch_size"), [(1, 4), (2, 2), (4, 1)])
 @pytest.mark.parametrize("horizon", [0, 1])
 def test_reset_is_false_exactly_where_a_row_goes_on(ranks: int, batch_size: int, horizon: int) -> None:
@@ -129,7 +127,6 @@ def other_dtype(batch: dict[str, torch.Tensor]) -> Callable[[], Any]:
     return lambda: bits.numpy()
 
 
-@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("keep", [numpy_slice, tensor_view, autograd_graph, dlpack_capsule, other_dtype])
 @pytest.mark.parametrize("prefetch", [0, 3])
 def test_what_is_kept_of_a_batch_never_changes(
@@ -148,6 +145,7 @@ def test_what_is_kept_of_a_batch_never_changes(
         assert np.array_equal(look(), before, equal_nan=True)
 
 
+@pytest.mark.host("it looks at memory of the host")
 @pytest.mark.parametrize("prefetch", [0, 2])
 def test_an_epoch_in_a_plain_loop_uses_few_buffers(prefetch: int) -> None:
     loader = ts.Loader(windows(2000), 8, prefetch=prefetch)
@@ -164,6 +162,7 @@ def more_together(loader: ts.Loader) -> int:
     return together(loader.sampler.batch_size * loader.windows._plan.window_bytes) - 1
 
 
+@pytest.mark.host("it looks at memory of the host")
 def test_idle_buffers_are_bounded() -> None:
     """After a user let go of many batches at once, only a few buffers stay."""
     loader = ts.Loader(windows(2000), 8)
@@ -173,7 +172,6 @@ def test_idle_buffers_are_bounded() -> None:
     assert all(len(pool.idle) == idle for pool in loader._assembler.memory.pools)  # type: ignore[union-attr]
 
 
-@pytest.mark.usefixtures("way")
 def test_masked_batches_carry_valid() -> None:
     for tail, ranks, shapes in (("pad", 1, [16] * 32), ("keep", 2, None), ("keep", 1, None)):
         for batch in ts.Loader(windows(), 16, tail=tail, num_replicas=ranks, rank=0):
@@ -183,7 +181,6 @@ def test_masked_batches_carry_valid() -> None:
     assert last["valid"].tolist() == [True] * (len(windows()) % 16) + [False] * (16 - len(windows()) % 16)
 
 
-@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("timed", [True, False])
 def test_ids_tell_window_entity_and_anchor(timed: bool) -> None:
     stash = Table([9, 7], [*range(100, 109), *range(7)]).stash(timed)
@@ -199,7 +196,6 @@ def test_ids_tell_window_entity_and_anchor(timed: bool) -> None:
             assert batch["anchor"].tolist() == anchors
 
 
-@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("prefetch", [0, 3])
 def test_a_state_counts_the_batches_that_were_handed_out(prefetch: int) -> None:
     """Batches gathered ahead do not count, and the rest of the epoch follows exactly."""
@@ -277,11 +273,13 @@ print("ready", flush=True)
 """
 
 
+@pytest.mark.host("the processes that it starts take their own way")
 def test_the_interpreter_exits_with_a_live_iterator() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "ready\n", "")
 
 
+@pytest.mark.host("the processes that it starts take their own way")
 def test_ctrl_c_ends_the_loop() -> None:
     program = PROGRAM + "while True:\n    next(passing, None) or (passing := iter(loader))\n"
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
@@ -442,6 +440,7 @@ def run(program: str, native: str = "1") -> subprocess.CompletedProcess[str]:
 BATCHES = "assert sum(len(batch['y']) for batch in ts.Loader(windows, 10, shuffle=True)) == len(windows)"
 
 
+@pytest.mark.host("the processes that it starts take their own way")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 @pytest.mark.skipif(library.LIBRARY is None, reason=library.why())
 def test_a_forked_process_gathers_with_the_kernel_on_any_threads() -> None:
@@ -450,6 +449,7 @@ def test_a_forked_process_gathers_with_the_kernel_on_any_threads() -> None:
         assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.host("the processes that it starts take their own way")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_a_forked_process_gathers_with_torch_on_one_thread_only() -> None:
     alone = run_forked("torch.set_num_threads(1); assert windows[[3]]['y'][0, 0] == 3.0", native="0")
@@ -460,6 +460,7 @@ def test_a_forked_process_gathers_with_torch_on_one_thread_only() -> None:
     assert "torch.set_num_threads(1)" in several.stderr
 
 
+@pytest.mark.host("the processes that it starts take their own way")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_a_forked_child_cannot_go_on_with_an_iterator_that_prefetches() -> None:
     """It has no such thread, and would wait for ever."""
@@ -479,6 +480,7 @@ def test_a_forked_child_cannot_go_on_with_an_iterator_that_prefetches() -> None:
     assert (anew.returncode, anew.stderr) == (0, "")
 
 
+@pytest.mark.host("it has a device of its own")
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device: staging and copies cannot be tested")
 @pytest.mark.parametrize("prefetch", [0, 2])
 def test_batches_on_cuda_are_those_of_the_cpu(prefetch: int) -> None:
@@ -488,6 +490,7 @@ def test_batches_on_cuda_are_those_of_the_cpu(prefetch: int) -> None:
         assert all(two[name].is_cuda and oracle.same(one[name], two[name].cpu()) for name in one)
 
 
+@pytest.mark.host("it has a device of its own")
 def test_batches_move_to_another_device() -> None:
     """The meta device stands for those that are neither the CPU nor CUDA."""
     batch = next(iter(ts.Loader(windows(), 8, device="meta", tail="pad")))
@@ -505,7 +508,6 @@ def with_static() -> ts.Stash:
     return ts.load(data, ["y"], entity="e", static=[*columns, "s_text"])
 
 
-@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("gaps", [{}, {"min_history": 1}])
 @pytest.mark.parametrize("prefetch", [0, 2])
 @pytest.mark.parametrize("horizon", [0, 1])  # without one, the anchor of the last window stands in the next entity
@@ -535,7 +537,6 @@ def test_a_span_has_no_name_of_a_static_column() -> None:
         ts.Windows(with_static(), spans={"s_f32": ("y", -2, 0)})
 
 
-@pytest.mark.usefixtures("way")
 def test_lanes_follow_the_past_whatever_lags_there_are() -> None:
     stash = ts.load({"y": np.arange(40.0)})
     spans = {"past": ("y", -4, 0), "lag": ("y", -8, -6), "target": ("y", 0, 2)}

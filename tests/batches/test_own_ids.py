@@ -53,7 +53,6 @@ def loaders(make: Any, ranks: int, batch_size: int, tail: str = "keep", **more: 
     ]
 
 
-@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("tail", ["keep", "pad", "drop"])
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_all_ranks_take_the_ids_in_their_order(ranks: int, tail: str) -> None:

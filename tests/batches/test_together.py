@@ -29,6 +29,7 @@ def test_each_batch_is_that_of_its_ids_up_to_the_last(batch_size: int, prefetch:
         assert all(oracle.same(batch[name], expected[name]) for name in expected)
 
 
+@pytest.mark.host("it looks at memory of the host")
 def test_as_many_as_fit_into_the_cache_are_made_together() -> None:
     assert [together(nbytes) for nbytes in (1, 1 << 15, 1 << 16, (1 << 18) + 1, 1 << 30)] == [16, 16, 8, 1, 1]
 
@@ -50,10 +51,11 @@ def test_writing_into_a_batch_leaves_the_autograd_of_others_alone(prefetch: int)
 
 
 @pytest.mark.parametrize("prefetch", [0, 2])
-def test_a_kept_batch_keeps_no_memory_of_others(prefetch: int) -> None:
+def test_a_kept_batch_keeps_no_memory_of_others(prefetch: int, way: str) -> None:
     loader = ts.Loader(windows(), 8, prefetch=prefetch, with_ids=True, with_valid=True)
     for batch in loader:
-        assert batch["past"].untyped_storage().nbytes() == 2 * 8 * 4 * 4
+        # on the host, columns of one item size share their memory
+        assert batch["past"].untyped_storage().nbytes() == (1 if way == "resident" else 2) * 8 * 4 * 4
         assert batch["window"].untyped_storage().nbytes() == 8 * 8
         assert batch["valid"].untyped_storage().nbytes() == 8
         break
@@ -61,6 +63,7 @@ def test_a_kept_batch_keeps_no_memory_of_others(prefetch: int) -> None:
     assert len(places) == len(set(places))
 
 
+@pytest.mark.host("it looks at memory of the host")
 def test_a_batch_that_is_dropped_is_used_again_while_others_of_its_group_are_held() -> None:
     loader = ts.Loader(ts.Windows(ts.load({"y": np.arange(10_000.0)}), 4), 8)
     held, used = [], set()

@@ -8,6 +8,7 @@ from tensorstash.columns.polars_texts import (
     first_line,
     is_elementwise,
     is_random,
+    is_wrong_length,
     parses_times,
     serialized,
     short_text,
@@ -94,3 +95,21 @@ def test_first_line() -> None:
     assert "missing" in first_line(caught.value)
     assert "\n" in str(caught.value).replace("\\n", "\n")  # the plan that is left out
     assert "\n" not in first_line(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("expression", "wrong"),
+    [
+        (a.head(1), True),
+        (a.head(2), True),
+        (a.append(a), True),
+        (a.head(2).over("s"), True),
+        (pl.col("s").cast(pl.Int64), False),
+    ],
+    ids=range(5),
+)
+def test_is_wrong_length(expression: pl.Expr, wrong: bool) -> None:
+    frame = pl.DataFrame({"a": [1, 2, 3], "s": ["x", "x", "x"]})
+    with pytest.raises(pl.exceptions.PolarsError) as caught:
+        frame.with_columns(x=expression)
+    assert is_wrong_length(caught.value) == wrong

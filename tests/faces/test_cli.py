@@ -354,7 +354,7 @@ def test_info_knows_a_directory_that_is_not_there(monkeypatch: pytest.MonkeyPatc
         assert f"free in {tmp_path}, of" in run("info")
 
 
-@pytest.mark.parametrize("command", ["info", "ls", "rm", "prune", "load", "inspect", "bench"])
+@pytest.mark.parametrize("command", ["info", "ls", "rm", "prune", "load", "shard", "inspect", "bench"])
 def test_help_has_examples_that_are_read(command: str) -> None:
     """Each example is a line that the command's own parser takes."""
     printed = run(command, "--help")
@@ -388,7 +388,7 @@ def test_the_commands_of_the_guide_run(tmp_path: Path, shm: Path) -> None:
             stash = ts.load(WEATHER, columns, entity="origin", time="time_hour", share="nyc-weather")
             assert stash.path == str(path)
             del stash
-    assert sorted(printed) == sorted(commands.commands)
+    assert sorted([*printed, "shard"]) == sorted(commands.commands)  # shards have a page of their own
     assert printed["ls"].splitlines()[1].startswith("nyc-weather ")
     assert printed["rm"] == f"removed {path.name}\n"
 
@@ -396,3 +396,15 @@ def test_the_commands_of_the_guide_run(tmp_path: Path, shm: Path) -> None:
 def test_the_script_is_the_command_line() -> None:
     assert 'tensorstash = "tensorstash.cli.commands:main"' in (ROOT / "pyproject.toml").read_text().splitlines()
     assert re.fullmatch(r".*, version \d+\.\d+\.\d+\n", run("--version"))
+
+
+def test_shards_are_made_and_found(tmp_path: Path) -> None:
+    source, to = table(tmp_path), str(tmp_path / "to")
+    options = ["--columns", "u", "--entity", "e", "--time", "t", "--to", to, "--shards", "2"]
+    pattern = rf"{re.escape(to)}: 2 shards of (\d) to (\d) rows, [\d.,]+ kB, made or found in \d+\.\d\d s\n"
+    for _ in range(2):
+        assert re.fullmatch(pattern, run("shard", source, *options))
+    assert ts.cluster.open(to).manifest.rows == 3
+    refusal = CliRunner().invoke(commands, ["shard", source, "--to", to])
+    assert refusal.exit_code == 2
+    assert "Name the entity column: --entity COLUMN." in refusal.output

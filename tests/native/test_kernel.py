@@ -14,6 +14,9 @@ from numpy.typing import NDArray
 from tensorstash.native import kernel, library
 from tensorstash.native.guide import find_in_numpy, guide, locate_in_numpy
 from tensorstash.native.permutation import epoch_keys, grid, walk
+from tensorstash.sampling.hashes import hashes
+from tensorstash.sampling.shares import _down, _nodes, tree
+from tensorstash.sampling.weighted import share_at, shares_of
 from tensorstash.windows.intervals import intervals
 from tests.sampling.test_order import GOLDEN
 
@@ -120,6 +123,63 @@ def test_numbers_outside_of_the_pieces_are_refused() -> None:
     broken = kernel.pieces(np.array([3, 10]), np.array([7, 7], np.int32), 3)
     with pytest.raises(IndexError, match=r"number 9 at 0 does not\."):
         kernel.find(broken, np.array([9]))
+
+
+# ---- Draws ----
+
+
+@given(weights=st.lists(st.integers(0, 2**40), min_size=2, max_size=60), seed=seeds)
+@example(weights=[1, *[2**40] * 3], seed=0)
+@settings(max_examples=60, deadline=None)
+def test_descents_are_those_of_numpy(weights: list[int], seed: int) -> None:
+    of = tree([*weights, 1, 1])
+    rest = np.random.default_rng(seed).integers(0, 2 * np.array(of.weight))
+    nodes = _nodes(of, rest.tolist())
+    numbers = np.random.default_rng(seed).integers(0, 2**48, 200)
+    leaf, index = np.zeros(200, np.int32), numbers.copy()
+    _down(nodes, leaf, index)
+    found = kernel.descend(nodes, numbers)
+    assert np.array_equal(found[0], leaf)
+    assert np.array_equal(found[1], index)
+
+
+def test_descents_that_do_not_end_and_numbers_that_are_too_large_are_refused() -> None:
+    halves = np.array([1]), np.array([2]), np.array([0]), np.array([0.5]), np.array([-0.5])
+    for bad in (-1, 2**48, 2**62):
+        with pytest.raises(IndexError, match=rf"A number lies in \[0, 2\*\*48\); got {bad} at 1\."):
+            kernel.descend(kernel.Nodes(np.array([-1, -2], np.int32), *halves), np.array([7, bad]))
+    for child in ([0, -1], [-1, 1]):
+        with pytest.raises(ValueError, match="The arguments of the kernel's descend contradict each other"):
+            kernel.descend(kernel.Nodes(np.array(child, np.int32), *halves), np.array([7]))
+
+
+@given(count=st.integers(1, 300), zeros=st.booleans(), skewed=st.booleans(), seed=seeds)
+@settings(max_examples=60, deadline=None)
+def test_draws_are_those_of_numpy(count: int, zeros: bool, skewed: bool, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    weights = rng.random(count) * (10.0 ** -rng.integers(0, 18, count) if skewed else 1)
+    weights[rng.random(count) < 0.5 * zeros] = 0
+    weights[rng.integers(count)] = 1
+    shares = shares_of(weights)
+    positions = rng.integers(0, 2**62, 200)
+    keys = rng.integers(0, 2**64, 2, np.uint64)
+    expected = share_at(shares, (hashes(positions, *keys) >> np.uint64(12)).astype(np.int64))
+    for table in (shares.table.astype(np.int32), shares.table.astype(np.int64)):
+        own = kernel.draw(shares.ends, table, shares.shift, (int(keys[0]), int(keys[1])), positions)
+        assert np.array_equal(own, expected)
+
+
+def test_tables_that_lead_outside_of_the_weights_are_refused() -> None:
+    shares = shares_of(np.ones(4))
+    for table, shift in (
+        (shares.table[:-1], shares.shift),
+        (shares.table + np.int32(4), shares.shift),
+        (shares.table - np.int32(4), shares.shift),
+        (shares.table, -1),
+        (shares.table, 53),
+    ):
+        with pytest.raises(ValueError, match="The arguments of the kernel's draw contradict each other"):
+            kernel.draw(shares.ends, np.ascontiguousarray(table), shift, (1, 2), np.arange(50))
 
 
 # ---- Gather ----

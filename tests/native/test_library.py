@@ -12,15 +12,16 @@ import pytest
 from tensorstash.native import kernel, library
 
 ROOT = Path(__file__).parents[2]
-SOURCE = Path(library.__file__).with_name("gather.c")
+SOURCES = Path(library.__file__).parent
 native = pytest.mark.skipif(library.LIBRARY is None, reason=library.why())
 compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
 
 
-def compiled(source: str, target: Path, *options: str) -> str:
-    """Compile C to a library; what the compiler says comes back."""
-    command = ["cc", "-std=c11", "-shared", "-fPIC", *options, "-x", "c", "-", "-o", str(target), "-lm"]
-    done = subprocess.run(command, input=source, capture_output=True, text=True, check=False)
+def compiled(folder: Path, target: Path, *options: str) -> str:
+    """Compile the C of a folder to a library; what the compiler says comes back."""
+    sources = map(str, folder.glob("*.c"))
+    command = ["cc", "-std=c11", "-shared", "-fPIC", *options, *sources, "-o", str(target), "-lm"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done.stdout + done.stderr
 
 
@@ -57,11 +58,17 @@ def test_what_cannot_be_used_is_left_alone_and_said(tmp_path: Path, monkeypatch:
 
 @compiler
 def test_another_version_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "other.so"
-    assert compiled(SOURCE.read_text().replace("VERSION = 1", "VERSION = 0"), path) == ""
-    expected = f"not native: {path} has version 0, this package needs 1; install it again"
+    path, other = tmp_path / "other.so", tmp_path / "other"
+    shutil.copytree(SOURCES, other)
+    header = other / "kernel.h"
+    header.write_text(header.read_text().replace("VERSION = 2", "VERSION = 0"))
+    assert compiled(other, path) == ""
+    expected = f"not native: {path} has version 0, this package needs 2; install it again"
     assert library.load(str(path)) == (None, expected)
-    assert compiled("int unrelated(void); int unrelated(void) { return 0; }", path.with_name("x.so")) == ""
+    unrelated = tmp_path / "unrelated"
+    unrelated.mkdir()
+    (unrelated / "x.c").write_text("int unrelated(void); int unrelated(void) { return 0; }")
+    assert compiled(unrelated, path.with_name("x.so")) == ""
     assert "tensorstash_version" in library.load(str(path.with_name("x.so")))[1]
 
 
@@ -69,7 +76,7 @@ def test_another_version_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("level", ["-O0", "-O3"])
 def test_it_compiles_without_a_warning(tmp_path: Path, level: str) -> None:
     flags = ["-Wall", "-Wextra", "-Wconversion", "-Wpedantic", "-Wshadow", "-Wstrict-prototypes", "-Werror"]
-    assert compiled(SOURCE.read_text(), tmp_path / "gather.so", level, *flags) == ""
+    assert compiled(SOURCES, tmp_path / "gather.so", level, *flags) == ""
 
 
 @native

@@ -48,8 +48,8 @@ def numbers(text: str) -> list[int]:
 
 def here(tag: str | None = None) -> list[str]:
     """The problems of this tree."""
-    texts = [(ROOT / name).read_text("utf-8") for name in ("CHANGELOG.md", "CITATION.cff")]
-    return problems(*texts, version(), tag)
+    changelog, citation = ((ROOT / name).read_text("utf-8") for name in ("CHANGELOG.md", "CITATION.cff"))
+    return problems(changelog, citation, version(), tag)
 
 
 if __name__ == "__main__":

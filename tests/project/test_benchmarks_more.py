@@ -67,6 +67,17 @@ def test_all_run_and_their_results_are_drawn() -> None:
     assert tables.count("\n| ") == len(sweep) + len(formats) + len(ways) + 6  # a head and a rule each
 
 
+def test_the_ways_to_a_device_are_compared_on_any_machine() -> None:
+    printed = run("bench_device.py", "--quick", "--device", "cpu")
+    assert "No accelerator was found: nothing below says anything about one.\n" in printed
+    ways = re.findall(r"^    (host|resident) +\d+ +\d+\.\d +\d+   \d\.\d\d, \d\.\d\d$", printed, re.MULTILINE)
+    assert ways == ["host", "resident"]
+    simulated = re.findall(r"^ +(\d)((?: +\d+\.\d\d +(?:copy|gather|-)){4})$", printed, re.MULTILINE)
+    assert [prefetch for prefetch, _ in simulated] == ["0", "1", "2", "4"]
+    # whatever is made ahead, copies that take twice as long as the model are waited for
+    assert all(steps.endswith(" copy") for _, steps in simulated)
+
+
 def test_a_window_that_begins_one_row_late_is_noticed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.syspath_prepend(BENCHMARKS)
     import formats
@@ -92,3 +103,18 @@ def test_the_sweep_notices_values_of_other_rows(monkeypatch: pytest.MonkeyPatch)
     case.stash["c1"].copy_(case.stash["c1"].roll(1))
     with pytest.raises(AssertionError, match=r"^c1$"):
         sweep.verify(case)
+
+
+def test_shards_are_made_and_opened(shm: Path) -> None:
+    printed = run("bench_shards.py", "--quick")
+    ways = ["ts.load", "ts.load, file=", "shard, 1 worker", "shard, 2 workers"]
+    assert re.findall(r"^  (\S.*?) +[\d.]+ s   peak +\d+ MB$", printed, re.MULTILINE) == ways
+    opened = ["open, mapped", "open, copies", "open, attached"]
+    assert re.findall(r"^  (\S.*?) +[\d.]+ ms to the first batch$", printed, re.MULTILINE) == opened
+
+
+def test_sampling_over_shards_is_measured_beside_one_stash() -> None:
+    printed = run("bench_cluster.py", "--quick")
+    assert len(re.findall(r"^\d ranks +one stash \d+, 16 shards \d+, mix of 16 \d+ thousand", printed, re.M)) == 2
+    assert re.search(r"^a state +\d{3} bytes as JSON; its legs: \[\[1, 8, 256, \d+\]\]$", printed, re.MULTILINE)
+    assert len(re.findall(r" ms$", printed, re.MULTILINE)) == 4

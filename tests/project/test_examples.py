@@ -16,7 +16,7 @@ from torch import distributed
 
 from tests.project.pages import README, ROOT, blocks, pages, pictures, run
 
-ELSEWHERE = {"train_ddp.py", "dlinear.py"}  # several processes: test_ddp.py; a file of data: below
+ELSEWHERE = {"train_ddp.py", "train_ray.py", "dlinear.py"}  # of several processes, and of a file of data: below
 OTHERS = {"huggingface_trainer.py", "lightning_datamodule.py", "other_arrays.py"}  # and coming_from_*: tests/adapters
 EXAMPLES = sorted(
     path

@@ -265,6 +265,28 @@ dist.destroy_process_group()
     assert done.stdout == "4\n"
 
 
+def test_a_process_group_with_more_ranks_than_data_ranks_is_told() -> None:
+    """As under tensor parallelism; by a process group that only pretends to have other ranks."""
+    program = """
+import warnings, torch.distributed as dist, tensorstash as ts
+from torch.testing._internal.distributed.fake_pg import FakeStore
+dist.init_process_group("fake", store=FakeStore(), rank=5, world_size=8)
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    ts.Sampler(16, 2, num_replicas=8, rank=5)
+    assert not caught, caught
+    print([ids.tolist() for ids in ts.Sampler(16, 2, num_replicas=4, rank=2)])
+print(*(one.message for one in caught), sep="\\n")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout == (
+        "[[4, 5], [12, 13]]\n"
+        "The process group has 8 ranks and num_replicas= is 4, so several ranks get the same windows. That is meant "
+        "for ranks that share a part of the model (tensor, pipeline or context parallelism), with rank= "
+        "their data rank; else leave both arguments out.\n"
+    )
+
+
 @pytest.mark.parametrize("shuffle", [ts.Lanes, "blocks", 1, None])
 def test_what_is_no_order_is_refused(shuffle: Any) -> None:
     message = (

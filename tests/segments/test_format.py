@@ -139,10 +139,52 @@ def test_a_header_larger_than_its_room_is_refused() -> None:
         draft.finish({"text": "x" * 5000})
 
 
-def test_memory_that_is_laid_out_is_allocated() -> None:
-    """Or a full machine would kill the process at a write, long after."""
-    draft = Draft([("y", torch.float64, (1 << 18,))], PAGE)
-    assert os.fstat(draft.fd).st_blocks * 512 >= (1 << 21) + PAGE
+def test_what_is_mapped_for_writing_is_allocated_before() -> None:
+    """Or a full file system would kill the process that writes to it."""
+    draft = Draft([("x", torch.float64, (1 << 18,)), ("y", torch.float64, (1 << 17,))], PAGE)
+    assert os.fstat(draft.fd).st_size == draft.end == (3 << 20) + PAGE
+    assert os.fstat(draft.fd).st_blocks == 0
+    array = draft.array("y")
+    assert os.fstat(draft.fd).st_blocks * 512 == array.nbytes == 1 << 20
+
+
+def test_a_file_on_disk_is_allocated_at_once(tmp_path: Path) -> None:
+    with open(tmp_path / "draft", "xb+") as file:
+        draft = Draft([("y", torch.float64, (1 << 18,))], PAGE, file.fileno(), on_disk=True)
+        assert os.fstat(draft.fd).st_blocks * 512 >= (1 << 21) + PAGE
+
+
+def test_a_finished_file_has_no_holes(shm: Path) -> None:
+    """A hole would be filled when it is first read, which kills the reader if the file system is full by then."""
+    rng = np.random.default_rng(0)
+    rows = 300_001
+    table = {
+        "e": np.arange(rows) // 1000,
+        "t": np.arange(rows),
+        "x": rng.standard_normal(rows),
+        "flag": rng.random(rows) < 0.5,
+        "text": np.array([f"text {k}" for k in range(50)])[rng.integers(0, 50, rows)],
+        "place": np.arange(rows) // 1000 * 7,
+    }
+    some = rng.permutation(rows)
+    sources: list[dict[str, Any]] = [
+        table,
+        {name: values[some] for name, values in table.items()},
+        {name: values[:1] for name, values in table.items()},
+        {name: values[:0] for name, values in table.items()},
+    ]
+    for k, source in enumerate(sources):
+        static = ["place"] if len(source["e"]) else None
+        keys: list[dict[str, Any]] = [{}, {"entity": "e", "time": "t"}]
+        for more in keys:
+            pack = {"e": "e", "t": "t", "pack": ["x", "flag"], "flag": "flag", "text": "text"}
+            own = static if more else None
+            for share in (None, f"holes-{k}-{len(more)}"):
+                stash = ts.load(source, pack, static=own, share=share, dtype=torch.float32, **more)
+                about = os.fstat(stash._segment.fd)
+                assert about.st_blocks * 512 == about.st_size, (k, more)
+                about = os.stat(str(stash.share("copy").path))
+                assert about.st_blocks * 512 == about.st_size, (k, more)
 
 
 # Saving

@@ -389,6 +389,54 @@ print(os.listdir(os.environ["TENSORSTASH_DIR"]))
         assert re.fullmatch(message, run_python(program, *arguments))
 
 
+FILLS_UP = """
+import os, sys
+import numpy as np
+import tensorstash as ts
+from tensorstash.segments import limits, unpublished
+room = limits.Limit(1 << 40, "in RAM", "")  # another process takes the memory after it was looked at
+unpublished.directory_limit = unpublished.disk_limit = lambda fd, path: room
+directory, how, order = os.environ["TENSORSTASH_DIR"], sys.argv[1], sys.argv[2]
+if "named" in sys.argv:
+    del os.O_TMPFILE
+free = os.statvfs(directory).f_bfree
+rows = 10_000_000
+times = np.arange(rows)[:: -1 if order == "reversed" else 1]
+asked = {"share": "full"} if how == "share" else {"file": directory + "/full.safetensors"}
+try:
+    ts.load({"t": times, "y": np.zeros(rows)}, ["y"], time="t", progress=False, **asked)
+except ts.errors.NoMemoryError as error:
+    print(error)
+print(os.listdir(directory), free - os.statvfs(directory).f_bfree)
+print(ts.load({"y": np.ones(5_000_000)}, **(asked | {"timeout": 60}))["y"].sum().item())
+"""
+
+
+@pytest.mark.parametrize("how", ["share", "file"])
+@pytest.mark.parametrize("order", ["in order", "reversed"])
+@pytest.mark.parametrize("named", ["", "named"])
+def test_a_file_system_that_fills_up_during_a_load_is_an_error_that_leaves_nothing(
+    how: str, order: str, named: str, shm: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rows in order are written piece by piece; others through a mapping, which would kill the process."""
+    size = "130m" if order == "reversed" else "64m"  # room for the times, which are written first, but not for `y`
+    own = mounting(shm, size, capsys)
+    if not own:
+        pytest.skip("mounting a tmpfs is not allowed here")
+    command = [*own, sys.executable, "-W", "error", "-c", FILLS_UP, how, order, named]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    message, left, later = done.stdout.splitlines()
+    allocated = r"A stash is allocated as a whole; \d+\.\d MB cannot be: \[Errno 28\] No space left on device\. "
+    written = r"A stash needs room for all its bytes; writing them failed: No space left on device\. Make room, or "
+    if order == "reversed" or how == "file":
+        assert re.fullmatch(allocated + r"Load fewer columns, or a narrower dtype\.", message)
+    else:
+        assert re.fullmatch(written + r"load fewer columns\.", message)
+    assert left == "[] 0"
+    assert later == "5000000.0"
+
+
 def write_tree(root: Path, cgroup: str, files: dict[str, str]) -> None:
     (root / "proc/self").mkdir(parents=True)
     (root / "proc/self/cgroup").write_text(cgroup)

@@ -569,7 +569,8 @@ BEYOND_ROWS: list[tuple[pl.Expr, str]] = [
 def test_what_depends_on_other_rows_is_refused_with_the_part_that_does(expression: pl.Expr, culprit: str) -> None:
     message = (
         f"Expressions are computed piece by piece, so that a value must come from its own row alone; {culprit} also "
-        "looks at others. Compute it before loading, or per batch in a transform."
+        "looks at others. To compute it over the rows of each entity, write ts.per_entity(...); else compute it before "
+        "loading, or per batch in a transform."
     )
     for call in (ts.load, ts.plan):
         with pytest.raises(ts.errors.SchemaError, match=whole(message)):
@@ -587,7 +588,7 @@ def test_membership_in_another_column_is_refused() -> None:
     with (
         pytest.raises(
             ts.errors.SchemaError,
-            match=r"; a\.is_in\(\[b\.strict_cast\(Int64\)\]\) also looks at others\. Compute it before",
+            match=r"; a\.is_in\(\[b\.strict_cast\(Int64\)\]\) also looks at others\. To compute it over",
         ),
         pytest.deprecated_call(),
     ):

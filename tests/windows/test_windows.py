@@ -531,7 +531,8 @@ def test_split_needs_times_and_ascending_cuts() -> None:
 
 def test_what_is_no_stash_or_span_is_said() -> None:
     stash = ts.load({"y": np.arange(9.0)})
-    with pytest.raises(TypeError, match=r"^Windows are made of a stash, ts\.load\(\.\.\.\); got a str\.$"):
+    remedy = r"Those of shards: ts\.cluster\.windows\(shards, \.\.\.\)\."
+    with pytest.raises(TypeError, match=rf"^Windows are made of a stash, ts\.load\(\.\.\.\); got a str\. {remedy}$"):
         ts.Windows("stash", 3)  # type: ignore[arg-type]
     message = (
         "A span holds one column; 'a' names ['y', 'y']. To have several in one tensor, load them as one: "

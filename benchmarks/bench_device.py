@@ -1,0 +1,248 @@
+"""Ways of batches to a device: copied from plain memory, from pinned memory, or gathered there from resident columns.
+
+    python benchmarks/bench_device.py                # the device that torch finds, else the CPU; about two minutes
+    python benchmarks/bench_device.py --device xpu
+    python benchmarks/bench_device.py --quick        # the same on little data, to see that it runs
+
+It prints the table of `docs/guide/devices.md` for this machine. First the bandwidths that bound each way: host memory,
+copies to the device from plain and from pinned memory, and copies inside the device. Then the loop over each way, alone
+and beside a model that takes about as long as a batch, with what `loader.stats()` says that it waited for. The batches
+of all ways are compared with those of the host, bit by bit, before anything is timed. Last, on any machine, prefetch
+over a simulated device whose copies take a fraction or a multiple of the time of the model.
+"""
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+
+import tensorstash as ts
+from tensorstash.batches import loader as loaders
+from tensorstash.batches.devices import Copies, PlainCopies, copies_to, device_of, module_of
+from tensorstash.batches.on_device import by_torch
+
+COLUMNS, LENGTH, BATCH = 8, 120, 1024
+ROUNDS = 5
+
+Make = Callable[[], ts.Loader]
+
+
+class SimulatedCopies(PlainCopies):
+    """Copies to the CPU of which one at a time is made, and which end later than they do."""
+
+    def __init__(self, seconds: float) -> None:
+        """Each batch takes so many seconds."""
+        super().__init__(torch.device("cpu"))
+        self._seconds = seconds
+        self._end = 0.0  # of the last copy
+
+    def copy(self, staged: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        self._end = max(self._end, time.perf_counter()) + self._seconds
+        return super().copy(staged)
+
+    def record(self) -> "SimulatedEvent":
+        return SimulatedEvent(self._end)
+
+    def wait(self, event: Any, copied: Sequence[torch.Tensor]) -> None:
+        del copied
+        event.synchronize()
+
+
+class SimulatedEvent:
+    """The end of a copy. Whoever waits for it sleeps."""
+
+    def __init__(self, end: float) -> None:
+        self._end = end
+
+    def synchronize(self) -> None:
+        time.sleep(max(0.0, self._end - time.perf_counter()))
+
+
+@contextmanager
+def over(copies: Copies) -> Iterator[None]:
+    """Loaders that are made and used inside take this way, whatever their device is."""
+    module: Any = loaders
+    found = module.copies_to
+    module.copies_to = lambda _: copies
+    try:
+        yield
+    finally:
+        module.copies_to = found
+
+
+def windows_of(rows: int) -> ts.Windows:
+    """Packed float32 columns of two entities."""
+    values = np.arange(rows * COLUMNS, dtype=np.float32).reshape(rows, COLUMNS)
+    entity = np.repeat([0, 1], [rows // 2, rows - rows // 2])
+    stash = ts.load({"e": entity, "x": values}, ["x"], entity="e")
+    return ts.Windows(stash, spans={"past": ("x", 24 - LENGTH, 0), "next": ("x", 0, 24)})
+
+
+def wait_for(device: torch.device) -> None:
+    """Let the host wait until the device has done all that was queued."""
+    if device.type != "cpu":
+        module_of(device).synchronize()
+
+
+def seconds_of(work: Callable[[], object], device: torch.device) -> float:
+    """The median time of a few repetitions, after one that is not counted."""
+    spent = []
+    for _ in range(ROUNDS + 1):
+        began = time.perf_counter()
+        work()
+        wait_for(device)
+        spent.append(time.perf_counter() - began)
+    return statistics.median(spent[1:])
+
+
+def bandwidths(device: torch.device, nbytes: int) -> None:
+    """Bytes per second of the copies that bound the ways."""
+    cpu = torch.device("cpu")
+    plain = torch.zeros(nbytes, dtype=torch.uint8)
+    here = torch.zeros_like(plain)
+    there = plain.to(device, copy=True)
+    other = torch.zeros_like(there)
+    print(f"copies of {nbytes / 1e6:.0f} MB, GB/s")
+    work: dict[str, tuple[Callable[[], object], torch.device]] = {
+        "inside host memory": (lambda: here.copy_(plain), cpu)
+    }
+    if device.type != "cpu":
+        work["from plain memory"] = (lambda: there.copy_(plain), device)
+        staged = _pinned(nbytes)
+        if staged is not None:
+            work["from pinned memory"] = (lambda: there.copy_(staged, non_blocking=True), device)
+        work["inside the device"] = (lambda: other.copy_(there), device)
+    for name, (copy, where) in work.items():
+        print(f"    {name:20} {nbytes / seconds_of(copy, where) / 1e9:7.1f}")
+
+
+def _pinned(nbytes: int) -> torch.Tensor | None:
+    try:
+        pinned = torch.zeros(nbytes, dtype=torch.uint8).pin_memory()
+    except RuntimeError:  # a device without pinned memory
+        return None
+    return pinned if pinned.is_cpu else None
+
+
+def ways_to(windows: ts.Windows, device: torch.device) -> dict[str, Make]:
+    """How to make the loader of each way that this device has."""
+
+    def made(**arguments: Any) -> ts.Loader:
+        return ts.Loader(windows, BATCH, shuffle=True, tail="drop", device=device, **arguments)
+
+    def plain() -> ts.Loader:
+        with over(PlainCopies(device)):
+            loader = made()
+            loader._assembler  # noqa: B018  it keeps its way
+        return loader
+
+    def by_torch_alone() -> ts.Loader:
+        loader = made(resident=True)
+        assembler: Any = loader._assembler
+        assembler._way = by_torch
+        return loader
+
+    ways: dict[str, Make] = {"host" if device.type == "cpu" else "plain memory": plain}
+    if device.type == "cpu":
+        ways = {"host": made}
+    elif type(copies_to(device)) is not PlainCopies:
+        ways["pinned memory"] = made
+    ways["resident"] = lambda: made(resident=True)
+    if way_of(ways["resident"]()) == "triton":
+        ways |= {"resident, torch": by_torch_alone, "resident, triton": ways.pop("resident")}
+    return ways
+
+
+def way_of(loader: ts.Loader) -> str:
+    """Whether resident columns are gathered by Triton or by torch."""
+    assembler: Any = loader._assembler
+    return str(assembler._way.__name__.removeprefix("by_"))
+
+
+def verify(windows: ts.Windows, ways: dict[str, Make]) -> None:
+    """Every way gives the first batches of the host, bit by bit."""
+    for name, make in ways.items():
+        host = ts.Loader(windows, BATCH, shuffle=True, tail="drop")
+        for _, batch, exact in zip(range(3), make(), host):
+            for key, tensor in exact.items():
+                assert torch.equal(batch[key].cpu().view(torch.int32), tensor.view(torch.int32)), (name, key)
+
+
+def loops(ways: dict[str, Make], device: torch.device, steps: int) -> None:
+    """The loop over each way, alone and beside a model."""
+    weight = torch.randn(96 * COLUMNS, 24 * COLUMNS, device=device)
+
+    def model(batch: dict[str, torch.Tensor]) -> None:
+        _ = (batch["past"].flatten(1) @ weight - batch["next"].flatten(1)).square().mean()
+
+    head = f"{'us a batch':>12} {'GB/s':>7} {'with a model':>14}   part of the time waited for: gather, copy"
+    print(f"\n{BATCH:,} windows of {LENGTH} x {COLUMNS} float32, {BATCH * LENGTH * COLUMNS * 4 / 1e6:.1f} MB a batch")
+    print(f"    {'way':16} {head}")
+    for name, make in ways.items():
+        loader = make()
+        alone = statistics.median(_pass(loader, None, steps, device) for _ in range(ROUNDS))
+        beside = statistics.median(_pass(loader, model, steps, device) for _ in range(ROUNDS))
+        stats = loader.stats()
+        parts = [stats[f"wait_{part}_seconds"] / stats["seconds"] for part in ("gather", "copy")]
+        speed = BATCH * LENGTH * COLUMNS * 4 / alone / 1e9
+        print(f"    {name:16} {alone * 1e6:12.0f} {speed:7.1f} {beside * 1e6:14.0f}   {parts[0]:.2f}, {parts[1]:.2f}")
+
+
+def _pass(loader: ts.Loader, model: Callable[[dict[str, torch.Tensor]], None] | None, steps: int, device: Any) -> float:
+    began, taken = time.perf_counter(), 0
+    for batch in loader:
+        if model is not None:
+            model(batch)
+        taken += 1
+        if taken == steps:
+            break
+    wait_for(device)
+    return (time.perf_counter() - began) / taken
+
+
+def prefetching(windows: ts.Windows, steps: int) -> None:
+    """A step of the loop over simulated copies, in multiples of the time of the model."""
+    model = 0.01  # seconds, far above the time of a gather
+    print(f"\nsimulated copies beside a model of {model * 1e3:.0f} ms: a step over the model, and what was waited for")
+    print(f"    {'prefetch':8} " + " ".join(f"{f'copy {share:g}':>15}" for share in (0.25, 0.5, 1, 2)))
+    for prefetch in (0, 1, 2, 4):
+        shown = []
+        for share in (0.25, 0.5, 1, 2):
+            with over(SimulatedCopies(share * model)):
+                loader = ts.Loader(windows, 64, tail="drop", steps=steps, prefetch=prefetch)
+                for _ in loader:
+                    time.sleep(model)
+            stats = loader.stats()
+            copy, gather = stats["wait_copy_seconds"], stats["wait_gather_seconds"]
+            # beside the first batch, for which every loop waits
+            waited = stats["wait_seconds"] > 0.1 * stats["seconds"]
+            what = ("copy" if copy > gather else "gather") if waited else "-"
+            shown.append(f"{stats['seconds'] / stats['steps'] / model:7.2f} {what:>7}")
+        print(f"    {prefetch:8} " + " ".join(shown))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="accelerator", help="a device of torch; what torch finds, else the CPU")
+    parser.add_argument("--quick", action="store_true", help="little data, to see that it runs")
+    arguments = parser.parse_args()
+    device, quick = device_of(arguments.device), arguments.quick
+    name = module_of(device).get_device_name(device) if device.type in ("cuda", "xpu") else str(device)
+    print(f"torch {torch.__version__}, device {name}")
+    if device.type == "cpu":
+        print("No accelerator was found: nothing below says anything about one.")
+    windows = windows_of(200_000 if quick else 10_000_000)
+    bandwidths(device, 4_000_000 if quick else 256_000_000)
+    ways = ways_to(windows, device)
+    verify(windows, ways)
+    loops(ways, device, 5 if quick else 100)
+    prefetching(windows, 5 if quick else 50)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,142 @@
+"""Making shards and opening them: the time and the memory of each way, beside a load of the same data.
+
+    python benchmarks/bench_shards.py            # some minutes, 5 GB of disk
+    python benchmarks/bench_shards.py --quick    # small, to see that it runs
+
+Each way runs in processes of its own. The peak is that of the sum over these processes of the memory that is not shared
+(USS), sampled while they run; pages of files, which the system takes back when it needs them, do not count.
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import tensorstash as ts
+
+COLUMNS = 8
+SHARDS = 16
+LABEL = "bench-shards"
+NAMES = [f"c{k}" for k in range(COLUMNS)]
+WAYS = ["ts.load", "ts.load, file=", "shard, 1 worker", "shard, 2 workers"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--way", help="what a process of the benchmark does")
+    parser.add_argument("--folder", type=Path)
+    options = parser.parse_args()
+    if options.way is not None:
+        print(json.dumps(work(options.way, options.folder)))
+        return
+    entities, rows, rounds = (50, 200, 1) if options.quick else (2000, 20_000, options.rounds)
+    with tempfile.TemporaryDirectory(prefix="bench-shards-") as folder:
+        for order in ("by series",) if options.quick else ("by series", "by time"):
+            write(Path(folder), entities, rows, order)
+            measure(Path(folder), order, rounds)
+
+
+def write(folder: Path, entities: int, rows: int, order: str) -> None:
+    """A Parquet file whose rows are grouped by series, or ordered by time; each value says where it stands."""
+    e, t = np.divmod(np.arange(entities * rows), rows)
+    if order == "by time":
+        t, e = np.divmod(np.arange(entities * rows), entities)
+    columns = {name: (e * rows + t + k).astype(np.float32) for k, name in enumerate(NAMES)}
+    pq.write_table(pa.table({"e": e, "t": t, **columns}), folder / "data.parquet", row_group_size=1 << 20)
+
+
+def measure(folder: Path, order: str, rounds: int) -> None:
+    """All ways, taking turns."""
+    nbytes = (folder / "data.parquet").stat().st_size
+    print(f"\n{order}: a file of {nbytes / 1e6:,.0f} MB, {SHARDS} shards")
+    found: dict[str, list[tuple[float, float]]] = {way: [] for way in WAYS}
+    for _ in range(rounds):
+        for way in WAYS:
+            found[way].append(run(folder, way)[:2])
+    for way, values in found.items():
+        seconds, peak = (statistics.median(value[k] for value in values) for k in (0, 1))
+        print(f"  {way:<18} {seconds:8.2f} s   peak {peak / 1e6:8,.0f} MB")
+    for way in ("open, mapped", "open, copies", "open, attached"):
+        times = [run(folder, way)[2] for _ in range(rounds if way != "open, copies" else 1)]
+        print(f"  {way:<18} {statistics.median(times) * 1000:8.1f} ms to the first batch")
+    for label in {*ts.shared.list()["label"]}:
+        if label.startswith(f"{LABEL}."):
+            ts.shared.remove(label)
+
+
+def run(folder: Path, way: str) -> tuple[float, float, float]:
+    """Seconds of a way, its peak in bytes, and the seconds to its first batch, if it has batches."""
+    command = [sys.executable, __file__, "--way", way, "--folder", str(folder)]
+    process = psutil.Popen(command, stdout=subprocess.PIPE, text=True)
+    peak = 0.0
+    while process.poll() is None:
+        peak = max(peak, memory(process))
+        time.sleep(0.02)
+    assert process.returncode == 0, way
+    told: dict[str, Any] = json.loads(process.stdout.read())
+    return told["seconds"], peak, told.get("first", 0.0)
+
+
+def memory(process: psutil.Process) -> float:
+    """Bytes that only this process and its children hold."""
+    total = 0.0
+    try:
+        for one in (process, *process.children(recursive=True)):
+            total += one.memory_full_info().uss
+    except psutil.Error:  # it has just ended
+        pass
+    return total
+
+
+# In a process of its own
+
+
+def work(way: str, folder: Path) -> dict[str, float]:
+    """Do what is to be measured; the import is not."""
+    chosen: dict[str, Any] = {"columns": NAMES, "entity": "e", "time": "t", "progress": False}
+    source = folder / "data.parquet"
+    begin = time.perf_counter()
+    if way == "ts.load":
+        check(ts.load(source, **chosen))
+    elif way == "ts.load, file=":
+        check(ts.load(source, file=folder / "file.safetensors", **chosen))
+        (folder / "file.safetensors").unlink()
+    elif way.startswith("shard"):
+        to = folder / "shards"
+        for file in to.glob("*"):
+            file.unlink()
+        begin = time.perf_counter()
+        ts.cluster.shard(source, to=to, shards=SHARDS, workers=int(way.split()[1]), **chosen)
+    else:
+        shards = ts.cluster.open(folder / "shards", 0, 2, share=None if way.endswith("mapped") else LABEL)
+        windows = ts.Windows(next(iter(shards.stashes.values())), history=24, horizon=6)
+        next(iter(ts.Loader(windows, 256, shuffle=True)))
+        return {"seconds": 0.0, "first": time.perf_counter() - begin}
+    return {"seconds": time.perf_counter() - begin}
+
+
+def check(stash: ts.Stash) -> None:
+    """Some values, which say where they stand."""
+    rows = np.linspace(0, stash.rows - 1, 100).astype(int)
+    offsets = stash.offsets.numpy()
+    series = offsets[1]
+    names = np.array(stash.entities)[np.searchsorted(offsets, rows, "right") - 1]
+    assert stash.time is not None
+    expected = (names * series + stash.time.numpy()[rows]).astype(np.float32)
+    assert (stash["c0"].numpy()[rows] == expected).all()
+
+
+if __name__ == "__main__":
+    main()

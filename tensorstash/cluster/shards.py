@@ -1,0 +1,75 @@
+"""The shards that one node holds, and which node holds which."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from heapq import heapreplace
+from typing import Any
+
+import numpy as np
+
+from tensorstash.cluster.manifest import Manifest
+from tensorstash.common.dtypes import Int64s
+from tensorstash.stash.stash import Stash
+
+
+def assign(rows: Sequence[int], nodes: int) -> list[tuple[int, ...]]:
+    """The numbers of the shards of each node, ascending: the longest shard first, to the node with the fewest rows.
+
+    Shards of equal length go by number, and nodes with equally many rows too.
+
+    Args:
+        rows: the rows of each shard.
+        nodes: how many nodes there are.
+
+    Example:
+        >>> from tensorstash.cluster.shards import assign
+        >>> assign([5, 1, 4, 4], 2)
+        [(0, 1), (2, 3)]
+    """
+    held: list[list[int]] = [[] for _ in range(nodes)]
+    least = [(0, node) for node in range(nodes)]  # a heap of the rows of each node
+    for shard in sorted(range(len(rows)), key=lambda shard: -rows[shard]):
+        total, node = least[0]
+        held[node].append(shard)
+        heapreplace(least, (total + rows[shard], node))
+    return [tuple(sorted(shards)) for shards in held]
+
+
+@dataclass(frozen=True, eq=False)
+class Shards:
+    """The shards that this node holds, out of all that the manifest lists; `ts.cluster.open` returns it."""
+
+    manifest: Manifest
+    node: int
+    """The number of this node, from 0 on."""
+    nodes: int
+    origin: str
+    """Where `node` and `nodes` came from, for messages."""
+    stashes: Mapping[int, Stash]
+    """The stash of each shard that this node holds, by the shard's number, ascending."""
+    index: Stash
+    """A row for each entity of all shards: `index.entities`, and its rows in its shard, `index["rows"]`."""
+
+    @property
+    def held(self) -> tuple[int, ...]:
+        """The numbers of the shards that this node holds, ascending."""
+        return tuple(self.stashes)
+
+    @property
+    def entities(self) -> list[Any]:
+        """The names of the entities of all shards, on every node: by shard, and as in the stash of the shard."""
+        return self.index.entities
+
+    @cached_property
+    def entity_offsets(self) -> Int64s:
+        """`(shards + 1,)` int64: shard k has the entities `entity_offsets[k]` up to `entity_offsets[k + 1]`."""
+        return np.append(0, np.cumsum([shard.entities for shard in self.manifest.shards], dtype=np.int64))
+
+    def __repr__(self) -> str:
+        own = sum(self.manifest.shards[shard].rows for shard in self.held)
+        return (
+            f"Shards: {self.manifest.rows:,} rows of {int(self.entity_offsets[-1]):,} entities in "
+            f"{len(self.manifest.shards):,} shards; node {self.node} of {self.nodes} ({self.origin}) holds "
+            f"{len(self.held):,} of them, {own:,} rows"
+        )

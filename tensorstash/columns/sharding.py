@@ -1,0 +1,91 @@
+"""The shard of an entity: a published hash of its value, the same on every machine and in every release."""
+
+from collections.abc import Iterable
+from datetime import date, datetime
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+
+from tensorstash.common.checks import at_least, is_integer
+from tensorstash.common.dtypes import Int64s
+
+HASH = "blake2b shard 1"  # the name of the definition, and the personalization of the hash
+MOST = 4096
+
+_EMPTY = blake2b(digest_size=8, person=HASH.encode())  # copied, because making one takes longer than hashing
+
+
+def shard_of(values: Iterable[Any], shards: int) -> Int64s:
+    """The shard of each entity, a number in `[0, shards)`: the same everywhere, whatever the type that stores a value.
+
+    It is the BLAKE2b digest (RFC 7693) of 8 bytes, with the personalization `b"blake2b shard 1"`, of the entity's
+    bytes, read as a little-endian unsigned integer, modulo `shards`. The bytes of an entity are the UTF-8 text, the
+    decimal digits of an integer, or a date as `2024-01-31`. The bytes of an entity of several columns are, for each
+    value in turn, the number of its bytes in decimal digits, a colon, and its bytes.
+
+    Args:
+        values: the entities: texts, integers or dates, or tuples of them; a list, an array of numpy or pyarrow.
+        shards: how many shards there are, 1 to 4,096.
+
+    Returns:
+        `(len(values),)` int64.
+
+    Raises:
+        TypeError: a value of another type, such as a null.
+
+    Example:
+        >>> import tensorstash as ts
+        >>> ts.cluster.shard_of(["JFK", "LGA", "EWR"], 64).tolist(), ts.cluster.shard_of([("JFK", 1)], 64).tolist()
+        ([9, 34, 63], [6])
+        >>> from hashlib import blake2b
+        >>> digest = blake2b(b"JFK", digest_size=8, person=b"blake2b shard 1").digest()
+        >>> int.from_bytes(digest, "little") % 64
+        9
+    """
+    check_shards(shards)
+    plain = values.to_pylist() if hasattr(values, "to_pylist") else values
+    digests = b"".join(map(_digest, plain))
+    return (np.frombuffer(digests, "<u8") % np.uint64(shards)).astype(np.int64)
+
+
+def check_shards(shards: object) -> int:
+    """The number of shards, if it is one."""
+    count = at_least(1, shards, "shards")
+    if count > MOST:
+        raise ValueError(f"shards= is at most {MOST:,}; got {count:,}.")
+    return count
+
+
+def check_shard(shard: object) -> tuple[int, int] | None:
+    """`shard=` of a load: the number of a shard, and how many there are."""
+    if shard is None:
+        return None
+    if not isinstance(shard, (tuple, list)) or len(shard) != 2 or not all(map(is_integer, shard)):
+        raise TypeError(f"shard= is the number of a shard and how many there are, such as (0, 64); got {shard!r}.")
+    number, shards = int(shard[0]), check_shards(shard[1])
+    if not 0 <= number < shards:
+        raise ValueError(f"The number of a shard lies in [0, {shards}); got shard={(number, shards)}.")
+    return number, shards
+
+
+def _digest(value: Any) -> bytes:
+    hashed = _EMPTY.copy()
+    if isinstance(value, tuple):
+        for part in map(_bytes, value):
+            hashed.update(b"%d:" % len(part) + part)
+    else:
+        hashed.update(_bytes(value))
+    return hashed.digest()
+
+
+def _bytes(value: Any) -> bytes:
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, np.datetime64) and value.dtype == "datetime64[D]":
+        value = value.item()
+    if isinstance(value, date) and not isinstance(value, datetime):
+        return value.isoformat().encode()
+    if is_integer(value):
+        return b"%d" % value
+    raise TypeError(f"An entity is a text, an integer or a date; got {value!r}, a {type(value).__name__}.")

@@ -1,0 +1,67 @@
+"""Small units decoded together: of ten thousand small files, most of the time would go into the steps around each."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import TypeVar
+
+import pyarrow as pa
+
+from tensorstash.common.threads import threads
+from tensorstash.errors import DataError, SourceError
+from tensorstash.sources.scan import Unit, read
+
+_SMALL = 1 << 15  # rows of a unit that is decoded together with others
+_ROWS = 1 << 17  # rows, and bytes, after which a batch is long enough
+_BYTES = 1 << 23
+_MOST = 256  # units: Ctrl-C waits for a bundle
+_SHARE = 8  # bundles for each thread, so that all threads end at about the same time
+
+Bundle = tuple[Unit, ...]
+Result = TypeVar("Result")
+
+
+def bundles(units: Sequence[Unit]) -> list[Bundle]:
+    """Units in their order, with small neighbours together."""
+    most = min(_MOST, len(units) // (_SHARE * threads()))
+    found: list[list[Unit]] = []
+    rows = 0
+    for unit in units:
+        fits = found and max(unit.rows, found[-1][0].rows) < _SMALL and len(found[-1]) < most
+        if fits and rows + unit.rows <= _ROWS:
+            found[-1].append(unit)
+            rows += unit.rows
+        else:
+            found.append([unit])
+            rows = unit.rows
+    return [tuple(bundle) for bundle in found]
+
+
+def each_or_all(bundle: Bundle, work: Callable[[Bundle], Result]) -> list[Result]:
+    """What `work` makes of a bundle; if it fails, of each unit alone, so that the error names the unit."""
+    if len(bundle) > 1:
+        with suppress(DataError, SourceError):
+            return [work(bundle)]
+    return [work((unit,)) for unit in bundle]
+
+
+def read_bundle(bundle: Bundle, names: Sequence[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """As `read`; batches of small units are put together, as far as their types are equal."""
+    if len(bundle) == 1:
+        yield from read(bundle[0], names)
+        return
+    start, held, rows, nbytes = bundle[0].start, list[pa.RecordBatch](), 0, 0
+    for unit in bundle:
+        for row, batch in read(unit, names):
+            full = rows >= _ROWS or nbytes >= _BYTES
+            if held and (full or not batch.schema.equals(held[0].schema)):
+                yield start, _together(held)
+                start, held, rows, nbytes = row, [], 0, 0
+            if batch.num_rows:
+                held.append(batch)
+                rows, nbytes = rows + batch.num_rows, nbytes + batch.nbytes
+    if held:
+        yield start, _together(held)
+
+
+def _together(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]

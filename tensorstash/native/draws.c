@@ -1,0 +1,281 @@
+/* Which windows come next, and where they begin: look-ups, the order of an epoch, the draws of mixes and weights. */
+
+#include "kernel.h"
+
+EXPORT int64_t tensorstash_version(void) { return VERSION; }
+
+/* ---- Pieces of the numbers from 0 on, found by a table ---- */
+
+enum { GUIDE_STEPS = 8 };
+
+/* A few steps from where the table points, then bisection, because one entry may stand for a million tiny pieces. */
+INLINE int64_t piece_from(const Guide *guide, int64_t k, int64_t number) {
+  k += guide->ends[k] <= number; /* without a branch, which would be mispredicted too often */
+  for (int step = 0; step < GUIDE_STEPS; step++) {
+    if (guide->ends[k] > number) return k;
+    k++;
+  }
+  int64_t high = guide->count - 1;
+  while (k < high) {
+    int64_t middle = k + (high - k) / 2;
+    if (guide->ends[middle] > number) high = middle;
+    else k = middle + 1;
+  }
+  return k;
+}
+
+/* In stages, each of which asks for the memory of the next: the tables of a million pieces are larger than the caches.
+ */
+int64_t find_together(const Guide *guide, const int64_t *base, const int64_t *numbers, int64_t n, int64_t *k) {
+  int64_t total = guide->count ? guide->ends[guide->count - 1] : 0;
+  for (int64_t i = 0; i < n; i++) {
+    if (numbers[i] < 0 || numbers[i] >= total || numbers[i] >> guide->shift >= guide->entries) return i;
+    __builtin_prefetch(&guide->table[numbers[i] >> guide->shift]);
+  }
+  for (int64_t i = 0; i < n; i++) {
+    k[i] = guide->table[numbers[i] >> guide->shift];
+    if (k[i] < 0 || k[i] >= guide->count) return i;
+    __builtin_prefetch(&guide->ends[k[i]]);
+    if (base) __builtin_prefetch(&base[k[i]]);
+  }
+  for (int64_t i = 0; i < n; i++) k[i] = piece_from(guide, k[i], numbers[i]);
+  return DONE;
+}
+
+/* The piece of each of n numbers. */
+EXPORT int64_t tensorstash_find(const Guide *guide, const int64_t *numbers, int64_t n, int32_t *pieces) {
+  int64_t k[FOUND_TOGETHER];
+  for (int64_t at = 0; at < n; at += FOUND_TOGETHER) {
+    int64_t some = least(n - at, FOUND_TOGETHER);
+    int64_t bad = find_together(guide, NULL, numbers + at, some, k);
+    if (bad >= 0) return at + bad;
+    for (int64_t i = 0; i < some; i++) pieces[at + i] = (int32_t)k[i];
+  }
+  return DONE;
+}
+
+/* base[k] + stride * id for each of n ids, k its piece: the slot at which a window starts. */
+EXPORT int64_t tensorstash_locate(const Guide *guide, const int64_t *base, int64_t stride, const int64_t *ids,
+                                  int64_t n, int64_t *slots) {
+  int64_t k[FOUND_TOGETHER];
+  for (int64_t at = 0; at < n; at += FOUND_TOGETHER) {
+    int64_t some = least(n - at, FOUND_TOGETHER);
+    int64_t bad = find_together(guide, base, ids + at, some, k);
+    if (bad >= 0) return at + bad;
+    for (int64_t i = 0; i < some; i++) slots[at + i] = base[k[i]] + stride * ids[at + i];
+  }
+  return DONE;
+}
+
+/* ---- The order of an epoch: a keyed permutation of 0..n-1, evaluated where it is asked for ---- */
+
+enum { LANES = 64, ROUNDS = 6 }; /* so many that compilers vectorise loops over them instead of unrolling these */
+
+/* A Feistel network over the cells (left, right) of an a by b grid, a * b >= n, walked until it lands below n. */
+typedef struct {
+  int64_t n, a, b; /* both sides at most 2^31 */
+  uint64_t keys[ROUNDS];
+} Permutation;
+
+/* The constants of one permutation per lane. Sides, cells and hashes have 32 bits each, so the 64-bit products of the
+ * hash are taken apart into 32-bit ones, which every vector unit has. */
+typedef struct {
+  uint32_t a[LANES], b[LANES];
+  uint32_t key[ROUNDS][LANES]; /* the lower half of a key */
+  uint32_t top[ROUNDS][LANES]; /* what the upper half adds to the upper half of the first product */
+  double inverse[LANES];       /* of b, a little too small */
+} Lanes;
+
+static const uint64_t FIRST = 0x9E3779B97F4A7C15, SECOND = 0xD6E8FEB86659FD93;
+
+static bool is_permutation(const Permutation *p) {
+  const int64_t most = (int64_t)1 << 31;
+  return p->a >= 1 && p->a <= most && p->b >= 1 && p->b <= most && p->n >= 1 && p->n <= p->a * p->b;
+}
+
+static void set_lane(Lanes *lanes, int j, const Permutation *p) {
+  lanes->a[j] = (uint32_t)p->a;
+  lanes->b[j] = (uint32_t)p->b;
+  lanes->inverse[j] = (1.0 - 0x1p-50) / (double)p->b;
+  for (int r = 0; r < ROUNDS; r++) {
+    lanes->key[r][j] = (uint32_t)p->keys[r];
+    lanes->top[r][j] = (uint32_t)(p->keys[r] >> 32) * (uint32_t)FIRST;
+  }
+}
+
+/* moved = (moved + hash(by, key) * size / 2^32) % size, with h = (by ^ key) * FIRST; h ^= h >> 32; h = h * SECOND >> 32
+ */
+INLINE void feistel_round(uint32_t *moved, const uint32_t *by, const uint32_t *size, const uint32_t *key,
+                          const uint32_t *top) {
+  for (int j = 0; j < LANES; j++) {
+    uint32_t x = by[j] ^ key[j];
+    uint64_t product = (uint64_t)x * (uint32_t)FIRST;
+    uint32_t high = (uint32_t)(product >> 32) + x * (uint32_t)(FIRST >> 32) + top[j];
+    uint32_t low = (uint32_t)product ^ high;
+    uint32_t hash =
+        (uint32_t)((uint64_t)low * (uint32_t)SECOND >> 32) + low * (uint32_t)(SECOND >> 32) + high * (uint32_t)SECOND;
+    uint32_t sum = moved[j] + (uint32_t)((uint64_t)hash * size[j] >> 32);
+    uint32_t less = sum - size[j]; /* wraps to a huge number where sum < size */
+    moved[j] = less < sum ? less : sum;
+  }
+}
+
+INLINE void feistel(const Lanes *lanes, uint64_t *x) {
+  uint32_t left[LANES], right[LANES];
+  for (int j = 0; j < LANES; j++) { /* x / b and x % b: the quotient by the inverse is right or one too small */
+    double value = (double)(int32_t)(x[j] >> 31) * 0x1p31 + (double)(int32_t)(x[j] & 0x7FFFFFFF);
+    uint32_t quotient = (uint32_t)(int32_t)(value * lanes->inverse[j]);
+    uint32_t rest = (uint32_t)x[j] - quotient * lanes->b[j];
+    bool over = rest >= lanes->b[j];
+    left[j] = quotient + over;
+    right[j] = over ? rest - lanes->b[j] : rest;
+  }
+  for (int r = 0; r < ROUNDS; r += 2) {
+    feistel_round(left, right, lanes->a, lanes->key[r], lanes->top[r]);
+    feistel_round(right, left, lanes->b, lanes->key[r + 1], lanes->top[r + 1]);
+  }
+  for (int j = 0; j < LANES; j++) x[j] = (uint64_t)left[j] * lanes->b[j] + right[j];
+}
+
+INLINE void permute_all(const Permutation *all, const int32_t *which, const int64_t *positions, int64_t m,
+                        int64_t *ids) {
+  Lanes lanes;
+  uint64_t x[LANES] = {0}, n[LANES];
+  for (int64_t at = 0; at < m; at += LANES) {
+    int some = m - at < LANES ? (int)(m - at) : LANES;
+    if (which || !at) {
+      for (int j = 0; j < LANES; j++) {
+        const Permutation *p = which && j < some ? &all[which[at + j]] : all;
+        set_lane(&lanes, j, p);
+        n[j] = (uint64_t)p->n;
+      }
+    }
+    for (int j = 0; j < LANES; j++) x[j] = j < some ? (uint64_t)positions[at + j] : 0;
+    feistel(&lanes, x);
+    for (;;) { /* few leave [0, n): the grid has hardly more cells */
+      uint64_t again[LANES];
+      bool outside = false;
+      for (int j = 0; j < LANES; j++) outside |= x[j] >= n[j];
+      if (!outside) break;
+      memcpy(again, x, sizeof x);
+      feistel(&lanes, again);
+      for (int j = 0; j < LANES; j++) x[j] = x[j] >= n[j] ? again[j] : x[j];
+    }
+    for (int j = 0; j < some; j++) ids[at + j] = (int64_t)x[j];
+  }
+}
+
+#ifdef FOR_AVX2
+FOR_AVX2 static void permute_avx2(const Permutation *all, const int32_t *which, const int64_t *positions, int64_t m,
+                                  int64_t *ids) {
+  permute_all(all, which, positions, m, ids);
+}
+#endif
+
+/* The ids at m positions, each in the permutation `which` says, or all in the first one without it. */
+EXPORT int64_t tensorstash_permute(const Permutation *all, int64_t count, const int32_t *which,
+                                   const int64_t *positions, int64_t m, int64_t *ids) {
+  for (int64_t k = 0; k < count; k++)
+    if (!is_permutation(&all[k])) return MALFORMED;
+  if (count < 1) return MALFORMED;
+  bool outside = false; /* first whether there is any, because a loop without an exit is vectorised */
+  for (int64_t i = 0; !which && i < m; i++) outside |= (uint64_t)positions[i] >= (uint64_t)all->n;
+  for (int64_t i = 0; (which || outside) && i < m; i++) {
+    int64_t k = which ? which[i] : 0;
+    if (k < 0 || k >= count || positions[i] < 0 || positions[i] >= all[k].n) return i;
+  }
+#ifdef FOR_AVX2
+  if (__builtin_cpu_supports("avx2")) {
+    permute_avx2(all, which, positions, m, ids);
+    return DONE;
+  }
+#endif
+  permute_all(all, which, positions, m, ids);
+  return DONE;
+}
+
+/* ---- Draws: the component of a mix and the weight at positions ---- */
+
+/* The inner nodes of a binary tree; of the first n numbers that reach a node, (rest + n * two_left) / two_weight go to
+ * its left child. A child is a later node, or ~k for leaf k. */
+typedef struct {
+  const int32_t *child;                        /* (count, 2) */
+  const int64_t *two_left, *two_weight, *rest; /* (count,) */
+  const double *ratio, *offset;                /* (count,) of an estimate that is right or one too small */
+  int64_t count;
+} Tree;
+
+/* The leaf of each of m numbers below 2^48, and how many smaller numbers have the same leaf. */
+EXPORT int64_t tensorstash_descend(const Tree *tree, const int64_t *numbers, int64_t m, int32_t *leaf, int64_t *index) {
+  for (int64_t k = 0; k < 2 * tree->count; k++)
+    if (tree->child[k] >= tree->count || (tree->child[k] >= 0 && tree->child[k] <= k / 2)) return MALFORMED;
+  for (int64_t i = 0; i < m; i++)
+    if (numbers[i] < 0 || numbers[i] >> 48) return i;
+  for (int64_t i = 0; i < m; i++) {
+    int64_t n = numbers[i], node = 0;
+    while (node >= 0) {
+      uint64_t two_left = (uint64_t)tree->two_left[node], two_weight = (uint64_t)tree->two_weight[node];
+      int64_t left = (int64_t)((double)n * tree->ratio[node] + tree->offset[node]);
+      /* the products wrap around, but their difference fits */
+      uint64_t rest = (uint64_t)n * two_left + (uint64_t)tree->rest[node] - (uint64_t)left * two_weight;
+      bool low = rest >= two_weight;
+      left += low;
+      rest -= low ? two_weight : 0;
+      bool right = rest < two_weight - two_left;
+      n = right ? n - left : left;
+      node = tree->child[2 * node + right];
+    }
+    leaf[i] = (int32_t)~node;
+    index[i] = n;
+  }
+  return DONE;
+}
+
+/* Weight i owns the numbers below 2^52 from ends[i - 1] up to ends[i]; cell c of those, from c << shift on, begins in
+ * weight table[c], and one entry more ends the last cell. */
+typedef struct {
+  const int64_t *ends; /* (count,) ascending */
+  const void *table;   /* (entries,) of `width` bytes each, 4 or 8 */
+  int64_t count, entries, shift, width;
+} Shares;
+
+INLINE uint64_t splitmix(uint64_t x) {
+  x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9;
+  x = (x ^ x >> 27) * 0x94D049BB133111EB;
+  return x ^ x >> 31;
+}
+
+INLINE int64_t share_of(const Shares *shares, int64_t cell) {
+  return shares->width == 4 ? ((const int32_t *)shares->table)[cell] : ((const int64_t *)shares->table)[cell];
+}
+
+/* The owners of the upper 52 bits of the hashes of m positions, in stages as in `find_together`. */
+EXPORT int64_t tensorstash_draw(const Shares *shares, uint64_t first, uint64_t second, const int64_t *positions,
+                                int64_t m, int64_t *owners) {
+  int64_t number[FOUND_TOGETHER], low[FOUND_TOGETHER], high[FOUND_TOGETHER];
+  if (shares->shift < 0 || shares->shift > 52 || shares->entries <= (int64_t)1 << (52 - shares->shift))
+    return MALFORMED;
+  if (shares->width != 4 && shares->width != 8) return MALFORMED;
+  for (int64_t at = 0; at < m; at += FOUND_TOGETHER) {
+    int64_t some = least(m - at, FOUND_TOGETHER);
+    for (int64_t i = 0; i < some; i++) {
+      number[i] = (int64_t)(splitmix(splitmix((uint64_t)positions[at + i] ^ first) ^ second) >> 12);
+      __builtin_prefetch((const char *)shares->table + (number[i] >> shares->shift) * shares->width);
+    }
+    for (int64_t i = 0; i < some; i++) {
+      low[i] = share_of(shares, number[i] >> shares->shift);
+      high[i] = share_of(shares, (number[i] >> shares->shift) + 1);
+      if (low[i] < 0 || high[i] < low[i] || high[i] >= shares->count) return MALFORMED;
+      __builtin_prefetch(&shares->ends[low[i] + (high[i] - low[i]) / 2]);
+    }
+    for (int64_t i = 0; i < some; i++) {
+      while (low[i] < high[i]) {
+        int64_t middle = low[i] + (high[i] - low[i]) / 2;
+        if (shares->ends[middle] <= number[i]) low[i] = middle + 1;
+        else high[i] = middle;
+      }
+      owners[at + i] = low[i];
+    }
+  }
+  return DONE;
+}

@@ -1,0 +1,177 @@
+"""`ShardedWindows`: the windows of all shards, of which this node holds some."""
+
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from tensorstash.common.dtypes import Int64s
+from tensorstash.sampling.legs import Holds, Table
+from tensorstash.sampling.mix import Mix
+from tensorstash.windows.splits import Moment
+from tensorstash.windows.windows import Windows
+
+_UNEVEN = 0.1  # share of the steps of all nodes that is filler
+
+
+class Count(NamedTuple):
+    """The windows of one shard: how many, the times of its rows, and a checksum of where its windows are."""
+
+    windows: int = 0
+    first_time: int | None = None
+    last_time: int | None = None
+    runs: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Division:
+    """How the entities of all shards are numbered, and which node holds which shard."""
+
+    node: int  # the number of this one
+    nodes: int
+    rows: int  # of all shards
+    entity_offsets: Int64s  # (shards + 1,) where the entities of each shard begin among those of all
+    holds: Holds
+    entities: Callable[[], Sequence[Any]]  # the names of the entities of all shards
+
+
+@dataclass(frozen=True, eq=False)
+class ShardedWindows:
+    """The windows of all shards; `parts` has those of the shards that this node holds, by the number of the shard.
+
+    A `Loader` samples them: in an epoch every window comes once over all nodes, and all ranks take equally many steps.
+    `ts.cluster.windows` makes one. On several nodes, `ts.cluster.exchange_counts` must have told each node how many
+    windows the others hold, after the last split.
+
+    Attributes:
+        parts: the windows of each shard of this node; a shard without a window may be absent.
+        division: how shards are divided among nodes.
+        counts: of each shard, once they are known.
+    """
+
+    parts: Mapping[int, Windows]
+    division: Division
+    counts: Sequence[Count] | None = None
+
+    def __len__(self) -> int:
+        """The number of windows of all shards on all nodes."""
+        return sum(self.table.windows)
+
+    def split(self, *cuts: Moment) -> "tuple[ShardedWindows, ...]":
+        """Parts of these windows before, between and from the cuts, as `Windows.split`."""
+        return self._parted(len(cuts) + 1, {shard: own.split(*cuts) for shard, own in self.parts.items()})
+
+    def split_fraction(self, *fractions: float) -> "tuple[ShardedWindows, ...]":
+        """Parts of these windows by time, behind fractions of the rows of each entity, as `Windows.split_fraction`."""
+        divided = {shard: own.split_fraction(*fractions) for shard, own in self.parts.items()}
+        return self._parted(len(fractions) + 1, divided)
+
+    def _parted(self, count: int, divided: Mapping[int, Sequence[Windows]]) -> "tuple[ShardedWindows, ...]":
+        return tuple(
+            replace(self, parts={shard: own[k] for shard, own in divided.items()}, counts=None) for k in range(count)
+        )
+
+    def own_counts(self) -> dict[int, Count]:
+        """The count of each shard that this node holds."""
+        return {shard: _counted(self.parts.get(shard)) for shard in self._held[self.division.node]}
+
+    def described(self) -> dict[str, Any] | None:
+        """What the windows of all shards have in common; `None` if this node has none."""
+        for own in self.parts.values():
+            about = own.fingerprint()
+            return {"spans": about["spans"], "stride": about["stride"]}
+        return None
+
+    @cached_property
+    def table(self) -> Table:
+        """The number of windows in each shard.
+
+        Raises:
+            ValueError: several nodes have not exchanged it yet.
+        """
+        return Table([count.windows for count in self._counts], self.division.holds)
+
+    @cached_property
+    def _counts(self) -> Sequence[Count]:
+        if self.counts is not None:
+            return self.counts
+        if self.division.nodes > 1:
+            raise ValueError(
+                f"Each of {self.division.nodes} nodes must know how many windows the others hold. Call windows = "
+                "ts.cluster.exchange_counts(windows) on every rank, after the last split and before the loader."
+            )
+        return [count for _, count in sorted(self.own_counts().items())]
+
+    def fingerprint(self) -> dict[str, Any]:
+        """What these windows are, in a few plain values that are the same on every node, however many there are."""
+        counts = self._counts
+        text = repr([tuple(count) for count in counts])
+        return {
+            "windows": len(self),
+            "shards": len(counts),
+            "entities": int(self.division.entity_offsets[-1]),
+            "rows": self.division.rows,
+            "first_time": min(_known(count.first_time for count in counts), default=None),
+            "last_time": max(_known(count.last_time for count in counts), default=None),
+            **(self.described() or {}),
+            "runs": zlib.crc32(text.encode()),
+        }
+
+    def mix_of_node(self) -> Mix:
+        """The windows of this node as one mix, whose components are `shard 0`, `shard 1` and so on.
+
+        Raises:
+            ValueError: a node has no windows, which is found on every node.
+        """
+        for node, shards in enumerate(self._held):
+            if not any(self.table.windows[shard] for shard in shards):
+                raise ValueError(
+                    f"Each node holds at least one window; node {node} of {self.division.nodes} holds none, in "
+                    f"{len(shards):,} shards. Use fewer nodes, or more shards."
+                )
+        return self._mix
+
+    @cached_property
+    def _mix(self) -> Mix:
+        return Mix({f"shard {shard}": own for shard, own in self.parts.items()})
+
+    @property
+    def _held(self) -> Sequence[Sequence[int]]:
+        return self.division.holds(self.division.nodes)
+
+    def unevenness(self) -> float:
+        """The share of all nodes' steps in an epoch that is filler, because some nodes hold fewer windows."""
+        totals = [sum(self.table.windows[shard] for shard in shards) for shards in self._held]
+        return 1 - sum(totals) / (len(totals) * max(totals)) if any(totals) else 0.0
+
+    def uneven_text(self) -> str | None:
+        """A warning, if a tenth of what the nodes show is filler."""
+        uneven, division = self.unevenness(), self.division
+        if uneven <= _UNEVEN:
+            return None
+        return (
+            f"The windows of {len(self.table.windows):,} shards are uneven on {division.nodes} nodes: all take as many "
+            f"steps as the one with the most, so {uneven:.0%} of what they show is filler. Use more shards or fewer "
+            "nodes."
+        )
+
+    def __repr__(self) -> str:
+        division = self.division
+        own = sum(len(part) for part in self.parts.values())
+        text = f"node {division.node} of {division.nodes} has {own:,} in {len(self.parts):,} shards"
+        if self.counts is None and division.nodes > 1:
+            return f"ShardedWindows: {text}, and has not exchanged counts with the others"
+        filler = f"; {self.unevenness():.1%} filler, because nodes differ" if division.nodes > 1 else ""
+        return f"ShardedWindows: {len(self):,} in {len(self._counts):,} shards, {text}{filler}"
+
+
+def _counted(windows: Windows | None) -> Count:
+    if windows is None:
+        return Count()
+    about = windows.fingerprint()
+    return Count(about["windows"], about["first_time"], about["last_time"], about["runs"])
+
+
+def _known(times: Iterable[int | None]) -> Iterable[int]:
+    return (time for time in times if time is not None)

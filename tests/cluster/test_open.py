@@ -1,0 +1,299 @@
+"""Holding shards: which node holds what, and copies that are fetched once per node."""
+
+import json
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tensorstash as ts
+from tensorstash.cluster import store
+from tensorstash.cluster.node import Node, node_of
+from tensorstash.cluster.shards import assign
+from tensorstash.segments import ray_store
+from tests.cluster.test_shard import COLUMNS, KEYS, damage, same, table
+from tests.sources.test_remote import port as port  # noqa: PLC0414  a fixture
+from tests.sources.test_remote import s3 as s3  # noqa: PLC0414  a fixture
+from tests.sources.test_remote import url
+
+S = 6
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    where = tmp_path_factory.mktemp("weather") / "weather"
+    ts.cluster.shard(table(), COLUMNS, shards=S, to=where, **KEYS)
+    return where
+
+
+def by_hand(rows: list[int], nodes: int) -> list[list[int]]:
+    """The longest of the shards that are left goes to the node with the fewest rows, one after the other."""
+    held: list[list[int]] = [[] for _ in range(nodes)]
+    left = {*range(len(rows))}
+    while left:
+        longest = min(left, key=lambda shard: (-rows[shard], shard))
+        node = min(range(nodes), key=lambda node: (sum(rows[shard] for shard in held[node]), node))
+        held[node].append(longest)
+        left.remove(longest)
+    return held
+
+
+@given(st.lists(st.integers(0, 30), min_size=1, max_size=12), st.integers(1, 5))
+def test_the_longest_shard_goes_first(rows: list[int], nodes: int) -> None:
+    assert assign(rows, nodes) == [tuple(sorted(held)) for held in by_hand(rows, nodes)]
+
+
+def test_golden_assignment() -> None:
+    assert assign([5, 1, 4, 4], 2) == [(0, 1), (2, 3)]
+    assert assign([3, 3, 3], 4) == [(0,), (1,), (2,), ()]
+
+
+def test_nodes_hold_everything_once(made: Path) -> None:
+    whole = ts.cluster.open(made)
+    assert whole.held == tuple(range(S))
+    assert whole.entities == [name for k in range(S) for name in whole.stashes[k].entities]
+    assert whole.entity_offsets.tolist() == [
+        sum(len(whole.stashes[k].entities) for k in range(end)) for end in range(S + 1)
+    ]
+    for name, rows in zip(whole.entities, whole.index["rows"].tolist()):
+        shard = int(ts.cluster.shard_of([name], S)[0])
+        assert len(whole.stashes[shard].series(name)["flag"]) == rows
+    for nodes in (1, 2, 3, 8):
+        held = [ts.cluster.open(made, node=node, nodes=nodes) for node in range(nodes)]
+        assert sorted(k for one in held for k in one.held) == [*range(S)]
+        assert [one.held for one in held] == assign([shard.rows for shard in whole.manifest.shards], nodes)
+        for one in held:
+            assert one.entities == whole.entities
+            assert all(same(stash, whole.stashes[k]) for k, stash in one.stashes.items())
+
+
+def test_repr(made: Path) -> None:
+    shards = ts.cluster.open(made, 1, 2)
+    own = sum(stash.rows for stash in shards.stashes.values())
+    assert repr(shards) == (
+        f"Shards: 400 rows of {len(shards.entities)} entities in 6 shards; node 1 of 2 (from the arguments) holds "
+        f"{len(shards.held)} of them, {own} rows"
+    )
+
+
+# Which node
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({}, Node(0, 1, "one node: neither arguments nor the environment name more")),
+        ({"RANK": "3", "WORLD_SIZE": "8"}, Node(0, 1, "one node: neither arguments nor the environment name more")),
+        (
+            {"GROUP_RANK": "1", "NODE_RANK": "7", "WORLD_SIZE": "6", "LOCAL_WORLD_SIZE": "2"},
+            Node(1, 3, "from GROUP_RANK, WORLD_SIZE and LOCAL_WORLD_SIZE"),
+        ),
+        (
+            {"NODE_RANK": "3", "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "2"},
+            Node(3, 4, "from NODE_RANK, WORLD_SIZE and LOCAL_WORLD_SIZE"),
+        ),
+    ],
+)
+def test_the_node_is_found(environment: dict[str, str], expected: Node) -> None:
+    assert node_of(None, None, environment) == expected
+    assert node_of(2, 5, environment) == Node(2, 5, "from the arguments")
+
+
+@pytest.mark.parametrize(
+    ("node", "nodes", "environment", "message"),
+    [
+        (0, None, {}, r"node= and nodes= are given together; got node=0 and nodes=None\."),
+        (2, 2, {}, r"The number of a node lies in \[0, 2\); got 2 \(from the arguments\)\. Count nodes from 0 on\."),
+        (0, 0, {}, r"nodes= is an integer of at least 1; got 0\."),
+        (
+            None,
+            None,
+            {"NODE_RANK": "0", "WORLD_SIZE": "5", "LOCAL_WORLD_SIZE": "2"},
+            r"Nodes have equally many ranks each; WORLD_SIZE is 5 and LOCAL_WORLD_SIZE 2\. Start as many .*",
+        ),
+        (
+            None,
+            None,
+            {"NODE_RANK": "x", "WORLD_SIZE": "5", "LOCAL_WORLD_SIZE": "2"},
+            r"NODE_RANK is a number; the environment has 'x'\. Correct it\.",
+        ),
+    ],
+)
+def test_wrong_nodes(node: int | None, nodes: int | None, environment: dict[str, str], message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        node_of(node, nodes, environment)
+
+
+# Copies
+
+
+def test_copies_in_shared_memory(made: Path, shm: Path) -> None:
+    mapped = ts.cluster.open(made, 0, 2)
+    copied = ts.cluster.open(made, 0, 2, share="weather")
+    assert {*ts.shared.list()["label"]} == {"weather.index", *(f"weather.{k}" for k in mapped.held)}
+    for k, stash in copied.stashes.items():
+        assert same(stash, mapped.stashes[k])
+        assert str(stash.path).startswith(str(shm))
+    again = ts.cluster.open(made, 0, 2, share="weather")
+    assert [stash.path for stash in again.stashes.values()] == [stash.path for stash in copied.stashes.values()]
+
+
+@pytest.fixture
+def bucket(request: pytest.FixtureRequest) -> str:
+    """The URL of a place in a bucket."""
+    request.getfixturevalue("s3").create_dir("shards")
+    return url(request.getfixturevalue("port"), "shards/weather")
+
+
+def test_shards_in_an_object_store(made: Path, shm: Path, bucket: str) -> None:
+    first = ts.cluster.shard(table(), COLUMNS, shards=S, to=bucket, **KEYS)
+    assert first == ts.cluster.open(made).manifest
+    assert ts.cluster.shard(table(), COLUMNS, shards=S, to=bucket, **KEYS) == first
+    fetched = ts.cluster.open(bucket, 1, 2)
+    mapped = ts.cluster.open(made, 1, 2)
+    assert fetched.held == mapped.held
+    assert all(same(stash, mapped.stashes[k]) for k, stash in fetched.stashes.items())
+    assert {*ts.shared.list()["label"]} == {"weather.index", *(f"weather.{k}" for k in mapped.held)}
+
+
+def test_a_shard_is_fetched_once_per_node(made: Path, shm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    plain = store.Store.chunks
+
+    def noted(self: store.Store, name: str) -> Iterator[bytes]:
+        read.append(name)
+        return plain(self, name)
+
+    monkeypatch.setattr(store.Store, "chunks", noted)
+    found: list[Any] = []
+    threads = [
+        threading.Thread(target=lambda: found.append(ts.cluster.open(made, 0, 1, share="once"))) for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 4
+    assert sorted(name for name in read if name.startswith("shard")) == [f"shard-{k:05}.safetensors" for k in range(S)]
+
+
+RANK = """
+import sys, os, tensorstash as ts
+shards = ts.cluster.open(sys.argv[1], share="ranks")
+print(repr(shards))
+print(sorted(os.stat(stash.path).st_ino for stash in shards.stashes.values()))
+"""
+
+
+def test_ranks_of_two_nodes(made: Path, tmp_path: Path) -> None:
+    """Two directories for shared segments stand for two machines."""
+    places = [Path("/dev/shm") / f"tensorstash-test-{secrets.token_hex(4)}" for _ in range(2)]
+    try:
+        running = [
+            subprocess.Popen(
+                [sys.executable, "-c", RANK, str(made)],
+                env={
+                    **os.environ,
+                    "TENSORSTASH_DIR": str(places[rank // 2]),
+                    "GROUP_RANK": str(rank // 2),
+                    "WORLD_SIZE": "4",
+                    "LOCAL_WORLD_SIZE": "2",
+                },
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for rank in range(4)
+        ]
+        told = [process.communicate(timeout=100)[0].splitlines() for process in running]
+        assert [process.returncode for process in running] == [0] * 4
+        assert told[0] == told[1]
+        assert told[2] == told[3]
+        assert "node 0 of 2 (from GROUP_RANK, WORLD_SIZE and LOCAL_WORLD_SIZE)" in told[0][0]
+        assert "node 1 of 2" in told[2][0]
+        assert sum(len(json.loads(lines[1])) for lines in (told[0], told[2])) == S
+    finally:
+        for place in places:
+            shutil.rmtree(place, ignore_errors=True)
+
+
+# What is wrong with shards
+
+
+@pytest.fixture
+def own(made: Path, tmp_path: Path) -> Path:
+    """A copy of the shards to damage."""
+    return Path(shutil.copytree(made, tmp_path / "own"))
+
+
+def test_a_missing_manifest_and_a_missing_shard(own: Path) -> None:
+    (own / "shard-00003.safetensors").unlink()
+    with pytest.raises(ts.errors.SegmentError, match=r"describes; .*shard-00003\.safetensors is not there\. Make it"):
+        ts.cluster.open(own)
+    (own / "manifest.json").unlink()
+    with pytest.raises(ts.errors.SegmentError, match=r"^Shards have a manifest, .*manifest\.json is not there\."):
+        ts.cluster.open(own)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"version": 2}, r"^A manifest has version 1 of its format; .*manifest\.json has 2\. Make the shards again"),
+        ({"hash": "other"}, r"^Entities are given to shards by 'blake2b shard 1'; .* says 'other'\."),
+        ({"shards": 3}, r"manifest\.json is not a whole manifest \(TypeError: "),
+        ({"rows": 3}, r"manifest\.json is not a whole manifest \(TypeError: "),
+    ],
+)
+def test_wrong_manifests(own: Path, change: dict[str, Any], message: str) -> None:
+    text = (own / "manifest.json").read_text()
+    (own / "manifest.json").unlink()
+    (own / "manifest.json").write_text(json.dumps(json.loads(text) | change))
+    with pytest.raises(ts.errors.SegmentError, match=message):
+        ts.cluster.open(own)
+    (own / "manifest.json").write_text(text[:-20])
+    with pytest.raises(ts.errors.SegmentError, match=r"is not a whole manifest \(JSONDecodeError: "):
+        ts.cluster.open(own)
+
+
+def test_a_damaged_shard(own: Path, shm: Path) -> None:
+    """A copy is compared with its checksum; of a mapped file only the size and the header."""
+    damage(own / "shard-00002.safetensors")
+    with pytest.raises(ts.errors.SegmentError, match=r"shard-00002\.safetensors has other bytes than its"):
+        ts.cluster.open(own, share="damaged")
+    whole = (own / "shard-00002.safetensors").read_bytes()
+    (own / "shard-00002.safetensors").write_bytes(whole[:-4096])
+    with pytest.raises(ts.errors.SegmentError, match=r"has [\d,]+ bytes, and its manifest says [\d,]+\. Make it again"):
+        ts.cluster.open(own)
+    (own / "shard-00002.safetensors").write_bytes(whole[:100] + b"?" + whole[101:])
+    with pytest.raises(ts.errors.SegmentError, match="is not a whole stash"):
+        ts.cluster.open(own)
+
+
+def test_a_shard_of_others(own: Path) -> None:
+    """Of the same size, and whole, but not the one that the manifest lists."""
+    text = json.loads((own / "manifest.json").read_text())
+    text["shards"][1]["rows"] += 1
+    (own / "manifest.json").write_text(json.dumps(text))
+    with pytest.raises(ts.errors.SegmentError, match=r"shard-00001\.safetensors has \d+ rows, and its manifest says"):
+        ts.cluster.open(own)
+
+
+def test_only_object_stores_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [
+        "7fd0fc39f000-7fd101000000 rw-s 00000000 00:1b 69241                      /dev/shm/plasmaFfNAc2 (deleted)",
+        "7fd0fc39f000-7fd0fc3a0000 rw-s 00000000 00:1b 69241                      /dev/shm/torch_7978",
+        "55bff4720000-55bff4f10000 rw-p 00000000 00:00 0                          [heap]",
+        "7f4f2fb9f000-7f4f34800000 rw-p 00000000 00:00 0 ",
+    ]
+    (tmp_path / "12").mkdir()
+    (tmp_path / "12" / "maps").write_text("\n".join(lines))
+    monkeypatch.setattr(ray_store, "_raylets", lambda: [12, 13])
+    assert ray_store.object_store_bytes(str(tmp_path)) == 0x7FD101000000 - 0x7FD0FC39F000

@@ -1,0 +1,368 @@
+"""Making shards: what is in them, and runs that were ended, repeated, or called with something else."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tensorstash as ts
+from tensorstash.cluster import begun, cut, here, make
+from tensorstash.cluster.manifest import Manifest
+from tests.cases_load import cases
+from tests.cluster.test_sharding import by_definition
+
+S = 5
+
+
+def table(rows: int = 400) -> pa.Table:
+    """Rows of many entities, mixed, with missing values; every value says where it comes from."""
+    place = np.arange(rows)
+    rng = np.random.default_rng(7)
+    return pa.table(
+        {
+            "name": pa.array([f"s{k}" for k in rng.integers(0, 23, rows)]),
+            "part": pa.array(rng.integers(0, 2, rows), pa.int16()),
+            "hour": pa.array([datetime(2024, 1, 1) + timedelta(hours=int(k)) for k in place], pa.timestamp("us")),
+            "x": pa.array(place * 1.5, mask=place % 11 == 0),
+            "y": pa.array(place * 3, pa.int32()),
+            "sky": pa.array([f"w{k % 7}" for k in place], mask=place % 13 == 0),
+            "list": pa.array([[float(k), k + 0.5] for k in place], pa.list_(pa.float64())),
+            "flag": pa.array(place % 3 == 0),
+        }
+    )
+
+
+COLUMNS: dict[str, Any] = {
+    "pack": ["x", "y"],
+    "twice": pl.col("x") * 2,
+    "sky": ts.column("sky", fill="none"),
+    "plain_sky": "sky",
+    "list": "list",
+    "flag": "flag",
+}
+KEYS: dict[str, Any] = {"entity": ["name", "part"], "time": "hour", "dtype": torch.float32}
+
+
+def files(where: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(where.iterdir())}
+
+
+def with_words(columns: dict[str, Any], manifest: Manifest) -> dict[str, Any]:
+    """The columns with the vocabularies of the manifest, as a load by itself would need them."""
+    fills = {"sky": "none"}
+    return columns | {
+        name: ts.column("sky", vocabulary=words, fill=fills.get(name)) for name, words in manifest.vocabularies.items()
+    }
+
+
+def same(one: ts.Stash, other: ts.Stash) -> bool:
+    """Whether two stashes hold the same rows in the same order."""
+    assert one.entities == other.entities
+    assert one.offsets.equal(other.offsets)
+    assert (one.time is None) == (other.time is None)
+    assert one.time is None or other.time is None or one.time.equal(other.time)
+    for ours, theirs in ((one, other), (one.static, other.static)):
+        assert [*ours] == [*theirs]
+        for name, tensor in ours.items():
+            assert tensor.dtype == theirs[name].dtype
+            assert torch.equal(tensor.nan_to_num(-1.25), theirs[name].nan_to_num(-1.25)), name
+            about, their = one.about(name), other.about(name)
+            assert (about.members, about.low, about.high, about.nulls) == (
+                their.members,
+                their.low,
+                their.high,
+                their.nulls,
+            )
+    return True
+
+
+@pytest.mark.parametrize("block", [1, 64_000_000])
+def test_every_shard_is_what_a_load_of_it_gives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int) -> None:
+    """However the source is cut into blocks."""
+    monkeypatch.setattr(cut, "_BLOCK_BYTES", block)
+    pq.write_table(table(), tmp_path / "a.parquet", row_group_size=37)
+    chosen: dict[str, Any] = {**KEYS, "filter": [("y", ">=", 30)]}
+    made = ts.cluster.shard(tmp_path / "a.parquet", COLUMNS, shards=S, to=tmp_path / "to", **chosen)
+    whole = ts.load(tmp_path / "a.parquet", COLUMNS, **chosen)
+    assert made.vocabularies == {name: tuple(whole.vocabulary(name)) for name in ("sky", "plain_sky")}
+    assert made.types["pack"] == "float32 x 2"
+    for k, record in enumerate(made.shards):
+        stash = ts.open(tmp_path / "to" / record.file)
+        alone = ts.load(tmp_path / "a.parquet", with_words(COLUMNS, made), shard=(k, S), **chosen)
+        assert same(stash, alone)
+        assert (record.rows, record.entities) == (stash.rows, len(stash.entities))
+        assert record.bytes == (tmp_path / "to" / record.file).stat().st_size
+    assert made.rows == whole.rows
+    assert Manifest.from_json((tmp_path / "to" / "manifest.json").read_text()) == made
+    assert sorted(files(tmp_path / "to")) == sorted(
+        ["index.safetensors", "manifest.json", *(record.file for record in made.shards)]
+    )
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data())
+def test_every_kind_of_column(data: st.DataObject) -> None:
+    """All Arrow types that a stash can hold survive the way through the pieces."""
+    case = data.draw(cases("table").filter(lambda case: case.entity is not None))
+    source = pa.concat_tables(case.pieces())
+    columns = {name: ts.column(name, fill=held.fill) for name, held in case.columns.items()}
+    chosen: dict[str, Any] = {"entity": "entity_", "time": None if case.time is None else "time_"}
+    with TemporaryDirectory() as to:
+        made = ts.cluster.shard(source, columns, shards=3, to=to, **chosen)
+        texts = {
+            name: ts.column(name, vocabulary=words, fill=case.columns[name].fill)
+            for name, words in made.vocabularies.items()
+        }
+        for k, record in enumerate(made.shards):
+            alone = ts.load(source, columns | texts, shard=(k, 3), **chosen)
+            assert same(ts.open(Path(to) / record.file), alone)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_bytes_do_not_depend_on_the_workers(tmp_path: Path, workers: int) -> None:
+    source = table()
+    for to, count in (("one", 1), ("more", workers)):
+        ts.cluster.shard(source, COLUMNS, shards=S, to=tmp_path / to, workers=count, **KEYS)
+    assert files(tmp_path / "one") == files(tmp_path / "more")
+
+
+def test_more_shards_than_entities(tmp_path: Path) -> None:
+    made = ts.cluster.shard(table(), ["x", "sky", "list"], shards=200, to=tmp_path, entity="name", time="hour")
+    found = [ts.open(tmp_path / record.file) for record in made.shards]
+    assert sum(stash.rows for stash in found) == 400
+    assert {stash.rows for stash in found} > {0}
+    for k, stash in enumerate(found):
+        assert [by_definition(name, 200) for name in stash.entities] == [k] * len(stash.entities)
+
+
+def test_static_columns_and_tables(tmp_path: Path) -> None:
+    names = sorted(set(table()["name"].to_pylist()))
+    stores = pl.DataFrame({"name": names, "region": [f"r{k % 3}" for k in range(len(names))]})
+    chosen: dict[str, Any] = {"entity": "name", "time": "hour"}
+    made = ts.cluster.shard(table(), ["x"], static=stores, shards=3, to=tmp_path, **chosen)
+    assert made.vocabularies == {"region": ("r0", "r1", "r2")}
+    whole = ts.load(table(), ["x"], static=stores, **chosen)
+    for record in made.shards:
+        stash = ts.open(tmp_path / record.file)
+        expected = [int(name[1:]) for name in stash.entities]
+        assert len(expected) == len(stash.static["region"])
+        words = [stash.vocabulary("region")[code] for code in stash.static["region"].tolist()]
+        theirs = [whole.static["region"][whole.entities.index(name)] for name in stash.entities]
+        assert words == [whole.vocabulary("region")[int(code)] for code in theirs]
+
+
+@pytest.mark.parametrize(
+    ("step", "frequency"),
+    [(timedelta(hours=1), "1h"), (timedelta(days=1), "1d"), (timedelta(days=7), "7d"), (None, "1mo")],
+)
+def test_the_frequency_is_that_of_all_shards(tmp_path: Path, step: timedelta | None, frequency: str) -> None:
+    begin = datetime(2020, 1, 1)
+    times = (
+        [begin + k * step for k in range(24)] if step else [datetime(2020 + k // 12, k % 12 + 1, 1) for k in range(24)]
+    )
+    odd = [begin + timedelta(minutes=13 * k) for k in range(5)]
+    data: dict[str, Any] = {"e": [f"e{k}" for k in range(9) for _ in times] + ["odd"] * 5, "t": [*times] * 9 + odd}
+    data["y"] = [*range(9 * len(times) + 5)]
+    made = ts.cluster.shard(data, ["y"], entity="e", time="t", shards=8, to=tmp_path)
+    assert made.frequency == frequency
+
+
+def test_integer_times_and_no_times(tmp_path: Path) -> None:
+    data = {"e": [1, 1, 1, 2], "t": [0, 15, 30, 7], "y": [1, 2, 3, 4]}
+    assert ts.cluster.shard(data, ["y"], entity="e", time="t", shards=2, to=tmp_path / "a").frequency == 15
+    assert ts.cluster.shard(data, ["y"], entity="e", shards=2, to=tmp_path / "b").frequency is None
+
+
+# Runs that go on
+
+
+def call(where: Path, **other: Any) -> Manifest:
+    chosen: dict[str, Any] = {"columns": COLUMNS, "shards": S, "to": where, **KEYS}
+    given = chosen | other
+    source = given.pop("source", table())
+    return ts.cluster.shard(source, **given)
+
+
+@pytest.fixture
+def written(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The numbers of the shards that are written."""
+    numbers: list[int] = []
+    plain = here.Here.write
+
+    def noted(self: Any, jobs: Any) -> Any:
+        for number, done in plain(self, jobs):
+            numbers.append(number)
+            yield number, done
+
+    monkeypatch.setattr(here.Here, "write", noted)
+    return numbers
+
+
+def test_a_run_that_is_repeated_writes_nothing(tmp_path: Path, written: list[int]) -> None:
+    first = call(tmp_path)
+    before = {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
+    assert call(tmp_path) == first
+    assert {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == before
+    assert written == [*range(S)]
+
+
+def test_a_run_goes_on_with_the_shards_that_are_right(
+    tmp_path: Path, written: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One is missing, one was damaged since, one was never written: these are made, to the same bytes."""
+    call(tmp_path / "whole")
+    plain = begun.Begun.add
+
+    def stopped(self: Any, number: int, done: Any) -> None:
+        plain(self, number, done)
+        if number == 3:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(begun.Begun, "add", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            call(tmp_path / "to")
+    assert not (tmp_path / "to" / "manifest.json").exists()
+    with pytest.raises(ts.errors.SegmentError, match=r"manifest\.json is not there\. Make them, or go on"):
+        ts.cluster.open(tmp_path / "to")
+    (tmp_path / "to" / "shard-00001.safetensors").unlink()
+    damage(tmp_path / "to" / "shard-00002.safetensors")
+    del written[:]
+    call(tmp_path / "to")
+    assert written == [1, 2, 4]
+    assert files(tmp_path / "to") == files(tmp_path / "whole")
+
+
+def damage(path: Path) -> None:
+    """Change a byte of a column."""
+    raw = bytearray(path.read_bytes())
+    at = raw.rfind(b"}", 0, 30_000) + 8192
+    raw[at] ^= 1
+    path.chmod(0o600)
+    path.write_bytes(raw)
+
+
+def test_a_damaged_shard_is_made_again(tmp_path: Path) -> None:
+    call(tmp_path)
+    before = files(tmp_path)
+    damage(tmp_path / "shard-00002.safetensors")
+    assert files(tmp_path) != before
+    call(tmp_path)
+    assert files(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        ({"shards": 6}, "were made with shards=5, and now it is 6"),
+        ({"entity": "name"}, r"were made with entity=\['name', 'part'\], and now it is 'name'"),
+        ({"dtype": torch.float64}, "were made with dtype=torch.float32, and now it is torch.float64"),
+        ({"source": table(399)}, r"were made from another source: the pyarrow Table \(\w{16}\), and now it is the py"),
+    ],
+)
+def test_shards_of_something_else_are_left_alone(tmp_path: Path, other: dict[str, Any], message: str) -> None:
+    call(tmp_path)
+    before = files(tmp_path)
+    with pytest.raises(ts.errors.SegmentError, match=f"^Shards are gone on with only from the same .*{message}"):
+        call(tmp_path, **other)
+    assert files(tmp_path) == before
+
+
+KILLED = """
+import sys, os, signal
+from tensorstash.cluster import begun
+plain = begun.Begun.add
+def add(self, number, done):
+    plain(self, number, done)
+    if number == int(sys.argv[2]):
+        os.kill(os.getpid(), signal.SIGKILL)
+begun.Begun.add = add
+from tests.cluster.test_shard import call
+from pathlib import Path
+if __name__ == "__main__":
+    call(Path(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize("at", [0, 4])
+def test_a_killed_run_leaves_nothing_half_made(tmp_path: Path, at: int) -> None:
+    call(tmp_path / "whole")
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, str(tmp_path / "to"), str(at)],
+        env={**os.environ, "TMPDIR": str(temporary)},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert [*temporary.iterdir()] == []
+    assert {*files(tmp_path / "to")} == {
+        "index.safetensors",
+        "partial.json",
+        *(f"shard-{k:05}.safetensors" for k in range(at + 1)),
+    }
+    call(tmp_path / "to")
+    assert files(tmp_path / "to") == files(tmp_path / "whole")
+
+
+def test_a_source_must_not_change_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pq.write_table(table(), tmp_path / "a.parquet")
+    plain: Callable[..., Any] = make._cut
+
+    def changing(*given: Any) -> Any:
+        found = plain(*given)
+        pq.write_table(table(50), tmp_path / "a.parquet")
+        return found
+
+    monkeypatch.setattr(make, "_cut", changing)
+    with pytest.raises(ts.errors.SourceError, match="A source must not change while it is loaded"):
+        call(tmp_path / "to", source=tmp_path / "a.parquet")
+
+
+def test_rows_are_named_as_in_the_source(tmp_path: Path) -> None:
+    twice = pa.table({"e": ["a", "b", "a", "c", "a", "b"], "t": [0, 1, 2, 3, 4, 1], "y": [0.0] * 6})
+    pq.write_table(twice, tmp_path / "x.parquet", row_group_size=3)
+    message = r"entity 'b' has t 1 in source rows 1 \(.*x\.parquet, row group 0\) and 5 \(.*x\.parquet, row group 1\)"
+    with pytest.raises(ts.errors.DataError, match=message):
+        ts.cluster.shard(tmp_path / "x.parquet", ["y"], entity="e", time="t", shards=3, to=tmp_path / "to")
+
+
+def test_engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match=r'^engine= is None, which is this machine, or "ray"; got \'dask\'\.$'):
+        call(tmp_path, engine="dask")
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ImportError, match=r'^engine="ray" needs Ray\. Install it: pip install "tensorstash\[ray\]"\.$'):
+        call(tmp_path, engine="ray")
+
+
+def test_helpful_errors(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"^workers= is an integer of at least 1; got 0\.$"):
+        call(tmp_path, workers=0)
+    with pytest.raises(ValueError, match=r"^shards= is at most 4,096; got 5,000\.$"):
+        call(tmp_path, shards=5000)
+    with pytest.raises(ValueError, match=r"^A shard is of entities; got shard=\(0, 5\) and no entity=\."):
+        call(tmp_path, entity=None)
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(ts.errors.SegmentError, match=r"^Shards are written to a directory; .*file cannot be made"):
+        call(tmp_path / "file")
+    (tmp_path / "partial.json").write_text(json.dumps({"arguments": {}, "shards": {"0": 3}}))
+    with pytest.raises(ts.errors.SegmentError, match=r"partial\.json cannot be read \(TypeError: .*Remove it"):
+        call(tmp_path)

@@ -1,0 +1,35 @@
+"""The benchmarks of loads and of files larger than memory run, and compare what they have read."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+def run(script: str, *arguments: str) -> str:
+    command = [sys.executable, str(BENCHMARKS / script), "--quick", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    ("only", "rows"),
+    [
+        ("files", ["ts.load", "read_table + copy", "polars"]),
+        ("texts", ["codes", "read_table + encode", "ts.hashed"]),
+        ("csv", ["ts.load, CSV", "csv.read_csv", "csv.read_csv + copy"]),
+    ],
+)
+def test_loads_are_compared(only: str, rows: list[str]) -> None:
+    found = re.findall(r"^    (\S.*?) +\d+\.\d\d +\d+\.\d\d s", run("bench_load.py", "--only", only), re.M)
+    assert found == rows
+
+
+def test_windows_from_the_disk_are_compared() -> None:
+    found = re.findall(r"^    (\S.*?) +\d+\.\d\d +\d+\.\d{3} s", run("bench_disk.py"), re.M)
+    assert found.count("ts.open") == found.count("ts.open, read ahead") == found.count("NumPy memory map") == 2
