@@ -2,7 +2,7 @@
 PYTHON ?= .venv/bin/python
 WORKERS ?= 2
 
-.PHONY: setup check lint format types test cluster docs pictures site kernel sanitized
+.PHONY: setup check lint format types test cluster docs pictures site kernel sanitized frameworks
 
 setup:  ## a virtual environment with everything that tests and checks need
 	python3 -m venv .venv
@@ -42,3 +42,7 @@ kernel:  ## the kernel must be there if there is a compiler; without it the same
 
 sanitized:  ## the tests of the kernel, compiled under AddressSanitizer and UndefinedBehaviorSanitizer
 	! command -v cc >/dev/null || tests/native/sanitized.sh $(PYTHON)
+
+frameworks:  ## installs the other packages beside ours, and runs the tests that hand batches to them
+	$(PYTHON) -m pip install -c constraints.txt -e '.[dev,frameworks]'
+	$(PYTHON) -m pytest tests/batches/test_frameworks.py tests/adapters

@@ -17,7 +17,12 @@ from torch import distributed
 from tests.project.pages import README, ROOT, blocks, pages, pictures, run
 
 ELSEWHERE = {"train_ddp.py", "train_ray.py", "dlinear.py"}  # of several processes, and of a file of data: below
-EXAMPLES = sorted(path for path in (ROOT / "examples").glob("*.py") if path.name not in ELSEWHERE)
+OTHERS = {"huggingface_trainer.py", "lightning_datamodule.py", "other_arrays.py"}  # and coming_from_*: tests/adapters
+EXAMPLES = sorted(
+    path
+    for path in (ROOT / "examples").glob("*.py")
+    if path.name not in ELSEWHERE | OTHERS and not path.name.startswith("coming_from_")
+)
 GAP_WARNING = r"Gaps cost 13% of the windows: .* are left at frequency '1h'; .* shorter windows lose fewer\."
 
 

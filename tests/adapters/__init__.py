@@ -1,0 +1,1 @@
+"""Examples that need another package, run with the package, and our batches beside its own."""
