@@ -117,7 +117,8 @@ class ResidentAssembler:
         if host.entities is not None:
             integers[_ENTITIES] = host.entities.numpy()
         self.memory.begin()
-        flat = {name: torch.from_numpy(np.ascontiguousarray(some).reshape(-1)) for name, some in integers.items()}
+        # a copy, because some are read-only views of one row
+        flat = {name: torch.from_numpy(np.array(some).reshape(-1)) for name, some in integers.items()}
         sent, arrive = _send(self.memory, [*flat.values()], self._memory)
         return _Group(host.count, component, slots, dict(zip(flat, sent)), [*host.extras], arrive)
 

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 
@@ -55,6 +55,7 @@ def shard(
     dtype: torch.dtype | None = None,
     filter: Any = None,  # noqa: A002  as in ts.load
     schema: Mapping[str, Any] | None = None,
+    layout: Literal["lists", "wide"] | None = None,
     filesystem: Any = None,
     engine: str | None = None,
     workers: int | None = None,
@@ -80,6 +81,7 @@ def shard(
         dtype: as for `ts.load`.
         filter: as for `ts.load`.
         schema: as for `ts.load`.
+        layout: as for `ts.load`.
         filesystem: as for `ts.load`, where the paths of the source are.
         engine: `None` is this machine. `"ray"` is the Ray cluster that `ray.init` connects to: it reads files and
             writes shards on all its nodes, from where `to` must be the same place; the bytes are the same. A source in
@@ -118,9 +120,15 @@ def shard(
         dtype=dtype,
         filter=filter,
         schema=schema,
-        layout=None,
+        layout=layout,
         shard=(0, shards),  # refuses a wrong number, and a source without entities
     )
+    if request.entity_formulas:
+        formula = next(iter(request.entity_formulas.values()))
+        raise ValueError(
+            f"Shards are cut while rows are read, before those of an entity are together; got {formula!r}. Load each "
+            "shard with ts.load(..., shard=(k, n), file=...), which computes it."
+        )
     table = None if request.table is None else replace(request.table, shard=None)
     request = replace(request, shard=None, table=table)
     store = Store(os.fspath(to))

@@ -24,6 +24,7 @@ def request_for_pieces(request: Request, found: Survey, words: Mapping[str, Any]
         static=_with_words(request.static, planned.static, words),
         formulas={},
         filter=None,
+        layout=None,
         schema={},
         table=None if found.table is None else _table(request, found.table),
     )
