@@ -79,6 +79,8 @@ class Affine:
 def in_place(parts: Sequence[tuple[Affine, torch.Tensor]], group: torch.Tensor | None) -> None:
     """Transform tensors of the same windows in their own memory."""
     windows = 1 if group is None else group.numel()
+    if group is not None and parts:
+        _check_group(group, min(len(affine.factor) for affine, _ in parts))
     described, written = [], []
     for affine, tensor in parts:
         once = _rounds_once(affine, tensor, group)
@@ -92,6 +94,17 @@ def in_place(parts: Sequence[tuple[Affine, torch.Tensor]], group: torch.Tensor |
         kernel.scale(described, index, windows, min(len(affine.factor) for affine, _ in parts))
         for tensor in written:  # torch 2.4 takes one at a time
             torch.autograd.graph.increment_version(tensor)
+
+
+def _check_group(group: torch.Tensor, groups: int) -> None:
+    """Refuse entities without constants; on a device that would wait for all that is queued there."""
+    if group.is_cpu and group.numel():
+        low, high = (int(value) for value in group.aminmax())
+        if low < 0 or high >= groups:
+            raise IndexError(
+                f"A scaler by entity has constants for the entities 0 to {groups - 1}; the batch has entity "
+                f"{low if low < 0 else high}. Fit the scaler on a stash with all entities."
+            )
 
 
 def _part(affine: Affine, tensor: torch.Tensor, windows: int, once: bool) -> kernel.Part:

@@ -89,7 +89,9 @@ class Cross:
     def _codes(self, batch: Batch, name: str) -> torch.Tensor:
         if name not in batch:
             raise unknown(name, batch, "the batch", "span")
-        codes = batch[name]
+        codes: object = batch[name]
+        if not isinstance(codes, torch.Tensor):
+            raise TypeError(f"A batch holds tensors; {name!r} is a {type(codes).__name__}.")
         if codes.dtype.is_floating_point:
             raise SchemaError(
                 f"A cross combines integers and booleans; {name!r} is {codes.dtype}. Leave it out, or put a transform "

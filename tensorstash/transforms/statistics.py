@@ -23,7 +23,7 @@ _NAMED = 3  # entities or columns named in a warning
 
 def check_kind(kind: str, by: str | None) -> None:
     """Refuse statistics that there are not."""
-    if kind not in KINDS:
+    if kind not in [*KINDS]:  # a list: what cannot be hashed is refused too
         raise ValueError(f"kind= is one of {', '.join(map(repr, KINDS))}; got {kind!r}.")
     if by not in (None, "entity"):
         raise ValueError(f"by= is None or 'entity'; got {by!r}.")

@@ -229,3 +229,9 @@ def test_buckets_are_the_same_on_an_accelerator() -> None:
         there = cross({name: tensor.cuda() for name, tensor in codes.items()})["cross"]
         assert there.device.type == "cuda"
         assert there.cpu().equal(cross(dict(codes))["cross"])
+
+
+def test_a_batch_with_a_list_is_refused() -> None:
+    batch: dict[str, Any] = {"a": torch.tensor([1]), "b": [1]}
+    with pytest.raises(TypeError, match=r"^A batch holds tensors; 'b' is a list\.$"):
+        ts.Cross(["a", "b"], 8)(batch)

@@ -569,5 +569,15 @@ def test_entities_that_the_scaler_does_not_know_are_refused(by_kernel: bool, mon
     stash = ts.load({"y": np.arange(10.0), "e": ["a"] * 5 + ["b"] * 5}, ["y"], entity="e")
     scaler, windows = ts.Scaler.fit(stash, ["y"], by="entity"), ts.Windows(stash, 3)
     for bad in (-1, 2):
-        with pytest.raises(IndexError):
+        message = (
+            "A scaler by entity has constants for the entities 0 to 1; the batch has entity "
+            f"{bad}. Fit the scaler on a stash with all entities."
+        )
+        with pytest.raises(IndexError, match=f"^{re.escape(message)}$"):
             scaler(windows[[0]] | {"entity": torch.tensor([bad])})
+
+
+def test_a_kind_that_cannot_be_hashed_is_refused() -> None:
+    message = "kind= is one of 'standard', 'minmax', 'robust', 'maxabs'; got ['standard']."
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        ts.Scaler.fit(ts.load({"y": np.arange(10.0)}), ["y"], kind=["standard"])  # type: ignore[arg-type]
