@@ -33,9 +33,9 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def marks(dates: pd.DatetimeIndex, timeenc: int) -> "np.ndarray[tuple[int, int], np.dtype[np.float64]]":
     if timeenc == 0:
-        fields = [dates.month, dates.day, dates.weekday, dates.hour]
+        fields = [dates.month, dates.day, dates.day_of_week, dates.hour]
     else:
-        fields = [dates.hour / 23, dates.dayofweek / 6, (dates.day - 1) / 30, (dates.dayofyear - 1) / 365]
+        fields = [dates.hour / 23, dates.day_of_week / 6, (dates.day - 1) / 30, (dates.day_of_year - 1) / 365]
         fields = [field - 0.5 for field in fields]
     return np.stack([np.asarray(field, np.float64) for field in fields], 1)
 
