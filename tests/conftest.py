@@ -34,6 +34,13 @@ def pytest_unconfigure() -> None:
     gc.unfreeze()
 
 
+@pytest.fixture(autouse=True)
+def no_ray_of_others(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Ray cluster that happens to run on this machine is named in messages about memory."""
+    if request.node.get_closest_marker("cluster") is None:
+        monkeypatch.setattr("tensorstash.segments.ray_store._raylets", lambda: [])
+
+
 def traces(path: Path) -> tuple[Counter[str], int]:
     """Descriptors of this process in a directory, with or without a name, and mappings of its files."""
     gc.collect()
