@@ -4,10 +4,16 @@ import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import torch
+
 from tensorstash.common.checks import at_least
+from tensorstash.common.dtypes import Int64s
 from tensorstash.errors import SchemaError
+from tensorstash.gather.mixed import by_component
+from tensorstash.gather.samples import one_by_one, put_together
 from tensorstash.sampling.components import components
 from tensorstash.sampling.shares import counts
+from tensorstash.windows.ids import Ids, as_list, check_ids, is_one_id
 from tensorstash.windows.windows import Windows
 
 
@@ -24,6 +30,9 @@ class Mix:
     columns, and times of the same unit and zone. With `with_ids=True` batches hold `source`, `(batch,)` int64: the
     number of the component in the order of `windows`. `window`, `entity` and `anchor` then count within that component.
     Batches hold `<span>.observed` if any component has it.
+
+    A mix is a data set of PyTorch too: `mix[k]`, and `mix[ids]` for a batch. Windows are numbered one component after
+    the other, in the order of `windows`, and so are the ids that `ts.Loader(mix, ...).sampler` gives.
 
     Args:
         windows: a mapping from a name to windows. The order of windows depends on the names: keep them to resume a run.
@@ -43,6 +52,8 @@ class Mix:
         >>> mix = ts.Mix({"a": a, "b": b}, weights={"a": 1, "b": 1}, count=12)
         >>> [batch["y"][:, 0].tolist() for batch in ts.Loader(mix, 6)]
         [[4, 10, 5, 11, 6, 12], [7, 13, 4, 14, 5, 15]]
+        >>> mix[[0, 4, -1]]["y"][:, 0]
+        tensor([ 4, 10, 19])
     """
 
     def __init__(
@@ -61,6 +72,34 @@ class Mix:
     def __len__(self) -> int:
         """The number of windows of all components together."""
         return int(self._of.sizes.sum())
+
+    def __getitem__(self, ids: int | Ids) -> dict[str, torch.Tensor]:
+        """One window, tensors `(time, ...)`, for an integer; else a batch, tensors `(batch, time, ...)`."""
+        if is_one_id(ids):
+            return {name: tensor[0] for name, tensor in self._gather(as_list(ids)).items()}
+        return self._gather(ids)  # type: ignore[arg-type]
+
+    def __getitems__(self, ids: Ids) -> list[dict[str, torch.Tensor]]:
+        """Windows one by one: what PyTorch's `DataLoader` asks for if it is given `batch_size=`."""
+        return one_by_one(self._gather(ids))
+
+    def _gather(self, ids: Ids) -> dict[str, torch.Tensor]:
+        """The batch of some windows, of which each component gathers its own."""
+        component, own = self._of.split(check_ids(ids, len(self)))
+        if not len(own):
+            return self._part(0, own)
+        parts = [(which, self._part(k, own[which])) for k, which in by_component(component)]
+        return put_together(parts, len(own))
+
+    def _part(self, k: int, own: Int64s) -> dict[str, torch.Tensor]:
+        """A batch of component k, with `<span>.observed` if any component has it."""
+        windows = [*self.windows.values()]
+        batch = windows[k].gather(own)
+        if windows[k]._fills is not None or all(one._fills is None for one in windows):
+            return batch
+        spans = {span.name: batch.pop(span.name) for span in windows[k].spans}
+        seen = {f"{name}.observed": torch.ones(tensor.shape[:2], dtype=torch.bool) for name, tensor in spans.items()}
+        return spans | seen | batch
 
     def fingerprint(self) -> dict[str, Any]:
         """A few plain values that identify the mix in a state."""

@@ -14,6 +14,7 @@ from tensorstash.common.dtypes import Int64s
 from tensorstash.errors import unknown
 from tensorstash.gather.empty import fills
 from tensorstash.gather.gather import GatherPlan, copy_into, gather, gather_into, static_values
+from tensorstash.gather.samples import one_by_one
 from tensorstash.native.permutation import shuffled
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.display import as_html, as_text
@@ -162,8 +163,7 @@ class Windows:
 
     def __getitems__(self, ids: Ids) -> list[dict[str, torch.Tensor]]:
         """Windows one by one, out of one gather: what PyTorch's `DataLoader` asks for if it is given `batch_size=`."""
-        batch = {name: tensor.unbind() for name, tensor in self.gather(ids).items()}
-        return [dict(zip(batch, window)) for window in zip(*batch.values())]
+        return one_by_one(self.gather(ids))
 
     def gather(self, ids: Ids, out: Mapping[str, torch.Tensor] | None = None) -> dict[str, torch.Tensor]:
         """The batch of the windows `ids`: a fresh `(batch, time, ...)` tensor per span, in the dtype of its column.

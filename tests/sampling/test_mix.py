@@ -227,3 +227,65 @@ def test_a_scaler_of_a_mix_is_that_of_its_windows_together(kind: str) -> None:
         ts.Scaler.fit(mix, ["y"], kind="robust")
     with pytest.raises(ValueError, match=r"^sample= is for the rows of one stash\. "):
         ts.Scaler.fit(mix, ["y"], sample=3)
+
+
+def batch_of(mix: ts.Mix, ids: list[int]) -> dict[str, torch.Tensor]:
+    """The oracle: the windows of the components one by one, `observed` where any component has it."""
+    every = [(own, k) for own in mix.windows.values() for k in range(len(own))]
+    made = []
+    for k in ids:
+        own, number = every[k]
+        window = own[number]
+        for name in ("past", "kind") if any("past.observed" in one[0] for one in mix.windows.values()) else ():
+            window.setdefault(f"{name}.observed", torch.ones(len(window[name]), dtype=torch.bool))
+        made.append(window)
+    return {name: torch.stack([window[name] for window in made]) for name in made[0]}
+
+
+def assert_equal(batch: dict[str, torch.Tensor], exact: dict[str, torch.Tensor]) -> None:
+    assert batch.keys() == exact.keys()
+    for name, tensor in exact.items():
+        assert batch[name].dtype == tensor.dtype
+        assert oracle.same(batch[name], tensor), name
+
+
+@pytest.mark.parametrize("padded", [False, True])
+def test_a_mix_is_a_data_set_whose_windows_are_those_of_its_components(padded: bool) -> None:
+    parts = {"one": windows(stash(12)), "two": windows(stash(20, 100), **({"min_history": 1} if padded else {}))}
+    mix: Any = ts.Mix(parts, weights={"one": 3, "two": 1})
+    assert len(mix) == len(parts["one"]) + len(parts["two"])
+    for ids in ([3, 0, len(mix) - 1, 3, 9, 12], [1, 2], [len(mix) - 1]):
+        exact = batch_of(mix, ids)
+        assert_equal(mix[ids], exact)
+        assert_equal(mix[torch.tensor(ids)], exact)
+        for k, sample in enumerate(mix.__getitems__(ids)):
+            assert_equal(sample, {name: tensor[k] for name, tensor in exact.items()})
+            assert_equal(mix[ids[k]], sample)
+    assert_equal(mix[:], batch_of(mix, [*range(len(mix))]))
+    assert_equal(mix[[-1]], batch_of(mix, [len(mix) - 1]))
+    assert {name: len(tensor) for name, tensor in mix[[]].items()} == dict.fromkeys(mix[[0]], 0)
+    with pytest.raises(IndexError, match=rf"^Ids lie in \[-{len(mix)}, {len(mix)}\); got 1000\.$"):
+        mix[[0, 1000]]
+
+
+def test_the_sampler_of_a_loader_gives_a_data_loader_the_batches_of_the_loader() -> None:
+    """In the process and in forked workers, whose state of the sampler resumes."""
+    parts = {"one": windows(stash(12)), "two": windows(stash(20, 100))}
+    for shuffle in (False, True):
+        mix: Any = ts.Mix(parts, weights={"one": 1, "two": 2}, count=30)
+        exact = [*ts.Loader(mix, 7, shuffle=shuffle, seed=3)]
+        for workers in (0, 2):
+            sampler: Any = ts.Loader(mix, 7, shuffle=shuffle, seed=3).sampler
+            kind = {"multiprocessing_context": "fork"} if workers else {}
+            loader = torch.utils.data.DataLoader(mix, sampler=sampler, batch_size=None, num_workers=workers, **kind)
+            batches = [*loader]
+            assert len(batches) == len(exact) == 5
+            for batch, expected in zip(batches, exact):
+                assert_equal(batch, expected)
+
+
+def test_a_data_loader_makes_batches_of_a_mix_of_its_own() -> None:
+    mix: Any = ts.Mix({"one": windows(stash(12)), "two": windows(stash(20, 100))})
+    batches = [*torch.utils.data.DataLoader(mix, batch_size=10)]
+    for k, batch in enumerate(batches):
+        assert_equal(batch, batch_of(mix, [*range(len(mix))][10 * k : 10 * k + 10]))
