@@ -271,7 +271,7 @@ def info() -> None:
     Versions, the native kernel and why it is used or not, free memory, the directory of shared segments, and threads.
     """
     lines = {
-        "tensorstash": f"{version('tensorstash')} in {Path(__file__).parent}",
+        "tensorstash": f"{version('tensorstash')} in {Path(__file__).parents[1]}",
         "python": f"{platform.python_version()} on {platform.platform()}",
         "torch": f"{torch.__version__}, CUDA {'available' if torch.cuda.is_available() else 'not available'}",
         **{name: version(name) for name in ("numpy", "pyarrow", "polars")},

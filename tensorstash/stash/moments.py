@@ -5,7 +5,7 @@ Variances", 1979.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -85,6 +85,19 @@ def quantiles(column: torch.Tensor, rows: Rows, at: tuple[float, ...]) -> tuple[
     return np.stack([count for count, _ in per_item], -1), [*found]
 
 
+def pooled_quantiles(parts: Sequence[tuple[torch.Tensor, Rows]], at: tuple[float, ...]) -> tuple[Int64s, list[Floats]]:
+    """The same of one column in several stashes, whose included rows are one group: `(1, items)` each."""
+    counts, found = [], []
+    for item in range(_items(parts[0][0])):
+        flat, known = np.empty(sum(len(rows) for _, rows in parts)), 0
+        for column, rows in parts:
+            for values, _, _ in _blocks(_one_item(column, item), rows):
+                known = _append(flat, known, values[0])
+        counts.append(known)
+        found.append(_of_table(flat, np.array([0]), np.array([known]), at)[:, 0] if known else np.full(len(at), np.nan))
+    return np.array([counts], np.int64), [*np.stack(found, -1)[:, None]]
+
+
 def sampled(column: torch.Tensor, rows: Rows, which: Int64s) -> tuple[torch.Tensor, Rows]:
     """The values of some rows, and their groups; `which` are ascending positions among the included rows."""
     ends = np.cumsum(rows.high - rows.low)
@@ -131,14 +144,10 @@ def _groups(offsets: Int64s, begin: int, end: int) -> tuple[Int64s, Int64s]:
 
 def _item_quantiles(column: torch.Tensor, item: int, rows: Rows, at: tuple[float, ...]) -> tuple[Int64s, Floats]:
     """Counts `(groups,)` and quantiles `(len(at), groups)` of one item of each row."""
-    one = column.flatten(1)[:, item] if column.ndim > 1 else column
     count, flat, known = np.zeros(rows.groups, np.int64), np.empty(len(rows)), 0
-    for values, groups, starts in _blocks(one, rows):
-        there = ~np.isnan(values[0])
-        count[groups] += np.add.reduceat(there, starts, dtype=np.int64)
-        kept = values[0, there]
-        flat[known : known + len(kept)] = kept
-        known += len(kept)
+    for values, groups, starts in _blocks(_one_item(column, item), rows):
+        count[groups] += np.add.reduceat(~np.isnan(values[0]), starts, dtype=np.int64)
+        known = _append(flat, known, values[0])
     ends, found = np.cumsum(count), np.full((len(at), rows.groups), np.nan)
     width = np.frexp(np.maximum(count - 1, 0))[
         1
@@ -150,6 +159,17 @@ def _item_quantiles(column: torch.Tensor, item: int, rows: Rows, at: tuple[float
             some = members[chunk : chunk + size]
             found[:, some] = _of_table(flat, ends[some] - count[some], count[some], at)
     return count, found
+
+
+def _one_item(column: torch.Tensor, item: int) -> torch.Tensor:
+    return column.flatten(1)[:, item] if column.ndim > 1 else column
+
+
+def _append(flat: Floats, known: int, values: Floats) -> int:
+    """Put the values that are not NaN behind the first `known` of `flat`; returns how many are there now."""
+    kept = values[~np.isnan(values)]
+    flat[known : known + len(kept)] = kept
+    return known + len(kept)
 
 
 def _of_table(flat: Floats, begins: Int64s, counts: Int64s, at: tuple[float, ...]) -> Floats:

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from tensorstash.common.checks import at_least, is_integer, names_in
+from tensorstash.common.checks import is_integer, names_in
 from tensorstash.errors import SchemaError, unknown
-from tensorstash.native.permutation import shuffled
 from tensorstash.sampling.mix import Mix
 from tensorstash.sampling.sharded import ShardedWindows
 from tensorstash.stash.moments import Rows, sampled
 from tensorstash.stash.stash import Stash
 from tensorstash.transforms.affine import Affine, in_place
+from tensorstash.transforms.pooled import drawn, pooled
 from tensorstash.transforms.sharded import Told, together, told_by
 from tensorstash.transforms.statistics import (
     KINDS,
@@ -24,7 +24,6 @@ from tensorstash.transforms.statistics import (
     check_kind,
     doubts_text,
     fit_column,
-    fit_together,
     rows_seen,
     spans_of,
 )
@@ -108,7 +107,8 @@ class Scaler:
                 range; `"robust"`: median and interquartile range; `"maxabs"`: 0 and the largest absolute value.
             by: `"entity"` for a centre and scale per entity. Batches then need `entity`: `Loader(..., with_ids=True)`.
                 It is the number of the entity in this stash, so the scaler fits no other stash.
-            sample: take the statistics over this many random rows of all entities together instead of all rows.
+            sample: take the statistics over this many random rows of all entities, and of all components of a mix,
+                together instead of all rows; not for a mix with `by="entity"`.
             seed: the seed of the sample.
 
         Raises:
@@ -118,6 +118,11 @@ class Scaler:
         check_kind(kind, by)
         if not is_integer(seed):
             raise ValueError(f"seed= is an integer; got {seed!r}.")
+        if isinstance(source, Mix) and by is None:
+            found = pooled(source, names_in(columns, "columns"), kind, sample, operator.index(seed))
+            if found.doubts:
+                warnings.warn(doubts_text(found.doubts, None), UserWarning, stacklevel=2)
+            return cls(kind, by, found.rows, found.spans, found.center, found.scale)
         if isinstance(source, (Mix, ShardedWindows)):
             if sample is not None:
                 raise ValueError("sample= is for the rows of one stash. Fit a scaler on the windows of a component.")
@@ -128,10 +133,8 @@ class Scaler:
         rows = rows_seen(source)
         if by is None:
             rows = Rows(rows.low, rows.high, np.array([0, stash.rows]))
-        count, which = len(rows), None
-        if sample is not None and at_least(1, sample, "sample") < count:
-            which = np.sort(shuffled(count, operator.index(seed), 0)(np.arange(sample)))
-            count = sample
+        which = drawn(len(rows), sample, operator.index(seed))
+        count = len(rows) if which is None else len(which)
         centers, scales = {}, {}
         doubts: list[Doubt] = []
         for name in dict.fromkeys(spans.values()):
@@ -147,30 +150,7 @@ class Scaler:
     @classmethod
     def _of_mix(cls, mix: Mix, columns: list[str], kind: str, by: str | None) -> "Scaler":
         some = {name: windows for name, windows in mix.windows.items() if len(windows)}
-        if by is not None:
-            fitted = {name: cls.fit(windows, columns, kind=kind, by=by) for name, windows in some.items()}
-            return _joined(mix, fitted)
-        if kind == "robust":
-            raise ValueError(
-                'Quartiles of several stashes together are not computed; use by="entity", or fit a scaler on the '
-                "windows of one component."
-            )
-        rows = {name: rows_seen(windows) for name, windows in some.items()}
-        stashes = [windows.stash for windows in some.values()]
-        own = [Rows(one.low, one.high, np.array([0, stash.rows])) for one, stash in zip(rows.values(), stashes)]
-        first = next(iter(some.values()))
-        spans = spans_of(first, first.stash, columns)
-        centers, scales = {}, {}
-        doubts: list[Doubt] = []
-        for name in dict.fromkeys(spans.values()):
-            parts = [(stash[name], one) for stash, one in zip(stashes, own)]
-            center, scale, doubt = fit_together(parts, kind, name)
-            shape = (1, *first.stash[name].shape[1:])
-            centers[name], scales[name] = (torch.from_numpy(x.reshape(shape).copy()) for x in (center, scale))
-            doubts += doubt
-        if doubts:
-            warnings.warn(doubts_text(doubts, None), UserWarning, stacklevel=3)
-        return cls(kind, by, sum(map(len, own)), spans, centers, scales)
+        return _joined(mix, {name: cls.fit(windows, columns, kind=kind, by=by) for name, windows in some.items()})
 
     @classmethod
     def _of_node(cls, windows: ShardedWindows, columns: list[str], kind: str, by: str | None) -> "Scaler":

@@ -8,7 +8,7 @@ import torch
 
 from tensorstash.common.dtypes import Bools, Int64s
 from tensorstash.errors import DataError, SchemaError, unknown
-from tensorstash.stash.moments import Floats, Rows, extremes, moments, quantiles
+from tensorstash.stash.moments import Floats, Rows, extremes, moments, pooled_quantiles, quantiles
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.intervals import covered, union
 from tensorstash.windows.slots import rows_from
@@ -18,6 +18,7 @@ Fitted = tuple[Int64s, Floats, Floats]  # count of values, centre and scale, (gr
 Doubt = tuple[Literal["few", "equal"], str, Int64s]  # what is doubtful, in which column, in which entities
 
 _FEWEST = 2  # values of an entity that has statistics of its own
+_QUARTILES = (0.25, 0.5, 0.75)
 _NAMED = 3  # entities or columns named in a warning
 
 
@@ -86,7 +87,10 @@ def fit_together(
 ) -> tuple[Floats, Floats, list[Doubt]]:
     """Centre and scale, `(1, items)`, of a column over the rows of several stashes, each of which is one group."""
     with np.errstate(invalid="ignore", over="ignore"):
-        count, center, scale = merged([KINDS[kind](column, rows) for column, rows in parts], kind)
+        if kind == "robust":
+            count, center, scale = _quartiles(*pooled_quantiles(parts, _QUARTILES))
+        else:
+            count, center, scale = merged([KINDS[kind](column, rows) for column, rows in parts], kind)
     return center, scale, checked(count, center, scale, name)
 
 
@@ -145,7 +149,11 @@ def _minmax(column: torch.Tensor, rows: Rows) -> Fitted:
 
 
 def _robust(column: torch.Tensor, rows: Rows) -> Fitted:
-    count, (lower, median, upper) = quantiles(column, rows, (0.25, 0.5, 0.75))
+    return _quartiles(*quantiles(column, rows, _QUARTILES))
+
+
+def _quartiles(count: Int64s, found: list[Floats]) -> Fitted:
+    lower, median, upper = found
     return count, median, upper - lower
 
 

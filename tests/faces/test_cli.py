@@ -339,6 +339,7 @@ def test_wrong_usage_has_status_2(
 def test_info_says_what_matters_on_this_machine(shm: Path) -> None:
     lines = dict(re.split(r" {2,}", line.strip(), maxsplit=1) for line in run("info").splitlines())
     assert [*lines] == ["tensorstash", "python", "torch", "numpy", "pyarrow", "polars", "kernel", "memory", *SHOWN]
+    assert lines["tensorstash"].endswith(f" in {Path(ts.__file__).parent}")
     assert lines["torch"].startswith(torch.__version__)
     assert lines["numpy"] == np.__version__
     assert lines["kernel"].startswith(("native: ", "not native: "))

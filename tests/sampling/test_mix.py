@@ -2,6 +2,7 @@
 
 import json
 import re
+import warnings
 from typing import Any
 
 import numpy as np
@@ -223,10 +224,43 @@ def test_a_scaler_of_a_mix_is_that_of_its_windows_together(kind: str) -> None:
             ValueError, match=r"^A scaler of a mix by entity needs the component of each window, 'source'"
         ):
             by_entity(batch)
-    with pytest.raises(ValueError, match=r"^Quartiles of several stashes together are not computed; use by="):
-        ts.Scaler.fit(mix, ["y"], kind="robust")
-    with pytest.raises(ValueError, match=r"^sample= is for the rows of one stash\. "):
-        ts.Scaler.fit(mix, ["y"], sample=3)
+    with pytest.raises(
+        ValueError, match=r"^sample= is for the rows of one stash\. Fit a scaler on the windows of a component\.$"
+    ):
+        ts.Scaler.fit(mix, ["y"], by="entity", sample=3)
+
+
+def in_two(rows: int, cut: int) -> tuple[ts.Windows, ts.Mix]:
+    """Windows of one stash, and a mix of its first and its last rows, with missing values and rows that none sees."""
+    random = np.random.default_rng(rows)
+    table = {"y": random.normal(size=rows), "x": random.normal(size=(rows, 2)).astype(np.float32)}
+    table["y"][random.random(rows) < 0.2] = np.nan
+    table["y"][[0, -1]] = 1.5  # each part has a value
+    spans = {"past": ("y", -1, 0), "pack": ("x", -1, 0)}
+    one = ts.Windows(ts.load(table), spans=spans, stride=2)
+    parts = {"a": slice(None, cut), "b": slice(cut, None)}
+    cuts = {name: {key: values[part] for key, values in table.items()} for name, part in parts.items()}
+    return one, ts.Mix({name: ts.Windows(ts.load(cut), spans=spans, stride=2) for name, cut in cuts.items()})
+
+
+@pytest.mark.parametrize("kind", ["standard", "minmax", "robust", "maxabs"])
+@pytest.mark.parametrize("sample", [None, 1, 7, 20, 1000])
+def test_a_scaler_of_a_mix_is_that_of_its_rows_in_one_stash(kind: str, sample: int | None) -> None:
+    one, mix = in_two(60, 14)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # one value is equal to all
+        try:
+            whole = ts.Scaler.fit(one, ["y", "x"], kind=kind, sample=sample, seed=5)
+        except ts.errors.DataError as error:  # the one row has no value
+            with pytest.raises(ts.errors.DataError, match=f"^{re.escape(str(error))}$"):
+                ts.Scaler.fit(mix, ["y", "x"], kind=kind, sample=sample, seed=5)
+            return
+        found = ts.Scaler.fit(mix, ["y", "x"], kind=kind, sample=sample, seed=5)
+    assert found.rows == whole.rows == min(30, sample or 30)
+    assert found.spans == whole.spans
+    for name in ("y", "x"):
+        torch.testing.assert_close(found.center[name], whole.center[name], rtol=0, atol=1e-12)
+        torch.testing.assert_close(found.scale[name], whole.scale[name], rtol=0, atol=1e-12)
 
 
 def batch_of(mix: ts.Mix, ids: list[int]) -> dict[str, torch.Tensor]:
