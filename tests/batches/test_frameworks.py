@@ -359,6 +359,55 @@ def test_lightning_validates_tests_and_predicts(tmp_path: Path) -> None:
     assert f"predicted {list(range(N))}\n" in printed
 
 
+# Fabric
+
+FABRIC = """
+import warnings
+warnings.simplefilter("ignore")
+from lightning.fabric import Fabric
+
+if __name__ == "__main__":
+    path, out, checkpoint = sys.argv[1:]
+    fabric = Fabric(accelerator="cpu", devices=2, strategy="ddp")
+    fabric.launch()
+    model = torch.nn.Linear(2, 1)
+    model, optimizer = fabric.setup(model, torch.optim.SGD(model.parameters(), 1e-6))
+    loader = ts.Loader(windows_of(ts.open(path)), 4, shuffle=True, seed=7, with_ids=True, device=fabric.device)
+    state = {"model": model, "optimizer": optimizer, "loader": loader}
+    try:
+        fabric.setup_dataloaders(loader)
+    except TypeError as error:
+        assert str(error).startswith("Only PyTorch DataLoader are currently supported"), error
+    resumed = os.path.exists(checkpoint)
+    if resumed:
+        fabric.load(checkpoint, state)
+    for _ in range(2 if resumed else 3):
+        for step, batch in enumerate(loader):
+            epoch = loader.state_dict()["epoch"]
+            note(out + "-rest" * resumed, fabric.global_rank, epoch, batch)
+            loss = (model(batch["x"]).mean((1, 2)) - batch["y"].mean(1).float()).square().mean()
+            fabric.backward(loss)
+            optimizer.step()
+            optimizer.zero_grad()
+            if (epoch, step) == (1, 3) and not resumed:
+                fabric.save(checkpoint, state)
+    fabric.barrier()  # a rank that leaves first may abort the other
+    torch.distributed.destroy_process_group()
+"""
+
+
+@pytest.mark.host("the processes that it starts take their own way")
+@needs("lightning")
+def test_fabric_loops_over_a_loader_that_is_not_set_up_and_keeps_its_position(tmp_path: Path) -> None:
+    stash_of().save(tmp_path / "stash")
+    arguments = (str(tmp_path / "stash"), str(tmp_path / "seen"), str(tmp_path / "run.ckpt"))
+    for _ in range(2):  # the second run finds the checkpoint
+        run_script(tmp_path, FABRIC, *arguments, launcher=TORCHRUN)
+    whole = [seen(tmp_path / "seen", rank) for rank in range(2)]
+    assert whole == [expected(rank, 3) for rank in range(2)]
+    assert [seen(tmp_path / "seen-rest", rank) for rank in range(2)] == [steps[12:] for steps in whole]
+
+
 # Accelerate
 
 ACCELERATE = """
