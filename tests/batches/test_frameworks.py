@@ -453,6 +453,53 @@ def test_accelerate_loops_over_a_loader_that_is_not_prepared(tmp_path: Path) -> 
     assert [seen(tmp_path / "seen-rest", rank) for rank in range(2)] == [steps[12:] for steps in whole]
 
 
+# Trainer of transformers; `examples/huggingface_trainer.py` gives it a loader
+
+TRAINER = """
+import warnings
+warnings.simplefilter("ignore")
+from transformers import Trainer, TrainingArguments
+
+path, out, folder = sys.argv[1:]
+windows = windows_of(ts.open(path))
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer, self.seen = torch.nn.Linear(2, 1), []
+
+    def forward(self, x, y):
+        self.seen.append((y[:, 0] - 4).long().tolist())
+        return {"loss": (self.layer(x).mean((1, 2)) - y.mean(1).float()).square().mean()}
+
+class OverSampler(Trainer):
+    def get_train_dataloader(self):
+        sampler = ts.Sampler(len(windows), 8, shuffle=True, seed=7)
+        return self.accelerator.prepare(torch.utils.data.DataLoader(windows, batch_sampler=sampler))
+
+def train(checkpoint=None):
+    given = TrainingArguments(
+        folder, save_steps=12, num_train_epochs=3, report_to=[], use_cpu=True, remove_unused_columns=False,
+        learning_rate=1e-6, disable_tqdm=True,
+    )
+    model = Model()
+    OverSampler(model, given, train_dataset=windows).train(resume_from_checkpoint=checkpoint)
+    return model.seen
+
+print(json.dumps([train(), train(folder + "/checkpoint-12")]))
+"""
+
+
+@pytest.mark.host("the processes that it starts take their own way")
+@needs("transformers")
+def test_trainer_resumes_over_a_data_loader_whose_batch_sampler_is_ours(tmp_path: Path) -> None:
+    stash_of().save(tmp_path / "stash")
+    printed = run_script(tmp_path, TRAINER, *(str(tmp_path / name) for name in ("stash", "seen", "checkpoints")))
+    whole, rest = json.loads(printed.splitlines()[-1])
+    assert whole == [step for epoch in range(3) for step in steps_of(8, 7, epoch)]
+    assert rest == whole[12:]
+
+
 # TensorDict
 
 
