@@ -2,7 +2,7 @@
 PYTHON ?= .venv/bin/python
 WORKERS ?= 2
 
-.PHONY: setup check lint format types test cluster docs pictures site kernel sanitized frameworks
+.PHONY: setup check lint format types test cluster docs pictures site kernel sanitized frameworks adapters
 
 setup:  ## a virtual environment with everything that tests and checks need
 	python3 -m venv .venv
@@ -45,4 +45,9 @@ sanitized:  ## the tests of the kernel, compiled under AddressSanitizer and Unde
 
 frameworks:  ## installs the other packages beside ours, and runs the tests that hand batches to them
 	$(PYTHON) -m pip install -c constraints.txt -e '.[dev,frameworks]'
+	$(PYTHON) -m pytest tests/batches/test_frameworks.py tests/adapters
+
+adapters:  ## the same with the forecasting packages; without the pins that GluonTS does not allow
+	mkdir -p build && grep -vE '^(pandas|toolz)==' constraints.txt > build/adapters.txt
+	$(PYTHON) -m pip install -c build/adapters.txt -e '.[dev,frameworks,adapters]'
 	$(PYTHON) -m pytest tests/batches/test_frameworks.py tests/adapters

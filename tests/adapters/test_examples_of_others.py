@@ -13,11 +13,18 @@ ROOT = Path(__file__).parents[2]
 # what each needs, and what it prints if its windows are those of the package, each once
 SAYS = {
     "coming_from_darts": ("darts", r"\A18,320 windows; those of darts are the same: True\n"),
+    "coming_from_dataset": (
+        "torch",
+        r"\A8,587 windows of 8,587, 0 spans differ\n(?:DataLoader .*: [\d,]+ windows/s\n){3}ts\.Loader: [\d,]+ ",
+    ),
     "coming_from_gluonts": (
         "gluonts",
         r"\A14,320 windows, 0 differ from those of GluonTS\n(?s:.*)^Chronos: 15,500 rows, the same: True\n",
     ),
-    "coming_from_neuralforecast": ("neuralforecast", r"^MAE in standard deviations: 0\.[23]\d; waiting"),
+    "coming_from_neuralforecast": (
+        "neuralforecast",
+        r"^MAE in standard deviations: 0\.[23]\d; waiting .*\n(?s:.*)^NeuralForecast\.fit: [\d,]+ windows/s\n",
+    ),
     "coming_from_pytorch_forecasting": ("pytorch_forecasting", r"^1,128 windows, 0 differ\n"),
     "huggingface_trainer": ("transformers", r"^24039 windows; each seen once in each of 2 epochs: True\n"),
     "lightning_datamodule": ("lightning", r"^18194 windows; each seen once in each of 2 epochs: True\n"),

@@ -233,7 +233,7 @@ def test_a_scaler_of_a_mix_is_that_of_its_windows_together(kind: str) -> None:
 def in_two(rows: int, cut: int) -> tuple[ts.Windows, ts.Mix]:
     """Windows of one stash, and a mix of its first and its last rows, with missing values and rows that none sees."""
     random = np.random.default_rng(rows)
-    table = {"y": random.normal(size=rows), "x": random.normal(size=(rows, 2)).astype(np.float32)}
+    table: dict[str, Any] = {"y": random.normal(size=rows), "x": random.normal(size=(rows, 2)).astype(np.float32)}
     table["y"][random.random(rows) < 0.2] = np.nan
     table["y"][[0, -1]] = 1.5  # each part has a value
     spans = {"past": ("y", -1, 0), "pack": ("x", -1, 0)}
@@ -310,7 +310,7 @@ def test_the_sampler_of_a_loader_gives_a_data_loader_the_batches_of_the_loader()
         exact = [*ts.Loader(mix, 7, shuffle=shuffle, seed=3)]
         for workers in (0, 2):
             sampler: Any = ts.Loader(mix, 7, shuffle=shuffle, seed=3).sampler
-            kind = {"multiprocessing_context": "fork"} if workers else {}
+            kind: Any = {"multiprocessing_context": "fork"} if workers else {}
             loader = torch.utils.data.DataLoader(mix, sampler=sampler, batch_size=None, num_workers=workers, **kind)
             batches = [*loader]
             assert len(batches) == len(exact) == 5
