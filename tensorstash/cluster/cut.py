@@ -100,6 +100,7 @@ def blocks_of(scanned: Scan, planned: Plan) -> list[Scan]:
 def cut(recipe: Recipe, block: Scan, keep: Callable[[pa.RecordBatch], Any]) -> Cut:
     """Read a block of a source, and cut it; `keep` is given the rows of one shard after another."""
     counts: dict[Any, int] = {}
+    shard_by_name: dict[Any, int] = {}  # many batches have the same entities
     words: dict[str, dict[str | None, None]] = {name: {} for name in recipe.texts}
     waiting: dict[int, list[pa.RecordBatch]] = {}
     for unit in block.units:
@@ -112,8 +113,10 @@ def cut(recipe: Recipe, block: Scan, keep: Callable[[pa.RecordBatch], Any]) -> C
                 names, places = entities_of_rows(block, recipe.entity, keys, row)
                 for name, count in zip(names, np.bincount(places, minlength=len(names)).tolist()):
                     counts[name] = counts.get(name, 0) + count
+                new = [name for name in names if name not in shard_by_name]
+                shard_by_name.update(zip(new, shard_of(new, recipe.shards).tolist()))
+                shards = np.fromiter(map(shard_by_name.__getitem__, names), np.int64, len(names))[places]
                 at = row - unit.start
-                shards = shard_of(names, recipe.shards)[places]
                 for shard, rows in _by_shard(batch, shards, numbers[at : at + batch.num_rows], recipe):
                     waiting.setdefault(shard, []).append(rows)
     pieces = {}
