@@ -1,6 +1,6 @@
 """Making shards and opening them: the time and the memory of each way, beside a load of the same data.
 
-    python benchmarks/bench_shards.py            # some minutes, 5 GB of disk
+    python benchmarks/bench_shards.py            # three minutes, 4 GB of disk
     python benchmarks/bench_shards.py --quick    # small, to see that it runs
 
 Each way runs in processes of its own. The peak is that of the sum over these processes of the memory that is not shared
@@ -41,7 +41,7 @@ def main() -> None:
     if options.way is not None:
         print(json.dumps(work(options.way, options.folder)))
         return
-    entities, rows, rounds = (50, 200, 1) if options.quick else (2000, 20_000, options.rounds)
+    entities, rows, rounds = (50, 200, 1) if options.quick else (1000, 20_000, options.rounds)
     with tempfile.TemporaryDirectory(prefix="bench-shards-") as folder:
         for order in ("by series",) if options.quick else ("by series", "by time"):
             write(Path(folder), entities, rows, order)
@@ -67,7 +67,8 @@ def measure(folder: Path, order: str, rounds: int) -> None:
             found[way].append(run(folder, way)[:2])
     for way, values in found.items():
         seconds, peak = (statistics.median(value[k] for value in values) for k in (0, 1))
-        print(f"  {way:<18} {seconds:8.2f} s   peak {peak / 1e6:8,.0f} MB")
+        times = statistics.median(mine[0] / theirs[0] for mine, theirs in zip(values, found[WAYS[0]]))
+        print(f"  {way:<18} {seconds:8.2f} s, {times:5.2f} times {WAYS[0]}   peak {peak / 1e6:8,.0f} MB")
     for way in ("open, mapped", "open, copies", "open, attached"):
         times = [run(folder, way)[2] for _ in range(rounds if way != "open, copies" else 1)]
         print(f"  {way:<18} {statistics.median(times) * 1000:8.1f} ms to the first batch")

@@ -20,7 +20,6 @@ from tensorstash.errors import SegmentError
 from tensorstash.sources.scan import Scan
 from tensorstash.sources.spool import Spool
 
-
 _BUFFER = 1 << 16
 
 
