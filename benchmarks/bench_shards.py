@@ -3,8 +3,8 @@
     python benchmarks/bench_shards.py            # three minutes, 4 GB of disk
     python benchmarks/bench_shards.py --quick    # small, to see that it runs
 
-Each way runs in processes of its own. The peak is that of the sum over these processes of the memory that is not shared
-(USS), sampled while they run; pages of files, which the system takes back when it needs them, do not count.
+Each way runs in processes of its own. The peak is that of the sum of their anonymous and shared memory (RssAnon and
+RssShmem), sampled while they run; pages of files, which the system takes back when it needs them, do not count.
 """
 
 import argparse
@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -67,8 +68,8 @@ def measure(folder: Path, order: str, rounds: int) -> None:
             found[way].append(run(folder, way)[:2])
     for way, values in found.items():
         seconds, peak = (statistics.median(value[k] for value in values) for k in (0, 1))
-        times = statistics.median(mine[0] / theirs[0] for mine, theirs in zip(values, found[WAYS[0]]))
-        print(f"  {way:<18} {seconds:8.2f} s, {times:5.2f} times {WAYS[0]}   peak {peak / 1e6:8,.0f} MB")
+        ratio = statistics.median(mine[0] / theirs[0] for mine, theirs in zip(values, found[WAYS[0]]))
+        print(f"  {way:<18} {seconds:8.2f} s, {ratio:5.2f} times {WAYS[0]}   peak {peak / 1e6:8,.0f} MB")
     for way in ("open, mapped", "open, copies", "open, attached"):
         times = [run(folder, way)[2] for _ in range(rounds if way != "open, copies" else 1)]
         print(f"  {way:<18} {statistics.median(times) * 1000:8.1f} ms to the first batch")
@@ -84,21 +85,20 @@ def run(folder: Path, way: str) -> tuple[float, float, float]:
     peak = 0.0
     while process.poll() is None:
         peak = max(peak, memory(process))
-        time.sleep(0.02)
+        time.sleep(0.05)
     assert process.returncode == 0, way
     told: dict[str, Any] = json.loads(process.stdout.read())
     return told["seconds"], peak, told.get("first", 0.0)
 
 
 def memory(process: psutil.Process) -> float:
-    """Bytes that only this process and its children hold."""
-    total = 0.0
-    try:
+    """Bytes that this process and its children hold, other than of files."""
+    total = 0
+    with suppress(psutil.Error, OSError):  # one of them has just ended
         for one in (process, *process.children(recursive=True)):
-            total += one.memory_full_info().uss
-    except psutil.Error:  # it has just ended
-        pass
-    return total
+            lines = Path(f"/proc/{one.pid}/status").read_text().splitlines()
+            total += sum(int(line.split()[1]) for line in lines if line.startswith(("RssAnon:", "RssShmem:")))
+    return total * 1024.0
 
 
 # In a process of its own
