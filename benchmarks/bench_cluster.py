@@ -8,13 +8,17 @@ is counted once before anything is timed.
 """
 
 import argparse
+import gc
 import json
 import random
 import statistics
 import tempfile
 import time
+import tracemalloc
 import warnings
+from array import array
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -24,6 +28,7 @@ import torch
 import tensorstash as ts
 from tensorstash.cluster.shards import assign
 from tensorstash.sampling.legs import Leg, Table, fold, stretch, windows_shown
+from tensorstash.sampling.sharded import Count, together
 
 SHARDS = 16
 SPANS = {"past": ("x", -96, 0), "target": ("x", 0, 24)}
@@ -95,7 +100,8 @@ def simulated(repeats: int) -> None:
     rng = random.Random(0)
     windows = [rng.randint(1, 488_000_000) for _ in range(4096)]
     windows[0] += 10**12 - sum(windows)
-    table = Table(windows, lambda nodes: assign(windows, nodes))
+    counts = [Count(count, 10**9 + k, 10**10 + k, 10**9 + k) for k, count in enumerate(windows)]
+    table, held, peak = table_of(counts)
     legs = (Leg(1250, 8, 1024, 10_000), Leg(1000, 8, 512, 7), Leg(1, 8, 64, 3))
     works: dict[str, Callable[[], object]] = {
         "which node holds what": lambda: table.holds(1250),
@@ -110,7 +116,19 @@ def simulated(repeats: int) -> None:
             assert work() is not None
             times.append(time.perf_counter() - began)
         print(f"{name:24} {statistics.median(times) * 1e3:.1f} ms")
-    print(f"{'the table':24} {8 * len(windows) / 1e3:.0f} KB; the legs: {len(json.dumps(legs))} bytes")
+    print(f"{'the table on a rank':24} {held / 1e3:.0f} KB, {peak / 1e3:.0f} KB while it is made")
+    print(f"{'the legs':24} {len(json.dumps(legs))} bytes")
+
+
+def table_of(counts: list[Count]) -> tuple[Table, int, int]:
+    """What a rank keeps of the counts of all shards, and of their rows: the bytes of it, and the most meanwhile."""
+    tracemalloc.start()
+    known = together(counts)
+    table = Table(known.windows, partial(assign, array("q", known.windows)))
+    gc.collect()  # it also empties the free lists of the interpreter
+    held, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return table, held, peak
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from tensorstash.common.threads import each, threads
 from tensorstash.errors import SegmentError
 
 _PARTIAL = "partial.json"
+_EACH = 64  # up to so many shards each is noted at once; a killed run loses at most this part of the others
 _SHOWN = 100  # characters of an argument in a message
 
 
@@ -24,12 +25,16 @@ class Begun:
     arguments: Mapping[str, str]
     done: dict[int, Done] = field(default_factory=dict)
     manifest: Manifest | None = None  # if all of them were there before
+    noted: int = 0  # how many of them a run that goes on will find
 
     def add(self, number: int, done: Done) -> None:
-        """Note a shard that has been written."""
+        """Note a shard that has been written; of many shards, several together, because all are written again."""
         self.done[number] = done
+        if (len(self.done) - self.noted) * _EACH < len(self.done):
+            return
         shards = {str(number): asdict(one) for number, one in sorted(self.done.items())}
         self.store.write(_PARTIAL, json.dumps({"arguments": dict(self.arguments), "shards": shards}))
+        self.noted = len(self.done)
 
     def finish(self, manifest: Manifest) -> None:
         """Write the manifest: from now on the shards are there."""

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import torch.distributed as dist
 
-from tensorstash.sampling.sharded import Count, ShardedWindows
+from tensorstash.sampling.sharded import Count, ShardedWindows, together
 
 
 class Told(NamedTuple):
@@ -47,7 +47,7 @@ def exchange_counts(windows: ShardedWindows, group: Any = None) -> ShardedWindow
     division = windows.division
     own = Told(division.node, division.nodes, windows.described(), windows.own_counts())
     counts = agreed(everyone(own, division.nodes, group), len(division.entity_offsets) - 1)
-    return replace(windows, counts=counts)
+    return replace(windows, counts=together(counts))
 
 
 def everyone(own: Any, nodes: int, group: Any) -> list[Any]:

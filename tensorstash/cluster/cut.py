@@ -1,9 +1,10 @@
 """Cutting a source: each block of its rows becomes a piece for each shard, an Arrow stream of what a load will read."""
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from tensorstash.sources.streams import decoded, encoded, kept_type
 from tensorstash.sources.views import without_views
 
 _BLOCK_BYTES = 64_000_000  # of the columns of a block, about: several blocks are in memory at a time
+_SHORT = 256  # rows of one shard in a row: shorter stretches are sorted by shard
 _ROW = "__tensorstash.row"  # in a piece: the number of each row in the source
 
 Places = tuple[tuple[int, str], ...]  # units of a source: the number of the first row, and the place, for messages
@@ -57,7 +59,7 @@ class Cut:
     counts: Mapping[Any, int]  # the rows of each entity, in order of first appearance
     words: Mapping[str, tuple[str | None, ...]]  # the values of each text column, in order of first appearance
     places: Places
-    pieces: Mapping[int, tuple[int, Any]]  # by shard: the number of rows, and an Arrow stream of them
+    pieces: Mapping[int, tuple[int, Any]]  # by shard: the number of rows, and what was kept of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +97,10 @@ def blocks_of(scanned: Scan, planned: Plan) -> list[Scan]:
     return [Scan(scanned.label, scanned.schema, tuple(block), len(block)) for block in blocks]
 
 
-def cut(recipe: Recipe, block: Scan) -> Cut:
-    """Read a block of a source, and cut it."""
+def cut(recipe: Recipe, block: Scan, keep: Callable[[pa.RecordBatch], Any]) -> Cut:
+    """Read a block of a source, and cut it; `keep` is given the rows of one shard after another."""
     counts: dict[Any, int] = {}
+    shard_by_name: dict[Any, int] = {}  # many batches have the same entities
     words: dict[str, dict[str | None, None]] = {name: {} for name in recipe.texts}
     waiting: dict[int, list[pa.RecordBatch]] = {}
     for unit in block.units:
@@ -110,11 +113,16 @@ def cut(recipe: Recipe, block: Scan) -> Cut:
                 names, places = entities_of_rows(block, recipe.entity, keys, row)
                 for name, count in zip(names, np.bincount(places, minlength=len(names)).tolist()):
                     counts[name] = counts.get(name, 0) + count
+                new = [name for name in names if name not in shard_by_name]
+                shard_by_name.update(zip(new, shard_of(new, recipe.shards).tolist()))
+                shards = np.fromiter(map(shard_by_name.__getitem__, names), np.int64, len(names))[places]
                 at = row - unit.start
-                shards = shard_of(names, recipe.shards)[places]
                 for shard, rows in _by_shard(batch, shards, numbers[at : at + batch.num_rows], recipe):
                     waiting.setdefault(shard, []).append(rows)
-    pieces = {shard: (sum(b.num_rows for b in found), _stream(found, recipe)) for shard, found in waiting.items()}
+    pieces = {}
+    for shard in [*waiting]:
+        rows = encoded(pa.Table.from_batches(waiting.pop(shard)), recipe.piece_schema)
+        pieces[shard] = rows.num_rows, keep(rows)
     vocabularies = {name: tuple(values) for name, values in words.items()}
     return Cut(block.rows, counts, vocabularies, _places(block), pieces)
 
@@ -142,24 +150,28 @@ def words_of(array: pa.Array) -> list[str | None]:
 def _by_shard(
     batch: pa.RecordBatch, shards: Int64s, numbers: Int64s, recipe: Recipe
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The rows of a batch by shard, in their order."""
+    """The rows of a batch by shard, those of each shard in their order, in one or more stretches."""
     plain = pa.RecordBatch.from_arrays([*map(without_views, batch.columns)], names=recipe.names)
     whole = decoded(plain, plain.schema).append_column(_ROW, pa.array(numbers))
-    order = np.argsort(shards, kind="stable")
-    ends = np.cumsum(np.bincount(shards, minlength=recipe.shards))
-    whole = whole.take(pa.array(order))
-    for shard in np.unique(shards).tolist():
-        if shard in recipe.wanted:
-            begin = int(ends[shard - 1]) if shard else 0
-            yield shard, whole.slice(begin, int(ends[shard]) - begin)
+    starts = _starts(shards)
+    if len(starts) * _SHORT > len(shards):  # long stretches need no copy
+        order = np.argsort(shards.astype(np.uint16), kind="stable")
+        whole, shards = whole.take(pa.array(order)), shards[order]
+        starts = _starts(shards)
+    for start, stop in pairwise([*starts.tolist(), len(shards)]):
+        if (shard := int(shards[start])) in recipe.wanted:
+            yield shard, whole.slice(start, stop - start)
 
 
-def _stream(batches: Sequence[pa.RecordBatch], recipe: Recipe) -> pa.Buffer:
-    batch = encoded(pa.Table.from_batches(batches), recipe.piece_schema)
-    sink = pa.BufferOutputStream()
+def _starts(shards: Int64s) -> Int64s:
+    """Where stretches of rows of one shard begin."""
+    return np.flatnonzero(np.diff(shards, prepend=-1))
+
+
+def write_stream(batch: pa.RecordBatch, sink: Any) -> None:
+    """Write a piece as an Arrow stream to a file or sink of Arrow."""
     with pa.ipc.new_stream(sink, batch.schema) as stream:
         stream.write_batch(batch)
-    return sink.getvalue()
 
 
 # Together again

@@ -1,5 +1,6 @@
 """Shards made on this machine: the source is cut in threads into a file on disk, and processes write the shards."""
 
+import io
 import mmap
 import multiprocessing
 import os
@@ -7,15 +8,19 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
+from threading import Lock
+from typing import Any
 
 import pyarrow as pa
 
-from tensorstash.cluster.cut import Cut, Piece, Recipe, cut
+from tensorstash.cluster.cut import Cut, Piece, Recipe, cut, write_stream
 from tensorstash.cluster.write import Done, Job, write_shard
 from tensorstash.common.threads import in_threads
 from tensorstash.errors import SegmentError
 from tensorstash.sources.scan import Scan
 from tensorstash.sources.spool import Spool
+
+_BUFFER = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,21 +31,39 @@ class Stretch:
     size: int
 
 
+class _Appending(io.RawIOBase):
+    """A spool as a file of Python."""
+
+    def __init__(self, spool: Spool) -> None:
+        self._spool = spool
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self._spool.append(data)
+        return memoryview(data).nbytes
+
+
 class Here:
     """The engine of one machine."""
 
     def __init__(self, label: str, workers: int) -> None:
         self._spool = Spool(label)
+        self._lock = Lock()
         self._workers = workers
 
     def cuts(self, recipe: Recipe, blocks: Sequence[Scan]) -> Iterator[Cut]:
         """The blocks, cut, in their order; their pieces are `Stretch`es."""
-        for _, found in in_threads(blocks, lambda block, _: cut(recipe, block)):
-            pieces = {}
-            for shard, (rows, stream) in found.pieces.items():
-                pieces[shard] = rows, Stretch(self._spool.size, stream.size)
-                self._spool.append(stream)
-            yield replace(found, pieces=pieces)
+        return (found for _, found in in_threads(blocks, lambda block, _: cut(recipe, block, self._keep)))
+
+    def _keep(self, rows: pa.RecordBatch) -> Stretch:
+        with self._lock:
+            begin = self._spool.size
+            # its buffer collects what is small; what is large goes to the file from where it is
+            with io.BufferedWriter(_Appending(self._spool), _BUFFER) as file:
+                write_stream(rows, file)
+            return Stretch(begin, self._spool.size - begin)
 
     def write(self, jobs: Sequence[tuple[Job, Sequence[Piece]]]) -> Iterator[tuple[int, Done]]:
         """Write the shards of the jobs, in whatever order they are done."""

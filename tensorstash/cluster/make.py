@@ -63,9 +63,10 @@ def shard(
 ) -> Manifest:
     """Cut a source by entity into shards, each a stash file, for `ts.cluster.open`.
 
-    The source is read once. Its rows go into a temporary file (TMPDIR), of which each shard is then loaded; so memory
-    is needed for a few blocks of the source, of 64 MB or a row group each, and for each worker what `ts.load(file=)`
-    needs for one shard. The vocabularies of text columns and the types are those of the whole source.
+    The source is read once, whatever the order of its rows. They go into a temporary file (TMPDIR), a piece for each
+    shard and block of the source, and each shard is then loaded from its pieces. So memory is needed for a few blocks
+    of the source, of 64 MB or a row group each, and for each worker what `ts.load(file=)` needs for one shard. The
+    disks need room for the rows twice. The vocabularies of text columns and the types are those of the whole source.
 
     The manifest is written last. A run that was ended goes on, if it is called again with the same source and
     arguments: shards that are there are kept if their checksums are right.
@@ -87,7 +88,8 @@ def shard(
             writes shards on all its nodes, from where `to` must be the same place; the bytes are the same. A source in
             memory is cut here. Between the two the rows lie in Ray's object store.
         workers: how many shards are written at the same time: each by a process of its own, on systems with `/proc`.
-            `None` is one, and with Ray as many as its CPUs. For more than one on this machine, a script needs
+            `None` is one, and with Ray as many as its CPUs. Even one uses several threads, and a process takes seconds
+            to start, so more pay only for many gigabytes. For more than one on this machine, a script needs
             `if __name__ == "__main__":`, as for all of `multiprocessing`.
         progress: show a bar; `None` shows it when the output is a terminal or a notebook.
 

@@ -7,7 +7,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from tensorstash.cluster.cut import Cut, Piece, Recipe, cut
+import pyarrow as pa
+
+from tensorstash.cluster.cut import Cut, Piece, Recipe, cut, write_stream
 from tensorstash.cluster.write import Done, Job, write_shard
 from tensorstash.errors import SegmentError
 from tensorstash.sources.scan import Scan
@@ -28,9 +30,7 @@ class OnRay:
         with _errors_of_tasks(self._ray):
             if not self._in_files:
                 for block in blocks:
-                    found = cut(recipe, block)
-                    pieces = {shard: (rows, self._ray.put(stream)) for shard, (rows, stream) in found.pieces.items()}
-                    yield replace(found, pieces=pieces)
+                    yield cut(recipe, block, lambda rows: self._ray.put(_streamed(rows)))
                 return
             task = self._ray.remote(num_returns=1 + len(wanted), max_retries=-1)(_cut)
             shared = self._ray.put(recipe)
@@ -60,10 +60,16 @@ class OnRay:
 
 
 def _cut(recipe: Recipe, block: Scan) -> Any:
-    found = cut(recipe, block)
+    found = cut(recipe, block, _streamed)
     streams = [found.pieces[shard][1] if shard in found.pieces else None for shard in sorted(recipe.wanted)]
     plain = replace(found, pieces={shard: (rows, None) for shard, (rows, _) in found.pieces.items()})
     return [plain, *streams] if streams else plain
+
+
+def _streamed(rows: pa.RecordBatch) -> pa.Buffer:
+    sink = pa.BufferOutputStream()
+    write_stream(rows, sink)
+    return sink.getvalue()
 
 
 def _write(job: Job, pieces: Sequence[Piece], *streams: Any) -> Done:

@@ -1,6 +1,7 @@
 """The windows of shards: those of each shard that this node holds, with what was decided for all shards."""
 
 import warnings
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -102,6 +103,6 @@ def _made(
 
 
 def _division(shards: Shards) -> Division:
-    holds = partial(assign, [shard.rows for shard in shards.manifest.shards])
+    holds = partial(assign, array("q", (shard.rows for shard in shards.manifest.shards)))
     names = partial(getattr, shards, "entities")  # decoded only where they are needed
     return Division(shards.node, shards.nodes, shards.manifest.rows, shards.entity_offsets, holds, names)

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from tensorstash.cluster.cut import Piece, Recipe, rejoined
@@ -46,15 +47,23 @@ def write_shard(job: Job, pieces: Sequence[Piece]) -> Done:
     table = None if job.request.table is None else survey(job.request.table, None, False)
     found = surveyed(job.request, rejoined(job.recipe, pieces), table, False)
     name = file_of(job.number)
-    with job.store.new(name) as target:
-        check_columns(found.planned.nbytes, job.store.join(name), target.limits, on_disk=True)
-        segment = draft(found.planned, target.fd, on_disk=True)
-        written = ingest(found, segment, False, lambda _: None)
-        segment.seal(written.header, job.key)
-        stash = Stash(mapped(os.dup(target.fd)))
-        record = record_of(name, target.fd, stash)
-        steps = steps_of(stash)
-    return Done(record, steps, written.warnings)
+    with ThreadPoolExecutor(1) as beside:  # the checksum is computed while the file goes to its disk
+        with job.store.new(name) as target:
+            check_columns(found.planned.nbytes, job.store.join(name), target.limits, on_disk=True)
+            segment = draft(found.planned, target.fd, on_disk=True)
+            written = ingest(found, segment, False, lambda _: None)
+            segment.seal(written.header, job.key)
+            stash = Stash(mapped(os.dup(target.fd)))
+            record = beside.submit(_record_and_close, name, os.dup(target.fd), stash)
+            steps = steps_of(stash)
+        return Done(record.result(), steps, written.warnings)
+
+
+def _record_and_close(name: str, fd: int, stash: Stash) -> ShardRecord:
+    try:
+        return record_of(name, fd, stash)
+    finally:
+        os.close(fd)
 
 
 def record_of(name: str, fd: int, stash: Stash) -> ShardRecord:

@@ -36,7 +36,7 @@ Holds = Callable[[int], Sequence[Sequence[int]]]  # from a number of nodes to th
 class Table:
     """What every rank knows of all shards."""
 
-    windows: Sequence[int]  # of each shard
+    windows: Sequence[int]  # of each shard; an array of int64 takes the least memory
     holds: Holds
 
 
@@ -50,12 +50,23 @@ class Stretch:
     totals: Sequence[int]  # windows that each node has left
     steps: int  # until every node has shown all of them
 
-    def done(self, node: int, steps: int) -> int:
-        """How many of its windows a node has shown after so many steps of the leg.
+    def own(self, node: int) -> "Own":
+        """What one node has left."""
+        return Own(self.totals[node], self.steps)
+
+
+class Own(NamedTuple):
+    """What one node has left to show when a leg begins, and in how many steps."""
+
+    total: int
+    steps: int
+
+    def done(self, steps: int) -> int:
+        """How many of its windows the node has shown after so many steps of the leg.
 
         A node with fewer windows than another shows fewer in every part of the leg, so that filler is spread over it.
         """
-        return self.totals[node] * steps // self.steps if self.steps else 0
+        return self.total * steps // self.steps if self.steps else 0
 
 
 def stretch(table: Table, legs: Legs, nodes: int, size: int) -> Stretch:
@@ -88,7 +99,7 @@ def fold(table: Table, legs: Legs) -> list[int]:
         for node, shards in enumerate(part.held):
             if part.totals[node]:
                 mixed = tree([part.left[shard] for shard in shards])
-                for shard, taken in zip(shards, counts(mixed, part.done(node, leg.steps))):
+                for shard, taken in zip(shards, counts(mixed, part.own(node).done(leg.steps))):
                     shown[shard] += taken
     return shown
 
@@ -106,7 +117,7 @@ def windows_shown(table: Table, legs: Legs) -> int:
         return 0
     *earlier, leg = legs
     part = stretch(table, tuple(earlier), leg.nodes, leg.size)
-    return sum(part.shown) + sum(part.done(node, leg.steps) for node in range(leg.nodes))
+    return sum(part.shown) + sum(part.own(node).done(leg.steps) for node in range(leg.nodes))
 
 
 def legs_of(consumed: Consumed) -> Legs:

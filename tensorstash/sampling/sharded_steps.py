@@ -92,13 +92,14 @@ class Sharding:
         """The steps of an epoch that are left, at most `most` of them, in groups that are computed together."""
         part, earlier, taken = self._stretch(consumed, layout)
         end = part.steps if most is None else min(part.steps, taken + most)
-        at = self._order(part, seed, epoch)
+        at, own = self._order(part, seed, epoch), part.own(self.node)
+        del part  # it has a few numbers for each shard, and the pass may take hours
         block = BLOCK if len(self.shards) <= _MANY else _BLOCK
         together = max(1, block // layout.batch_size)
         nodes, ranks, size, _ = self.leg(layout, 0)
         for first in range(taken, end, together):
             steps = range(first, min(first + together, end))
-            done = [part.done(self.node, step) for step in (*steps, steps.stop)]
+            done = [own.done(step) for step in (*steps, steps.stop)]
             positions, mine = _shared(np.array(done, np.int64), layout, ranks)
             ids = at(positions.reshape(-1)).reshape(positions.shape)
             yield Steps(ids, mine[:, None], epoch, [(*earlier, Leg(nodes, ranks, size, step + 1)) for step in steps])

@@ -11,7 +11,7 @@ import numpy as np
 
 import tensorstash as ts
 from tensorstash.cluster.shards import Shards
-from tensorstash.sampling.sharded import ShardedWindows
+from tensorstash.sampling.sharded import ShardedWindows, together
 
 Make = Callable[[Shards], ShardedWindows]
 State = dict[str, Any]
@@ -51,7 +51,7 @@ def on_nodes(path: Path, nodes: int, make: Make = windows_of) -> list[ShardedWin
     """The windows on every node, as after `exchange_counts`, which needs a process for each rank."""
     own = [make(ts.cluster.open(path, node, nodes)) for node in range(nodes)]
     counts = {shard: count for windows in own for shard, count in windows.own_counts().items()}
-    return [replace(windows, counts=[counts[shard] for shard in sorted(counts)]) for windows in own]
+    return [replace(windows, counts=together([counts[shard] for shard in sorted(counts)])) for windows in own]
 
 
 def loaders_of(windows: Sequence[ShardedWindows], ranks: int, batch_size: int | None, **more: Any) -> list[ts.Loader]:

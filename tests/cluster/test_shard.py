@@ -22,7 +22,9 @@ from hypothesis import strategies as st
 
 import tensorstash as ts
 from tensorstash.cluster import begun, cut, here, make
-from tensorstash.cluster.manifest import Manifest
+from tensorstash.cluster.manifest import Manifest, ShardRecord
+from tensorstash.cluster.store import Store
+from tensorstash.cluster.write import Done
 from tests.cases_load import cases
 from tests.cluster.test_sharding import by_definition
 
@@ -112,6 +114,18 @@ def test_every_shard_is_what_a_load_of_it_gives(tmp_path: Path, monkeypatch: pyt
     assert sorted(files(tmp_path / "to")) == sorted(
         ["index.safetensors", "manifest.json", *(record.file for record in made.shards)]
     )
+
+
+@pytest.mark.parametrize("series", [1, 400])
+def test_rows_in_long_stretches_and_in_short_ones(tmp_path: Path, series: int) -> None:
+    """Long ones are not sorted by shard, and a shard may have several in a batch."""
+    place = np.arange(12_000)
+    names = place // 1000 if series == 1 else place % series
+    source = pa.table({"e": names, "t": place, "y": place * 2})
+    ts.cluster.shard(source, ["y"], entity="e", time="t", shards=3, to=tmp_path)
+    for k in range(3):
+        alone = ts.load(source, ["y"], entity="e", time="t", shard=(k, 3))
+        assert same(ts.open(tmp_path / f"shard-{k:05}.safetensors"), alone)
 
 
 @settings(max_examples=25, deadline=None)
@@ -246,6 +260,24 @@ def test_a_run_goes_on_with_the_shards_that_are_right(
     call(tmp_path / "to")
     assert written == [1, 2, 4]
     assert files(tmp_path / "to") == files(tmp_path / "whole")
+
+
+def test_of_many_shards_several_are_noted_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Because all are written again; a run that is killed makes at most a small part again."""
+    sizes: list[int] = []
+    plain = Store.write
+
+    def noted(self: Store, name: str, text: str) -> None:
+        sizes.append(len(text))
+        plain(self, name, text)
+
+    monkeypatch.setattr(Store, "write", noted)
+    found = begun.Begun(Store(str(tmp_path)), {})
+    for number in range(1000):
+        found.add(number, Done(ShardRecord(f"shard-{number}", 1, 1, 8192, "0f"), None))
+        assert number + 1 - found.noted <= (number + 1) // 64
+    assert len(json.loads((tmp_path / "partial.json").read_text())["shards"]) == found.noted
+    assert len(sizes) < 300
 
 
 def damage(path: Path) -> None:

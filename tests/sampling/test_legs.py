@@ -1,8 +1,12 @@
 """Legs beside an oracle that shows window after window: layouts that change within an epoch, at any step."""
 
+import gc
 import random
+import tracemalloc
+from array import array
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import partial
 from math import floor
 from typing import Any
 
@@ -13,6 +17,7 @@ from tensorstash.cluster.shards import assign
 from tensorstash.native import library
 from tensorstash.sampling.components import components, draws
 from tensorstash.sampling.legs import Leg, Legs, Table, divided, fold, stretch, windows_shown
+from tensorstash.sampling.sharded import Count, together
 from tensorstash.sampling.sharded_steps import Sharding
 from tensorstash.sampling.steps import Layout, Steps
 
@@ -228,7 +233,7 @@ def test_steps_and_states_of_a_trillion_windows_are_a_few_integers() -> None:
     part = stretch(table, legs, 1250, 8 * 1024)
     assert part.steps == -(-max(part.totals) // (8 * 1024))
     assert sum(part.totals) + sum(shown) == 10**12
-    assert sum(part.done(node, part.steps) for node in range(1250)) == sum(part.totals)
+    assert sum(part.own(node).done(part.steps) for node in range(1250)) == sum(part.totals)
     own = sharding(table, 1250, 7, True)
     layout = Layout(10_000, 7 * 8 + 3, 1024, "keep")
     taken = 0
@@ -241,3 +246,22 @@ def test_steps_and_states_of_a_trillion_windows_are_a_few_integers() -> None:
     whole = next(alone.cut(0, 0, legs, Layout(8, 3, 1024, "keep"), 2))
     assert len({*zip(*(part.tolist() for part in alone.of.split(whole.ids.reshape(-1))))}) == whole.ids.size
     assert whole.valid.tolist() == [[1024]] * 2  # type: ignore[union-attr]
+
+
+def test_a_rank_holds_kilobytes_of_4096_shards() -> None:
+    """The numbers of windows and of rows, 8 bytes each; what a step needs besides is freed before the next one."""
+    rng = random.Random(0)
+    counts = [Count(rng.randint(1, 488_000_000), 10**9 + k, 10**10 + k, 10**9 + k) for k in range(4096)]
+    tracemalloc.start()
+    try:
+        known = together(counts)
+        rows = array("q", known.windows)
+        table = Table(known.windows, partial(assign, rows))
+        own = sharding(table, 1250, 7, True)
+        passing = own.cut(0, 0, (Leg(1, 8, 64, 3),), Layout(10_000, 59, 1024, "keep"), 100)
+        ids = next(passing).ids.nbytes
+        gc.collect()  # it also empties the free lists of the interpreter
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 2 * 8 * len(counts) + 3 * ids + 30_000
