@@ -47,19 +47,26 @@ class ReadAhead:
 
     def __init__(self, source: Source) -> None:
         self._source = source
-        self._unasked: deque[Portion] = deque(maxlen=_AHEAD)  # of those that come next
+        self._next: deque[Portion] = deque()
+        self._unasked: deque[Portion] = deque()  # the last of these, whose pages were not asked for
         # pages that came from the disk with the last two portions: a stretch of rows in order needs some now and then
         self._read = (0, 0)
 
     def portions(self, portions: Iterator[Portion]) -> Iterator[Portion]:
         """The same portions, each when the ones behind it are known."""
-        waiting: deque[Portion] = deque()
         for portion in portions:
-            waiting.append(portion)
+            self._next.append(portion)
             self._unasked.append(portion)
-            if len(waiting) > _AHEAD:
-                yield waiting.popleft()
-        yield from waiting
+            if len(self._next) > _AHEAD:
+                yield self._taken()
+        while self._next:
+            yield self._taken()
+
+    def _taken(self) -> Portion:
+        portion = self._next.popleft()
+        if self._unasked and self._unasked[0] is portion:
+            self._unasked.popleft()
+        return portion
 
     def build(self, group: Any, steps: range) -> list[Built]:
         """The batches of these steps."""
