@@ -1,27 +1,30 @@
 """Training windows from a file that is not in memory: `ts.open` beside a NumPy memory map and Hugging Face `datasets`.
 
-    python benchmarks/bench_disk.py            # some minutes, 4 GB on disk in the temporary directory
-    python benchmarks/bench_disk.py --quick    # small, to see that it runs
+    python benchmarks/bench_disk.py                          # about five minutes, 1.5 GB in the temporary directory
+    python benchmarks/bench_disk.py --rows 160_000_000       # 15 GB; --folder says where
+    python benchmarks/bench_disk.py --quick                  # small, to see that it runs
 
-Each contestant runs in a fresh process, and before each turn the system is told to drop the file from the page cache
-(`posix_fadvise`), so every page comes from the disk once: that is what a file larger than memory costs. Contestants
-yield the same random windows, or blocks of consecutive ones, as `(batch, window)` of each column, and take turns; the
-best turn counts. Values encode their row, and every batch of a first turn is compared before any turn is timed.
+Each contestant runs in a fresh process, and before each turn the system is told to drop the files from the page cache
+(`posix_fadvise`), so every page comes from the disk once: that is what a file larger than memory costs. The folder has
+to lie on a disk, so not in `/dev/shm`. Contestants yield the same random windows, or blocks of consecutive ones, as
+`(batch, window)` of each column, and take turns; the best turn counts. Values encode their row: the first batches of
+each turn are compared, and then the clock starts.
 
-"read ahead" tells the kernel (`MADV_WILLNEED`) which pages the next steps will read; it is an experiment of this file.
+A loader asks for the pages of the next steps while it reads from the disk; "not ahead" is the same without that. The
+last column is what the process read from the disk in a step, where the system counts it.
 """
 
 import argparse
 import importlib.util
 import mmap
 import os
+import resource
 import subprocess
 import sys
 import tempfile
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -29,11 +32,13 @@ import torch
 from numpy.typing import NDArray
 
 import tensorstash as ts
+from tensorstash.batches import read_ahead
 
 COLUMNS = 8
 WINDOW = 64
 BATCH = 256
-AHEAD = 4  # steps
+CHECKED = 3  # steps
+MODULUS = 1 << 20  # of the values, which float32 holds exactly
 
 Ids = NDArray[np.int64]
 Batches = Iterator[tuple[Ids, list[torch.Tensor]]]  # the first rows of windows, and the columns
@@ -41,13 +46,14 @@ Batches = Iterator[tuple[Ids, list[torch.Tensor]]]  # the first rows of windows,
 
 def make(folder: Path, rows: int) -> None:
     """The same columns as a stash, as raw files, and as a data set."""
-    data = {f"c{k}": np.arange(rows, dtype=np.float32) + k for k in range(COLUMNS)}
+    data = {f"c{k}": (np.arange(rows) % MODULUS + k).astype(np.float32) for k in range(COLUMNS)}
     ts.load(data, file=folder / "x.safetensors", progress=False)
     for name, values in data.items():
         values.tofile(folder / f"{name}.raw")
     if importlib.util.find_spec("datasets"):
         import datasets
 
+        datasets.disable_progress_bars()
         datasets.Dataset.from_dict(data).save_to_disk(str(folder / "datasets"))
 
 
@@ -61,26 +67,10 @@ def stash(folder: Path, shuffle: bool | ts.Blocks, _: int) -> Batches:
         yield batch["window"].numpy(), [batch[f"c{k}"] for k in range(COLUMNS)]
 
 
-def read_ahead(folder: Path, shuffle: bool | ts.Blocks, rows: int) -> Batches:
-    """The same, and the kernel knows the pages of the next steps."""
-    opened = ts.open(folder / "x.safetensors")
-    windows = ts.Windows(opened, WINDOW)
-    begins = [opened._segment.entries[f"c{k}"].begin for k in range(COLUMNS)]
-    memory, waiting = opened._segment.memory, deque[Ids]()
-
-    def announce(ids: Ids) -> None:
-        for begin in begins:
-            first = (begin + ids * 4) // mmap.PAGESIZE * mmap.PAGESIZE
-            for at in first.tolist():
-                memory.madvise(mmap.MADV_WILLNEED, at, min(WINDOW * 4 + mmap.PAGESIZE, len(memory) - at))
-        waiting.append(ids)
-
-    for ids in orders(shuffle, rows):
-        announce(ids)
-        if len(waiting) > AHEAD:
-            now = waiting.popleft()
-            batch = windows[now]
-            yield now, [batch[f"c{k}"] for k in range(COLUMNS)]
+def not_ahead(folder: Path, shuffle: bool | ts.Blocks, rows: int) -> Batches:
+    """The same as on a system that does not say what is read from the disk."""
+    read_ahead._THREAD = -1
+    return stash(folder, shuffle, rows)
 
 
 def memory_map(folder: Path, shuffle: bool | ts.Blocks, rows: int) -> Batches:
@@ -104,7 +94,7 @@ def hugging_face(folder: Path, shuffle: bool | ts.Blocks, rows: int) -> Batches:
 
 CONTESTANTS: dict[str, Callable[[Path, bool | ts.Blocks, int], Batches]] = {
     "ts.open": stash,
-    "ts.open, read ahead": read_ahead,
+    "ts.open, not ahead": not_ahead,
     "NumPy memory map": memory_map,
     "datasets": hugging_face,
 }
@@ -121,19 +111,27 @@ class Work:
     steps: int
 
 
-def child(name: str, work: Work, is_checked: bool) -> None:
-    """Some steps of one contestant; the seconds that they took."""
+def child(name: str, work: Work) -> None:
+    """Some steps of one contestant; prints the seconds that they took, and the bytes that were read from the disk."""
     batches = CONTESTANTS[name](work.folder, ORDERS[work.order], work.rows)
-    began = time.perf_counter()
+    for _ in range(CHECKED):
+        check(next(batches))
+    began, before = time.perf_counter(), bytes_read()
     for _ in range(work.steps):
-        ids, columns = next(batches)
-        assert len(ids) == BATCH
-        for k, column in enumerate(columns if is_checked else ()):
-            assert torch.equal(column, torch.from_numpy((ids[:, None] + np.arange(WINDOW)).astype(np.float32)) + k), (
-                name,
-                k,
-            )
-    print(time.perf_counter() - began)
+        next(batches)
+    print(time.perf_counter() - began, bytes_read() - before)
+
+
+def check(batch: tuple[Ids, list[torch.Tensor]]) -> None:
+    ids, columns = batch
+    assert len(ids) == BATCH
+    rows = torch.from_numpy(ids[:, None] + np.arange(WINDOW)) % MODULUS
+    for k, column in enumerate(columns):
+        assert torch.equal(column, (rows + k).float()), k
+
+
+def bytes_read() -> int:
+    return 512 * resource.getrusage(resource.RUSAGE_SELF).ru_inblock
 
 
 def drop(folder: Path) -> None:
@@ -145,46 +143,51 @@ def drop(folder: Path) -> None:
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def turn(name: str, work: Work, is_checked: bool) -> float:
-    numbers = map(str, (work.rows, work.steps, int(is_checked)))
+def turn(name: str, work: Work) -> tuple[float, float]:
+    """The seconds of one turn, and the bytes that it read."""
+    drop(work.folder)
+    numbers = map(str, (work.rows, work.steps))
     command = [sys.executable, __file__, "--child", name, work.order, str(work.folder), *numbers]
-    return float(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
+    seconds, nbytes = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.split()
+    return float(seconds), float(nbytes)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="small, to see that it runs")
+    parser.add_argument("--rows", type=int, default=16_000_000, help=f"of {COLUMNS} float32, in three formats")
+    parser.add_argument("--steps", type=int, default=60, help=f"of {BATCH} windows each, in a turn")
     parser.add_argument("--rounds", type=int, default=3, help="turns of each contestant")
-    parser.add_argument("--child", nargs=6, help=argparse.SUPPRESS)
+    parser.add_argument("--folder", help="a directory on the disk; by default the temporary directory")
+    parser.add_argument("--child", nargs=5, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.child:
         name, order, folder, *numbers = asked.child
-        rows, steps, is_checked = map(int, numbers)
-        child(name, Work(order, Path(folder), rows, steps), bool(is_checked))
+        child(name, Work(order, Path(folder), *map(int, numbers)))
         return
-    rows, steps, rounds = (1_000_000, 10, 1) if asked.quick else (16_000_000, 200, asked.rounds)
+    rows, steps, rounds = (1_000_000, 10, 1) if asked.quick else (asked.rows, asked.steps, asked.rounds)
     names = [name for name in CONTESTANTS if name != "datasets" or importlib.util.find_spec("datasets")]
     if "datasets" not in names:
         print("Not installed, and left out: datasets.")
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=asked.folder) as folder:
         make(Path(folder), rows)
         for order in ORDERS:
             compare(Work(order, Path(folder), rows, steps), names, rounds)
 
 
 def compare(work: Work, names: list[str], rounds: int) -> None:
-    for name in names:
-        turn(name, replace(work, steps=min(work.steps, 20)), is_checked=True)
-    best = dict.fromkeys(names, float("inf"))
+    turns: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
     for _ in range(rounds):
         for name in names:
-            drop(work.folder)
-            best[name] = min(best[name], turn(name, work, is_checked=False))
-    print(f"\n{work.order}: {work.steps} steps of {BATCH} windows of {WINDOW} rows of {COLUMNS} float32, from the disk")
-    for name in names:
-        rate = work.steps * BATCH / best[name]
+            turns[name].append(turn(name, work))
+    best = {name: min(own) for name, own in turns.items()}
+    size = f"{work.rows:,} rows of {COLUMNS} float32, {work.rows * COLUMNS * 4 / 1e6:,.0f} MB"
+    print(f"\n{work.order}: {work.steps} steps of {BATCH} windows of {WINDOW} rows from the disk; {size}")
+    for name, (seconds, nbytes) in best.items():
+        rate, each = work.steps * BATCH / seconds, nbytes / work.steps / 1e6
         print(
-            f"    {name:22s} {best[names[0]] / best[name]:5.2f} {best[name]:7.3f} s {rate:9,.0f} windows/s", flush=True
+            f"    {name:22s} {best[names[0]][0] / seconds:5.2f} {seconds:7.3f} s {rate:9,.0f} windows/s {each:7.2f} MB",
+            flush=True,
         )
 
 

@@ -7,16 +7,16 @@ tensor can arrive later than the others.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from tensorstash.batches.buffers import Batch, Built, Recycled
-from tensorstash.batches.staging import Staged
+from tensorstash.batches.staging import Staged, Staging
 from tensorstash.common.dtypes import Bools, Int64s
-from tensorstash.gather.gather import Places, positions, select, static_values
+from tensorstash.gather.gather import GatherPlan, Places, positions, select, static_values
 from tensorstash.sampling.order import Lanes
 from tensorstash.sampling.steps import Layout, Steps
 from tensorstash.windows.layout import label_rows, label_times
@@ -36,6 +36,41 @@ def portions(memory: Recycled | Staged, batch_bytes: int, steps: int) -> Iterato
     """So many steps in portions that are made together."""
     most = together(batch_bytes) if isinstance(memory, Recycled) else 1
     return (range(first, min(first + most, steps)) for first in range(0, steps, most))
+
+
+class AnyAssembler(Protocol):
+    """Makes batches of windows or of a mix."""
+
+    plan: GatherPlan
+
+    @property
+    def memory(self) -> Recycled | Staged | Staging:
+        """Where batches, or what they are gathered by, lie on the host."""
+
+    def prepare(self, steps: Steps, layout: Layout, lanes: Lanes | None) -> Any:
+        """Locate the windows of a few steps together."""
+
+    def portions(self, group: Any, steps: int) -> Iterator[range]:
+        """The steps of a group, as they are to be built together."""
+
+    def build(self, group: Any, steps: range) -> list[Built]:
+        """The batches of some of them."""
+
+
+class Portion(NamedTuple):
+    """Some steps of a group, which are built together."""
+
+    steps: Steps
+    group: Any
+    some: range
+
+
+def located(assembler: AnyAssembler, groups: Iterator[Steps], layout: Layout, lanes: Lanes | None) -> Iterator[Portion]:
+    """The steps of a pass in portions, their windows located."""
+    for steps in groups:
+        group = assembler.prepare(steps, layout, lanes)
+        for some in assembler.portions(group, len(steps.ids)):
+            yield Portion(steps, group, some)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +119,10 @@ class Assembler:
         buffers = [self.memory.take(group.count) for _ in steps]
         rests = select(self.plan, group.places, steps, buffers)
         return [self._built(group, step, own, rest) for step, own, rest in zip(steps, buffers, rests)]
+
+    def needed(self, group: Group, steps: range) -> Iterator[tuple[Windows, Int64s]]:
+        """The windows that these steps hold, and the slots of their anchors."""
+        yield self.windows, group.places.anchors[steps.start : steps.stop].reshape(-1)
 
     def _built(self, group: Group, step: int, buffers: list[torch.Tensor], rest: Batch) -> Built:
         if group.entities is not None:

@@ -19,6 +19,7 @@ from tensorstash.sampling.mix import Mix
 from tensorstash.sampling.order import Lanes
 from tensorstash.sampling.steps import Layout, Steps
 from tensorstash.windows.plan import filling_of
+from tensorstash.windows.windows import Windows
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +107,13 @@ class MixAssembler:
         buffers, some = [self.memory.take(group.count) for _ in steps], slice(steps.start, steps.stop)
         rests = select_mixed(self.gather, group.component[some], group.anchors[some], buffers)
         return [self._built(group, step, own, rest) for step, own, rest in zip(steps, buffers, rests)]
+
+    def needed(self, group: _Group, steps: range) -> Iterator[tuple[Windows, Int64s]]:
+        """The windows of each component that these steps hold, and the slots of their anchors."""
+        some = slice(steps.start, steps.stop)
+        anchors = group.anchors[some].reshape(-1)
+        for k, which in by_component(group.component[some].reshape(-1)):
+            yield self.windows[k], anchors[which]
 
     def _built(self, group: _Group, step: int, buffers: list[torch.Tensor], rest: Batch) -> Built:
         if group.entities is not None:

@@ -8,9 +8,11 @@ import numpy as np
 from tensorstash.batches.assemble_mix import MixAssembler
 from tensorstash.batches.buffers import Built, Recycled
 from tensorstash.batches.staging import Staged
+from tensorstash.common.dtypes import Int64s
 from tensorstash.sampling.order import Lanes
 from tensorstash.sampling.sharded import ShardedWindows
 from tensorstash.sampling.steps import Layout, Steps
+from tensorstash.windows.windows import Windows
 
 
 class ShardedAssembler:
@@ -37,6 +39,10 @@ class ShardedAssembler:
     def portions(self, group: Any, steps: int) -> Iterator[range]:
         """The steps of a group, as they are built together."""
         return self._mixed.portions(group, steps)
+
+    def needed(self, group: Any, steps: range) -> Iterator[tuple[Windows, Int64s]]:
+        """The windows of each shard that these steps hold, and the slots of their anchors."""
+        return self._mixed.needed(group, steps)
 
     def build(self, group: Any, steps: range) -> list[Built]:
         """The batches of some steps."""

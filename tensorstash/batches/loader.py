@@ -5,22 +5,22 @@ import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
-from tensorstash.batches.assemble import Assembler, together
+from tensorstash.batches.assemble import AnyAssembler, Assembler, located, together
 from tensorstash.batches.assemble_mix import MixAssembler
 from tensorstash.batches.assemble_resident import Host, ResidentAssembler
 from tensorstash.batches.assemble_sharded import ShardedAssembler
-from tensorstash.batches.buffers import Batch, Built, Recycled
+from tensorstash.batches.buffers import Batch, Recycled
 from tensorstash.batches.devices import PlainCopies, copies_to, device_of
 from tensorstash.batches.host_casts import casts_on_host, on_host
 from tensorstash.batches.prefetch import ahead
+from tensorstash.batches.read_ahead import ReadAhead, is_on_disk
 from tensorstash.batches.staging import Staged, Staging
 from tensorstash.batches.timer import Timer
 from tensorstash.common.checks import at_least
-from tensorstash.gather.gather import GatherPlan
 from tensorstash.sampling.legs import Consumed
 from tensorstash.sampling.mix import Mix
 from tensorstash.sampling.order import Lanes
@@ -29,7 +29,6 @@ from tensorstash.sampling.own_ids import OwnIds
 from tensorstash.sampling.passes import Plan, Position
 from tensorstash.sampling.sampler import Sampler
 from tensorstash.sampling.sharded import ShardedWindows
-from tensorstash.sampling.steps import Layout, Steps
 from tensorstash.sampling.weighted import Weighted
 from tensorstash.windows.windows import Windows
 
@@ -38,25 +37,6 @@ _SPARE_STAGES = 2  # one that is filled, and one whose copy may be under way whi
 
 Transform = Callable[[Any], Any]
 _Made = tuple[int, Consumed, Batch, Callable[[], None] | None]
-
-
-class _Assembler(Protocol):
-    """Makes batches of windows or of a mix."""
-
-    plan: GatherPlan
-
-    @property
-    def memory(self) -> Recycled | Staged | Staging:
-        """Where batches, or what they are gathered by, lie on the host."""
-
-    def prepare(self, steps: Steps, layout: Layout, lanes: Lanes | None) -> Any:
-        """Locate the windows of a few steps together."""
-
-    def portions(self, group: Any, steps: int) -> Iterator[range]:
-        """The steps of a group, as they are to be built together."""
-
-    def build(self, group: Any, steps: range) -> list[Built]:
-        """The batches of some of them."""
 
 
 class Loader:
@@ -230,24 +210,26 @@ class Loader:
         timer.transformed += time.perf_counter() - began
         return batch
 
-    def _make(self, assembler: _Assembler, plan: Plan, start: Position, timer: Timer) -> Generator[_Made, None, None]:
+    def _make(self, assembler: AnyAssembler, plan: Plan, start: Position, timer: Timer) -> Generator[_Made, None, None]:
         """Build the batches of a pass one after the other, in whichever thread iterates; it changes nothing."""
         window_bytes = assembler.plan.window_bytes
         lanes = plan.ordering.shuffle if isinstance(plan.ordering.shuffle, Lanes) else None
-        for steps in plan.groups(start):
-            group = assembler.prepare(steps, plan.layout, lanes)
-            for some in assembler.portions(group, len(steps.ids)):
-                began, before = time.perf_counter(), assembler.memory.copy_seconds()
-                built = assembler.build(group, some)[::-1]
-                copied = assembler.memory.copy_seconds() - before
-                timer.copied += copied
-                timer.gathered += time.perf_counter() - began - copied
-                timer.nbytes += len(some) * group.count * window_bytes
-                for step in some:
-                    yield steps.epoch, steps.consumed[step], *built.pop()  # nothing here may keep its memory
+        portions, build = located(assembler, plan.groups(start), plan.layout, lanes), assembler.build
+        if isinstance(assembler, Host) and any(map(is_on_disk, _all_of(self.windows))):
+            reading = ReadAhead(assembler)
+            portions, build = reading.portions(portions), reading.build
+        for steps, group, some in portions:
+            began, before = time.perf_counter(), assembler.memory.copy_seconds()
+            built = build(group, some)[::-1]
+            copied = assembler.memory.copy_seconds() - before
+            timer.copied += copied
+            timer.gathered += time.perf_counter() - began - copied
+            timer.nbytes += len(some) * group.count * window_bytes
+            for step in some:
+                yield steps.epoch, steps.consumed[step], *built.pop()  # nothing here may keep its memory
 
     @cached_property
-    def _assembler(self) -> _Assembler:
+    def _assembler(self) -> AnyAssembler:
         plan, copies = _one_of(self.windows)._plan, copies_to(self.device)
         stages = self.prefetch + _SPARE_STAGES
         memory: Recycled | Staged
@@ -359,11 +341,16 @@ def _flag(value: object, what: str) -> bool:
     return value
 
 
+def _all_of(windows: Windows | Mix | ShardedWindows) -> Iterable[Windows]:
+    """The windows of each stash, whose spans and dtypes are alike."""
+    if isinstance(windows, Windows):
+        return [windows]
+    return (windows.windows if isinstance(windows, Mix) else windows.parts).values()
+
+
 def _one_of(windows: Windows | Mix | ShardedWindows) -> Windows:
     """Windows with the spans and dtypes of all."""
-    if isinstance(windows, Windows):
-        return windows
-    return next(iter((windows.windows if isinstance(windows, Mix) else windows.parts).values()))
+    return next(iter(_all_of(windows)))
 
 
 def _own_ids(sampler: object, shuffle: Shuffle, windows: Windows | Mix | ShardedWindows) -> OwnIds:

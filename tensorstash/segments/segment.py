@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
-from tensorstash.common.dtypes import DTYPES
+from tensorstash.common.dtypes import DTYPES, Int64s
 from tensorstash.common.release import close_with
 from tensorstash.errors import SegmentError
 from tensorstash.segments.format import damaged, pages, parse
@@ -95,6 +95,17 @@ class Segment:
         """Tell the kernel that windows are read from anywhere: reading ahead would only evict other pages."""
         if hasattr(mmap, "MADV_RANDOM"):
             self.memory.madvise(mmap.MADV_RANDOM)
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether it lies in a file that a user named, most likely on a disk."""
+        return self.path is not None and self.label is None
+
+    def will_need(self, begins: Int64s, ends: Int64s) -> None:
+        """Have the bytes of these ranges, which begin at pages, read while this process does something else."""
+        # not posix_fadvise: it lets go of the interpreter's lock, which a busy thread may keep for 5 ms each time
+        for begin, end in zip(begins.tolist(), ends.tolist()):
+            self.memory.madvise(mmap.MADV_WILLNEED, begin, end - begin)
 
     def populate(self) -> None:
         """Map all pages at once, which takes a third of the time of the page faults that it saves."""
