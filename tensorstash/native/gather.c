@@ -115,7 +115,7 @@ static int64_t find_places(const Plan *plan, const Batches *batches) {
     int64_t w = batches->which ? batches->which[at] : 0;
     if (w < 0 || w >= plan->source_count) return at;
     const Source *source = &plan->sources[w];
-    int64_t upto = source->guide.count ? source->guide.ends[source->guide.count - 1] : source->rows;
+    int64_t upto = source->guide.count ? end_of(&source->guide, source->guide.count - 1) : source->rows;
     for (some = 0; some < FOUND_TOGETHER && at + some < n; some++) { /* neighbours of one source go together */
       if (batches->which && batches->which[at + some] != w) break;
       int64_t anchor = batches->anchors[at + some];
@@ -124,8 +124,8 @@ static int64_t find_places(const Plan *plan, const Batches *batches) {
       batches->places[at + some] = anchor;
     }
     if (!source->guide.count) continue;
-    int64_t bad = find_together(&source->guide, NULL, starts, some, k);
-    if (bad >= 0) return at + bad;
+    int64_t bad = find_pieces(&source->guide, starts, some, k);
+    if (bad != DONE) return bad < 0 ? bad : at + bad;
     for (int64_t i = 0; i < some; i++) {
       __builtin_prefetch(&source->first[k[i]]);
       __builtin_prefetch(&source->row[k[i]]);

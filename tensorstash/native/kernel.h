@@ -24,20 +24,22 @@
 #define INLINE static inline __attribute__((always_inline))
 #define EXPORT __attribute__((visibility("default")))
 
-enum { VERSION = 2 }; /* of the functions and structs; `library.py` refuses another */
+enum { VERSION = 3 }; /* of the functions and structs; `library.py` refuses another */
 enum { DONE = -1, MALFORMED = -2 };
-enum { FOUND_TOGETHER = 64 };
+enum { FOUND_TOGETHER = 256 };
 
 INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/* Piece k holds the numbers from ends[k - 1] up to ends[k]; table[i >> shift] is the piece of (i >> shift) << shift. */
+/* Consecutive pieces of the numbers from 0 on; table[i >> shift] is the piece of (i >> shift) << shift. */
 typedef struct {
-  const int64_t *ends;  /* (count,) ascending */
-  const int32_t *table; /* (entries,) */
-  int64_t count, entries, shift;
+  const int64_t *records; /* (count, width) the end of each piece, ascending, and its base, if they have one */
+  const int32_t *table;   /* (entries,) */
+  int64_t count, width, entries, shift;
 } Guide;
 
-/* The pieces of up to FOUND_TOGETHER numbers. If there is a base of each piece, its memory is asked for too. */
-int64_t find_together(const Guide *guide, const int64_t *base, const int64_t *numbers, int64_t n, int64_t *k);
+INLINE int64_t end_of(const Guide *guide, int64_t k) { return guide->records[k * guide->width]; }
+
+/* The pieces of n numbers. */
+int64_t find_pieces(const Guide *guide, const int64_t *numbers, int64_t n, int64_t *k);
 
 #endif

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from tensorstash.native import kernel, library
-from tensorstash.native.guide import find_in_numpy, guide, locate_in_numpy
+from tensorstash.native.guide import Guide, find_in_numpy, guide, locate_in_numpy
 from tensorstash.native.permutation import epoch_keys, grid, walk
 from tensorstash.sampling.hashes import hashes
 from tensorstash.sampling.shares import _down, _nodes, tree
@@ -32,8 +32,11 @@ seeds = st.integers(0, 2**32 - 1)
 
 
 def pieces_of(ends: Int64s) -> kernel.Pieces:
-    made = guide(ends)
-    return kernel.pieces(made.ends, made.table, made.shift)
+    return described(guide(ends[:, None]))
+
+
+def described(of: Guide) -> kernel.Pieces:
+    return kernel.pieces(of.records, of.table, of.shift)
 
 
 # ---- Order ----
@@ -102,27 +105,28 @@ def test_look_ups_are_those_of_numpy(counts: list[int], seed: int) -> None:
     rng = np.random.default_rng(seed)
     lengths = np.array(counts)
     within = intervals(np.cumsum(lengths * 3 + 7) - 7, lengths, 3)
-    pieces = kernel.pieces(within.guide.ends, within.guide.table, within.guide.shift)
+    pieces = described(within.guide)
     ids = np.concatenate([rng.integers(0, len(within), 150), within.ends - 1, within.begins])
     assert np.array_equal(kernel.find(pieces, ids), find_in_numpy(within.guide, ids))
-    assert np.array_equal(
-        kernel.locate(pieces, within.base, 3, ids), locate_in_numpy(within.guide, within.base, 3, ids)
-    )
+    assert np.array_equal(kernel.locate(pieces, 3, ids), locate_in_numpy(within.guide, 3, ids))
 
 
 def test_numbers_outside_of_the_pieces_are_refused() -> None:
     pieces = pieces_of(np.array([3, 10]))
+    based = described(guide(np.array([[3, 0], [10, 5]])))
     for bad in (-1, 10, 2**62, -(2**63)):
         numbers = np.append(np.zeros(100, np.int64), bad)
         with pytest.raises(IndexError, match=rf"number {bad} at 100 does not\."):
             kernel.find(pieces, numbers)
         with pytest.raises(IndexError, match=rf"number {bad} at 100 does not\."):
-            kernel.locate(pieces, np.array([0, 5]), 1, numbers)
+            kernel.locate(based, 1, numbers)
     with pytest.raises(IndexError, match=r"number 0 at 0 does not\."):
         kernel.find(pieces_of(np.empty(0, np.int64)), np.array([0]))
-    broken = kernel.pieces(np.array([3, 10]), np.array([7, 7], np.int32), 3)
+    broken = kernel.pieces(np.array([[3], [10]]), np.array([7, 7], np.int32), 3)
     with pytest.raises(IndexError, match=r"number 9 at 0 does not\."):
         kernel.find(broken, np.array([9]))
+    with pytest.raises(ValueError, match="The arguments of the kernel's locate contradict each other"):
+        kernel.locate(pieces, 1, np.array([0]))  # without bases
 
 
 # ---- Draws ----
@@ -222,7 +226,7 @@ class World:
     def bounds(self, source: int) -> tuple[int, int]:
         """The first and the last anchor with all slots."""
         own = self.sources[source]
-        total = len(own.columns[0]) if own.pieces is None else int(own.pieces.ends[-1])
+        total = len(own.columns[0]) if own.pieces is None else int(own.pieces.records[-1, 0])
         return self.history, total - self.horizon
 
     def anchors(self, shape: tuple[int, int], which: Int32s) -> Int64s:
