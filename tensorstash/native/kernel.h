@@ -42,4 +42,16 @@ INLINE int64_t end_of(const Guide *guide, int64_t k) { return guide->records[k *
 /* The pieces of n numbers. */
 int64_t find_pieces(const Guide *guide, const int64_t *numbers, int64_t n, int64_t *k);
 
+/* Writes n bytes, the same eight again and again. */
+INLINE void fill(char *to, int64_t n, uint64_t bits) {
+  int64_t at = 0;
+  for (; at + 8 <= n; at += 8) memcpy(to + at, &bits, 8);
+  for (; at < n; at++) to[at] = (char)(bits >> 8 * (at & 7)); /* little-endian */
+}
+
+/* `count` rows of up to 8 bytes, one in every `step`, into those of n slots whose mark is 1, not 0; `empty` into
+ * the others. */
+void expand(char *to, const char *from, int64_t count, int64_t step, int64_t bytes, const uint8_t *mark, int64_t n,
+            uint64_t empty);
+
 #endif

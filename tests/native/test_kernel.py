@@ -218,6 +218,7 @@ class World:
             return kernel.Source(columns, None, None)
         cuts = np.unique(np.append(rng.integers(0, rows, rng.integers(1, 30)), 0))
         counts = np.diff(cuts, append=rows)
+        counts -= rng.integers(0, 2) * rng.integers(0, counts)  # in half of the worlds, rows that lie in no fragment
         gaps = rng.choice([0, 1, 3, 60], len(cuts))  # empty slots before each fragment
         first = np.cumsum(gaps + np.append(0, counts[:-1]))
         ends = np.append(first[1:], first[-1] + counts[-1] + rng.integers(0, 50))  # and behind the last one
@@ -374,6 +375,33 @@ def test_long_windows_and_long_rows() -> None:
     for span, one in zip(spans, out):
         slots = anchors[0][:, None] + span.begin + span.step * np.arange(span.length)
         assert np.array_equal(one, rows[slots])
+
+
+def test_long_windows_with_empty_slots() -> None:
+    """Longer than what is cut at a time, and with more stretches of rows that do not follow each other."""
+    rng = np.random.default_rng(0)
+    apart = rng.choice([1, 1, 1, 1, 2, 5, 4000], 60_000)
+    slot = np.cumsum(apart)
+    rows = np.flatnonzero(rng.random(len(slot)) < 0.98)  # the others lie in no fragment
+    cuts = np.flatnonzero((np.diff(rows, prepend=-9) != 1) | (np.diff(slot[rows], prepend=-9) != 1))
+    first, row, counts = slot[rows[cuts]], rows[cuts], np.diff(cuts, append=len(rows))
+    total = int(first[-1] + counts[-1])
+    row_of = np.full(total, -1)
+    row_of[slot[rows]] = rows
+    columns = [rng.integers(1, 100, len(slot)).astype(dtype) for dtype in (np.int8, np.int16, np.int32, np.int64)] * 2
+    spans = [kernel.Span(0, 90_000, 1, 0)] * 4 + [kernel.Span(7, 30_000, 3, 0)] * 4
+    pieces = pieces_of(np.append(first[1:], total))
+    plan = kernel.compile_plan(spans, [kernel.Source(columns, (first, row, counts), pieces)], 0, 100_000)
+    anchors = rng.integers(0, total - 100_000, (1, 3))
+    out = [np.empty((3, span.length), column.dtype) for span, column in zip(spans, columns)]
+    seen = [np.empty(one.shape, np.bool_) for one in out]
+    addresses = [np.array([[one.ctypes.data for one in some]], np.uintp) for some in (out, seen)]
+    kernel.gather(plan, anchors, *addresses)
+    for span, column, values, flags in zip(spans, columns, out, seen):
+        own = row_of[anchors[0][:, None] + span.begin + span.step * np.arange(span.length)]
+        assert 0.001 < (own >= 0).mean() < 0.999
+        assert np.array_equal(flags, own >= 0)
+        assert np.array_equal(values, np.where(own >= 0, column[own], 0))
 
 
 def test_arrays_that_c_would_read_wrongly_are_refused() -> None:
