@@ -158,7 +158,7 @@ typedef struct {
   int64_t empty, count, row;
 } Piece;
 
-/* The next piece, up to the slot `end`, of a window in fragments whose span begins at the slot `start` of the source. */
+/* The next piece, up to the slot `end`, of a window whose span begins at the slot `start` of its source. */
 INLINE Piece next_piece(const Source *source, int64_t step, int64_t start, int64_t end, Cut *at) {
   for (;; at->k++) { /* the first fragments may lie before the span */
     bool any = at->k < source->guide.count;
@@ -203,8 +203,8 @@ static void cut(const Plan *plan, const Batches *batches, const Span *span, Cut 
       int64_t w = batches->which ? batches->which[number] : 0, slot = at->i * span->length + at->slot;
       if (tile->stretches == STRETCHES) return;
       if (row >= 0) {
-        tile->stretch[tile->stretches++] = (Stretch){slot, span->length, row + span->begin, span->length, -1,
-                                                     (int32_t)at->step, (int32_t)w};
+        tile->stretch[tile->stretches++] =
+            (Stretch){slot, span->length, row + span->begin, span->length, -1, (int32_t)at->step, (int32_t)w};
         continue;
       }
       if (!at->slot) at->k = ~row;
