@@ -25,13 +25,13 @@ INLINE int64_t piece_from(const Guide *guide, int64_t k, int64_t number) {
 }
 
 /* The piece of each of n numbers, or its base + stride * number. The tables of a million pieces are larger than the
- * caches, so each number passes three stages, AHEAD numbers apart, and each stage asks for the memory of the next. */
-INLINE int64_t look_up(const Guide *all, const int64_t *numbers, int64_t n, bool located, int64_t stride,
+ * caches, so each number passes three stages, `ahead` numbers apart, and each stage asks for the memory of the next. */
+INLINE int64_t look_up(const Guide *all, const int64_t *numbers, int64_t n, int64_t ahead, bool located, int64_t stride,
                        int64_t *found) {
   const Guide own = *all, *guide = &own; /* or the compiler would read it again after every number that is written */
   int64_t total = guide->count ? end_of(guide, guide->count - 1) : 0;
   if (guide->width < 1 + located) return MALFORMED;
-  for (int64_t i = 0, j = -AHEAD, k = -2 * AHEAD; k < n; i++, j++, k++) {
+  for (int64_t i = 0, j = -ahead, k = -2 * ahead; k < n; i++, j++, k++) {
     if (i < n) {
       if (numbers[i] < 0 || numbers[i] >= total || numbers[i] >> guide->shift >= guide->entries) return i;
       __builtin_prefetch(&guide->table[numbers[i] >> guide->shift]);
@@ -50,7 +50,7 @@ INLINE int64_t look_up(const Guide *all, const int64_t *numbers, int64_t n, bool
 }
 
 int64_t find_pieces(const Guide *guide, const int64_t *numbers, int64_t n, int64_t *k) {
-  return look_up(guide, numbers, n, false, 0, k);
+  return look_up(guide, numbers, n, least(AHEAD, n), false, 0, k); /* n may be 1 */
 }
 
 /* The piece of each of n numbers. */
@@ -66,7 +66,7 @@ EXPORT int64_t tensorstash_find(const Guide *guide, const int64_t *numbers, int6
 
 /* base + stride * id for each of n ids, with the base of its piece: the slot at which a window starts. */
 EXPORT int64_t tensorstash_locate(const Guide *guide, int64_t stride, const int64_t *ids, int64_t n, int64_t *slots) {
-  return look_up(guide, ids, n, true, stride, slots);
+  return look_up(guide, ids, n, AHEAD, true, stride, slots);
 }
 
 /* ---- The order of an epoch: a keyed permutation of 0..n-1, evaluated where it is asked for ---- */

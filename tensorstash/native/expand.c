@@ -56,7 +56,7 @@ FOR_AVX2 static int64_t expand_eights(char *to, const char **from, const uint8_t
 
 void expand(char *to, const char *from, int64_t count, int64_t step, int64_t bytes, const uint8_t *mark, int64_t n,
             uint64_t empty) {
-  int64_t apart = step * bytes, upto = n;
+  int64_t apart = step * bytes, upto = count ? n : 0;
   while (upto && !mark[upto - 1]) upto--; /* behind the last row nothing may be read */
   fill(to + upto * bytes, (n - upto) * bytes, empty);
 #ifdef FOR_AVX2

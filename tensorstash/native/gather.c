@@ -123,8 +123,8 @@ static int64_t find_places(const Plan *plan, const Batches *batches) {
     if (!source->guide.count) continue;
     int64_t bad = find_pieces(&source->guide, starts, some, k);
     if (bad != DONE) return bad < 0 ? bad : at + bad;
-    for (int64_t i = -SOON; i < some; i++) {
-      if (i + SOON < some) ask_for_fragments(source, k[i + SOON]);
+    for (int64_t soon = least(SOON, some), i = -soon; i < some; i++) {
+      if (i + soon < some) ask_for_fragments(source, k[i + soon]);
       if (i >= 0 && !place(source, plan, starts[i] + plan->history, k[i], &batches->places[at + i])) return at + i;
     }
   }
