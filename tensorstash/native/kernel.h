@@ -1,5 +1,5 @@
-/* The kernel: which windows come next and where they are (`draws.c`), their bytes (`gather.c`), and scaling
- * (`scale.c`).
+/* The kernel: which windows come next and where they are (`draws.c`), their bytes (`gather.c`), scaling (`scale.c`),
+ * and hashes of texts (`blake2b.c`).
  *
  * Every function does a bounded amount of work, allocates nothing, starts no thread and keeps nothing, so that it may
  * run without the interpreter's lock and in a forked child. Each checks every index first, and writes nothing to a
@@ -24,7 +24,7 @@
 #define INLINE static inline __attribute__((always_inline))
 #define EXPORT __attribute__((visibility("default")))
 
-enum { VERSION = 2 }; /* of the functions and structs; `library.py` refuses another */
+enum { VERSION = 3 }; /* of the functions and structs; `library.py` refuses another */
 enum { DONE = -1, MALFORMED = -2 };
 enum { FOUND_TOGETHER = 64 };
 

@@ -7,7 +7,7 @@ import sys
 from ctypes import POINTER, c_int64, c_uint64, c_void_p
 from pathlib import Path
 
-_VERSION = 2  # of the functions and structs below; must equal the version in kernel.h
+_VERSION = 3  # of the functions and structs below; must equal the version in kernel.h
 _SWITCH = "TENSORSTASH_NATIVE"  # 0: not used; a path: this library instead of the one beside this file
 _ROUNDS = 6
 
@@ -120,6 +120,7 @@ _ARGUMENTS = {
     "descend": (POINTER(Tree), c_void_p, c_int64, c_void_p, c_void_p),
     "draw": (POINTER(Shares), c_uint64, c_uint64, c_void_p, c_int64, c_void_p),
     "gather": (POINTER(Plan), POINTER(Batches)),
+    "hash": (c_void_p, c_int64, c_void_p, c_int64, c_void_p, c_void_p),
     "scale": (c_void_p, c_int64, c_void_p, c_int64, c_int64),
 }
 
