@@ -2,13 +2,13 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
 from threading import Lock
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from tensorstash.columns.types import is_text
 from tensorstash.common.dtypes import Int32s, Int64s
 from tensorstash.ingest.stats import Stats
+from tensorstash.native.blake2b import digests
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,37 +66,75 @@ def reads_as_numbers(texts: Sequence[str]) -> bool:
     return len(some) >= _FEWEST and sum(_NUMBER.fullmatch(text.strip()) is not None for text in some) >= 0.9 * len(some)
 
 
+class _Texts:
+    """Numbers distinct texts by a table of polars, which looks them up without the interpreter's lock."""
+
+    def __init__(self) -> None:
+        self._dtype = pl.Categorical(pl.Categories.random())
+        self._kept = pl.Series([], dtype=self._dtype)  # the table lives as long as a series of its type
+
+    def __call__(self, texts: pa.Array) -> Int64s:
+        """`(n,)`, numbers below the number of distinct texts so far, equal for equal texts; for several threads."""
+        texts.validate(full=True)  # polars trusts that texts are UTF-8
+        numbers = pl.Series(texts, dtype=pl.String).cast(self._dtype).to_physical()
+        return numbers.to_numpy().astype(np.int64)
+
+
+class _Integers:
+    """Numbers distinct integers."""
+
+    def __init__(self) -> None:
+        self._numbers: defaultdict[int, int] = defaultdict()
+        self._numbers.default_factory = self._numbers.__len__  # without a step of Python for each new integer
+        self._lock = Lock()
+
+    def __call__(self, integers: pa.Array) -> Int64s:
+        """As `_Texts`."""
+        with self._lock:
+            return np.fromiter(map(self._numbers.__getitem__, integers.to_pylist()), np.int64, len(integers))
+
+
 class Vocabulary:
-    """The texts that codes stand for. Threads bring pieces in any order; `renumbering` then puts the texts in order."""
+    """The names that codes stand for: texts, or integers. Threads bring pieces in any order; `renumbering` orders them."""
 
     def __init__(self, fill: str | None = None, empty: str | None = None) -> None:
         """`fill` is the name for nulls; `empty` is the name for slots without a row. Both get codes."""
         self.fill = fill
         self.empty = empty
-        self._codes: defaultdict[Hashable, int] = defaultdict()
-        self._codes.default_factory = self._codes.__len__  # a new name has the next code, without a step of Python
+        self._texts, self._integers = _Texts(), _Integers()
+        self._codes: Int32s = np.zeros(0, np.int32)  # by the numbers of the values; -1 for a value without a code
+        self._names: list[Any] = []  # by codes
         self._rows: Int64s = np.zeros(0, np.int64)  # in which row of the source each name appears first, by codes
         self._lock = Lock()
 
+    def __len__(self) -> int:
+        """How many names rows have."""
+        return len(self._names)
+
     def encode(self, piece: Piece, start: int) -> tuple[Int32s, Stats]:
         """Codes for the rows `start, start + 1, ...`, in order of appearance among the pieces so far; -1 for null."""
-        local = self._codes_of(piece.names, start + piece.firsts)
+        local = self._codes_of(piece.values, start + piece.firsts)
         same = np.array_equal(local, np.arange(len(local)))
         codes = piece.indices.astype(np.int32, copy=False) if same else np.append(local, np.int32(-1))[piece.indices]
         nulls = int(np.count_nonzero(codes < 0))
         if nulls and self.fill is not None:
             empty = codes < 0
-            code = self._codes_of([self.fill], np.array([start + int(empty.argmax())]))
+            code = self._codes_of(pa.array([self.fill]), np.array([start + int(empty.argmax())]))
             return np.where(empty, code, codes), Stats(nulls)
         return codes, Stats(nulls, nulls)
 
-    def _codes_of(self, names: Sequence[Hashable], rows: Int64s) -> Int32s:
-        """`(names,)`, the codes of names that occur in these rows."""
+    def _codes_of(self, values: pa.Array, rows: Int64s) -> Int32s:
+        """`(values,)`, the codes of values that occur in these rows; a dictionary may have a value twice."""
+        numbers = (self._texts if is_text(values.type) else self._integers)(values)
         with self._lock:
-            codes = np.fromiter(map(self._codes.__getitem__, names), np.int32, len(names))
-            if len(self._codes) > len(self._rows):
-                more = np.full(len(self._codes), np.iinfo(np.int64).max)  # at least double
-                self._rows = np.append(self._rows, more)
+            self._codes = _longer(self._codes, int(numbers.max(initial=-1)) + 1, -1)
+            new = np.flatnonzero(self._codes[numbers] < 0)
+            if len(new):
+                new = new[np.sort(np.unique(numbers[new], return_index=True)[1])]
+                self._codes[numbers[new]] = np.arange(len(self), len(self) + len(new))
+                self._names += values.take(pa.array(new)).to_pylist()
+                self._rows = _longer(self._rows, len(self), np.iinfo(np.int64).max)
+            codes = self._codes[numbers]
             np.minimum.at(self._rows, codes, rows)
         return codes
 
@@ -104,27 +143,31 @@ class Vocabulary:
 
         Afterwards `names` is in the new order. `None` if nothing changes.
         """
-        rows = self._rows[: len(self._codes)]
+        rows = self._rows[: len(self)]
         if (rows[1:] > rows[:-1]).all():
             return None
         order = np.argsort(rows)
-        names, changed = [*self._codes], np.full(len(order) + 1, -1, np.int32)
+        changed = np.full(len(order) + 1, -1, np.int32)
         changed[order] = np.arange(len(order), dtype=np.int32)
-        self._codes.clear()
-        self._codes.update(zip(map(names.__getitem__, order.tolist()), range(len(names))))
-        self._rows = rows[order]
+        self._codes, self._rows = changed[self._codes], rows[order]
+        self._names = [self._names[code] for code in order.tolist()]
         return changed
 
     @property
     def names(self) -> list[Any]:
         """All names in the order of their codes, including fill and empty, even if nothing was missing."""
         others = dict.fromkeys(name for name in (self.fill, self.empty) if name is not None)
-        return [*self._codes, *(name for name in others if name not in self._codes)]
+        return [*self._names, *(name for name in others if name not in self._names)]
 
     @property
     def highest(self) -> int | None:
         """The highest code that some row has; the lowest is 0."""
-        return len(self._codes) - 1 if self._codes else None
+        return len(self) - 1 if len(self) else None
+
+
+def _longer(array: NDArray[Any], size: int, value: int) -> NDArray[Any]:
+    """The array with room for so many items, at least doubled if it grows; `value` stands in the new ones."""
+    return array if size <= len(array) else np.append(array, np.full(size, value, array.dtype))
 
 
 def count_codes(codes: Int32s) -> Stats:
@@ -174,22 +217,19 @@ class Buckets:
 
     def __init__(self, count: int) -> None:
         self._count = count
-        self._empty = blake2b(digest_size=8).copy  # because making one takes longer than hashing
 
     def encode(self, piece: Piece, _: int) -> tuple[Int32s, Stats]:
         """Codes, `(n,)`; -1 for null."""
         texts = piece.values if is_text(piece.values.type) else piece.values.cast(pa.string())
-        digests = np.frombuffer(b"".join(map(self._digest, _as_bytes(texts))), "<u8")
-        each = np.full(len(digests) + 1, -1, np.int32)
-        each[:-1] = digests % np.uint64(self._count)
+        each = np.full(len(texts) + 1, -1, np.int32)
+        each[:-1] = digests(*_as_bytes(texts)) % np.uint64(self._count)
         codes = each[piece.indices]
         return codes, count_codes(codes)
 
-    def _digest(self, value: bytes) -> bytes:
-        hashed = self._empty()
-        hashed.update(value)
-        return hashed.digest()
 
-
-def _as_bytes(texts: pa.Array) -> list[bytes]:
-    return texts.cast(pa.large_binary()).to_pylist()
+def _as_bytes(texts: pa.Array) -> tuple[NDArray[np.uint8], Int64s]:
+    """The bytes of texts without nulls, and where each text begins in them, `(texts + 1,)`."""
+    wide = texts.cast(pa.large_binary())
+    _, offsets, data = wide.buffers()
+    begins = np.frombuffer(offsets or b"\0" * 8, np.int64)[wide.offset : wide.offset + len(wide) + 1]
+    return np.frombuffer(data or b"", np.uint8), begins

@@ -63,7 +63,7 @@ class Entities:
 
     def codes(self, part: int) -> Int32s:
         """`(entities,)`, the place of each entity's value in `parts[part].names`."""
-        codes = np.arange(len((self._pairs or self.parts)[-1].names), dtype=np.int32)
+        codes = np.arange(len((self._pairs or self.parts)[-1]), dtype=np.int32)
         for k in range(len(self._pairs), 0, -1):
             pairs = np.array(self._pairs[k - 1].names, np.int64)[codes]
             codes = (pairs >> 32).astype(np.int32)
@@ -154,7 +154,8 @@ def _read_bundle(work: Work, bundle: Bundle, go_on: Callable[[], None]) -> tuple
 
 def _narrow(piece: Piece) -> Piece:
     """The same piece in less memory: all pieces of a unit are held until it is read, and most have few entities."""
-    kind = np.int8 if len(piece.names) < 1 << 7 else np.int16 if len(piece.names) < 1 << 15 else np.int32
+    count = len(piece.values)
+    kind = np.int8 if count < 1 << 7 else np.int16 if count < 1 << 15 else np.int32
     return replace(piece, indices=piece.indices.astype(kind, copy=False))
 
 

@@ -1,5 +1,5 @@
 /* The kernel: which windows come next and where they are (`draws.c`), their bytes (`gather.c`, and `expand.c` where
- * slots are empty), and scaling (`scale.c`).
+ * slots are empty), scaling (`scale.c`), and hashes of texts (`blake2b.c`).
  *
  * Every function does a bounded amount of work, allocates nothing, starts no thread and keeps nothing, so that it may
  * run without the interpreter's lock and in a forked child. Each checks every index first, and writes nothing to a

@@ -17,6 +17,7 @@ from tensorstash.native import library
 
 Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]
+Uint8s = NDArray[np.uint8]
 Uint64s = NDArray[np.uint64]
 Floats = NDArray[np.float64]
 Addresses = NDArray[np.uintp]
@@ -203,6 +204,17 @@ def scale(parts: Sequence[Part], group: Int64s | None, windows: int, groups: int
     bad = _call("scale", ctypes.addressof(described), len(parts), own, groups, windows)
     if bad >= 0 and group is not None:
         raise IndexError(f"A group lies in [0, {groups}); got {group[bad]} at {bad}.")
+
+
+def hash_strings(data: Uint8s, offsets: Int64s, person: bytes) -> Uint64s:
+    """The first 8 bytes of the BLAKE2b digest of `data[offsets[i]:offsets[i + 1]]`, `(len(offsets) - 1,)`."""
+    digests = np.empty(len(offsets) - 1, np.uint64)
+    at, where = _address(data, np.uint8), _address(offsets, np.int64)
+    own, to = np.frombuffer(person.ljust(16, b"\0"), np.uint64), _address(digests, np.uint64)
+    bad = _call("hash", where, len(digests), at, len(data), _address(own, np.uint64, 2), to)
+    if bad >= 0:
+        raise IndexError(f"Offsets ascend in [0, {len(data)}]; got {offsets[bad]} and {offsets[bad + 1]} at {bad}.")
+    return digests
 
 
 def _source(source: Source) -> library.Source:

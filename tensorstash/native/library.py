@@ -127,6 +127,7 @@ _ARGUMENTS = {
     "descend": (POINTER(Tree), c_void_p, c_int64, c_void_p, c_void_p),
     "draw": (POINTER(Shares), c_uint64, c_uint64, c_void_p, c_int64, c_void_p),
     "gather": (POINTER(Plan), POINTER(Batches)),
+    "hash": (c_void_p, c_int64, c_void_p, c_int64, c_void_p, c_void_p),
     "scale": (c_void_p, c_int64, c_void_p, c_int64, c_int64),
 }
 
