@@ -59,8 +59,8 @@ def load(
         source: Parquet, CSV or TSV (`.csv`, `.csv.gz`, `.csv.zst`), or Arrow IPC files or streams, here or in any file
             system: a path, a glob, a directory, a URL such as `s3://bucket/weather/*.parquet`, or a list of them; a
             polars or pandas frame; a pyarrow Table, RecordBatch or Dataset; a Hugging Face Dataset; a mapping of arrays
-            or tensors. The files of one source need the same columns; integers, floats and timestamps of different widths
-            and units are widened to the widest, and integers in some files and floats in others to floats, if no
+            or tensors. The files of one source need the same columns; integers, floats and timestamps of different
+            widths and units are widened to the widest, and integers in some files and floats in others to floats, if no
             integer is rounded. Of a directory or glob, parts of paths such as `year=2024` are columns.
             Also a polars LazyFrame, a pyarrow RecordBatchReader or Scanner, a Ray Dataset (Ray keeps the order of its
             rows only with `preserve_order`), and whatever has `__arrow_c_stream__`, as relations of DuckDB: these are
