@@ -122,7 +122,9 @@ def parse_layout(layout: object, columns: Any, entity: Any, time: Any) -> tuple[
             f"layout= is 'lists' for a series in each row, 'wide' for a series in each column, or None; got {layout!r}."
         )
     if isinstance(time, Regular) and layout != "lists":
-        raise ValueError("ts.regular gives the times of lists, so it needs layout='lists'. Name the time column.")
+        raise ValueError(
+            "ts.regular gives the times of lists, so it needs layout='lists'. Write it, or name the time column."
+        )
     if layout == "wide":
         value, members, columns = _series_of(columns)
         asked: Layout | None = Wide(value, members, _checked_entity(entity, value))

@@ -56,11 +56,11 @@ def load(
     ordered by time.
 
     Args:
-        source: Parquet, CSV (`.csv`, `.csv.gz`, `.csv.zst`), or Arrow IPC files or streams, here or in any file system:
-            a path, a glob, a directory, a URL such as `s3://bucket/weather/*.parquet`, or a list of them; a polars or
-            pandas frame; a pyarrow Table, RecordBatch or Dataset; a Hugging Face Dataset; a mapping of arrays or
-            tensors. The files of one source need the same columns; integers, floats and timestamps of different widths
-            and units are widened to the widest, and integers in some files and floats in others to floats, if no
+        source: Parquet, CSV or TSV (`.csv`, `.csv.gz`, `.csv.zst`), or Arrow IPC files or streams, here or in any file
+            system: a path, a glob, a directory, a URL such as `s3://bucket/weather/*.parquet`, or a list of them; a
+            polars or pandas frame; a pyarrow Table, RecordBatch or Dataset; a Hugging Face Dataset; a mapping of arrays
+            or tensors. The files of one source need the same columns; integers, floats and timestamps of different
+            widths and units are widened to the widest, and integers in some files and floats in others to floats, if no
             integer is rounded. Of a directory or glob, parts of paths such as `year=2024` are columns.
             Also a polars LazyFrame, a pyarrow RecordBatchReader or Scanner, a Ray Dataset (Ray keeps the order of its
             rows only with `preserve_order`), and whatever has `__arrow_c_stream__`, as relations of DuckDB: these are
@@ -89,7 +89,7 @@ def load(
             are row groups whose statistics do. Of the others the columns of the filter are read first.
         schema: the types of columns of CSV files, as of pyarrow, polars or torch, or as text, `{"load": "float64"}`; or
             how a time is written, `{"date": "%d.%m.%Y %H:%M"}`. The others are as pyarrow infers them from the first MB
-            of the first file, and a value that is of another type later is an error.
+            of the first file that has rows, and a value that is of another type later is an error.
         layout: where the rows of a series are; `None`: each row has one time of one series.
             `"lists"`: each row is a series, whose values are lists of one length, as in the files of GluonTS, Chronos,
             uni2ts and Hugging Face. `time=` names a list of times, or is `ts.regular(start, every)`. A list of lists is

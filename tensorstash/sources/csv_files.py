@@ -1,20 +1,20 @@
 """CSV files as blocks of whole lines: rows are counted once, then pyarrow parses a block each time it is read."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyarrow import csv
 
-from tensorstash.columns.schema import Type, arrow_of
+from tensorstash.columns.schema import Type
 from tensorstash.common.dtypes import Int64s
 from tensorstash.common.threads import each, threads
-from tensorstash.errors import DataError, SchemaError, SourceError, unknown
+from tensorstash.errors import SchemaError, SourceError, unknown
+from tensorstash.sources.csv_values import Header, blamed, in_utf8, known_type, parse, parsed, read_as, short
 from tensorstash.sources.file import HERE, File
 from tensorstash.sources.spool import Spool
 
@@ -68,21 +68,6 @@ class _Look:
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
-    """The columns of a file, in their order, and how each is read."""
-
-    file: File
-    names: tuple[str, ...]
-    types: Mapping[str, Type]
-    delimiter: str
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns as Arrow has them."""
-        return pa.schema([(name, arrow_of(self.types[name])) for name in self.names])
-
-
-@dataclass(frozen=True, slots=True)
 class CsvFile:
     """A CSV file whose rows have been counted."""
 
@@ -97,33 +82,41 @@ class CsvFile:
     def batches(self, index: int, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """The rows of a block."""
         block = self.blocks[index]
-        yield _parse(self.data.read(block.start, block.size), self.header, names, block.line)
+        yield parse(self.data.read(block.start, block.size), self.header, names, block.line)
 
 
-def first_types(file: File, schema: Mapping[str, Type]) -> dict[str, Type]:
+def first_types(files: Sequence[File], schema: Mapping[str, Type]) -> dict[str, Type]:
     """The types of all columns: those that `schema=` names, and as pyarrow infers them from the first lines."""
-    with _unreadable(file), _stream(file) as stream:
-        head = _head(stream.read(_FIRST))
-    header, start, line = _header(head, file)
-    names = header.names
+    header, body, line = _first_lines(files)
+    file, names = header.file, header.names
     if missing := [name for name in schema if name not in names]:
         raise unknown(missing[0], names, str(file))
-    body = head[start:]
     if not body.strip():
         return {name: schema.get(name, pa.float64()) for name in names}
-    options = csv.ConvertOptions(column_types={name: _read_as(asked) for name, asked in schema.items()})
+    options = csv.ConvertOptions(column_types={name: read_as(asked) for name, asked in schema.items()})
     try:
-        found = _table(body, header, options).schema
+        found = parsed(body, header, options).schema
     except pa.ArrowInvalid as error:
         plain = replace(header, types={name: schema.get(name, pa.binary()) for name in names})
-        raise _blamed(body, plain, names, line) or error from error
+        raise blamed(body, plain, names, line) or error from error
     except pa.ArrowNotImplementedError as error:
         shown = ", ".join(f"{name!r} as {asked}" for name, asked in schema.items())
         raise SchemaError(
             f"schema= has types that pyarrow reads from CSV; {file} is to have {shown}: {error}."
         ) from error
     _check_decimals(body, header, [name for name, kind in zip(names, found.types) if pa.types.is_string(kind)], schema)
-    return {name: schema.get(name) or _known(found.field(k).type) for k, name in enumerate(names)}
+    return {name: schema.get(name) or known_type(found.field(k).type) for k, name in enumerate(names)}
+
+
+def _first_lines(files: Sequence[File]) -> tuple[Header, bytes, int]:
+    """The columns of the first file that has rows, and its first lines with the number of the first."""
+    for file in files:
+        with _unreadable(file), _stream(file) as stream:
+            head = _head(stream.read(_FIRST))
+        header, start, line = _header(head, file)
+        if (body := head[start:]).strip():
+            return header, body, line
+    return header, b"", line
 
 
 def _check_decimals(body: bytes, header: Header, texts: Sequence[str], schema: Mapping[str, Type]) -> None:
@@ -131,7 +124,7 @@ def _check_decimals(body: bytes, header: Header, texts: Sequence[str], schema: M
     if header.delimiter == "," or b"," not in body:
         return
     options = csv.ConvertOptions(decimal_point=",", include_columns=[name for name in texts if name not in schema])
-    for field in _table(body, header, options).schema if options.include_columns else ():
+    for field in parsed(body, header, options).schema if options.include_columns else ():
         if pa.types.is_floating(field.type):
             raise SchemaError(
                 f"Numbers of a CSV file have decimal points; {field.name!r} of {header.file} has decimal commas. "
@@ -157,7 +150,9 @@ def _unreadable(file: File) -> Iterator[None]:
         yield
     except SourceError:
         raise
-    except (pa.ArrowException, OSError, UnicodeError) as error:
+    except UnicodeError as error:
+        raise SourceError(f"A CSV file is text in UTF-8; {file} is not: {error}. {in_utf8(file)}") from error
+    except (pa.ArrowException, OSError) as error:
         raise SourceError(f"{file} is not a readable CSV file: {error}") from error
 
 
@@ -167,7 +162,7 @@ def _stream(file: File) -> pa.NativeFile:
 
 
 def _data(file: File) -> Bytes:
-    if file.system is None and file.path.lower().endswith(".csv"):
+    if file.system is None and file.path.lower().endswith((".csv", ".tsv")):
         return _Plain(file.path, os.path.getsize(file.path))
     spool = Spool(str(file), (file.system or HERE).get_file_info(file.path).size or 0)
     with _stream(file) as stream:
@@ -190,10 +185,10 @@ def _header(head: bytes, file: File) -> tuple[Header, int, int]:
     at = next((k for k, line in enumerate(lines) if line.strip()), None)
     if at is None:
         raise SourceError(f"A CSV file begins with a line of column names; {file} is empty.")
-    delimiter = _delimiter(lines[at])
+    delimiter = "\t" if file.has_tabs and b"\t" in lines[at] else _delimiter(lines[at])
     with _unreadable(file):
         options = csv.ParseOptions(delimiter=delimiter)
-        names = csv.read_csv(pa.BufferReader(lines[at]), parse_options=options).schema.names
+        names = csv.read_csv(pa.BufferReader(lines[at] + b"\n"), parse_options=options).schema.names
     return Header(file, tuple(names), {}, delimiter), sum(map(len, lines[: at + 1])), at + 2
 
 
@@ -272,107 +267,18 @@ def _are_rows(data: bytes, ends: Int64s) -> bool:
 
 
 def _count(data: bytes, header: Header, line: int) -> int:
-    """The number of rows of a block, found by parsing as little as possible."""
+    """The number of rows of a block, found by parsing its last column and a row behind it.
+
+    A value without its closing quote takes in that row, as it does all lines to the end.
+    """
     raw = replace(header, types=dict.fromkeys(header.names, pa.binary()))
-    return _parse(data, raw, header.names[:1], line).num_rows
-
-
-# Values
-
-
-def _parse(data: bytes, header: Header, names: Sequence[str], line: int) -> pa.RecordBatch:
-    """Some columns of the lines from number `line` on."""
-    try:
-        return _values(data, header, names)
-    except pa.ArrowInvalid as error:
-        raise _blamed(data, header, names, line) or error from error
-
-
-def _values(data: bytes, header: Header, names: Sequence[str]) -> pa.RecordBatch:
-    plain = {name: _read_as(header.types[name]) for name in names}
-    options = csv.ConvertOptions(include_columns=list(names), column_types=plain)
-    table = _table(data, header, options)
-    arrays = [_formatted(table[name].combine_chunks(), header.types[name]) for name in names]
-    return pa.RecordBatch.from_arrays(arrays, names=list(names))
-
-
-def _table(data: bytes, header: Header, options: csv.ConvertOptions) -> pa.Table:
-    reading = csv.ReadOptions(use_threads=False, block_size=len(data) + 1, column_names=list(header.names))
-    return csv.read_csv(pa.BufferReader(data), reading, csv.ParseOptions(delimiter=header.delimiter), options)
-
-
-def _read_as(asked: Type) -> pa.DataType:
-    return pa.string() if isinstance(asked, str) else arrow_of(asked)
-
-
-def _known(found: pa.DataType) -> pa.DataType:
-    """The type of a column: numbers where all are missing so far, and text where it is not even that."""
-    if pa.types.is_null(found):
-        return pa.float64()
-    return pa.string() if pa.types.is_binary(found) else found
-
-
-def _formatted(array: pa.Array, asked: Type) -> pa.Array:
-    return pc.strptime(array, format=asked, unit="s") if isinstance(asked, str) else array
-
-
-# Blame
-
-
-def _blamed(data: bytes, header: Header, names: Sequence[str], line: int) -> Exception | None:
-    """The error for lines that cannot be parsed: which of them it is, and which value."""
-    raw = replace(header, types=dict.fromkeys(header.names, pa.binary()))
-    lines = data.splitlines(keepends=True)
-    at = _first_bad(lines, lambda some: _fails(some, header, names))
-    where, bad = f"{header.file}, line {line + at:,}", lines[at]
-    if _fails(bad, raw, header.names[:1]):
-        return SourceError(
-            f"A line of a CSV file has a value for each of the {len(header.names)} columns of the first one; {where}, "
-            f"has {_short(bad)}. Correct the file."
-        )
-    name = next((name for name in names if _fails(bad, header, [name])), None)
-    if name is None:
-        return None
-    value = _values(bad, raw, [name]).column(0)[0].as_py()
-    asked = header.types[name]
-    remedy = "float64" if not isinstance(asked, str) and pa.types.is_integer(asked) and _is_number(value) else "string"
-    return DataError(
-        f"A column of a CSV file has the type of its first lines, or that of schema=; {_short(value)} in column "
-        f"{name!r} is no {_kind(asked)} ({where}). Correct it, or say another type: schema={{{name!r}: {remedy!r}}}."
+    row = b"\n" + header.delimiter.encode().join([b"x"] * len(header.names)) + b"\n"
+    last = parse(data + row, raw, header.names[-1:], line).column(0)
+    value = last[-1].as_py()
+    if value == b"x":
+        return len(last) - 1
+    at = line + data.rstrip().count(b"\n") - value.removesuffix(row).rstrip().count(b"\n")
+    raise SourceError(
+        f"A value of a CSV file that begins with a quote ends with one; {header.file}, line {at:,}, has "
+        f"{short(value.splitlines()[0])}. Correct the file."
     )
-
-
-def _fails(data: bytes, header: Header, names: Sequence[str]) -> bool:
-    try:
-        _values(data, header, names)
-    except pa.ArrowInvalid:
-        return bool(data.strip())
-    return False
-
-
-def _kind(asked: Type) -> str:
-    if isinstance(asked, str):
-        return f"time like {asked!r}"
-    return "text in UTF-8" if pa.types.is_dictionary(arrow_of(asked)) else str(asked)
-
-
-def _first_bad(lines: Sequence[bytes], fails: Callable[[bytes], bool]) -> int:
-    """The index of the first line that fails, by bisection."""
-    low, high = 0, len(lines)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if fails(b"".join(lines[low:middle])) else (middle, high)
-    return low
-
-
-def _is_number(value: bytes) -> bool:
-    try:
-        float(value)
-    except ValueError:
-        return False
-    return True
-
-
-def _short(value: bytes) -> str:
-    text = value.decode(errors="backslashreplace").rstrip("\r\n")
-    return repr(text if len(text) <= 60 else text[:59] + "…")

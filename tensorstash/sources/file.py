@@ -8,7 +8,8 @@ from pyarrow import fs
 # file name endings that are looked for in directories
 PARQUET = (".parquet", ".parq", ".pq")
 ARROW = (".arrow", ".arrows", ".feather", ".ipc")
-CSV = (".csv", ".csv.gz", ".csv.zst")
+TABS = (".tsv", ".tsv.gz", ".tsv.zst")
+CSV = (".csv", ".csv.gz", ".csv.zst", *TABS)
 HERE = fs.LocalFileSystem()
 REQUESTS = 16  # concurrent requests to a remote file system
 
@@ -29,6 +30,11 @@ class File:
     def is_csv(self) -> bool:
         """Whether the file is CSV, by the ending of its name."""
         return self.path.lower().endswith(CSV)
+
+    @property
+    def has_tabs(self) -> bool:
+        """Whether tabs separate the values of a CSV file, by the ending of its name."""
+        return self.path.lower().endswith(TABS)
 
     def open(self) -> Any:
         """What pyarrow reads: the path, or an open file of another file system."""

@@ -74,8 +74,11 @@ def _look(
         check_no_schema(schema, str(files[0]))
         return partial(read_footer, types=types, wanted=wanted)
     if other := next((file for file in files if not file.is_csv), None):
-        raise SourceError(f"All files of a source are CSV files, or none is; {of_csv} is one, and {other} is not.")
-    return partial(count_csv, types=types, read_as=first_types(files[0], schema))
+        raise SourceError(
+            f"All files of a source are CSV files, or none is; {of_csv} is one, and {other} is not. Name "
+            "those of one kind."
+        )
+    return partial(count_csv, types=types, read_as=first_types(files, schema))
 
 
 def check_no_schema(schema: Mapping[str, Type], where: str) -> None:

@@ -233,7 +233,10 @@ def columns_of(condition: Filter, schema: pa.Schema, where: str) -> list[str]:
         if (missing := missing_column(error)) is not None:
             raise unknown(missing, schema.names, where) from error
         shown = ", ".join(f"{field.name!r} is {field.type}" for field in fields)
-        raise SchemaError(f"filter= must be true or false for every row of {where}, where {shown}: {error}.") from error
+        raise SchemaError(
+            f"filter= must be true or false for every row of {where}, where {shown}: {error}. Compare each column with "
+            "values of its type, a time with a datetime."
+        ) from error
     for field in list(fields):
         rest = [other for other in fields if other is not field]
         with suppress(pa.ArrowException):

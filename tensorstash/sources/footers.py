@@ -18,13 +18,20 @@ _FORMAT = pads.ParquetFileFormat()
 
 # functions that read other formats, by file name ending
 _READERS = {
-    ".tsv": "pl.read_csv",
+    ".txt": "pl.read_csv",
+    ".bz2": "pandas.read_csv",
+    ".xz": "pandas.read_csv",
+    ".zip": "pandas.read_csv",
     ".json": "pl.read_json",
     ".jsonl": "pl.read_ndjson",
     ".ndjson": "pl.read_ndjson",
     ".avro": "pl.read_avro",
     ".xlsx": "pl.read_excel",
     ".orc": "pyarrow.orc.read_table",
+    ".h5": "pandas.read_hdf",
+    ".hdf5": "pandas.read_hdf",
+    ".pkl": "pandas.read_pickle",
+    ".npz": "numpy.load",
 }
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tensorstash.columns.types import is_text
-from tensorstash.errors import DataError
+from tensorstash.errors import DataError, SchemaError
 from tensorstash.sources.scan import Scan, Unit, damage_named
 
 _ZONE = re.compile(r"(Z|[+-]\d\d(:?\d\d)?)$")
@@ -28,7 +28,10 @@ def with_iso_time(scanned: Scan, time: str | None) -> Scan:
     zone = "UTC" if _ZONE.search(first[_DATE:]) else None
     arrow = pa.timestamp("us", zone)
     if _parsed(pa.array([first]), arrow) is None:
-        return scanned
+        raise SchemaError(
+            f"Times are timestamps, dates, integers, or text in ISO 8601; {first!r} in column {time!r} of "
+            f"{scanned.label} is not. {_convert(fields[0].name)}"
+        )
     index = scanned.schema.get_field_index(fields[0].name)
     schema = scanned.schema.set(index, fields[0].with_type(arrow))
     units = tuple(replace(unit, read=partial(_read, unit, fields[0].name, arrow)) for unit in scanned.units)
@@ -73,7 +76,11 @@ def _times(array: pa.Array, arrow: pa.DataType, time: str, row: int, unit: Unit)
         at = row + int(np.argmax(texts.indices.to_numpy(zero_copy_only=False) == bad))
         raise DataError(
             f"Times of text are written as ISO 8601 has it, all with a zone or all without; {values[bad].as_py()!r} in "
-            f"column {time!r} is not (row {unit.name_row(at)}, in {unit.place}). Convert the column, or of a CSV file "
-            f"say how it is written: schema={{{time!r}: '%d.%m.%Y %H:%M'}}."
+            f"column {time!r} is not (row {unit.name_row(at)}, in {unit.place}). {_convert(time)}"
         )
     return parsed.take(texts.indices)
+
+
+def _convert(time: str) -> str:
+    as_csv = f"of a CSV file say how it is written: schema={{{time!r}: '%d.%m.%Y %H:%M'}}"
+    return f"Convert it, for example with polars: pl.col({time!r}).str.to_datetime(...), or {as_csv}."

@@ -18,9 +18,9 @@ from tensorstash.columns.layout import ROW, TIME, Lists
 from tensorstash.columns.names import field_of
 from tensorstash.columns.types import is_number, is_text
 from tensorstash.common.dtypes import Int32s, Int64s
-from tensorstash.common.frequency import Frequency, frequency
+from tensorstash.common.frequency import Frequency, frequency, from_alias
 from tensorstash.common.threads import each, threads
-from tensorstash.errors import DataError, SchemaError
+from tensorstash.errors import ColumnError, DataError, SchemaError
 from tensorstash.sources.gluonts import with_arrays
 from tensorstash.sources.iso_times import with_iso_time
 from tensorstash.sources.regular_times import check_step_column, clock_of, regular_times, time_type
@@ -50,7 +50,7 @@ def items_of(
     scanned = with_arrays(scanned)
     if layout.regular is not None:
         scanned = with_iso_time(scanned, layout.regular.start)
-    names = _series(scanned, varying, static)
+    names = _series(scanned, varying, static, layout.made)
     _check_made(scanned, layout)
     source = _described(scanned, layout, names)
     counted = each(partial(_lengths_of, names), scanned.units, threads(), "series", progress)
@@ -63,7 +63,9 @@ def items_of(
     return replace(scanned, schema=source.schema, units=units, range_of=lambda name: _range_of(scanned, name))
 
 
-def _series(scanned: Scan, varying: Collection[str] | None, static: Collection[str]) -> list[str]:
+def _series(
+    scanned: Scan, varying: Collection[str] | None, static: Collection[str], made: Collection[str]
+) -> list[str]:
     lists = [field.name for field in scanned.schema if _is_list(field.type)]
     series = [name for name in lists if (name not in static if varying is None else name in varying)]
     if both := [name for name in series if name in static]:
@@ -72,10 +74,13 @@ def _series(scanned: Scan, varying: Collection[str] | None, static: Collection[s
             f"{scanned.label} is in both. Leave it out of one."
         )
     if not series:
-        known = f"it has the lists {', '.join(map(repr, lists))}" if lists else "it has no lists"
+        for name in sorted(varying or ()):
+            if name not in made:
+                field_of(scanned.schema, name, scanned.label)
+        others = f", and it has the lists {', '.join(map(repr, lists))}" if lists else ""
         raise SchemaError(
             f"With layout='lists' the values of a series are a list; none of the columns that are loaded from "
-            f"{scanned.label} is one, and {known}. Name them in columns=, or leave layout= out."
+            f"{scanned.label} is one{others}. Name lists in columns=, or leave layout= out."
         )
     return series
 
@@ -104,9 +109,19 @@ def _described(scanned: Scan, layout: Lists, names: Sequence[str]) -> _Source:
         if column is None:
             step = frequency(layout.regular.every, clock_of(arrow), None, "every")
         else:
-            check_step_column(field_of(scanned.schema, column, scanned.label))
+            check_step_column(_step_field(scanned, column))
         regular = start.name, column, step
     return _Source(scanned, series, regular, pa.schema(fields))
+
+
+def _step_field(scanned: Scan, column: str) -> pa.Field:
+    meant = from_alias(column)
+    if column in scanned.schema.names or meant == column:
+        return field_of(scanned.schema, column, scanned.label)
+    raise ColumnError(
+        f"every= is a duration as polars writes it, or names a column; {scanned.label} has no column {column!r}. Write "
+        f"every={meant!r}."
+    )
 
 
 def _item_field(field: pa.Field, variates: int | None, where: str) -> pa.Field:
@@ -311,10 +326,15 @@ class _Piece:
     def _uneven(self, name: str, at: int, length: int) -> DataError:
         """The error for a list that is longer or shorter than the first one of its row."""
         other = next(one for one in self.source.series if self._length(one, at) == self.lengths[at])
+        where = f"row {_row(self.source, self.unit, self.first + at)} has {length:,} items in "
+        if other == name:
+            return DataError(
+                f"The variates of a series have one length; {where}one variate of {name!r} and {self.lengths[at]:,} in "
+                "another. Pad the shorter ones with nulls."
+            )
         return DataError(
-            f"The lists of a row have one length; row {_row(self.source, self.unit, self.first + at)} has {length:,} "
-            f"items in {name!r} and {self.lengths[at]:,} in {other!r}. Name lists that are no series in static=, or "
-            "leave them out."
+            f"The lists of a row have one length; {where}{name!r} and {self.lengths[at]:,} in {other!r}. Name lists "
+            "that are no series in static=, or leave them out."
         )
 
     def _length(self, name: str, at: int) -> int:

@@ -34,6 +34,10 @@ _STREAMS: dict[str, Callable[[Any, Wanted, Filter | None], Scan]] = {
 _REMEDIES = {
     "datasets.DatasetDict": " Choose one of its splits.",
     "datasets.IterableDataset": " Load it without streaming=True.",
+    "builtins.list": " Concatenate frames first; files are a list of paths.",
+    "numpy.ndarray": " Give it a name: {'x': array}.",
+    "polars.Series": " Load series.to_frame().",
+    "_duckdb.DuckDBPyConnection": " Load a relation: connection.sql('from ...').",
 }
 
 

@@ -57,7 +57,9 @@ def scan_stream(source: Any, wanted: Wanted, condition: Filter | None) -> Scan:
     except (pa.ArrowException, OSError) as error:
         raise SourceError(f"{label} cannot be read to its end: {' '.join(str(error).split())}") from error
     if not units and isinstance(source, pa.RecordBatchReader):
-        raise SourceError(f"{label} has no rows: it has been read before, which can be done only once. Make it again.")
+        raise SourceError(
+            f"{label} has no rows: it is empty, or has been read before, which can be done only once. Make it again."
+        )
     whole = pa.schema([field.with_type(kept_type(field.type)) for field in schema])
     return Scan(label, whole, units, len(units))
 
@@ -94,10 +96,16 @@ def _open_arrow(source: Any, condition: Filter | None) -> tuple[pa.Schema, Batch
 def _open_duckdb(source: Any, condition: Filter | None) -> tuple[pa.Schema, Batches]:  # noqa: ARG001
     import duckdb
 
-    def batches(names: Sequence[str]) -> Iterable[pa.RecordBatch]:
-        return pa.RecordBatchReader.from_stream(source.select(*map(duckdb.ColumnExpression, names)))
+    def opened(choose: Callable[[], Any]) -> pa.RecordBatchReader:
+        try:
+            return pa.RecordBatchReader.from_stream(choose())
+        except duckdb.Error as error:  # such as a table that is no longer there
+            raise OSError(str(error)) from error
 
-    return pa.RecordBatchReader.from_stream(source.limit(0)).read_all().schema, batches
+    def batches(names: Sequence[str]) -> Iterable[pa.RecordBatch]:
+        return opened(lambda: source.select(*map(duckdb.ColumnExpression, names)))
+
+    return opened(lambda: source.limit(0)).read_all().schema, batches
 
 
 def _open_ibis(source: Any, condition: Filter | None) -> tuple[pa.Schema, Batches]:  # noqa: ARG001

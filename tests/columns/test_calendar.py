@@ -191,8 +191,9 @@ def test_helpful_errors() -> None:
     with pytest.raises(ts.errors.SchemaError, match=whole(message)):
         ts.load({"t": [1, 2]}, hour, time="t")
     message = (
-        "time= names a timestamp, date or integer column; 't' is string. Convert it before loading, for example with "
-        "polars: pl.col('t').str.to_datetime(), or of a CSV file say how it is written: schema={'t': '%d.%m.%Y %H:%M'}."
+        "Times are timestamps, dates, integers, or text in ISO 8601; '1 January 2024' in column 't' of the mapping is "
+        "not. Convert it, for example with polars: pl.col('t').str.to_datetime(...), or of a CSV file say how it is "
+        "written: schema={'t': '%d.%m.%Y %H:%M'}."
     )
     with pytest.raises(ts.errors.SchemaError, match=whole(message)):
         ts.load({"t": ["1 January 2024"]}, hour, time="t")

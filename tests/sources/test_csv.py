@@ -114,6 +114,40 @@ def test_a_semicolon_or_a_tab_separates_values_where_the_first_line_has_no_comma
         ts.load(tmp_path / "bad.csv")
 
 
+@pytest.mark.parametrize("ending", ["tsv", "tsv.gz", "TSV"])
+def test_tabs_separate_the_values_of_a_file_named_so(ending: str, tmp_path: Path, small_blocks: None) -> None:
+    path = write(tmp_path / f"x.{ending}", LTSF.replace(",", "\t"))
+    assert bits(ts.load(path, time="date")) == bits(ts.load(write(tmp_path / "y.csv", LTSF), time="date"))
+    commas = write(tmp_path / "z.tsv", "a, in m\tb\n1,5\t2\n")
+    assert ts.load(commas, schema={"a, in m": "string"}).vocabulary("a, in m") == ["1,5"]
+    assert list(ts.load(write(tmp_path / "c.tsv", "a,b\n1,2\n"))) == ["a", "b"]
+
+
+def test_types_are_those_of_the_first_file_with_rows(tmp_path: Path) -> None:
+    """A file may have only the names of its columns, with or without the end of the line."""
+    (tmp_path / "a.csv").write_text("t,y")
+    (tmp_path / "b.csv").write_text("t,y\n\n")
+    (tmp_path / "c.csv").write_text("t,y\n2024-01-01,7\n")
+    stash = ts.load(tmp_path, time="t")
+    assert (stash["y"].dtype, stash["y"].tolist()) == (torch.int64, [7])
+    assert ts.load(tmp_path / "a.csv", schema={"t": "date32"}, time="t")["y"].tolist() == []
+
+
+@pytest.mark.parametrize("block", [8, 1 << 20])
+def test_a_quote_that_is_not_closed_is_named(block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would take in all lines behind it."""
+    monkeypatch.setattr("tensorstash.sources.csv_files._BLOCK", block)
+    path = write(tmp_path / "one.csv", 't,y\n1,"a\nb"\n2,c"c\n3,"d""\n4,e\n5,f\n')
+    message = (
+        f"A value of a CSV file that begins with a quote ends with one; {path}, line 5, has 'd\"'. Correct the file."
+    )
+    with pytest.raises(ts.errors.SourceError, match=whole(message)):
+        ts.load(path)
+    path.write_text(path.read_text().replace('"d""', '"d"""'))
+    stash = ts.load(path)
+    assert [stash.vocabulary("y")[code] for code in stash["y"].tolist()] == ["a\nb", 'c"c', 'd"', "e", "f"]
+
+
 def test_decimal_commas_are_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "x.csv", "t;y\n1;0,5\n2;1,5\n")
     message = (
@@ -215,15 +249,15 @@ def test_times_in_a_format_of_their_own(tmp_path: Path) -> None:
     assert stash["b"].tolist() == [seconds(2009, 2, 3), seconds(2009, 2, 4)]
     assert ts.Windows(stash, 1, 1).anchors([0])["time"].tolist() == [seconds(2009, 2, 1, 0, 20)]
     message = (
-        "time= names a timestamp, date or integer column; 'a' is dictionary<values=string, indices=int32, ordered=0>. "
-        "Convert it before loading, for example with polars: pl.col('a').str.to_datetime(), or of a CSV file say how "
-        "it is written: schema={'a': '%d.%m.%Y %H:%M'}."
+        f"Times are timestamps, dates, integers, or text in ISO 8601; '01.02.2009 00:10' in column 'a' of {path} is "
+        "not. Convert it, for example with polars: pl.col('a').str.to_datetime(...), or of a CSV file say how it is "
+        "written: schema={'a': '%d.%m.%Y %H:%M'}."
     )
     with pytest.raises(ts.errors.SchemaError, match=whole(message)):
         ts.load(path, time="a")
     message = (
         f"A column of a CSV file has the type of its first lines, or that of schema=; '01.02.2009 00:10' in column 'a' "
-        f"is no time like '%Y' ({path}, line 2). Correct it, or say another type: schema={{'a': 'string'}}."
+        f"is no time like '%Y' ({path}, line 2). Correct it, or the format."
     )
     with pytest.raises(ts.errors.DataError, match=whole(message)):
         ts.load(path, time="a", schema={"a": "%Y"})
@@ -249,8 +283,8 @@ def test_text_in_iso_8601_is_time(dictionary: bool) -> None:
 def test_text_that_is_no_time_after_all(late: str) -> None:
     message = (
         f"Times of text are written as ISO 8601 has it, all with a zone or all without; {late!r} in column 't' is not "
-        "(row 1, in the mapping). Convert the column, or of a CSV file say how it is written: schema={'t': "
-        "'%d.%m.%Y %H:%M'}."
+        "(row 1, in the mapping). Convert it, for example with polars: pl.col('t').str.to_datetime(...), or of a CSV "
+        "file say how it is written: schema={'t': '%d.%m.%Y %H:%M'}."
     )
     with pytest.raises(ts.errors.DataError, match=whole(message)):
         ts.load({"t": ["2024-01-01", late], "y": [1, 2]}, time="t")
@@ -285,7 +319,8 @@ def test_text_that_is_no_time_after_all(late: str) -> None:
             b"59,1,\xff",
             ts.errors.DataError,
             "A column of a CSV file has the type of its first lines, or that of schema=; '\\\\xff' in column 's' is no "
-            "text in UTF-8 ({}, line 61). Correct it, or say another type: schema={{'s': 'string'}}.",
+            "text in UTF-8 ({0}, line 61). Write it again, or read it with polars: ts.load(pl.read_csv('{0}', "
+            "encoding=...), ...).",
         ),
     ],
     ids=["few", "many", "no_number", "no_text"],
@@ -317,7 +352,11 @@ def test_files_that_are_no_csv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(ts.errors.SourceError, match=rf"\A{path} is not a readable CSV file: .+\Z"):
         ts.load(path)
     pq.write_table(pa.table({"y": range(100)}), tmp_path / "parquet.csv")
-    with pytest.raises(ts.errors.SourceError, match=rf"\A{tmp_path}/parquet.csv is not a readable CSV file: .+\Z"):
+    with pytest.raises(
+        ts.errors.SourceError,
+        match=rf"\AA CSV file is text in UTF-8; {tmp_path}/parquet.csv is not: .+\. Write it again, or read it with "
+        r"polars: ts\.load\(pl\.read_csv\('.+', encoding=\.\.\.\), \.\.\.\)\.\Z",
+    ):
         ts.load(tmp_path / "parquet.csv")
     with pytest.raises(ts.errors.SourceError, match="matches no file"):
         ts.load(tmp_path / "none.csv")
@@ -364,9 +403,12 @@ def test_files_of_two_formats(tmp_path: Path) -> None:
     pl.from_arrow(table).write_parquet(parquet)  # type: ignore[union-attr]
     path = write(tmp_path / "about.csv", "y\n7\n")
     assert ts.load(tmp_path)["y"].tolist() == [1.5, 2.5]
-    message = f"All files of a source are CSV files, or none is; {path} is one, and {parquet} is not."
+    message = f"All files of a source are CSV files, or none is; {path} is one, and {parquet} is not. Name "
+    message += "those of one kind."
     with pytest.raises(ts.errors.SourceError, match=whole(message)):
         ts.load([parquet, path])
+    with pytest.raises(ts.errors.SourceError, match=r"notes.txt ends with .txt. Load it as a frame: ts.load\(pl.read_"):
+        ts.load(write(tmp_path / "notes.txt", "y\n7\n"))
 
 
 def test_a_url(tmp_path: Path) -> None:

@@ -468,7 +468,7 @@ def test_helpful_errors_of_lists(tmp_path: Path) -> None:
     refused(
         ts.errors.SchemaError,
         "With layout='lists' the values of a series are a list; none of the columns that are loaded from the pyarrow "
-        "Table is one, and it has the lists 'y', 'x'. Name them in columns=, or leave layout= out.",
+        "Table is one, and it has the lists 'y', 'x'. Name lists in columns=, or leave layout= out.",
         table,
         columns=["z"],
     )
@@ -497,12 +497,20 @@ def test_helpful_errors_of_lists(tmp_path: Path) -> None:
     )
     refused(
         ts.errors.SchemaError,
-        "start= names a timestamp, date or integer column, or one of text in ISO 8601; 'id' is string. Convert it "
-        "before loading.",
+        "Times are timestamps, dates, integers, or text in ISO 8601; 'a' in column 'id' of the pyarrow Table is not. "
+        "Convert it, for example with polars: pl.col('id').str.to_datetime(...), or of a CSV file say how it is "
+        "written: schema={'id': '%d.%m.%Y %H:%M'}.",
         table,
         columns=["y"],
         time=ts.regular("id", "1h"),
     )
+    for source, label in ((table, "the pyarrow Table"), (pl.DataFrame(table), "the polars frame")):
+        refused(
+            ts.errors.ColumnError,
+            f"{label} has no column 'target'; it has 'id', 'y', 'x', 'z'.",
+            source,
+            columns=["target"],
+        )
     nested = pa.table({"y": [[["a"]]], "w": [[[[1.0]]]]})
     for name, arrow in (("y", "list<item: list<item: string>>"), ("w", "list<item: list<item: list<item: double>>>")):
         refused(
@@ -522,6 +530,13 @@ def test_helpful_errors_of_variates() -> None:
         "Leave such rows out of the source, or load the others alone.",
         table,
         columns=["x", "y"],
+    )
+    refused(
+        ts.errors.DataError,
+        "The variates of a series have one length; row 0 has 1 items in one variate of 'y' and 2 in another. Pad the "
+        "shorter ones with nulls.",
+        pa.table({"y": [[[1.0, 2.0], [3.0]]]}),
+        columns=["y"],
     )
     uneven = pa.table({"x": [[1.0, 2.0], [3.0]], "y": [[[1.0, 2.0], [3.0, 4.0]], [[1.0], [2.0, 3.0]]]})
     refused(
@@ -589,8 +604,16 @@ def test_helpful_errors_of_regular_times() -> None:
         columns=["y"],
         time=ts.regular("start", "y"),
     )
-    with pytest.raises(ts.errors.ColumnError, match=r"^the pyarrow Table has no column 'H'; it has 'y', "):
-        ts.load(pa.table(base), ["y"], layout="lists", time=ts.regular("start", "H"))
+    with pytest.raises(ts.errors.ColumnError, match=r"^the pyarrow Table has no column 'each'; it has 'y', "):
+        ts.load(pa.table(base), ["y"], layout="lists", time=ts.regular("start", "each"))
+    refused(
+        ts.errors.ColumnError,
+        "every= is a duration as polars writes it, or names a column; the pyarrow Table has no column '15min'. Write "
+        "every='15m'.",
+        pa.table(base),
+        columns=["y"],
+        time=ts.regular("start", "15min"),
+    )
 
 
 def test_helpful_errors_of_arguments() -> None:
@@ -604,7 +627,7 @@ def test_helpful_errors_of_arguments() -> None:
         (
             {"time": ts.regular("t", 1)},
             ValueError,
-            "ts.regular gives the times of lists, so it needs layout='lists'. Name the time column.",
+            "ts.regular gives the times of lists, so it needs layout='lists'. Write it, or name the time column.",
         ),
     ):
         with pytest.raises(error, match=whole(message)):

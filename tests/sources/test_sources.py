@@ -118,7 +118,8 @@ def test_a_file_that_nobody_may_read(tmp_path: Path) -> None:
 
 
 def test_arrays_in_a_list_are_no_paths() -> None:
-    with pytest.raises(TypeError, match=r"\AA source is a path, a glob, .*; got builtins\.list\.\Z"):
+    message = r"\AA source is a path, a glob, .*; got builtins\.list\. Concatenate frames first; .+\.\Z"
+    with pytest.raises(TypeError, match=message):
         ts.load([np.arange(3)])
     with pytest.raises(
         ts.errors.SourceError, match=whole("A source needs at least one file; the list of paths is empty.")

@@ -113,6 +113,7 @@ def test_a_producer_gives_what_its_table_gives(
     name: str, condition: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tensorstash.sources.streams.ROWS", 128)
+    gc.collect()  # other tests may have left some
     before = descriptors()
     stash = ts.load(PRODUCERS[name](tmp_path), filter=condition, **ARGUMENTS)
     expected = ts.load(TABLE, filter=condition, **ARGUMENTS)
@@ -267,8 +268,8 @@ def test_a_reader_is_read_once() -> None:
         ts.load(once, ["yy"])
     assert ts.load(once, ["y"])["y"].shape == (ROWS,)
     message = (
-        "the pyarrow RecordBatchReader has no rows: it has been read before, which can be done only once. Make it "
-        "again."
+        "the pyarrow RecordBatchReader has no rows: it is empty, or has been read before, which can be done only "
+        "once. Make it again."
     )
     with pytest.raises(ts.errors.SourceError, match=whole(message)):
         ts.load(once, ["y"])
@@ -301,6 +302,8 @@ def test_a_producer_that_fails() -> None:
         ts.load(pl.LazyFrame({"y": [1]}).select("z"))
     with pytest.raises(ts.errors.SourceError, match=r"\Athe duckdb DuckDBPyRelation cannot be read to its end: "):
         ts.load(duckdb.sql("select case when range = 2000000 then error('no') else range end y from range(3000000)"))
+    with pytest.raises(ts.errors.SourceError, match=r"\Athe duckdb DuckDBPyRelation cannot be read to its end: Conv"):
+        ts.load(duckdb.sql("select ('x' || range)::int as y from range(3)"))
     gc.collect()
     interrupted = pa.RecordBatchReader.from_batches(TABLE.schema, interrupt())
     before = descriptors()

@@ -285,7 +285,7 @@ ERRORS: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "regular": (
         {"columns": {"y": ["a"]}, "entity": "e", "time": ts.regular("t", 1)},
         ValueError,
-        "ts.regular gives the times of lists, so it needs layout='lists'. Name the time column.",
+        "ts.regular gives the times of lists, so it needs layout='lists'. Write it, or name the time column.",
     ),
 }
 
