@@ -95,7 +95,7 @@ class _Integers:
 
 
 class Vocabulary:
-    """The names that codes stand for: texts, or integers. Threads bring pieces in any order; `renumbering` orders them."""
+    """The texts or integers that codes stand for. Threads bring pieces in any order; `renumbering` orders the names."""
 
     def __init__(self, fill: str | None = None, empty: str | None = None) -> None:
         """`fill` is the name for nulls; `empty` is the name for slots without a row. Both get codes."""
