@@ -2,6 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 import tensorstash as ts
 from tensorstash.errors import SourceError
+from tensorstash.ingest import codes as codes_module
 from tensorstash.ingest.codes import Vocabulary, piece_of
 
 TYPES = [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())]
@@ -30,17 +32,20 @@ def arrays(arrow: pa.DataType, rows: list[list[Any]]) -> list[pa.Array]:
     rows=st.lists(st.lists(st.none() | TEXTS, max_size=12), max_size=6),
     arrow=st.sampled_from(TYPES),
     fill=st.sampled_from([None, "fill", "a"]),
+    many=st.sampled_from([0, 3, 10, 1000]),
     data=st.data(),
 )
 @settings(max_examples=150, deadline=None)
 def test_codes_follow_the_order_of_the_source(
-    rows: list[list[Any]], arrow: pa.DataType, fill: str | None, data: st.DataObject
+    rows: list[list[Any]], arrow: pa.DataType, fill: str | None, many: int, data: st.DataObject
 ) -> None:
+    """`many` is the number of names from which they are in a table of polars."""
     vocabulary = Vocabulary(fill)
     starts = np.cumsum([0, *map(len, rows)]).tolist()
     pieces = [piece_of(array) for array in arrays(arrow, rows)]
     order = data.draw(st.permutations(range(len(rows))))
-    found = {k: vocabulary.encode(pieces[k], starts[k]) for k in order}
+    with patch.object(codes_module, "_MANY", many):
+        found = {k: vocabulary.encode(pieces[k], starts[k]) for k in order}
     changed = vocabulary.renumbering()
     codes = [code for k in range(len(rows)) for code in found[k][0].tolist()]
 
