@@ -2,18 +2,16 @@
 
 from collections.abc import Iterable
 from datetime import date, datetime
-from hashlib import blake2b
 from typing import Any
 
 import numpy as np
 
 from tensorstash.common.checks import at_least, is_integer
 from tensorstash.common.dtypes import Int64s
+from tensorstash.native.blake2b import digests
 
 HASH = "blake2b shard 1"  # the name of the definition, and the personalization of the hash
 MOST = 4096
-
-_EMPTY = blake2b(digest_size=8, person=HASH.encode())  # copied, because making one takes longer than hashing
 
 
 def shard_of(values: Iterable[Any], shards: int) -> Int64s:
@@ -45,8 +43,10 @@ def shard_of(values: Iterable[Any], shards: int) -> Int64s:
     """
     check_shards(shards)
     plain = values.to_pylist() if hasattr(values, "to_pylist") else values
-    digests = b"".join(map(_digest, plain))
-    return (np.frombuffer(digests, "<u8") % np.uint64(shards)).astype(np.int64)
+    whole = [*map(_bytes_of, plain)]
+    ends = np.cumsum([0, *map(len, whole)], dtype=np.int64)
+    hashes = digests(np.frombuffer(b"".join(whole), np.uint8), ends, HASH.encode())
+    return (hashes % np.uint64(shards)).astype(np.int64)
 
 
 def check_shards(shards: object) -> int:
@@ -69,14 +69,10 @@ def check_shard(shard: object) -> tuple[int, int] | None:
     return number, shards
 
 
-def _digest(value: Any) -> bytes:
-    hashed = _EMPTY.copy()
-    if isinstance(value, tuple):
-        for part in map(_bytes, value):
-            hashed.update(b"%d:" % len(part) + part)
-    else:
-        hashed.update(_bytes(value))
-    return hashed.digest()
+def _bytes_of(entity: Any) -> bytes:
+    if isinstance(entity, tuple):
+        return b"".join([b"%d:%b" % (len(part), part) for part in map(_bytes, entity)])
+    return _bytes(entity)
 
 
 def _bytes(value: Any) -> bytes:

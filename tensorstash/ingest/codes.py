@@ -2,13 +2,13 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import count
 from threading import Lock
 from typing import Any
 
 import numpy as np
-import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
@@ -66,50 +66,76 @@ def reads_as_numbers(texts: Sequence[str]) -> bool:
     return len(some) >= _FEWEST and sum(_NUMBER.fullmatch(text.strip()) is not None for text in some) >= 0.9 * len(some)
 
 
-class _Texts:
-    """Numbers distinct texts by a table of polars, which looks them up without the interpreter's lock."""
+class _Few:
+    """The codes of integers, or of few texts, by a dictionary, which needs the interpreter's lock."""
 
-    def __init__(self) -> None:
-        self._dtype = pl.Categorical(pl.Categories.random())
-        self._kept = pl.Series([], dtype=self._dtype)  # the table lives as long as a series of its type
+    def __init__(self, names: Iterable[Any]) -> None:
+        self._codes: defaultdict[Any, int] = defaultdict(None, zip(names, count()))
+        self._codes.default_factory = self._codes.__len__  # a new name has the next code, without a step of Python
 
-    def __call__(self, texts: pa.Array) -> Int64s:
-        """`(n,)`, numbers below the number of distinct texts so far, equal for equal texts; for several threads."""
-        texts.validate(full=True)  # polars trusts that texts are UTF-8
-        numbers = pl.Series(texts, dtype=pl.String).cast(self._dtype).to_physical()
+    def __len__(self) -> int:
+        return len(self._codes)
+
+    @property
+    def names(self) -> list[Any]:
+        return [*self._codes]
+
+    def codes(self, values: pa.Array) -> Int32s:
+        """`(values,)`; new values get the next codes, in their order."""
+        return np.fromiter(map(self._codes.__getitem__, values.to_pylist()), np.int32, len(values))
+
+
+class _Many:
+    """The codes of many texts, by a table of polars, in which several threads look texts up at the same time."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        import polars as pl  # here, because it is slow to import
+
+        self._texts, self._type = pl.String(), pl.Categorical(pl.Categories.random())
+        self._kept = pl.Series([], dtype=self._type)  # the table lives as long as a series of its type
+        self._codes: Int32s = np.zeros(0, np.int32)  # by the numbers of the table; -1 for a text without a code
+        self._lock = Lock()
+        self.names: list[str] = []
+        self.codes(pa.array(names, pa.large_string()))
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def codes(self, texts: pa.Array) -> Int32s:
+        """As `_Few.codes`; a dictionary may have a text twice."""
+        numbers = self._numbers(texts)
+        with self._lock:
+            self._codes = _longer(self._codes, int(numbers.max(initial=-1)) + 1, -1)
+            new = np.flatnonzero(self._codes[numbers] < 0)
+            new = new[np.sort(np.unique(numbers[new], return_index=True)[1])]
+            self._codes[numbers[new]] = np.arange(len(self), len(self) + len(new))
+            self.names += texts.take(pa.array(new)).to_pylist()
+            return self._codes[numbers]
+
+    def _numbers(self, texts: pa.Array) -> Int64s:
+        import polars as pl
+
+        numbers = pl.Series(texts, dtype=self._texts).cast(self._type).to_physical()
         return numbers.to_numpy().astype(np.int64)
 
 
-class _Integers:
-    """Numbers distinct integers."""
-
-    def __init__(self) -> None:
-        self._numbers: defaultdict[int, int] = defaultdict()
-        self._numbers.default_factory = self._numbers.__len__  # without a step of Python for each new integer
-        self._lock = Lock()
-
-    def __call__(self, integers: pa.Array) -> Int64s:
-        """As `_Texts`."""
-        with self._lock:
-            return np.fromiter(map(self._numbers.__getitem__, integers.to_pylist()), np.int64, len(integers))
+_MANY = 1 << 14  # names, from which a table of polars is faster, and worth the import
 
 
 class Vocabulary:
-    """The names that codes stand for: texts, or integers. Threads bring pieces in any order; `renumbering` orders them."""
+    """The texts or integers that codes stand for. Threads bring pieces in any order; `renumbering` orders the names."""
 
     def __init__(self, fill: str | None = None, empty: str | None = None) -> None:
         """`fill` is the name for nulls; `empty` is the name for slots without a row. Both get codes."""
         self.fill = fill
         self.empty = empty
-        self._texts, self._integers = _Texts(), _Integers()
-        self._codes: Int32s = np.zeros(0, np.int32)  # by the numbers of the values; -1 for a value without a code
-        self._names: list[Any] = []  # by codes
+        self._coder: _Few | _Many = _Few(())
         self._rows: Int64s = np.zeros(0, np.int64)  # in which row of the source each name appears first, by codes
         self._lock = Lock()
 
     def __len__(self) -> int:
         """How many names rows have."""
-        return len(self._names)
+        return len(self._coder)
 
     def encode(self, piece: Piece, start: int) -> tuple[Int32s, Stats]:
         """Codes for the rows `start, start + 1, ...`, in order of appearance among the pieces so far; -1 for null."""
@@ -124,17 +150,16 @@ class Vocabulary:
         return codes, Stats(nulls, nulls)
 
     def _codes_of(self, values: pa.Array, rows: Int64s) -> Int32s:
-        """`(values,)`, the codes of values that occur in these rows; a dictionary may have a value twice."""
-        numbers = (self._texts if is_text(values.type) else self._integers)(values)
+        """`(values,)`, the codes of values that occur in these rows."""
+        values.validate(full=True)  # polars trusts that texts are UTF-8
         with self._lock:
-            self._codes = _longer(self._codes, int(numbers.max(initial=-1)) + 1, -1)
-            new = np.flatnonzero(self._codes[numbers] < 0)
-            if len(new):
-                new = new[np.sort(np.unique(numbers[new], return_index=True)[1])]
-                self._codes[numbers[new]] = np.arange(len(self), len(self) + len(new))
-                self._names += values.take(pa.array(new)).to_pylist()
-                self._rows = _longer(self._rows, len(self), np.iinfo(np.int64).max)
-            codes = self._codes[numbers]
+            if isinstance(self._coder, _Few) and is_text(values.type) and len(self) + len(values) > _MANY:
+                self._coder = _Many(self._coder.names)
+            codes = self._coder.codes(values) if isinstance(self._coder, _Few) else None
+        if codes is None:
+            codes = self._coder.codes(values)
+        with self._lock:
+            self._rows = _longer(self._rows, len(self), np.iinfo(np.int64).max)
             np.minimum.at(self._rows, codes, rows)
         return codes
 
@@ -149,15 +174,15 @@ class Vocabulary:
         order = np.argsort(rows)
         changed = np.full(len(order) + 1, -1, np.int32)
         changed[order] = np.arange(len(order), dtype=np.int32)
-        self._codes, self._rows = changed[self._codes], rows[order]
-        self._names = [self._names[code] for code in order.tolist()]
+        self._coder, self._rows = _Few(map(self._coder.names.__getitem__, order.tolist())), rows[order]
         return changed
 
     @property
     def names(self) -> list[Any]:
         """All names in the order of their codes, including fill and empty, even if nothing was missing."""
+        names = self._coder.names
         others = dict.fromkeys(name for name in (self.fill, self.empty) if name is not None)
-        return [*self._names, *(name for name in others if name not in self._names)]
+        return [*names, *(name for name in others if name not in names)]
 
     @property
     def highest(self) -> int | None:

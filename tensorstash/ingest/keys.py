@@ -154,6 +154,7 @@ def _read_bundle(work: Work, bundle: Bundle, go_on: Callable[[], None]) -> tuple
 
 def _narrow(piece: Piece) -> Piece:
     """The same piece in less memory: all pieces of a unit are held until it is read, and most have few entities."""
+    piece.values.validate(full=True)  # here, where an error names the unit and the column
     count = len(piece.values)
     kind = np.int8 if count < 1 << 7 else np.int16 if count < 1 << 15 else np.int32
     return replace(piece, indices=piece.indices.astype(kind, copy=False))

@@ -140,7 +140,7 @@ def test_only_row_groups_with_entities_of_the_shard_are_read(tmp_path: Path) -> 
     assert ts.load(tmp_path / "x.parquet", ["y"], entity="e", shard=(1, 3)).entities == inside
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(st.integers(1, 6), st.integers(0, 299), st.integers(1, 50))
 def test_a_filter_comes_before_the_shard(shards: int, least: int, size: int) -> None:
     frame = pl.DataFrame(source())

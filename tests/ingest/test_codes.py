@@ -1,0 +1,84 @@
+"""Vocabularies beside a loop over the rows, for pieces that come in any order and in several threads."""
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tensorstash as ts
+from tensorstash.errors import SourceError
+from tensorstash.ingest import codes as codes_module
+from tensorstash.ingest.codes import Vocabulary, piece_of
+
+TYPES = [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())]
+TEXTS = st.one_of(st.sampled_from(["", "a", "b", "a\0", "x" * 300, "日本", "fill"]), st.text("abc", max_size=3))
+
+
+def arrays(arrow: pa.DataType, rows: list[list[Any]]) -> list[pa.Array]:
+    """An array of each list; the dictionary of one may have a value twice."""
+    if not pa.types.is_dictionary(arrow):
+        return [pa.array(one, arrow) for one in rows]
+    twice = [pa.array([*one, *one], arrow.value_type) for one in rows]
+    places = [pa.array([k + len(one) * (k % 2) for k in range(len(one))], pa.int32()) for one in rows]
+    return [pa.DictionaryArray.from_arrays(*pair) for pair in zip(places, twice)]
+
+
+@given(
+    rows=st.lists(st.lists(st.none() | TEXTS, max_size=12), max_size=6),
+    arrow=st.sampled_from(TYPES),
+    fill=st.sampled_from([None, "fill", "a"]),
+    many=st.sampled_from([0, 3, 10, 1000]),
+    data=st.data(),
+)
+@settings(max_examples=150, deadline=None)
+def test_codes_follow_the_order_of_the_source(
+    rows: list[list[Any]], arrow: pa.DataType, fill: str | None, many: int, data: st.DataObject
+) -> None:
+    """`many` is the number of names from which they are in a table of polars."""
+    vocabulary = Vocabulary(fill)
+    starts = np.cumsum([0, *map(len, rows)]).tolist()
+    pieces = [piece_of(array) for array in arrays(arrow, rows)]
+    order = data.draw(st.permutations(range(len(rows))))
+    with patch.object(codes_module, "_MANY", many):
+        found = {k: vocabulary.encode(pieces[k], starts[k]) for k in order}
+    changed = vocabulary.renumbering()
+    codes = [code for k in range(len(rows)) for code in found[k][0].tolist()]
+
+    filled = [fill if value is None else value for one in rows for value in one]
+    names = [*dict.fromkeys(value for value in filled if value is not None)]
+    final = codes if changed is None else changed[codes].tolist()
+    assert final == [-1 if value is None else names.index(value) for value in filled]
+    assert vocabulary.names == [*dict.fromkeys([*names, *([] if fill is None else [fill])])]
+    assert vocabulary.highest == (len(names) - 1 if names else None)
+    assert sum(counted.nulls for _, counted in found.values()) == sum(value is None for one in rows for value in one)
+    assert vocabulary.renumbering() is None
+    again = [code for k, piece in enumerate(pieces) for code in vocabulary.encode(piece, starts[k])[0].tolist()]
+    assert again == final
+
+
+@pytest.mark.parametrize("kind", ["texts", "integers"])
+def test_threads_agree_on_the_codes(kind: str) -> None:
+    numbers = np.random.default_rng(0).integers(0, 30_000, (40, 2000))
+    values = numbers if kind == "integers" else np.char.add("item ", numbers.astype(str))
+    vocabulary = Vocabulary()
+    with ThreadPoolExecutor(4) as pool:
+        encoded = pool.map(lambda k: vocabulary.encode(piece_of(pa.array(values[k])), 2000 * k)[0], range(40))
+        codes = np.concatenate([*encoded])
+    changed = vocabulary.renumbering()
+    final = codes if changed is None else changed[codes]
+
+    assert vocabulary.names == [*dict.fromkeys(values.reshape(-1).tolist())]
+    assert np.array(vocabulary.names)[final].tolist() == values.reshape(-1).tolist()
+
+
+@pytest.mark.parametrize("entity", [None, "s"])
+def test_texts_that_are_not_utf8_are_refused(entity: str | None) -> None:
+    ends = pa.py_buffer(np.array([0, 1, 2], np.int32))
+    bad = pa.Array.from_buffers(pa.string(), 2, [None, ends, pa.py_buffer(b"a\xff")])
+    with pytest.raises(SourceError, match=r"cannot be decoded: column 's': Invalid UTF8 .*\. Write the file again\.$"):
+        ts.load(pa.table({"s": bad, "x": [0, 1]}), ["x" if entity else "s"], entity=entity, progress=False)
