@@ -31,5 +31,5 @@ def test_loads_are_compared(only: str, rows: list[str]) -> None:
 
 
 def test_windows_from_the_disk_are_compared() -> None:
-    found = re.findall(r"^    (\S.*?) +\d+\.\d\d +\d+\.\d{3} s", run("bench_disk.py"), re.M)
+    found = re.findall(r"^    (\S.*?) +\d+\.\d\d +\d+\.\d{3} ms", run("bench_disk.py"), re.M)
     assert found.count("ts.open") == found.count("ts.open, not ahead") == found.count("NumPy memory map") == 2
