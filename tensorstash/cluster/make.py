@@ -84,9 +84,11 @@ def shard(
         schema: as for `ts.load`.
         layout: as for `ts.load`.
         filesystem: as for `ts.load`, where the paths of the source are.
-        engine: `None` is this machine. `"ray"` is the Ray cluster that `ray.init` connects to: it reads files and
-            writes shards on all its nodes, from where `to` must be the same place; the bytes are the same. A source in
-            memory is cut here. Between the two the rows lie in Ray's object store.
+        engine: `None` is this machine. `"ray"` is the Ray cluster that `ray.init` connects to: tasks on all its nodes
+            read blocks of the source and put the pieces of each shard into Ray's object store, and a task for each
+            shard writes it to `to`, which must be the same place on all nodes, as must the files of the source; a
+            source in memory is cut here. Ray runs a task again whose worker or node has died, and those whose pieces
+            were lost with it. The bytes are the same as on one machine.
         workers: how many shards are written at the same time: each by a process of its own, on systems with `/proc`.
             `None` is one, and with Ray as many as its CPUs. Even one uses several threads, and a process takes seconds
             to start, so more pay only for many gigabytes. For more than one on this machine, a script needs

@@ -1,13 +1,23 @@
-"""Several nodes in one process: their shards, their windows with exchanged counts, and the loaders of all ranks."""
+"""Several nodes in one process: their shards, their windows with exchanged counts, and the loaders of all ranks; and
+jobs of torchrun, with an agent for each node.
+"""
 
 import json
+import os
+import random
+import socket
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import psutil
 
 import tensorstash as ts
 from tensorstash.cluster.shards import Shards
@@ -16,6 +26,9 @@ from tensorstash.sampling.sharded import ShardedWindows, together
 Make = Callable[[Shards], ShardedWindows]
 State = dict[str, Any]
 Seen = tuple[str, int]  # a window: the name of its entity, and the time of its anchor
+
+ROOT = Path(__file__).parents[2]
+PATIENCE = 400  # seconds, for a job that takes ten on a machine with nothing else to do
 
 LENGTHS = [5, 40, 1, 23, 17, 31, 9, 2, 28, 12, 50, 7, 19]  # rows of each entity
 
@@ -103,3 +116,52 @@ def state_of(loaders: Sequence[ts.Loader]) -> State:
     loaded: State = json.loads(json.dumps(states[0]))
     assert loaded == states[0]
     return loaded
+
+
+# Jobs of torchrun
+
+
+def torchrun(machines: Sequence[Path], ranks: int, *script: object) -> list[str]:
+    """Run a script on all ranks; what each agent printed. `machines` are directories for segments, one per node."""
+    where = ["--master-addr=127.0.0.1", f"--master-port={free_port()}", f"--nnodes={len(machines)}"]
+    agents = []
+    with TemporaryDirectory() as folder:  # for files, because a pipe that nobody reads stops who writes to it
+        printed = [Path(folder) / str(node) for node in range(len(machines))]
+        for node, (machine, path) in enumerate(zip(machines, printed)):
+            command = [sys.executable, "-m", "torch.distributed.run", *where, f"--node-rank={node}"]
+            command += [f"--nproc-per-node={ranks}", *map(str, script)]
+            own = environment(TENSORSTASH_DIR=str(machine))
+            with path.open("w") as out:
+                agents.append(psutil.Popen(command, env=own, stdout=out, stderr=subprocess.STDOUT))
+        try:
+            _, alive = psutil.wait_procs(agents, PATIENCE)
+        finally:
+            for agent in agents:
+                end(agent)
+        told = [path.read_text() for path in printed]
+    assert not alive, told
+    assert [agent.returncode for agent in agents] == [0] * len(agents), told
+    return told
+
+
+def environment(**more: str) -> dict[str, str]:
+    """Of a process that finds this checkout, and uses one thread."""
+    return {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", **more}
+
+
+def end(process: psutil.Process) -> None:
+    """Kill a process and all that it has started."""
+    with suppress(psutil.NoSuchProcess):
+        for one in [*process.children(recursive=True), process]:
+            with suppress(psutil.NoSuchProcess):
+                one.kill()
+        process.wait()
+
+
+def free_port() -> int:
+    """A port that no connection takes by chance until the job listens on it: the system gives these others."""
+    while True:
+        with socket.socket() as probe, suppress(OSError):
+            port = random.SystemRandom().randrange(20_000, 30_000)
+            probe.bind(("127.0.0.1", port))
+            return port

@@ -213,7 +213,7 @@ def test_ranks_of_two_nodes(made: Path, tmp_path: Path) -> None:
             )
             for rank in range(4)
         ]
-        told = [process.communicate(timeout=100)[0].splitlines() for process in running]
+        told = [process.communicate(timeout=300)[0].splitlines() for process in running]
         assert [process.returncode for process in running] == [0] * 4
         assert told[0] == told[1]
         assert told[2] == told[3]

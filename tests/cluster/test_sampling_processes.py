@@ -1,12 +1,8 @@
 """Two machines, as far as one can stand for them: torchrun with an agent and a directory for segments per node."""
 
 import json
-import os
 import secrets
 import shutil
-import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,9 +10,8 @@ from typing import Any
 import pytest
 
 import tensorstash as ts
-from tests.cluster.nodes import cut, table, whole
+from tests.cluster.nodes import cut, table, torchrun, whole
 
-ROOT = Path(__file__).parents[2]
 SCRIPT = Path(__file__).with_name("rank_of_shards.py")
 
 
@@ -29,36 +24,10 @@ def machines() -> Iterator[list[Path]]:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def launch(machines: list[Path], ranks: int, *arguments: object) -> list[str]:
-    """A job with an agent on each machine; what each of them printed as errors."""
-    where = ["--master-addr=127.0.0.1", f"--master-port={free_port()}", f"--nnodes={len(machines)}"]
-    agents = []
-    for node, machine in enumerate(machines):
-        command = [sys.executable, "-m", "torch.distributed.run", *where, f"--node-rank={node}"]
-        command += [f"--nproc-per-node={ranks}", str(SCRIPT), *map(str, arguments)]
-        environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "TENSORSTASH_DIR": str(machine)}
-        agents.append(subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True))
-    try:
-        errors = [agent.communicate(timeout=200)[1] for agent in agents]
-    finally:
-        for agent in agents:
-            agent.kill()
-            agent.wait()
-    assert [agent.returncode for agent in agents] == [0] * len(agents), errors
-    return errors
-
-
 def run(machines: list[Path], ranks: int, path: Path, out: Path, batch_size: int, stop: int) -> list[dict[str, Any]]:
     """What the ranks of one job have told; its state is where the next one begins."""
     name = f"{len(machines)}x{ranks}"
-    launch(machines, ranks, path, out, name, batch_size, stop)
+    torchrun(machines, ranks, SCRIPT, path, out, name, batch_size, stop)
     told = [json.loads((out / f"{name}-{rank}.json").read_text()) for rank in range(len(machines) * ranks)]
     state = told[0]["state"]
     assert [one["state"] for one in told] == [state] * len(told)

@@ -341,7 +341,7 @@ def test_a_killed_run_leaves_nothing_half_made(tmp_path: Path, at: int) -> None:
         env={**os.environ, "TMPDIR": str(temporary)},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=300,
         check=False,
     )
     assert done.returncode == -signal.SIGKILL, done.stderr
