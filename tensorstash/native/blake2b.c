@@ -71,7 +71,8 @@ INLINE void hash_together(const int64_t *offsets, int64_t n, const char *bytes, 
 }
 
 INLINE void hash_all(const int64_t *offsets, int64_t count, const char *bytes, const uint64_t *person, uint64_t *out) {
-  for (int64_t i = 0; i < count; i += LANES) hash_together(offsets + i, least(count - i, LANES), bytes, person, out + i);
+  for (int64_t i = 0; i < count; i += LANES)
+    hash_together(offsets + i, least(count - i, LANES), bytes, person, out + i);
 }
 
 #ifdef FOR_AVX2

@@ -37,9 +37,9 @@ typedef struct {
   int64_t size, steps;
 } Batches;
 
-/* Cache lines asked for ahead of the window that is copied: enough to hide memory behind copying, and a small part of
- * the second cache, which they go to: the first one can wait for far fewer lines at a time, and then copying waits as
- * well. Of a longer window only so many are asked for; then the processor has noticed that it is a stream. */
+/* Cache lines asked for in one go, ahead of the windows that are copied: enough to hide memory behind copying, and few
+ * enough that the processor drops none. They go to the second cache: the first can wait for far fewer lines at a time,
+ * and then copying waits as well. Of a longer window twice as many are asked for: by then it is a known stream. */
 enum { LINE = 64, LINES_AHEAD = 128, PAGE = 4096 };
 
 INLINE int64_t ceil_div(int64_t a, int64_t b) { return b == 1 ? a : (a + b - 1) / b; } /* for 0 <= a */
@@ -221,12 +221,78 @@ INLINE int64_t alike(const uint8_t *mark, int64_t n) {
   return i;
 }
 
-INLINE void copy_stretch(const Stretch *one, const Span *span, uint64_t empty, const char *column, const uint8_t *mark,
-                         char *to, char *seen) {
-  int64_t bytes = span->row_bytes, n = one->length;
-  const char *from = column + one->row * bytes;
-  to += one->slot * bytes;
-  mark += one->marks < 0 ? 0 : one->marks;
+/* How many windows of a span are asked for together. */
+static int64_t block_of(const Span *span) {
+  int64_t apart = span->step * span->row_bytes;
+  int64_t lines = span->length * (apart <= LINE ? apart : span->row_bytes + LINE) / LINE + 1;
+  return lines < LINES_AHEAD ? least(LINES_AHEAD / lines, 64) : 1;
+}
+
+/* Asks for the pages of some rows, and for their first and last line. Inline, like `ask_lines`, because GCC drops calls
+ * of a function that does nothing but this. */
+INLINE void ask_pages(const char *from, int64_t rows, const Span *span) {
+  int64_t extent = ((rows - 1) * span->step + 1) * span->row_bytes;
+  for (int64_t b = 0; b < extent; b += PAGE) __builtin_prefetch(from + b, 0, 2);
+  __builtin_prefetch(from + extent - 1, 0, 2);
+}
+
+/* Asks for the other lines of some rows. */
+INLINE void ask_lines(const char *from, int64_t rows, const Span *span) {
+  int64_t bytes = span->row_bytes, apart = span->step * bytes, most = 2 * LINES_AHEAD;
+  int64_t second = LINE - (int64_t)((uintptr_t)from & (LINE - 1));
+  if (apart <= LINE)
+    for (int64_t b = second; b < least((rows - 1) * apart + bytes, most * LINE); b += LINE)
+      __builtin_prefetch(from + b, 0, 2);
+  else
+    for (int64_t i = 0, lines = 0; i < rows && lines < most; i++)
+      for (int64_t b = 0; b < bytes; b += LINE, lines++) __builtin_prefetch(from + i * apart + b, 0, 2);
+}
+
+/* What is copied span by span, up to the span `end`: `count` stretches of a tile or, if there is none, all windows of
+ * the call, of which every slot has a row. They need no tile, which takes as long as copying a short window. */
+typedef struct {
+  const Plan *plan;
+  const Batches *batches;
+  const Tile *tile;
+  int64_t count, end;
+} Job;
+
+/* The next stretch or window of a job to ask for: of one span all of them, and then those of the next. */
+typedef struct {
+  int64_t span, at;
+} Next;
+
+/* Where the rows of a span in stretch or window number i begin. */
+INLINE const char *rows_of(const Job *job, int64_t s, int64_t i) {
+  const Span *span = &job->plan->spans[s];
+  const Stretch *one = job->tile ? &job->tile->stretch[i] : NULL;
+  int64_t source = one ? one->source : job->batches->which ? job->batches->which[i] : 0;
+  int64_t row = one ? one->row : job->batches->places[i] + span->begin;
+  return job->plan->columns[source * job->plan->span_count + s] + row * span->row_bytes;
+}
+
+/* Asks for the next block, or for the pages of the next two. */
+INLINE void ask_next(const Job *job, Next *next, bool pages) {
+  if (next->span == job->end) return;
+  const Span span = job->plan->spans[next->span];
+  int64_t i = next->at, upto = least(i + block_of(&span) * (pages ? 2 : 1), job->count);
+  for (; i < upto; i++) {
+    const char *from = rows_of(job, next->span, i);
+    int64_t rows = job->tile ? job->tile->stretch[i].count : span.length;
+    if (pages) ask_pages(from, rows, &span);
+    else ask_lines(from, rows, &span);
+  }
+  *next = i < job->count ? (Next){next->span, i} : (Next){next->span + 1, 0};
+}
+
+/* Copies the rows of a stretch to the slots that have one, and fills the others. */
+INLINE void copy_stretch(const Job *job, int64_t s, int64_t i, const Span *span, uint64_t empty) {
+  const Stretch *one = &job->tile->stretch[i];
+  const uint8_t *mark = job->tile->mark + (one->marks < 0 ? 0 : one->marks);
+  const char *from = rows_of(job, s, i);
+  int64_t bytes = span->row_bytes, n = one->length, number = one->step * job->plan->span_count + s;
+  char *to = job->batches->out[number] + one->slot * bytes;
+  char *seen = job->batches->observed ? job->batches->observed[number] : NULL;
   if (one->marks < 0) copy_rows(to, from, n, span);
   else if (bytes <= 8) expand(to, from, one->count, span->step, bytes, mark, n, empty);
   else
@@ -240,55 +306,29 @@ INLINE void copy_stretch(const Stretch *one, const Span *span, uint64_t empty, c
   else memcpy(seen + one->slot, mark, (size_t)n);
 }
 
-/* Asks for some stretches of a column: first for all their pages, because the processor looks up several addresses at
- * a time, but does nothing else while it waits for one. Inline, because GCC drops calls of a function that does nothing
- * but this. */
-INLINE void ask_for(const Plan *plan, int64_t s, const Stretch *stretch, const Stretch *end) {
-  const Span *span = &plan->spans[s];
-  int64_t bytes = span->row_bytes, apart = span->step * bytes;
-  for (const Stretch *one = stretch; one < end; one++) {
-    const char *from = plan->columns[one->source * plan->span_count + s] + one->row * bytes;
-    int64_t extent = (one->count - 1) * apart + bytes;
-    for (int64_t b = 0; b < extent; b += PAGE) __builtin_prefetch(from + b, 0, 2);
-    __builtin_prefetch(from + extent - 1, 0, 2);
-  }
-  for (const Stretch *one = stretch; one < end; one++) {
-    const char *from = plan->columns[one->source * plan->span_count + s] + one->row * bytes;
-    int64_t extent = (one->count - 1) * apart + bytes, into = (int64_t)((uintptr_t)from & (LINE - 1));
-    if (apart <= LINE)
-      for (int64_t b = LINE - into; b < least(extent, LINES_AHEAD * LINE); b += LINE)
-        __builtin_prefetch(from + b, 0, 2);
-    else
-      for (int64_t i = 0, lines = 0; i < one->count && lines < LINES_AHEAD; i++)
-        for (int64_t b = 0; b < bytes; b += LINE, lines++) __builtin_prefetch(from + i * apart + b, 0, 2);
-  }
-}
-
-/* How many windows of a span are asked for together. */
-static int64_t block_of(const Span *span) {
-  int64_t apart = span->step * span->row_bytes;
-  int64_t lines = span->length * (apart <= LINE ? apart : span->row_bytes + LINE) / LINE + 1;
-  return lines < LINES_AHEAD ? least(LINES_AHEAD / lines, 64) : 1;
-}
-
-/* Copies the pieces of the spans from s up to `end`; always, a block is asked for before the previous one is copied. */
-static void copy_tile(const Plan *plan, const Batches *batches, const Tile *tile, int64_t s, int64_t end) {
-  int64_t n = tile->stretches, block = block_of(&plan->spans[s]);
-  ask_for(plan, s, tile->stretch, tile->stretch + least(block, n));
-  for (; s < end; s++) {
-    const Span span = plan->spans[s];
+/* Before a block is copied, the next one is asked for, and every second time the pages of the two behind that. The
+ * processor looks up several pages at a time, but all that follows in the program waits for them: so they are not asked
+ * for one by one between the copies, nor just before their lines. */
+INLINE void copy_job(const Job *job, int64_t s) {
+  Next pages = {s, 0}, lines = {s, 0};
+  ask_next(job, &pages, true);
+  ask_next(job, &lines, false);
+  for (; s < job->end; s++) {
+    const Span span = job->plan->spans[s];
     uint64_t empty = repeated(span.empty, span.item_bytes);
-    for (int64_t upto, at = 0; at < n; at = upto) {
-      upto = least(at + block, n);
-      if (upto == n && s + 1 < end) block = block_of(&plan->spans[s + 1]);
-      if (upto < n) ask_for(plan, s, tile->stretch + upto, tile->stretch + least(upto + block, n));
-      else if (s + 1 < end) ask_for(plan, s + 1, tile->stretch, tile->stretch + least(block, n));
-      for (const Stretch *one = tile->stretch + at; one < tile->stretch + upto; one++) {
-        int64_t to = one->step * plan->span_count + s;
-        const char *column = plan->columns[one->source * plan->span_count + s];
-        char *seen = batches->observed ? batches->observed[to] : NULL;
-        copy_stretch(one, &span, empty, column, tile->mark, batches->out[to], seen);
-      }
+    int64_t block = block_of(&span), step = 0, left = 0;
+    char *to = NULL;
+    for (int64_t i = 0, upto, number = 0; i < job->count; number++) {
+      if (number % 2 == 0) ask_next(job, &pages, true);
+      ask_next(job, &lines, false);
+      upto = least(i + block, job->count);
+      if (job->tile) {
+        for (; i < upto; i++) copy_stretch(job, s, i, &span, empty);
+      } else
+        for (; i < upto; i++, left--, to += span.length * span.row_bytes) {
+          if (!left) left = job->batches->size, to = job->batches->out[step++ * job->plan->span_count + s];
+          copy_rows(to, rows_of(job, s, i), span.length, &span);
+        }
     }
   }
 }
@@ -297,18 +337,28 @@ static bool same_slots(const Span *one, const Span *two) {
   return one->begin == two->begin && one->length == two->length && one->step == two->step;
 }
 
+static bool has_fragments(const Plan *plan) {
+  for (int64_t k = 0; k < plan->source_count; k++)
+    if (plan->sources[k].guide.count) return true;
+  return false;
+}
+
 /* Fills the batches of a few steps: checks first, so that nothing is written where an anchor is out of place. */
 EXPORT int64_t tensorstash_gather(const Plan *plan, const Batches *batches) {
   if (!is_plan(plan) || batches->size < 0 || batches->steps < 0) return MALFORMED;
   const Batches own = *batches; /* or the compiler would read it again after every byte that is written */
   int64_t bad = find_places(plan, &own);
   if (bad != DONE) return bad;
+  if (!own.observed && !has_fragments(plan)) {
+    copy_job(&(Job){plan, &own, NULL, own.size * own.steps, plan->span_count}, 0);
+    return DONE;
+  }
   Tile tile;
   for (int64_t s = 0, end; s < plan->span_count; s = end) {
     for (end = s + 1; end < plan->span_count && same_slots(&plan->spans[s], &plan->spans[end]);) end++;
     Cut at = {0, 0, 0, 0};
     for (cut(plan, &own, &plan->spans[s], &at, &tile); tile.stretches; cut(plan, &own, &plan->spans[s], &at, &tile))
-      copy_tile(plan, &own, &tile, s, end);
+      copy_job(&(Job){plan, &own, &tile, tile.stretches, end}, s);
   }
   return DONE;
 }
