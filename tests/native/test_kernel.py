@@ -221,7 +221,8 @@ class World:
         counts -= rng.integers(0, 2) * rng.integers(0, counts)  # in half of the worlds, rows that lie in no fragment
         gaps = rng.choice([0, 1, 3, 60], len(cuts))  # empty slots before each fragment
         first = np.cumsum(gaps + np.append(0, counts[:-1]))
-        ends = np.append(first[1:], first[-1] + counts[-1] + rng.integers(0, 50))  # and behind the last one
+        behind = rows - counts.sum() + rng.integers(0, 50)  # and behind the last one
+        ends = np.append(first[1:], first[-1] + counts[-1] + behind)
         return kernel.Source(columns, (first, cuts, counts), pieces_of(ends))
 
     def bounds(self, source: int) -> tuple[int, int]:
@@ -395,8 +396,8 @@ def test_long_windows_with_empty_slots() -> None:
     anchors = rng.integers(0, total - 100_000, (1, 3))
     out = [np.empty((3, span.length), column.dtype) for span, column in zip(spans, columns)]
     seen = [np.empty(one.shape, np.bool_) for one in out]
-    to, flags = (np.array([[one.ctypes.data for one in some]], np.uintp) for some in (out, seen))
-    kernel.gather(plan, anchors, to, flags)
+    to, own_flags = (np.array([[one.ctypes.data for one in some]], np.uintp) for some in (out, seen))
+    kernel.gather(plan, anchors, to, own_flags)
     for span, column, values, flags in zip(spans, columns, out, seen):
         own = row_of[anchors[0][:, None] + span.begin + span.step * np.arange(span.length)]
         assert 0.001 < (own >= 0).mean() < 0.999
