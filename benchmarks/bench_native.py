@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 
 from tensorstash.native import kernel, library
-from tensorstash.native.guide import locate_in_numpy
+from tensorstash.native.guide import guide, locate_in_numpy
 from tensorstash.native.permutation import BLOCK, epoch_keys, grid, walk
 from tensorstash.windows.intervals import intervals
 
@@ -99,9 +99,8 @@ def masked(columns: list[torch.Tensor], rounds: int, size: int = 1024, length: i
     row = np.cumsum(counts) - counts
     first = row + 5 * np.arange(len(row))  # an empty stretch of five slots after every fifty rows
     ends = np.append(first[1:], first[-1] + 50)
-    table, shift = guide_of(ends)
     fragments = (first, row, counts)
-    plan = compiled(columns, length, fragments, kernel.pieces(ends, table, shift))
+    plan = compiled(columns, length, fragments, kernel.pieces(ends[:, None], *guide_of(ends)))
     strided = compiled(columns, length, None, None)
     anchors = np.random.default_rng(0).integers(0, rows - length, (128, 1, size))
     out, seen = torch.empty(len(columns) * size, length), torch.empty(len(columns) * size, length, dtype=torch.bool)
@@ -141,15 +140,14 @@ def lookups(runs: int, rounds: int) -> None:
     rng = np.random.default_rng(0)
     counts = rng.integers(1, 200, runs)
     within = intervals(np.cumsum(counts + 50) - counts, counts, 1)
-    guide = within.guide
-    pieces = kernel.pieces(guide.ends, guide.table, guide.shift)
+    pieces = kernel.pieces(within.guide.records, within.guide.table, within.guide.shift)
     ids = rng.integers(0, len(within), (16, BLOCK))
 
     def native(k: int) -> NDArray[np.int64]:
-        return kernel.locate(pieces, within.base, 1, ids[k % 16])
+        return kernel.locate(pieces, 1, ids[k % 16])
 
     def numpy(k: int) -> NDArray[np.int64]:
-        return locate_in_numpy(guide, within.base, 1, ids[k % 16])
+        return locate_in_numpy(within.guide, 1, ids[k % 16])
 
     assert np.array_equal(native(0), numpy(0))
     times = measured([native, numpy], rounds)
@@ -191,7 +189,7 @@ def compiled(
 
 
 def guide_of(ends: NDArray[np.int64]) -> tuple[NDArray[np.int32], int]:
-    whole = intervals(np.concatenate([[0], ends[:-1]]), np.diff(ends, prepend=0), 1).guide
+    whole = guide(ends[:, None])
     return whole.table, whole.shift
 
 

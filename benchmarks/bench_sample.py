@@ -450,7 +450,7 @@ def nbytes_of(windows: ts.Windows, runs: bool = True) -> int:
     within = windows._intervals
     slots = windows._layout.slots
     of_runs = slots.first.nbytes + slots.rows.nbytes + slots.joined.nbytes if runs else 0
-    return within.base.nbytes + within.ends.nbytes + within.guide.table.nbytes + of_runs
+    return within.guide.records.nbytes + within.guide.table.nbytes + of_runs
 
 
 SECTIONS: dict[str, Callable[[bool], None]] = {

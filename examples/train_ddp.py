@@ -22,6 +22,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.distributed.nn  # imported after the group, it would keep it: PyTorch's threads might then abort the exit
 from torch.nn.parallel import DistributedDataParallel
 
 import tensorstash as ts

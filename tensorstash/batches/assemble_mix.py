@@ -14,7 +14,7 @@ from tensorstash.batches.staging import Staged
 from tensorstash.common.dtypes import Int32s, Int64s
 from tensorstash.gather.gather import static_values
 from tensorstash.gather.mixed import by_component, mix_plan, select_mixed
-from tensorstash.native.guide import Guide, find, guide
+from tensorstash.native.guide import Guide, guide, locate
 from tensorstash.sampling.mix import Mix
 from tensorstash.sampling.order import Lanes
 from tensorstash.sampling.steps import Layout, Steps
@@ -36,15 +36,16 @@ class _Group:
 class _Slots:
     """The intervals of all components as one sequence, so that windows of all are located by one look-up."""
 
-    pieces: Guide  # of the windows of all components, one after the other
-    base: Int64s  # (intervals,) the slot of the anchor of window 0 of the component, if it lay in the interval
+    # of the windows of all components, one after the other; a base is the slot of the anchor of window 0 of the
+    # component, if it lay in the interval
+    pieces: Guide
     stride: Int64s  # (components,)
 
     def of(self, component: Int32s, flat: Int64s, own: Int64s) -> Int64s:
         """The slots of the anchors of windows, by their numbers among all and in their components."""
         slots = self.stride[component]
         slots *= own
-        slots += self.base[find(self.pieces, flat)]
+        slots += locate(self.pieces, 0, flat)
         return slots
 
 
@@ -53,7 +54,7 @@ def _slots(mix: Mix) -> _Slots:
     before = np.cumsum(mix._of.sizes) - mix._of.sizes
     ends = np.concatenate([own._intervals.ends + first for own, first in zip(windows, before)])
     base = np.concatenate([own._intervals.base + own.history for own in windows])
-    return _Slots(guide(ends), base, np.array([own._intervals.stride for own in windows], np.int64))
+    return _Slots(guide(np.stack([ends, base], 1)), np.array([own._intervals.stride for own in windows], np.int64))
 
 
 class MixAssembler:

@@ -73,7 +73,7 @@ def source_of(items: list[NDArray[Any]], filling: FillPlan | None) -> kernel.Sou
     if filling is None:
         return kernel.Source(items, None, None)
     own = filling.fragments
-    pieces = kernel.pieces(own.guide.ends, own.guide.table, own.guide.shift)
+    pieces = kernel.pieces(own.guide.records, own.guide.table, own.guide.shift)
     return kernel.Source(items, (own.first, own.row, own.rows), pieces)
 
 

@@ -6,65 +6,67 @@ EXPORT int64_t tensorstash_version(void) { return VERSION; }
 
 /* ---- Pieces of the numbers from 0 on, found by a table ---- */
 
-enum { GUIDE_STEPS = 8 };
+enum { GUIDE_STEPS = 8, AHEAD = 16 };
 
 /* A few steps from where the table points, then bisection, because one entry may stand for a million tiny pieces. */
 INLINE int64_t piece_from(const Guide *guide, int64_t k, int64_t number) {
-  k += guide->ends[k] <= number; /* without a branch, which would be mispredicted too often */
+  k += end_of(guide, k) <= number; /* without a branch, which would be mispredicted too often */
   for (int step = 0; step < GUIDE_STEPS; step++) {
-    if (guide->ends[k] > number) return k;
+    if (end_of(guide, k) > number) return k;
     k++;
   }
   int64_t high = guide->count - 1;
   while (k < high) {
     int64_t middle = k + (high - k) / 2;
-    if (guide->ends[middle] > number) high = middle;
+    if (end_of(guide, middle) > number) high = middle;
     else k = middle + 1;
   }
   return k;
 }
 
-/* In stages, each of which asks for the memory of the next: the tables of a million pieces are larger than the caches.
- */
-int64_t find_together(const Guide *guide, const int64_t *base, const int64_t *numbers, int64_t n, int64_t *k) {
-  int64_t total = guide->count ? guide->ends[guide->count - 1] : 0;
-  for (int64_t i = 0; i < n; i++) {
-    if (numbers[i] < 0 || numbers[i] >= total || numbers[i] >> guide->shift >= guide->entries) return i;
-    __builtin_prefetch(&guide->table[numbers[i] >> guide->shift]);
+/* The piece of each of n numbers, or its base + stride * number. The tables of a million pieces are larger than the
+ * caches, so each number passes three stages, `ahead` numbers apart, and each stage asks for the memory of the next. */
+INLINE int64_t look_up(const Guide *all, const int64_t *numbers, int64_t n, int64_t ahead, bool located, int64_t stride,
+                       int64_t *found) {
+  const Guide own = *all, *guide = &own; /* or the compiler would read it again after every number that is written */
+  int64_t total = guide->count ? end_of(guide, guide->count - 1) : 0;
+  if (guide->width < 1 + located) return MALFORMED;
+  for (int64_t i = 0, j = -ahead, k = -2 * ahead; k < n; i++, j++, k++) {
+    if (i < n) {
+      if (numbers[i] < 0 || numbers[i] >= total || numbers[i] >> guide->shift >= guide->entries) return i;
+      __builtin_prefetch(&guide->table[numbers[i] >> guide->shift]);
+    }
+    if (j >= 0 && j < n) {
+      found[j] = guide->table[numbers[j] >> guide->shift];
+      if (found[j] < 0 || found[j] >= guide->count) return j;
+      __builtin_prefetch(&guide->records[found[j] * guide->width]);
+    }
+    if (k >= 0) {
+      found[k] = piece_from(guide, found[k], numbers[k]);
+      if (located) found[k] = guide->records[found[k] * guide->width + 1] + stride * numbers[k];
+    }
   }
-  for (int64_t i = 0; i < n; i++) {
-    k[i] = guide->table[numbers[i] >> guide->shift];
-    if (k[i] < 0 || k[i] >= guide->count) return i;
-    __builtin_prefetch(&guide->ends[k[i]]);
-    if (base) __builtin_prefetch(&base[k[i]]);
-  }
-  for (int64_t i = 0; i < n; i++) k[i] = piece_from(guide, k[i], numbers[i]);
   return DONE;
+}
+
+int64_t find_pieces(const Guide *guide, const int64_t *numbers, int64_t n, int64_t *k) {
+  return look_up(guide, numbers, n, least(AHEAD, n), false, 0, k); /* n may be 1 */
 }
 
 /* The piece of each of n numbers. */
 EXPORT int64_t tensorstash_find(const Guide *guide, const int64_t *numbers, int64_t n, int32_t *pieces) {
   int64_t k[FOUND_TOGETHER];
   for (int64_t at = 0; at < n; at += FOUND_TOGETHER) {
-    int64_t some = least(n - at, FOUND_TOGETHER);
-    int64_t bad = find_together(guide, NULL, numbers + at, some, k);
-    if (bad >= 0) return at + bad;
+    int64_t some = least(n - at, FOUND_TOGETHER), bad = find_pieces(guide, numbers + at, some, k);
+    if (bad != DONE) return bad < 0 ? bad : at + bad;
     for (int64_t i = 0; i < some; i++) pieces[at + i] = (int32_t)k[i];
   }
   return DONE;
 }
 
-/* base[k] + stride * id for each of n ids, k its piece: the slot at which a window starts. */
-EXPORT int64_t tensorstash_locate(const Guide *guide, const int64_t *base, int64_t stride, const int64_t *ids,
-                                  int64_t n, int64_t *slots) {
-  int64_t k[FOUND_TOGETHER];
-  for (int64_t at = 0; at < n; at += FOUND_TOGETHER) {
-    int64_t some = least(n - at, FOUND_TOGETHER);
-    int64_t bad = find_together(guide, base, ids + at, some, k);
-    if (bad >= 0) return at + bad;
-    for (int64_t i = 0; i < some; i++) slots[at + i] = base[k[i]] + stride * ids[at + i];
-  }
-  return DONE;
+/* base + stride * id for each of n ids, with the base of its piece: the slot at which a window starts. */
+EXPORT int64_t tensorstash_locate(const Guide *guide, int64_t stride, const int64_t *ids, int64_t n, int64_t *slots) {
+  return look_up(guide, ids, n, AHEAD, true, stride, slots);
 }
 
 /* ---- The order of an epoch: a keyed permutation of 0..n-1, evaluated where it is asked for ---- */
@@ -249,15 +251,18 @@ INLINE int64_t share_of(const Shares *shares, int64_t cell) {
   return shares->width == 4 ? ((const int32_t *)shares->table)[cell] : ((const int64_t *)shares->table)[cell];
 }
 
-/* The owners of the upper 52 bits of the hashes of m positions, in stages as in `find_together`. */
+enum { DRAWN_TOGETHER = 64 };
+
+/* The owners of the upper 52 bits of the hashes of m positions, in stages, each of which asks for the memory of
+ * the next. */
 EXPORT int64_t tensorstash_draw(const Shares *shares, uint64_t first, uint64_t second, const int64_t *positions,
                                 int64_t m, int64_t *owners) {
-  int64_t number[FOUND_TOGETHER], low[FOUND_TOGETHER], high[FOUND_TOGETHER];
+  int64_t number[DRAWN_TOGETHER], low[DRAWN_TOGETHER], high[DRAWN_TOGETHER];
   if (shares->shift < 0 || shares->shift > 52 || shares->entries <= (int64_t)1 << (52 - shares->shift))
     return MALFORMED;
   if (shares->width != 4 && shares->width != 8) return MALFORMED;
-  for (int64_t at = 0; at < m; at += FOUND_TOGETHER) {
-    int64_t some = least(m - at, FOUND_TOGETHER);
+  for (int64_t at = 0; at < m; at += DRAWN_TOGETHER) {
+    int64_t some = least(m - at, DRAWN_TOGETHER);
     for (int64_t i = 0; i < some; i++) {
       number[i] = (int64_t)(splitmix(splitmix((uint64_t)positions[at + i] ^ first) ^ second) >> 12);
       __builtin_prefetch((const char *)shares->table + (number[i] >> shares->shift) * shares->width);

@@ -63,22 +63,6 @@ INLINE void copy_rows(char *to, const char *from, int64_t n, const Span *span) {
   else copy_items(to, from, n, step, (size_t)bytes);
 }
 
-enum { CHUNK = 64 };
-
-/* Copies n bytes and up to a chunk more: a loop that ends at another byte each time is mispredicted each time. */
-INLINE void copy_over(char *to, const char *from, int64_t n) {
-  int64_t at = 0;
-  do memcpy(to + at, from + at, CHUNK);
-  while ((at += CHUNK) < n);
-}
-
-/* Writes n bytes, the same eight again and again, and up to seven more if there is room behind them. */
-INLINE void fill(char *to, int64_t n, uint64_t bits, int64_t room) {
-  int64_t at = 0;
-  for (; at + (room >= 8 ? 0 : 7) < n; at += 8) memcpy(to + at, &bits, 8);
-  for (; at < n; at++) to[at] = (char)(bits >> 8 * (at & 7)); /* little-endian */
-}
-
 /* The lowest bytes of some bits, as often as eight bytes hold them. */
 static uint64_t repeated(uint64_t bits, int64_t bytes) {
   for (int64_t n = 8 * bytes; n < 64; n *= 2) bits = bits << n | (bits & (((uint64_t)1 << n) - 1));
@@ -108,6 +92,19 @@ INLINE bool place(const Source *source, const Plan *plan, int64_t anchor, int64_
   return true;
 }
 
+enum { SOON = 8 }; /* windows ahead: more would not stay in the first cache until they are looked at */
+
+/* Asks for the fragments of a window, from fragment k on: mostly few, in two cache lines of each array. */
+INLINE void ask_for_fragments(const Source *source, int64_t k) {
+  int64_t line = LINE / (int64_t)sizeof(int64_t), next = least(k + line, source->guide.count - 1);
+  __builtin_prefetch(&source->first[k]);
+  __builtin_prefetch(&source->row[k]);
+  __builtin_prefetch(&source->count[k]);
+  __builtin_prefetch(&source->first[next]);
+  __builtin_prefetch(&source->row[next]);
+  __builtin_prefetch(&source->count[next]);
+}
+
 /* Checks all windows of a call and writes their places; nothing is copied yet. */
 static int64_t find_places(const Plan *plan, const Batches *batches) {
   int64_t n = batches->size * batches->steps, starts[FOUND_TOGETHER], k[FOUND_TOGETHER];
@@ -115,7 +112,7 @@ static int64_t find_places(const Plan *plan, const Batches *batches) {
     int64_t w = batches->which ? batches->which[at] : 0;
     if (w < 0 || w >= plan->source_count) return at;
     const Source *source = &plan->sources[w];
-    int64_t upto = source->guide.count ? source->guide.ends[source->guide.count - 1] : source->rows;
+    int64_t upto = source->guide.count ? end_of(&source->guide, source->guide.count - 1) : source->rows;
     for (some = 0; some < FOUND_TOGETHER && at + some < n; some++) { /* neighbours of one source go together */
       if (batches->which && batches->which[at + some] != w) break;
       int64_t anchor = batches->anchors[at + some];
@@ -124,108 +121,104 @@ static int64_t find_places(const Plan *plan, const Batches *batches) {
       batches->places[at + some] = anchor;
     }
     if (!source->guide.count) continue;
-    int64_t bad = find_together(&source->guide, NULL, starts, some, k);
-    if (bad >= 0) return at + bad;
-    for (int64_t i = 0; i < some; i++) {
-      __builtin_prefetch(&source->first[k[i]]);
-      __builtin_prefetch(&source->row[k[i]]);
-      __builtin_prefetch(&source->count[k[i]]);
+    int64_t bad = find_pieces(&source->guide, starts, some, k);
+    if (bad != DONE) return bad < 0 ? bad : at + bad;
+    for (int64_t soon = least(SOON, some), i = -soon; i < some; i++) {
+      if (i + soon < some) ask_for_fragments(source, k[i + soon]);
+      if (i >= 0 && !place(source, plan, starts[i] + plan->history, k[i], &batches->places[at + i])) return at + i;
     }
-    for (int64_t i = 0; i < some; i++)
-      if (!place(source, plan, starts[i] + plan->history, k[i], &batches->places[at + i])) return at + i;
   }
   return DONE;
 }
 
-/* Windows are cut into pieces once for all spans of the same slots, because that takes as long as copying them. */
+/* Slots of a window. Some may be empty; the rows of the others follow each other, as those of a window mostly do.
+ * Windows are cut into stretches once for all spans of the same slots, because that takes as long as copying them. */
 typedef struct {
-  int64_t slot;         /* the first, counted through all windows of the batch */
-  int64_t empty, count; /* slots without a row, and then rows that follow each other, */
-  int64_t row;          /* from this one on */
-  int64_t spare;        /* so many slots and rows behind them may be written and read too: they are written later */
+  int64_t slot, length; /* the first slot, counted through all windows of the batch, and how many there are */
+  int64_t row, count;   /* likewise of the rows */
+  int64_t marks;        /* where the marks of these slots begin in the tile, or -1 if none of them is empty */
   int32_t step, source;
-} Piece;
-
-/* Rows of some pieces that follow each other: those of a window mostly do, across its empty slots. */
-typedef struct {
-  int64_t row, count, source;
-  int64_t end; /* the number of the piece behind them */
 } Stretch;
 
-enum { PIECES = 1024 };
+enum { STRETCHES = 1024, MARKS = 1 << 15 };
 
 typedef struct {
-  int64_t pieces, stretches;
-  Piece piece[PIECES];
-  Stretch stretch[PIECES];
+  int64_t stretches, marks;
+  Stretch stretch[STRETCHES];
+  uint8_t mark[MARKS]; /* 1 for a slot with a row, 0 for an empty one */
 } Tile;
 
-/* Where the next piece begins: a window of a step, a slot in it, and a fragment of its source. */
+/* Where the next stretch begins: a window of a step, a slot in it, and a fragment of its source. */
 typedef struct {
   int64_t step, i, slot, k;
 } Cut;
 
-/* The next piece of a window in fragments, whose span begins at the slot `start` of its source. */
-INLINE Piece next_piece(const Source *source, const Span *span, int64_t start, Cut *at) {
-  int64_t length = span->length, step = span->step, from, upto, row;
-  do { /* the first fragments may lie before the span */
+/* Empty slots, and then as many slots as there are rows, one in every `step` of the span. */
+typedef struct {
+  int64_t empty, count, row;
+} Piece;
+
+/* The next piece, up to the slot `end`, of a window whose span begins at the slot `start` of its source. */
+INLINE Piece next_piece(const Source *source, int64_t step, int64_t start, int64_t end, Cut *at) {
+  for (;; at->k++) { /* the first fragments may lie before the span */
     bool any = at->k < source->guide.count;
-    int64_t low = any ? source->first[at->k] - start : length * step, high = any ? low + source->count[at->k] : low;
-    from = low <= at->slot * step ? at->slot : least(ceil_div(low, step), length);
-    upto = high <= from * step ? from : least(ceil_div(high, step), length);
-    row = any ? source->row[at->k++] + from * step - low : 0;
-  } while (upto == from && from < length);
-  Piece piece = {at->slot, from - at->slot, upto - from, row, 0, (int32_t)at->step, 0};
-  at->slot = upto;
-  return piece;
+    int64_t low = any ? source->first[at->k] - start : end * step, high = any ? low + source->count[at->k] : low;
+    int64_t from = low <= at->slot * step ? at->slot : least(ceil_div(low, step), end);
+    int64_t upto = high <= from * step ? from : least(ceil_div(high, step), end);
+    if (upto == from && from < end) continue;
+    Piece piece = {from - at->slot, upto - from, any ? source->row[at->k] + from * step - low : 0};
+    at->k += upto < end;
+    at->slot = upto;
+    return piece;
+  }
 }
 
-/* Adds a piece, and its rows to the last stretch if they are the next of the same window. */
-INLINE void add(Tile *tile, Piece piece, bool joins) {
-  Stretch *last = joins ? &tile->stretch[tile->stretches - 1] : NULL;
-  tile->piece[tile->pieces++] = piece;
-  if (last && (!piece.count || last->row + last->count == piece.row)) last->count += piece.count, last->end++;
-  else tile->stretch[tile->stretches++] = (Stretch){piece.row, piece.count, piece.source, tile->pieces};
+/* Cuts a window with empty slots, of which `next` is the beginning, up to its end or until the tile is full. */
+INLINE void cut_window(const Source *source, const Span *span, int64_t start, Stretch next, Cut *at, Tile *tile) {
+  int64_t end = least(span->length, at->slot + MARKS - tile->marks);
+  memset(tile->mark + tile->marks, 1, (size_t)(end - at->slot));
+  for (Stretch *last = NULL; at->slot < end && tile->stretches < STRETCHES;) {
+    Piece piece = next_piece(source, span->step, start, end, at);
+    if (last && !last->count) last->row = piece.row;
+    if (!last || (piece.count && piece.row != last->row + last->count * span->step)) {
+      next.row = piece.row, next.marks = tile->marks;
+      last = &tile->stretch[tile->stretches++];
+      *last = next;
+    }
+    if (piece.empty == 1) tile->mark[tile->marks] = 0; /* without a call */
+    else memset(tile->mark + tile->marks, 0, (size_t)piece.empty);
+    tile->marks += piece.empty + piece.count;
+    next.slot += piece.empty + piece.count;
+    last->length += piece.empty + piece.count;
+    last->count += piece.count;
+  }
 }
 
 /* Cuts as many windows as there is room for, where the last call ended. */
 static void cut(const Plan *plan, const Batches *batches, const Span *span, Cut *at, Tile *tile) {
-  tile->pieces = tile->stretches = 0;
+  tile->stretches = tile->marks = 0;
   for (; at->step < batches->steps; at->i = 0, at->step++)
     for (; at->i < batches->size; at->slot = 0, at->i++) {
       int64_t number = at->step * batches->size + at->i, row = batches->places[number];
-      int64_t w = batches->which ? batches->which[number] : 0, before = at->i * span->length;
-      if (tile->pieces == PIECES) return;
+      int64_t w = batches->which ? batches->which[number] : 0, slot = at->i * span->length + at->slot;
+      if (tile->stretches == STRETCHES) return;
       if (row >= 0) {
-        add(tile, (Piece){before, 0, span->length, row + span->begin, 0, (int32_t)at->step, (int32_t)w}, false);
+        tile->stretch[tile->stretches++] =
+            (Stretch){slot, span->length, row + span->begin, span->length, -1, (int32_t)at->step, (int32_t)w};
         continue;
       }
-      const Source *source = &plan->sources[w];
       if (!at->slot) at->k = ~row;
-      for (bool joins = false; at->slot < span->length; joins = span->step == 1) {
-        if (tile->pieces == PIECES) return;
-        Piece piece = next_piece(source, span, batches->anchors[number] + span->begin, at);
-        if (span->step == 1 && at->slot < span->length) /* what is behind a window might not have been asked for */
-          piece.spare =
-              least((batches->size - at->i) * span->length - at->slot, source->rows - piece.row - piece.count);
-        piece.slot += before;
-        piece.source = (int32_t)w;
-        add(tile, piece, joins);
-      }
+      Stretch next = {slot, 0, 0, 0, 0, (int32_t)at->step, (int32_t)w};
+      cut_window(&plan->sources[w], span, batches->anchors[number] + span->begin, next, at, tile);
+      if (at->slot < span->length) return;
     }
 }
 
-INLINE void copy_piece(const Piece *piece, const Span *span, uint64_t empty, const char *column, char *to, char *seen) {
-  int64_t bytes = span->row_bytes, count = piece->count, spare = piece->spare;
-  const char *from = column + piece->row * bytes;
-  to += piece->slot * bytes;
-  if (piece->empty) fill(to, piece->empty * bytes, empty, (count + spare) * bytes);
-  to += piece->empty * bytes;
-  if (spare * bytes >= CHUNK) copy_over(to, from, count * bytes);
-  else copy_rows(to, from, count, span);
-  if (!seen) return;
-  if (piece->empty) fill(seen + piece->slot, piece->empty, 0, count + spare);
-  fill(seen + piece->slot + piece->empty, count, 0x0101010101010101, spare);
+/* How many of n marks follow each other that are the same as the first. */
+INLINE int64_t alike(const uint8_t *mark, int64_t n) {
+  int64_t i = 1;
+  while (i < n && mark[i] == mark[0]) i++;
+  return i;
 }
 
 /* How many windows of a span are asked for together. */
@@ -291,14 +284,23 @@ INLINE void ask_next(const Job *job, Next *next, bool pages) {
   *next = i < job->count ? (Next){next->span, i} : (Next){next->span + 1, 0};
 }
 
-INLINE void copy_pieces(const Job *job, int64_t s, const Piece *piece, const Piece *end, const Span *span,
-                        uint64_t empty) {
-  for (; piece < end; piece++) {
-    int64_t to = piece->step * job->plan->span_count + s;
-    const char *column = job->plan->columns[piece->source * job->plan->span_count + s];
-    char *const *observed = job->batches->observed;
-    copy_piece(piece, span, empty, column, job->batches->out[to], observed ? observed[to] : NULL);
-  }
+INLINE void copy_stretch(const Job *job, int64_t s, const Span *span, const Stretch *one, uint64_t empty,
+                         const char *from) {
+  int64_t bytes = span->row_bytes, n = one->length, batch = one->step * job->plan->span_count + s;
+  char *to = job->batches->out[batch] + one->slot * bytes;
+  const uint8_t *mark = job->tile->mark + (one->marks < 0 ? 0 : one->marks);
+  if (one->marks < 0) copy_rows(to, from, n, span);
+  else if (bytes <= 8) expand(to, from, one->count, span->step, bytes, mark, n, empty);
+  else
+    for (int64_t at = 0, some; at < n; at += some, to += some * bytes) {
+      some = alike(mark + at, n - at);
+      if (mark[at]) copy_rows(to, from, some, span), from += some * span->step * bytes;
+      else fill(to, some * bytes, empty);
+    }
+  char *seen = job->batches->observed ? job->batches->observed[batch] : NULL;
+  if (!seen) return;
+  if (one->marks < 0) memset(seen + one->slot, 1, (size_t)n);
+  else memcpy(seen + one->slot, mark, (size_t)n);
 }
 
 /* Before a block is copied, the next one is asked for, and every second time the pages of the two behind that. The
@@ -312,21 +314,20 @@ INLINE void copy_job(const Job *job, int64_t s) {
     const Span span = job->plan->spans[s];
     uint64_t empty = repeated(span.empty, span.item_bytes);
     int64_t block = block_of(&span), step = 0, left = 0;
-    const Piece *piece = job->tile ? job->tile->piece : NULL;
     char *to = NULL;
     for (int64_t i = 0, upto, number = 0; i < job->count; number++) {
       if (number % 2 == 0) ask_next(job, &pages, true);
       ask_next(job, &lines, false);
-      upto = least(i + block, job->count);
-      if (job->tile) {
-        const Piece *end = job->tile->piece + job->tile->stretch[upto - 1].end;
-        copy_pieces(job, s, piece, end, &span, empty);
-        piece = end, i = upto;
-      } else
-        for (; i < upto; i++, left--, to += span.length * span.row_bytes) {
-          if (!left) left = job->batches->size, to = job->batches->out[step++ * job->plan->span_count + s];
-          copy_rows(to, rows_of(job, s, i), span.length, &span);
+      for (upto = least(i + block, job->count); i < upto; i++) {
+        const char *from = rows_of(job, s, i);
+        if (job->tile) {
+          copy_stretch(job, s, &span, &job->tile->stretch[i], empty, from);
+          continue;
         }
+        if (!left) left = job->batches->size, to = job->batches->out[step++ * job->plan->span_count + s];
+        copy_rows(to, from, span.length, &span);
+        to += span.length * span.row_bytes, left--;
+      }
     }
   }
 }
@@ -355,7 +356,7 @@ EXPORT int64_t tensorstash_gather(const Plan *plan, const Batches *batches) {
   for (int64_t s = 0, end; s < plan->span_count; s = end) {
     for (end = s + 1; end < plan->span_count && same_slots(&plan->spans[s], &plan->spans[end]);) end++;
     Cut at = {0, 0, 0, 0};
-    for (cut(plan, &own, &plan->spans[s], &at, &tile); tile.pieces; cut(plan, &own, &plan->spans[s], &at, &tile))
+    for (cut(plan, &own, &plan->spans[s], &at, &tile); tile.stretches; cut(plan, &own, &plan->spans[s], &at, &tile))
       copy_job(&(Job){plan, &own, &tile, tile.stretches, end}, s);
   }
   return DONE;

@@ -14,18 +14,29 @@ _GUIDE_STEPS = 4  # then a binary search is cheaper
 class Guide:
     """Consecutive pieces of the numbers from 0 on, piece k from `ends[k - 1]` to `ends[k]`, and a guide table."""
 
-    ends: Int64s  # (k,) ascending
+    records: Int64s  # (k, 1 or 2) the end of each piece, ascending, and its base: one cache line serves both
     shift: int
     table: Int32s  # table[i >> shift] is the piece of the number (i >> shift) << shift
 
+    @property
+    def ends(self) -> Int64s:
+        """(k,) where each piece ends."""
+        return self.records[:, 0]
 
-def guide(ends: Int64s) -> Guide:
-    """A guide table of four to eight entries per piece, whatever the lengths of the pieces."""
+    @property
+    def base(self) -> Int64s:
+        """(k,) what `locate` adds to the numbers of each piece."""
+        return self.records[:, 1]
+
+
+def guide(records: Int64s) -> Guide:
+    """A guide table of two to four entries per piece, whatever the lengths of the pieces."""
+    ends = records[:, 0]
     if not len(ends):
-        return Guide(ends, 0, np.empty(0, np.int32))
+        return Guide(records, 0, np.empty(0, np.int32))
     shift = (int(ends[-1]) // (4 * len(ends))).bit_length()
     upto = (ends + ((1 << shift) - 1)) >> shift  # entries of the table up to and with each piece
-    return Guide(ends, shift, np.repeat(np.arange(len(ends), dtype=np.int32), np.diff(upto, prepend=0)))
+    return Guide(records, shift, np.repeat(np.arange(len(ends), dtype=np.int32), np.diff(upto, prepend=0)))
 
 
 def find(pieces: Guide, numbers: Int64s) -> Int32s:
@@ -35,31 +46,31 @@ def find(pieces: Guide, numbers: Int64s) -> Int32s:
     return kernel.find(_for_kernel(pieces), np.ascontiguousarray(numbers))
 
 
-def locate(pieces: Guide, base: Int64s, stride: int, numbers: Int64s) -> Int64s:
+def locate(pieces: Guide, stride: int, numbers: Int64s) -> Int64s:
     """`base[k] + stride * number` for each number, of any shape, where k is the piece of the number."""
     if library.LIBRARY is None:
-        return locate_in_numpy(pieces, base, stride, numbers)
-    return kernel.locate(_for_kernel(pieces), base, stride, np.ascontiguousarray(numbers))
+        return locate_in_numpy(pieces, stride, numbers)
+    return kernel.locate(_for_kernel(pieces), stride, np.ascontiguousarray(numbers))
 
 
 def find_in_numpy(pieces: Guide, numbers: Int64s) -> Int32s:
     """`find` in numpy: a look-up in the table, then a few steps."""
-    k = pieces.table[numbers >> pieces.shift]
+    ends, k = pieces.ends, pieces.table[numbers >> pieces.shift]
     for _ in range(_GUIDE_STEPS):
-        beyond = pieces.ends[k] <= numbers
+        beyond = ends[k] <= numbers
         if not beyond.any():
             return k
         k += beyond
-    return np.searchsorted(pieces.ends, numbers, "right").astype(np.int32)
+    return np.searchsorted(ends, numbers, "right").astype(np.int32)
 
 
-def locate_in_numpy(pieces: Guide, base: Int64s, stride: int, numbers: Int64s) -> Int64s:
+def locate_in_numpy(pieces: Guide, stride: int, numbers: Int64s) -> Int64s:
     """`locate` in numpy."""
-    found = base[find_in_numpy(pieces, numbers)]
+    found = pieces.base[find_in_numpy(pieces, numbers)]
     found += numbers * stride
     return found
 
 
 def _for_kernel(pieces: Guide) -> kernel.Pieces:
     # made anew for each call, because addresses cannot be pickled with windows
-    return kernel.pieces(pieces.ends, pieces.table, pieces.shift)
+    return kernel.pieces(pieces.records, pieces.table, pieces.shift)

@@ -26,9 +26,9 @@ _DONE = -1
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """Pieces of the numbers from 0 on: piece k from `ends[k - 1]` to `ends[k]`, with a guide table."""
+    """Pieces of the numbers from 0 on, with a guide table."""
 
-    ends: Int64s  # (pieces,) ascending
+    records: Int64s  # (pieces, 1 or 2) the end of each, ascending, and its base
     table: Int32s  # table[i >> shift] is the piece of the number (i >> shift) << shift
     struct: library.Guide
 
@@ -105,10 +105,10 @@ def permute(all_: "ctypes.Array[Any]", positions: Int64s, which: Int32s | None =
     return ids
 
 
-def pieces(ends: Int64s, table: Int32s, shift: int) -> Pieces:
-    """Pieces that end at `ends`, with their guide table."""
-    addresses = _address(ends, np.int64), _address(table, np.int32)
-    return Pieces(ends, table, library.Guide(*addresses, len(ends), len(table), shift))
+def pieces(records: Int64s, table: Int32s, shift: int) -> Pieces:
+    """Pieces with their guide table; `records` is `(pieces, 1)`, or `(pieces, 2)` for `locate`."""
+    addresses = _address(records, np.int64), _address(table, np.int32)
+    return Pieces(records, table, library.Guide(*addresses, *records.shape, len(table), shift))
 
 
 def find(within: Pieces, numbers: Int64s) -> Int32s:
@@ -118,12 +118,11 @@ def find(within: Pieces, numbers: Int64s) -> Int32s:
     return found
 
 
-def locate(within: Pieces, base: Int64s, stride: int, ids: Int64s) -> Int64s:
-    """`base[k] + stride * id` for each id, of any shape, in piece k."""
+def locate(within: Pieces, stride: int, ids: Int64s) -> Int64s:
+    """`base + stride * id` for each id, of any shape, with the base of its piece."""
     slots = np.empty_like(ids)
-    start = _address(base, np.int64, len(within.ends))
     at, to = _address(ids, np.int64), _address(slots, np.int64)
-    _refuse(_call("locate", within.struct, start, stride, at, ids.size, to), ids)
+    _refuse(_call("locate", within.struct, stride, at, ids.size, to), ids)
     return slots
 
 
@@ -212,7 +211,7 @@ def _source(source: Source) -> library.Source:
         raise ValueError(f"The columns of a source have one number of rows; got {sorted(rows)}.")
     if source.fragments is None or source.pieces is None:
         return library.Source(rows.pop())
-    counts = (_address(one, np.int64, len(source.pieces.ends)) for one in source.fragments)
+    counts = (_address(one, np.int64, len(source.pieces.records)) for one in source.fragments)
     return library.Source(rows.pop(), *counts, source.pieces.struct)
 
 

@@ -7,7 +7,7 @@ import sys
 from ctypes import POINTER, c_int64, c_uint64, c_void_p
 from pathlib import Path
 
-_VERSION = 2  # of the functions and structs below; must equal the version in kernel.h
+_VERSION = 3  # of the functions and structs below; must equal the version in kernel.h
 _SWITCH = "TENSORSTASH_NATIVE"  # 0: not used; a path: this library instead of the one beside this file
 _ROUNDS = 6
 
@@ -21,7 +21,14 @@ class Permutation(ctypes.Structure):
 class Guide(ctypes.Structure):
     """Consecutive pieces of the numbers from 0 on, and a guide table."""
 
-    _fields_ = (("ends", c_void_p), ("table", c_void_p), ("count", c_int64), ("entries", c_int64), ("shift", c_int64))
+    _fields_ = (
+        ("records", c_void_p),
+        ("table", c_void_p),
+        ("count", c_int64),
+        ("width", c_int64),
+        ("entries", c_int64),
+        ("shift", c_int64),
+    )
 
 
 class Tree(ctypes.Structure):
@@ -115,7 +122,7 @@ class Scaled(ctypes.Structure):
 _ARGUMENTS = {
     "version": (),
     "find": (POINTER(Guide), c_void_p, c_int64, c_void_p),
-    "locate": (POINTER(Guide), c_void_p, c_int64, c_void_p, c_int64, c_void_p),
+    "locate": (POINTER(Guide), c_int64, c_void_p, c_int64, c_void_p),
     "permute": (c_void_p, c_int64, c_void_p, c_void_p, c_int64, c_void_p),
     "descend": (POINTER(Tree), c_void_p, c_int64, c_void_p, c_void_p),
     "draw": (POINTER(Shares), c_uint64, c_uint64, c_void_p, c_int64, c_void_p),

@@ -72,7 +72,7 @@ def components(sizes: Mapping[str, int], weights: Mapping[str, float] | None = N
         raise ValueError(f"At least one weight is above 0; all {len(names):,} are 0.")
     whole = whole_weights(list(given.values()))
     counted = np.array(list(sizes.values()), np.int64)
-    return Components(names, counted, whole, tree(whole), guide(np.cumsum(counted)))
+    return Components(names, counted, whole, tree(whole), guide(np.cumsum(counted)[:, None]))
 
 
 def _checked(name: str, weights: Mapping[str, float], sizes: Mapping[str, int]) -> float:

@@ -15,8 +15,7 @@ _BLOCK = 1 << 16  # ranges at a time: the temporary arrays stay in the cache
 class Intervals:
     """Interval k holds the ids `ends[k - 1]` to `ends[k]`; id i starts at slot `base[k] + stride * i`."""
 
-    base: Int64s  # (k,)
-    guide: Guide  # of the ids
+    guide: Guide  # of the ids, with a base of each interval
     stride: int
 
     def __len__(self) -> int:
@@ -26,6 +25,11 @@ class Intervals:
     def ends(self) -> Int64s:
         """(k,) the number of windows up to the end of each interval."""
         return self.guide.ends
+
+    @property
+    def base(self) -> Int64s:
+        """(k,) the slot at which id 0 would start if it lay in the interval."""
+        return self.guide.base
 
     @property
     def begins(self) -> Int64s:
@@ -43,11 +47,13 @@ def intervals(first: Int64s, counts: Int64s, stride: int) -> Intervals:
     if not counts.all():
         some = counts > 0
         first, counts = first[some], counts[some]
-    ends = np.cumsum(counts, dtype=np.int64)
-    base = counts - ends  # in place from here on: there may be millions
+    records = np.empty((len(counts), 2), np.int64)
+    ends, base = records.T
+    np.cumsum(counts, out=ends)  # in place, and so is the rest: there may be millions
+    np.subtract(counts, ends, out=base)
     base *= stride
     base += first
-    return Intervals(base, guide(ends), stride)
+    return Intervals(guide(records), stride)
 
 
 def of_runs(first: Int64s, slots: Int64s, length: int, stride: int) -> Intervals:
@@ -67,7 +73,7 @@ def locate(within: Intervals, ids: Int64s) -> Int64s:
     """The slot at which each window starts."""
     if len(within.base) == 1:
         return (ids if within.stride == 1 else ids * within.stride) + within.base[0]
-    return locate_pieces(within.guide, within.base, within.stride, ids)
+    return locate_pieces(within.guide, within.stride, ids)
 
 
 def covered(within: Intervals, length: int) -> tuple[Int64s, Int64s]:

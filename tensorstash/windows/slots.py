@@ -91,7 +91,7 @@ def run_rows(slots: Slots, rows: int) -> tuple[Int64s, Int64s]:
 
 def fragments_of(slots: Slots) -> Fragments:
     """The fragments with a guide, to find them fast."""
-    return Fragments(slots.first, slots.row, slots.rows, guide(np.append(slots.first[1:], slots.total)))
+    return Fragments(slots.first, slots.row, slots.rows, guide(np.append(slots.first[1:], slots.total)[:, None]))
 
 
 def _fragment(edges: Int64s, at: Int64s) -> NDArray[np.intp]:

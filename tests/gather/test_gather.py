@@ -33,7 +33,7 @@ def plan_of(stretches: list[tuple[int, int]], behind: int, history: int, horizon
         slots += range(done, done + count)
     slots += [-1] * behind
     begins, at, counts = (np.array(one, np.int64) for one in (first, row, rows))
-    fragments = Fragments(begins, at, counts, guide(np.append(begins[1:], len(slots))))
+    fragments = Fragments(begins, at, counts, guide(np.append(begins[1:], len(slots))[:, None]))
     return FillPlan(fragments, history, horizon, (), {}, {}), slots
 
 

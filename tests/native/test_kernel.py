@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from tensorstash.native import kernel, library
-from tensorstash.native.guide import find_in_numpy, guide, locate_in_numpy
+from tensorstash.native.guide import Guide, find_in_numpy, guide, locate_in_numpy
 from tensorstash.native.permutation import epoch_keys, grid, walk
 from tensorstash.sampling.hashes import hashes
 from tensorstash.sampling.shares import _down, _nodes, tree
@@ -32,8 +32,11 @@ seeds = st.integers(0, 2**32 - 1)
 
 
 def pieces_of(ends: Int64s) -> kernel.Pieces:
-    made = guide(ends)
-    return kernel.pieces(made.ends, made.table, made.shift)
+    return described(guide(ends[:, None]))
+
+
+def described(of: Guide) -> kernel.Pieces:
+    return kernel.pieces(of.records, of.table, of.shift)
 
 
 # ---- Order ----
@@ -102,27 +105,28 @@ def test_look_ups_are_those_of_numpy(counts: list[int], seed: int) -> None:
     rng = np.random.default_rng(seed)
     lengths = np.array(counts)
     within = intervals(np.cumsum(lengths * 3 + 7) - 7, lengths, 3)
-    pieces = kernel.pieces(within.guide.ends, within.guide.table, within.guide.shift)
+    pieces = described(within.guide)
     ids = np.concatenate([rng.integers(0, len(within), 150), within.ends - 1, within.begins])
     assert np.array_equal(kernel.find(pieces, ids), find_in_numpy(within.guide, ids))
-    assert np.array_equal(
-        kernel.locate(pieces, within.base, 3, ids), locate_in_numpy(within.guide, within.base, 3, ids)
-    )
+    assert np.array_equal(kernel.locate(pieces, 3, ids), locate_in_numpy(within.guide, 3, ids))
 
 
 def test_numbers_outside_of_the_pieces_are_refused() -> None:
     pieces = pieces_of(np.array([3, 10]))
+    based = described(guide(np.array([[3, 0], [10, 5]])))
     for bad in (-1, 10, 2**62, -(2**63)):
         numbers = np.append(np.zeros(100, np.int64), bad)
         with pytest.raises(IndexError, match=rf"number {bad} at 100 does not\."):
             kernel.find(pieces, numbers)
         with pytest.raises(IndexError, match=rf"number {bad} at 100 does not\."):
-            kernel.locate(pieces, np.array([0, 5]), 1, numbers)
+            kernel.locate(based, 1, numbers)
     with pytest.raises(IndexError, match=r"number 0 at 0 does not\."):
         kernel.find(pieces_of(np.empty(0, np.int64)), np.array([0]))
-    broken = kernel.pieces(np.array([3, 10]), np.array([7, 7], np.int32), 3)
+    broken = kernel.pieces(np.array([[3], [10]]), np.array([7, 7], np.int32), 3)
     with pytest.raises(IndexError, match=r"number 9 at 0 does not\."):
         kernel.find(broken, np.array([9]))
+    with pytest.raises(ValueError, match="The arguments of the kernel's locate contradict each other"):
+        kernel.locate(pieces, 1, np.array([0]))  # without bases
 
 
 # ---- Draws ----
@@ -214,6 +218,7 @@ class World:
             return kernel.Source(columns, None, None)
         cuts = np.unique(np.append(rng.integers(0, rows, rng.integers(1, 30)), 0))
         counts = np.diff(cuts, append=rows)
+        counts -= rng.integers(0, 2) * rng.integers(0, counts)  # in half of the worlds, rows that lie in no fragment
         gaps = rng.choice([0, 1, 3, 60], len(cuts))  # empty slots before each fragment
         first = np.cumsum(gaps + np.append(0, counts[:-1]))
         ends = np.append(first[1:], first[-1] + counts[-1] + rng.integers(0, 50))  # and behind the last one
@@ -222,7 +227,7 @@ class World:
     def bounds(self, source: int) -> tuple[int, int]:
         """The first and the last anchor with all slots."""
         own = self.sources[source]
-        total = len(own.columns[0]) if own.pieces is None else int(own.pieces.ends[-1])
+        total = len(own.columns[0]) if own.pieces is None else int(own.pieces.records[-1, 0])
         return self.history, total - self.horizon
 
     def anchors(self, shape: tuple[int, int], which: Int32s) -> Int64s:
@@ -370,6 +375,33 @@ def test_long_windows_and_long_rows() -> None:
     for span, one in zip(spans, out):
         slots = anchors[0][:, None] + span.begin + span.step * np.arange(span.length)
         assert np.array_equal(one, rows[slots])
+
+
+def test_long_windows_with_empty_slots() -> None:
+    """Longer than what is cut at a time, and with more stretches of rows that do not follow each other."""
+    rng = np.random.default_rng(0)
+    apart = rng.choice([1, 1, 1, 1, 2, 5, 4000], 60_000)
+    slot = np.cumsum(apart)
+    rows = np.flatnonzero(rng.random(len(slot)) < 0.98)  # the others lie in no fragment
+    cuts = np.flatnonzero((np.diff(rows, prepend=-9) != 1) | (np.diff(slot[rows], prepend=-9) != 1))
+    first, row, counts = slot[rows[cuts]], rows[cuts], np.diff(cuts, append=len(rows))
+    total = int(first[-1] + counts[-1])
+    row_of = np.full(total, -1)
+    row_of[slot[rows]] = rows
+    columns = [rng.integers(1, 100, len(slot)).astype(dtype) for dtype in (np.int8, np.int16, np.int32, np.int64)] * 2
+    spans = [kernel.Span(0, 90_000, 1, 0)] * 4 + [kernel.Span(7, 30_000, 3, 0)] * 4
+    pieces = pieces_of(np.append(first[1:], total))
+    plan = kernel.compile_plan(spans, [kernel.Source(columns, (first, row, counts), pieces)], 0, 100_000)
+    anchors = rng.integers(0, total - 100_000, (1, 3))
+    out = [np.empty((3, span.length), column.dtype) for span, column in zip(spans, columns)]
+    seen = [np.empty(one.shape, np.bool_) for one in out]
+    addresses = [np.array([[one.ctypes.data for one in some]], np.uintp) for some in (out, seen)]
+    kernel.gather(plan, anchors, *addresses)
+    for span, column, values, flags in zip(spans, columns, out, seen):
+        own = row_of[anchors[0][:, None] + span.begin + span.step * np.arange(span.length)]
+        assert 0.001 < (own >= 0).mean() < 0.999
+        assert np.array_equal(flags, own >= 0)
+        assert np.array_equal(values, np.where(own >= 0, column[own], 0))
 
 
 def test_arrays_that_c_would_read_wrongly_are_refused() -> None:

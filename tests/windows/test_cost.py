@@ -33,7 +33,7 @@ class Watched:
     def copy(self, array: NDArray[np.generic]) -> NDArray[np.generic]:
         memory = mmap.mmap(-1, max(array.nbytes, 1), mmap.MAP_SHARED)  # never merged with other mappings
         memory.madvise(mmap.MADV_NOHUGEPAGE)
-        copied = np.frombuffer(memory, array.dtype, array.size)
+        copied = np.frombuffer(memory, array.dtype, array.size).reshape(array.shape)
         copied[:] = array
         self._maps.append(memory)
         self._starts.add(copied.__array_interface__["data"][0])
@@ -56,8 +56,8 @@ class Watched:
 def watched(within: Intervals) -> tuple[Intervals, Watched]:
     """The same intervals, with all of their tables where touched pages are counted."""
     watch = Watched()
-    base, ends, table = (watch.copy(array) for array in (within.base, within.guide.ends, within.guide.table))
-    copied = Intervals(base, Guide(ends, within.guide.shift, table), within.stride)  # type: ignore[arg-type]
+    records, table = (watch.copy(array) for array in (within.guide.records, within.guide.table))
+    copied = Intervals(Guide(records, within.guide.shift, table), within.stride)  # type: ignore[arg-type]
     return copied, watch
 
 
