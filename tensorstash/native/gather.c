@@ -239,8 +239,9 @@ INLINE void ask_pages(const char *from, int64_t rows, const Span *span) {
 /* Asks for the other lines of some rows. */
 INLINE void ask_lines(const char *from, int64_t rows, const Span *span) {
   int64_t bytes = span->row_bytes, apart = span->step * bytes, most = 2 * LINES_AHEAD;
+  int64_t second = LINE - (int64_t)((uintptr_t)from & (LINE - 1));
   if (apart <= LINE)
-    for (int64_t b = LINE; b < least((rows - 1) * apart + bytes, most * LINE); b += LINE)
+    for (int64_t b = second; b < least((rows - 1) * apart + bytes, most * LINE); b += LINE)
       __builtin_prefetch(from + b, 0, 2);
   else
     for (int64_t i = 0, lines = 0; i < rows && lines < most; i++)
