@@ -395,8 +395,8 @@ def test_long_windows_with_empty_slots() -> None:
     anchors = rng.integers(0, total - 100_000, (1, 3))
     out = [np.empty((3, span.length), column.dtype) for span, column in zip(spans, columns)]
     seen = [np.empty(one.shape, np.bool_) for one in out]
-    addresses = [np.array([[one.ctypes.data for one in some]], np.uintp) for some in (out, seen)]
-    kernel.gather(plan, anchors, *addresses)
+    to, own_flags = (np.array([[one.ctypes.data for one in some]], np.uintp) for some in (out, seen))
+    kernel.gather(plan, anchors, to, own_flags)
     for span, column, values, flags in zip(spans, columns, out, seen):
         own = row_of[anchors[0][:, None] + span.begin + span.step * np.arange(span.length)]
         assert 0.001 < (own >= 0).mean() < 0.999
