@@ -221,7 +221,8 @@ class World:
         counts -= rng.integers(0, 2) * rng.integers(0, counts)  # in half of the worlds, rows that lie in no fragment
         gaps = rng.choice([0, 1, 3, 60], len(cuts))  # empty slots before each fragment
         first = np.cumsum(gaps + np.append(0, counts[:-1]))
-        ends = np.append(first[1:], first[-1] + counts[-1] + rng.integers(0, 50))  # and behind the last one
+        behind = rows - counts.sum() + rng.integers(0, 50)  # and behind the last one
+        ends = np.append(first[1:], first[-1] + counts[-1] + behind)
         return kernel.Source(columns, (first, cuts, counts), pieces_of(ends))
 
     def bounds(self, source: int) -> tuple[int, int]:
