@@ -19,9 +19,14 @@ def _look_for_pool() -> None:
 os.register_at_fork(before=_look_for_pool, after_in_child=lambda: _pool.update(lost=_pool["seen"]))
 
 
+def has_pool() -> bool:
+    """Whether this process can compute with polars: not a forked child that inherits its pool without its threads."""
+    return not _pool["lost"]
+
+
 def check_pool() -> None:
     """Refuse to compute in a forked child that inherits the pool of polars without its threads: it waits for ever."""
-    if _pool["lost"]:
+    if not has_pool():
         raise RuntimeError(
             "A forked process cannot compute with polars that its parent has used, because its threads do not survive "
             "a fork. Start processes with 'spawn' or 'forkserver', or load before the fork."

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from tensorstash.columns.types import is_text
 from tensorstash.common.dtypes import Int32s, Int64s
+from tensorstash.common.forks import has_pool
 from tensorstash.ingest.stats import Stats
 from tensorstash.native.blake2b import digests
 
@@ -153,7 +154,8 @@ class Vocabulary:
         """`(values,)`, the codes of values that occur in these rows."""
         values.validate(full=True)  # polars trusts that texts are UTF-8
         with self._lock:
-            if isinstance(self._coder, _Few) and is_text(values.type) and len(self) + len(values) > _MANY:
+            many = is_text(values.type) and len(self) + len(values) > _MANY and has_pool()
+            if isinstance(self._coder, _Few) and many:
                 self._coder = _Many(self._coder.names)
             codes = self._coder.codes(values) if isinstance(self._coder, _Few) else None
         if codes is None:

@@ -1,5 +1,7 @@
 """Vocabularies beside a loop over the rows, for pieces that come in any order and in several threads."""
 
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from unittest.mock import patch
@@ -82,3 +84,16 @@ def test_texts_that_are_not_utf8_are_refused(entity: str | None) -> None:
     bad = pa.Array.from_buffers(pa.string(), 2, [None, ends, pa.py_buffer(b"a\xff")])
     with pytest.raises(SourceError, match=r"cannot be decoded: column 's': Invalid UTF8 .*\. Write the file again\.$"):
         ts.load(pa.table({"s": bad, "x": [0, 1]}), ["x" if entity else "s"], entity=entity, progress=False)
+
+
+def test_a_forked_child_does_not_wait_for_threads_that_it_has_not() -> None:
+    program = """
+import os, numpy as np, polars as pl, pyarrow as pa, tensorstash as ts
+pl.DataFrame({"a": np.arange(100_000) % 1000}).group_by("a").len()  # starts the threads of polars
+texts = pa.table({"s": [f"item {k % 30_000}" for k in range(40_000)]})
+expected = ts.load(texts, ["s"], progress=False)["s"].tolist()
+if not os.fork():
+    os._exit(0 if ts.load(texts, ["s"], progress=False)["s"].tolist() == expected else 1)
+assert os.wait()[1] == 0
+"""
+    subprocess.run([sys.executable, "-W", "ignore", "-c", program], timeout=60, check=True)
