@@ -891,7 +891,7 @@ def test_a_source_with_no_file(tmp_path: Path) -> None:
         (
             tmp_path,
             f"the directory '{tmp_path}' holds no .parquet, .parq, .pq, .arrow, .arrows, .feather, .ipc, .csv, "
-            ".csv.gz, .csv.zst file",
+            ".csv.gz, .csv.zst, .tsv, .tsv.gz, .tsv.zst file",
         ),
         ([tmp_path / "*.pq"], f"'{tmp_path}/*.pq' matches no file"),
     ):

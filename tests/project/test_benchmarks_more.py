@@ -108,7 +108,7 @@ def test_the_sweep_notices_values_of_other_rows(monkeypatch: pytest.MonkeyPatch)
 def test_shards_are_made_and_opened(shm: Path) -> None:
     printed = run("bench_shards.py", "--quick")
     ways = ["ts.load", "ts.load, file=", "shard, 1 worker", "shard, 2 workers"]
-    assert re.findall(r"^  (\S.*?) +[\d.]+ s   peak +\d+ MB$", printed, re.MULTILINE) == ways
+    assert re.findall(r"^  (\S.*?) +[\d.]+ s, +[\d.]+ times ts\.load   peak +\d+ MB$", printed, re.MULTILINE) == ways
     opened = ["open, mapped", "open, copies", "open, attached"]
     assert re.findall(r"^  (\S.*?) +[\d.]+ ms to the first batch$", printed, re.MULTILINE) == opened
 
