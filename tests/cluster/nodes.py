@@ -5,11 +5,13 @@ jobs of torchrun, with an agent for each node.
 import json
 import os
 import random
+import secrets
+import shutil
 import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
@@ -121,8 +123,19 @@ def state_of(loaders: Sequence[ts.Loader]) -> State:
 # Jobs of torchrun
 
 
+@contextmanager
+def machines_of(count: int) -> Iterator[list[Path]]:
+    """Directories for shared segments, each of which stands for a machine."""
+    places = [Path("/dev/shm") / f"tensorstash-test-{secrets.token_hex(4)}" for _ in range(count)]
+    try:
+        yield places
+    finally:
+        for place in places:
+            shutil.rmtree(place, ignore_errors=True)
+
+
 def torchrun(machines: Sequence[Path], ranks: int, *script: object) -> list[str]:
-    """Run a script on all ranks; what each agent printed. `machines` are directories for segments, one per node."""
+    """Run a script on all ranks; what each agent printed. `machines` are those of `machines_of`."""
     where = ["--master-addr=127.0.0.1", f"--master-port={free_port()}", f"--nnodes={len(machines)}"]
     agents = []
     with TemporaryDirectory() as folder:  # for files, because a pipe that nobody reads stops who writes to it

@@ -1,8 +1,6 @@
 """An elastic job of torchrun that grows: a second node joins within an epoch, and takes over its shards."""
 
 import json
-import secrets
-import shutil
 import subprocess
 import sys
 import time
@@ -13,7 +11,7 @@ import psutil
 import pytest
 
 import tensorstash as ts
-from tests.cluster.nodes import PATIENCE, cut, end, environment, expected, free_port, whole
+from tests.cluster.nodes import PATIENCE, cut, end, environment, expected, free_port, machines_of, whole
 
 pytestmark = pytest.mark.cluster
 SCRIPT = Path(__file__).with_name("rank_that_grows.py")
@@ -21,11 +19,8 @@ SCRIPT = Path(__file__).with_name("rank_that_grows.py")
 
 @pytest.fixture
 def machines() -> Iterator[list[Path]]:
-    """The directories for shared segments of two machines."""
-    places = [Path("/dev/shm") / f"tensorstash-test-{secrets.token_hex(4)}" for _ in range(2)]
-    yield places
-    for place in places:
-        shutil.rmtree(place, ignore_errors=True)
+    with machines_of(2) as found:
+        yield found
 
 
 def start_agent(machine: Path, host: bool, port: int, log: Path, *script: object) -> psutil.Popen:

@@ -4,8 +4,6 @@ Two directories for shared segments stand for two machines.
 """
 
 import re
-import secrets
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.cluster.nodes import PATIENCE, ROOT, end, environment, torchrun
+from tests.cluster.nodes import PATIENCE, ROOT, end, environment, machines_of, torchrun
 
 pytestmark = pytest.mark.cluster
 
@@ -25,11 +23,8 @@ WINDOWS = 16_907
 
 @pytest.fixture
 def machines() -> Iterator[list[Path]]:
-    """The directories for shared segments of two machines."""
-    places = [Path("/dev/shm") / f"tensorstash-test-{secrets.token_hex(4)}" for _ in range(2)]
-    yield places
-    for place in places:
-        shutil.rmtree(place, ignore_errors=True)
+    with machines_of(2) as found:
+        yield found
 
 
 def test_torchrun_on_two_nodes_holds_one_copy_on_each(machines: list[Path], tmp_path: Path) -> None:

@@ -1,8 +1,6 @@
 """Two machines, as far as one can stand for them: torchrun with an agent and a directory for segments per node."""
 
 import json
-import secrets
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,18 +8,15 @@ from typing import Any
 import pytest
 
 import tensorstash as ts
-from tests.cluster.nodes import cut, table, torchrun, whole
+from tests.cluster.nodes import cut, machines_of, table, torchrun, whole
 
 SCRIPT = Path(__file__).with_name("rank_of_shards.py")
 
 
 @pytest.fixture
 def machines() -> Iterator[list[Path]]:
-    """A directory for the segments of each machine."""
-    paths = [Path("/dev/shm") / f"tensorstash-test-{secrets.token_hex(4)}-{node}" for node in range(3)]
-    yield paths
-    for path in paths:
-        shutil.rmtree(path, ignore_errors=True)
+    with machines_of(3) as found:
+        yield found
 
 
 def run(machines: list[Path], ranks: int, path: Path, out: Path, batch_size: int, stop: int) -> list[dict[str, Any]]:
