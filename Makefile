@@ -2,13 +2,24 @@
 PYTHON ?= .venv/bin/python
 WORKERS ?= 2
 
-.PHONY: setup check lint format types test cluster docs pictures site kernel sanitized frameworks adapters
+.PHONY: setup check pins lint format types test cluster docs pictures site kernel sanitized frameworks adapters
 
 setup:  ## a virtual environment with everything that tests and checks need
 	python3 -m venv .venv
 	.venv/bin/pip install -c constraints.txt -e '.[dev,docs]'
 
 check: lint types test cluster kernel sanitized site  ## all that a change must pass
+
+PYTHONS = 3.10.14 3.11.9 3.12 3.13 3.14
+
+pins:  ## asks the package index whether constraints.txt fits every Python that is claimed; needs uv, and none of them
+	mkdir -p build
+	for python in $(PYTHONS); do \
+		for extras in "--extra dev --extra docs --extra plot --extra ray" "--extra dev --extra frameworks"; do \
+			uv pip compile --quiet --python-version $$python --constraint constraints.txt $$extras --no-header \
+				--output-file build/pins-$$python.txt pyproject.toml || exit 1; \
+		done; \
+	done
 
 lint:
 	$(PYTHON) -m ruff check
@@ -36,9 +47,15 @@ pictures:  ## those that the code of the pages draws
 site:  ## docs/_build/index.html and llms.txt; needs no network
 	$(PYTHON) -m sphinx -E -W --keep-going -q -b html docs docs/_build
 
+# the tests of gather, order and look-up; those of mixes and shards run on both ways in the suite
+BOTH_WAYS = tests/native tests/gather tests/windows/test_windows.py tests/windows/test_masked.py \
+	tests/windows/test_cost.py tests/sampling/test_order.py tests/sampling/test_sampler.py tests/sampling/test_shares.py \
+	tests/sampling/test_weighted.py tests/sampling/test_by_time.py tests/sampling/test_further_orders.py \
+	tests/batches/test_loader.py tests/batches/test_same_batches.py tests/transforms/test_scaler.py
+
 kernel:  ## the kernel must be there if there is a compiler; without it the same tests pass on numpy and torch
 	! command -v cc >/dev/null || $(PYTHON) -c 'import sys; from tensorstash.native import library; sys.exit(library.LIBRARY is None and library.why())'
-	TENSORSTASH_NATIVE=0 $(PYTHON) -m pytest -n $(WORKERS) tests/native tests/windows tests/sampling tests/batches tests/transforms
+	TENSORSTASH_NATIVE=0 $(PYTHON) -m pytest -n $(WORKERS) $(BOTH_WAYS)
 
 sanitized:  ## the tests of the kernel, compiled under AddressSanitizer and UndefinedBehaviorSanitizer
 	! command -v cc >/dev/null || tests/native/sanitized.sh $(PYTHON)

@@ -32,7 +32,7 @@ def build(target: Path, *more: str) -> str | None:
         more = (*more, f"-mmacosx-version-min={MACOS}")
     # under another name first: a process that has the old library mapped keeps it whole
     fresh = target.with_suffix(".new")
-    command = [*compiler, *OPTIONS, *more, *map(str, sorted(HOME.glob("*.c"))), "-o", str(fresh), "-lm"]
+    command = [*compiler, *OPTIONS, *more, *map(str, sorted(HOME.glob("*.c"))), "-o", str(fresh)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError as error:

@@ -1,6 +1,17 @@
-"""`python -m tensorstash` is the command line."""
+"""`python -m tensorstash`, and the command `tensorstash`, are the command line."""
 
-from tensorstash.cli.commands import main
+import sys
+
+
+def main() -> None:
+    """Run the command line; Ctrl-C ends it quietly while it still starts."""
+    try:
+        from tensorstash.cli.commands import main as run
+
+        run()
+    except KeyboardInterrupt:
+        sys.exit(130)  # as shells report SIGINT
+
 
 if __name__ == "__main__":
     main()

@@ -10,7 +10,22 @@ from contextlib import suppress
 from difflib import get_close_matches
 from itertools import islice
 
-_MOST_NAMES = 5000  # that are compared with a wrong one
+__all__ = [
+    "ColumnError",
+    "DataError",
+    "NoMemoryError",
+    "NoWindowError",
+    "SchemaError",
+    "SegmentError",
+    "SourceError",
+    "TensorstashError",
+]
+
+_MOST_NAMES = 5000  # names that are compared with an unknown one
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 class TensorstashError(Exception):
@@ -26,22 +41,22 @@ class SchemaError(TensorstashError, TypeError):
 
 
 class DataError(TensorstashError, ValueError):
-    """Values break a rule: a null where none can be stored, a duplicate time, a lossy cast, no valid window."""
+    """Values break a rule: a null that cannot be stored, a duplicate time, a lossy cast, no valid window."""
 
 
 class NoWindowError(DataError):
-    """No run of rows is long enough for a window."""
+    """There is no window: no run of rows is long enough, or `require=` or `where=` leaves none."""
 
 
 class ColumnError(TensorstashError, KeyError):
-    """A column that does not exist was named."""
+    """A name that is no column."""
 
     def __str__(self) -> str:  # KeyError would print the repr of the message
         return str(self.args[0])
 
 
 class SegmentError(TensorstashError, OSError):
-    """A file is not a stash, or a damaged one; or there is no shared stash of that label."""
+    """A file is not a stash or damaged, or no shared stash has that label."""
 
 
 class NoMemoryError(TensorstashError, MemoryError):
@@ -49,7 +64,7 @@ class NoMemoryError(TensorstashError, MemoryError):
 
 
 def unknown(name: object, known: Iterable[object], where: str, what: str = "column") -> ColumnError:
-    """The error for a name that is not among `known`, with the nearest names as the remedy."""
+    """The error for a name that is not in `known`; the nearest names are the remedy."""
     shown = {str(other): repr(other) for other in islice(known, _MOST_NAMES)}
     near = [shown[other] for other in get_close_matches(str(name), shown, n=3, cutoff=0.5)]
     hint = f"did you mean {' or '.join(near)}?" if near else f"it has {', '.join([*shown.values()][:20]) or 'none'}."
@@ -57,9 +72,9 @@ def unknown(name: object, known: Iterable[object], where: str, what: str = "colu
 
 
 def named_error(kind: str, message: str) -> Exception:
-    """The error of another process with its message, in its own type if that is one of ours or of Python's."""
-    made = globals().get(kind, getattr(builtins, kind, None))
-    if isinstance(made, type) and issubclass(made, Exception):
-        with suppress(TypeError):  # a few types want more than a text
-            return made(message)
+    """The error of another process with its message, in its own type if that is ours or a builtin."""
+    error_type = globals().get(kind, getattr(builtins, kind, None))
+    if isinstance(error_type, type) and issubclass(error_type, Exception):
+        with suppress(TypeError):  # a few types need more than a text
+            return error_type(message)
     return RuntimeError(f"{kind}: {message}")

@@ -1,26 +1,53 @@
 """Options of the long tests, and the place for shared segments of a test, which must leave nothing behind."""
 
 import gc
+import multiprocessing
 import os
 import secrets
 import shutil
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 import tensorstash as ts
+from tests import processes
 from tests.oracle_load import descriptors
+
+# machines are busy: no example has a deadline, and slow generation is no fault
+settings.register_profile(
+    "tensorstash",
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+settings.load_profile("tensorstash")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--examples", type=int, default=40, metavar="PERCENT", help="of those that @settings of tests say")
     parser.addoption("--rounds", type=int, default=10, help="rounds of racing and killed processes")
     parser.addoption("--mutations", type=int, default=1000, help="damaged headers to attach")
     parser.addoption("--mutants", type=int, default=15, help="of each kind of damage and file; thousands take hours")
+    parser.addoption("--update-messages", action="store_true", help="write tests/messages/*.txt anew")
     parser.addoption(
         "--corpora", metavar="DIR", help="a folder of Parquet and Arrow files to load; see test_corpora.py"
     )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Every run draws other examples, so that runs with few of them cover what one with many does."""
+    percent = config.getoption("examples")
+    functions: set[Any] = {getattr(item, "obj", None) for item in items}
+    for function in functions:
+        if not getattr(function, "is_hypothesis_test", False):
+            continue
+        asked: settings = function._hypothesis_internal_use_settings
+        count = max(1, asked.max_examples * percent // 100)
+        function._hypothesis_internal_use_settings = settings(asked, max_examples=count)
 
 
 def pytest_collection_finish() -> None:
@@ -34,11 +61,10 @@ def pytest_unconfigure() -> None:
     gc.unfreeze()
 
 
-@pytest.fixture(autouse=True)
-def no_ray_of_others(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A Ray cluster that happens to run on this machine is named in messages about memory."""
-    if request.node.get_closest_marker("cluster") is None:
-        monkeypatch.setattr("tensorstash.segments.ray_store._raylets", lambda: [])
+@pytest.fixture(scope="session")
+def processes_from_the_template() -> None:
+    """What multiprocessing spawns has imported everything already, and so has its server of forks."""
+    multiprocessing.set_executable(processes.executable())
 
 
 def traces(path: Path) -> tuple[Counter[str], int]:

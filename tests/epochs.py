@@ -70,7 +70,7 @@ def loaders_of(
 
 def groups_of(sampler: ts.Sampler) -> Iterator[Steps]:
     """What a rank takes in the pass that is next, which computing it does not begin."""
-    plan, start = sampler._begin()
+    plan, start = sampler.begin()
     return plan.groups(start)
 
 

@@ -3,8 +3,6 @@
 import math
 import os
 import re
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +15,7 @@ import pyarrow.parquet as pq
 import torch
 
 import tensorstash as ts
+from tests import processes
 
 # Kinds: the ways in which a column can stand in a source
 
@@ -239,16 +238,18 @@ class Arranged:
 
 
 def arranged(case: Case) -> Arranged:
-    """Group by entity in order of first appearance, then sort by time, one row after the other."""
+    """Group by entity, the entities in ascending order, then sort by time, one row after the other."""
     groups: dict[Any, list[int]] = {} if case.entity else {None: []}
     for row in range(case.rows):
         groups.setdefault(case.entity.source[row] if case.entity else None, []).append(row)
     times = case.time.source if case.time else list(range(case.rows))
     offsets, order = [0], []
-    for rows in groups.values():
+    entities = sorted(groups) if case.entity else [None]
+    for entity in entities:
+        rows = groups[entity]
         order += sorted(rows, key=lambda row: times[row])
         offsets.append(len(order))
-    return Arranged(list(groups), offsets, order)
+    return Arranged(entities, offsets, order)
 
 
 def exact(found: Any, expected: Any) -> bool:
@@ -303,8 +304,8 @@ def _check_column(stash: ts.Stash, name: str, held: Held, order: list[int]) -> N
     present = [v for v in numbers if not (isinstance(v, float) and math.isnan(v))]
     assert about.missing == len(flat(stored)) - len(present), name
     assert (about.low, about.high) == (min(present, default=None), max(present, default=None)), name
-    if kind.kind == "category" and held.fill is None:
-        assert stash.vocabulary(name) == list(dict.fromkeys(v for v in held.source if v is not None)), name
+    if kind.kind == "category":
+        assert stash.vocabulary(name) == sorted({*held.source, held.fill} - {None}), name
 
 
 def flat(values: list[Any]) -> list[Any]:
@@ -332,7 +333,8 @@ def source_of(form: Form, case: Case, directory: Path) -> Any:
     if form == "file":
         return write_parquet(directory / "one.parquet", pieces)
     if form in ("list", "glob", "directory"):
-        return _many_files(form, pieces, directory)
+        files = _many_files(form, pieces, directory)
+        return files[::-1] if form == "list" and case.time else files
     if form in ("ipc", "lz4", "zstd"):
         return write_ipc(directory / "one.arrow", pieces, None if form == "ipc" else form)
     if form == "slice":
@@ -352,7 +354,7 @@ def _many_files(form: Form, pieces: list[pa.Table], directory: Path) -> Any:
         path.parent.mkdir()
         write_parquet(path, [piece])
     if form == "list":
-        return list(reversed(paths))
+        return paths
     return str(directory / "*" / "*.parquet") if form == "glob" else directory
 
 
@@ -376,6 +378,11 @@ def write_ipc(path: Path, pieces: Sequence[pa.Table], compression: str | None) -
 # Around the tests
 
 
+def like(parts: str) -> str:
+    """A pattern that matches messages with these parts in this order; ` ... ` stands between them."""
+    return ".*".join(map(re.escape, parts.split(" ... ")))
+
+
 def whole(message: str) -> str:
     """A pattern for `pytest.raises(match=...)` that only the whole message matches."""
     return rf"\A{re.escape(message)}\Z"
@@ -383,8 +390,7 @@ def whole(message: str) -> str:
 
 def run_python(program: str, *arguments: object) -> str:
     """What a program prints that runs in a process of its own; it must succeed and print no warning."""
-    command = [sys.executable, "-W", "error", "-c", program, *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    done = processes.run(program, *arguments)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     return done.stdout.strip()
@@ -399,3 +405,29 @@ def descriptors() -> Counter[str]:
         except FileNotFoundError:  # the one that listed them
             continue
     return found
+
+
+class Producer:
+    """A stream that can be read again and again, and tells nothing else."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self.table = table
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        return self.table.__arrow_c_stream__(requested_schema)
+
+
+def bits(stash: ts.Stash) -> dict[str, Any]:
+    """Everything that a stash holds, in a form in which NaN is equal to NaN."""
+    tensors = {**stash, **{f"static {name}": values for name, values in stash.static.items()}}
+    if stash.time is not None:
+        tensors["time"] = stash.time
+    held: dict[str, Any] = {
+        name: (tensor.dtype, tuple(tensor.shape), tensor.contiguous().numpy().tobytes())
+        for name, tensor in tensors.items()
+    }
+    texts = [name for name in (*stash, *stash.static) if stash.about(name).kind == "category"]
+    held |= {f"vocabulary {name}": stash.vocabulary(name) for name in texts}
+    infos = {name: stash.about(name) for name in (*stash, *stash.static)}
+    held |= {f"about {name}": (info.nulls, info.missing, info.low, info.high) for name, info in infos.items()}
+    return held | {"entities": stash.entities, "offsets": stash.offsets.tolist(), "clock": stash.clock}

@@ -52,7 +52,7 @@ def attach_and_check(seconds: float) -> list[int]:
     stash = ts.load(SOURCE, share="race")
     assert [float(tensor.sum()) for tensor in stash.values()] == EXPECTED
     time.sleep(seconds)
-    about = os.fstat(stash._segment.fd)
+    about = os.fstat(stash.segment.fd)
     return [about.st_ino, about.st_nlink]
 
 
@@ -63,7 +63,7 @@ def load_file(path: str, timeout: float | None = None) -> dict[str, Any]:
         found: dict[str, Any] = {}
         try:
             stash = ts.load(path, share="race", timeout=timeout, progress=True)
-            found |= {"sum": int(stash["y"].sum()), "inode": os.fstat(stash._segment.fd).st_ino}
+            found |= {"sum": int(stash["y"].sum()), "inode": os.fstat(stash.segment.fd).st_ino}
         except (OSError, KeyboardInterrupt) as error:
             found["error"] = f"{type(error).__module__}.{type(error).__name__}: {error}"
         errors.seek(0)
@@ -79,6 +79,15 @@ def stopped_loader(path: str, pipe: int) -> int:
         time.sleep(0.0002)
     os.kill(child, signal.SIGSTOP)
     return child
+
+
+def await_waiting(child: int) -> None:
+    """Return when a child has said that it waits for another."""
+    said = ""
+    while "waiting" not in said:
+        time.sleep(0.01)
+        with open(f"/proc/{child}/fd/2") as errors:
+            said = errors.read()
 
 
 def finish(children: list[int], here: int, there: int) -> list[Any]:
@@ -99,7 +108,8 @@ def fail(path: str) -> list[Any]:
     here, there = os.pipe()
     loader = stopped_loader(path, there)
     waiting = [fork(lambda: load_file(path), there) for _ in range(3)]
-    time.sleep(0.5)
+    for child in waiting:
+        await_waiting(child)
     os.kill(loader, signal.SIGCONT)
     for child in (loader, *waiting):
         os.waitpid(child, 0)
@@ -117,7 +127,8 @@ def wait(path: str) -> dict[str, Any]:
         "patient": fork(lambda: load_file(path, timeout=100.0), pipes["patient"][1]),
     }
     os.waitpid(children.pop("timeout"), 0)
-    time.sleep(1.5)
+    await_waiting(children["interrupted"])
+    await_waiting(children["patient"])
     os.kill(children["interrupted"], signal.SIGINT)
     os.waitpid(children.pop("interrupted"), 0)
     os.kill(loader, signal.SIGKILL)

@@ -20,7 +20,7 @@ def mounting(path: Path, size: str, capsys: pytest.CaptureFixture[str]) -> tuple
     path.mkdir(mode=0o700, exist_ok=True)
     begin = ("unshare", "-rm", "sh", "-c", _MOUNT, "sh", f"{size},mode=700", str(path))
     try:
-        subprocess.run([*begin, "true"], capture_output=True, text=True, check=True, timeout=60)
+        subprocess.run([*begin, "true"], capture_output=True, text=True, check=True, timeout=600)
     except (OSError, subprocess.CalledProcessError) as error:
         with capsys.disabled():
             os.write(1, f"no file system of our own: {getattr(error, 'stderr', error)}\n".encode())

@@ -1,8 +1,8 @@
-"""Whole batches: spans, `observed`, static columns, ids, `valid` and `reset`, on the host or on a device.
+"""Whole batches on the host: spans, `observed`, static columns, ids, `valid` and `reset`, all in one order.
 
-Small batches of a few steps are made together on the host, each in memory of its own, because most of their cost is the
-time per call. A batch is first made completely on the host, and then all its tensors are sent together, so that no
-tensor can arrive later than the others.
+Windows, mixes and the shards of a node are made in the same way: windows are a mix of one. Small batches of a few steps
+are made together, each in memory of its own, because most of their cost is the time per call. A batch for a device is
+first made completely on the host, and then all its tensors are sent together, so that none arrives later than others.
 """
 
 from collections.abc import Iterator
@@ -13,13 +13,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tensorstash.batches.buffers import Batch, Built, Recycled
-from tensorstash.batches.staging import Staged, Staging
-from tensorstash.common.dtypes import Bools, Int64s
-from tensorstash.gather.gather import GatherPlan, Places, positions, select, static_values
+from tensorstash.batches.buffers import Batch, Pending, Recycled, Sent, Staged
+from tensorstash.common.dtypes import Bools, Int32s, Int64s
+from tensorstash.gather.gather import select, static_values
+from tensorstash.gather.span import draws_of
+from tensorstash.gather.stretches import Stretches
+from tensorstash.sampling.keys import draws, window_keys
+from tensorstash.sampling.mix import Mix
 from tensorstash.sampling.order import Lanes
+from tensorstash.sampling.passes import Schedule
+from tensorstash.sampling.sharded import ShardedWindows
 from tensorstash.sampling.steps import Layout, Steps
-from tensorstash.windows.layout import label_rows, label_times
+from tensorstash.windows.placement import Chain, Located, Placement
 from tensorstash.windows.slots import run_edges
 from tensorstash.windows.windows import Windows
 
@@ -32,119 +37,151 @@ def together(batch_bytes: int) -> int:
     return max(1, min(_MOST_TOGETHER, _BYTES_TOGETHER // batch_bytes))
 
 
-def portions(memory: Recycled | Staged, batch_bytes: int, steps: int) -> Iterator[range]:
-    """So many steps in portions that are made together."""
-    most = together(batch_bytes) if isinstance(memory, Recycled) else 1
-    return (range(first, min(first + most, steps)) for first in range(0, steps, most))
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A few steps whose windows were located together, because numpy costs time per call."""
 
-
-class AnyAssembler(Protocol):
-    """Makes batches of windows or of a mix."""
-
-    plan: GatherPlan
+    steps: Steps
+    located: Located  # arrays of (steps, batch)
+    static_rows: Int64s | None  # (steps, batch) the rows of the static columns, if there are any
+    extras: dict[str, NDArray[Any]]  # (steps, batch) each: other entries of the batches, such as ids
+    skips: Int64s | None  # (steps, draws, batch) the slots that each `ts.Draw` leaves out, if there are any
 
     @property
-    def memory(self) -> Recycled | Staged | Staging:
-        """Where batches, or what they are gathered by, lie on the host."""
+    def count(self) -> int:
+        """Windows of each batch."""
+        return self.steps.ids.shape[1]
 
-    def prepare(self, steps: Steps, layout: Layout, lanes: Lanes | None) -> Any:
-        """Locate the windows of a few steps together."""
 
-    def portions(self, group: Any, steps: int) -> Iterator[range]:
-        """The steps of a group, as they are to be built together."""
+class OnDevice(NamedTuple):
+    """The integers of a group on their way to a device that holds the columns."""
 
-    def build(self, group: Any, steps: range) -> list[Built]:
-        """The batches of some of them."""
+    source: Int32s | None  # (steps, batch) on the host: the stash of each window, ascending in each step
+    anchors: Int64s  # (steps, batch) on the host, in that order
+    skips: Int64s | None  # (steps, draws, batch) likewise
+    integers: Batch  # (steps * batch,) each, on the device
+    sent: Sent
+
+    def of(self, step: int, windows: slice) -> tuple[Int64s, Int64s | None]:
+        """The anchors of some windows of a step, and `(draws, windows)` what they skip."""
+        return self.anchors[step, windows], None if self.skips is None else self.skips[step, :, windows]
 
 
 class Portion(NamedTuple):
-    """Some steps of a group, which are built together."""
+    """Some steps of a group, whose batches are made in one call."""
 
-    steps: Steps
-    group: Any
-    some: range
-
-
-def located(assembler: AnyAssembler, groups: Iterator[Steps], layout: Layout, lanes: Lanes | None) -> Iterator[Portion]:
-    """The steps of a pass in portions, their windows located."""
-    for steps in groups:
-        group = assembler.prepare(steps, layout, lanes)
-        for some in assembler.portions(group, len(steps.ids)):
-            yield Portion(steps, group, some)
+    group: Group
+    steps: range
+    on_device: OnDevice | None = None  # for resident columns
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
-    """A few steps whose places and ids were computed together, because numpy costs time per call."""
-
-    count: int  # windows of each batch
-    places: Places  # where the windows of each step are
-    entities: torch.Tensor | None  # (steps, count), if there are static columns
-    extras: dict[str, NDArray[Any]]  # (steps, count) each: other entries of the batches, such as ids
-
-
-class Assembler:
+class Assembler(Protocol):
     """Makes the batches of a loader."""
 
-    def __init__(self, windows: Windows, memory: Recycled | Staged, *, with_ids: bool, with_valid: bool) -> None:
-        self.windows = windows
-        self.memory = memory
-        self.with_ids = with_ids
-        self.with_valid = with_valid
-        self.plan = windows._plan
-        self.static = windows.stash.static
+    def portions(self, groups: Iterator[Group]) -> Iterator[Portion]:
+        """The steps of all groups, in portions."""
 
-    def prepare(self, steps: Steps, layout: Layout, lanes: Lanes | None) -> Group:
-        """Compute where the windows of these steps are, and everything that follows from their ids alone."""
-        windows, count = self.windows, steps.ids.shape[1]
-        anchors = windows._anchor_slots(steps.ids)
+    def build(self, portion: Portion) -> list[Pending]:
+        """The batches of a portion."""
+
+    def copy_seconds(self) -> float:
+        """Time so far in which `portions` and `build` waited for copies to a device, or made them."""
+
+
+class Sampled:
+    """What a loader samples: windows of one or several stashes, and the entries that follow from their ids alone."""
+
+    def __init__(self, windows: Windows | Mix | ShardedWindows, *, with_ids: bool, with_valid: bool) -> None:
+        sharded = isinstance(windows, ShardedWindows)
+        self.chain: Chain = (windows.mix_of_node() if isinstance(windows, ShardedWindows) else windows).chain
+        self._draws = draws_of(self.chain.placements[0].spans)
+        self._with_ids = with_ids
+        self._with_valid = with_valid or sharded  # any batch over shards may hold filler
+        self._source: Int64s | None = None  # (placements,) the number that batches tell
+        self._first_entity = np.zeros(len(self.chain.placements), np.int64)  # the number of each stash's first entity
+        if isinstance(windows, ShardedWindows):
+            self._source = np.array([*windows.parts], np.int64)
+            self._first_entity = windows.division.entity_offsets[self._source]
+        elif isinstance(windows, Mix):
+            self._source = np.arange(len(windows.windows))
+
+    def locate(self, steps: Steps, schedule: Schedule) -> Group:
+        """Where the windows of these steps are, and everything that follows from their ids alone."""
+        shape, chain = steps.ids.shape, self.chain
+        located = chain.locate(steps.ids.reshape(-1))
+        entities = chain.entities(located) if self._with_ids or chain.static else None
         extras: dict[str, NDArray[Any]] = {}
-        if self.with_valid or layout.masked:
-            extras["valid"] = np.broadcast_to(np.arange(count) < steps.valid, steps.ids.shape)
-        if lanes is not None:
-            extras["reset"] = _resets(windows, lanes, layout, steps, anchors)
-        if self.with_ids:
-            extras["window"] = steps.ids
-            extras["entity"] = windows._entities_of(anchors)
-            extras["anchor"] = anchor_labels(windows, anchors)
-        entities = torch.from_numpy(windows._entities_of(anchors)) if self.static else None
-        return Group(count, positions(self.plan, anchors), entities, extras)
+        if self._with_valid or schedule.layout.masked:
+            extras["valid"] = np.broadcast_to(np.arange(shape[1]) < steps.valid, shape)
+        if isinstance(schedule.ordering.shuffle, Lanes):
+            anchors = located.anchors.reshape(shape)
+            extras["reset"] = _resets(chain.placements[0], schedule.ordering.shuffle, schedule.layout, steps, anchors)
+        if self._with_ids and entities is not None:
+            extras |= {name: values.reshape(shape) for name, values in self._ids(located, entities).items()}
+            extras["window.key"] = window_keys(schedule.seed, steps)
+        extras |= {name: values.reshape(shape) for name, values in chain.labels(located).items()}
+        rows = chain.static_rows(located, entities) if chain.static and entities is not None else None
+        skips = self._skips(schedule.seed, steps)
+        return Group(steps, located.reshaped(*shape), None if rows is None else rows.reshape(shape), extras, skips)
 
-    def portions(self, group: Group, steps: int) -> Iterator[range]:
-        """The steps of a group in portions, each of which one call of `build` makes."""
-        return portions(self.memory, group.count * self.plan.window_bytes, steps)
+    def _skips(self, seed: int, steps: Steps) -> Int64s | None:
+        drawn = [draws(seed, steps, k, len(draw)) * draw.step for k, draw in enumerate(self._draws)]
+        return np.stack(drawn, 1) if drawn else None
 
-    def build(self, group: Group, steps: range) -> list[Built]:
-        """The batches of these steps. A batch on a device may still be being copied until its function was called."""
-        buffers = [self.memory.take(group.count) for _ in steps]
-        rests = select(self.plan, group.places, steps, buffers)
-        return [self._built(group, step, own, rest) for step, own, rest in zip(steps, buffers, rests)]
-
-    def needed(self, group: Group, steps: range) -> Iterator[tuple[Windows, Int64s]]:
-        """The windows that these steps hold, and the slots of their anchors."""
-        yield self.windows, group.places.anchors[steps.start : steps.stop].reshape(-1)
-
-    def _built(self, group: Group, step: int, buffers: list[torch.Tensor], rest: Batch) -> Built:
-        if group.entities is not None:
-            rest |= static_values(self.static, group.entities[step])
-        for name, values in group.extras.items():
-            rest[name] = torch.from_numpy(values[step].copy())  # a view would keep the values of all steps
-        return self.memory.finish(buffers, rest)
+    def _ids(self, located: Located, entities: Int64s) -> dict[str, Int64s]:
+        numbers = {"window": located.ids, "entity": entities, "anchor": self.chain.moments(located)}
+        if self._source is None:
+            return numbers
+        source = np.zeros_like(located.ids) if located.source is None else located.source
+        return {"source": self._source[source]} | numbers | {"entity": entities + self._first_entity[source]}
 
 
-def anchor_labels(windows: Windows, anchors: Int64s) -> Int64s:
-    """The anchor time of each window, or without a time column the row of its anchor."""
-    times = label_times(windows._layout, anchors)
-    return label_rows(windows._layout, anchors) if times is None else times
+class HostAssembler:
+    """Gathers batches on the host, where they stay or are copied from."""
+
+    def __init__(self, chain: Chain, memory: Recycled | Staged) -> None:
+        self._chain = chain
+        self._memory = memory
+        self.copy_seconds = memory.copy_seconds
+
+    def portions(self, groups: Iterator[Group]) -> Iterator[Portion]:
+        """The steps of all groups, in portions."""
+        for group in groups:
+            steps = len(group.steps.ids)
+            on_host = isinstance(self._memory, Recycled)
+            most = together(group.count * self._chain.plan.window_bytes) if on_host else 1
+            for first in range(0, steps, most):
+                yield Portion(group, range(first, min(first + most, steps)))
+
+    def build(self, portion: Portion) -> list[Pending]:
+        """The batches of a portion."""
+        group, memory, count = portion.group, self._memory, portion.group.count
+        located, buffers = group.located.of(portion.steps), [memory.take(count) for _ in portion.steps]
+        skips = None if group.skips is None else group.skips[portion.steps.start : portion.steps.stop]
+        others = select(
+            self._chain.plan, located.source, located.anchors, buffers, stretches=located.stretches, skips=skips
+        )
+        for step, batch in zip(portion.steps, others):
+            if group.static_rows is not None:
+                batch.update(static_values(self._chain.static, group.static_rows[step]))
+            for name, values in group.extras.items():
+                batch[name] = torch.from_numpy(values[step].copy())  # a view would keep the values of all steps
+        return [*map(memory.finish, buffers, others)]
+
+    def anchors(self, portion: Portion) -> Iterator[tuple[Placement, tuple[Int64s, list[Stretches]]]]:
+        """The windows of a portion in each stash: the slots of their anchors, and their stretches of rows."""
+        located = portion.group.located.of(portion.steps).reshaped(-1)
+        for placement, which, _, anchors in self._chain.parts(located):
+            yield placement, (anchors, [stretches.of(which) for stretches in located.stretches])
 
 
-def _resets(windows: Windows, lanes: Lanes, layout: Layout, steps: Steps, anchors: Int64s) -> Bools:
+def _resets(placement: Placement, lanes: Lanes, layout: Layout, steps: Steps, anchors: Int64s) -> Bools:
     """Whether each window does not continue the window in the same row of the previous batch, `(steps, batch)`."""
-    lane, at = lanes.places(len(windows), steps.ids)
+    lane, at = lanes.places(len(placement), steps.ids)
     row = np.arange(steps.ids.shape[1])
-    before = windows._anchor_slots(np.maximum(steps.ids - 1, 0))
-    runs, _ = run_edges(windows._layout.slots)
-    start, start_before = (np.searchsorted(runs, slots - windows.history, "right") for slots in (anchors, before))
-    goes_on = (anchors - before == windows.stride) & (start == start_before)
+    before = placement.anchor_slots(np.maximum(steps.ids - 1, 0))
+    runs, _ = run_edges(placement.slots)
+    start, start_before = (np.searchsorted(runs, slots - placement.history, "right") for slots in (anchors, before))
+    goes_on = (anchors - before == placement.intervals.stride) & (start == start_before)
     same_row = lane == layout.rank * layout.batch_size + row
     return (at == 0) | ~goes_on | ~same_row | (row >= steps.valid)

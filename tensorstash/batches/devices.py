@@ -59,7 +59,7 @@ class StreamCopies:
             return [tensor.to(self._device, non_blocking=True) for tensor in staged]
 
     def record(self) -> Event:
-        """An event behind the copies queued so far."""
+        """An event after the copies queued so far."""
         event: Event = self._module.Event()
         event.record(self._stream)  # type: ignore[attr-defined]
         return event
@@ -116,30 +116,30 @@ def device_of(device: str | torch.device | None) -> torch.device:
         return torch.device(device)
     except (RuntimeError, TypeError) as error:
         raise ValueError(
-            f'device= is a torch.device, its name ("cpu", "cuda:1"), "accelerator" or None; got {device!r}.'
+            f'device must be a torch.device, its name ("cpu", "cuda:1"), "accelerator" or None, got {device!r}.'
         ) from error
 
 
 def _accelerator() -> torch.device:
     if not hasattr(torch, "accelerator"):  # before torch 2.6
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    return torch.device("cpu") if found is None else found
+    device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    return torch.device("cpu") if device is None else device
 
 
 def copies_to(device: torch.device) -> Copies | None:
     """How batches get to a device, `None` for the CPU; a few bytes that go there and back prove that it works."""
     if device.type == "cpu":
         return None
-    found = _working(StreamCopies, device)
-    if isinstance(found, str):
-        found = _working(PlainCopies, device)
-    if isinstance(found, str):
+    copies = _working(StreamCopies, device)
+    if isinstance(copies, str):
+        copies = _working(PlainCopies, device)
+    if isinstance(copies, str):
         raise ValueError(
-            f'device={str(device)!r} cannot be used on this machine: {found.rstrip(".")}. Write device="accelerator" '
+            f'device={str(device)!r} cannot be used on this machine: {copies.rstrip(".")}. Write device="accelerator" '
             "for the device that torch finds here, else the CPU."
         )
-    return found
+    return copies
 
 
 def _working(kind: Callable[[torch.device], Copies], device: torch.device) -> Copies | str:

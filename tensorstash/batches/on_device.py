@@ -1,16 +1,13 @@
-"""Windows gathered from columns that lie on a device, with operations of torch that every device has.
+"""Windows gathered from columns in the memory of a device, with operations of torch that every device has."""
 
-Not by strided views as on the host: a device may copy such a view before it selects from it.
-"""
-
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 
-from tensorstash.gather.gather import GatherPlan
-from tensorstash.gather.span import Span
-from tensorstash.windows.windows import Windows
+from tensorstash.gather.span import Filling, Span, draw_number, draws_of
+from tensorstash.gather.stretches import TIMES
+from tensorstash.windows.placement import Placement
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,10 +17,11 @@ class DeviceSpan:
     items: torch.Tensor  # (rows, items of a row) integers of the column's width
     fill: torch.Tensor  # (1,) the same type: what an empty slot holds
     slots: int  # the index of its slots in the plan
+    is_age: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Fragments:
+class DeviceFragments:
     """Stretches of rows without an empty slot between them, on the device, each `(fragments,)` int64."""
 
     first: torch.Tensor  # the slot of the first row
@@ -36,9 +34,16 @@ class DevicePlan:
     """How windows of one stash are gathered on a device."""
 
     spans: tuple[DeviceSpan, ...]
-    slots: tuple[range, ...]  # relative to the anchor; spans over the same slots share one range
+    slots: tuple[range, ...]  # relative to the anchor; spans over the same slots, equally drawn, share one range
+    draws: tuple[int, ...]  # of each range, the number of its draw or -1
     relative: tuple[torch.Tensor, ...]  # (time,) int64, the same on the device
-    fragments: Fragments | None  # where slots may be empty; else slots are rows
+    fragments: DeviceFragments | None  # where slots may be empty; else slots are rows
+    filling: Filling | None  # the same on the host
+    stretches: tuple[torch.Tensor, ...]  # of each stretch of time: rows counted back from its end, (most,) int64
+
+
+# the row after its last one, the number of rows, and the moment of each window, (windows,) int64 each
+DeviceStretch = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,74 +51,98 @@ class Gathered:
     """The values of a few windows."""
 
     values: list[torch.Tensor]  # of each span, (windows, time, items of a row)
-    observed: list[torch.Tensor] | None  # of each range of slots, (windows, time) bool, where slots may be empty
+    # of each range of slots, and then of each stretch, (windows, time) bool; None: no slot can be empty
+    observed: list[torch.Tensor | None]
 
 
-# from the slots of the anchors, (windows,) int64 on the device, to the values of these windows
-Way = Callable[[DevicePlan, torch.Tensor], Gathered]
-
-
-def device_plan(windows: Windows, columns: Mapping[str, torch.Tensor], device: torch.device) -> DevicePlan:
+def device_plan(placement: Placement, columns: Mapping[str, torch.Tensor], device: torch.device) -> DevicePlan:
     """The plan for the spans of these windows, whose columns lie on the device."""
-    plan: GatherPlan = windows._plan
-    slots = [*dict.fromkeys(map(_slots, windows.spans))]
-    fragments = None
-    if plan.filling is not None:
-        own = plan.filling.fragments
-        fragments = Fragments(*(torch.from_numpy(some).to(device) for some in (own.first, own.row, own.rows)))
+    alike = {span.slots: span for span in placement.spans}
+    slots, drawn = [*alike], draws_of(placement.spans)
+    filling, fragments = placement.store.filling, None
+    if filling is not None:
+        on_host = filling.fragments
+        arrays = (on_host.first, on_host.row, on_host.rows)
+        fragments = DeviceFragments(*(torch.from_numpy(array).to(device) for array in arrays))
+    in_slots = [
+        DeviceSpan(columns[span.column], _fill(filling, span, columns[span.column]), slots.index(span.slots))
+        for span in placement.spans
+    ]
+    in_time = [
+        DeviceSpan(
+            columns[span.column], reach.fills[span.column].to(device).view(1), len(slots) + k, span.column == TIMES
+        )
+        for k, reach in enumerate(placement.reaches)
+        for span in reach.spans
+    ]
     return DevicePlan(
-        spans=tuple(
-            DeviceSpan(columns[span.column], _fill(plan, span, columns[span.column]), slots.index(_slots(span)))
-            for span in windows.spans
-        ),
-        slots=tuple(slots),
-        relative=tuple(torch.tensor([*some], dtype=torch.int64, device=device) for some in slots),
+        spans=(*in_slots, *in_time),
+        slots=tuple(of_span for of_span, _ in slots),
+        draws=tuple(draw_number(span, drawn) for span in alike.values()),
+        relative=tuple(torch.tensor([*of_span], dtype=torch.int64, device=device) for of_span, _ in slots),
         fragments=fragments,
+        filling=filling,
+        stretches=tuple(torch.arange(-reach.most, 0, device=device) for reach in placement.reaches),
     )
 
 
 def tensors_of(plan: DevicePlan) -> list[torch.Tensor]:
     """The memory that windows are gathered from."""
     places = plan.fragments
-    own = [] if places is None else [places.first, places.row, places.rows]
-    return [*own, *plan.relative, *(one for span in plan.spans for one in (span.items, span.fill))]
+    fragments = [] if places is None else [places.first, places.row, places.rows]
+    return [
+        *fragments,
+        *plan.relative,
+        *plan.stretches,
+        *(tensor for span in plan.spans for tensor in (span.items, span.fill)),
+    ]
 
 
-def _slots(span: Span) -> range:
-    return range(span.begin, span.end, span.step)
-
-
-def _fill(plan: GatherPlan, span: Span, items: torch.Tensor) -> torch.Tensor:
-    if plan.filling is None:
+def _fill(filling: Filling | None, span: Span, items: torch.Tensor) -> torch.Tensor:
+    if filling is None:
         return items.view(-1)[:1]  # never used
-    return plan.filling.fills[span.column].to(items.device).view(1)
+    return filling.fills[span.column].to(items.device).view(1)
 
 
-def rows_of(plan: DevicePlan, anchors: torch.Tensor) -> list[torch.Tensor]:
-    """The rows of each range of slots, `(windows, time)` int64, -1 for an empty slot."""
-    slots = [anchors[:, None] + relative for relative in plan.relative]
-    return slots if plan.fragments is None else [_rows(plan.fragments, some) for some in slots]
+def gathered(
+    plan: DevicePlan,
+    anchors: torch.Tensor,
+    stretches: Sequence[DeviceStretch] = (),
+    skips: Sequence[torch.Tensor] = (),
+) -> Gathered:
+    """The windows with anchors at these slots, and with these stretches of rows: `(windows,)` int64 on the device.
+
+    `skips` are the slots that each draw leaves out, `(windows,)`.
+    """
+    index = [anchors[:, None] + relative for relative in plan.relative]
+    observed: list[torch.Tensor | None] = [None] * len(index)
+    if plan.fragments is not None:
+        index = [_rows(plan.fragments, of_range) for of_range in index]
+        filled = [of_range >= 0 for of_range in index]
+        for k, draw in enumerate(plan.draws):
+            if draw >= 0 and skips:
+                filled[k] &= plan.relative[k] - plan.relative[k][0] >= skips[draw][:, None]
+        observed = [*filled]
+        index = [of_range.clamp(min=0) for of_range in index]
+    for back, (end, length, _) in zip(plan.stretches, stretches):
+        seen = back >= -length[:, None]
+        observed.append(seen)
+        index.append(torch.where(seen, end[:, None] + back, 0))
+    values = []
+    for span in plan.spans:
+        rows, flags = _selected(span.items, index[span.slots]), observed[span.slots]
+        if span.is_age:
+            rows = stretches[span.slots - len(plan.relative)][2][:, None, None] - rows
+        values.append(rows if flags is None else torch.where(flags[..., None], rows, span.fill))
+    return Gathered(values, observed)
 
 
-def _rows(fragments: Fragments, slots: torch.Tensor) -> torch.Tensor:
+def _rows(fragments: DeviceFragments, slots: torch.Tensor) -> torch.Tensor:
+    """The row of each slot, -1 if it is empty."""
     k = (torch.searchsorted(fragments.first, slots, right=True) - 1).clamp_(min=0)
     after = slots - fragments.first[k]
-    there = (after >= 0) & (after < fragments.rows[k])
-    return torch.where(there, fragments.row[k] + after, -1)
-
-
-def by_torch(plan: DevicePlan, anchors: torch.Tensor) -> Gathered:
-    """The windows with anchors at these slots."""
-    rows = rows_of(plan, anchors)
-    if plan.fragments is None:
-        return Gathered([_selected(span.items, rows[span.slots]) for span in plan.spans], None)
-    observed = [some >= 0 for some in rows]
-    index = [some.clamp(min=0) for some in rows]
-    values = [
-        torch.where(observed[span.slots][..., None], _selected(span.items, index[span.slots]), span.fill)
-        for span in plan.spans
-    ]
-    return Gathered(values, observed)
+    inside = (after >= 0) & (after < fragments.rows[k])
+    return torch.where(inside, fragments.row[k] + after, -1)
 
 
 def _selected(items: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:

@@ -7,17 +7,19 @@ Asking costs time where the pages are in memory already, so it is done only whil
 import mmap
 import resource
 from collections import deque
-from collections.abc import Iterator
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from tensorstash.batches.assemble import Portion
-from tensorstash.batches.buffers import Built
+from tensorstash.batches.assemble import Group, HostAssembler, Portion
+from tensorstash.batches.buffers import Pending
 from tensorstash.common.dtypes import Int64s
 from tensorstash.gather.span import Span
+from tensorstash.gather.stretches import Stretches
+from tensorstash.stash.stash import Stash
+from tensorstash.windows.placement import Placement
 from tensorstash.windows.slots import rows_from
-from tensorstash.windows.windows import Windows
 
 _AHEAD = 2  # portions; more are no faster, and take more of the page cache
 _WORTH = 4  # pages: to ask for fewer takes longer than to wait for them
@@ -27,34 +29,25 @@ _RANGES_PER_READ = 16  # to ask for so many takes less time than to wait for one
 _THREAD = getattr(resource, "RUSAGE_THREAD", -1)  # only Linux counts for each thread
 
 
-class Source(Protocol):
-    """What makes batches of windows."""
-
-    def needed(self, group: Any, steps: range) -> Iterator[tuple[Windows, Int64s]]:
-        """The windows that these steps hold, and the slots of their anchors."""
-
-    def build(self, group: Any, steps: range) -> list[Built]:
-        """The batches of these steps."""
-
-
-def is_on_disk(windows: Windows) -> bool:
-    """Whether the pages of windows may have to be read from a disk."""
-    return _THREAD >= 0 and windows.stash._segment.is_saved
+def is_on_disk(stash: Stash) -> bool:
+    """Whether the pages of a stash may have to be read from a disk."""
+    return _THREAD >= 0 and stash.segment.is_saved
 
 
 class ReadAhead:
-    """Builds portions, and asks for the pages of those that come next."""
+    """An assembler that asks a disk for the pages of the portions that come next."""
 
-    def __init__(self, source: Source) -> None:
-        self._source = source
+    def __init__(self, assembler: HostAssembler) -> None:
+        self._assembler = assembler
         self._next: deque[Portion] = deque()
         self._unasked: deque[Portion] = deque()  # the last of these, whose pages were not asked for
         # pages that came from the disk with the last two portions: a stretch of rows in order needs some now and then
         self._read = (0, 0)
+        self.copy_seconds = assembler.copy_seconds
 
-    def portions(self, portions: Iterator[Portion]) -> Iterator[Portion]:
-        """The same portions, each when the ones behind it are known."""
-        for portion in portions:
+    def portions(self, groups: Iterator[Group]) -> Iterator[Portion]:
+        """The portions, each when those after it are known."""
+        for portion in self._assembler.portions(groups):
             self._next.append(portion)
             self._unasked.append(portion)
             if len(self._next) > _AHEAD:
@@ -68,18 +61,18 @@ class ReadAhead:
             self._unasked.popleft()
         return portion
 
-    def build(self, group: Any, steps: range) -> list[Built]:
-        """The batches of these steps."""
+    def build(self, portion: Portion) -> list[Pending]:
+        """The batches of a portion."""
         before = used()
         while self._unasked and min(self._read) >= _WORTH:
             self._ask(self._unasked.popleft())
-        built = self._source.build(group, steps)
+        pending = self._assembler.build(portion)
         self._read = (self._read[1], pages_read(before, used()))
-        return built
+        return pending
 
     def _ask(self, portion: Portion) -> None:
-        needed = self._source.needed(portion.group, portion.some)
-        asked = [(own.stash._segment, ranges(own, anchors)) for own, anchors in needed if is_on_disk(own)]
+        anchors = self._assembler.anchors(portion)
+        asked = [(at.stash.segment, ranges(at, *windows)) for at, windows in anchors if is_on_disk(at.stash)]
         if sum(len(begins) for _, (begins, _) in asked) <= min(self._read) * _RANGES_PER_READ:
             for segment, (begins, ends) in asked:
                 segment.will_need(begins, ends)
@@ -96,7 +89,7 @@ def pages_read(before: resource.struct_rusage, after: resource.struct_rusage) ->
     return max(after.ru_majflt - before.ru_majflt, blocks * _SECTOR // mmap.PAGESIZE)
 
 
-class Piece(NamedTuple):
+class _Extent(NamedTuple):
     """Consecutive slots of windows, and the columns of which they hold the rows."""
 
     slots: tuple[int, int]  # relative to the anchor
@@ -104,18 +97,26 @@ class Piece(NamedTuple):
     row: Int64s  # (columns, 1) bytes of a row
 
 
-def pieces(windows: Windows) -> list[Piece]:
+def _extents(placement: Placement) -> list[_Extent]:
     """What windows need of their file."""
-    entries = windows.stash._segment.entries
+    entries = placement.stash.segment.entries
     columns: dict[tuple[int, int], dict[int, int]] = {}
-    for span in windows.spans:
+    for span in placement.spans:
         entry = entries[span.column]
         row = entry.nbytes // max(1, entry.shape[0])
         for slots in _slots(span, row):
             columns.setdefault(slots, {})[entry.begin] = row
     return [
-        Piece(slots, *(np.array([*part])[:, None] for part in (own, own.values()))) for slots, own in columns.items()
+        _Extent(slots, *(np.array([*numbers])[:, None] for numbers in (rows, rows.values())))
+        for slots, rows in columns.items()
     ]
+
+
+def _places(stash: Stash, columns: Sequence[str]) -> tuple[Int64s, Int64s]:
+    """The first byte of each column in the file, and the bytes of a row, `(columns, 1)` each."""
+    entries = [stash.segment.entries[name] for name in dict.fromkeys(columns)]
+    rows = [entry.nbytes // max(1, entry.shape[0]) for entry in entries]
+    return np.array([[entry.begin] for entry in entries]), np.array(rows)[:, None]
 
 
 def _slots(span: Span, row: int) -> list[tuple[int, int]]:
@@ -125,21 +126,25 @@ def _slots(span: Span, row: int) -> list[tuple[int, int]]:
     return [(at, at + 1) for at in range(span.begin, span.end, span.step)]
 
 
-def ranges(windows: Windows, anchors: Int64s) -> tuple[Int64s, Int64s]:
-    """The pages of windows with anchors at the slots `anchors`: where ranges of them begin and end in the file."""
-    slots, page, begins, ends = windows._layout.slots, mmap.PAGESIZE, [], []
-    for piece in pieces(windows):
-        low, high = _joined(*(rows_from(slots, anchors + slot) for slot in piece.slots))
-        begins.append((piece.begin + low * piece.row).reshape(-1) // page * page)
-        ends.append(-(-(piece.begin + high * piece.row).reshape(-1) // page) * page)
+def ranges(placement: Placement, anchors: Int64s, stretches: Sequence[Stretches] = ()) -> tuple[Int64s, Int64s]:
+    """The pages of windows with anchors at the slots `anchors` and stretches of rows: ranges of bytes in the file."""
+    slots, page, begins, ends = placement.slots, mmap.PAGESIZE, [], []
+    for extent in _extents(placement):
+        low, high = _joined(*(rows_from(slots, anchors + slot) for slot in extent.slots))
+        begins.append((extent.begin + low * extent.row).reshape(-1) // page * page)
+        ends.append(-(-(extent.begin + high * extent.row).reshape(-1) // page) * page)
+    for reach, rows in zip(placement.reaches, stretches):
+        begin, row = _places(placement.stash, [span.column for span in reach.spans])
+        begins.append((begin + (rows.end - rows.rows) * row).reshape(-1) // page * page)
+        ends.append(-(-(begin + rows.end * row).reshape(-1) // page) * page)
     low, high = _joined(np.concatenate(begins), np.concatenate(ends))
-    return low, np.minimum(high, windows.stash._segment.size)
+    return low, np.minimum(high, placement.stash.segment.size)
 
 
 def _joined(begins: Int64s, ends: Int64s) -> tuple[Int64s, Int64s]:
     """The same ranges in order, without empty ones, and as one where they overlap or touch."""
-    some = np.flatnonzero(begins < ends)
-    some = some[np.argsort(begins[some], kind="stable")]  # which is fast where parts are in order
-    begins, ends = begins[some], np.maximum.accumulate(ends[some])
+    order = np.flatnonzero(begins < ends)
+    order = order[np.argsort(begins[order], kind="stable")]  # which is fast where parts are in order
+    begins, ends = begins[order], np.maximum.accumulate(ends[order])
     first = np.flatnonzero(np.append(True, begins[1:] > ends[:-1])[: len(begins)])
     return begins[first], ends[np.append(first[1:], len(ends))[: len(first)] - 1]

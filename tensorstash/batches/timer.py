@@ -1,15 +1,22 @@
 """Where the time of a pass goes: what `loader.stats()` shows."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
+
+from tensorstash.batches.assemble import Portion
+from tensorstash.batches.buffers import Batch, Complete, Pending
+
+_clock = time.perf_counter
+Transformed = TypeVar("Transformed")
 
 
 @dataclass(slots=True)
-class Timer:
+class Times:
     """The times of one pass, in seconds."""
 
-    started: float = field(default_factory=time.perf_counter)
+    started: float = field(default_factory=_clock)
     ended: float | None = None
     steps: int = 0
     waited: float = 0.0  # by the loop, for what follows
@@ -18,11 +25,12 @@ class Timer:
     gathered: float = 0.0
     copied: float = 0.0
     nbytes: int = 0  # of what was gathered
-    row: tuple[int, int] = (0, 0)  # where the pass began in the endless sequence of epochs, and where it stands
+    begin: int = 0  # where the pass began in the endless sequence of epochs
+    now: int = 0  # where it stands
 
     def stats(self) -> dict[str, Any]:
         """The times as they are shown."""
-        ended = time.perf_counter() if self.ended is None else self.ended
+        ended = _clock() if self.ended is None else self.ended
         return {
             "steps": self.steps,
             "seconds": ended - self.started,
@@ -34,3 +42,74 @@ class Timer:
             "transform_seconds": self.transformed,
             "gigabytes_per_second": self.nbytes / self.gathered / 1e9 if self.gathered else 0.0,
         }
+
+
+class Timer:
+    """Measures the functions of a pass, and how long its loop waits for each batch."""
+
+    def __init__(self, times: Times, copy_seconds: Callable[[], float], *, gathers_in_loop: bool) -> None:
+        """`copy_seconds` is the time so far that building batches has spent on copies."""
+        self._times = times
+        self._copy_seconds = copy_seconds
+        self._gathers_in_loop = gathers_in_loop
+        self.ask()
+
+    def ask(self) -> None:
+        """The loop asks for a batch."""
+        self._asked, self._copying = _clock(), self._copy_seconds()
+
+    def hand_out(self, now: int) -> None:
+        """The loop is given the batch."""
+        times = self._times
+        times.now = now
+        times.steps += 1
+        times.waited += _clock() - self._asked
+
+    def end(self) -> None:
+        """The pass is over."""
+        self._times.ended = _clock()
+
+    def building(
+        self, build: Callable[[Portion], list[Pending]], window_bytes: int
+    ) -> Callable[[Portion], list[Pending]]:
+        """`build`, measured in whichever thread calls it."""
+        times, copy_seconds = self._times, self._copy_seconds
+
+        def measured(portion: Portion) -> list[Pending]:
+            began, before = _clock(), copy_seconds()
+            pending = build(portion)
+            copied = copy_seconds() - before
+            times.copied += copied
+            times.gathered += _clock() - began - copied
+            times.nbytes += len(portion.steps) * portion.group.count * window_bytes
+            return pending
+
+        return measured
+
+    def complete(self, pending: Pending) -> Batch:
+        """`pending.complete()`, measured: the loop waits for a copy, or gathers."""
+        if isinstance(pending, Complete):
+            return pending.batch
+        times = self._times
+        times.waited_for_copies += self._copy_seconds() - self._copying  # while the loop waited for this batch
+        began = _clock()
+        batch = pending.complete()
+        spent = _clock() - began
+        if self._gathers_in_loop:
+            times.gathered += spent
+        else:
+            times.copied += spent
+            times.waited_for_copies += spent
+        return batch
+
+    def transforming(self, transform: Callable[[Batch], Transformed]) -> Callable[[Batch], Transformed]:
+        """`transform`, measured."""
+        times = self._times
+
+        def measured(batch: Batch) -> Transformed:
+            began = _clock()
+            done = transform(batch)
+            times.transformed += _clock() - began
+            return done
+
+        return measured

@@ -61,7 +61,7 @@ def bench(windows: Windows, batch_size: int, workers: int, seconds: float) -> It
     Raises:
         RuntimeError: their windows differ.
     """
-    items = Items(windows, torch.from_numpy(windows._anchor_slots(torch.arange(len(windows)).numpy())))
+    items = Items(windows, torch.from_numpy(windows.placement.anchor_slots(torch.arange(len(windows)).numpy())))
     _check(windows, items)
     yield _timed("tensorstash", Loader(windows, batch_size=batch_size, shuffle=True), seconds)
     for count in (0, workers):
@@ -120,5 +120,5 @@ def _nbytes() -> int:
 
 
 def _share(process: psutil.Process) -> int:
-    about = process.memory_full_info()
-    return int(getattr(about, "pss", about.rss))
+    memory = process.memory_full_info()
+    return int(getattr(memory, "pss", memory.rss))

@@ -1,4 +1,7 @@
-"""The command line: list, load and remove shared segments, inspect sources, and describe this machine."""
+"""The command line: list, load and remove shared segments, inspect sources, and describe this machine.
+
+What is slow to import, such as torch, is imported by the commands that need it.
+"""
 
 import json
 import math
@@ -8,30 +11,22 @@ import re
 import sys
 import time
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import asdict
 from datetime import timedelta
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-import psutil
-import torch
 
-from tensorstash.cli.bench import bench
 from tensorstash.cli.options import arguments, with_options
-from tensorstash.cli.report import report
-from tensorstash.cluster.make import shard
-from tensorstash.common.frequency import duration
 from tensorstash.errors import TensorstashError
-from tensorstash.ingest.load import load
-from tensorstash.ingest.plan import plan
-from tensorstash.native import library
 from tensorstash.segments import shared
-from tensorstash.segments.directory import place
-from tensorstash.segments.limits import memory_limits, tightest
-from tensorstash.sources.file_systems import without_secrets
-from tensorstash.windows.windows import Windows
+from tensorstash.segments.directory import shared_path
+
+if TYPE_CHECKING:
+    from tensorstash.ingest.plan import Plan
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) *((?:[kmgt]i?)?)b?", re.IGNORECASE)
@@ -39,14 +34,21 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?) *((?:[kmgt]i?)?)b?", re.IGNORECASE)
 
 def main() -> None:
     """Run the command line. An error of tensorstash is one line on stderr, with status 1."""
-    warnings.formatwarning = lambda message, *_, **__: f"tensorstash: {message}\n"
+    warnings.showwarning = lambda message, *_, **__: _say("warning", "yellow", message)
     try:
         commands(prog_name="tensorstash")
     except (TensorstashError, OSError, ValueError) as error:
-        sys.exit(f"tensorstash: {' '.join(str(error).split())}")
+        _say("error", "red", error)
+        sys.exit(1)
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 116})
+def _say(kind: str, color: str, message: object) -> None:
+    """Print a line on stderr; its first word has a color on a terminal, unless NO_COLOR is set (no-color.org)."""
+    line = f"{click.style(f'{kind}:', fg=color, bold=True)} {' '.join(str(message).split())}"
+    click.echo(line, err=True, color=False if os.environ.get("NO_COLOR") else None)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="tensorstash")
 def commands() -> None:
     """Manage the shared segments of this user: columns that are in memory once for all processes of this machine.
@@ -55,22 +57,26 @@ def commands() -> None:
     """
 
 
+def _as_json(text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    return click.option("--json", "as_json", is_flag=True, help=text)
+
+
 @commands.command(epilog="\b\nExamples:\n  tensorstash ls\n  tensorstash ls --json | jq '.[].label'")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON array of objects; times are in UTC.")
+@_as_json("Print a JSON array of objects; times are in UTC.")
 def ls(as_json: bool) -> None:
     """List the shared segments.
 
     The oldest comes first. The column users counts how many times a segment is attached now.
     """
-    found = shared.list().to_dicts()
+    segments = shared.lines()
     if as_json:
-        click.echo(json.dumps(found, indent=2, default=lambda created: created.isoformat()))
-    elif not found:
-        click.echo(f"No shared segments in {place()}.")
+        click.echo(json.dumps(segments, indent=2, default=lambda created: created.isoformat()))
+    elif not segments:
+        click.echo(f"No shared segments in {shared_path()}.")
     else:
         click.echo(
             _aligned(
-                [("label", "key", "size", "rows", "columns", "created", "users"), *map(_cells, found)],
+                [("label", "key", "size", "rows", "columns", "created", "users"), *map(_cells, segments)],
                 right=(2, 3, 4, 6),
             )
         )
@@ -89,7 +95,7 @@ def rm(labels: tuple[str, ...]) -> None:
         missing += [] if removed else [repr(label)]
         _print_removed(removed)
     if missing:
-        sys.exit(f"tensorstash: No segment in {place()} has the label {' or '.join(missing)}. See: tensorstash ls")
+        raise ValueError(f"No segment in {shared_path()} has the label {' or '.join(missing)}. See: tensorstash ls")
 
 
 def _bytes(_context: click.Context, _option: click.Parameter, text: str | None) -> int | None:
@@ -104,8 +110,12 @@ def _bytes(_context: click.Context, _option: click.Parameter, text: str | None) 
 
 def _age(_context: click.Context, _option: click.Parameter, text: str | None) -> timedelta | None:
     """A duration such as 12h."""
+    if text is None:
+        return None
+    from tensorstash.common.frequency import duration
+
     try:
-        return None if text is None else duration(text, "older_than")
+        return duration(text, "older_than")
     except ValueError as error:
         raise click.BadParameter(f"{text!r} is not a duration such as 15m, 12h or 7d.") from error
 
@@ -138,40 +148,32 @@ def prune(older_than: timedelta | None, max_bytes: int | None) -> None:
     "load",
     epilog="\b\nExamples:\n"
     "  tensorstash load weather.parquet --columns temp,humid --entity origin --time time_hour --share weather\n"
-    "  tensorstash load 'data/*.parquet' --columns x=temp,dewp,humid --columns y=temp --file weather.safetensors\n"
-    "  tensorstash load train.parquet --layout lists --columns target --entity item_id --start start --every 1h\n"
-    "  tensorstash load traffic.csv --layout wide --entity sensor --time date --schema 'date=%d.%m.%Y %H:%M'",
+    "  tensorstash load 'data/*.parquet' --columns x=temp,dewp,humid --columns y=temp --file weather.safetensors",
 )
 @with_options
 @click.option("--share", metavar="LABEL", help="The label. Default: the name of the first file.")
 @click.option("--file", metavar="PATH", help="Write a file for ts.open instead, which may be larger than memory.")
 @click.option("--overwrite", is_flag=True, help="With --file, replace a file that something else has made.")
 def load_command(share: str | None, file: str | None, overwrite: bool, **options: Any) -> None:
-    """Load columns into shared memory and leave them there, or with --file into a file.
+    """Load columns into shared memory, or into a file.
 
     The data stay in memory across restarts of a job: ts.load with the same files, arguments and share=LABEL attaches
     them in milliseconds, and so does ts.attach(LABEL). FILE may be a glob or a directory.
     """
+    from tensorstash.ingest.load import load
+
     source, given = arguments(options)
-    given |= {"overwrite": overwrite}
-    if file is None:
-        _load_shared(source, share or True, given)
-    else:
-        begin = time.perf_counter()
-        stash = load(source, share=share, file=file, **given)
-        seconds = time.perf_counter() - begin
-        click.echo(f"{_size(stash._segment.size)}, loaded or opened in {seconds:.2f} s: {stash.path}\n{stash}")
-
-
-def _load_shared(source: str | list[str], share: str | bool, given: dict[str, Any]) -> None:
-    before = {f"{line['label']}-{line['key']}" for line in shared.list().to_dicts()}
+    before = {f"{line['label']}-{line['key']}" for line in shared.lines()} if file is None else set()
     begin = time.perf_counter()
-    stash = load(source, share=share, **given)
+    stash = load(source, share=share or file is None, file=file, overwrite=overwrite, **given)
     seconds = time.perf_counter() - begin
-    label, path = stash._segment.label, str(stash.path)
-    was_there = path.rpartition("/")[2] in before
-    done = f"was there already, attached in {seconds:.4f} s" if was_there else f"loaded in {seconds:.2f} s"
-    click.echo(f"{label}: {_size(stash._segment.size)}, {done}: {path}\n{stash}")
+    size, path = _size(stash.segment.size), str(stash.path)
+    if file is not None:
+        click.echo(f"{size}, loaded or opened in {seconds:.2f} s: {path}\n{stash}")
+        return
+    label, is_old = stash.segment.label, path.rpartition("/")[2] in before
+    done = f"was there already, attached in {seconds:.4f} s" if is_old else f"loaded in {seconds:.2f} s"
+    click.echo(f"{label}: {size}, {done}: {path}\n{stash}")
     click.echo(f"It stays until it is removed (tensorstash rm {label}) or the machine restarts.")
 
 
@@ -184,18 +186,21 @@ def _load_shared(source: str | list[str], share: str | bool, given: dict[str, An
 @with_options
 @click.option("--to", metavar="DIR", required=True, help="A directory, or the URL of one in an object store.")
 @click.option("--shards", metavar="N", type=int, default=64, show_default=True, help="How many shards.")
-@click.option("--workers", metavar="N", type=int, help="Processes that write shards. Default: one.")
 @click.option("--engine", type=click.Choice(["ray"]), help="Let a Ray cluster do it. Default: this machine.")
-def shard_command(*, to: str, shards: int, workers: int | None, engine: str | None, **options: Any) -> None:
-    """Cut columns by entity into shards for several machines: stash files, and a manifest.
+def shard_command(*, to: str, shards: int, engine: str | None, **options: Any) -> None:
+    """Cut columns by entity into shards for several machines.
 
-    A command that was ended goes on when it is given again. In Python, ts.cluster.open(DIR) holds the shards of a node.
+    They are stash files, and a manifest. A killed command resumes when it is given again. In Python,
+    ts.cluster.open(DIR) holds the shards of a node.
     """
+    from tensorstash.cluster.make_shards import shard
+    from tensorstash.sources.file import without_secrets
+
     source, chosen = arguments(options)
     if chosen["entity"] is None:
         raise click.UsageError("Shards are of entities. Name the entity column: --entity COLUMN.")
     begin = time.perf_counter()
-    manifest = shard(source, to=to, shards=shards, workers=workers, engine=engine, **chosen)
+    manifest = shard(source, to=to, shards=shards, engine=engine, **chosen)
     seconds = time.perf_counter() - begin
     nbytes = sum(record.bytes for record in manifest.shards)
     rows = [record.rows for record in manifest.shards]
@@ -213,18 +218,22 @@ def shard_command(*, to: str, shards: int, workers: int | None, engine: str | No
 )
 @with_options
 @click.option("--html", "page", metavar="PATH", help="Write a page with coverage, frequency and gaps, too.")
-def inspect(page: str | None, **options: Any) -> None:
+@_as_json("Print a JSON object; sizes are in bytes.")
+def inspect(page: str | None, as_json: bool, **options: Any) -> None:
     """Print what a load would take.
 
     It shows rows, MB per column and free memory, and reads schemas and footers only; with --html also the columns of
     entity and time.
     """
+    from tensorstash.cli.report import report
+    from tensorstash.ingest.plan import plan
+
     source, given = arguments(options)
     planned = plan(source, **given)
-    click.echo(repr(planned))
+    click.echo(_json_of(planned) if as_json else repr(planned))
     if page is not None:
         Path(page).write_text(report(planned, source, given), "utf-8")
-        click.echo(f"wrote {page}")
+        click.echo(f"wrote {page}", err=as_json)
 
 
 @commands.command(
@@ -238,6 +247,11 @@ def inspect(page: str | None, **options: Any) -> None:
 @click.option("--batch-size", type=click.IntRange(1), default=256, show_default=True, help="Windows of a batch.")
 @click.option("--workers", type=click.IntRange(1), default=2, show_default=True, help="Of the DataLoader.")
 @click.option("--seconds", type=click.FloatRange(0.1), default=5.0, show_default=True, help="For each of the three.")
+@click.option("--frequency", metavar="STEP", help="The step of time, such as 15m. Default: the most common one.")
+@click.option(
+    "--gaps", type=click.Choice(["split", "ignore"]), default="split", show_default=True, help="As ts.Windows."
+)
+@_as_json("Print a JSON array of objects.")
 def bench_command(
     *,
     history: int,
@@ -245,31 +259,49 @@ def bench_command(
     batch_size: int,
     workers: int,
     seconds: float,
+    frequency: str | None,
+    gaps: str,
+    as_json: bool,
     **options: Any,
 ) -> None:
-    """Measure batches of FILE, beside a DataLoader whose Dataset slices the same columns in memory for each window.
+    """Compare batches of FILE with those of a DataLoader.
 
-    A training step of a small model stands for yours. The column windows/s is the speed of the batches alone, waiting
-    is their share of the loop, and memory counts pages of several processes once.
+    Its Dataset slices the same columns in memory for each window. A training step of a small model stands for yours.
+    The column windows/s is the speed of the batches alone, waiting is their share of the loop, and memory counts pages
+    of several processes once.
     """
+    from tensorstash.cli.bench import bench
+    from tensorstash.ingest.load import load
+    from tensorstash.windows.windows import Windows
+
     source, given = arguments(options)
     begin = time.perf_counter()
     stash = load(source, **given)
-    windows = Windows(stash, history=history, horizon=horizon)
+    step = int(frequency) if frequency is not None and frequency.isdecimal() else frequency
+    windows = Windows(stash, history=history, horizon=horizon, gaps=gaps, frequency=step)
+    if as_json:
+        results = [asdict(result) for result in bench(windows, batch_size, workers, seconds)]
+        click.echo(json.dumps(results, indent=2))
+        return
     click.echo(f"loaded in {time.perf_counter() - begin:.2f} s, {len(windows):,} windows\n{stash}\n")
     lines = [("", "first batch", "windows/s", "waiting", "memory")]
-    for one in bench(windows, batch_size, workers, seconds):
-        speed = (f"{one.first:.3f} s", f"{one.windows:,.0f}", f"{one.waiting:.0%}", _size(one.nbytes))
-        lines.append((one.way, *speed))
+    for result in bench(windows, batch_size, workers, seconds):
+        speed = (f"{result.first:.3f} s", f"{result.windows:,.0f}", f"{result.waiting:.0%}", _size(result.nbytes))
+        lines.append((result.way, *speed))
     click.echo(_aligned(lines, right=(1, 2, 3, 4)))
 
 
 @commands.command(epilog="\b\nExamples:\n  tensorstash info")
-def info() -> None:
+@_as_json("Print a JSON object.")
+def info(as_json: bool) -> None:
     """Print what to put into a bug report.
 
     Versions, the native kernel and why it is used or not, free memory, the directory of shared segments, and threads.
     """
+    import torch
+
+    from tensorstash.native import library
+
     lines = {
         "tensorstash": f"{version('tensorstash')} in {Path(__file__).parents[1]}",
         "python": f"{platform.python_version()} on {platform.platform()}",
@@ -280,22 +312,29 @@ def info() -> None:
         "shared": _shared_memory(),
         "threads": f"{torch.get_num_threads()} of torch, on {_cores()} cores",
     }
+    if as_json:
+        click.echo(json.dumps(lines, indent=2))
+        return
     width = max(map(len, lines))
     click.echo("\n".join(f"{name:{width}}  {text}" for name, text in lines.items()))
 
 
 def _memory() -> str:
+    import psutil
+
+    from tensorstash.segments.limits import memory_limits, tightest
+
     limit = tightest(memory_limits())
-    return f"{_size(limit.free)} free {limit.what}, of {_size(psutil.virtual_memory().total)}"
+    return f"{_size(limit.free)} free {limit.where}, of {_size(psutil.virtual_memory().total)}"
 
 
 def _shared_memory() -> str:
     """The room in the file system that holds the directory of segments, which need not exist yet."""
-    path = Path(place())
-    there = next(parent for parent in (path, *path.parents) if parent.exists())
-    about = os.statvfs(there)
-    free, total = (_size(blocks * about.f_frsize) for blocks in (about.f_bavail, about.f_blocks))
-    return f"{free} free in {there}, of {total}; segments lie in {path}"
+    path = Path(shared_path())
+    folder = next(parent for parent in (path, *path.parents) if parent.exists())
+    room = os.statvfs(folder)
+    free, total = (_size(blocks * room.f_frsize) for blocks in (room.f_bavail, room.f_blocks))
+    return f"{free} free in {folder}, of {total}; segments lie in {path}"
 
 
 def _cores() -> int:
@@ -303,6 +342,15 @@ def _cores() -> int:
 
 
 # Printing
+
+
+def _json_of(planned: "Plan") -> str:
+    from tensorstash.ingest.plan_text import HEAD
+
+    sizes = {"rows": planned.rows, "bytes": planned.nbytes, "page_tables": planned.page_tables, "free": planned.free}
+    columns = [dict(zip(HEAD, line)) for line in planned.lines]
+    texts = {"skipped": planned.skipped, "notes": planned.notes}
+    return json.dumps({"source": planned.source, **sizes, "columns": columns, **texts}, indent=2)
 
 
 def _cells(line: dict[str, Any]) -> tuple[str, ...]:

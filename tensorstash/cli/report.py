@@ -66,10 +66,8 @@ def _times(planned: Plan, source: Any, given: Mapping[str, Any]) -> list[str]:
     if planned.time is None:
         return ["<p>Name the columns of time and entity to see coverage, frequency and gaps: --time, --entity.</p>"]
     keys = {name: value for name, value in given.items() if name not in ("columns", "static", "dtype")}
-    # a layout makes the times out of other columns
-    columns = {"loaded_time": given["time"]} if given.get("layout") is None else given.get("columns")
     try:
-        stash = load(source, columns, **keys)
+        stash = load(source, {"loaded_time": given["time"]}, **keys)
         runs = find_runs(stash.offsets.numpy(), stash.time.numpy(), stash.clock, None, None)  # type: ignore[union-attr]
     except (TensorstashError, ValueError) as error:
         return [f"<p>A load is refused: {html.escape(str(error))}</p>"]

@@ -5,11 +5,10 @@ It owns the manifest of shards, how they are made, which node holds which, and w
 `manifest.py`, then `shards.py`.
 """
 
-from tensorstash.cluster.counts import exchange_counts
-from tensorstash.cluster.hold import open  # noqa: A004  ts.cluster.open is the natural name
-from tensorstash.cluster.make import shard
+from tensorstash.cluster.exchange import exchange_counts, fit_scaler
+from tensorstash.cluster.make_shards import shard
 from tensorstash.cluster.manifest import Manifest, ShardRecord
-from tensorstash.cluster.scaler import fit_scaler
+from tensorstash.cluster.open_shards import open  # noqa: A004  ts.cluster.open is the natural name
 from tensorstash.cluster.shards import Shards
 from tensorstash.cluster.windows import windows
 from tensorstash.columns.sharding import shard_of
@@ -27,3 +26,7 @@ __all__ = [
     "shard_of",
     "windows",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,4 +1,4 @@
-"""The shards that one node holds, and which node holds which."""
+"""The shards that one node holds, which node holds which, and which node this is."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,15 +17,6 @@ def assign(rows: Sequence[int], nodes: int) -> list[tuple[int, ...]]:
     """The numbers of the shards of each node, ascending: the longest shard first, to the node with the fewest rows.
 
     Shards of equal length go by number, and nodes with equally many rows too.
-
-    Args:
-        rows: the rows of each shard.
-        nodes: how many nodes there are.
-
-    Example:
-        >>> from tensorstash.cluster.shards import assign
-        >>> assign([5, 1, 4, 4], 2)
-        [(0, 1), (2, 3)]
     """
     held: list[list[int]] = [[] for _ in range(nodes)]
     least = [(0, node) for node in range(nodes)]  # a heap of the rows of each node
@@ -41,25 +32,22 @@ class Shards:
     """The shards that this node holds, out of all that the manifest lists; `ts.cluster.open` returns it."""
 
     manifest: Manifest
-    node: int
-    """The number of this node, from 0 on."""
+    node: int  #: the number of this node, from 0 on
     nodes: int
-    origin: str
-    """Where `node` and `nodes` came from, for messages."""
-    stashes: Mapping[int, Stash]
-    """The stash of each shard that this node holds, by the shard's number, ascending."""
-    index: Stash
-    """A row for each entity of all shards: `index.entities`, and its rows in its shard, `index["rows"]`."""
+    origin: str  #: where `node` and `nodes` came from, for messages
+    stashes: Mapping[int, Stash]  #: of each shard that this node holds, by the shard's number, ascending
+    index: Stash  #: a row for each entity of all shards: `index["shard"]`, and its rows there, `index["rows"]`
 
     @property
     def held(self) -> tuple[int, ...]:
         """The numbers of the shards that this node holds, ascending."""
         return tuple(self.stashes)
 
-    @property
+    @cached_property
     def entities(self) -> list[Any]:
         """The names of the entities of all shards, on every node: by shard, and as in the stash of the shard."""
-        return self.index.entities
+        names = self.index.entities
+        return [names[place] for place in np.argsort(self.index["shard"].numpy(), kind="stable").tolist()]
 
     @cached_property
     def entity_offsets(self) -> Int64s:
@@ -67,9 +55,9 @@ class Shards:
         return np.append(0, np.cumsum([shard.entities for shard in self.manifest.shards], dtype=np.int64))
 
     def __repr__(self) -> str:
-        own = sum(self.manifest.shards[shard].rows for shard in self.held)
+        held_rows = sum(self.manifest.shards[shard].rows for shard in self.held)
         return (
             f"Shards: {self.manifest.rows:,} rows of {int(self.entity_offsets[-1]):,} entities in "
             f"{len(self.manifest.shards):,} shards; node {self.node} of {self.nodes} ({self.origin}) holds "
-            f"{len(self.held):,} of them, {own:,} rows"
+            f"{len(self.held):,} of them, {held_rows:,} rows"
         )

@@ -2,9 +2,10 @@
 
 import warnings
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from functools import partial
-from typing import Any
+from inspect import Parameter, signature
+from typing import Concatenate, ParamSpec
 
 from tensorstash.cluster.shards import Shards, assign
 from tensorstash.errors import NoWindowError
@@ -12,97 +13,61 @@ from tensorstash.sampling.sharded import Division, ShardedWindows
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.windows import Windows
 
+P = ParamSpec("P")
 
-def windows(
-    shards: Shards,
-    history: int | None = None,
-    horizon: int = 0,
-    *,
-    columns: Sequence[str] | None = None,
-    spans: Mapping[str, Sequence[Any]] | None = None,
-    min_history: int | None = None,
-    min_horizon: int | None = None,
-    stride: int = 1,
-    gaps: str = "split",
-    frequency: int | str | None = None,
-    tolerance: int | str | None = None,
-    require: Sequence[str] | None = None,
-    where: str | None = None,
-) -> ShardedWindows:
-    """The windows of shards, to be sampled by a `ts.Loader` on every rank of every node.
 
-    The arguments are those of `ts.Windows`, and mean the same for each shard; `where` is a column. The frequency is by
-    default the most common one of all shards, not of each.
+def _of_each_shard(make: Callable[Concatenate[Stash, P], Windows]) -> Callable[Concatenate[Shards, P], ShardedWindows]:
+    """The function for shards that has the arguments of `make`, which is for a stash."""
 
-    Returns:
-        What has `split` and `split_fraction` like `ts.Windows`. On several nodes pass each part to
-        `ts.cluster.exchange_counts` before you make its loader.
+    def windows(shards: Shards, /, *arguments: P.args, **named: P.kwargs) -> ShardedWindows:
+        """The windows of shards, to be sampled by a `ts.Loader` on every rank of every node.
 
-    Raises:
-        NoWindowError: this is the only node, and no shard has a window. For other errors see `ts.Windows`.
+        The arguments are those of `ts.Windows`, and mean the same for each shard; `where` is a column. The frequency is
+        by default the most common one of all shards, not of each. The windows have `split` and `split_fraction`. On
+        several nodes pass each part to `ts.cluster.exchange_counts` before you make its loader.
 
-    Warns:
-        UserWarning: what `ts.Windows` warns of, for the first shard of this node with such a warning.
+        Raises:
+            NoWindowError: this is the only node, and no shard has a window. For other errors see `ts.Windows`.
 
-    Example:
-        >>> import tempfile, tensorstash as ts
-        >>> data = {"station": ["A", "B"] * 4, "hour": [0, 0, 1, 1, 2, 2, 3, 3], "temp": [0.5] * 8}
-        >>> where = tempfile.mkdtemp()
-        >>> made = ts.cluster.shard(data, ["temp"], entity="station", time="hour", shards=4, to=where)
-        >>> windows = ts.cluster.windows(ts.cluster.open(where), history=2)
-        >>> train, valid = windows.split(3)
-        >>> len(train), len(valid)
-        (4, 0)
-    """
-    if not isinstance(shards, Shards):
-        raise TypeError(f"These windows are made of shards, ts.cluster.open(...); got a {type(shards).__name__}.")
-    if frequency is None and gaps != "ignore":
-        frequency = shards.manifest.frequency
-    make = partial(
-        Windows,
-        history=history,
-        horizon=horizon,
-        columns=columns,
-        spans=spans,
-        min_history=min_history,
-        min_horizon=min_horizon,
-        stride=stride,
-        gaps=gaps,
-        frequency=frequency,
-        tolerance=tolerance,
-        require=require,
-        where=where,
+        Warns:
+            UserWarning: what `ts.Windows` warns of, for the first shard of this node with such a warning.
+        """
+        if not isinstance(shards, Shards):
+            raise TypeError(f"These windows are made of shards, ts.cluster.open(...); got a {type(shards).__name__}.")
+        if named.get("at") is not None:
+            raise ValueError("at= names points of one stash, and each node has some of the shards. Load a stash.")
+        if named.get("frequency") is None and named.get("gaps") != "ignore":
+            named["frequency"] = shards.manifest.frequency
+        parts: dict[int, Windows] = {}
+        told: dict[int, str] = {}
+        short = None
+        for shard, stash in shards.stashes.items():
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                try:
+                    parts[shard] = make(stash, *arguments, **named)
+                except NoWindowError as error:
+                    short = error if stash.rows or short is None else short  # an empty shard says least
+            if caught:
+                told[shard] = " ".join(str(warning.message) for warning in caught)
+        if short is not None and not parts and shards.nodes == 1:
+            raise short
+        if told:
+            shard, text = next(iter(told.items()))
+            more = f" {len(told) - 1} more shards of this node have such a warning." if len(told) > 1 else ""
+            warnings.warn(f"Shard {shard}: {text}{more}", stacklevel=2)
+        holds = partial(assign, array("q", (record.rows for record in shards.manifest.shards)))
+        names = partial(getattr, shards, "entities")  # decoded only where they are needed
+        division = Division(shards.node, shards.nodes, shards.manifest.rows, shards.entity_offsets, holds, names)
+        return ShardedWindows(parts, division)
+
+    shown = signature(make)
+    _, *others = shown.parameters.values()
+    first = Parameter("shards", Parameter.POSITIONAL_ONLY, annotation=Shards)
+    windows.__signature__ = shown.replace(  # type: ignore[attr-defined]
+        parameters=[first, *others], return_annotation=ShardedWindows
     )
-    parts, told, short = _made(make, shards.stashes)
-    if short is not None and not parts and shards.nodes == 1:
-        raise short
-    if told:
-        shard, text = next(iter(told.items()))
-        more = f" {len(told) - 1} more shards of this node have such a warning." if len(told) > 1 else ""
-        warnings.warn(f"Shard {shard}: {text}{more}", stacklevel=2)
-    return ShardedWindows(parts, _division(shards))
+    return windows
 
 
-def _made(
-    make: Callable[[Stash], Windows], stashes: Mapping[int, Stash]
-) -> tuple[dict[int, Windows], dict[int, str], NoWindowError | None]:
-    """The windows of each shard that has any, the first warning of each shard, and the error of one without windows."""
-    parts: dict[int, Windows] = {}
-    told: dict[int, str] = {}
-    short = None
-    for shard, stash in stashes.items():
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            try:
-                parts[shard] = make(stash)
-            except NoWindowError as error:
-                short = error
-        if caught:
-            told[shard] = str(caught[0].message)
-    return parts, told, short
-
-
-def _division(shards: Shards) -> Division:
-    holds = partial(assign, array("q", (shard.rows for shard in shards.manifest.shards)))
-    names = partial(getattr, shards, "entities")  # decoded only where they are needed
-    return Division(shards.node, shards.nodes, shards.manifest.rows, shards.entity_offsets, holds, names)
+windows = _of_each_shard(Windows)  # so that the arguments are stated once, by `ts.Windows`

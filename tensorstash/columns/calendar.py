@@ -75,28 +75,26 @@ class Moment:
 
     def bind(self, fields: Sequence[pa.Field]) -> tuple[pa.DataType, Compute]:
         """The type of the values, and how they are computed from times."""
-        (about,) = fields
-        kind = time_column(pa.schema([about]), about.name, "it").kind
+        (field,) = fields
+        kind = time_column(pa.schema([field]), field.name, "it").kind
         if kind == "number":
             raise SchemaError(
-                f"ts.calendar needs times or dates; time={about.name!r} is {about.type}. Convert it before loading, or "
+                f"ts.calendar needs times or dates; time={field.name!r} is {field.type}. Convert it before loading, or "
                 "leave ts.calendar out."
             )
         if kind == "date" and self.field in ("second", "minute", "hour"):
             raise SchemaError(
-                f"A date has no hour, minute or second; time={about.name!r} is {about.type}. Leave {self.field!r} out "
+                f"A date has no hour, minute or second; time={field.name!r} is {field.type}. Leave {self.field!r} out "
                 "of ts.calendar."
             )
-        values = _values(_CYCLES[self.field], self.form)
 
         def compute(arrays: Sequence[pa.Array], _place: str) -> pa.Array:
-            return pa.array(values[_CYCLES[self.field].count(*_wall_clock(arrays[0]))])
+            return pa.array(calendar_values([(self.field, self.form)], *_ticks(arrays[0]))[:, 0])
 
-        return pa.from_numpy_dtype(values.dtype), compute
+        return pa.from_numpy_dtype(_values(_CYCLES[self.field], self.form).dtype), compute
 
 
 def _values(cycle: _Cycle, form: Form) -> NDArray[Any]:
-    """The value that stands for each of the cycle's counts, `(length,)`."""
     counts = np.arange(cycle.length)
     if form == "number":
         return (cycle.first + counts).astype(np.int16 if cycle.length > 127 else np.int8)
@@ -160,13 +158,9 @@ def calendar_values(pairs: Sequence[tuple[str, str]], times: Int64s, clock: Cloc
     return np.stack([_values(cycle, form)[cycle.count(days, seconds)] for cycle, form in cycles], axis=1)
 
 
-def _wall_clock(times: pa.Array) -> tuple[Int64s, Int64s]:
-    """Days since 1970 and seconds of the day, each `(n,)`, as clocks in the zone of the times show them."""
+def _ticks(times: pa.Array) -> tuple[Int64s, Clock]:
     if pa.types.is_dictionary(times.type):
         times = times.dictionary_decode()
     if pa.types.is_date(times.type):
-        days = times.cast(pa.date32()).view(pa.int32()).to_numpy().astype(np.int64)
-        return days, np.zeros_like(days)
-    unit = times.type.unit
-    seconds = wall_clock(times.view(pa.int64()).to_numpy(), Clock(unit, times.type.tz)) // _PER_SECOND[unit]
-    return seconds // _DAY, seconds % _DAY
+        return times.cast(pa.date32()).view(pa.int32()).to_numpy().astype(np.int64), Clock("d", None)
+    return times.view(pa.int64()).to_numpy(), Clock(times.type.unit, times.type.tz)

@@ -3,7 +3,8 @@
 For each class, `columns/resolve.py` has a line that makes the column, and `ingest/decoders.py` a line that decodes it.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +23,10 @@ class Validity:
 
 
 @dataclass(frozen=True, slots=True)
-class Appearance:
-    """Codes for texts, numbered in order of first appearance."""
+class Ascending:
+    """Codes for texts, in ascending order of the texts."""
+
+    known: tuple[Any, ...] = field(default=(), repr=False)  # names that keep their numbers, before all others
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,4 +44,4 @@ class Hashed:
 
 
 PLAIN = Plain()
-Codec = Plain | Validity | Appearance | Given | Hashed
+Codec = Plain | Validity | Ascending | Given | Hashed

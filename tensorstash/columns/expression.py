@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from tensorstash.columns.polars_texts import serialized, short_text
-
 if TYPE_CHECKING:
     import polars as pl
+
+Compute = Callable[[Sequence[pa.Array], str], pa.Array]  # input arrays and their place in the source -> the values
+
+_PICKLE = b"\x80\x05\x95"  # how a Python function begins in a serialized expression: protocol 5, then a frame
 
 
 class Formula(Protocol):
@@ -45,15 +47,15 @@ class Expression:
         return self.columns
 
     def text(self, time: str | None) -> str:  # noqa: ARG002  see Formula
-        """As polars writes it, with fewer brackets."""
-        return short_text(self.expr)
+        """The expression as polars prints it."""
+        return printed(self.expr)
 
     def key(self) -> str:
-        """A hash of its serialised form."""
+        """A hash of its serialized form."""
         import polars as pl
 
         form = serialized(self.expr)
-        if form is None:
+        if form is None or _PICKLE in form:
             raise ValueError(
                 "With share= or file= a column must be the same in all processes, which cannot verify that they hold "
                 f"the same Python function; {self!r} calls one. Write it with the functions of polars, or load without "
@@ -62,89 +64,74 @@ class Expression:
         return blake2b(pl.__version__.encode() + b" " + form, digest_size=16).hexdigest()
 
     def __repr__(self) -> str:
-        return short_text(self.expr)
+        return printed(self.expr)
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class PerEntity:
-    """A polars expression over the rows of each entity, in their order; what `ts.per_entity` returns."""
-
-    expression: Expression  # which may name no column
-
-    def inputs(self, time: str | None) -> tuple[str, ...]:
-        """The columns that the expression names: of the source, or computed ones of the same load."""
-        return self.expression.inputs(time)
-
-    def text(self, time: str | None) -> str:
-        """The text of the expression, and what distinguishes it from an elementwise one."""
-        return f"{self.expression.text(time)} per entity"
-
-    def key(self) -> str:
-        """That of the expression, and what distinguishes it from an elementwise one."""
-        return f"per entity {self.expression.key()}"
-
-    def __repr__(self) -> str:
-        return f"ts.per_entity({self.expression!r})"
+def printed(expr: "pl.Expr") -> str:
+    """An expression for messages, in one line and without its alias."""
+    return " ".join(str(expr.meta.undo_aliases()).split())
 
 
-def is_expression(given: object) -> bool:
+def serialized(expr: "pl.Expr") -> bytes | None:
+    """The serialized form, which is the same in every process; `None` if a Python function in it cannot be pickled."""
+    try:
+        return expr.meta.serialize()
+    except Exception:  # pickling may raise any exception
+        return None
+
+
+def is_expression(value: object) -> bool:
     """Whether an object is a polars expression, without importing polars."""
     polars = sys.modules.get("polars")
-    return polars is not None and isinstance(given, polars.Expr)
+    return polars is not None and isinstance(value, polars.Expr)
 
 
-def _is_member(given: object) -> bool:
-    return isinstance(given, (str, PerEntity)) or is_expression(given)
-
-
-def source_of(given: Any) -> str | Formula | tuple[str | Formula, ...]:
+def source_of(value: Any) -> str | Formula | tuple[str | Formula, ...]:
     """The source of a column: a source column or an expression, or several of them as a pack."""
-    if _is_member(given):
-        return _member(given)
-    if not isinstance(given, (list, tuple)) or not all(map(_is_member, given)):
+    if _is_member(value):
+        return _member(value)
+    if not isinstance(value, (list, tuple)) or not all(map(_is_member, value)):
         raise TypeError(
-            f"A column is named by a text, a list of texts, a polars expression, or ts.column(...); got {given!r}."
+            f"A column is named by a text, a list of texts, a polars expression, or ts.column(...); got {value!r}."
         )
-    return tuple(map(_member, given))
+    return tuple(map(_member, value))
 
 
 def alias_of(source: "str | Formula | tuple[str | Formula, ...]") -> str:
     """The default name of a column: the name of its source column, or the output name of its expression."""
     if isinstance(source, str):
         return source
-    expression = source.expression if isinstance(source, PerEntity) else source
-    if isinstance(expression, Expression) and expression.alias is not None:
-        return expression.alias
+    if isinstance(source, Expression) and source.alias is not None:
+        return source.alias
     raise ValueError(
         f"An expression needs a name; got {source!r} in a list. Write {{'name': ...}}, or add .alias('name') to it."
     )
 
 
-def _member(given: Any) -> str | Formula:
-    """The name of the column, if a polars expression is only a column, else the expression to compute."""
-    if isinstance(given, (str, PerEntity)):
-        return given
-    expression = expression_of(given)
+def _is_member(value: object) -> bool:
+    return isinstance(value, str) or is_expression(value)
+
+
+def _member(value: Any) -> str | Expression:
+    if isinstance(value, str):
+        return value
+    expression = _expression(value)
     if not expression.columns:
         raise ValueError(
-            f"An expression is of columns of the source; {short_text(given)} has none. Add constants to the batches, "
-            "in a transform."
+            f"An expression names a column of the source; {expression!r} names none. Add constants to the batches, in "
+            "a transform."
         )
     if expression.is_column and expression.alias in (None, expression.columns[0]):
         return expression.columns[0]
     return expression
 
 
-def expression_of(expr: "pl.Expr") -> Expression:
-    """A polars expression with its alias and columns; refused if it may have several outputs."""
+def _expression(expr: "pl.Expr") -> Expression:
     if expr.meta.has_multiple_outputs():
         raise ValueError(
-            f"An expression names its columns one by one and gives one; {short_text(expr)} may stand for several. "
+            f"An expression names its columns one by one and gives one; {printed(expr)} may stand for several. "
             "Write pl.col('name') for each, and one expression for each column of the stash."
         )
     columns = tuple(dict.fromkeys(name for name in expr.meta.root_names() if name))  # elements of lists have no name
     renamed = expr.meta.undo_aliases().meta.ne(expr)
     return Expression(expr, expr.meta.output_name(raise_if_undetermined=False) if renamed else None, columns)
-
-
-Compute = Callable[[Sequence[pa.Array], str], pa.Array]  # input arrays and their place in the source -> the values

@@ -1,15 +1,16 @@
-"""What the header of a stash says of its rows, its keys and each of its columns, to and from JSON."""
+"""The metadata in the header of a stash, to and from JSON: rows, keys and columns."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, get_args
+from dataclasses import asdict, dataclass, is_dataclass
+from functools import cache
+from types import UnionType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from tensorstash.columns.column import Fill, Kind, Number
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnInfo:
-    """What `stash.about(name)` returns: how a column was loaded, and what was counted meanwhile.
+    """What `stash.about(name)` returns: how a column was loaded, and what was counted during the load.
 
     Example:
         >>> import tensorstash as ts
@@ -33,7 +34,7 @@ class ColumnInfo:
     nulls: int
     """Nulls in the rows of the source."""
     missing: int
-    """Missing values in the stash: NaN, or code -1. Of a static column they are counted once per entity."""
+    """NaN, or code -1, in the stash; not what `fill=` replaced. Of a static column they are counted once per entity."""
     unknown: int | None
     """Values that are not in the given vocabulary, counted like `missing`; `None` if no vocabulary was given."""
     low: Number | None
@@ -44,6 +45,8 @@ class ColumnInfo:
     """The value of `empty=`, which stands in slots without a row."""
     calendar: tuple[tuple[str, str], ...] = ()
     """Field and form of each number of a column that `ts.calendar` made."""
+    is_validity: bool = False
+    """Whether `ts.is_valid` made it."""
 
     @property
     def is_coded(self) -> bool:
@@ -60,11 +63,12 @@ class TimeInfo:
     zone: str | None
     low: int | None
     high: int | None
+    repeated: bool = False  # whether an entity has several rows of one time
 
 
 @dataclass(frozen=True, slots=True)
 class StashInfo:
-    """Everything that the header says of a stash, besides its tensors."""
+    """The metadata of a stash, without its tensors."""
 
     rows: int
     columns: tuple[ColumnInfo, ...]
@@ -79,106 +83,63 @@ def to_header(info: StashInfo) -> dict[str, Any]:
 
 
 def from_header(header: object) -> StashInfo:
-    """The same from the metadata of a segment. A `ValueError` names what is wrong in it."""
-    _check(header, (dict,), "the schema")
-    assert isinstance(header, dict)
-    entity, time = _get(header, "entity", (str, list, _NONE)), _get(header, "time", (dict,))
-    columns = _get(header, "columns", (list,))
-    if not columns:
-        raise ValueError("'columns' is empty")
-    return StashInfo(
-        _count(header, "rows"),
-        tuple(map(_column, columns)),
-        tuple(map(_column, _get(header, "static", (list,)))) if "static" in header else (),
-        _names(entity, "entity") if isinstance(entity, list) else entity,
-        _time(time) if time else None,
-    )
-
-
-_NONE = type(None)
-_TEXT = (str, _NONE)
-_NUMBER = (int, float, bool, _NONE)
+    """Parse the metadata of a segment. A `ValueError` names what is wrong in it."""
+    if isinstance(header, dict) and header.get("time") == {}:
+        header = header | {"time": None}
+    info: StashInfo = _parsed(StashInfo, header, "the schema")
+    columns = (*info.columns, *info.static)
+    lists = [("columns", info.columns), ("entity", info.entity), *(("members", column.members) for column in columns)]
+    if empty := [name for name, values in lists if values == ()]:
+        raise ValueError(f"{empty[0]!r} is empty")
+    _check_range("rows", info.rows, 0)
+    for column in columns:
+        if column.unit not in _UNITS.get(column.kind, (None,)):
+            raise ValueError(f"'unit' of a {column.kind} is {column.unit!r}")
+        for name in ("nulls", "missing", "unknown"):
+            _check_range(name, getattr(column, name), 0)
+    if info.time is not None:
+        if info.time.unit not in (None, *_TICKS, "d"):
+            raise ValueError(f"'unit' is {info.time.unit!r}")
+        for name in ("low", "high"):
+            _check_range(name, getattr(info.time, name), -(1 << 63))
+    return info
 
 
 _TICKS = ("s", "ms", "us", "ns")
 _UNITS: dict[str, tuple[str | None, ...]] = {"timestamp": _TICKS, "time": _TICKS, "duration": _TICKS, "date": ("d",)}
 
 
-def _column(about: Any) -> ColumnInfo:
-    _check(about, (dict,), "a column")
-    kind = _get(about, "kind", (str,))
-    if kind not in get_args(Kind):
-        raise ValueError(f"'kind' is {kind!r}")
-    if _unit(about) not in _UNITS.get(kind, (None,)):
-        raise ValueError(f"'unit' of a {kind} is {about['unit']!r}")
-    return ColumnInfo(
-        name=_get(about, "name", (str,)),
-        members=_names(_get(about, "members", (list,)), "members"),
-        kind=kind,
-        unit=_unit(about),
-        zone=_get(about, "zone", _TEXT),
-        fill=_get(about, "fill", (str, *_NUMBER)),
-        nulls=_count(about, "nulls"),
-        missing=_count(about, "missing"),
-        unknown=None if about.get("unknown") is None else _count(about, "unknown"),
-        low=_get(about, "low", _NUMBER),
-        high=_get(about, "high", _NUMBER),
-        empty=_get(about, "empty", (str, *_NUMBER)) if "empty" in about else None,
-        calendar=tuple(map(_moment, _get(about, "calendar", (list,)))) if "calendar" in about else (),
-    )
+_OPTIONAL: dict[str, Any] = {
+    "static": [],
+    "unknown": None,
+    "empty": None,
+    "calendar": [],
+    "is_validity": False,
+    "repeated": False,
+}
 
 
-def _moment(pair: Any) -> tuple[str, str]:
-    _check(pair, (list,), "a pair in 'calendar'")
-    field, form = _names(pair, "calendar")
-    return field, form
+def _check_range(name: str, number: int | None, least: int) -> None:
+    if number is not None and not least <= number < 1 << 63:
+        raise ValueError(f"{name!r} is {number}")
 
 
-def _time(about: Mapping[str, Any]) -> TimeInfo:
-    return TimeInfo(
-        source=_get(about, "source", (str,)),
-        unit=_unit(about),
-        zone=_get(about, "zone", _TEXT),
-        low=_tick(about, "low"),
-        high=_tick(about, "high"),
-    )
+def _parsed(hint: Any, value: Any, what: str) -> Any:
+    """A value from JSON in the annotated type of its field; lists become tuples."""
+    for kind in get_args(hint) if isinstance(hint, UnionType) else (hint,):
+        items = get_args(kind)
+        if is_dataclass(kind) and type(value) is dict:
+            made: Any = kind
+            hints = _hints(made)
+            value = _OPTIONAL | value
+            if missing := hints.keys() - value.keys():
+                raise ValueError(f"{min(missing)!r} is not there")
+            return made(**{name: _parsed(hints[name], value[name], repr(name)) for name in hints})
+        if get_origin(kind) is tuple and type(value) is list and (items[-1] is ... or len(items) == len(value)):
+            return tuple(_parsed(items[0], item, f"a value in {what}") for item in value)
+        if type(value) is kind or (get_origin(kind) is Literal and value in items):
+            return value
+    raise ValueError(f"{what} is {value!r}")
 
 
-def _tick(about: Mapping[str, Any], key: str) -> int | None:
-    found: int | None = _get(about, key, (int, _NONE))
-    if found is not None and not -(1 << 63) <= found < 1 << 63:
-        raise ValueError(f"{key!r} is {found}")
-    return found
-
-
-def _unit(about: Mapping[str, Any]) -> str | None:
-    unit: str | None = _get(about, "unit", _TEXT)
-    if unit not in (None, "s", "ms", "us", "ns", "d"):
-        raise ValueError(f"'unit' is {unit!r}")
-    return unit
-
-
-def _get(about: Mapping[str, Any], key: str, types: tuple[type, ...]) -> Any:
-    if key not in about:
-        raise ValueError(f"{key!r} is not there")
-    return _check(about[key], types, repr(key))
-
-
-def _count(about: Mapping[str, Any], key: str) -> int:
-    found: int = _get(about, key, (int,))
-    if found < 0:
-        raise ValueError(f"{key!r} is {found}")
-    return found
-
-
-def _names(found: Iterable[object], what: str) -> tuple[str, ...]:
-    names = tuple(_check(name, (str,), f"a name in {what!r}") for name in found)
-    if not names:
-        raise ValueError(f"{what!r} is empty")
-    return names
-
-
-def _check(found: Any, types: tuple[type, ...], what: str) -> Any:
-    if type(found) not in types:
-        raise ValueError(f"{what} is {found!r}")
-    return found
+_hints = cache(get_type_hints)

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from tensorstash.columns.codec import Appearance, Given, Hashed, Plain, Validity
+from tensorstash.columns.codec import Ascending, Given, Hashed, Plain, Validity
 from tensorstash.columns.column import Column, fits
 from tensorstash.columns.names import check_name, field_of
 from tensorstash.columns.spec import ColumnSpec
@@ -31,7 +31,6 @@ def resolve(
 
 
 def _validity(name: str, spec: ColumnSpec, fields: Sequence[pa.Field], _: torch.dtype | None) -> Column:
-    """The boolean column that says where its source columns have a value."""
     parts = [from_arrow(name, field) for field in fields]
     members = tuple(part.members[0] for part in parts)
     if not isinstance(spec.source, tuple):
@@ -45,13 +44,11 @@ def _validity(name: str, spec: ColumnSpec, fields: Sequence[pa.Field], _: torch.
 
 
 def _hashed(name: str, spec: ColumnSpec, fields: Sequence[pa.Field], _: torch.dtype | None) -> Column:
-    """A column of buckets."""
     field, _is_text = _coded("Hashing is", name, spec, fields)
     return Column(name, (field.name,), torch.int32, kind="hashed", codec=spec.codec)
 
 
 def _given(name: str, spec: ColumnSpec, fields: Sequence[pa.Field], _: torch.dtype | None) -> Column:
-    """A column of codes with a given vocabulary."""
     assert isinstance(spec.codec, Given)
     field, holds_text = _coded("A vocabulary is", name, spec, fields)
     known = spec.codec.vocabulary
@@ -60,12 +57,11 @@ def _given(name: str, spec: ColumnSpec, fields: Sequence[pa.Field], _: torch.dty
             f"vocabulary= holds values of its column; {known[0]!r} is none of {spec.source!r}, which is {field.type}. "
             "Convert the vocabulary."
         )
-    if spec.fill is not None and (isinstance(spec.fill, (bool, float)) or spec.fill not in known):
-        raise ValueError(f"fill= is in the vocabulary of its column; {spec.fill!r} is not in that of {name!r}. Add it.")
-    if spec.empty is not None and spec.empty not in known:
-        raise ValueError(
-            f"empty= is in the vocabulary of its column; {spec.empty!r} is not in that of {name!r}. Add it."
-        )
+    for argument, value in (("fill", spec.fill), ("empty", spec.empty)):
+        if value is not None and (isinstance(value, (bool, float)) or value not in known):
+            raise ValueError(
+                f"{argument}= is in the vocabulary of its column; {value!r} is not in that of {name!r}. Add it."
+            )
     return Column(name, (field.name,), torch.int32, kind="category", fill=spec.fill, codec=spec.codec, empty=spec.empty)
 
 
@@ -148,13 +144,12 @@ def time_column(schema: pa.Schema, name: str, where: str) -> Column:
     """The time column: int64 with the unit and zone of its source."""
     field = field_of(schema, name, where)
     plain = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
-    may_be = pa.types.is_timestamp(plain) or pa.types.is_date(plain) or pa.types.is_integer(plain)
-    found = from_arrow("__time", field) if may_be else None
-    if found is not None and found.kind in ("timestamp", "date"):
-        _check_zone(name, found.zone)
-        return found
-    if found is not None and found.kind == "number" and not found.dtype.is_floating_point and found.dtype != torch.bool:
-        return Column("__time", found.members, torch.int64)
+    if pa.types.is_timestamp(plain) or pa.types.is_date(plain):
+        column = from_arrow("__time", field)
+        _check_zone(name, column.zone)
+        return column
+    if pa.types.is_integer(plain) and not is_bfloat16(field):
+        return Column("__time", (field.name,), torch.int64)
     raise SchemaError(
         f"time= names a timestamp, date or integer column; {name!r} is {field.type}. Convert it before "
         f"loading{_as_time(field)}."
@@ -173,11 +168,9 @@ def _check_zone(name: str, zone: str | None) -> None:
 
 
 def _as_time(field: pa.Field) -> str:
-    """The end of a message: a polars expression that converts a column to times, if there is one."""
     column, example = f"pl.col({field.name!r})", ", for example with polars: "
     if is_text(field.type):
-        as_csv = f"of a CSV file say how it is written: schema={{{field.name!r}: '%d.%m.%Y %H:%M'}}"
-        return f"{example}{column}.str.to_datetime(), or {as_csv}"
+        return f"{example}{column}.str.to_datetime('%d.%m.%Y %H:%M')"
     if pa.types.is_floating(field.type) or pa.types.is_decimal(field.type):
         return f"{example}({column} * 1000).round().cast(pl.Datetime('ms')), if it is in seconds since 1970"
     if pa.types.is_duration(field.type) or pa.types.is_time(field.type):
@@ -207,4 +200,4 @@ def entity_column(schema: pa.Schema, entity: str | Sequence[str], where: str) ->
             raise SchemaError(f"entity= names a text or integer column; {name!r} is {field.type}. Convert it to text.")
         dtype = torch.int32 if is_text(arrow) else torch.int64
     shape = () if isinstance(entity, str) else (len(names),)
-    return Column("__entity", names, dtype, shape, kind="category", codec=Appearance())
+    return Column("__entity", names, dtype, shape, kind="category", codec=Ascending())

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from tensorstash.columns.hashing import digests
 from tensorstash.common.checks import at_least, is_integer
 from tensorstash.common.dtypes import Int64s
-from tensorstash.native.blake2b import digests
 
 HASH = "blake2b shard 1"  # the name of the definition, and the personalization of the hash
 MOST = 4096
@@ -43,14 +43,11 @@ def shard_of(values: Iterable[Any], shards: int) -> Int64s:
     """
     check_shards(shards)
     plain = values.to_pylist() if hasattr(values, "to_pylist") else values
-    whole = [*map(_bytes_of, plain)]
-    ends = np.cumsum([0, *map(len, whole)], dtype=np.int64)
-    hashes = digests(np.frombuffer(b"".join(whole), np.uint8), ends, HASH.encode())
-    return (hashes % np.uint64(shards)).astype(np.int64)
+    return (digests(map(_bytes_of, plain), HASH.encode()) % np.uint64(shards)).astype(np.int64)
 
 
 def check_shards(shards: object) -> int:
-    """The number of shards, if it is one."""
+    """Check a number of shards."""
     count = at_least(1, shards, "shards")
     if count > MOST:
         raise ValueError(f"shards= is at most {MOST:,}; got {count:,}.")

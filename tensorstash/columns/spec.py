@@ -10,14 +10,14 @@ import torch
 
 from tensorstash.columns.codec import PLAIN, Codec, Given, Hashed, Validity
 from tensorstash.columns.column import Fill
-from tensorstash.columns.expression import Formula, PerEntity, alias_of, source_of
+from tensorstash.columns.expression import Formula, alias_of, source_of
 from tensorstash.common.checks import at_least
 from tensorstash.errors import SchemaError
 
 if TYPE_CHECKING:
     import polars as pl
 
-Source = Union[str, "pl.Expr", PerEntity]
+Source = Union[str, "pl.Expr"]
 Columns = Sequence["Source | ColumnSpec"] | Mapping[str, "Source | Sequence[Source] | ColumnSpec"]
 
 
@@ -34,7 +34,7 @@ class ColumnSpec:
 
     @property
     def members(self) -> tuple[str | Formula, ...]:
-        """The sources: one, or those of a pack."""
+        """The sources: one, or several in a pack."""
         return self.source if isinstance(self.source, tuple) else (self.source,)
 
     def with_members(self, change: Callable[[str | Formula], Any]) -> "ColumnSpec":
@@ -54,15 +54,16 @@ def column(
     """Choose how one column of a stash is stored.
 
     Args:
-        source: the name of a source column, a polars expression or a `ts.per_entity`, or several of them, which are
-            packed into one column of shape `(rows, len(source))`.
+        source: the name of a source column, a polars expression, or several of them, which are packed
+            into one column of shape `(rows, len(source))`.
         dtype: the type to store. Floating types are rounded to it; any other cast must keep every value.
-        fill: stored where the source has a missing value (a null, or NaN in a floating column). Without it
-            floating columns get NaN, codes are -1, and integers and booleans are an error.
+        fill: stored where the source has a missing value (a null, or NaN in a floating column). It then counts as
+            data, unless the stash also has `ts.is_valid` of the column. Without it floating columns get NaN, codes are
+            -1, and integers and booleans are an error.
         vocabulary: the known values of a text or integer column, which is then stored as int32 codes. Value k has code
             k, every unknown value has code `len(vocabulary)`, and a null has code -1 or that of `fill`, which must be
             in the vocabulary. An embedding needs `len(vocabulary) + 1` rows. Without a vocabulary, the values of a text
-            column are numbered in order of appearance.
+            column are numbered in ascending order.
         empty: what windows hold in a slot that has no row (see `ts.Windows`); `None`: the same as `fill`, and without
             one NaN or code -1.
 
@@ -80,14 +81,14 @@ def column(
     return ColumnSpec(source_of(source), dtype, _fill_of(fill, "fill"), codec, _fill_of(empty, "empty"))
 
 
-def _fill_of(given: object, argument: str) -> Fill | None:
+def _fill_of(value: object, argument: str) -> Fill | None:
     """The value of `fill=` or `empty=`, as a plain number, truth value or text."""
-    if given is None:
+    if value is None:
         return None
-    plain = _plain(given, argument)
+    plain = _python_value(value, argument)
     if not isinstance(plain, (float, int, str)):
         raise TypeError(
-            f"{argument}= is one number, truth value or text; got {given!r}. For times, give the integer that the "
+            f"{argument}= is one number, truth value or text; got {value!r}. For times, give the integer that the "
             "tensor stores."
         )
     if isinstance(plain, str):
@@ -95,12 +96,11 @@ def _fill_of(given: object, argument: str) -> Fill | None:
     return plain
 
 
-def _plain(given: object, argument: str) -> object:
-    """A number of numpy or torch as one of Python; anything else as it is."""
-    if isinstance(given, torch.Tensor) and given.is_meta:
+def _python_value(value: object, argument: str) -> object:
+    if isinstance(value, torch.Tensor) and value.is_meta:
         raise TypeError(f"{argument}= has values; got a tensor on the meta device, which has none.")
-    is_one = isinstance(given, np.generic) or (isinstance(given, torch.Tensor) and given.numel() == 1)
-    return given.item() if is_one and isinstance(given, (np.generic, torch.Tensor)) else given
+    is_one = isinstance(value, np.generic) or (isinstance(value, torch.Tensor) and value.numel() == 1)
+    return value.item() if is_one and isinstance(value, (np.generic, torch.Tensor)) else value
 
 
 def _check_text(text: str, argument: str) -> None:
@@ -114,7 +114,7 @@ def _check_text(text: str, argument: str) -> None:
 
 
 def check_dtype(dtype: object) -> None:
-    """Refuse the names and types of other libraries."""
+    """Raise if `dtype` is not a `torch.dtype`."""
     if dtype is not None and not isinstance(dtype, torch.dtype):
         raise TypeError(f"dtype= is a torch.dtype, such as torch.float32; got {dtype!r}.")
 
@@ -122,9 +122,12 @@ def check_dtype(dtype: object) -> None:
 def is_valid(source: "Source | Sequence[Source]") -> ColumnSpec:
     """A bool column that is true where the source has a value: neither a null nor, in a floating column, NaN.
 
+    Where it is false, the value that `fill=` puts into a column of the same source is missing for `require=`,
+    `latest(of=)`, `Scaler.fit` and `describe`.
+
     Args:
-        source: the name of a source column, a polars expression or a `ts.per_entity`, or several of them, which are
-            packed into one column of shape `(rows, len(source))`. The column itself need not be loaded.
+        source: the name of a source column, a polars expression, or several of them, which are packed
+            into one column of shape `(rows, len(source))`. The column itself need not be loaded.
 
     Example:
         >>> import tensorstash as ts
@@ -137,7 +140,7 @@ def is_valid(source: "Source | Sequence[Source]") -> ColumnSpec:
 
 
 def named(columns: Columns, argument: str = "columns") -> list[tuple[str, ColumnSpec]]:
-    """Each column's name and what was chosen for it, however they were written."""
+    """`columns=` in any of its forms, as pairs of a name and a spec."""
     if isinstance(columns, str):
         raise TypeError(f"{argument}= is a list of names or a mapping; got the text {columns!r}. Write [{columns!r}].")
     if not isinstance(columns, (Mapping, Sequence)):
@@ -154,17 +157,16 @@ def named(columns: Columns, argument: str = "columns") -> list[tuple[str, Column
             )
         if isinstance(spec.source, tuple):
             raise ValueError(f"A pack needs a name; got {list(spec.source)} in a list. Write {{'name': [...]}}.")
-    named = [(alias_of(spec.source), spec) for spec in specs]
-    twice = {name for name, _ in named if sum(name == other for other, _ in named) > 1}
-    if twice:
-        raise SchemaError(f"Column names must be unique; {sorted(twice)} came more than once. Use a mapping of names.")
-    return named
+    names = [alias_of(spec.source) for spec in specs]
+    if twice := sorted(name for name, count in Counter(names).items() if count > 1):
+        raise SchemaError(f"Column names must be unique; {twice} came more than once. Use a mapping of names.")
+    return [*zip(names, specs)]
 
 
-def _spec(given: object) -> ColumnSpec:
-    if isinstance(given, ColumnSpec):
-        return given
-    return ColumnSpec(source_of(given))
+def _spec(choice: object) -> ColumnSpec:
+    if isinstance(choice, ColumnSpec):
+        return choice
+    return ColumnSpec(source_of(choice))
 
 
 _MOST = 1 << 31  # the codes are int32
@@ -178,7 +180,7 @@ def hashed(source: "Source", buckets: int) -> ColumnSpec:
     integer, read as a little-endian unsigned integer, modulo `buckets`. A null has code -1. There is no vocabulary.
 
     Args:
-        source: the name of a source column, a polars expression, or a `ts.per_entity`.
+        source: the name of a source column, or a polars expression.
         buckets: the number of buckets, 1 to 2**31; an embedding needs as many rows.
 
     Example:
@@ -191,31 +193,30 @@ def hashed(source: "Source", buckets: int) -> ColumnSpec:
         >>> int.from_bytes(blake2b("ada".encode(), digest_size=8).digest(), "little") % 2**18
         176149
     """
-    one = source_of(source)
-    if isinstance(one, tuple):
+    parsed = source_of(source)
+    if isinstance(parsed, tuple):
         raise TypeError(f"Hashing is for one column, a name or a polars expression; got {source!r}.")
     if at_least(1, buckets, "buckets") > _MOST:
         raise ValueError(f"buckets= is at most 2**31, because codes are int32; got {buckets}.")
-    return ColumnSpec(one, codec=Hashed(int(buckets)))
+    return ColumnSpec(parsed, codec=Hashed(int(buckets)))
 
 
-def _check_ordered(given: object) -> None:
-    """Refuse what has no values in an order of its own."""
-    if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
-        raise TypeError(f"vocabulary= is a list of texts or of integers; got {given!r}. Write [{given!r}].")
-    if isinstance(given, (set, frozenset)):
+def _check_ordered(vocabulary: object) -> None:
+    if isinstance(vocabulary, (str, bytes)) or not isinstance(vocabulary, Iterable):
+        raise TypeError(f"vocabulary= is a list of texts or of integers; got {vocabulary!r}. Write [{vocabulary!r}].")
+    if isinstance(vocabulary, (set, frozenset)):
         raise TypeError(
-            f"vocabulary= gives each value the code of its place; a {type(given).__name__} has another order in each "
-            "process. Write sorted(...)."
+            f"vocabulary= gives each value the code of its place; a {type(vocabulary).__name__} has another order in "
+            "each process. Write sorted(...)."
         )
-    if isinstance(given, Mapping):
+    if isinstance(vocabulary, Mapping):
         raise TypeError("vocabulary= is a list whose value k has code k; got a mapping. Write list(...) of its values.")
 
 
-def vocabulary_of(given: Iterable[object]) -> tuple[str, ...] | tuple[int, ...]:
+def vocabulary_of(vocabulary: Iterable[object]) -> tuple[str, ...] | tuple[int, ...]:
     """The values of a vocabulary, as plain texts or integers."""
-    _check_ordered(given)
-    values: list[Any] = [_plain(value, "vocabulary") for value in given]
+    _check_ordered(vocabulary)
+    values: list[Any] = [_python_value(value, "vocabulary") for value in vocabulary]
     if not values:
         raise ValueError("vocabulary= has at least one value; got none.")
     kind = str if isinstance(values[0], str) else int

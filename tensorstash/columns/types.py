@@ -5,7 +5,7 @@ from dataclasses import replace
 import pyarrow as pa
 import torch
 
-from tensorstash.columns.codec import Appearance, Plain
+from tensorstash.columns.codec import Ascending, Plain
 from tensorstash.columns.column import Column, Kind
 from tensorstash.errors import SchemaError
 
@@ -44,7 +44,7 @@ def from_arrow(name: str, field: pa.Field) -> Column:
     """The column for an Arrow field, with the default dtype of the field's type."""
     arrow = field.type
     if is_text(arrow):
-        return Column(name, (field.name,), torch.int32, kind="category", codec=Appearance())
+        return Column(name, (field.name,), torch.int32, kind="category", codec=Ascending())
     if pa.types.is_dictionary(arrow):
         field = field.with_type(arrow.value_type)
         arrow = field.type
@@ -81,7 +81,6 @@ def _conversion(field: pa.Field) -> str:
 
 
 def _temporal(arrow: pa.DataType) -> tuple[tuple[int, ...], Kind, str, str | None]:
-    """Shape, kind, unit and zone of a column of times."""
     if pa.types.is_timestamp(arrow):
         return (), "timestamp", arrow.unit, arrow.tz
     if pa.types.is_date(arrow):

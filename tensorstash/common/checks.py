@@ -18,14 +18,14 @@ def at_least(least: int, value: object, what: str) -> int:
     """The integer of an argument that counts something, of whatever integer type; else a `ValueError`."""
     number = operator.index(cast("SupportsIndex", value)) if is_integer(value) else None
     if number is None or number < least:
-        raise ValueError(f"{what}= is an integer of at least {least}; got {value!r}.")
+        raise ValueError(f"{what} must be an integer >= {least}, got {value!r}.")
     return number
 
 
 def names_in(given: Sequence[str], what: str) -> list[str]:
     """A list of names; a single text is refused."""
     if isinstance(given, str):
-        raise TypeError(f"{what}= is a list of names; got the text {given!r}. Write [{given!r}].")
+        raise TypeError(f"{what} must be a list of names, got the text {given!r}. Write [{given!r}].")
     if not isinstance(given, Iterable) or getattr(given, "ndim", 1) == 0:  # a tensor without dimensions is "iterable"
-        raise TypeError(f"{what}= is a list of names; got {given!r}.")
+        raise TypeError(f"{what} must be a list of names, got {given!r}.")
     return [*given]

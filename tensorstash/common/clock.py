@@ -1,19 +1,23 @@
 """Times as int64 ticks: units, zones and text. Numpy only."""
 
+from __future__ import annotations
+
 import operator
 import re
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta, timezone, tzinfo
 from functools import lru_cache
-from typing import SupportsIndex, cast
+from typing import TYPE_CHECKING, SupportsIndex, cast
 from zoneinfo import ZoneInfo
 
 import numpy as np
 
 from tensorstash.common.checks import is_integer
-from tensorstash.common.dtypes import Int64s
 from tensorstash.errors import DataError
+
+if TYPE_CHECKING:
+    from tensorstash.common.dtypes import Int64s  # not at run time: it imports torch
 
 NANOSECONDS = {
     "ns": 1,
@@ -31,6 +35,7 @@ UTC_NAMES = {None, "UTC", "Etc/UTC", "GMT", "Z", "+00:00"}
 _FRACTION = re.compile(r"(:\d\d)[.,](\d{1,9})\d*")
 # what every version of Python reads, without the fraction
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d(:\d\d(:\d\d)?)?(Z|[+-]\d\d:\d\d(:\d\d)?)?)?")
+_ONE_DIGIT = re.compile(r"(?<=-)\d(?=-|$|[T ])")  # of a month or day
 
 
 def _zone(name: str) -> tzinfo:
@@ -81,12 +86,17 @@ class Clock:
         return f"{text[:19]}.{fraction}{text[19:]}" if fraction else text
 
     def parse(self, moment: SupportsIndex | str | date | np.datetime64) -> int:
-        """The first tick at or after a time; one without a zone is read in the clock's, and integers are ticks."""
+        """The first tick at or after a time, which is read in the clock's zone unless it has one; integers are ticks.
+
+        Dates have no zone: of a time with a zone, the wall clock counts. Raises `ValueError` for a time that the clock
+        of the zone shows twice or never; midnight is the beginning of its day.
+        """
         if self.unit is None:
             if not is_integer(moment):
                 raise ValueError(f"A cut is an integer, as the times are; got {moment!r}.")
             return operator.index(cast("SupportsIndex", moment))
         text = moment.isoformat() if isinstance(moment, date) else str(moment)
+        text = _ONE_DIGIT.sub(r"0\g<0>", text[:10]) + text[10:]
         # datetime has no nanoseconds
         text, fraction = _FRACTION.sub(r"\1", text), _FRACTION.search(text)
         try:
@@ -95,11 +105,28 @@ class Clock:
             when = datetime.fromisoformat(text.replace("Z", "+00:00"))
         except ValueError as error:
             raise ValueError(f"A cut is written as '2013-10-01' or '2013-10-01 06:00'; got {moment!r}.") from error
-        if when.tzinfo is None:
+        if self.unit == "d":
+            when = when.replace(tzinfo=timezone.utc)
+        elif when.tzinfo is None:
             when = when.replace(tzinfo=_zone(self.zone) if self.zone else timezone.utc)
+            _check_unique(when, str(self.zone))
         seconds = (when - datetime(1970, 1, 1, tzinfo=timezone.utc)) // timedelta(seconds=1)
         nanoseconds = seconds * 10**9 + (int(fraction[2].ljust(9, "0")) if fraction else 0)
         return -(-nanoseconds // NANOSECONDS[self.unit])
+
+
+def _check_unique(when: datetime, zone: str) -> None:
+    """Raise `ValueError` if a change of the clock skips or repeats a local time that is not midnight."""
+    first, second = (when.replace(fold=fold).utcoffset() for fold in (0, 1))
+    if first == second or first is None or second is None or not any(when.timetuple()[3:6]):
+        return
+    text = f"{when:%Y-%m-%d %H:%M}"
+    offsets = [f"{when.replace(fold=fold):%z}" for fold in (0, 1)]
+    happens = "comes twice" if first > second else "does not exist"
+    raise ValueError(
+        f"A cut must be one moment; {text} {happens} in {zone}, where the clock changes. Write its offset from UTC, "
+        f"such as '{text}{offsets[0][:3]}:{offsets[0][3:5]}' or '{text}{offsets[1][:3]}:{offsets[1][3:5]}'."
+    )
 
 
 def wall_clock(ticks: Int64s, clock: Clock) -> Int64s:
@@ -126,9 +153,9 @@ def from_wall_clock(local: Int64s, clock: Clock) -> tuple[Int64s, Int64s]:
     change. A time that the clock shows twice is the first of the two.
     """
     near = 2 * local - wall_clock(local, clock)
-    one = local - (wall_clock(near, clock) - near)
-    two = one - (wall_clock(one, clock) - local)
-    return np.minimum(one, two), np.maximum(one, two)
+    guess = local - (wall_clock(near, clock) - near)
+    corrected = guess - (wall_clock(guess, clock) - local)
+    return np.minimum(guess, corrected), np.maximum(guess, corrected)
 
 
 @lru_cache(maxsize=64)

@@ -23,6 +23,7 @@ DTYPES: dict[torch.dtype, tuple[str, str]] = {
     torch.float32: ("F32", "float32"),
     torch.float64: ("F64", "float64"),
 }
+CODES = {code: dtype for dtype, (code, _) in DTYPES.items()}
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 

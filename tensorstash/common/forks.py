@@ -5,8 +5,6 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-import torch
-
 _pool = {"seen": False, "lost": False}  # the threads of polars: whether a fork saw them, and so left them behind
 
 
@@ -46,7 +44,11 @@ os.register_at_fork(after_in_child=_mark_forked)
 
 def check_threads() -> None:
     """A forked child inherits torch's thread pool without its threads: a gather on several would wait for ever."""
-    if _forked and torch.get_num_threads() > 1:
+    if not _forked:
+        return
+    import torch  # here, because the command line does without it
+
+    if torch.get_num_threads() > 1:
         raise RuntimeError(
             "A forked process can gather on one thread only, because torch's thread pool does not survive a fork. Call "
             "torch.set_num_threads(1) in it first; DataLoader workers do so themselves."

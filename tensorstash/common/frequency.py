@@ -1,34 +1,23 @@
 """Frequencies: steps of fixed ticks, calendar days, months or business days. Numpy only."""
 
+from __future__ import annotations
+
 import re
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tensorstash.common.clock import NANOSECONDS, UTC_NAMES, Clock, from_wall_clock, wall_clock
-from tensorstash.common.dtypes import Bools, Int64s
 
+if TYPE_CHECKING:
+    from tensorstash.common.dtypes import Bools, Int64s  # not at run time: it imports torch
+
+Duration = int | str | timedelta  # of time
 _MONTHS = {"mo": 1, "q": 3, "y": 12}
 _PART = re.compile(r"(\d+)(ns|us|ms|mo|bd|s|m|h|d|w|q|y|i)")
-
-# aliases of pandas, old and new: https://pandas.pydata.org/docs/user_guide/timeseries.html#offset-aliases
-_ALIAS = re.compile(r"(\d*)([A-Za-z]+)(-[A-Z]{3})?")
-_ALIASES = {
-    **dict.fromkeys(("N", "ns"), "ns"),
-    **dict.fromkeys(("U", "us"), "us"),
-    **dict.fromkeys(("L", "ms"), "ms"),
-    **dict.fromkeys(("S", "s"), "s"),
-    **dict.fromkeys(("T", "min", "m"), "m"),
-    **dict.fromkeys(("H", "h"), "h"),
-    **dict.fromkeys(("D", "d"), "d"),
-    **dict.fromkeys(("B", "bd"), "bd"),
-    **dict.fromkeys(("W", "w"), "w"),
-    **dict.fromkeys(("M", "MS", "ME", "mo"), "mo"),
-    **dict.fromkeys(("Q", "QS", "QE", "q"), "q"),
-    **dict.fromkeys(("A", "AS", "Y", "YS", "YE", "y"), "y"),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,57 +34,60 @@ class Frequency:
         """Whether each time is so many steps after the one before it, all `(n,)`."""
         if self.kind == "ticks":
             return np.abs(after - before - self.count * steps) <= self.tolerance
-        found = self._follows_on_the_wall(before, after, self.count * steps)
-        if self.clock.zone not in UTC_NAMES and not found.all():
-            rest = np.flatnonzero(~found)
-            counts = np.broadcast_to(steps, found.shape)[rest]
-            found[rest] = self._follows_where_skipped(before[rest], after[rest], counts)
-        return found
+        matches = self._follows_on_the_wall(before, after, self.count * steps)
+        if self.clock.zone not in UTC_NAMES and not matches.all():
+            rest = np.flatnonzero(~matches)
+            counts = np.broadcast_to(steps, matches.shape)[rest]
+            matches[rest] = self._follows_where_skipped(before[rest], after[rest], counts)
+        return matches
 
     def _follows_on_the_wall(self, before: Int64s, after: Int64s, count: Int64s | int) -> Bools:
         day = self.clock.day
-        one, two = wall_clock(before, self.clock), wall_clock(after, self.clock)
+        local_before, local_after = wall_clock(before, self.clock), wall_clock(after, self.clock)
         if self.kind == "days":
-            return np.abs(two - one - count * day) <= self.tolerance
+            return np.abs(local_after - local_before - count * day) <= self.tolerance
         if self.kind == "months":
-            return self._months_follow(one, two, count)
-        from_day, to_day = _days(one, day), _days(two, day)
-        target = np.busday_offset(from_day, count, roll="backward").astype(np.int64) * day + one % day
+            return self._months_follow(local_before, local_after, count)
+        from_day, to_day = _days(local_before, day), _days(local_after, day)
+        target = np.busday_offset(from_day, count, roll="backward").astype(np.int64) * day + local_before % day
         working = np.is_busday(from_day) & np.is_busday(to_day)
-        return working & (np.abs(two - target) <= self.tolerance)
+        return working & (np.abs(local_after - target) <= self.tolerance)
 
     def _follows_where_skipped(self, before: Int64s, after: Int64s, steps: Int64s) -> Bools:
         """The same where a change of the clock skips the local time of one of the two, which moves it."""
-        found = np.zeros(len(before), np.bool_)
+        matches = np.zeros(len(before), np.bool_)
         for times, moved, count in ((before, after, steps), (after, before, -steps)):
             earliest, latest = self._moved(times, count)
             near = np.minimum(np.abs(moved - earliest), np.abs(moved - latest)) <= self.tolerance
-            found |= near & (earliest < latest)
-        return found
+            matches |= near & (earliest < latest)
+        return matches
 
-    def _months_follow(self, one: Int64s, two: Int64s, months: Int64s | int) -> Bools:
+    def _months_follow(self, local_before: Int64s, local_after: Int64s, months: Int64s | int) -> Bools:
         """The same day so many months on, or the last day of the month where one of the two months is too short."""
         day = self.clock.day
-        month = _days(one, day).astype("datetime64[M]")
-        month_day = one // day - _first_day(month)
+        month = _days(local_before, day).astype("datetime64[M]")
+        month_day = local_before // day - _first_day(month)
         last_of_source = _first_day(month + 1) - _first_day(month) - 1
         earliest, last_of_target = _later_month(month, month_day, months)
         latest = np.where(month_day == last_of_source, last_of_target, earliest)
-        low, high = earliest * day + one % day - self.tolerance, latest * day + one % day + self.tolerance
-        same_hour = np.abs((two - one + day // 2) % day - day // 2) <= self.tolerance
-        return (low <= two) & (two <= high) & same_hour
+        low, high = (
+            earliest * day + local_before % day - self.tolerance,
+            latest * day + local_before % day + self.tolerance,
+        )
+        same_hour = np.abs((local_after - local_before + day // 2) % day - day // 2) <= self.tolerance
+        return (low <= local_after) & (local_after <= high) & same_hour
 
     def steps(self, before: Int64s, after: Int64s) -> Int64s:
         """How many steps lie between each pair of times, both `(n,)`; 0 where it is not a whole number."""
-        one, two, day = wall_clock(before, self.clock), wall_clock(after, self.clock), self.clock.day
+        local_before, local_after, day = wall_clock(before, self.clock), wall_clock(after, self.clock), self.clock.day
         if self.kind == "months":
-            passed = (_days(two, day).astype("datetime64[M]") - _days(one, day).astype("datetime64[M]")).astype(
-                np.int64
-            )
+            passed = (
+                _days(local_after, day).astype("datetime64[M]") - _days(local_before, day).astype("datetime64[M]")
+            ).astype(np.int64)
         elif self.kind == "business days":
-            passed = np.busday_count(_days(one, day), _days(two, day))
+            passed = np.busday_count(_days(local_before, day), _days(local_after, day))
         else:
-            ticks = two - one if self.kind == "days" else after - before
+            ticks = local_after - local_before if self.kind == "days" else after - before
             unit = self.count * (day if self.kind == "days" else 1)
             passed = (ticks + unit // 2) // unit * self.count
         steps = np.maximum(passed // self.count, 1)
@@ -123,11 +115,13 @@ class Frequency:
         return from_wall_clock(later, self.clock)
 
 
-def frequency(text: int | str, clock: Clock, tolerance: int | str | None, what: str = "frequency") -> Frequency:
+def frequency(text: Duration, clock: Clock, tolerance: Duration | None, what: str = "frequency") -> Frequency:
     """A frequency from polars' duration language ("15m", "1h30m", "1d", "1mo", "1bd"), or an integer for integer times.
 
+    A `timedelta` is read as polars reads it: one of a whole day is a calendar day.
     https://docs.pola.rs/api/python/stable/reference/expressions/api/polars.Expr.dt.offset_by.html
     """
+    text = _plain(text)
     allowed = 0 if tolerance is None else _ticks(tolerance, clock, "tolerance")
     if allowed < 0:
         raise ValueError(f"tolerance= is at least 0; got {tolerance!r}.")
@@ -147,20 +141,6 @@ def frequency(text: int | str, clock: Clock, tolerance: int | str | None, what: 
     return Frequency(str(text), "ticks", ticks, allowed, clock)
 
 
-def is_duration(text: str) -> bool:
-    """Whether a text is a duration in polars' language, and not a name."""
-    return bool(text) and not _PART.sub("", text)
-
-
-def from_alias(text: str) -> str:
-    """The duration that an alias of pandas stands for ("H", "30min", "QS-DEC"); any other text as it is."""
-    match = _ALIAS.fullmatch(text)
-    unit = _ALIASES.get(match[2]) if match else None
-    if match is None or unit is None or (match[3] and unit not in ("w", "q", "y")):
-        return text
-    return f"{match[1] or 1}{unit}"
-
-
 def duration(text: str, what: str) -> timedelta:
     """A fixed duration as polars writes it; `what` is the argument that it was given for."""
     try:
@@ -169,18 +149,18 @@ def duration(text: str, what: str) -> timedelta:
         raise ValueError(f"{what}= is at most {timedelta.max.days} days; got {text!r}.") from error
 
 
-def inferred(step: int, clock: Clock, tolerance: int | str | None) -> list[Frequency]:
+def inferred(step: int, clock: Clock, tolerance: Duration | None) -> list[Frequency]:
     """The frequencies that a most common step may stand for, the likeliest first: months and days vary in length."""
-    found = [frequency(_text_of(step, clock), clock, tolerance)]
+    fixed = [frequency(_text_of(step, clock), clock, tolerance)]
     if clock.unit is None:
-        return found
+        return fixed
     days = round(step / clock.day)
     if not days or abs(step - days * clock.day) > clock.day // 24:
-        return found
+        return fixed
     for lengths, text in (((28, 31), "1mo"), ((90, 92), "1q"), ((365, 366), "1y")):
         if lengths[0] <= days <= lengths[1]:
-            return [frequency(text, clock, tolerance), *found]
-    return [frequency(f"{days}d", clock, tolerance), *found] if clock.zone not in UTC_NAMES else found
+            return [frequency(text, clock, tolerance), *fixed]
+    return [frequency(f"{days}d", clock, tolerance), *fixed] if clock.zone not in UTC_NAMES else fixed
 
 
 def describe_step(step: int, clock: Clock) -> str:
@@ -201,8 +181,16 @@ def _text_of(step: int, clock: Clock) -> int | str:
     return text or "0s"
 
 
-def _ticks(text: int | str, clock: Clock, what: str) -> int:
-    """A fixed duration in ticks of the clock."""
+def _plain(length: Duration) -> int | str:
+    """A `timedelta`, as polars writes it; one of pandas has nanoseconds."""
+    if not isinstance(length, timedelta):
+        return length
+    microseconds = (length.days * 86_400 + length.seconds) * 10**6 + length.microseconds
+    return _text_of(microseconds * 1000 + getattr(length, "nanoseconds", 0), Clock("ns", None))
+
+
+def _ticks(length: Duration, clock: Clock, what: str) -> int:
+    text = _plain(length)
     if clock.unit is None:
         number = int(text[:-1]) if isinstance(text, str) and re.fullmatch(r"\d+i", text) else text
         if isinstance(number, int):
@@ -229,6 +217,6 @@ def _first_day(months: NDArray[np.datetime64]) -> Int64s:
 
 
 def _later_month(month: NDArray[np.datetime64], month_day: Int64s, months: Int64s | int) -> tuple[Int64s, Int64s]:
-    """Some months later: the day of the same number, or the last one of a shorter month, and that last day."""
+    """The same day of a later month, or its last day if it is shorter; and that last day."""
     first, after = _first_day(month + months), _first_day(month + months + 1)
     return np.minimum(first + month_day, after - 1), after - 1

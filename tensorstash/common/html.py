@@ -17,7 +17,11 @@ _INK = "#808080"  # readable on white and on black
 
 def escaped(text: str) -> str:
     """Text for HTML; a long one is cut."""
-    return html.escape(text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}...")
+    return html.escape(_cut(text, _LONGEST))
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def table(head: Sequence[str], body: Iterable[Sequence[str]]) -> str:
@@ -47,7 +51,7 @@ def lanes(labels: Sequence[str], shares: NDArray[np.float64], foot: tuple[str, s
             for low, high in _stretches(row == level)
         )
         drawn.append(f'<path d="{strokes}" stroke="{colour}" stroke-width="{_LANE - 4}"/>' if strokes else "")
-    texts = [_text(label[:16], 0, lane * _LANE + 11) for lane, label in enumerate(labels)]
+    texts = [_text(_cut(label, 16), 0, lane * _LANE + 11) for lane, label in enumerate(labels)]
     height = _LANE * len(labels)
     texts += [_text(foot[0], _LABEL, height + 12), _text(foot[1], _WIDTH, height + 12, "end")]
     return _svg(height + 16, "".join(drawn) + "".join(texts))
@@ -59,21 +63,21 @@ def lines(labels: Sequence[str], values: Sequence[NDArray[np.float64]], height: 
     drawn = []
     for k, (label, numbers) in enumerate(zip(labels, values)):
         drawn.append(_line(numbers, k * width, width * 0.9, height))
-        drawn.append(_text(label[: int(width / 7)], int(k * width), height + 14))
+        drawn.append(_text(_cut(label, int(width / 7)), int(k * width), height + 14))
     return _svg(height + 18, "".join(drawn))
 
 
 def _line(numbers: NDArray[np.float64], left: float, width: float, height: int) -> str:
-    there = np.isfinite(numbers)
-    if not there.any():
+    finite = np.isfinite(numbers)
+    if not finite.any():
         return ""
-    low, high = float(numbers[there].min()), float(numbers[there].max())
+    low, high = float(numbers[finite].min()), float(numbers[finite].max())
     across = width / max(len(numbers) - 1, 1)
     # divided before it is subtracted: the difference of two numbers may overflow
     scale = max(abs(low), abs(high), 1e-300)
     rise = (high / scale - low / scale) or 1.0
     strokes = ""
-    for begin, end in _stretches(there):
+    for begin, end in _stretches(finite):
         points = (
             f"{left + k * across:.4g} {height - 2 - (numbers[k] / scale - low / scale) / rise * (height - 4):.4g}"
             for k in range(begin, end)
@@ -82,9 +86,9 @@ def _line(numbers: NDArray[np.float64], left: float, width: float, height: int) 
     return f'<path d="{strokes}" fill="none" stroke="{_SHADES[1]}" stroke-width="1.2"/>'
 
 
-def _stretches(some: NDArray[np.bool_]) -> list[tuple[int, int]]:
+def _stretches(mask: NDArray[np.bool_]) -> list[tuple[int, int]]:
     """The half-open ranges in which all are true."""
-    edges = np.flatnonzero(np.diff(some, prepend=False, append=False))
+    edges = np.flatnonzero(np.diff(mask, prepend=False, append=False))
     return [(int(low), int(high)) for low, high in zip(edges[::2], edges[1::2])]
 
 

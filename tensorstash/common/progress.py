@@ -1,11 +1,16 @@
 """The progress of a load: a bar for people, and a fraction for the processes that wait for it."""
 
 import time
+import warnings
 from collections.abc import Callable
 from threading import RLock
 from typing import Any
 
-from tqdm.auto import tqdm
+from tqdm import TqdmWarning
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", TqdmWarning)  # in a notebook without ipywidgets the bar is one of text
+    from tqdm.auto import tqdm
 
 _PAUSE = 0.1  # seconds between two reports
 

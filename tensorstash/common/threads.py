@@ -65,10 +65,10 @@ def each(work: Callable[[T], R], items: Sequence[T], threads: int, what: str, pr
     hidden = None if progress is None else not progress
     try:
         with Bar(total=len(items), desc=what, delay=_DELAY, disable=hidden) as bar:
-            found = []
+            results = []
             for result in pool.map(work, items):
-                found.append(result)
+                results.append(result)
                 bar.update()
-            return found
+            return results
     finally:
         pool.shutdown(cancel_futures=True)

@@ -7,41 +7,40 @@ for every dtype and never slower. One call for all columns of an item size beats
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tensorstash.common.dtypes import Int64s, as_integers
+from tensorstash.common.dtypes import Int32s, Int64s, as_integers
 from tensorstash.common.forks import check_threads
-from tensorstash.gather.empty import FillPlan, GroupFill, anchor_rows, compute_in, fill_in, observed, rows_of
-from tensorstash.gather.native import NativePlan, copy, native_plan
-from tensorstash.gather.span import Span
+from tensorstash.gather.empty import Patch, anchor_rows, compute_in, fill_in, rows_of, slots_of, taken_rows
+from tensorstash.gather.native import NativePlan, copy, native_plan, with_fragments
+from tensorstash.gather.span import Draw, Filling, Span, Store, by_source, draw_number, draws_of
+from tensorstash.gather.stretches import TIMES, Stretches, as_fragments, to_ages
 from tensorstash.native import library
-from tensorstash.stash.blocks import Block
 
 _SLICED_STEPS = 4  # up to this step, gathering every row and slicing is faster than a strided gather
 
 
 @dataclass(frozen=True, slots=True)
 class SpanGroup:
-    """The spans of one block, length and step: one strided view, one `index_select`."""
+    """The spans of one block, length and step, which share a buffer."""
 
-    view: torch.Tensor  # (positions, items of one window) or, strided, (positions, slots, items of a row)
-    # (spans, 1) from the anchor row of a window to the position of the span in the view; int32 if that fits
-    offsets: NDArray[Any]
     names: tuple[str, ...]  # of the spans
-    dtypes: tuple[torch.dtype, ...]  # of the spans; the view has the one floating dtype of all, else integers
+    dtypes: tuple[torch.dtype, ...]  # of the spans
+    dtype: torch.dtype  # of the buffer: the one floating dtype of all spans, else integers of their width
+    items: tuple[int, ...]  # the shape of one window in the buffer: (items,) or, strided, (slots, items of a row)
     shape: tuple[int, ...]  # of one window as it is selected
     slice_step: int  # above 1, the batch takes every n-th of the selected slots
     plain: bool  # whether the buffer is `(batch, time)` of the right dtype already
-    patch: GroupFill | None  # where slots may be empty
 
     def buffer_shape(self, count: int) -> tuple[int, ...]:
         """The shape of the buffer for a batch of `count` windows."""
-        return (len(self.names) * count, *self.view.shape[1:])
+        return (len(self.names) * count, *self.items)
 
     def batch_shape(self, count: int) -> tuple[int, ...]:
         """The shape of each span in a batch of `count` windows."""
@@ -49,166 +48,269 @@ class SpanGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class GatherPlan:
-    """How the spans of a window are taken from the blocks."""
+class View:
+    """The memory of a `SpanGroup` in one store, for one `index_select`."""
 
-    groups: tuple[SpanGroup, ...]
-    names: tuple[str, ...]  # of the spans, in the order of the batch
-    window_bytes: int  # of one window in a batch
-    filling: FillPlan | None  # where slots may be empty
-    native: NativePlan | None  # where the kernel was compiled
-
-
-class BatchIndex(NamedTuple):
-    """The positions of the windows of one batch."""
-
-    at: tuple[torch.Tensor, ...]  # in the view of each group
-    size: int  # of the batch
-    broken: Int64s  # the windows that do not lie in one fragment of rows
-    anchors: Int64s  # and the slots of their anchors
+    memory: torch.Tensor  # (positions, *items of the group)
+    offsets: NDArray[Any]  # (spans, 1) from a window's anchor row to the position of the span; int32 if that fits
+    patch: Patch | None  # where slots may be empty
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
-    """Where the windows of a few steps are."""
+class GatherPlan:
+    """How the spans of windows are taken from the memory of one or several stores."""
 
-    anchors: Int64s  # (steps, batch) the slots of their anchors
-    index: list[BatchIndex]  # of each step, where torch gathers
+    spans: tuple[Span, ...]
+    groups: tuple[SpanGroup, ...]
+    window_bytes: int  # of one window in a batch
+    filled: bool  # whether slots may be empty in any store
+    native: NativePlan | None  # where the kernel was compiled; else:
+    views: tuple[tuple[View, ...], ...]  # of each store, one per group
+    fillings: tuple[Filling | None, ...]  # of each store
+    # where some spans are stretches of rows: a plan for the other spans, if there are any, and one for each stretch
+    slots: "GatherPlan | None" = None
+    stretches: tuple["GatherPlan", ...] = ()
 
 
-_NONE = np.empty(0, np.int64)
+def compile_plan(spans: Sequence[Span], stores: Sequence[Store], *, together: bool = True) -> GatherPlan:
+    """Group spans by block, length and step, or without `together` each span alone.
 
-
-def compile_plan(
-    blocks: Sequence[Block],
-    columns: Mapping[str, torch.Tensor],
-    spans: Sequence[Span],
-    filling: FillPlan | None,
-    *,
-    together: bool = True,
-) -> GatherPlan:
-    """Group spans by block, length and step, or without `together` each span alone; views share the blocks' memory."""
-    home = {name: (block, k) for block in blocks for k, name in enumerate(block.names)}
+    The columns of the spans have the same dtypes, shapes and fills in all stores.
+    """
+    first = stores[0]
+    home = {name: block.names[0] for block in first.blocks for name in block.names}
     alike: dict[tuple[str, int, int, str], list[Span]] = {}
     for span in spans:
-        key = (home[span.column][0].names[0], len(span), span.step, "" if together else span.name)
+        key = (home[span.column], len(span), span.step, "" if together else span.name)
         alike.setdefault(key, []).append(span)
-    native = native_plan([*alike.values()], columns, filling) if library.LIBRARY else None
-    groups = []
-    for members in alike.values():
-        block = home[members[0].column][0]
-        firsts = np.array([home[span.column][1] * block.stride for span in members])
-        row = math.prod(columns[members[0].column].shape[1:])
-        patch = None if filling is None else _patch(block.items.view(-1, row), firsts, members, filling)
-        sliced = 1 < members[0].step <= _SLICED_STEPS and native is None
-        groups.append(_group(block, firsts, members, columns, patch, sliced=sliced))
-    nbytes = (len(span) * columns[span.column][:1].nbytes for span in spans)
-    return GatherPlan(tuple(groups), tuple(span.name for span in spans), sum(nbytes), filling, native)
+    native = native_plan(spans, [*alike.values()], stores) if library.LIBRARY else None
+    groups = tuple(_group(members, first.columns, native is None) for members in alike.values())
+    by_torch = stores if native is None else ()
+    draws = draws_of(spans)
+    return GatherPlan(
+        spans=tuple(spans),
+        groups=groups,
+        window_bytes=sum(len(span) * first.columns[span.column][:1].nbytes for span in spans),
+        filled=any(store.filling is not None for store in stores),
+        native=native,
+        views=tuple(tuple(map(partial(_view, store, draws), groups, alike.values())) for store in by_torch),
+        fillings=tuple(store.filling for store in by_torch),
+    )
 
 
-def _group(
-    block: Block,
-    firsts: Int64s,
-    members: list[Span],
-    columns: Mapping[str, torch.Tensor],
-    patch: GroupFill | None,
-    *,
-    sliced: bool,
-) -> SpanGroup:
+def with_stretches(slots: GatherPlan | None, stretches: Sequence[GatherPlan]) -> GatherPlan:
+    """One plan for spans in slots and for stretches of rows, whose groups come last."""
+    parts = [*([] if slots is None else [slots]), *stretches]
+    return GatherPlan(
+        spans=tuple(span for part in parts for span in part.spans),
+        groups=tuple(group for part in parts for group in part.groups),
+        window_bytes=sum(part.window_bytes for part in parts),
+        filled=True,
+        native=None,
+        views=(),
+        fillings=(),
+        slots=slots,
+        stretches=tuple(stretches),
+    )
+
+
+def _group(members: list[Span], columns: Mapping[str, torch.Tensor], by_torch: bool) -> SpanGroup:
     first = members[0]
     dtypes = tuple(columns[span.column].dtype for span in members)
     typed = len(set(dtypes)) == 1 and dtypes[0].is_floating_point
-    items = block.items.view(dtypes[0]) if typed else block.items
+    dtype = dtypes[0] if typed else as_integers(columns[first.column][:0]).dtype
     tail = tuple(columns[first.column].shape[1:])
-    row = math.prod(tail)
-    extent = (len(first) - 1) * first.step + 1
-    places = max(0, items.numel() // row - extent + 1)
-    if sliced or first.step == 1:
-        view = items.as_strided((places, extent * row), (row, 1))
-    else:
-        view = items.as_strided((places, len(first), row), (row, row * first.step, 1))
-    offsets = firsts + [span.begin for span in members]
+    row, sliced = math.prod(tail), by_torch and 1 < first.step <= _SLICED_STEPS
+    slots = _extent(first) if sliced else len(first)
     return SpanGroup(
-        view=view,
-        offsets=offsets.astype(np.int32 if places < 1 << 31 else np.int64)[:, None],
         names=tuple(span.name for span in members),
         dtypes=dtypes,
-        shape=(extent if sliced else len(first), *tail),
+        dtype=dtype,
+        items=(slots * row,) if sliced or first.step == 1 else (slots, row),
+        shape=(slots, *tail),
         slice_step=first.step if sliced else 1,
-        plain=items.dtype == dtypes[0] and len(set(dtypes)) == 1 and not tail and first.step == 1,
+        plain=dtype == dtypes[0] and len(set(dtypes)) == 1 and not tail and first.step == 1,
+    )
+
+
+def _extent(span: Span) -> int:
+    """The slots from the first to the last of a span."""
+    return (len(span) - 1) * span.step + 1
+
+
+def _view(store: Store, draws: Sequence[Draw], group: SpanGroup, members: list[Span]) -> View:
+    first = members[0]
+    block = next(block for block in store.blocks if first.column in block.names)
+    begins = np.array([block.names.index(span.column) * block.stride for span in members])
+    items, row = block.items.view(group.dtype), math.prod(group.shape[1:])
+    positions = max(0, items.numel() // row - _extent(first) + 1)
+    strides = (row, 1) if len(group.items) == 1 else (row, row * first.step, 1)
+    offsets = begins + [span.begin for span in members]
+    patch = None if store.filling is None else _patch(block.items.view(-1, row), begins, members, store.filling, draws)
+    return View(
+        memory=items.as_strided((positions, *group.items), strides),
+        offsets=offsets.astype(np.int32 if positions < 1 << 31 else np.int64)[:, None],
         patch=patch,
     )
 
 
-def _patch(items: torch.Tensor, firsts: Int64s, members: list[Span], filling: FillPlan) -> GroupFill:
+def _patch(items: torch.Tensor, begins: Int64s, members: list[Span], filling: Filling, draws: Sequence[Draw]) -> Patch:
     """How windows with empty slots are written row by row, including the slots that are sliced away later."""
-    extent = (len(members[0]) - 1) * members[0].step + 1
-    step = 1 if members[0].step <= _SLICED_STEPS else members[0].step
-    begins = [filling.history + span.begin for span in members]
+    extent, step = _extent(members[0]), 1 if members[0].step <= _SLICED_STEPS else members[0].step
     fills = torch.stack([filling.fills[span.column] for span in members])
-    ranges = tuple(slice(begin, begin + extent, step) for begin in begins)
+    firsts = [filling.history + span.begin for span in members]
+    ranges = tuple(slice(first, first + extent, step) for first in firsts)
     computed = tuple(filling.computed.get(span.column) for span in members)
-    return GroupFill(items, firsts, ranges, fills[:, None, None, None], computed)
+    numbers = tuple(draw_number(span, draws) for span in members)
+    return Patch(items, begins, ranges, numbers, fills[:, None, None, None], computed)
 
 
-def gather(plan: GatherPlan, anchors: Int64s) -> dict[str, torch.Tensor]:
-    """A fresh batch of the windows whose anchors are at the slots `anchors`, `(batch,)`."""
-    buffers, seen = gathered(plan, anchors)
-    return as_batch(plan, buffers) | seen
+def gather(
+    plan: GatherPlan, source: Int32s | None, anchors: Int64s, stretches: Sequence[Stretches] = ()
+) -> dict[str, torch.Tensor]:
+    """A fresh batch of the windows at the slots `anchors` of the stores `source`, both `(batch,)`."""
+    buffers, of_step = _fresh(plan, len(anchors)), [part.reshaped(1, -1) for part in stretches]
+    (observed,) = select(plan, None if source is None else source[None], anchors[None], [buffers], stretches=of_step)
+    return as_batch(plan, buffers) | observed
 
 
-def gathered(plan: GatherPlan, anchors: Int64s) -> tuple[list[torch.Tensor], dict[str, torch.Tensor]]:
-    """The parts of such a batch: a fresh buffer for each group, and the `<span>.observed` tensors."""
-    buffers = [group.view.new_empty(group.buffer_shape(len(anchors))) for group in plan.groups]
-    (seen,) = select(plan, positions(plan, anchors[None]), range(1), [buffers])
-    return buffers, seen
-
-
-def positions(plan: GatherPlan, anchors: Int64s) -> Places:
-    """The positions of the windows with anchors at the slots `anchors`, `(steps, batch)`."""
-    return Places(anchors, [] if plan.native else _indices(plan, anchors))
-
-
-def _indices(plan: GatherPlan, anchors: Int64s) -> list[BatchIndex]:
-    rows, broken = anchors, [_NONE] * len(anchors)
-    if plan.filling is not None:
-        rows, whole = anchor_rows(plan.filling, anchors)
-        broken = [np.flatnonzero(~one) for one in whole]
-    per_group = []
-    for group in plan.groups:
-        places = rows.astype(group.offsets.dtype)[:, None] + group.offsets
-        per_group.append(torch.from_numpy(places.reshape(len(anchors), -1)).unbind())
-    count = anchors.shape[1]
-    return [
-        BatchIndex(index, count, which, step[which]) for index, which, step in zip(zip(*per_group), broken, anchors)
-    ]
+def _fresh(plan: GatherPlan, count: int) -> list[torch.Tensor]:
+    return [torch.empty(group.buffer_shape(count), dtype=group.dtype) for group in plan.groups]
 
 
 def select(
-    plan: GatherPlan, places: Places, steps: range, buffers: Sequence[Sequence[torch.Tensor]]
+    plan: GatherPlan,
+    source: Int32s | None,
+    anchors: Int64s,
+    buffers: Sequence[Sequence[torch.Tensor]],
+    *,
+    stretches: Sequence[Stretches] = (),
+    skips: Int64s | None = None,
 ) -> list[dict[str, torch.Tensor]]:
-    """Fill the buffers of some steps: each step has one per group, of its `buffer_shape` and the dtype of its view.
+    """Fill the buffers of some steps: each step has one per group, of its `buffer_shape` and dtype.
 
     Returns for each step, where slots may be empty, `<span>.observed`: a `(batch, time)` bool tensor per span.
+
+    Args:
+        plan: how windows are taken.
+        source: the store of each window, `(steps, batch)`; `None` if there is one store.
+        anchors: the slots of the windows' anchors, `(steps, batch)`.
+        buffers: of each step.
+        stretches: of each plan for stretches, arrays of (steps, batch).
+        skips: the slots that the draws of spans leave out, `(steps, draws, batch)`; `None` takes the longest spans.
     """
+    if plan.stretches:
+        return _select_parts(plan, source, anchors, buffers, stretches=stretches, skips=skips)
     if plan.native is not None:
-        return copy(plan.native, places.anchors[steps.start : steps.stop], buffers)
+        return copy(plan.native, source, anchors, buffers, skips)
     check_threads()
-    return [_select(plan, places.index[step], own) for step, own in zip(steps, buffers)]
+    if source is None:
+        return _select(plan, 0, anchors, buffers, skips)
+    every = [None] * len(anchors) if skips is None else skips
+    return [_scatter(plan, *step) for step in zip(source, anchors, buffers, every)]
 
 
-def _select(plan: GatherPlan, places: BatchIndex, buffers: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
-    for group, index, buffer in zip(plan.groups, places.at, buffers):
-        if len(places.broken) * len(group.names) < len(index):  # some window lies in one fragment
-            torch.index_select(group.view, 0, index, out=buffer)
-    if plan.filling is None:
-        return {}
-    rows, which = rows_of(plan.filling, places.anchors), torch.from_numpy(places.broken)
-    for group, buffer in zip(plan.groups, buffers):
-        if group.patch is not None and len(which):
-            fill_in(group.patch, buffer, rows, which)
-            compute_in(group.patch, buffer, rows, places.anchors - plan.filling.history, which)
-    return observed(plan.filling, rows, which, places.size)
+def _select_parts(
+    plan: GatherPlan,
+    source: Int32s | None,
+    anchors: Int64s,
+    buffers: Sequence[Sequence[torch.Tensor]],
+    *,
+    stretches: Sequence[Stretches],
+    skips: Int64s | None,
+) -> list[dict[str, torch.Tensor]]:
+    at = 0 if plan.slots is None else len(plan.slots.groups)
+    observed: list[dict[str, torch.Tensor]] = [{} for _ in buffers]
+    if plan.slots is not None:
+        observed = select(plan.slots, source, anchors, [of_step[:at] for of_step in buffers], skips=skips)
+    for part, rows in zip(plan.stretches, stretches):
+        of_part = [of_step[at : at + len(part.groups)] for of_step in buffers]
+        at += len(part.groups)
+        fragments, ends = as_fragments(rows, len(part.spans[0]))
+        native = None if part.native is None else with_fragments(part.native, fragments)
+        fillings = tuple(replace(filling, fragments=fragments) for filling in part.fillings if filling is not None)
+        seen = select(replace(part, native=native, fillings=fillings), source, ends, of_part)
+        ages = [span for span in part.spans if span.column == TIMES]
+        for step, (of_step, flags) in enumerate(zip(of_part, seen)):
+            if ages:
+                to_ages(ages, as_batch(part, of_step), flags, rows.moments[step])
+            for span in ages:
+                del flags[f"{span.name}.observed"]
+            observed[step].update(flags)
+    return observed
+
+
+def _scatter(
+    plan: GatherPlan, source: Int32s, anchors: Int64s, buffers: Sequence[torch.Tensor], skips: Int64s | None
+) -> dict[str, torch.Tensor]:
+    """Fill the buffers of one step with what each store gathers of its own."""
+    lengths = {f"{span.name}.observed": len(span) for span in plan.spans} if plan.filled else {}
+    observed = {name: torch.ones(len(anchors), length, dtype=torch.bool) for name, length in lengths.items()}
+    for k, which in by_source(source):
+        rows, parts = torch.from_numpy(np.arange(len(anchors))[which]), _fresh(plan, len(anchors[which]))
+        of_part = None if skips is None else skips[None, :, which]
+        (seen,) = _select(plan, k, anchors[which][None], [parts], of_part)
+        for group, buffer, part in zip(plan.groups, buffers, parts):
+            target, values = (as_integers(tensor).view(len(group.names), -1, *group.items) for tensor in (buffer, part))
+            target.index_copy_(1, rows, values)
+        for name, values in seen.items():
+            observed[name].index_copy_(0, rows, values)
+    return observed
+
+
+def _select(
+    plan: GatherPlan,
+    store: int,
+    anchors: Int64s,
+    buffers: Sequence[Sequence[torch.Tensor]],
+    skips: Int64s | None,
+) -> list[dict[str, torch.Tensor]]:
+    """Fill the buffers of some steps with windows of one store."""
+    views, filling = plan.views[store], plan.fillings[store]
+    rows, whole = (anchors, None) if filling is None else anchor_rows(filling, anchors)
+    if whole is not None and skips is not None:
+        whole &= ~skips.any(1)
+    per_group = []
+    for view in views:
+        positions = rows.astype(view.offsets.dtype)[:, None] + view.offsets
+        per_group.append(torch.from_numpy(positions.reshape(len(anchors), -1)).unbind())
+    observed: list[dict[str, torch.Tensor]] = []
+    for step, (index, of_step) in enumerate(zip(zip(*per_group), buffers)):
+        if whole is None or whole[step].any():
+            for view, positions, buffer in zip(views, index, of_step):
+                torch.index_select(view.memory, 0, positions, out=buffer)
+        broken = np.empty(0, np.int64) if whole is None else np.flatnonzero(~whole[step])
+        if filling is None:
+            observed.append({})
+        else:
+            left_out = None if skips is None else skips[step][:, broken]
+            observed.append(_patched(plan.spans, filling, views, anchors[step], broken, of_step, left_out))
+    return observed
+
+
+def _patched(  # noqa: PLR0917  the parts of one step
+    spans: Sequence[Span],
+    filling: Filling,
+    views: Sequence[View],
+    anchors: Int64s,
+    broken: Int64s,
+    buffers: Sequence[torch.Tensor],
+    skips: Int64s | None,
+) -> dict[str, torch.Tensor]:
+    """Write the windows `broken`, which do not lie in one fragment of rows; the `observed` tensors of all."""
+    rows, which = rows_of(filling, anchors[broken]), torch.from_numpy(broken)
+    for view, buffer in zip(views, buffers):
+        if view.patch is not None and len(which):
+            fill_in(view.patch, buffer, rows, which, skips)
+            compute_in(view.patch, buffer, rows, anchors[broken] - filling.history, which, skips)
+    draws = draws_of(spans)
+    alike: dict[tuple[range, Draw | None], torch.Tensor] = {}  # spans over the same slots share one tensor
+    for span in spans:
+        if span.slots not in alike:
+            taken = taken_rows(rows, slots_of(filling, span), skips, draw_number(span, draws))
+            alike[span.slots] = torch.ones(len(anchors), len(span), dtype=torch.bool)
+            alike[span.slots].index_copy_(0, which, torch.from_numpy(taken >= 0))
+    return {f"{span.name}.observed": alike[span.slots] for span in spans}
 
 
 def as_batch(plan: GatherPlan, buffers: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -224,7 +326,7 @@ def as_batch(plan: GatherPlan, buffers: Sequence[torch.Tensor]) -> dict[str, tor
         if not group.plain:
             tensors = tuple(_shaped(tensor, group, dtype) for tensor, dtype in zip(tensors, group.dtypes))
         batch.update(zip(group.names, tensors))
-    return batch if len(plan.groups) == 1 else {name: batch[name] for name in plan.names}
+    return batch if len(plan.groups) == 1 else {span.name: batch[span.name] for span in plan.spans}
 
 
 def _shaped(tensor: torch.Tensor, group: SpanGroup, dtype: torch.dtype) -> torch.Tensor:
@@ -240,11 +342,11 @@ def gather_into(plan: GatherPlan, anchors: Int64s, out: Mapping[str, torch.Tenso
         target = _target(out, group.names[0], group.batch_shape(len(anchors)), group.dtypes[0])
         fits = group.slice_step == 1 and _plain_memory(target)
         shape = group.buffer_shape(len(anchors))
-        buffers.append(target.view(group.view.dtype).view(shape) if fits else group.view.new_empty(shape))
-    (seen,) = select(plan, positions(plan, anchors[None]), range(1), [buffers])
+        buffers.append(target.view(group.dtype).view(shape) if fits else torch.empty(shape, dtype=group.dtype))
+    (observed,) = select(plan, None, anchors[None], [buffers])
     for buffer in buffers:  # so that autograd notices the writes of the kernel; torch 2.4 takes one at a time
         torch.autograd.graph.increment_version(buffer)
-    batch = as_batch(plan, buffers) | seen
+    batch = as_batch(plan, buffers) | observed
     copy_into({name: tensor for name, tensor in batch.items() if not _same_memory(tensor, out.get(name))}, out)
 
 
@@ -253,8 +355,8 @@ def _plain_memory(tensor: torch.Tensor) -> bool:
     return tensor.is_contiguous() and tensor.device.type == "cpu" and not tensor.requires_grad
 
 
-def _same_memory(one: torch.Tensor, two: torch.Tensor | None) -> bool:
-    return two is not None and one.data_ptr() == two.data_ptr()
+def _same_memory(tensor: torch.Tensor, target: torch.Tensor | None) -> bool:
+    return target is not None and tensor.data_ptr() == target.data_ptr()
 
 
 def copy_into(batch: Mapping[str, torch.Tensor], out: Mapping[str, torch.Tensor]) -> None:
@@ -267,12 +369,11 @@ def _target(out: Mapping[str, torch.Tensor], name: str, shape: tuple[int, ...], 
     target = out.get(name)
     if target is None or target.shape != shape or target.dtype != dtype:
         found = "nothing" if target is None else f"{tuple(target.shape)} {target.dtype}"
-        raise ValueError(f"out= has a {shape} {dtype} tensor for {name!r}; got {found}.")
+        raise ValueError(f"out must have a {shape} {dtype} tensor for {name!r}, got {found}.")
     return target
 
 
-def static_values(static: Mapping[str, torch.Tensor], entities: torch.Tensor) -> dict[str, torch.Tensor]:
+def static_values(static: Mapping[str, torch.Tensor], entities: Int64s) -> dict[str, torch.Tensor]:
     """The values of static columns for entities `(batch,)`; by numpy, because torch's threads do not survive a fork."""
-    index = entities.numpy()
-    taken = {name: as_integers(tensor).numpy().take(index, 0) for name, tensor in static.items()}
+    taken = {name: as_integers(tensor).numpy().take(entities, 0) for name, tensor in static.items()}
     return {name: torch.from_numpy(values).view(static[name].dtype) for name, values in taken.items()}

@@ -1,16 +1,16 @@
-"""The same batches by the compiled kernel: the spans of a few steps in one call, on one thread."""
+"""The same batches by the compiled kernel: the spans of a few steps in one call."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tensorstash.common.dtypes import Int64s, as_integers
-from tensorstash.gather.empty import Compute, FillPlan
-from tensorstash.gather.span import Span
+from tensorstash.common.dtypes import Int32s, Int64s, as_integers
+from tensorstash.gather.span import Compute, Draw, Filling, Fragments, Span, Store, by_source, draw_number, draws_of
 from tensorstash.native import kernel
 
 Addresses = NDArray[np.uintp]
@@ -31,7 +31,7 @@ class Computed:
     """A span whose values are computed where a slot is empty."""
 
     span: Span
-    compute: Compute
+    computes: tuple[Compute | None, ...]  # of each store
     buffer: int  # the index of the buffer that holds the span
     at: tuple[int, int]  # the place of the span in this buffer, and the number of spans there
 
@@ -40,95 +40,116 @@ class Computed:
 class NativePlan:
     """How the spans of a window are copied, and where they go in the buffers of a batch."""
 
-    plan: kernel.Plan
+    plan: kernel.Compiled
     buffer: NDArray[np.intp]  # (spans,) the buffer that holds each
     begin: Addresses  # (spans,) where it begins there, in bytes per window of the batch
     flags: Flags | None  # where slots may be empty
     computed: tuple[Computed, ...]
 
 
-def native_plan(
-    groups: Sequence[Sequence[Span]], columns: Mapping[str, torch.Tensor], filling: FillPlan | None
-) -> NativePlan:
-    """Describe the spans of each buffer to the kernel; `columns` holds their memory."""
-    spans = [span for members in groups for span in members]
-    items = [as_integers(columns[span.column]).numpy() for span in spans]
-    empty = [0 if filling is None else int(filling.fills[span.column]) & _WORD for span in spans]
-    begins: list[int] = []
+def native_plan(spans: Sequence[Span], groups: Sequence[Sequence[Span]], stores: Sequence[Store]) -> NativePlan:
+    """Describe the spans of each buffer to the kernel, and the memory of each store."""
+    ordered = [*chain.from_iterable(groups)]
+    columns, fillings = stores[0].columns, [store.filling for store in stores if store.filling is not None]
+    empty = [int(fillings[0].fills[span.column]) & _WORD if fillings else 0 for span in ordered]
+    draws, begins = draws_of(spans), list[int]()
     for members in groups:
         nbytes = [len(span) * columns[span.column][:1].nbytes for span in members]
         begins += np.cumsum([0, *nbytes[:-1]]).tolist()
     plan = kernel.compile_plan(
-        [kernel.Span(span.begin, len(span), span.step, bits) for span, bits in zip(spans, empty)],
-        [source_of(items, filling)],
+        [
+            kernel.SlotRange(span.begin, len(span), span.step, bits, draw_number(span, draws))
+            for span, bits in zip(ordered, empty)
+        ],
+        [
+            _source([as_integers(store.columns[span.column]).numpy() for span in ordered], store.filling)
+            for store in stores
+        ],
         history=max(0, *(-span.begin for span in spans)),
         horizon=max(0, *(span.end for span in spans)),
     )
     buffer = np.repeat(np.arange(len(groups)), [len(members) for members in groups])
-    return NativePlan(plan, buffer, np.array(begins, np.uintp), _flags(spans, filling), _computed(groups, filling))
+    flags = _flags(spans, ordered) if fillings else None
+    return NativePlan(plan, buffer, np.array(begins, np.uintp), flags, _computed(groups, stores))
 
 
-def source_of(items: list[NDArray[Any]], filling: FillPlan | None) -> kernel.Source:
-    """The columns of a stash, one array of integers per span, and where its fragments are, as the kernel takes them."""
+def _source(items: list[NDArray[Any]], filling: Filling | None) -> kernel.Source:
     if filling is None:
         return kernel.Source(items, None, None)
-    own = filling.fragments
-    pieces = kernel.pieces(own.guide.records, own.guide.table, own.guide.shift)
-    return kernel.Source(items, (own.first, own.row, own.rows), pieces)
+    fragments = filling.fragments
+    pieces = kernel.pieces(fragments.guide.records, fragments.guide.table, fragments.guide.shift)
+    return kernel.Source(items, (fragments.first, fragments.row, fragments.rows), pieces)
 
 
-def _flags(spans: Sequence[Span], filling: FillPlan | None) -> Flags | None:
-    if filling is None:
-        return None
-    alike: dict[tuple[int, int, int], list[int]] = {}
-    for k, span in enumerate(spans):
-        alike.setdefault((span.begin, span.end, span.step), []).append(k)
+def with_fragments(native: NativePlan, fragments: Fragments) -> NativePlan:
+    """The same plan with other fragments, the same ones in all stores."""
+    arrays = (fragments.first, fragments.row, fragments.rows)
+    guide = fragments.guide
+    pieces = kernel.pieces(guide.records, guide.table, guide.shift)
+    return replace(native, plan=kernel.with_fragments(native.plan, arrays, pieces))
+
+
+def _flags(spans: Sequence[Span], ordered: Sequence[Span]) -> Flags:
+    alike: dict[tuple[range, Draw | None], list[int]] = {}
+    for k, span in enumerate(ordered):
+        alike.setdefault(span.slots, []).append(k)
     slots, written = [*alike], tuple(members[0] for members in alike.values())
-    names = {f"{span.name}.observed": slots.index((span.begin, span.end, span.step)) for span in filling.spans}
-    return Flags(tuple(len(spans[k]) for k in written), written, names)
+    names = {f"{span.name}.observed": slots.index(span.slots) for span in spans}
+    return Flags(tuple(len(ordered[k]) for k in written), written, names)
 
 
-def _computed(groups: Sequence[Sequence[Span]], filling: FillPlan | None) -> tuple[Computed, ...]:
-    functions: Mapping[str, Compute] = {} if filling is None else filling.computed
+def _computed(groups: Sequence[Sequence[Span]], stores: Sequence[Store]) -> tuple[Computed, ...]:
+    functions = [{} if store.filling is None else store.filling.computed for store in stores]
     return tuple(
-        Computed(span, functions[span.column], buffer, (k, len(members)))
+        Computed(span, tuple(by_column.get(span.column) for by_column in functions), buffer, (k, len(members)))
         for buffer, members in enumerate(groups)
         for k, span in enumerate(members)
-        if span.column in functions
+        if any(span.column in by_column for by_column in functions)
     )
 
 
 def copy(
-    native: NativePlan, anchors: Int64s, buffers: Sequence[Sequence[torch.Tensor]]
+    native: NativePlan,
+    source: Int32s | None,
+    anchors: Int64s,
+    buffers: Sequence[Sequence[torch.Tensor]],
+    skips: Int64s | None,
 ) -> list[dict[str, torch.Tensor]]:
-    """Fill the buffers of each step with windows whose anchors are at the slots `anchors`, `(steps, batch)`.
+    """Fill the buffers of each step with windows of the stores `source` at the slots `anchors`, both `(steps, batch)`.
 
     If slots may be empty, returns the `<span>.observed` tensors of each step.
     """
     steps, count = anchors.shape
-    bases = np.array([[buffer.data_ptr() for buffer in own] for own in buffers], np.uintp)
+    bases = np.array([[buffer.data_ptr() for buffer in of_step] for of_step in buffers], np.uintp)
     out = bases.take(native.buffer, 1) + native.begin * np.uintp(count)
     if native.flags is None:
-        kernel.gather(native.plan, anchors, out)
+        kernel.gather(native.plan, anchors, out, None, source)
         return [{} for _ in range(steps)]
-    observed, seen = np.zeros_like(out), []
-    for own in observed:
+    addresses, observed = np.zeros_like(out), []
+    for of_step in addresses:
         tensors = [torch.empty(count, length, dtype=torch.bool) for length in native.flags.lengths]
-        own[[*native.flags.written]] = [tensor.data_ptr() for tensor in tensors]
-        seen.append({name: tensors[k] for name, k in native.flags.names.items()})
-    kernel.gather(native.plan, anchors, out, observed)
-    for one in native.computed:
-        for step, own, flags in zip(anchors, buffers, seen):
-            _compute_in(one, step, own[one.buffer], flags[f"{one.span.name}.observed"])
-    return seen
+        of_step[[*native.flags.written]] = [tensor.data_ptr() for tensor in tensors]
+        observed.append({name: tensors[k] for name, k in native.flags.names.items()})
+    kernel.gather(native.plan, anchors, out, addresses, source, skips)
+    for computed in native.computed:
+        for step, (of_step, flags) in enumerate(zip(buffers, observed)):
+            seen = flags[f"{computed.span.name}.observed"]
+            sources = None if source is None else source[step]
+            _compute_in(computed, sources, anchors[step], of_step[computed.buffer], seen)
+    return observed
 
 
-def _compute_in(one: Computed, anchors: Int64s, buffer: torch.Tensor, seen: torch.Tensor) -> None:
+def _compute_in(
+    computed: Computed, source: Int32s | None, anchors: Int64s, buffer: torch.Tensor, seen: torch.Tensor
+) -> None:
     """Write computed values into the empty slots of a batch; in numpy, for forked processes."""
     window, at = np.nonzero(~seen.numpy())
     if not len(window):
         return
-    values = one.compute(anchors[window] + (one.span.begin + at * one.span.step)).numpy()
-    number, spans = one.at
-    target = as_integers(buffer).numpy().reshape(spans, *seen.shape, -1)
-    target[number, window, at] = values
+    number, spans = computed.at
+    target = as_integers(buffer).numpy().reshape(spans, *seen.shape, -1)[number]
+    slots = anchors[window] + (computed.span.begin + at * computed.span.step)
+    for k, which in by_source(None if source is None else source[window]):
+        compute = computed.computes[k]
+        if compute is not None:
+            target[window[which], at[which]] = compute(slots[which]).numpy()

@@ -1,6 +1,5 @@
-"""Text and integers as codes: by order of appearance, by a given vocabulary, or hashed."""
+"""Text and integers as codes: in ascending order, by a given vocabulary, or hashed."""
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,20 +12,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from tensorstash.columns.hashing import digests
 from tensorstash.columns.types import is_text
-from tensorstash.common.dtypes import Int32s, Int64s
+from tensorstash.common.dtypes import Bools, Int32s, Int64s
 from tensorstash.common.forks import has_pool
-from tensorstash.ingest.stats import Stats
-from tensorstash.native.blake2b import digests
+from tensorstash.ingest.values import Stats
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Text or integers: `(n,)` indices into their distinct values, which are in order of appearance; -1 for null."""
+    """Text or integers: `(n,)` indices into their distinct values, each of which occurs; -1 for null."""
 
     indices: NDArray[np.signedinteger[Any]]
     values: pa.Array  # without null
-    firsts: Int64s  # where in the piece each of them appears first
 
     @property
     def names(self) -> list[Any]:
@@ -39,32 +37,38 @@ def piece_of(array: pa.Array) -> Piece:
     array = plain_text(array)
     if pa.types.is_dictionary(array.type) and array.dictionary.null_count:
         array = array.dictionary_decode()
-    is_ordered = not pa.types.is_dictionary(array.type)  # what Arrow encodes is in order of appearance
-    if is_ordered:
+    if not pa.types.is_dictionary(array.type):
         array = pc.dictionary_encode(array)
+        return Piece(_int32(array.indices), array.dictionary)
     places = _int32(array.indices)
-    firsts = np.full(len(array.dictionary) + 1, len(places))
-    firsts[places[::-1]] = np.arange(len(places) - 1, -1, -1)  # the last that is written stays; -1 finds the last
-    if is_ordered:
-        return Piece(places, array.dictionary, firsts[:-1])
-    used = np.flatnonzero(firsts[:-1] < len(places))
-    used = used[np.argsort(firsts[used])]
-    if np.array_equal(used, np.arange(len(array.dictionary))):
-        return Piece(places, array.dictionary, firsts[:-1])
-    compact = np.full(len(firsts), -1, np.int32)
+    occurs = np.zeros(len(array.dictionary) + 1, np.bool_)
+    occurs[places] = True  # the last one is for null
+    used = np.flatnonzero(occurs[:-1])
+    if len(used) == len(array.dictionary):
+        return Piece(places, array.dictionary)
+    compact = np.full(len(occurs), -1, np.int32)
     compact[used] = np.arange(len(used), dtype=np.int32)
-    return Piece(compact[places], array.dictionary.take(pa.array(used)), firsts[used])
+    return Piece(compact[places], array.dictionary.take(pa.array(used)))
 
 
-_NUMBER = re.compile(r"[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
-_LOOKED_AT = 10_000  # distinct texts
-_FEWEST = 10
+def as_arrow(names: Sequence[Any]) -> pa.Array:
+    """Texts or integers as an Arrow array."""
+    if names and isinstance(names[0], str):
+        return pa.array(names, pa.large_string())
+    large = max(names, default=0) > np.iinfo(np.int64).max
+    return pa.array(np.array(names, np.uint64 if large else np.int64))
 
 
-def reads_as_numbers(texts: Sequence[str]) -> bool:
-    """Whether nine of ten distinct texts are numbers. Fewer than ten texts are labels, and so are texts like "007"."""
-    some = texts[:_LOOKED_AT]
-    return len(some) >= _FEWEST and sum(_NUMBER.fullmatch(text.strip()) is not None for text in some) >= 0.9 * len(some)
+def ascending(names: pa.Array) -> Int64s:
+    """The order in which texts ascend by their code points, or integers by their size."""
+    return np.asarray(pc.array_sort_indices(names)).astype(np.int64)
+
+
+def inverse(order: Int64s) -> Int64s:
+    """Where each number stands in a permutation."""
+    places = np.empty_like(order)
+    places[order] = np.arange(len(order))
+    return places
 
 
 class _Few:
@@ -124,72 +128,81 @@ _MANY = 1 << 14  # names, from which a table of polars is faster, and worth the 
 
 
 class Vocabulary:
-    """The texts or integers that codes stand for. Threads bring pieces in any order; `renumbering` orders the names."""
+    """The texts or integers that codes stand for. Threads bring pieces in any order; `renumbering` sorts the names."""
 
-    def __init__(self, fill: str | None = None, empty: str | None = None) -> None:
-        """`fill` is the name for nulls; `empty` is the name for slots without a row. Both get codes."""
+    def __init__(self, known: Sequence[Any] = (), fill: str | None = None, empty: str | None = None) -> None:
+        """The names in `known` keep their codes. `fill` is the name for nulls, `empty` that for slots without a row.
+
+        All these are names even if no row has them.
+        """
         self.fill = fill
-        self.empty = empty
-        self._coder: _Few | _Many = _Few(())
-        self._rows: Int64s = np.zeros(0, np.int64)  # in which row of the source each name appears first, by codes
+        self._known = len(known)
+        others = dict.fromkeys(name for name in (fill, empty) if name is not None)
+        self._coder: _Few | _Many = _Few(dict.fromkeys((*known, *others)))
+        self._occurs: Bools = np.zeros(len(self), np.bool_)  # whether rows have these names; rows have all later ones
         self._lock = Lock()
 
     def __len__(self) -> int:
-        """How many names rows have."""
         return len(self._coder)
 
-    def encode(self, piece: Piece, start: int) -> tuple[Int32s, Stats]:
-        """Codes for the rows `start, start + 1, ...`, in order of appearance among the pieces so far; -1 for null."""
-        local = self._codes_of(piece.values, start + piece.firsts)
+    def encode(self, piece: Piece) -> tuple[Int32s, Stats]:
+        """`(n,)` codes, to be changed by `renumbering`; -1 for null."""
+        local = self._codes_of(piece.values)
         same = np.array_equal(local, np.arange(len(local)))
         codes = piece.indices.astype(np.int32, copy=False) if same else np.append(local, np.int32(-1))[piece.indices]
         nulls = int(np.count_nonzero(codes < 0))
         if nulls and self.fill is not None:
-            empty = codes < 0
-            code = self._codes_of(pa.array([self.fill]), np.array([start + int(empty.argmax())]))
-            return np.where(empty, code, codes), Stats(nulls)
+            (code,) = self._codes_of(pa.array([self.fill]))
+            return np.where(codes < 0, code, codes), Stats(nulls)
         return codes, Stats(nulls, nulls)
 
-    def _codes_of(self, values: pa.Array, rows: Int64s) -> Int32s:
-        """`(values,)`, the codes of values that occur in these rows."""
+    def _codes_of(self, values: pa.Array) -> Int32s:
+        """`(values,)`, the codes of values that occur."""
         values.validate(full=True)  # polars trusts that texts are UTF-8
         with self._lock:
             many = is_text(values.type) and len(self) + len(values) > _MANY and has_pool()
             if isinstance(self._coder, _Few) and many:
                 self._coder = _Many(self._coder.names)
-            codes = self._coder.codes(values) if isinstance(self._coder, _Few) else None
+            codes = self._few(self._coder, values) if isinstance(self._coder, _Few) else None
         if codes is None:
             codes = self._coder.codes(values)
-        with self._lock:
-            self._rows = _longer(self._rows, len(self), np.iinfo(np.int64).max)
-            np.minimum.at(self._rows, codes, rows)
+        self._occurs[codes[codes < len(self._occurs)]] = True
+        return codes
+
+    def _few(self, coder: _Few, values: pa.Array) -> Int32s:
+        if len(self) > len(self._occurs):
+            return coder.codes(values)
+        # The first values get ascending codes. Often there are no others, and no code has to be changed.
+        order = ascending(values)
+        codes = np.empty(len(values), np.int32)
+        codes[order] = coder.codes(values.take(pa.array(order)))
         return codes
 
     def renumbering(self) -> Int32s | None:
-        """The new code of each code, `(names + 1,)`, the last one for -1, so that codes follow the order of the source.
+        """The new code of each code, `(names + 1,)`, the last one for -1, so that codes ascend after the known ones.
 
         Afterwards `names` is in the new order. `None` if nothing changes.
         """
-        rows = self._rows[: len(self)]
-        if (rows[1:] > rows[:-1]).all():
+        names = self._coder.names
+        order = np.append(np.arange(self._known), self._known + ascending(as_arrow(names[self._known :])))
+        if (order[1:] > order[:-1]).all():
             return None
-        order = np.argsort(rows)
-        changed = np.full(len(order) + 1, -1, np.int32)
-        changed[order] = np.arange(len(order), dtype=np.int32)
-        self._coder, self._rows = _Few(map(self._coder.names.__getitem__, order.tolist())), rows[order]
+        changed = np.append(inverse(order), -1).astype(np.int32)
+        self._coder = _Few(map(names.__getitem__, order.tolist()))
+        occurs = np.append(self._occurs, np.ones(len(order) - len(self._occurs), np.bool_))
+        self._occurs = occurs[order]
         return changed
 
     @property
     def names(self) -> list[Any]:
-        """All names in the order of their codes, including fill and empty, even if nothing was missing."""
-        names = self._coder.names
-        others = dict.fromkeys(name for name in (self.fill, self.empty) if name is not None)
-        return [*names, *(name for name in others if name not in names)]
+        """All names in the order of their codes."""
+        return self._coder.names
 
     @property
-    def highest(self) -> int | None:
-        """The highest code that some row has; the lowest is 0."""
-        return len(self) - 1 if len(self) else None
+    def range(self) -> tuple[int, int] | tuple[None, None]:
+        """The least and the greatest code that some row has."""
+        codes = np.append(np.flatnonzero(self._occurs), np.arange(len(self._occurs), len(self)))
+        return (int(codes.min()), int(codes.max())) if len(codes) else (None, None)
 
 
 def _longer(array: NDArray[Any], size: int, value: int) -> NDArray[Any]:
@@ -226,7 +239,7 @@ class FixedVocabulary:
         self._codes: dict[object, int] = {value: code for code, value in enumerate(values)}
         self._null = self._codes.get(fill, -1)
 
-    def encode(self, piece: Piece, _: int) -> tuple[Int32s, Stats]:
+    def encode(self, piece: Piece) -> tuple[Int32s, Stats]:
         """Codes, `(n,)`; -1 for null if there is no fill."""
         other = len(self.names)
         each = [self._codes.get(name, other) for name in piece.names]
@@ -239,24 +252,10 @@ class FixedVocabulary:
         return codes, stats
 
 
-class Buckets:
-    """The buckets of values. Each distinct value of a piece is hashed once, and no table of values is kept."""
-
-    def __init__(self, count: int) -> None:
-        self._count = count
-
-    def encode(self, piece: Piece, _: int) -> tuple[Int32s, Stats]:
-        """Codes, `(n,)`; -1 for null."""
-        texts = piece.values if is_text(piece.values.type) else piece.values.cast(pa.string())
-        each = np.full(len(texts) + 1, -1, np.int32)
-        each[:-1] = digests(*_as_bytes(texts)) % np.uint64(self._count)
-        codes = each[piece.indices]
-        return codes, count_codes(codes)
-
-
-def _as_bytes(texts: pa.Array) -> tuple[NDArray[np.uint8], Int64s]:
-    """The bytes of texts without nulls, and where each text begins in them, `(texts + 1,)`."""
-    wide = texts.cast(pa.large_binary())
-    _, offsets, data = wide.buffers()
-    begins = np.frombuffer(offsets or b"\0" * 8, np.int64)[wide.offset : wide.offset + len(wide) + 1]
-    return np.frombuffer(data or b"", np.uint8), begins
+def bucket_codes(piece: Piece, buckets: int) -> tuple[Int32s, Stats]:
+    """`(n,)` hashes modulo `buckets`; -1 for null. Each distinct value of a piece is hashed once."""
+    texts = piece.values if is_text(piece.values.type) else piece.values.cast(pa.string())
+    by_value = np.full(len(texts) + 1, -1, np.int32)
+    by_value[:-1] = digests(texts.cast(pa.large_binary()).to_pylist()) % np.uint64(buckets)
+    codes = by_value[piece.indices]
+    return codes, count_codes(codes)

@@ -15,21 +15,22 @@ HEAD = ("column", "from", "source", "kind", "dtype", "nulls", "min", "max", "MB"
 _WIDEST = 26  # characters of a minimum or maximum that are shown: a time with its zone
 
 
-def column_line(column: Column, rows: int, types: Mapping[str, str], ranges: Mapping[str, Range]) -> tuple[str, ...]:
-    """The line of a column with `rows` values; `types` and `ranges` are those of the source columns."""
-    origin = ", ".join(column.members) if column.members != (column.name,) else ""
+def column_line(
+    column: Column, rows: int, types: Mapping[str, str], ranges: Mapping[str, Range], role: str = ""
+) -> tuple[str, ...]:
+    """The line of a column with `rows` values, or in the role "static" or "time".
+
+    `types` and `ranges` are those of the source columns.
+    """
+    name = column.members[0] if role == "time" else column.name
+    origin = ", ".join(column.members) if column.members != (name,) else ""
     source = ", ".join(dict.fromkeys(types[member] for member in column.members))
-    shape = "".join(f" x {size}" for size in column.shape)
-    kind = f"{column.kind} {_unit(column)}".strip()
-    dtype = str(column.dtype).removeprefix("torch.") + shape
-    about = _range_cells(_range(column, ranges))
-    return column.name, origin, source, kind, dtype, *about, f"{rows * column.row_bytes / 1e6:,.1f}"
-
-
-def static_line(column: Column, rows: int, types: Mapping[str, str], ranges: Mapping[str, Range]) -> tuple[str, ...]:
-    """The line of a static column, which has at most as many values as there are rows."""
-    name, origin, source, kind, *rest, most = column_line(column, rows, types, ranges)
-    return name, origin, source, f"static {kind}", *rest, f"<= {most}"
+    words = (role, "" if role == "time" else column.kind, column.unit, column.zone)
+    kind = " ".join(word for word in words if word)
+    dtype = str(column.dtype).removeprefix("torch.") + "".join(f" x {size}" for size in column.shape)
+    megabytes = f"{rows * column.row_bytes / 1e6:,.1f}"
+    most = f"<= {megabytes}" if role == "static" else megabytes  # the number of entities is at most that of rows
+    return name, origin, source, kind, dtype, *_range_cells(_range(column, ranges)), most
 
 
 def entity_lines(entity: Column, types: Mapping[str, str], ranges: Mapping[str, Range]) -> list[tuple[str, ...]]:
@@ -38,12 +39,6 @@ def entity_lines(entity: Column, types: Mapping[str, str], ranges: Mapping[str, 
         (member, "", types[member], "entity", "", *_range_cells(ranges.get(member, Range())), "")
         for member in entity.members
     ]
-
-
-def time_line(time: Column, rows: int, types: Mapping[str, str], ranges: Mapping[str, Range]) -> tuple[str, ...]:
-    """The line of the time column."""
-    _, _, source, _, *rest = column_line(time, rows, types, ranges)
-    return time.members[0], "", source, f"time {_unit(time)}".rstrip(), *rest
 
 
 def type_name(arrow: pa.DataType) -> str:
@@ -63,16 +58,16 @@ def aligned(lines: Sequence[tuple[str, ...]]) -> str:
 
 def _range(column: Column, ranges: Mapping[str, Range]) -> Range:
     """The range over all members of a column. A mask shows only nulls, because it does not hold the values."""
-    found = [ranges.get(member, Range()) for member in column.members]
-    nulls = None if any(about.nulls is None for about in found) else sum(about.nulls or 0 for about in found)
-    is_list = bool(column.shape) and len(found) == 1
-    if isinstance(column.codec, Validity) or is_list or any(about.low is None for about in found):
+    members = [ranges.get(member, Range()) for member in column.members]
+    nulls = None if any(member.nulls is None for member in members) else sum(member.nulls or 0 for member in members)
+    is_list = bool(column.shape) and len(members) == 1
+    if isinstance(column.codec, Validity) or is_list or any(member.low is None for member in members):
         return Range(nulls)
-    return Range(nulls, min(about.low for about in found), max(about.high for about in found))
+    return Range(nulls, min(member.low for member in members), max(member.high for member in members))
 
 
-def _range_cells(about: Range) -> tuple[str, str, str]:
-    return "" if about.nulls is None else f"{about.nulls:,}", _cut(about.low), _cut(about.high)
+def _range_cells(values: Range) -> tuple[str, str, str]:
+    return "" if values.nulls is None else f"{values.nulls:,}", _cut(values.low), _cut(values.high)
 
 
 def _cut(value: Any) -> str:
@@ -80,15 +75,11 @@ def _cut(value: Any) -> str:
     return text if len(text) <= _WIDEST else text[: _WIDEST - 1] + "…"
 
 
-def _unit(column: Column) -> str:
-    return " ".join(part for part in (column.unit, column.zone) if part)
-
-
 def losses(column: Column, ranges: Mapping[str, Range]) -> Iterator[str]:
     """A note for each member with a value that its column's type cannot hold."""
     for member in column.members:
-        about = ranges.get(member, Range())
-        for value in (about.low, about.high):
+        values = ranges.get(member, Range())
+        for value in (values.low, values.high):
             if column.kind == "number" and isinstance(value, (int, float)) and not _holds(column.dtype, value):
                 cannot = f"which {column.dtype} cannot hold: a load will refuse it. Widen dtype=."
                 yield f"{member!r} has the value {value:g}, {cannot}"

@@ -2,20 +2,26 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tensorstash.columns.expression import Expression, Formula, PerEntity
-from tensorstash.columns.layout import Layout, Lists, Regular, Wide, parse_layout
+from tensorstash.columns.column import Column
+from tensorstash.columns.expression import Expression, Formula
+from tensorstash.columns.names import field_of, prefixes
 from tensorstash.columns.resolve import entity_columns
-from tensorstash.columns.schema import Type, parse_schema
 from tensorstash.columns.sharding import check_shard
 from tensorstash.columns.spec import Columns, ColumnSpec, check_dtype, named
-from tensorstash.sources.fields import prefixes
-from tensorstash.sources.filter import Filter, parse
-from tensorstash.sources.scan import Wanted
-from tensorstash.sources.source import is_table
+from tensorstash.columns.types import is_text
+from tensorstash.errors import SchemaError
+from tensorstash.ingest.like import check_like
+from tensorstash.ingest.plan_text import type_name
+from tensorstash.sources.locate import is_table
+from tensorstash.sources.scan import Scan, Wanted
+from tensorstash.stash.stash import Stash
+
+if TYPE_CHECKING:
+    from tensorstash.sources.filter import Filter
 
 _LONGEST = 80  # characters of the name of a formula
 
@@ -39,102 +45,67 @@ class Request:
     entity: str | tuple[str, ...] | None
     time: str | None
     dtype: torch.dtype | None
-    filter: Filter | None
-    schema: Mapping[str, Type]
-    layout: Layout | None = None
+    filter: "Filter | None"
     shard: tuple[int, int] | None = None  # only the entities of this shard, by its number, of so many
+    like: Stash | None = None  # whose entities and codes keep their numbers
+    repeated: bool = False  # whether an entity may have several rows of one time
     table: "Request | None" = None  # the table that static columns are joined from
     argument: str = "columns"  # which argument of `ts.load` names the columns
 
     @property
     def keys(self) -> frozenset[str]:
-        """The entity columns, the time column, and what a layout makes them of."""
-        own = frozenset((*entity_columns(self.entity), *([] if self.time is None else [self.time])))
-        return own | self.layout.inputs if isinstance(self.layout, Lists) else own
+        """The entity columns and the time column."""
+        return frozenset((*entity_columns(self.entity), *([] if self.time is None else [self.time])))
 
     @property
     def named(self) -> frozenset[str]:
         """The columns, and fields of them, that the arguments name; a filter may mention more."""
-        inputs = () if self.layout is None else self.layout.inputs
-        return self.keys.union(self._inputs(self.columns or {}), self.named_by_static, self._filtered, inputs)
+        members = [str(member) for spec in self.specs for member in spec.members]
+        inputs = [self.formulas[name].inputs(self.time) if name in self.formulas else (name,) for name in members]
+        return self.keys.union(*inputs, () if self.filter is None else self.filter.named)
 
     @property
-    def named_by_static(self) -> frozenset[str]:
-        """The columns that static columns are made of."""
-        return self._inputs(self.static)
-
-    @property
-    def named_by_rows(self) -> frozenset[str] | None:
-        """The columns that everything but static columns is made of; `None`: all."""
-        if self.columns is None:
-            return None
-        return self.keys.union(self._inputs(self.columns), self._filtered)
-
-    @property
-    def _filtered(self) -> frozenset[str]:
-        clauses = () if self.filter is None or self.filter.clauses is None else self.filter.clauses
-        return frozenset(name for clause in clauses for name, *_ in clause)
-
-    def _inputs(self, specs: Specs) -> frozenset[str]:
-        members = {member for spec in specs.values() for member in spec.members}
-        computed = {name for member in members if member in self.formulas for name in self._formula(member)}
-        return frozenset(str(member) for member in members if member not in self.formulas) | computed
-
-    def _formula(self, name: Any) -> tuple[str, ...]:
-        return self.formulas[name].inputs(self.time)
-
-    @property
-    def row_formulas(self) -> Mapping[str, Formula]:
-        """The formulas whose values come from their own rows."""
-        return {name: one for name, one in self.formulas.items() if not isinstance(one, PerEntity)}
-
-    @property
-    def entity_formulas(self) -> Mapping[str, PerEntity]:
-        """The formulas whose values come from the rows of an entity."""
-        return {name: one for name, one in self.formulas.items() if isinstance(one, PerEntity)}
-
-    @property
-    def computed(self) -> Mapping[str, str]:
-        """The names of columns that one formula computes from their own rows, with the name of the formula."""
-        specs = {**(self.columns or {}), **self.static}
-        rows = self.row_formulas
-        single = {name: str(spec.members[0]) for name, spec in specs.items() if len(spec.members) == 1}
-        return {name: member for name, member in single.items() if member in rows}
+    def specs(self) -> tuple[ColumnSpec, ...]:
+        """What was chosen for each column that the arguments name."""
+        return (*(self.columns or {}).values(), *self.static.values())
 
     @property
     def wanted(self) -> Wanted:
         """The source columns that a load reads."""
-        made = frozenset() if self.layout is None else self.layout.made
-        every = self.columns is None or (isinstance(self.layout, Wide) and not self.layout.inputs)
-        wanted = Wanted(None if every else (self.named | prefixes(self.named)), computed=frozenset(self.computed))
-        wanted = wanted if self.filter is None else self.filter.add_to(wanted)
-        return wanted if wanted.names is None else replace(wanted, names=wanted.names - made)
+        wanted = Wanted(None if self.columns is None else self.named | prefixes(self.named))
+        return wanted if self.filter is None else self.filter.add_to(wanted)
 
 
 def parse_request(
-    *,
     source: Any,
-    filesystem: Any,
-    columns: Columns | None,
-    static: Static | None,
-    entity: str | Sequence[str] | None,
-    time: str | Regular | None,
-    dtype: torch.dtype | None,
-    filter: Any,  # noqa: A002  as in ts.load
-    schema: Any,
-    layout: str | None,
-    shard: Any = None,
+    columns: Columns | None = None,
+    *,
+    entity: str | Sequence[str] | None = None,
+    time: str | None = None,
+    static: Static | None = None,
+    dtype: torch.dtype | None = None,
+    filter: Any = None,  # noqa: A002  as in ts.load
+    shard: tuple[int, int] | None = None,
+    like: Stash | None = None,
+    repeated: str = "error",
+    filesystem: Any = None,
 ) -> Request:
-    """The request that the arguments of `ts.load` stand for; wrong ones are refused."""
-    asked, columns, entity, time = parse_layout(layout, columns, entity, time)
+    """Check and parse the arguments that decide what a stash holds.
+
+    `ts.load` documents them. `ts.plan` and `ts.cluster.shard` repeat them, and a test compares the signatures.
+    """
+    if time is not None and not isinstance(time, str):
+        raise TypeError(f"time= is the name of a column; got {time!r}.")
     check_dtype(dtype)
     if dtype is not None and not dtype.is_floating_point:
         raise ValueError(f"dtype= casts the floating columns and must be floating; got {dtype}. Use ts.column(dtype=).")
+    if repeated not in ("error", "keep"):
+        raise ValueError(f'repeated= is "error" or "keep"; got {repeated!r}.')
     formulas: dict[str, Formula] = {}
     chosen = check_shard(shard)
     if chosen is not None and entity is None:
         raise ValueError(f"A shard is of entities; got shard={chosen} and no entity=. Name the entity column.")
-    table = _table(static, entity, dtype, chosen)
+    table = _table(static, entity, dtype, chosen, like)
 
     def specs(given: Any, argument: str) -> Specs:
         return {
@@ -151,28 +122,29 @@ def parse_request(
         entity=entity if entity is None or isinstance(entity, str) else entity_columns(entity),
         time=time,
         dtype=dtype,
-        filter=parse(filter),
-        schema=parse_schema(schema),
-        layout=asked,
+        filter=None if filter is None else _parsed(filter),
         shard=chosen,
+        like=check_like(like, entity),
+        repeated=repeated == "keep",
         table=table,
     )
-    _check_has_rows(request)
+    if request.columns is not None and formulas and not request.named:
+        raise ValueError(
+            "A load reads at least one column of the source, which has the rows; "
+            f"{next(iter(formulas.values()))!r} names none, and no other argument does. Name one in columns=, "
+            "entity= or time=."
+        )
     return request
 
 
-def _check_has_rows(request: Request) -> None:
-    """Refuse formulas that read no column, if nothing else does: a table in memory has the rows of its columns."""
-    if request.columns is not None and request.formulas and not request.named:
-        raise ValueError(
-            "A load reads at least one column of the source, which has the rows; "
-            f"{next(iter(request.formulas.values()))!r} names none, and no other argument does. Name one in columns=, "
-            "entity= or time=."
-        )
+def _parsed(condition: Any) -> "Filter":
+    from tensorstash.sources.filter import parse  # here, because pyarrow's expressions are slow to import
+
+    return parse(condition)
 
 
 def _table(
-    static: Any, entity: str | Sequence[str] | None, dtype: torch.dtype | None, shard: tuple[int, int] | None
+    static: Any, entity: str | Sequence[str] | None, dtype: torch.dtype | None, shard: tuple[int, int] | None, like: Any
 ) -> Request | None:
     """The request for static columns that come from a table of their own; `None` if they are columns of the source."""
     with_choice = isinstance(static, tuple) and len(static) == 2 and is_table(static[0])
@@ -185,26 +157,8 @@ def _table(
             "no entity=. Name them as entity=."
         )
     if columns is not None:
-        given = named(columns, "static")  # so that errors name the argument
-        if wrong := [name for name, spec in given if any(isinstance(member, PerEntity) for member in spec.members)]:
-            raise ValueError(
-                "ts.per_entity computes columns over the rows of a series; a table of static columns has one row for "
-                f"each entity, and {wrong[0]!r} is of such a table. Leave ts.per_entity out."
-            )
-    request = parse_request(
-        source=table,
-        filesystem=None,
-        columns=columns,
-        static=None,
-        entity=entity,
-        time=None,
-        dtype=dtype,
-        filter=None,
-        schema=None,
-        layout=None,
-        shard=shard,
-    )
-    return replace(request, argument="static")
+        named(columns, "static")  # its errors name the argument
+    return replace(parse_request(table, columns, entity=entity, dtype=dtype, shard=shard, like=like), argument="static")
 
 
 def _name_of(member: str | Formula, time: str | None, formulas: dict[str, Formula]) -> str:
@@ -224,9 +178,51 @@ def _name_of(member: str | Formula, time: str | None, formulas: dict[str, Formul
     return name
 
 
-def _same(one: Formula, other: Formula) -> bool:
-    if isinstance(one, PerEntity) and isinstance(other, PerEntity):
-        return _same(one.expression, other.expression)
-    if isinstance(one, Expression) and isinstance(other, Expression):
-        return bool(one.expr.meta.eq(other.expr))
-    return one == other
+def _same(formula: Formula, other: Formula) -> bool:
+    if isinstance(formula, Expression) and isinstance(other, Expression):
+        return bool(formula.expr.meta.eq(other.expr))
+    return formula == other
+
+
+def check_names(request: Request, columns: Sequence[Column], static: Sequence[Column], where: str) -> None:
+    """Refuse a load without columns, a name used for two columns, and the name of a key used for another column."""
+    if not columns:
+        if request.argument == "static":
+            raise ValueError(f"A table of static columns has a column beside the entity; {where} has none. Add one.")
+        raise ValueError(f"A stash has at least one column; none of {where} was chosen. Name some in columns=.")
+    _check_apart(columns, static)
+    for column in (*columns, *static):
+        if column.name in request.keys and column.members != (column.name,):
+            argument = request.argument if column in columns else "static"
+            raise SchemaError(
+                f"A column has the name of the entity or time column only if it is that column; {column.name!r} is "
+                f"{', '.join(column.members)}. Give it another name in {argument}=."
+            )
+
+
+def _check_apart(columns: Sequence[Column], static: Sequence[Column]) -> None:
+    if twice := {column.name for column in columns} & {column.name for column in static}:
+        raise SchemaError(
+            f"A name stands for one column; {sorted(twice)[0]!r} is in both columns= and static=. Leave it out of one, "
+            "or give it another name there."
+        )
+
+
+def check_table(
+    request: Request, columns: Sequence[Column], scanned: Scan, static: Sequence[Column], table: Scan
+) -> None:
+    """Refuse a table of static columns that repeats the name of another column, or has entities of another type."""
+    _check_apart(columns, static)
+    for column in static:
+        if column.name == request.time:
+            raise SchemaError(
+                f"A column has the name of the time column only if it is that column; {column.name!r} is one of "
+                f"{table.label}. Give it another name in static=."
+            )
+    for name in entity_columns(request.entity):
+        here, there = (field_of(side.schema, name, side.label).type for side in (scanned, table))
+        if is_text(here) != is_text(there):
+            raise SchemaError(
+                f"Entity columns have one kind of values; {name!r} is {type_name(here)} in {scanned.label} and "
+                f"{type_name(there)} in {table.label}. Convert one of them."
+            )

@@ -1,7 +1,9 @@
-"""Numbers and times from Arrow to numpy, exactly."""
+"""Numbers, times and decimals from Arrow to numpy, exactly, and their statistics."""
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -13,8 +15,31 @@ from numpy.typing import NDArray
 from tensorstash.columns.column import Column, Fill, Number
 from tensorstash.common.dtypes import DTYPES, Bools
 from tensorstash.errors import DataError
-from tensorstash.ingest.decimals import from_decimals
-from tensorstash.ingest.stats import Stats
+
+_EXACT_DIGITS = 15  # a decimal of so many digits comes back from the nearest float64
+_EXACT_POWERS = 22  # 10**22 is the highest power of ten that float64 holds
+_MOST_DIGITS = 76
+
+
+@dataclass(slots=True)
+class Stats:
+    """Counts that are made while decoding, so that the data need not be read again for them."""
+
+    nulls: int = 0  # nulls in the source
+    missing: int = 0  # missing values in the stash: NaN, or code -1
+    unknown: int | None = None  # values that are not in the given vocabulary; `None` without one
+    low: Number | None = None
+    high: Number | None = None
+
+    def add(self, other: "Stats") -> None:
+        """Add the counts of other rows."""
+        self.nulls += other.nulls
+        self.missing += other.missing
+        if other.unknown is not None:
+            self.unknown = (self.unknown or 0) + other.unknown
+        lows = [x for x in (self.low, other.low) if x is not None]
+        highs = [x for x in (self.high, other.high) if x is not None]
+        self.low, self.high = min(lows, default=None), max(highs, default=None)
 
 
 def values(arrays: Sequence[pa.Array], column: Column, place: str) -> tuple[NDArray[Any], Stats]:
@@ -41,17 +66,18 @@ def values(arrays: Sequence[pa.Array], column: Column, place: str) -> tuple[NDAr
 
 
 def _member(array: pa.Array, column: Column, name: str, place: str, stats: Stats) -> NDArray[Any]:
-    """The values of one source column, flat, with missing values filled in."""
     flat = flatten(array, column, name, place)
     if pa.types.is_decimal(flat.type):
         flat = from_decimals(flat, column, name, place)
     nulls, fill = flat.null_count, column.fill
     stats.nulls += nulls
     if nulls and fill is None and not column.dtype.is_floating_point:
-        floating = ", or load it as floating: ts.column(..., dtype=torch.float32)" if column.kind == "number" else ""
+        keep = (
+            "Keep them missing, ts.column(..., dtype=torch.float32), or store" if column.kind == "number" else "Store"
+        )
         raise DataError(
             f"Integers, booleans and times have no missing value; column {name!r} has {nulls:,} nulls in {place}. "
-            f"Say what to store: ts.column(..., fill=...){floating}."
+            f"{keep} a value that counts as data: ts.column(..., fill=...)."
         )
     holes = flat.is_null().to_numpy(zero_copy_only=False) if nulls else None
     raw = _numpy(pc.fill_null(flat, pa.scalar(0).cast(flat.type)) if nulls else flat)
@@ -105,7 +131,6 @@ def flatten(array: pa.Array, column: Column, name: str, place: str) -> pa.Array:
 
 
 def _in_unit(array: pa.Array, unit: str, name: str, place: str) -> pa.Array:
-    """The same times in another unit, exactly."""
     if pa.types.is_timestamp(array.type):
         target = pa.timestamp(unit, array.type.tz)
     elif pa.types.is_duration(array.type):
@@ -183,3 +208,60 @@ def _summary(array: NDArray[Any]) -> tuple[Number | None, Number | None, int]:
         missing = int(np.count_nonzero(array != array))  # noqa: PLR0124
         low, high = np.fmin.reduce(array, axis=None), np.fmax.reduce(array, axis=None)
     return (None, None, missing) if missing == array.size else (low.item(), high.item(), missing)
+
+
+# Decimals
+
+
+def from_decimals(array: pa.Array, column: Column, name: str, place: str) -> pa.Array:
+    """The nearest float64, or for a column of integers the equal int64; an error if digits would be lost.
+
+    Arrow's own cast multiplies by a power of ten that is not exact: it makes 0.35000000000000003 of 0.35.
+    """
+    if not column.dtype.is_floating_point:
+        return _integers(array, name, place)
+    floats = _few_digits(array) if _is_small(array.type) else array.cast(pa.string()).cast(pa.float64())
+    if column.digits and array.type.precision > _EXACT_DIGITS:
+        _check_digits(array, floats, name, place)
+    return floats
+
+
+def _is_small(arrow: pa.DataType) -> bool:
+    return bool(arrow.precision <= _EXACT_DIGITS and 0 <= arrow.scale <= _EXACT_POWERS)
+
+
+def _few_digits(array: pa.Array) -> pa.Array:
+    """The nearest float64 by one division, whose integer and power of ten float64 holds exactly."""
+    array = array.cast(pa.decimal128(array.type.precision, array.type.scale))
+    words = np.frombuffer(array.buffers()[1], "<i8") if len(array) else np.empty(0, np.int64)
+    low = words[2 * array.offset : 2 * (array.offset + len(array)) : 2]
+    mask = array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
+    return pa.array(low / 10.0**array.type.scale, mask=mask)
+
+
+def _integers(array: pa.Array, name: str, place: str) -> pa.Array:
+    try:
+        return array.cast(pa.int64())
+    except pa.ArrowInvalid as error:
+        raise DataError(
+            f"A cast must keep the values; column {name!r} ({place}) has a decimal that is no integer of 64 bits. "
+            "Choose a floating type: ts.column(..., dtype=...)."
+        ) from error
+
+
+def _check_digits(array: pa.Array, floats: pa.Array, name: str, place: str) -> None:
+    """Refuse a decimal that differs from the shortest text of its float64."""
+    arrow = array.type
+    # the shortest text has up to 17 digits, which may be two more than the decimal has after its point
+    wide = pa.decimal256(_MOST_DIGITS, min(arrow.scale + 3, _MOST_DIGITS))
+    try:
+        lost = np.asarray(pc.not_equal(floats.cast(pa.string()).cast(wide), array.cast(wide)).fill_null(False))
+    except pa.ArrowInvalid:  # more digits than the widest decimal has
+        pairs = zip(array.to_pylist(), floats.to_pylist())
+        lost = np.array([exact is not None and Decimal(repr(near)) != exact for exact, near in pairs])
+    if lost.any():
+        raise DataError(
+            f"Decimals are stored as float64 if they keep their digits; {array[int(np.argmax(lost))].as_py()} in "
+            f"column {name!r} ({place}; {int(np.count_nonzero(lost)):,} such values) does not. Accept the nearest "
+            "value: ts.column(..., dtype=torch.float64)."
+        )

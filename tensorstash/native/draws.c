@@ -69,6 +69,38 @@ EXPORT int64_t tensorstash_locate(const Guide *guide, int64_t stride, const int6
   return look_up(guide, ids, n, AHEAD, true, stride, slots);
 }
 
+/* ---- Rows by time: bisection in a range of rows for each window ---- */
+
+enum { BISECTED_TOGETHER = 32 };
+
+/* For each of n ranges of ascending numbers, the first place whose number is at least the bound, or the range's end.
+ * A few ranges at a time, so that the memory of one is on its way while the others are looked at. */
+EXPORT int64_t tensorstash_first_rows(const int64_t *numbers, int64_t count, const int64_t *low, const int64_t *high,
+                                      const int64_t *bounds, int64_t n, int64_t *first) {
+  int64_t end[BISECTED_TOGETHER];
+  for (int64_t i = 0; i < n; i++)
+    if (low[i] < 0 || low[i] > high[i] || high[i] > count) return i;
+  for (int64_t at = 0; at < n; at += BISECTED_TOGETHER) {
+    int64_t some = least(n - at, BISECTED_TOGETHER);
+    for (int64_t i = 0; i < some; i++) {
+      first[at + i] = low[at + i], end[i] = high[at + i];
+      __builtin_prefetch(&numbers[first[at + i] + (end[i] - first[at + i]) / 2]);
+    }
+    for (bool open = true; open;) {
+      open = false;
+      for (int64_t i = 0; i < some; i++) {
+        int64_t from = first[at + i], middle = from + (end[i] - from) / 2;
+        if (from == end[i]) continue;
+        if (numbers[middle] < bounds[at + i]) first[at + i] = from = middle + 1;
+        else end[i] = middle;
+        __builtin_prefetch(&numbers[from + (end[i] - from) / 2]);
+        open |= from < end[i];
+      }
+    }
+  }
+  return DONE;
+}
+
 /* ---- The order of an epoch: a keyed permutation of 0..n-1, evaluated where it is asked for ---- */
 
 enum { LANES = 64, ROUNDS = 6 }; /* so many that compilers vectorise loops over them instead of unrolling these */

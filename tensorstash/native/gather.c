@@ -6,6 +6,7 @@
 typedef struct {
   int64_t begin, length, step;
   int64_t row_bytes, item_bytes; /* a row is one item or, of a pack, several */
+  int64_t draw;                  /* by which windows skip its first slots, or -1 */
   uint64_t empty;                /* the bits of an item where there is no row */
 } Span;
 
@@ -34,7 +35,9 @@ typedef struct {
       *places; /* (steps, size) scratch: the anchor's row, or ~k for a window with empty slots that begins at piece k */
   char *const *out;      /* (steps, span_count) where the (size, length) rows of each go */
   char *const *observed; /* (steps, span_count) likewise a byte per slot, and null where nobody wants it; or null */
-  int64_t size, steps;
+  const int64_t *skips;   /* (steps, draws, size) from the first slot of a span to the first one that is not empty;
+                             or null, and then no span skips any */
+  int64_t size, steps, draws;
 } Batches;
 
 /* Cache lines asked for in one go, ahead of the windows that are copied: enough to hide memory behind copying, and few
@@ -80,6 +83,26 @@ static bool is_plan(const Plan *plan) {
     if (span->length - 1 > (plan->horizon - 1 - span->begin) / span->step) return false;
   }
   return plan->source_count >= 1 && plan->history >= 0 && plan->horizon >= 0;
+}
+
+/* How many slots of a span are skipped by window i of a step. */
+INLINE int64_t skipped(const Batches *batches, const Span *span, int64_t step, int64_t i) {
+  if (!batches->skips || span->draw < 0) return 0;
+  return batches->skips[(step * batches->draws + span->draw) * batches->size + i] / span->step;
+}
+
+/* Whether of each span some slot is left. */
+static bool are_skips(const Plan *plan, const Batches *batches) {
+  for (int64_t s = 0; batches->skips && s < plan->span_count; s++) {
+    const Span *span = &plan->spans[s];
+    if (span->draw < -1 || span->draw >= batches->draws) return false;
+    for (int64_t step = 0; step < batches->steps; step++)
+      for (int64_t i = 0; i < batches->size; i++) {
+        int64_t skip = skipped(batches, span, step, i);
+        if (skip < 0 || skip >= span->length) return false;
+      }
+  }
+  return true;
 }
 
 /* The place of a window of which piece k is the first, or MALFORMED if one of its rows is not there. */
@@ -200,14 +223,22 @@ static void cut(const Plan *plan, const Batches *batches, const Span *span, Cut 
   for (; at->step < batches->steps; at->i = 0, at->step++)
     for (; at->i < batches->size; at->slot = 0, at->i++) {
       int64_t number = at->step * batches->size + at->i, row = batches->places[number];
-      int64_t w = batches->which ? batches->which[number] : 0, slot = at->i * span->length + at->slot;
+      int64_t w = batches->which ? batches->which[number] : 0, slot = at->i * span->length;
       if (tile->stretches == STRETCHES) return;
+      if (!at->slot) {
+        at->k = ~row;
+        at->slot = skipped(batches, span, at->step, at->i);
+        if (at->slot)
+          tile->stretch[tile->stretches++] =
+              (Stretch){slot, at->slot, 0, 0, 0, (int32_t)at->step, (int32_t)w};
+        if (tile->stretches == STRETCHES) return;
+      }
+      slot += at->slot;
       if (row >= 0) {
-        tile->stretch[tile->stretches++] =
-            (Stretch){slot, span->length, row + span->begin, span->length, -1, (int32_t)at->step, (int32_t)w};
+        int64_t n = span->length - at->slot, from = row + span->begin + at->slot * span->step;
+        tile->stretch[tile->stretches++] = (Stretch){slot, n, from, n, -1, (int32_t)at->step, (int32_t)w};
         continue;
       }
-      if (!at->slot) at->k = ~row;
       Stretch next = {slot, 0, 0, 0, 0, (int32_t)at->step, (int32_t)w};
       cut_window(&plan->sources[w], span, batches->anchors[number] + span->begin, next, at, tile);
       if (at->slot < span->length) return;
@@ -294,6 +325,7 @@ INLINE void copy_stretch(const Job *job, int64_t s, int64_t i, const Span *span,
   char *to = job->batches->out[number] + one->slot * bytes;
   char *seen = job->batches->observed ? job->batches->observed[number] : NULL;
   if (one->marks < 0) copy_rows(to, from, n, span);
+  else if (!one->count) fill(to, n * bytes, empty);
   else if (bytes <= 8) expand(to, from, one->count, span->step, bytes, mark, n, empty);
   else
     for (int64_t at = 0, some; at < n; at += some, to += some * bytes) {
@@ -302,7 +334,7 @@ INLINE void copy_stretch(const Job *job, int64_t s, int64_t i, const Span *span,
       else fill(to, some * bytes, empty);
     }
   if (!seen) return;
-  if (one->marks < 0) memset(seen + one->slot, 1, (size_t)n);
+  if (one->marks < 0 || !one->count) memset(seen + one->slot, one->count > 0, (size_t)n);
   else memcpy(seen + one->slot, mark, (size_t)n);
 }
 
@@ -334,7 +366,7 @@ INLINE void copy_job(const Job *job, int64_t s) {
 }
 
 static bool same_slots(const Span *one, const Span *two) {
-  return one->begin == two->begin && one->length == two->length && one->step == two->step;
+  return one->begin == two->begin && one->length == two->length && one->step == two->step && one->draw == two->draw;
 }
 
 static bool has_fragments(const Plan *plan) {
@@ -345,11 +377,11 @@ static bool has_fragments(const Plan *plan) {
 
 /* Fills the batches of a few steps: checks first, so that nothing is written where an anchor is out of place. */
 EXPORT int64_t tensorstash_gather(const Plan *plan, const Batches *batches) {
-  if (!is_plan(plan) || batches->size < 0 || batches->steps < 0) return MALFORMED;
+  if (!is_plan(plan) || batches->size < 0 || batches->steps < 0 || !are_skips(plan, batches)) return MALFORMED;
   const Batches own = *batches; /* or the compiler would read it again after every byte that is written */
   int64_t bad = find_places(plan, &own);
   if (bad != DONE) return bad;
-  if (!own.observed && !has_fragments(plan)) {
+  if (!own.observed && !own.skips && !has_fragments(plan)) {
     copy_job(&(Job){plan, &own, NULL, own.size * own.steps, plan->span_count}, 0);
     return DONE;
   }

@@ -66,9 +66,32 @@ def find_in_numpy(pieces: Guide, numbers: Int64s) -> Int32s:
 
 def locate_in_numpy(pieces: Guide, stride: int, numbers: Int64s) -> Int64s:
     """`locate` in numpy."""
-    found = pieces.base[find_in_numpy(pieces, numbers)]
-    found += numbers * stride
-    return found
+    located = pieces.base[find_in_numpy(pieces, numbers)]
+    located += numbers * stride
+    return located
+
+
+def first_rows(ascending: Int64s, low: Int64s, high: Int64s, bounds: Int64s) -> Int64s:
+    """For each range `[low, high)` of ascending numbers, the place of the first that is at least its bound, or `high`.
+
+    By bisection in all of them: numpy's `searchsorted` takes one range for all bounds.
+    """
+    if library.LIBRARY is not None:
+        return kernel.first_rows(*map(np.ascontiguousarray, (ascending, low, high, bounds)))
+    return first_rows_in_numpy(ascending, low, high, bounds)
+
+
+def first_rows_in_numpy(ascending: Int64s, low: Int64s, high: Int64s, bounds: Int64s) -> Int64s:
+    """`first_rows` in numpy, all ranges at once."""
+    low, high = low.copy(), high.copy()
+    if not len(ascending):
+        return low
+    for _ in range(int((high - low).max(initial=0)).bit_length()):
+        middle = (low + high) >> 1
+        is_before = ascending[np.minimum(middle, len(ascending) - 1)] < bounds
+        is_before &= low < high
+        low, high = np.where(is_before, middle + 1, low), np.where(is_before, high, middle)
+    return low
 
 
 def _for_kernel(pieces: Guide) -> kernel.Pieces:

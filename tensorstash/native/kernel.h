@@ -1,5 +1,5 @@
 /* The kernel: which windows come next and where they are (`draws.c`), their bytes (`gather.c`, and `expand.c` where
- * slots are empty), scaling (`scale.c`), and hashes of texts (`blake2b.c`).
+ * slots are empty), and batches without empty slots (`pack.c`).
  *
  * Every function does a bounded amount of work, allocates nothing, starts no thread and keeps nothing, so that it may
  * run without the interpreter's lock and in a forked child. Each checks every index first, and writes nothing to a
@@ -19,12 +19,11 @@
 #if defined(__x86_64__)
 /* wheels run on the oldest x86-64, so what profits from newer instructions is compiled twice and chosen when called */
 #define FOR_AVX2 __attribute__((target("avx2")))
-#define FOR_FMA __attribute__((target("avx2,fma")))
 #endif
 #define INLINE static inline __attribute__((always_inline))
 #define EXPORT __attribute__((visibility("default")))
 
-enum { VERSION = 3 }; /* of the functions and structs; `library.py` refuses another */
+enum { VERSION = 6 }; /* of the functions and structs; `library.py` refuses another */
 enum { DONE = -1, MALFORMED = -2 };
 enum { FOUND_TOGETHER = 256 };
 

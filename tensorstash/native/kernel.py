@@ -8,7 +8,7 @@ GIL.
 import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,6 @@ from tensorstash.native import library
 
 Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]
-Uint8s = NDArray[np.uint8]
 Uint64s = NDArray[np.uint64]
 Floats = NDArray[np.float64]
 Addresses = NDArray[np.uintp]
@@ -31,7 +30,7 @@ class Pieces:
 
     records: Int64s  # (pieces, 1 or 2) the end of each, ascending, and its base
     table: Int32s  # table[i >> shift] is the piece of the number (i >> shift) << shift
-    struct: library.Guide
+    struct: library.GuideStruct
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,34 +58,23 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class SlotRange:
     """Slots `begin, begin + step, ...`, `length` of them, relative to the anchor of a window."""
 
     begin: int
     length: int
     step: int
     empty: int  # the bits of an item where there is no row
+    draw: int = -1  # by which windows skip its first slots
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Compiled:
     """How windows of `history` slots before their anchor and `horizon` from it on are taken from sources."""
 
-    struct: library.Plan
+    struct: library.PlanStruct
     spans: int
     kept: tuple[object, ...]  # the objects that the struct points to
-
-
-class Part(NamedTuple):
-    """The addresses of a tensor `(windows, slots, items)` to scale and of its two constants, both `(groups, items)`."""
-
-    values: int
-    factor: int
-    shift: int
-    slots: int
-    items: int
-    item_bytes: int  # 4 for float, 8 for double, of all three
-    rounds_once: bool  # whether only the sum is rounded, or the product before it too
 
 
 def permutations(grids: Uint64s) -> "ctypes.Array[Any]":
@@ -97,26 +85,24 @@ def permutations(grids: Uint64s) -> "ctypes.Array[Any]":
 def permute(all_: "ctypes.Array[Any]", positions: Int64s, which: Int32s | None = None) -> Int64s:
     """The ids at positions, of any shape: of the first permutation, or for each position of permutation `which`."""
     ids = np.empty_like(positions)
-    at, own = _address(positions, np.int64), 0 if which is None else _address(which, np.int32, positions.size)
-    bad = _call("permute", ctypes.addressof(all_), len(all_), own, at, positions.size, _address(ids, np.int64))
+    at, which_at = _address(positions, np.int64), 0 if which is None else _address(which, np.int32, positions.size)
+    bad = _call("permute", ctypes.addressof(all_), len(all_), which_at, at, positions.size, _address(ids, np.int64))
     if bad >= 0:
-        raise IndexError(
-            f"A position lies in [0, n) of a permutation that is there; got {positions.flat[bad]} at {bad}."
-        )
+        raise IndexError(f"Positions must lie in [0, n) of a permutation, got {positions.flat[bad]} at {bad}.")
     return ids
 
 
 def pieces(records: Int64s, table: Int32s, shift: int) -> Pieces:
     """Pieces with their guide table; `records` is `(pieces, 1)`, or `(pieces, 2)` for `locate`."""
     addresses = _address(records, np.int64), _address(table, np.int32)
-    return Pieces(records, table, library.Guide(*addresses, *records.shape, len(table), shift))
+    return Pieces(records, table, library.GuideStruct(*addresses, *records.shape, len(table), shift))
 
 
 def find(within: Pieces, numbers: Int64s) -> Int32s:
     """The piece of each number, of any shape."""
-    found = np.empty(numbers.shape, np.int32)
-    _refuse(_call("find", within.struct, _address(numbers, np.int64), numbers.size, _address(found, np.int32)), numbers)
-    return found
+    piece = np.empty(numbers.shape, np.int32)
+    _refuse(_call("find", within.struct, _address(numbers, np.int64), numbers.size, _address(piece, np.int32)), numbers)
+    return piece
 
 
 def locate(within: Pieces, stride: int, ids: Int64s) -> Int64s:
@@ -127,17 +113,26 @@ def locate(within: Pieces, stride: int, ids: Int64s) -> Int64s:
     return slots
 
 
+def first_rows(ascending: Int64s, low: Int64s, high: Int64s, bounds: Int64s) -> Int64s:
+    """For each range `[low, high)` of ascending numbers, the first whose number is at least the bound, or `high`."""
+    first, count = np.empty_like(low), low.size
+    ranges = (_address(array, np.int64, count) for array in (low, high, bounds))
+    to = _address(first, np.int64)
+    _refuse(_call("first_rows", _address(ascending, np.int64), len(ascending), *ranges, count, to), low)
+    return first
+
+
 def descend(nodes: Nodes, numbers: Int64s) -> tuple[Int32s, Int64s]:
     """The leaf that each number reaches, and how many smaller numbers reach the same leaf."""
     count = len(nodes.two_left)
-    integers = (_address(one, np.int64, count) for one in (nodes.two_left, nodes.two_weight, nodes.rest))
-    floats = (_address(one, np.float64, count) for one in (nodes.ratio, nodes.offset))
-    tree = library.Tree(_address(nodes.child, np.int32, 2 * count), *integers, *floats, count)
+    integers = (_address(array, np.int64, count) for array in (nodes.two_left, nodes.two_weight, nodes.rest))
+    floats = (_address(array, np.float64, count) for array in (nodes.ratio, nodes.offset))
+    tree = library.TreeStruct(_address(nodes.child, np.int32, 2 * count), *integers, *floats, count)
     leaf, index = np.empty(numbers.shape, np.int32), np.empty_like(numbers)
     to = _address(leaf, np.int32), _address(index, np.int64)
     bad = _call("descend", tree, _address(numbers, np.int64), numbers.size, *to)
     if bad >= 0:
-        raise IndexError(f"A number lies in [0, 2**48); got {numbers.flat[bad]} at {bad}.")
+        raise IndexError(f"Numbers must lie in [0, 2**48), got {numbers.flat[bad]} at {bad}.")
     return leaf, index
 
 
@@ -155,80 +150,124 @@ def draw(ends: Int64s, table: Int32s | Int64s, shift: int, keys: tuple[int, int]
     return owners
 
 
-def compile_plan(spans: Sequence[Span], sources: Sequence[Source], history: int, horizon: int) -> Plan:
+def compile_plan(spans: Sequence[SlotRange], sources: Sequence[Source], history: int, horizon: int) -> Compiled:
     """Spans and sources as the C struct that a gather takes."""
     first = sources[0].columns
-    own = (library.Span * len(spans))(
+    span_structs = (library.SpanStruct * len(spans))(
         *(
-            library.Span(span.begin, span.length, span.step, column[:1].nbytes, column.itemsize, span.empty)
+            library.SpanStruct(
+                span.begin, span.length, span.step, column[:1].nbytes, column.itemsize, span.draw, span.empty
+            )
             for span, column in zip(spans, first)
         )
     )
-    described = (library.Source * len(sources))(*map(_source, sources))
+    described = (library.SourceStruct * len(sources))(*map(_source, sources))
     columns = np.array([[_address(column, first[k].dtype) for k, column in enumerate(s.columns)] for s in sources])
     columns = columns.astype(np.uintp)
-    struct = library.Plan(own, described, columns.ctypes.data, len(spans), len(sources), history, horizon)
-    return Plan(struct, len(spans), (own, described, columns, tuple(sources)))
+    struct = library.PlanStruct(
+        span_structs, described, columns.ctypes.data, len(spans), len(sources), history, horizon
+    )
+    return Compiled(struct, len(spans), (span_structs, described, columns, tuple(sources)))
 
 
-def gather(
-    plan: Plan, anchors: Int64s, out: Addresses, observed: Addresses | None = None, which: Int32s | None = None
+def with_fragments(plan: Compiled, fragments: tuple[Int64s, Int64s, Int64s], within: Pieces) -> Compiled:
+    """The same plan with other fragments, the same ones in all sources: first slot, first row and rows of each."""
+    struct, count = plan.struct, len(within.records)
+    sources = (library.SourceStruct * struct.source_count)()
+    numbers = np.frombuffer(sources, np.int64).reshape(len(sources), -1)
+    numbers[:] = np.frombuffer(ctypes.string_at(struct.sources, numbers.nbytes), np.int64).reshape(numbers.shape)
+    guide = np.frombuffer(bytes(within.struct), np.int64)
+    numbers[:, 1:] = [*(_address(array, np.int64, count) for array in fragments), *guide]
+    moved = library.PlanStruct(
+        struct.spans, sources, struct.columns, struct.span_count, len(sources), struct.history, struct.horizon
+    )
+    return Compiled(moved, plan.spans, (plan, sources, fragments, within))
+
+
+def gather(  # noqa: PLR0917  in the order of the struct
+    plan: Compiled,
+    anchors: Int64s,
+    out: Addresses,
+    observed: Addresses | None = None,
+    which: Int32s | None = None,
+    skips: Int64s | None = None,
 ) -> None:
     """Fill the batches of a few steps: windows at `anchors`, `(steps, size)`, each from the source number `which`.
 
     `out` and `observed`, `(steps, spans)`, are addresses per batch and span: of its values, `(size, length, ...)`, and
-    of the flags that say whether a slot has a row (0: no flags). If a slot of a window is not in the source, this is
-    an `IndexError` and nothing is written.
+    of the flags that say whether a slot has a row (0: no flags). `skips`, `(steps, draws, size)`, are the slots of the
+    source between the first slot of a span with that draw and the first one that is not empty. If a slot of a window is
+    not in the source, this is an `IndexError` and nothing is written.
     """
     steps, size = anchors.shape
+    draws = 0 if skips is None else skips.shape[1]
     places = np.empty_like(anchors)
-    batches = library.Batches(
+    batches = library.BatchesStruct(
         _address(anchors, np.int64),
         0 if which is None else _address(which, np.int32, anchors.size),
         _address(places, np.int64),
         _address(out, np.uintp, steps * plan.spans),
         0 if observed is None else _address(observed, np.uintp, steps * plan.spans),
+        0 if skips is None else _address(skips, np.int64, steps * draws * size),
         size,
         steps,
+        draws,
     )
     _refuse(_call("gather", plan.struct, batches), anchors)
 
 
-def scale(parts: Sequence[Part], group: Int64s | None, windows: int, groups: int) -> None:
-    """`values * factor + shift` in place for each part, which has `windows` windows and constants of `groups` groups.
+def best_fit(sizes: Int64s, length: int) -> tuple[Int64s, Int64s, int]:
+    """The row and the begin in it of windows of 1 to `length` slots, in this order, and the number of rows."""
+    windows = len(sizes)
+    row, begin, following = (np.empty(windows, np.int64) for _ in range(3))
+    rooms, first = np.zeros(length // 64 + 1, np.uint64), np.empty(length + 1, np.int64)
+    struct = library.Rooms(_address(rooms, np.uint64), _address(first, np.int64), _address(following, np.int64))
+    to = _address(row, np.int64), _address(begin, np.int64)
+    return row, begin, _call("best_fit", _address(sizes, np.int64), windows, length, struct, *to)
 
-    Each window takes the constants of its `group`, `(windows,)`; with `None` all windows take those of group 0.
+
+def count(observed: NDArray[np.bool_]) -> Int64s:
+    """How many are true in each row of `(windows, slots)`."""
+    counts = np.empty(len(observed), np.int64)
+    _call("count", _address(observed, np.bool_), *observed.shape, _address(counts, np.int64))
+    return counts
+
+
+def packed(  # noqa: PLR0917  in the order of the struct
+    observed: NDArray[np.bool_] | None, sizes: Int64s, place: Int64s, used: Int64s, slots: int, length: int
+) -> library.Packed:
+    """Windows of `slots` slots, each to the slots from `place` on of rows of `length` slots, of which some are used.
+
+    `observed`, `(windows, slots)`, says which slots are moved, `sizes` of each window; `None` moves all. The arrays
+    must outlive the struct.
     """
-    described = (library.Scaled * len(parts))(*parts)  # type: ignore[misc]  # ctypes takes tuples for structs
-    own = 0 if group is None else _address(group, np.int64, windows)
-    bad = _call("scale", ctypes.addressof(described), len(parts), own, groups, windows)
-    if bad >= 0 and group is not None:
-        raise IndexError(f"A group lies in [0, {groups}); got {group[bad]} at {bad}.")
+    mark = 0 if observed is None else _address(observed, np.bool_, len(place) * slots)
+    addresses = _address(sizes, np.int64, len(place)), _address(place, np.int64), _address(used, np.int64)
+    return library.Packed(mark, *addresses, len(place), slots, len(used), length)
 
 
-def hash_strings(data: Uint8s, offsets: Int64s, person: bytes) -> Uint64s:
-    """The first 8 bytes of the BLAKE2b digest of `data[offsets[i]:offsets[i + 1]]`, `(len(offsets) - 1,)`."""
-    digests = np.empty(len(offsets) - 1, np.uint64)
-    at, where = _address(data, np.uint8), _address(offsets, np.int64)
-    own, to = np.frombuffer(person.ljust(16, b"\0"), np.uint64), _address(digests, np.uint64)
-    bad = _call("hash", where, len(digests), at, len(data), _address(own, np.uint64, 2), to)
-    if bad >= 0:
-        raise IndexError(f"Offsets ascend in [0, {len(data)}]; got {offsets[bad]} and {offsets[bad + 1]} at {bad}.")
-    return digests
+def pack(how: library.Packed, source: int, target: int, nbytes: int) -> None:
+    """Move rows of `nbytes` bytes between two addresses, and write 0 into unused slots."""
+    _call("pack", how, source, target, nbytes)
 
 
-def _source(source: Source) -> library.Source:
+def mark(how: library.Packed, segment: Int32s, segments: Int32s, positions: Int32s) -> None:
+    """Write the segment of each window, `(windows,)`, and the positions of its slots, both `(rows * length,)`."""
+    of_window, room = _address(segment, np.int32, how.windows), how.rows * how.length
+    _call("mark", how, of_window, _address(segments, np.int32, room), _address(positions, np.int32, room))
+
+
+def _source(source: Source) -> library.SourceStruct:
     rows = {len(column) for column in source.columns}
     if len(rows) != 1:
-        raise ValueError(f"The columns of a source have one number of rows; got {sorted(rows)}.")
+        raise ValueError(f"The columns of a source must have one number of rows, got {sorted(rows)}.")
     if source.fragments is None or source.pieces is None:
-        return library.Source(rows.pop())
-    counts = (_address(one, np.int64, len(source.pieces.records)) for one in source.fragments)
-    return library.Source(rows.pop(), *counts, source.pieces.struct)
+        return library.SourceStruct(rows.pop())
+    counts = (_address(array, np.int64, len(source.pieces.records)) for array in source.fragments)
+    return library.SourceStruct(rows.pop(), *counts, source.pieces.struct)
 
 
 def _address(array: NDArray[Any], dtype: Any, size: int | None = None) -> int:
-    """The address of an array, which must be contiguous and of this dtype and size."""
     if array.dtype != dtype or not array.flags.c_contiguous or (size is not None and array.size != size):
         raise TypeError(
             f"The kernel takes arrays in one piece of {np.dtype(dtype)}{'' if size is None else f' and {size} items'}; "

@@ -6,8 +6,9 @@ import struct
 import sys
 from ctypes import POINTER, c_int64, c_uint64, c_void_p
 from pathlib import Path
+from typing import Any
 
-_VERSION = 3  # of the functions and structs below; must equal the version in kernel.h
+_VERSION = 6  # of the functions and structs below; must equal the version in kernel.h
 _SWITCH = "TENSORSTASH_NATIVE"  # 0: not used; a path: this library instead of the one beside this file
 _ROUNDS = 6
 
@@ -18,117 +19,82 @@ class Permutation(ctypes.Structure):
     _fields_ = (("n", c_int64), ("a", c_int64), ("b", c_int64), ("keys", c_uint64 * _ROUNDS))
 
 
-class Guide(ctypes.Structure):
+def _fields(pointers: str, integers: str) -> tuple[tuple[str, Any], ...]:
+    """The fields of a struct: first the addresses, then the integers."""
+    return (*((name, c_void_p) for name in pointers.split()), *((name, c_int64) for name in integers.split()))
+
+
+class GuideStruct(ctypes.Structure):
     """Consecutive pieces of the numbers from 0 on, and a guide table."""
 
-    _fields_ = (
-        ("records", c_void_p),
-        ("table", c_void_p),
-        ("count", c_int64),
-        ("width", c_int64),
-        ("entries", c_int64),
-        ("shift", c_int64),
-    )
+    _fields_ = _fields("records table", "count width entries shift")
 
 
-class Tree(ctypes.Structure):
+class TreeStruct(ctypes.Structure):
     """The nodes of a binary tree that numbers descend."""
 
-    _fields_ = (
-        ("child", c_void_p),
-        ("two_left", c_void_p),
-        ("two_weight", c_void_p),
-        ("rest", c_void_p),
-        ("ratio", c_void_p),
-        ("offset", c_void_p),
-        ("count", c_int64),
-    )
+    _fields_ = _fields("child two_left two_weight rest ratio offset", "count")
 
 
 class Shares(ctypes.Structure):
     """Weights as consecutive pieces of the numbers below 2**52, and a table of the weights at which cells begin."""
 
-    _fields_ = (
-        ("ends", c_void_p),
-        ("table", c_void_p),
-        ("count", c_int64),
-        ("entries", c_int64),
-        ("shift", c_int64),
-        ("width", c_int64),
-    )
+    _fields_ = _fields("ends table", "count entries shift width")
 
 
-class Span(ctypes.Structure):
+class SpanStruct(ctypes.Structure):
     """Slots of a column relative to the anchor of a window, and the bits of an item where there is no row."""
 
-    _fields_ = (
-        ("begin", c_int64),
-        ("length", c_int64),
-        ("step", c_int64),
-        ("row_bytes", c_int64),
-        ("item_bytes", c_int64),
-        ("empty", c_uint64),
-    )
+    _fields_ = (*_fields("", "begin length step row_bytes item_bytes draw"), ("empty", c_uint64))
 
 
-class Source(ctypes.Structure):
+class SourceStruct(ctypes.Structure):
     """Rows that windows are taken from, and their fragments among the slots, if there are any."""
 
-    _fields_ = (("rows", c_int64), ("first", c_void_p), ("row", c_void_p), ("count", c_void_p), ("guide", Guide))
+    _fields_ = (("rows", c_int64), *_fields("first row count", ""), ("guide", GuideStruct))
 
 
-class Plan(ctypes.Structure):
+class PlanStruct(ctypes.Structure):
     """How the spans of a window are taken from the columns of each source."""
 
     _fields_ = (
-        ("spans", POINTER(Span)),
-        ("sources", POINTER(Source)),
-        ("columns", c_void_p),
-        ("span_count", c_int64),
-        ("source_count", c_int64),
-        ("history", c_int64),
-        ("horizon", c_int64),
+        ("spans", POINTER(SpanStruct)),
+        ("sources", POINTER(SourceStruct)),
+        *_fields("columns", "span_count source_count history horizon"),
     )
 
 
-class Batches(ctypes.Structure):
+class BatchesStruct(ctypes.Structure):
     """The windows of one call, and the addresses that they are written to."""
 
-    _fields_ = (
-        ("anchors", c_void_p),
-        ("which", c_void_p),
-        ("places", c_void_p),
-        ("out", c_void_p),
-        ("observed", c_void_p),
-        ("size", c_int64),
-        ("steps", c_int64),
-    )
+    _fields_ = _fields("anchors which places out observed skips", "size steps draws")
 
 
-class Scaled(ctypes.Structure):
-    """A tensor to scale in place, and its constants."""
+class Packed(ctypes.Structure):
+    """Windows whose slots with a row are moved to slots of a packed tensor, from `place` on."""
 
-    _fields_ = (
-        ("values", c_void_p),
-        ("factor", c_void_p),
-        ("shift", c_void_p),
-        ("slots", c_int64),
-        ("items", c_int64),
-        ("item_bytes", c_int64),
-        ("rounds_once", c_int64),
-    )
+    _fields_ = _fields("mark sizes place used", "windows slots rows length")
+
+
+class Rooms(ctypes.Structure):
+    """Memory in which rows are found by the room that they have left."""
+
+    _fields_ = _fields("rooms first next", "")
 
 
 _ARGUMENTS = {
     "version": (),
-    "find": (POINTER(Guide), c_void_p, c_int64, c_void_p),
-    "locate": (POINTER(Guide), c_int64, c_void_p, c_int64, c_void_p),
+    "find": (POINTER(GuideStruct), c_void_p, c_int64, c_void_p),
+    "locate": (POINTER(GuideStruct), c_int64, c_void_p, c_int64, c_void_p),
+    "first_rows": (c_void_p, c_int64, c_void_p, c_void_p, c_void_p, c_int64, c_void_p),
     "permute": (c_void_p, c_int64, c_void_p, c_void_p, c_int64, c_void_p),
-    "descend": (POINTER(Tree), c_void_p, c_int64, c_void_p, c_void_p),
+    "descend": (POINTER(TreeStruct), c_void_p, c_int64, c_void_p, c_void_p),
     "draw": (POINTER(Shares), c_uint64, c_uint64, c_void_p, c_int64, c_void_p),
-    "gather": (POINTER(Plan), POINTER(Batches)),
-    "hash": (c_void_p, c_int64, c_void_p, c_int64, c_void_p, c_void_p),
-    "scale": (c_void_p, c_int64, c_void_p, c_int64, c_int64),
+    "gather": (POINTER(PlanStruct), POINTER(BatchesStruct)),
+    "best_fit": (c_void_p, c_int64, c_int64, POINTER(Rooms), c_void_p, c_void_p),
+    "count": (c_void_p, c_int64, c_int64, c_void_p),
+    "pack": (POINTER(Packed), c_void_p, c_void_p, c_int64),
+    "mark": (POINTER(Packed), c_void_p, c_void_p, c_void_p),
 }
 
 

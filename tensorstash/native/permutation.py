@@ -26,14 +26,14 @@ def shuffled(n: int, seed: int, epoch: int) -> Order:
     grid `a * b >= n` (Black and Rogaway, "Ciphers with Arbitrary Finite Domains", 2002), walked until it lands below n.
     """
     if not 0 <= n <= LARGEST:
-        raise ValueError(f"n lies in [0, 2**62]; got {n}.")
+        raise ValueError(f"n must lie in [0, 2**62], got {n}.")
     keys = epoch_keys(seed, epoch)
     if n <= _SMALL:
         return lambda positions: _small(n, keys)[positions]
     if library.LIBRARY is None:
         return lambda positions: walk(positions, n, keys)
-    own = kernel.permutations(np.array([[n, *grid(n), *keys]], np.uint64))
-    return lambda positions: kernel.permute(own, np.ascontiguousarray(positions))
+    compiled = kernel.permutations(np.array([[n, *grid(n), *keys]], np.uint64))
+    return lambda positions: kernel.permute(compiled, np.ascontiguousarray(positions))
 
 
 def epoch_keys(seed: int, epoch: int) -> tuple[int, ...]:

@@ -1,6 +1,6 @@
 """`ts.plot`: pictures of a stash, of windows and of forecasts, with matplotlib (the extra `plot`).
 
-The room owns what is drawn and how. It changes nothing, and everything but the command line can do without it.
+The room owns what is drawn and how. Only the command line uses it.
 """
 
 from tensorstash.plot.coverage import coverage
@@ -9,3 +9,7 @@ from tensorstash.plot.series import series
 from tensorstash.plot.windows import windows
 
 __all__ = ["coverage", "forecast", "series", "windows"]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,10 +1,12 @@
-"""What the pictures share: axes of time, bins of ticks, and what may be drawn."""
+"""What the pictures share: colours, axes of time and bins of ticks."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tensorstash.stash.display import entity_text
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.windows import Windows
 
@@ -13,15 +15,24 @@ COLOURS = ("#14507a", "#c8641b", "#9cc3e0")
 DASHES = ("-", "--", ":", "-.")
 
 
+def pyplot(name: str) -> Any:
+    """The drawing functions of matplotlib, for `ts.plot.<name>`."""
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError as error:
+        raise ImportError(f"ts.plot.{name} draws with matplotlib: pip install 'tensorstash[plot]'.") from error
+    return plt
+
+
 def check_stash(stash: object) -> None:
-    """Refuse what is not a stash."""
+    """Raise `TypeError` for anything but a stash."""
     if not isinstance(stash, Stash):
         remedy = " Take windows.stash." if isinstance(stash, Windows) else ""
-        raise TypeError(f"A stash is drawn; got a {type(stash).__name__}.{remedy}")
+        raise TypeError(f"The first argument must be a stash, got a {type(stash).__name__}.{remedy}")
 
 
 def time_label(stash: Stash) -> str:
-    """What is written along an axis of times."""
+    """The label of an axis of times."""
     zone = "" if stash.clock.zone is None else " (UTC)"
     return f"{stash.time_name}{zone}" if stash.time_name else "row of the entity"
 
@@ -41,3 +52,29 @@ def cuts_of(length: int, bins: int) -> NDArray[np.int64]:
 def bin_of(edges: NDArray[np.int64], times: NDArray[np.int64]) -> NDArray[np.int64]:
     """The bin of each time."""
     return np.searchsorted(edges, times, "right") - 1
+
+
+def chosen_entities(stash: Stash, most: int) -> NDArray[np.int64]:
+    """The indices of at most `most` entities at equal distances."""
+    count = len(stash.offsets) - 1
+    return np.unique(np.linspace(0, count - 1, min(count, most)).astype(np.int64))
+
+
+def entity_lanes(plt: Any, axes: Any, stash: Stash, chosen: NDArray[np.int64], most_names: int) -> Any:
+    """Axes, of a new figure for `None`, with a lane for each entity, and names for at most so many of them."""
+    if axes is None:
+        _, axes = plt.subplots(figsize=(10, 1.5 + min(6.0, 0.35 * len(chosen))), layout="constrained")
+    named = np.arange(0, len(chosen), max(1, -(-len(chosen) // most_names)))
+    axes.set_yticks(named + 0.5, [entity_text(stash, int(chosen[k])) for k in named])
+    count = len(stash.offsets) - 1
+    shown = "" if len(chosen) == count else f", {len(chosen)} of {count:,}"
+    axes.set_ylabel(f"{', '.join(stash.entity_names)}{shown}")
+    return axes
+
+
+def legend_above(axes: Any, colours: Mapping[str, str], edge: str | None = None) -> None:
+    """A legend of coloured patches above the axes."""
+    from matplotlib.patches import Patch
+
+    handles = [Patch(facecolor=colour, edgecolor=edge, label=label) for label, colour in colours.items()]
+    axes.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=len(handles), frameon=False)

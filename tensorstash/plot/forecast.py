@@ -1,4 +1,4 @@
-"""`ts.plot.forecast`: one window with what a model makes of it."""
+"""`ts.plot.forecast`: one window and its prediction."""
 
 from typing import TYPE_CHECKING
 
@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tensorstash.plot.axes import COLOURS
+from tensorstash.plot.axes import COLOURS, pyplot
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,13 +25,13 @@ def forecast(
     *,
     axes: "Axes | None" = None,
 ) -> "Axes":
-    """Draw the history of one window, the truth behind it, and a prediction with bands between its quantiles.
+    """Draw the history of one window, the truth after it, and a prediction with bands between its quantiles.
 
     The axis counts slots from the anchor. NaN breaks a line.
 
     Args:
-        history: `(history,)` values in front of the anchor.
-        truth: `(horizon,)` values from the anchor on; `None` where they are not known yet.
+        history: `(history,)` values before the anchor.
+        truth: `(horizon,)` values from the anchor on; `None` if they are not known yet.
         prediction: `(horizon,)`; `None` draws the middle one of an odd number of quantiles.
         quantiles: `(horizon, n)`, ascending along the last dimension. A band lies between the first and the last one,
             a darker one between the second and the last but one, and so on.
@@ -52,19 +52,16 @@ def forecast(
         >>> [text.get_text() for text in axes.get_legend().get_texts()]
         ['history', 'truth', 'prediction']
     """
-    try:
-        import matplotlib.pyplot as plt
-    except ImportError as error:
-        raise ImportError("ts.plot.forecast draws with matplotlib: pip install 'tensorstash[plot]'.") from error
+    plt = pyplot("forecast")
     past, future, line, bands = _checked(history, truth, prediction, quantiles)
     if axes is None:
         _, axes = plt.subplots(figsize=(10, 3), layout="constrained")
     axes.plot(np.arange(-len(past), 0), past, color=_TRUTH, linewidth=1, label="history")
     if future is not None:
-        # joined to the history, so that the eye does not see a gap that the data do not have
+        # joined to the history, or the line would have a gap
         joined = np.concatenate([past[-1:], future])
         axes.plot(
-            np.arange(len(joined)) - len(past[-1:]), joined, color=_TRUTH, linewidth=1, dashes=(4, 1), label="truth"
+            np.arange(len(joined)) - len(past[-1:]), joined, color=_TRUTH, linewidth=1, dashes=_DASHED, label="truth"
         )
     if bands is not None:
         pairs = bands.shape[1] // 2
@@ -103,9 +100,9 @@ def _checked(
     }
     if len(set(lengths.values())) > 1:
         listed = ", ".join(f"{name} has {length}" for name, length in lengths.items())
-        raise ValueError(f"All that lies behind the anchor has one length, the horizon; {listed}.")
+        raise ValueError(f"Truth, prediction and quantiles must have one length, the horizon; {listed}.")
     if bands is not None and (np.diff(bands, axis=1) < 0).any():
-        raise ValueError("Quantiles ascend along the last dimension; these do not: quantiles.sort(-1).values does.")
+        raise ValueError("Quantiles must ascend along the last dimension; these do not. Use quantiles.sort(-1).values.")
     if line is None and bands is not None and bands.shape[1] % 2:
         line = bands[:, bands.shape[1] // 2]
     return past, future, line, bands
@@ -113,9 +110,9 @@ def _checked(
 
 def _numbers(values: object, name: str, dimensions: int) -> Numbers:
     if not isinstance(values, torch.Tensor):
-        raise ValueError(f"{name}= is a tensor; got a {type(values).__name__}.")
+        raise ValueError(f"{name} must be a tensor, got a {type(values).__name__}.")
     if values.ndim != dimensions:
         shape = {"history": "(history,)", "quantiles": "(horizon, n)"}.get(name, "(horizon,)")
         remedy = " Take one window of the batch and one column of a pack." if values.ndim > dimensions else ""
-        raise ValueError(f"{name}= has the shape {shape}; got {tuple(values.shape)}.{remedy}")
+        raise ValueError(f"{name} must have the shape {shape}, got {tuple(values.shape)}.{remedy}")
     return values.detach().to("cpu", torch.float64).numpy()

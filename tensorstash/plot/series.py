@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from tensorstash.common.checks import names_in
 from tensorstash.common.dtypes import Bools, Int64s
-from tensorstash.plot.axes import COLOURS, DASHES, bin_of, check_stash, cuts_of, time_axis, time_label
+from tensorstash.common.frequency import Duration
+from tensorstash.plot.axes import COLOURS, DASHES, bin_of, check_stash, cuts_of, pyplot, time_axis, time_label
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.runs import find_runs
 from tensorstash.windows.splits import Moment
@@ -28,12 +29,12 @@ def series(
     *,
     start: Moment | None = None,
     end: Moment | None = None,
-    frequency: int | str | None = None,
+    frequency: Duration | None = None,
     axes: "Sequence[Axes] | None" = None,
 ) -> "list[Axes]":
     """Draw columns of one entity over time, each column in its own axes, with one line for each number of a pack.
 
-    A line is broken where time steps or values (NaN, infinite, or code -1) are missing; a value between two such places
+    A line is broken where time steps or values (NaN, infinite, or code -1) are missing; a value alone between breaks
     is a dot. If there are more rows than pixels, only the first, last, smallest and largest value of each pixel are
     drawn, which gives the same picture (Jugel et al., "M4: A Visualization-Oriented Time Series Data Aggregation",
     2014). Codes are drawn as steps, labelled with the names of a small vocabulary.
@@ -54,14 +55,11 @@ def series(
         ColumnError: a column or the entity does not exist. ValueError: there is no row in these times. ImportError:
             matplotlib is missing; the message names the extra.
     """
-    try:
-        import matplotlib.pyplot as plt
-    except ImportError as error:
-        raise ImportError("ts.plot.series draws with matplotlib: pip install 'tensorstash[plot]'.") from error
+    plt = pyplot("series")
     check_stash(stash)
     names = names_in(columns, "columns")
     if not names:
-        raise ValueError("columns= names at least one column; none was given.")
+        raise ValueError("columns must name at least one column, got none.")
     series = stash.series(entity)
     for name in names:
         stash[name]  # raises an error if there is no such column
@@ -74,9 +72,9 @@ def series(
     count = len(axes) if isinstance(axes, (Sequence, np.ndarray)) else None
     if count != len(names):
         got = repr(axes) if count is None else count
-        raise ValueError(f"axes= is a list of axes, one for each column; got {got} for {len(names)} columns.")
-    for name, one in zip(names, axes):
-        _draw(one, stash, name, series[name][rows], times=times, gaps=gaps)
+        raise ValueError(f"axes must be a list of axes, one for each column, got {got} for {len(names)} columns.")
+    for name, column_axes in zip(names, axes):
+        _draw(column_axes, stash, name, series[name][rows], times=times, gaps=gaps)
     if stash.entity_names:
         axes[0].set_title(f"{', '.join(stash.entity_names)} {entity}", loc="left")
     axes[-1].set_xlabel(time_label(stash))
@@ -84,47 +82,48 @@ def series(
 
 
 def _rows_drawn(
-    stash: Stash, series: dict[str, torch.Tensor], start: Moment | None, end: Moment | None, frequency: int | str | None
+    stash: Stash, series: dict[str, torch.Tensor], start: Moment | None, end: Moment | None, frequency: Duration | None
 ) -> tuple[slice, Int64s, Bools]:
-    """The rows of a series between `start` and `end`, their times, and which rows do not follow the row before."""
+    """The rows of a series between `start` and `end`, their times, and which rows follow a gap."""
     if stash.time is None:
         if start is not None or end is not None:
-            raise ValueError("start= and end= need a time column, and this stash has none: ts.load(..., time=...).")
+            raise ValueError("start= and end= need a time column; this stash has none. Load it with time=.")
         count = len(next(iter(series.values())))
         return slice(0, count), np.arange(count), np.zeros(count, np.bool_)
     times = series[str(stash.time_name)].numpy()
+    if not len(times):
+        raise ValueError("A series is drawn from its rows, and this entity has none. Draw another one.")
     gaps = np.zeros(len(times), np.bool_)
     gaps[find_runs(np.array([0, len(times)]), times, stash.clock, frequency, None).first] = True
     low = 0 if start is None else int(np.searchsorted(times, stash.clock.parse(start)))
     high = len(times) if end is None else int(np.searchsorted(times, stash.clock.parse(end)))
     if low >= high:
         known = f"{stash.clock.format(int(times[0]))} to {stash.clock.format(int(times[-1]))}" if len(times) else "none"
-        raise ValueError(f"start= and end= enclose at least one row; got {start} to {end}, and the times are {known}.")
+        raise ValueError(f"start and end must enclose at least one row, got {start} to {end}; the times are {known}.")
     return slice(low, high), times[low:high], gaps[low:high]
 
 
 def _draw(axes: "Axes", stash: Stash, name: str, values: torch.Tensor, *, times: Int64s, gaps: Bools) -> None:
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
-    about, members = stash.about(name), stash.about(name).members
-    is_coded = about.is_coded
+    info = stash.about(name)
     flat = values.flatten(1) if values.ndim > 1 else values[:, None]
     for k in range(flat.shape[1]):
         numbers = flat[:, k].to(torch.float64).numpy()
-        if is_coded:
+        if info.is_coded:
             numbers = np.where(numbers < 0, np.nan, numbers)
-        label = members[k] if len(members) > 1 else str(k)
+        label = info.members[k] if len(info.members) > 1 else str(k)
         colour, dashes = COLOURS[k % len(COLOURS)], DASHES[k // len(COLOURS) % len(DASHES)]
-        at, drawn, alone = _line(times, numbers, gaps)
-        steps = "steps-post" if is_coded or values.dtype == torch.bool else "default"
-        axes.plot(time_axis(stash, at), drawn, dashes, linewidth=1, color=colour, drawstyle=steps, label=label)
-        axes.plot(time_axis(stash, at[alone]), drawn[alone], ".", markersize=3, color=colour)
+        moments, drawn, alone = _line(times, numbers, gaps)
+        steps = "steps-post" if info.is_coded or values.dtype == torch.bool else "default"
+        axes.plot(time_axis(stash, moments), drawn, dashes, linewidth=1, color=colour, drawstyle=steps, label=label)
+        axes.plot(time_axis(stash, moments[alone]), drawn[alone], ".", markersize=3, color=colour)
     if flat.shape[1] > 1:
         axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
-    if about.kind == "category" and len(stash.vocabulary(name)) <= _MOST_NAMES:
-        shown = [*map(str, stash.vocabulary(name)), *(["(unknown)"] if about.unknown else [])]
+    if info.kind == "category" and len(stash.vocabulary(name)) <= _MOST_NAMES:
+        shown = [*map(str, stash.vocabulary(name)), *(["(unknown)"] if info.unknown else [])]
         axes.set_yticks(range(len(shown)), shown)
-    axes.set_ylabel(name if about.unit is None else f"{name} ({about.unit})")
+    axes.set_ylabel(name if info.unit is None else f"{name} ({info.unit})")
     if stash.clock.unit is not None:
         locator = AutoDateLocator()  # type: ignore[no-untyped-call]
         axes.xaxis.set_major_locator(locator)
@@ -138,18 +137,18 @@ def _line(times: Int64s, values: NDArray[np.float64], gaps: Bools) -> tuple[Int6
 
     The line is broken at NaN. Only the first, last, smallest and largest value of each pixel are kept.
     """
-    there = np.isfinite(values)
+    finite = np.isfinite(values)
     opens = gaps.copy()
-    opens[1:] |= ~there[:-1]
-    piece = np.cumsum(opens)[there]
-    times, values = times[there], values[there]
+    opens[1:] |= ~finite[:-1]
+    piece = np.cumsum(opens)[finite]
+    times, values = times[finite], values[finite]
     if len(times) > 4 * _PIXELS:
         kept = _visible(times, values)
         piece, times, values = piece[kept], times[kept], values[kept]
     new = np.flatnonzero(np.diff(piece)) + 1
     ends = np.concatenate([[0], new, [len(piece)]])
     alone = ends[:-1][np.diff(ends) == 1]
-    # the point without a value has the last time of its piece: with a later time, steps would be drawn on to it
+    # a NaN has the last time of its piece: steps would be drawn up to a later time
     places = alone + np.searchsorted(new, alone, "right")
     return np.insert(times, new, times[new - 1]), np.insert(values, new, np.nan), places
 

@@ -1,4 +1,4 @@
-"""`ts.plot.windows`: which times of each entity belong to which part of a split."""
+"""`ts.plot.windows`: the times of each entity that the parts of a split use."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -7,10 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensorstash.common.dtypes import Int64s
-from tensorstash.plot.axes import time_axis, time_label
+from tensorstash.plot.axes import chosen_entities, entity_lanes, legend_above, pyplot, time_axis, time_label
 from tensorstash.stash.stash import Stash
-from tensorstash.windows.intervals import Intervals
-from tensorstash.windows.layout import Layout, entities_of, label_rows
+from tensorstash.windows.placement import Placement
 from tensorstash.windows.slots import nearest_rows, times_at
 from tensorstash.windows.windows import Windows
 
@@ -22,14 +21,14 @@ _SHARE = 0.8  # of the height of an entity; the rest keeps entities apart
 _PARTS = ("#14507a", "#c8641b", "#5b8c3e", "#7a4f9c", "#8a8a8a")
 
 
-def windows(parts: Mapping[str, Windows], *, axes: "Axes | None" = None) -> "Axes":
+def windows(parts: Windows | Mapping[str, Windows], *, axes: "Axes | None" = None) -> "Axes":
     """Draw which times of each entity the parts of a split use: a lane per part, pale where only histories reach.
 
-    The full colour covers the horizons of the windows (without a horizon, whole windows), which are what a split goes
-    by; the pale colour covers their histories. Of more than 40 entities, 40 at equal distances are drawn.
+    The full colour covers the horizons of the windows (without a horizon, whole windows), by which a split divides; the
+    pale colour covers their histories. Of more than 40 entities, 40 at equal distances are drawn.
 
     Args:
-        parts: windows of one stash by the name of the part, such as `{"train": train, "valid": valid}`.
+        parts: windows, or those of one stash by the name of the part, such as `{"train": train, "valid": valid}`.
         axes: the axes to draw on; `None` makes a figure.
 
     Returns:
@@ -49,20 +48,16 @@ def windows(parts: Mapping[str, Windows], *, axes: "Axes | None" = None) -> "Axe
         >>> [text.get_text() for text in axes.get_legend().get_texts()]
         ['train: 12 windows', 'valid: 9 windows']
     """
-    try:
-        import matplotlib.pyplot as plt
-        from matplotlib.patches import Patch
-    except ImportError as error:
-        raise ImportError("ts.plot.windows draws with matplotlib: pip install 'tensorstash[plot]'.") from error
+    plt = pyplot("windows")
+    if isinstance(parts, Windows):
+        parts = {"all": parts}
     stash = _stash_of(parts)
-    count = len(stash.offsets) - 1
-    chosen = np.unique(np.linspace(0, count - 1, min(count, _MOST_ENTITIES)).astype(np.int64))
-    if axes is None:
-        _, axes = plt.subplots(figsize=(10, 1.5 + min(6.0, 0.35 * len(chosen))), layout="constrained")
+    chosen = chosen_entities(stash, _MOST_ENTITIES)
+    axes = entity_lanes(plt, axes, stash, chosen, _MOST_ENTITIES)
     height = _SHARE / len(parts)
     colours = [_PARTS[k % len(_PARTS)] for k in range(len(parts))]
     for k, (part, colour) in enumerate(zip(parts.values(), colours)):
-        entity, stretches = _stretches(part._layout, part._intervals)
+        entity, stretches = _stretches(part.placement)
         lane = np.searchsorted(chosen, entity)
         drawn = chosen[np.minimum(lane, len(chosen) - 1)] == entity
         for (low, high), alpha in zip(stretches, (0.3, 1.0)):
@@ -70,43 +65,65 @@ def windows(parts: Mapping[str, Windows], *, axes: "Axes | None" = None) -> "Axe
             bottom = lane[drawn] + (1 - _SHARE) / 2 + k * height
             axes.barh(bottom, end - begin, height, begin, align="edge", color=colour, alpha=alpha, linewidth=0.5)
     axes.set_ylim(len(chosen), 0)
-    axes.set_yticks(np.arange(len(chosen)) + 0.5, [str(stash.entities[k]) for k in chosen])
-    shown = "" if len(chosen) == count else f", {len(chosen)} of {count:,}"
-    axes.set_ylabel(f"{', '.join(stash.entity_names) or 'entity'}{shown}")
     axes.set_xlabel(time_label(stash) if stash.time_name else "row of the stash")
-    labels = [f"{name}: {len(part):,} windows" for name, part in parts.items()]
-    handles = [Patch(facecolor=colour, label=label) for colour, label in zip(colours, labels)]
-    axes.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=len(parts), frameon=False)
+    labels = [
+        f"{len(part):,} {name}" if name == "windows" else f"{name}: {len(part):,} windows"
+        for name, part in parts.items()
+    ]
+    legend_above(axes, dict(zip(labels, colours)))
     return axes
 
 
 def _stash_of(parts: object) -> Stash:
-    """The stash of all parts."""
     if not isinstance(parts, Mapping) or not parts:
-        raise ValueError(f"Parts are a mapping such as {{'train': train, 'valid': valid}}; got {parts!r}.")
+        raise ValueError(
+            f"parts must be windows, or a mapping such as {{'train': train, 'valid': valid}}, got {parts!r}."
+        )
     for name, part in parts.items():
         if not isinstance(part, Windows):
-            raise ValueError(f"Each part is a Windows; {name!r} is a {type(part).__name__}.")
+            raise ValueError(f"Each part must be a Windows; {name!r} is a {type(part).__name__}.")
     first, *others = parts.values()
     if any(part.stash is not first.stash for part in others):
-        raise ValueError("Parts are windows of one stash; these are of several. Draw each stash by itself.")
+        raise ValueError("Parts must be windows of one stash; these are of several. Draw each stash separately.")
     return first.stash
 
 
 Stretch = tuple[Int64s, Int64s]  # the first and the last time of each
 
 
-def _stretches(layout: Layout, within: Intervals) -> tuple[Int64s, tuple[Stretch, Stretch]]:
+def _stretches(placement: Placement) -> tuple[Int64s, tuple[Stretch, Stretch]]:
     """For each interval: its entity, and the stretch of times that the histories and that the horizons cover."""
+    if placement.points is not None or not placement.spans:
+        return _of_moments(placement)
+    within = placement.intervals
     first = within.first
     last = first + within.stride * (np.diff(within.ends, prepend=0) - 1)
-    judged = layout.history if layout.horizon else 0  # the first slot that a split goes by
-    entity = entities_of(layout, label_rows(layout, first + layout.history))
-    edges = (first, last + max(layout.history, 1) - 1, first + judged, last + layout.length - 1)
-    begin_history, end_history, begin, end = (_times(layout, edge) for edge in edges)
+    judged = placement.history if placement.horizon else 0  # the first slot that a split goes by
+    entity = placement.entities_of(first + placement.history)
+    edges = (first, last + max(placement.history, 1) - 1, first + judged, last + placement.length - 1)
+    begin_history, end_history, begin, end = (_times(placement, edge) for edge in edges)
     return entity, ((begin_history, end_history), (begin, end))
 
 
-def _times(layout: Layout, slots: Int64s) -> NDArray[np.int64]:
+def _of_moments(placement: Placement) -> tuple[Int64s, tuple[Stretch, Stretch]]:
+    """The same for each window on its own, from the first to the last moment that it looks at."""
+    ids = np.arange(len(placement))
+    anchors = placement.anchor_slots(ids)
+    moments = placement.window_times(ids, anchors)
+    assert moments is not None
+    begins, ends = [moments], [moments]
+    for reach in placement.reaches:
+        begins.append(reach.begin.moved(moments))
+        ends.append(reach.end.moved(moments))
+    if placement.spans:
+        begins.append(_times(placement, anchors - placement.history))
+        ends.append(_times(placement, anchors + max(placement.horizon - 1, 0)) if placement.horizon else moments)
+    begin, end = np.minimum.reduce(begins), np.maximum.reduce(ends)
+    return placement.window_entities(ids, anchors), ((begin, moments), (moments, end))
+
+
+def _times(placement: Placement, slots: Int64s) -> NDArray[np.int64]:
     """The time of each slot, or without times its row, or the nearest one of its run."""
-    return nearest_rows(layout.slots, slots)[0] if layout.times is None else times_at(layout.slots, layout.times, slots)
+    if placement.times is None:
+        return nearest_rows(placement.slots, slots)[0]
+    return times_at(placement.slots, placement.times, slots)

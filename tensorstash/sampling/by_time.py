@@ -1,9 +1,8 @@
 """Steps that are cross-sections: all windows of one anchor time, in the order of their entities.
 
-The table of all ids by their times takes 4 bytes per window and 4 per distinct time; from 2**31 windows on, 8 of each.
+The table of ids by time takes 4 bytes per window and 4 per distinct time; from 2**31 windows on, 8 of each.
 """
 
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -12,11 +11,11 @@ from typing import NamedTuple
 import numpy as np
 
 from tensorstash.common.dtypes import Int32s, Int64s
-from tensorstash.native.permutation import BLOCK, Order, shuffled
-from tensorstash.sampling.steps import Epoch, Layout, Steps
+from tensorstash.native.permutation import BLOCK, Order
+from tensorstash.sampling.order import checksum, chunks, order
+from tensorstash.sampling.steps import Epoch, Layout, Steps, part
 from tensorstash.segments.limits import check_free, memory_limits
 
-_BLOCK = 1 << 16  # windows or times at a time: the temporary arrays stay in the cache
 _BUILDING = 16  # bytes per window while a table is made
 
 
@@ -26,7 +25,7 @@ class ByTime:
 
     Times ascend; with `shuffle=True` they are permuted in each epoch. With `batch_size=None` a step holds all windows
     of its time, so that steps vary in size; `tail="pad"` then makes the parts of the ranks equal, and `"drop"` is
-    refused. With a size, each time is cut into steps of that size, and its last step may be an incomplete tail. All
+    refused. With a size, each time is cut into steps of that size, and its last step may be incomplete. All
     ranks share each step. Each rank holds a table of 4 bytes per window; building it takes 16 bytes per window.
 
     Example:
@@ -41,7 +40,7 @@ class ByTime:
 
     def __post_init__(self) -> None:
         if not isinstance(self.shuffle, (bool, np.bool_)):
-            raise TypeError(f"shuffle= of ts.ByTime is True or False; got {self.shuffle!r}.")
+            raise TypeError(f"shuffle of ts.ByTime must be True or False, got {self.shuffle!r}.")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,14 +66,6 @@ def sections(times_of: Order, windows: int) -> Sections:
 
     Raises:
         NoMemoryError: this memory is not free.
-
-    Example:
-        >>> times = np.array([10, 20, 30, 10, 30])
-        >>> found = sections(lambda ids: times[ids], 5)
-        >>> found.ids
-        array([0, 3, 1, 2, 4], dtype=int32)
-        >>> found.ends
-        array([2, 3, 5], dtype=int32)
     """
     check_free(
         _BUILDING * windows,
@@ -86,9 +77,11 @@ def sections(times_of: Order, windows: int) -> Sections:
     times = _distinct(times_of, windows)
     bits, count = windows.bit_length(), len(times)
     if bits + count.bit_length() > 63:
-        raise ValueError(f"Steps by time take 2**31 windows and times at most; got {windows:,} of {count:,} times.")
+        raise ValueError(
+            f"Steps by time take at most 2**31 windows and times, got {windows:,} windows of {count:,} times."
+        )
     keys = np.empty(windows, np.int64)  # (place of the time, id) in one integer: sorting them is a stable sort by time
-    for low, high in _blocks(windows):
+    for low, high in chunks(windows):
         ids = np.arange(low, high, dtype=np.int64)
         keys[low:high] = np.searchsorted(times, times_of(ids)) << bits | ids
     del times  # before the next arrays are made
@@ -100,7 +93,7 @@ def _unpacked(keys: Int64s, bits: int, count: int) -> Sections:
     wide = len(keys) >= 1 << 31
     ids: Int32s | Int64s = keys if wide else np.empty(len(keys), np.int32)
     ends: Int32s | Int64s = np.empty(count, np.int64) if wide else np.empty(count, np.int32)
-    for low, high in _blocks(len(keys)):
+    for low, high in chunks(len(keys)):
         ends[keys[low:high] >> bits] = np.arange(low + 1, high + 1)  # of equal indexes, the last one counts
         ids[low:high] = keys[low:high] & ((1 << bits) - 1)
     return Sections(ids, ends)
@@ -109,11 +102,11 @@ def _unpacked(keys: Int64s, bits: int, count: int) -> Sections:
 def _distinct(times_of: Order, windows: int) -> Int64s:
     """The distinct times, ascending."""
     times = np.empty(windows, np.int64)
-    for low, high in _blocks(windows):
+    for low, high in chunks(windows):
         times[low:high] = times_of(np.arange(low, high, dtype=np.int64))
     times.sort()
     count = 0
-    for low, high in _blocks(windows):
+    for low, high in chunks(windows):
         block = times[low:high]
         new = block[np.append(low == 0 or block[0] != times[count - 1], block[1:] != block[:-1])]
         times[count : count + len(new)] = new  # in place: writing never overtakes reading
@@ -121,19 +114,9 @@ def _distinct(times_of: Order, windows: int) -> Int64s:
     return times[:count].copy()
 
 
-def _blocks(count: int) -> Iterator[tuple[int, int]]:
-    for low in range(0, count, _BLOCK):
-        yield low, min(low + _BLOCK, count)
-
-
-def sequential(places: Int64s) -> Int64s:
-    """The ascending order of times."""
-    return places
-
-
 def order_of_times(by_time: ByTime, of: Sections, seed: int, epoch: int) -> Order:
     """The order of the times in an epoch: a function from places, `(k,)` int64, to indexes into `of.ends`."""
-    return shuffled(len(of.ends), seed, epoch) if by_time.shuffle else sequential
+    return order(by_time.shuffle, len(of.ends), seed, epoch)
 
 
 def count_steps(of: Sections, size: int | None, drop: bool = False) -> int:
@@ -148,14 +131,6 @@ def cuts(of: Sections, order: Order, consumed: int, size: int | None, drop: bool
 
     A partly consumed time continues with its other windows, whatever the size of the earlier steps was. With `drop`, a
     step of fewer than `size` windows is left out.
-
-    Example:
-        >>> found = sections(lambda ids: ids % 2, 7)
-        >>> [cut] = cuts(found, sequential, consumed=0, size=3)
-        >>> [found.ids[begin:end].tolist() for begin, end in zip(cut.begin, cut.end)]
-        [[0, 2, 4], [6], [1, 3, 5]]
-        >>> cut.consumed
-        array([3, 4, 7])
     """
     place, before = _place_of(of, order, consumed)
     for places in _places(of, place):
@@ -172,7 +147,7 @@ def _cut(begin: Int64s, count: Int64s, ends: Int64s, size: int, drop: bool) -> I
     """The steps of times; each time has `count` windows from `begin` on, and its end is at `ends` in the order."""
     steps = _steps_in(count, size, drop)
     upto = np.cumsum(steps)
-    for low, high in _blocks(int(upto[-1])):
+    for low, high in chunks(int(upto[-1])):
         step = np.arange(low, high)
         time = np.searchsorted(upto, step, "right")
         first = (step - (upto - steps)[time]) * size
@@ -185,12 +160,12 @@ def _steps_in(count: Int64s, size: int, drop: bool) -> Int64s:
 
 
 def _places(of: Sections, begin: int) -> Iterator[Int64s]:
-    for low in range(begin, len(of.ends), _BLOCK):
-        yield np.arange(low, min(low + _BLOCK, len(of.ends)), dtype=np.int64)
+    for low, high in chunks(len(of.ends) - begin):
+        yield np.arange(begin + low, begin + high, dtype=np.int64)
 
 
 def _bounds(of: Sections, times: Int64s) -> tuple[Int64s, Int64s]:
-    """Where the ids of each time begin, and how many ids it has."""
+    """Where the ids of each time begin, and their number."""
     begin = np.where(times > 0, of.ends[times - 1], 0).astype(np.int64)
     return begin, of.ends[times] - begin
 
@@ -213,58 +188,43 @@ def largest(of: Sections) -> int:
 
 
 def consumed_after(of: Sections, order: Order, steps: int, layout: Layout) -> int:
-    """How many windows of an epoch's order its first `steps` steps take."""
+    """The number of windows in the first `steps` steps of an epoch."""
     left = steps
-    for some in cuts(of, order, 0, layout.size, layout.tail == "drop"):
-        if left <= len(some.consumed):
-            return int(some.consumed[left - 1]) if left else 0
-        left -= len(some.consumed)
+    for batch in cuts(of, order, 0, layout.size, layout.tail == "drop"):
+        if left <= len(batch.consumed):
+            return int(batch.consumed[left - 1]) if left else 0
+        left -= len(batch.consumed)
     return len(of.ids)
 
 
-def cut_by_time(of: Sections, epoch: Epoch, begin: int, layout: Layout, most: int | None) -> Iterator[Steps]:
-    """As `steps.cut`: the steps of an epoch after its first `begin` windows; `epoch.at` is the order of its times."""
-    for some in cuts(of, epoch.at, begin, layout.size, layout.tail == "drop"):
-        wanted = len(some.begin) if most is None else min(most, len(some.begin))
-        counts = (some.end - some.begin)[:wanted]
+def steps_by_time(of: Sections, epoch: Epoch, begin: int, layout: Layout, most: int | None) -> Iterator[Steps]:
+    """As `steps.steps_after`, by time; `epoch.at` is the order of the times."""
+    for batch in cuts(of, epoch.at, begin, layout.size, layout.tail == "drop"):
+        wanted = len(batch.begin) if most is None else min(most, len(batch.begin))
+        counts = (batch.end - batch.begin)[:wanted]
         edges = [0, *(np.flatnonzero(np.diff(counts)) + 1).tolist(), wanted]
         for low, high in pairwise(edges):  # steps of one size
-            together = max(1, BLOCK // int(counts[low]))
-            for first in range(low, high, together):
-                yield _together(of, some, slice(first, min(first + together, high)), epoch.number, layout)
+            per_group = max(1, BLOCK // int(counts[low]))
+            for first in range(low, high, per_group):
+                yield _rank_part(of, batch, slice(first, min(first + per_group, high)), epoch.number, layout)
         most = None if most is None else most - wanted
         if most == 0:
             return
 
 
-def _together(of: Sections, some: Cuts, which: slice, number: int, layout: Layout) -> Steps:
+def _rank_part(of: Sections, batch: Cuts, which: slice, epoch: int, layout: Layout) -> Steps:
     """This rank's part of steps that all have the same number of windows."""
-    begins, count = some.begin[which], int(some.end[which.start] - some.begin[which.start])
+    begins, count = batch.begin[which], int(batch.end[which.start] - batch.begin[which.start])
     first, last = part(count, layout.ranks, layout.rank)
     mine = last - first
     wanted = -(-count // layout.ranks) if layout.varies else layout.batch_size
     filler = wanted - mine if layout.tail == "pad" else int(mine == 0)
     offsets = np.concatenate([np.arange(first, last), np.zeros(filler, np.int64)])
     ids = of.ids[np.add.outer(begins, offsets)].astype(np.int64)
-    return Steps(ids, mine, number, some.consumed[which].tolist())
+    consumed = batch.consumed[which]
+    return Steps(ids, np.add.outer(consumed - count, offsets), mine, epoch, consumed.tolist())
 
 
-def part(count: int, replicas: int, rank: int) -> tuple[int, int]:
-    """The part `[begin, end)` of a step of `count` windows that a rank takes; parts differ by at most one.
-
-    Example:
-        >>> [part(5, 3, rank) for rank in range(3)]
-        [(0, 2), (2, 4), (4, 5)]
-    """
-    share, more = divmod(count, replicas)
-    begin = rank * share + min(rank, more)
-    return begin, begin + share + (rank < more)
-
-
-def checksum(of: Sections) -> int:
-    """The CRC-32 of the ends and then the ids, as little-endian int64."""
-    crc = 0
-    for array in (of.ends, of.ids):
-        for low, high in _blocks(len(array)):
-            crc = zlib.crc32(array[low:high].astype("<i8").tobytes(), crc)
-    return crc
+def sections_checksum(of: Sections) -> int:
+    """Of the ends and then the ids."""
+    return checksum(of.ends, of.ids)

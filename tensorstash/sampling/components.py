@@ -1,6 +1,6 @@
 """The draws of a mix: the component and the window at each position of an endless sequence.
 
-`shares.choose` gives the component of position p. If k earlier positions belong to the same component, position p is
+`tree.choose` gives the component of position p. If k earlier positions belong to the same component, position p is
 its draw k. A component of n windows shows them in epochs of its own: draw k is at `k % n` of its epoch `k // n`.
 """
 
@@ -15,14 +15,14 @@ from tensorstash.common.dtypes import Int32s, Int64s
 from tensorstash.errors import unknown
 from tensorstash.native import kernel, library
 from tensorstash.native.guide import Guide, find, guide
-from tensorstash.native.permutation import feistel, walk
-from tensorstash.sampling.hashes import Uint64s, hashes, keys
-from tensorstash.sampling.shares import Tree, descend, tree, whole_weights
+from tensorstash.native.permutation import BLOCK, feistel
+from tensorstash.sampling.order import CHUNK, Uint64s, hashes, keys
+from tensorstash.sampling.tree import Tree, descend, tree, whole_weights
 
 _SMALL = 1 << 12  # up to here a permutation is drawn uniformly, as a whole
 _ROUNDS = 6
 _DRAWN = 1 << 18  # hashes that are sorted at a time
-_MANY = 256  # positions per permutation from which one call per permutation is cheaper than one call for all
+_MANY_COMPONENTS = 100  # from here on larger calls pay for their fixed cost
 
 # `feistel` broadcasts: sides and keys may be arrays with one item per position
 _network = cast("Callable[[Uint64s, Uint64s, Uint64s, list[Uint64s]], Uint64s]", feistel)
@@ -38,9 +38,14 @@ class Components:
     tree: Tree
     pieces: Guide  # over the concatenated windows, one piece per component
 
-    def flat(self, component: Int32s, own: Int64s) -> Int64s:
+    @property
+    def block(self) -> int:
+        """Positions that are best evaluated together."""
+        return CHUNK if len(self.sizes) > _MANY_COMPONENTS else BLOCK
+
+    def flat(self, component: Int32s, within: Int64s) -> Int64s:
         """Window numbers in the concatenation of all components: first all of component 0, then all of component 1."""
-        return self.pieces.ends[component] - self.sizes[component] + own
+        return self.pieces.ends[component] - self.sizes[component] + within
 
     def split(self, flat: Int64s) -> tuple[Int32s, Int64s]:
         """The inverse of `flat`: the component of each number, `(k,)`, and the window within that component."""
@@ -57,34 +62,34 @@ def components(sizes: Mapping[str, int], weights: Mapping[str, float] | None = N
             weight is not a number.
     """
     if not sizes:
-        raise ValueError("A mix has at least one component; got none.")
+        raise ValueError("A mix must have at least one component, got none.")
     names = tuple(sizes)
     if weights is None:
-        given: Mapping[str, float] = sizes
+        checked: Mapping[str, float] = sizes
     else:
-        given = {name: _checked(name, weights, sizes) for name in names}
+        checked = {name: _checked(name, weights, sizes) for name in names}
         for name in weights:
             if name not in sizes:
                 raise unknown(name, names, "the mix", "component")
     if not any(sizes.values()):
-        raise ValueError(f"A mix has at least one window; its {len(names):,} components have none.")
-    if not any(given.values()):
-        raise ValueError(f"At least one weight is above 0; all {len(names):,} are 0.")
-    whole = whole_weights(list(given.values()))
-    counted = np.array(list(sizes.values()), np.int64)
-    return Components(names, counted, whole, tree(whole), guide(np.cumsum(counted)[:, None]))
+        raise ValueError(f"A mix must have at least one window; its {len(names):,} components have none.")
+    if not any(checked.values()):
+        raise ValueError(f"At least one weight must be > 0; all {len(names):,} are 0.")
+    whole = whole_weights(list(checked.values()))
+    windows = np.array(list(sizes.values()), np.int64)
+    return Components(names, windows, whole, tree(whole), guide(np.cumsum(windows)[:, None]))
 
 
 def _checked(name: str, weights: Mapping[str, float], sizes: Mapping[str, int]) -> float:
     if name not in weights:
-        raise ValueError(f"weights= has a weight for each component; {name!r} has none. Give it 0 to leave it out.")
+        raise ValueError(f"weights must name each component; {name!r} has none. Give it 0 to leave it out.")
     weight: object = weights[name]  # not checked yet
     if isinstance(weight, (bool, np.bool_)) or not isinstance(weight, (int, float, np.integer, np.floating)):
-        raise TypeError(f"A weight is a number; that of {name!r} is {weight!r}.")
+        raise TypeError(f"A weight must be a number, got {weight!r} for {name!r}.")
     if not (isfinite(weight) and weight >= 0):
-        raise ValueError(f"A weight is a finite number of at least 0; that of {name!r} is {weight!r}.")
+        raise ValueError(f"A weight must be finite and >= 0, got {weight!r} for {name!r}.")
     if weight and not sizes[name]:
-        raise ValueError(f"A component with a weight has windows; {name!r} has none. Leave it out, or give it 0.")
+        raise ValueError(f"A component with a weight must have windows; {name!r} has none. Leave it out, or give it 0.")
     return int(weight) if isinstance(weight, (int, np.integer)) else float(weight)
 
 
@@ -96,17 +101,10 @@ class Draws(Protocol):
 
 
 def draws(of: Components, shuffle: bool, seed: int) -> Draws:
-    """The draws of a mix, each component in an order of its own, permuted in each of its epochs, or sequential.
+    """The draws of a mix; each component is permuted in each of its epochs, or sequential.
 
     The returned function caches one permutation, as uint16, for each component of up to 4,096 windows, because the
     next positions need it again. Only one thread at a time may call it.
-
-    Example:
-        >>> component, ids = draws(components({"a": 4, "b": 2}), shuffle=False, seed=0)(np.arange(9))
-        >>> component
-        array([0, 1, 0, 0, 1, 0, 0, 1, 0], dtype=int32)
-        >>> ids
-        array([0, 0, 1, 2, 1, 3, 0, 0, 1])
     """
     permuted = _Permuted(of, seed) if shuffle else None
 
@@ -124,20 +122,11 @@ def draws(of: Components, shuffle: bool, seed: int) -> Draws:
 
 
 def in_epoch(of: Components, seed: int, epoch: int) -> Callable[[Int32s, Int64s], Int64s]:
-    """The ids at positions `within` one epoch of each component, in the order in which `draws` permutes it.
-
-    Example:
-        >>> two = components({"a": 4, "b": 2})
-        >>> component, ids = draws(two, shuffle=True, seed=0)(np.arange(6))
-        >>> in_epoch(two, seed=0, epoch=0)(np.array([0, 0, 0, 0], np.int32), np.arange(4)).tolist()
-        [0, 3, 2, 1]
-        >>> ids[component == 0].tolist()
-        [0, 3, 2, 1]
-    """
+    """The ids at positions `within` one epoch of each component, in the order in which `draws` permutes it."""
     permuted, epochs = _Permuted(of, seed), np.full(len(of.sizes), epoch, np.int64)
-    if permuted._is_small.any():
+    if permuted.is_small.any():
         return lambda component, within: permuted(component, epochs[component], within, epochs)
-    grids = permuted._grids(np.arange(len(epochs), dtype=np.int32), epochs)
+    grids = permuted.grids(np.arange(len(epochs), dtype=np.int32), epochs)
     return lambda component, within: permute(grids, component.astype(np.int64), within)
 
 
@@ -155,22 +144,22 @@ class _Permuted:
         sides = [isqrt(size - 1) + 1 for size in sizes.tolist()]
         height = np.array([side + side % 2 for side in sides], np.int64)  # with an even side both parities occur
         self._height, self._width = height.astype(np.uint64), (-(-sizes // height)).astype(np.uint64)
-        self._is_small = of.sizes <= _SMALL
-        counts = np.where(self._is_small, of.sizes, 0)
+        self.is_small = of.sizes <= _SMALL
+        counts = np.where(self.is_small, of.sizes, 0)
         self._first = np.cumsum(counts) - counts
         self._kept = np.zeros(int(counts.sum()), np.uint16)  # the latest permutation of each small component
         self._epoch = np.full(len(of.sizes), -1, np.int64)  # the epoch of that permutation
 
     def __call__(self, component: Int32s, epoch: Int64s, within: Int64s, begun: Int64s) -> Int64s:
         """The ids at positions `within` each epoch; `begun[c]` is the first requested epoch of component c."""
-        small = self._is_small[component]
+        small = self.is_small[component]
         if small.all():
             return self._small(component, epoch, within)
         if not small.any():
             return self._large(component, epoch, within, begun)
-        ids, some, others = np.empty_like(within), np.flatnonzero(small), np.flatnonzero(~small)
-        ids[some] = self._small(component[some], epoch[some], within[some])
-        ids[others] = self._large(component[others], epoch[others], within[others], begun)
+        ids, few, many = np.empty_like(within), np.flatnonzero(small), np.flatnonzero(~small)
+        ids[few] = self._small(component[few], epoch[few], within[few])
+        ids[many] = self._large(component[many], epoch[many], within[many], begun)
         return ids
 
     def _small(self, component: Int32s, epoch: Int64s, within: Int64s) -> Int64s:
@@ -186,30 +175,30 @@ class _Permuted:
         """The ids in epochs of one component; caches the permutation of the last epoch."""
         ids, n = np.empty_like(within), int(self._sizes[component])
         epochs, which = np.unique(epoch, return_inverse=True)
-        together = max(1, _DRAWN // n)
-        for low in range(0, len(epochs), together):
-            drawn = self._permutations(component, epochs[low : low + together], n)
-            inside = np.flatnonzero((which >= low) & (which < low + together))
+        per_group = max(1, _DRAWN // n)
+        for low in range(0, len(epochs), per_group):
+            drawn = self._permutations(component, epochs[low : low + per_group], n)
+            inside = np.flatnonzero((which >= low) & (which < low + per_group))
             ids[inside] = drawn[which[inside] - low, within[inside]]
         first = int(self._first[component])
         self._kept[first : first + n], self._epoch[component] = drawn[-1], epochs[-1]
         return ids
 
     def _permutations(self, component: int, epochs: Int64s, n: int) -> Int64s:
-        one, two = self._keys_in(np.full(len(epochs), component, np.int32), epochs, 2)
-        return np.argsort(hashes(np.arange(n), one[:, None], two[:, None]), axis=1, kind="stable")
+        first, second = self._keys_in(np.full(len(epochs), component, np.int32), epochs, 2)
+        return np.argsort(hashes(np.arange(n), first[:, None], second[:, None]), axis=1, kind="stable")
 
     def _large(self, component: Int32s, epoch: Int64s, within: Int64s, begun: Int64s) -> Int64s:
         count, which = len(self._sizes), epoch - begun[component]
         epochs = int(which.max()) + 1
         if epochs * count > 4 * (len(component) + count):  # scattered positions: few share an epoch
-            return permute(self._grids(component, epoch), np.arange(len(component)), within)
+            return permute(self.grids(component, epoch), np.arange(len(component)), within)
         which *= count
         which += component
-        every = np.tile(np.arange(count, dtype=np.int32), epochs)
-        return permute(self._grids(every, np.add.outer(np.arange(epochs), begun).ravel()), which, within)
+        components = np.tile(np.arange(count, dtype=np.int32), epochs)
+        return permute(self.grids(components, np.add.outer(np.arange(epochs), begun).ravel()), which, within)
 
-    def _grids(self, component: Int32s, epoch: Int64s) -> Uint64s:
+    def grids(self, component: Int32s, epoch: Int64s) -> Uint64s:
         sides = self._sizes[component], self._height[component], self._width[component]
         return np.stack([*sides, *self._keys_in(component, epoch, _ROUNDS)])
 
@@ -225,18 +214,7 @@ def permute(grids: Uint64s, which: Int64s, positions: Int64s) -> Int64s:
     """
     if library.LIBRARY is not None:
         return kernel.permute(kernel.permutations(grids.T), positions, which.astype(np.int32))
-    if len(positions) < _MANY * grids.shape[1]:
-        return _walk_each([values[which] for values in grids], positions)
-    ids = np.empty_like(positions)
-    for k, (n, _, _, *chosen) in enumerate(grids.T.tolist()):
-        some = np.flatnonzero(which == k)
-        ids[some] = walk(positions[some], n, tuple(chosen))
-    return ids
-
-
-def _walk_each(grids: list[Uint64s], positions: Int64s) -> Int64s:
-    """`walk` with a grid and keys of its own for each position."""
-    n, height, width, *chosen = grids
+    n, height, width, *chosen = (values[which] for values in grids)
     ids = _network(positions.astype(np.uint64), height, width, chosen)
     outside = np.flatnonzero(ids >= n)
     while len(outside):

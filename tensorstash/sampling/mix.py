@@ -7,21 +7,19 @@ from typing import Any
 import torch
 
 from tensorstash.common.checks import at_least
-from tensorstash.common.dtypes import Int64s
 from tensorstash.errors import SchemaError
-from tensorstash.gather.mixed import by_component
-from tensorstash.gather.samples import one_by_one, put_together
 from tensorstash.sampling.components import components
-from tensorstash.sampling.shares import counts
-from tensorstash.windows.ids import Ids, as_list, check_ids, is_one_id
+from tensorstash.sampling.tree import counts
+from tensorstash.windows.ids import Ids
+from tensorstash.windows.placement import Chain
 from tensorstash.windows.windows import Windows
 
 
 class Mix:
     """Windows of several stashes that a `Loader` samples together, each batch from all of them.
 
-    With weights, every prefix of the run holds each component's share of the windows to within two windows; an epoch
-    is only a count of windows. A component shows all of its windows before it repeats one. Without weights, the weight
+    With weights, every prefix of the run holds each component's share to within two windows, and an epoch is only a
+    count of windows. A component shows all of its windows before it repeats one. Without weights, the weight
     of a component is its number of windows, so an epoch shows every window once: the stashes are concatenated.
     `shuffle=True` permutes the windows of each component, `False` interleaves them in order; there are no other
     orders. Ranks, tails and states work as in any loader.
@@ -60,80 +58,57 @@ class Mix:
         self, windows: Mapping[str, Windows], weights: Mapping[str, float] | None = None, count: int | None = None
     ) -> None:
         if not isinstance(windows, Mapping):
-            raise TypeError(f"A mix takes a mapping from names to windows; got a {type(windows).__name__}.")
-        for name, one in windows.items():
-            if not isinstance(one, Windows):
-                raise TypeError(f"A mix is of windows, ts.Windows(stash, ...); {name!r} is a {type(one).__name__}.")
+            raise TypeError(f"windows must be a mapping from names to windows, got a {type(windows).__name__}.")
+        for name, component in windows.items():
+            if not isinstance(component, Windows):
+                raise TypeError(f"Components of a mix must be ts.Windows; {name!r} is a {type(component).__name__}.")
         self.windows = dict(windows)
-        self._of = components({name: len(one) for name, one in windows.items()}, weights)
+        self.components = components({name: len(component) for name, component in windows.items()}, weights)
+        self.chain = Chain(tuple(component.placement for component in windows.values()))
         self.count = len(self) if count is None else at_least(1, count, "count")
         self._check_alike()
 
     def __len__(self) -> int:
         """The number of windows of all components together."""
-        return int(self._of.sizes.sum())
+        return int(self.components.sizes.sum())
 
     def __getitem__(self, ids: int | Ids) -> dict[str, torch.Tensor]:
         """One window, tensors `(time, ...)`, for an integer; else a batch, tensors `(batch, time, ...)`."""
-        if is_one_id(ids):
-            return {name: tensor[0] for name, tensor in self._gather(as_list(ids)).items()}
-        return self._gather(ids)  # type: ignore[arg-type]
+        return self.chain.window_or_batch(ids)
 
     def __getitems__(self, ids: Ids) -> list[dict[str, torch.Tensor]]:
-        """Windows one by one: what PyTorch's `DataLoader` asks for if it is given `batch_size=`."""
-        return one_by_one(self._gather(ids))
-
-    def _gather(self, ids: Ids) -> dict[str, torch.Tensor]:
-        """The batch of some windows, of which each component gathers its own."""
-        component, own = self._of.split(check_ids(ids, len(self)))
-        if not len(own):
-            return self._part(0, own)
-        parts = [(which, self._part(k, own[which])) for k, which in by_component(component)]
-        return put_together(parts, len(own))
-
-    def _part(self, k: int, own: Int64s) -> dict[str, torch.Tensor]:
-        """A batch of component k, with `<span>.observed` if any component has it."""
-        windows = [*self.windows.values()]
-        batch = windows[k].gather(own)
-        if windows[k]._fills is not None or all(one._fills is None for one in windows):
-            return batch
-        spans = {span.name: batch.pop(span.name) for span in windows[k].spans}
-        seen = {f"{name}.observed": torch.ones(tensor.shape[:2], dtype=torch.bool) for name, tensor in spans.items()}
-        return spans | seen | batch
+        """Windows one by one, as PyTorch's `DataLoader` asks for them with `batch_size=`."""
+        return self.chain.each(ids)
 
     def fingerprint(self) -> dict[str, Any]:
-        """A few plain values that identify the mix in a state."""
-        parts = {f"component {name}": one.fingerprint() for name, one in self.windows.items()}
-        about = {"windows": len(self), "count": self.count, "components": [*self.windows], "weights": self._of.weights}
-        return about | parts
+        """A small JSON identity: equal mixes have equal fingerprints."""
+        parts = {f"component {name}": component.fingerprint() for name, component in self.windows.items()}
+        weights = self.components.weights
+        return {"windows": len(self), "count": self.count, "components": [*self.windows], "weights": weights} | parts
 
     def _check_alike(self) -> None:
-        wanted: dict[str, tuple[str, Any]] = {}
+        firsts: dict[str, tuple[str, Any]] = {}
         for name, windows in self.windows.items():
-            for what, found in _traits(windows):
-                first, value = wanted.setdefault(what, (name, found))
-                if found != value:
+            for trait, value in _traits(windows):
+                first, expected = firsts.setdefault(trait, (name, value))
+                if value != expected:
                     raise SchemaError(
-                        f"The components of a mix have the same {what}; {first!r} has {_short(value)}, {name!r} has "
-                        f"{_short(found)}."
+                        f"The components of a mix must have the same {trait}; {first!r} has {_short(expected)}, "
+                        f"{name!r} has {_short(value)}."
                     )
-        if any("source" in (span.name, *windows.stash.static) for span in windows.spans):
+        labels = () if windows.placement.points is None else windows.placement.points.labels
+        if any("source" in (span.name, *windows.stash.static, *labels) for span in windows.spans):
             raise SchemaError(
-                "Batches of a mix hold which component a window is of under 'source', so that no span and no static "
-                "column has that name."
+                "No span or static column of a mix may be named 'source': batches hold the component of each window "
+                "under that name. Rename it."
             )
-
-    def _shown(self, begin: int, end: int) -> dict[str, int]:
-        """How many of the positions `[begin, end)` of the endless sequence belong to each component."""
-        before, after = (counts(self._of.tree, n) for n in (begin, end))
-        return {name: two - one for name, one, two in zip(self.windows, before, after)}
 
     def __repr__(self) -> str:
         lines = [
             f"Mix: {self.count:,} windows an epoch, of {len(self.windows):,} components with {len(self):,} windows"
         ]
-        total = sum(self._of.weights)
-        for name, weight in [*zip(self.windows, self._of.weights)][:_SHOWN]:
+        total = sum(self.components.weights)
+        for name, weight in [*zip(self.windows, self.components.weights)][:_SHOWN]:
             lines.append(f"  {weight / total:7.2%}  {name}: {self.windows[name]}")
         rest = len(self.windows) - _SHOWN
         return "\n".join([*lines, f"  and {rest:,} more"] if rest > 0 else lines)
@@ -142,14 +117,24 @@ class Mix:
 _SHOWN = 8  # components in a repr
 
 
+def shown(mix: Mix, begin: int, end: int) -> dict[str, int]:
+    """How many of the positions `[begin, end)` of the endless sequence belong to each component."""
+    before, after = (counts(mix.components.tree, n) for n in (begin, end))
+    return {name: high - low for name, low, high in zip(mix.windows, before, after)}
+
+
 def _traits(windows: Windows) -> Iterator[tuple[str, Any]]:
-    """Each property that must be the same in all components, with its name for the error message."""
+    """The properties that all components must share, by their names in error messages."""
     stash = windows.stash
     yield "spans", [str(span) for span in windows.spans]
+    yield "spans in time", [text for reach in windows.placement.reaches for text in reach.texts]
+    points = windows.placement.points
+    labels = {} if points is None else points.labels
+    yield "columns of at=", {name: str(values.dtype) for name, values in labels.items()}
     for name in dict.fromkeys(span.column for span in windows.spans):
         yield from _column(windows, name, stash[name])
-        if windows._fills is not None:
-            yield f"bits in empty slots of {name!r}", int(windows._fills[name])
+        if windows.placement.fills is not None:
+            yield f"bits in empty slots of {name!r}", int(windows.placement.fills[name])
     yield "static columns", [*stash.static]
     for name, tensor in stash.static.items():
         yield from _column(windows, name, tensor)
@@ -158,11 +143,11 @@ def _traits(windows: Windows) -> Iterator[tuple[str, Any]]:
 
 
 def _column(windows: Windows, name: str, tensor: Any) -> Iterator[tuple[str, Any]]:
-    about = windows.stash.about(name)
+    info = windows.stash.about(name)
     yield f"type of {name!r}", str(tensor.dtype)
     yield f"shape of {name!r}", tuple(tensor.shape[1:])
-    yield f"kind of {name!r}", (about.kind, about.unit, about.zone)
-    yield f"vocabulary of {name!r}", windows.stash.vocabulary(name) if about.kind == "category" else None
+    yield f"kind of {name!r}", (info.kind, info.unit, info.zone)
+    yield f"vocabulary of {name!r}", windows.stash.vocabulary(name) if info.kind == "category" else None
 
 
 def _short(value: Any) -> str:

@@ -1,16 +1,30 @@
 """The order of an epoch: a function from positions to ids, computed where it is needed and never stored.
 
-Users resume from positions in it: the same (n, seed, epoch) gives the same order everywhere and in every release.
+Users resume from positions in it: the same (n, seed, epoch) gives the same order everywhere and in every release. So do
+the keyed hashes that drawn orders use.
 """
 
+import hashlib
+import operator
+import zlib
+from collections.abc import Iterator, Sized
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 
 from tensorstash.common.checks import at_least
 from tensorstash.common.dtypes import Int64s
 from tensorstash.native.permutation import LARGEST, Order, epoch_keys, shuffled
+from tensorstash.native.permutation import _mix as mix
+
+Uint64s = NDArray[np.uint64]
+
+CHUNK = 1 << 16  # windows, times or weights at a time: the temporary arrays stay in the cache
+_KEPT_EPOCHS = 2  # of `OwnIds`: the current one, and the one being prefetched
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +32,7 @@ class Blocks:
     """Permuted blocks of `size` consecutive windows: within a block, windows stay in the order of time.
 
     The blocks are cut at other places in each epoch: the first block begins at a window drawn from the first `size`.
-    The windows before the first and behind the last whole block come at the end of the epoch. With `batch_size=size`,
+    The windows before the first and after the last whole block come at the end of the epoch. With `batch_size=size`,
     each batch is a stretch of consecutive windows from a random start.
 
     Example:
@@ -72,7 +86,7 @@ Exact = bool | Blocks | Lanes  # orders in which each window comes once
 
 
 def order(shuffle: Exact, n: int, seed: int, epoch: int) -> Order:
-    """The order that an argument `shuffle` asks for; `seed` is not used where nothing is drawn."""
+    """The order for an argument `shuffle`; orders without randomness ignore `seed`."""
     if isinstance(shuffle, Lanes):
         return partial(shuffle.ids, n)
     if isinstance(shuffle, Blocks):
@@ -94,7 +108,7 @@ def _sequential(positions: Int64s) -> Int64s:
 
 
 def _blocks(n: int, size: int, seed: int, epoch: int) -> Order:
-    """Whole blocks first, permuted, then the windows before the first and behind the last of them."""
+    """Permuted whole blocks first, then the windows before the first and after the last whole block."""
     first = min(epoch_keys(seed, epoch)[0] % size, n)
     size = min(size, LARGEST)
     whole = (n - first) // size
@@ -108,3 +122,95 @@ def _blocks(n: int, size: int, seed: int, epoch: int) -> Order:
         return ids
 
     return at
+
+
+class OwnIds:
+    """The caller's order, `Loader(sampler=)`: an iterable with a length that yields the window ids of one epoch.
+
+    Its method `set_epoch(epoch)`, if it has one, is called before each epoch. The ids of an epoch are kept, 8 bytes
+    each. The state holds their checksum, because the iterable may yield other ids when the run is resumed.
+    """
+
+    def __init__(self, sampler: Any, windows: int) -> None:
+        if not isinstance(sampler, Sized) or not hasattr(sampler, "__iter__") or isinstance(sampler, (str, bytes)):
+            raise TypeError(f"sampler must be an iterable of window ids with a length, got {sampler!r}.")
+        if isinstance(sampler, (np.ndarray, torch.Tensor)) and not sampler.ndim:
+            raise TypeError(f"sampler must be a list of ids, got the single {sampler!r}. Write [...] around it.")
+        self._sampler = sampler
+        self._windows = windows
+        self._epochs: dict[int, tuple[Int64s, int]] = {}
+        self._expected: tuple[int, int] | None = None  # the epoch of a loaded state, and the checksum of its ids
+
+    def __len__(self) -> int:
+        """Ids per epoch."""
+        return len(self._sampler)
+
+    def order(self, epoch: int) -> Order:
+        """The order of an epoch: positions to ids."""
+        if epoch not in self._epochs:
+            ids = self._drawn(epoch)
+            checksum = zlib.crc32(ids.tobytes())
+            if self._expected is not None and self._expected[0] == epoch and self._expected[1] != checksum:
+                raise ValueError(
+                    f"sampler= gives other ids for epoch {epoch} than when the state was saved, so the position in it "
+                    "cannot be found. Make its ids depend on its set_epoch(epoch) alone, or call loader.set_epoch() "
+                    "for another epoch."
+                )
+            kept = [*self._epochs.items()][1 - _KEPT_EPOCHS :]
+            self._epochs = dict([*kept, (epoch, (ids, checksum))])
+        return self._epochs[epoch][0].__getitem__
+
+    def checksum(self, epoch: int) -> int | None:
+        """The checksum of the ids of an epoch; `None` if the epoch has not begun."""
+        return self._epochs[epoch][1] if epoch in self._epochs else None
+
+    def expect(self, epoch: int, checksum: int | None) -> None:
+        """Require the same ids again for an epoch, because a state from the middle of it was loaded."""
+        self._expected = None if checksum is None else (epoch, checksum)
+        if self.checksum(epoch) != checksum:
+            self._epochs.pop(epoch, None)
+
+    def _drawn(self, epoch: int) -> Int64s:
+        if hasattr(self._sampler, "set_epoch"):
+            self._sampler.set_epoch(epoch)
+        if isinstance(self._sampler, (np.ndarray, torch.Tensor)):
+            ids = np.asarray(self._sampler)
+            if ids.ndim != 1 or ids.dtype.kind not in "iu":
+                raise TypeError(f"Ids must be one-dimensional integers, got {ids.ndim} dimensions of {ids.dtype}.")
+            ids = ids.astype(np.int64)
+        else:
+            try:
+                ids = np.fromiter((operator.index(k) for k in self._sampler), np.int64)
+            except TypeError as error:
+                raise TypeError("sampler must give one integer at a time, the id of a window.") from error
+        if len(ids) != len(self._sampler):
+            raise ValueError(f"sampler must give as many ids as its length, {len(self._sampler):,}, got {len(ids):,}.")
+        outside = (ids < 0) | (ids >= self._windows)
+        if outside.any():
+            raise IndexError(f"Ids must lie in [0, {self._windows}), got {ids[outside.argmax()]} from sampler=.")
+        return ids
+
+
+def chunks(count: int) -> Iterator[tuple[int, int]]:
+    """`[0, count)` in ranges of at most 65,536."""
+    for low in range(0, count, CHUNK):
+        yield low, min(low + CHUNK, count)
+
+
+def checksum(*arrays: NDArray[np.integer[Any]]) -> int:
+    """The CRC-32 of all arrays, one after the other, as little-endian int64."""
+    crc = 0
+    for array in arrays:
+        for low, high in chunks(len(array)):
+            crc = zlib.crc32(array[low:high].astype("<i8").tobytes(), crc)
+    return crc
+
+
+def keys(text: str) -> Uint64s:
+    """Eight keys, `(8,)`: the BLAKE2b digest (RFC 7693) of a text, read as little-endian words of 64 bits."""
+    return np.frombuffer(hashlib.blake2b(text.encode()).digest(), "<u8").astype(np.uint64)
+
+
+def hashes(numbers: Int64s, first: Uint64s | np.uint64, second: Uint64s | np.uint64) -> Uint64s:
+    """Two rounds of the SplitMix64 finalizer, each with a key: different numbers have different hashes."""
+    return mix(mix(numbers.astype(np.uint64) ^ first) ^ second)

@@ -1,26 +1,25 @@
-"""Passes: where a run stands among its epochs, where its next pass begins, and the steps of that pass."""
+"""Passes: the position of a run among its epochs, where its next pass begins, and the steps of that pass."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tensorstash.sampling.by_time import consumed_after, count_steps, cut_by_time
-from tensorstash.sampling.legs import Consumed
+from tensorstash.sampling.by_time import consumed_after, count_steps, steps_by_time
 from tensorstash.sampling.ordering import Ordering
-from tensorstash.sampling.steps import Epoch, Layout, Steps, cut
+from tensorstash.sampling.steps import Consumed, Epoch, Layout, Steps, steps_after
 
 
 class Position(NamedTuple):
-    """Where a run stands. Without `steps=`, a pass is an epoch and `number` is the epoch."""
+    """The position of a run. Without `steps=`, a pass is an epoch and `number` is the epoch."""
 
     epoch: int = 0
-    consumed: Consumed = 0  # windows of the epoch's order that all ranks together have used; over shards, its legs
+    consumed: Consumed = 0  # by all ranks together
     number: int = 0  # of the pass
     taken: int = 0  # steps of the pass
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Schedule:
     """The steps that one rank takes in its passes: pure functions of these fields, so any thread may call them."""
 
     ordering: Ordering
@@ -83,17 +82,17 @@ class Plan:
         if self.ordering.sections is None:
             assert isinstance(here.consumed, int)
             return self.layout.steps_of(self.ordering.n - here.consumed) > 0
-        return next(self._cut(here.epoch, here.consumed, 1), None) is not None
+        return next(self._steps_after(here.epoch, here.consumed, 1), None) is not None
 
-    def _cut(self, epoch: int, begin: Consumed, most: int | None) -> Iterator[Steps]:
+    def _steps_after(self, epoch: int, begin: Consumed, most: int | None) -> Iterator[Steps]:
         ordering = self.ordering
         if ordering.sharding is not None:
-            return ordering.sharding.cut(self.seed, epoch, begin, self.layout, most)
+            return ordering.sharding.steps_after(self.seed, epoch, begin, self.layout, most)
         assert isinstance(begin, int)
         whole = Epoch(epoch, ordering.n, ordering.at(self.seed, epoch))
         if ordering.sections is None:
-            return cut(whole, begin, self.layout, most, ordering.block)
-        return cut_by_time(ordering.sections, whole, begin, self.layout, most)
+            return steps_after(whole, begin, self.layout, most, ordering.block)
+        return steps_by_time(ordering.sections, whole, begin, self.layout, most)
 
     def groups(self, start: Position) -> Iterator[Steps]:
         """The steps of the pass from `start` on, in groups that are computed together; a group lies in one epoch."""
@@ -102,7 +101,7 @@ class Plan:
         while left != 0:
             if not begin and not self.steps_of_epoch():
                 self._refuse_empty(self.ordering.n)
-            for group in self._cut(epoch, begin, left):
+            for group in self._steps_after(epoch, begin, left):
                 left = None if left is None else left - len(group.ids)
                 yield group
             if left is None:

@@ -1,4 +1,4 @@
-"""The `Sampler`: which windows a rank takes at each step, pass after pass, and the state of that."""
+"""The `Sampler`: the windows of a rank at each step, pass after pass, and their state."""
 
 import operator
 import os
@@ -11,16 +11,15 @@ import torch.distributed
 from tensorstash.common.checks import at_least, is_integer
 from tensorstash.common.dtypes import Int64s
 from tensorstash.sampling.by_time import ByTime, largest
-from tensorstash.sampling.legs import Consumed
-from tensorstash.sampling.order import Lanes
+from tensorstash.sampling.order import Lanes, OwnIds
 from tensorstash.sampling.ordering import Ordering, Shuffle, of_count
-from tensorstash.sampling.own_ids import OwnIds
-from tensorstash.sampling.passes import Plan, Position
-from tensorstash.sampling.steps import Layout
+from tensorstash.sampling.passes import Position, Schedule
+from tensorstash.sampling.steps import Consumed, Layout
 
 VERSION = 1
 _TAILS = ("keep", "pad", "drop")
-_MOST_PADDED = 1 << 31  # ids per step: every one is made, also those that fill it up
+_MOST_WINDOWS = 1 << 62  # positions are 64-bit integers
+_MOST_PADDED = 1 << 31  # ids per step: filler is made too
 
 
 class Sampler:
@@ -30,8 +29,8 @@ class Sampler:
     steps. The order is a function of `(seed, epoch)` alone, so the state is a few integers that are the same on every
     rank, and it stays valid for another number of ranks and another batch size.
 
-    One `for` loop is a pass. It begins with its first step. Without `steps=` a pass is an epoch. A pass that is left
-    early is over, and the next one is the next epoch.
+    One `for` loop is a pass. It begins with its first step. Without `steps=` a pass is an epoch. Breaking out ends the
+    pass, and the next one is the next epoch.
 
     Args:
         n: the number of windows.
@@ -84,8 +83,8 @@ class Sampler:
         varies = batch_size is None and global_batch_size is None and ordering.sections is not None
         if (batch_size is None) == (global_batch_size is None) and not varies:
             raise ValueError(
-                "Either batch_size= (windows per step and rank) or global_batch_size= (windows per step over all "
-                f"ranks) is given; got {batch_size} and {global_batch_size}."
+                "Either batch_size (windows per step and rank) or global_batch_size (windows per step over all ranks) "
+                f"must be given, got {batch_size} and {global_batch_size}."
             )
         if tail == "drop" and ordering.sharding is not None:
             raise ValueError(
@@ -93,11 +92,11 @@ class Sampler:
                 'epoch. Use tail="keep" or "pad", which fill every batch up to batch_size.'
             )
         if tail not in _TAILS:
-            raise ValueError(f'tail= is "keep", "pad" or "drop"; got {tail!r}.')
+            raise ValueError(f'tail must be "keep", "pad" or "drop", got {tail!r}.')
         if (num_replicas is None) != (rank is None):
-            raise ValueError(f"num_replicas= and rank= come together; got {num_replicas} and {rank}.")
+            raise ValueError(f"num_replicas and rank must be given together, got {num_replicas} and {rank}.")
         if not is_integer(seed):
-            raise ValueError(f"seed= is an integer; got {seed!r}.")
+            raise ValueError(f"seed must be an integer, got {seed!r}.")
         if varies and tail == "drop":
             raise ValueError(
                 'tail="drop" leaves out steps that are not full, but without batch_size= each step has all windows of '
@@ -111,25 +110,25 @@ class Sampler:
         self._ordering = ordering  # of the last pass
         self._next = ordering  # of the passes from the next one on
         self._ranks = None if num_replicas is None or rank is None else _checked(num_replicas, rank)
-        self._local = None if batch_size is None else at_least(1, batch_size, "batch_size")
-        self._global = None if global_batch_size is None else at_least(1, global_batch_size, "global_batch_size")
-        if tail == "pad" and max(self._local or 0, self._global or 0) > _MOST_PADDED:
-            name, size = ("batch_size", self._local) if self._global is None else ("global_batch_size", self._global)
-            raise ValueError(
-                f'tail="pad" fills every step up to {name}=, which is then at most 2**31; got {size}. Take a smaller '
-                'one, or tail="keep".'
-            )
+        self._rank_size = None if batch_size is None else at_least(1, batch_size, "batch_size")
+        self._global_size = None if global_batch_size is None else at_least(1, global_batch_size, "global_batch_size")
+        for name, size in (("batch_size", self._rank_size), ("global_batch_size", self._global_size)):
+            if tail == "pad" and (size or 0) > _MOST_PADDED:
+                raise ValueError(
+                    f'{name} must be at most 2**31 with tail="pad", which fills every step, got {size}. Use a smaller '
+                    'one, or tail="keep".'
+                )
         self._varies = varies  # every step has all windows of its time
         self._position = Position()
-        self._begun: Position | None = None  # where the pass began that stands at `_position`, if it has begun here
-        self._asked: int | None = None  # the pass that set_epoch() asked for since
+        self._begin_of_pass: Position | None = None  # of the pass at `_position`, if this sampler began it
+        self._requested: int | None = None  # the pass of the last set_epoch()
         if self._ranks is not None:
-            self._layout()  # a batch size that does not fit is refused here
+            self._layout()  # refuses a batch size that does not fit
             _warn_of_shared_parts(self._ranks[0])
 
     @property
     def ranks(self) -> tuple[int, int, str]:
-        """`(num_replicas, rank, where they come from)` as they are now."""
+        """`(num_replicas, rank, origin)` as they are now."""
         if self._ranks is not None:
             return (*self._ranks, "arguments")
         if torch.distributed.is_available() and torch.distributed.is_initialized():
@@ -145,167 +144,183 @@ class Sampler:
 
     @property
     def epoch(self) -> int:
-        """The epoch of the last step, or where nothing has been taken yet, of the next one."""
-        return self._shown().epoch
+        """The epoch of the last step, or before the first step, of the next one."""
+        return self._current().epoch
 
     def __len__(self) -> int:
         """Steps of a whole pass, the same on every rank."""
-        return self._plan().steps_of_epoch() if self.steps is None else self.steps
+        return self._schedule().steps_of_epoch() if self.steps is None else self.steps
 
     def __iter__(self) -> Iterator[Int64s]:
         """One pass, or the rest of one after `load_state_dict`."""
-        plan, start = self._begin()
+        schedule, start = self.begin()
         taken = 0
-        for group in plan.groups(start):
-            for ids, consumed in zip(group.ids, group.consumed):
+        for steps in schedule.groups(start):
+            for ids, consumed in zip(steps.ids, steps.consumed):
                 taken += 1
-                self._hand_out(start, taken, group.epoch, consumed)
+                self.hand_out(start, taken, steps.epoch, consumed)
                 yield ids
-        self._finish(start, taken)
+        self.finish(start, taken)
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch of the next pass, or with `steps=` the pass. A pass that is under way goes on unchanged.
+        """Choose the epoch of the next pass, or with `steps=` the pass. A pass under way continues unchanged.
 
-        A loaded position is kept if its own epoch (pass) is asked for. With `steps=`, the pass that is next anyway
+        A loaded position is kept if `epoch` is its own epoch (pass). With `steps=`, the pass that is next anyway
         begins where the last one ended; any other pass p begins `p * steps` steps after the beginning of epoch 0.
         """
-        self._asked = at_least(0, epoch, "epoch")
+        self._requested = self._checked_epoch(epoch)
 
-    def _replace(self, ordering: Ordering) -> None:
-        """Let the passes from the next one on follow another ordering of as many positions."""
+    def _checked_epoch(self, epoch: object) -> int:
+        number = at_least(0, epoch, "epoch")
+        if number * max(self.n, 1) >= _MOST_WINDOWS:
+            raise ValueError(
+                "All epochs together must have fewer than 2**62 windows, "
+                f"got epoch {number} of {self.n:,} windows each."
+            )
+        return number
+
+    def follow(self, ordering: Ordering) -> None:
+        """Use another ordering of equally many positions, from the next pass on."""
         self._next = ordering
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the run stands: `consumed` windows of the epoch's order were handed out, over all ranks together.
+        """The position of the run: `consumed` windows of the epoch's order were handed out, over all ranks together.
 
         The steps handed to the loop count, the current one included. The values are plain, the same on every rank, and
-        valid on any number of ranks. With `steps=` there are also the `pass` and the `steps` taken in it.
+        valid on any number of ranks. With `steps=` the state also has the `pass` and the `steps` taken in it.
         """
-        at = self._shown()
-        # what is left of a pass that has begun was drawn by its own ordering
-        ordering = self._next if self._begun is None else self._ordering
+        position = self._current()
+        # the rest of a pass that has begun follows the ordering of that pass
+        ordering = self._next if self._begin_of_pass is None else self._ordering
         state = {
             "version": VERSION,
-            "epoch": at.epoch,
-            **self._far(at),
+            "epoch": position.epoch,
+            **self._progress(position),
             "seed": self.seed,
             "order": ordering.name,
             "fingerprint": dict(ordering.fingerprint),
         }
         if isinstance(self.shuffle, OwnIds):
-            state["ids"] = self.shuffle.checksum(at.epoch) if at.consumed else None
-        return state if self.steps is None else state | {"pass": at.number, "steps": at.taken}
+            state["ids"] = self.shuffle.checksum(position.epoch) if position.consumed else None
+        return state if self.steps is None else state | {"pass": position.number, "steps": position.taken}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Let the next pass continue where the state stands.
+        """Let the next pass continue from the state.
 
         Raises:
             ValueError: the state is of other windows or another order, with the fields that differ, or lacks a field.
         """
-        own = self.state_dict() | {"order": self._next.name, "fingerprint": dict(self._next.fingerprint)}
+        ours = self.state_dict() | {"order": self._next.name, "fingerprint": dict(self._next.fingerprint)}
         if not isinstance(state, Mapping):
-            raise TypeError(f"A state is what state_dict() returned; got a {type(state).__name__}.")
-        if missing := own.keys() - state.keys():
-            raise ValueError(f"A state has {', '.join(own)}; this one lacks {', '.join(sorted(missing))}.")
-        pairs = {name: (state[name], own[name]) for name in ("version", "order")}
-        theirs, ours = state["fingerprint"], own["fingerprint"]
+            raise TypeError(f"A state must be what state_dict() returned, got a {type(state).__name__}.")
+        if missing := ours.keys() - state.keys():
+            raise ValueError(f"A state must have {', '.join(ours)}; this one lacks {', '.join(sorted(missing))}.")
+        pairs = {name: (state[name], ours[name]) for name in ("version", "order")}
+        saved, expected = state["fingerprint"], ours["fingerprint"]
+        if not isinstance(saved, Mapping) or "windows" not in saved:
+            raise ValueError(
+                f"A state must have the fingerprint of its windows, got {saved!r}. Load the state as state_dict() "
+                "returned it."
+            )
+        if not is_integer(state["seed"]):
+            raise ValueError(f"seed must be an integer, got {state['seed']!r} in the state.")
         # a sampler without a loader knows only the number of windows
-        pairs |= {name: (theirs[name], ours[name]) for name in ours if name in theirs}
-        lines = [f"{name}: {one!r} in the state, {two!r} here" for name, (one, two) in pairs.items() if one != two]
+        pairs |= {name: (saved[name], expected[name]) for name in expected if name in saved}
+        lines = [f"{name}: {old!r} in the state, {new!r} here" for name, (old, new) in pairs.items() if old != new]
         if lines:
             raise ValueError(
-                f"A state continues the same windows in the same order; these differ: {'; '.join(lines)}. "
+                f"A state must continue the same windows in the same order; these differ: {'; '.join(lines)}. "
                 "Build the windows and the loader as they were built when the state was saved."
             )
-        epoch, consumed = at_least(0, state["epoch"], "epoch"), at_least(0, state["consumed"], "consumed")
+        epoch, consumed = self._checked_epoch(state["epoch"]), at_least(0, state["consumed"], "consumed")
         if consumed > (count := self.n):
-            raise ValueError(f"consumed= counts windows of one epoch, {count:,} here; the state has {consumed:,}.")
-        far: Consumed = consumed
+            raise ValueError(f"consumed must be at most the windows of one epoch, {count:,}, got {consumed:,}.")
+        progress: Consumed = consumed
         if self._next.sharding is not None:
-            far = self._next.sharding.loaded(state["legs"])
+            progress = self._next.sharding.loaded(state["legs"])
         number, taken = epoch, 0
         if self.steps is not None:
             number, taken = at_least(0, state["pass"], "pass"), at_least(0, state["steps"], "steps")
         if isinstance(self.shuffle, OwnIds):
             self.shuffle.expect(epoch, state["ids"])
         self.seed = operator.index(state["seed"])
-        self._position, self._begun, self._asked = Position(epoch, far, number, taken), None, None
+        self._position, self._begin_of_pass, self._requested = Position(epoch, progress, number, taken), None, None
 
-    # The parts of a pass, for iterators that compute ahead of what they hand out. Computing changes nothing: only
-    # `_hand_out` and `_finish` do, and they are called by the thread of the loop.
+    # The parts of a pass, for iterators that compute ahead. Only `hand_out` and `finish` change the sampler, and the
+    # thread of the loop calls them.
 
-    def _begin(self) -> tuple[Plan, Position]:
-        """What the next pass takes, and where it begins."""
-        plan = self._plan()
-        layout = plan.layout
+    def begin(self) -> tuple[Schedule, Position]:
+        """The steps of the next pass, and where it begins."""
+        schedule = self._schedule()
+        layout = schedule.layout
         if isinstance(self.shuffle, Lanes) and self.shuffle.count != layout.size:
             raise ValueError(
-                f"There is one lane for each row of the batches of all ranks; got {self.shuffle.count} lanes for "
-                f"{layout.ranks} x {layout.batch_size} rows. Use ts.Lanes({layout.size})."
+                f"The lanes must be as many as the rows of the batches of all ranks, {layout.ranks} x "
+                f"{layout.batch_size}, got {self.shuffle.count}. Use ts.Lanes({layout.size})."
             )
-        start = plan.next(self._position, self._begun is not None, self._asked)
+        start = schedule.next(self._position, self._begin_of_pass is not None, self._requested)
         if isinstance(self.shuffle, OwnIds):
-            self.shuffle.order(start.epoch)  # the caller's own code runs here, in the thread of the loop
-        return plan, start
+            self.shuffle.order(start.epoch)  # the caller's code runs in the thread of the loop
+        return schedule, start
 
-    def _hand_out(self, start: Position, taken: int, epoch: int, consumed: Consumed) -> None:
-        """Record that the loop was given the `taken`-th step of the pass that began at `start`."""
-        if self._begun is not start:
+    def hand_out(self, start: Position, taken: int, epoch: int, consumed: Consumed) -> None:
+        """Record that the loop received step number `taken` of the pass that began at `start`."""
+        if self._begin_of_pass is not start:
             if taken > 1:
-                return  # a state was loaded since, or another pass has begun: this one no longer counts
-            self._begun, self._asked = start, None
+                return  # a state was loaded or another pass has begun: this one no longer counts
+            self._begin_of_pass, self._requested = start, None
             self._ordering = self._next
         self._position = Position(epoch, consumed, start.number, start.taken + taken)
 
-    def _finish(self, start: Position, taken: int) -> None:
+    def finish(self, start: Position, taken: int) -> None:
         """Record that the pass that began at `start` is over, after `taken` steps."""
-        if self._begun is start or not taken:
-            self._position = self._plan().after(self._position if taken else start)
-            self._begun = None
-            self._asked = self._asked if taken else None
+        if self._begin_of_pass is start or not taken:
+            self._position = self._schedule().after(self._position if taken else start)
+            self._begin_of_pass = None
+            self._requested = self._requested if taken else None
 
     def _layout(self) -> Layout:
-        """How steps are divided among the ranks, as these are now."""
+        """How steps are divided among the present ranks."""
         ranks, rank, _ = self.ranks
-        batch, sections = self._local, self._ordering.sections
+        batch, sections = self._rank_size, self._ordering.sections
         if self._varies and sections is not None:
             return Layout(ranks, rank, -(-largest(sections) // ranks), self.tail, varies=True)
         if batch is None:
-            batch, rest = divmod(self._global or 0, ranks)
+            batch, rest = divmod(self._global_size or 0, ranks)
             if rest or not batch:
                 raise ValueError(
-                    f"global_batch_size= is a multiple of the number of ranks; got {self._global} for {ranks} ranks."
+                    f"global_batch_size must be a multiple of the number of ranks, got {self._global_size} for {ranks} "
+                    "ranks."
                 )
         layout = Layout(ranks, rank, batch, self.tail)
         if self._ordering.sharding is not None:
-            self._ordering.sharding.leg(layout, 0)  # ranks that do not fit the nodes are refused here
+            self._ordering.sharding.leg(layout, 0)  # refuses ranks that do not fit the nodes
         return layout
 
-    def _far(self, at: Position) -> dict[str, Any]:
-        """How far the epoch of a position is."""
+    def _progress(self, position: Position) -> dict[str, Any]:
         sharding = self._ordering.sharding
-        return {"consumed": at.consumed} if sharding is None else sharding.state(at.consumed)
+        return {"consumed": position.consumed} if sharding is None else sharding.state(position.consumed)
 
-    def _plan(self) -> Plan:
-        return Plan(self._next, self.seed, self._layout(), self.steps)
+    def _schedule(self) -> Schedule:
+        return Schedule(self._next, self.seed, self._layout(), self.steps)
 
-    def _shown(self) -> Position:
-        """The position of the last pass, until the next one has begun; what set_epoch() chose, where none was left."""
-        if self._begun is not None or self._asked is None:
+    def _current(self) -> Position:
+        """The position of the last pass until the next one begins, or what set_epoch() chose after a finished pass."""
+        if self._begin_of_pass is not None or self._requested is None:
             return self._position
-        return self._plan().next(self._position, begun=False, asked=self._asked)
+        return self._schedule().next(self._position, begun=False, asked=self._requested)
 
     def __repr__(self) -> str:
         replicas, rank, source = self.ranks
         seeded = self.shuffle and not isinstance(self.shuffle, OwnIds) and self.shuffle != ByTime()
         shuffle = self._next.name + (f" with seed {self.seed}" if seeded else "")
-        at = self._shown()
-        consumed = self._far(at)["consumed"]
-        passes = "" if self.steps is None else f"pass {at.number}, "
+        position = self._current()
+        consumed = self._progress(position)["consumed"]
+        passes = "" if self.steps is None else f"pass {position.number}, "
         size = f"up to {self.batch_size}" if self._varies else f"{self.batch_size}"
         return (
             f"Sampler: {self.n:,} windows {shuffle}, {len(self):,} steps of {size} x {replicas} ranks, this "
-            f"is rank {rank} (from {source}), tail {self.tail!r}, {passes}epoch {at.epoch}, {consumed:,} consumed"
+            f"is rank {rank} (from {source}), tail {self.tail!r}, {passes}epoch {position.epoch}, {consumed:,} consumed"
         )
 
 
@@ -322,8 +337,7 @@ def _warn_of_shared_parts(num_replicas: int) -> None:
 
 
 def _checked(num_replicas: int, rank: int) -> tuple[int, int]:
-    """A number of ranks and one of them."""
-    size, own = at_least(1, num_replicas, "num_replicas"), at_least(0, rank, "rank")
-    if own >= size:
-        raise ValueError(f"rank= lies in [0, num_replicas); got rank={rank}, num_replicas={num_replicas}.")
-    return size, own
+    size, number = at_least(1, num_replicas, "num_replicas"), at_least(0, rank, "rank")
+    if number >= size:
+        raise ValueError(f"rank must lie in [0, num_replicas), got rank={rank}, num_replicas={num_replicas}.")
+    return size, number

@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from tensorstash.common.dtypes import Int64s
-from tensorstash.sampling.legs import Holds, Table
 from tensorstash.sampling.mix import Mix
+from tensorstash.sampling.sharded_steps import Holds, ShardTable
 from tensorstash.windows.splits import Moment
 from tensorstash.windows.windows import Windows
 
@@ -27,7 +27,7 @@ class Count(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What every rank knows of the windows of all shards, in 8 bytes per shard."""
+    """The windows of all shards as every rank knows them, in 8 bytes per shard."""
 
     windows: "array[int]"  # of each shard
     first_time: int | None
@@ -35,13 +35,8 @@ class Counted:
     runs: int  # a checksum of the counts of all shards
 
 
-def together(counts: Sequence[Count]) -> Counted:
-    """The counts of all shards, by shard.
-
-    Example:
-        >>> together([Count(5, 0, 9, 1), Count(), Count(6, 2, 11, 2)])
-        Counted(windows=array('q', [5, 0, 6]), first_time=0, last_time=11, runs=2404618251)
-    """
+def merge_counts(counts: Sequence[Count]) -> Counted:
+    """The counts of all shards, by shard."""
     first = (count.first_time for count in counts if count.first_time is not None)
     last = (count.last_time for count in counts if count.last_time is not None)
     checksum = zlib.crc32(repr([tuple(count) for count in counts]).encode())
@@ -85,37 +80,38 @@ class ShardedWindows:
 
     def split(self, *cuts: Moment) -> "tuple[ShardedWindows, ...]":
         """Parts of these windows before, between and from the cuts, as `Windows.split`."""
-        return self._parted(len(cuts) + 1, {shard: own.split(*cuts) for shard, own in self.parts.items()})
+        return self._parted(len(cuts) + 1, {shard: part.split(*cuts) for shard, part in self.parts.items()})
 
     def split_fraction(self, *fractions: float) -> "tuple[ShardedWindows, ...]":
-        """Parts of these windows by time, behind fractions of the rows of each entity, as `Windows.split_fraction`."""
-        divided = {shard: own.split_fraction(*fractions) for shard, own in self.parts.items()}
+        """Parts of these windows by fractions of the rows of each entity, as `Windows.split_fraction`."""
+        divided = {shard: part.split_fraction(*fractions) for shard, part in self.parts.items()}
         return self._parted(len(fractions) + 1, divided)
 
     def _parted(self, count: int, divided: Mapping[int, Sequence[Windows]]) -> "tuple[ShardedWindows, ...]":
         return tuple(
-            replace(self, parts={shard: own[k] for shard, own in divided.items()}, counts=None) for k in range(count)
+            replace(self, parts={shard: parts[k] for shard, parts in divided.items()}, counts=None)
+            for k in range(count)
         )
 
-    def own_counts(self) -> dict[int, Count]:
+    def counts_of_node(self) -> dict[int, Count]:
         """The count of each shard that this node holds."""
         return {shard: _counted(self.parts.get(shard)) for shard in self._held[self.division.node]}
 
     def described(self) -> dict[str, Any] | None:
         """What the windows of all shards have in common; `None` if this node has none."""
-        for own in self.parts.values():
-            about = own.fingerprint()
-            return {"spans": about["spans"], "stride": about["stride"]}
+        for part in self.parts.values():
+            fingerprint = part.fingerprint()
+            return {name: fingerprint[name] for name in ("spans", "stride", "vocabularies")}
         return None
 
     @cached_property
-    def table(self) -> Table:
+    def table(self) -> ShardTable:
         """The number of windows in each shard.
 
         Raises:
             ValueError: several nodes have not exchanged it yet.
         """
-        return Table(self._counts.windows, self.division.holds)
+        return ShardTable(self._counts.windows, self.division.holds)
 
     @cached_property
     def _counts(self) -> Counted:
@@ -126,10 +122,10 @@ class ShardedWindows:
                 f"Each of {self.division.nodes} nodes must know how many windows the others hold. Call windows = "
                 "ts.cluster.exchange_counts(windows) on every rank, after the last split and before the loader."
             )
-        return together([count for _, count in sorted(self.own_counts().items())])
+        return merge_counts([count for _, count in sorted(self.counts_of_node().items())])
 
     def fingerprint(self) -> dict[str, Any]:
-        """What these windows are, in a few plain values that are the same on every node, however many there are."""
+        """A small JSON identity, the same on every node and for any number of nodes."""
         counts = self._counts
         return {
             "windows": len(self),
@@ -151,26 +147,26 @@ class ShardedWindows:
         for node, shards in enumerate(self._held):
             if not any(self.table.windows[shard] for shard in shards):
                 raise ValueError(
-                    f"Each node holds at least one window; node {node} of {self.division.nodes} holds none, in "
+                    f"Each node must hold at least one window; node {node} of {self.division.nodes} holds none, in "
                     f"{len(shards):,} shards. Use fewer nodes, or more shards."
                 )
         return self._mix
 
     @cached_property
     def _mix(self) -> Mix:
-        return Mix({f"shard {shard}": own for shard, own in self.parts.items()})
+        return Mix({f"shard {shard}": part for shard, part in self.parts.items()})
 
     @property
     def _held(self) -> Sequence[Sequence[int]]:
         return self.division.holds(self.division.nodes)
 
     def unevenness(self) -> float:
-        """The share of all nodes' steps in an epoch that is filler, because some nodes hold fewer windows."""
+        """The share of filler in an epoch, because some nodes hold fewer windows than others."""
         totals = [sum(self.table.windows[shard] for shard in shards) for shards in self._held]
         return 1 - sum(totals) / (len(totals) * max(totals)) if any(totals) else 0.0
 
     def uneven_text(self) -> str | None:
-        """A warning, if a tenth of what the nodes show is filler."""
+        """A warning if more than a tenth of an epoch is filler."""
         uneven, division = self.unevenness(), self.division
         if uneven <= _UNEVEN:
             return None
@@ -182,8 +178,8 @@ class ShardedWindows:
 
     def __repr__(self) -> str:
         division = self.division
-        own = sum(len(part) for part in self.parts.values())
-        text = f"node {division.node} of {division.nodes} has {own:,} in {len(self.parts):,} shards"
+        held = sum(len(part) for part in self.parts.values())
+        text = f"node {division.node} of {division.nodes} has {held:,} in {len(self.parts):,} shards"
         if self.counts is None and division.nodes > 1:
             return f"ShardedWindows: {text}, and has not exchanged counts with the others"
         filler = f"; {self.unevenness():.1%} filler, because nodes differ" if division.nodes > 1 else ""
@@ -193,5 +189,6 @@ class ShardedWindows:
 def _counted(windows: Windows | None) -> Count:
     if windows is None:
         return Count()
-    about = windows.fingerprint()
-    return Count(about["windows"], about["first_time"], about["last_time"], about["runs"])
+    fingerprint = windows.fingerprint()
+    runs = zlib.crc32(repr((fingerprint["names"], fingerprint["runs"])).encode())
+    return Count(fingerprint["windows"], fingerprint["first_time"], fingerprint["last_time"], runs)

@@ -1,6 +1,12 @@
-"""The steps of one rank over the shards of its node: where each begins, which windows it has, and what is filler."""
+"""The steps of an epoch over shards: what each node shows, which windows a rank has, and what is filler.
 
-from collections.abc import Iterator, Sequence
+Each node holds some of the shards, and mixes what is left of them in proportion, as a `Mix` without weights. A leg is a
+number of steps with one layout: nodes, ranks of each node, batch size. Given the number of windows in each shard, the
+legs of an epoch tell how many windows of each shard have been shown, whichever nodes held it. So an epoch can continue
+on another number of nodes. The arithmetic is on Python's integers, of any size.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,32 +14,100 @@ import numpy as np
 
 from tensorstash.common.checks import at_least
 from tensorstash.common.dtypes import Int64s
-from tensorstash.native.permutation import BLOCK, Order
 from tensorstash.sampling.components import Components, in_epoch
-from tensorstash.sampling.legs import (
-    Consumed,
-    Leg,
-    Legs,
-    Stretch,
-    Table,
-    divided,
-    fold,
-    legs_of,
-    stretch,
-    windows_shown,
-)
-from tensorstash.sampling.shares import choose, tree
-from tensorstash.sampling.steps import Layout, Steps
+from tensorstash.sampling.steps import Consumed, Layout, Leg, Legs, Steps
+from tensorstash.sampling.tree import choose, counts, tree
 
-_MANY = 100  # shards of a node, from which larger calls pay for their fixed cost
-_BLOCK = 1 << 16
+Holds = Callable[[int], Sequence[Sequence[int]]]  # from a number of nodes to the shards of each node, ascending
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ShardTable:
+    """The windows of all shards, known to every rank."""
+
+    windows: Sequence[int]  # of each shard; an array of int64 takes the least memory
+    holds: Holds
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Remainder:
+    """What the nodes have left to show when a leg begins, and in how many steps."""
+
+    held: Sequence[Sequence[int]]  # the shards of each node
+    shown: Sequence[int]  # windows of each shard in earlier legs
+    left: Sequence[int]  # other windows of each shard
+    totals: Sequence[int]  # windows that each node has left
+    steps: int  # until every node has shown all of them
+
+
+def shown_after(steps: int, total: int, every: int) -> int:
+    """The windows that a node has shown after `steps` steps of a leg, of `total` that it has left for `every` step.
+
+    A node with fewer windows than another shows fewer in every part of the leg, which spreads the filler.
+    """
+    return total * steps // every if every else 0
+
+
+def remainder(table: ShardTable, legs: Legs, nodes: int, size: int) -> Remainder:
+    """What is left after the legs, for nodes that each show up to `size` windows in a step."""
+    return _remainder(table, fold(table, legs), nodes, size)
+
+
+def fold(table: ShardTable, legs: Legs) -> list[int]:
+    """The windows of each shard that all nodes together have shown in these legs.
+
+    Raises:
+        ValueError: a leg has more steps than were left.
+    """
+    shown = [0] * len(table.windows)
+    for leg in legs:
+        part = _remainder(table, shown, leg.nodes, leg.size)
+        if leg.steps > part.steps:
+            raise ValueError(
+                f"A leg ends when all windows have been shown; {leg.nodes} nodes with {leg.ranks} ranks and batches of "
+                f"{leg.batch_size} have {part.steps:,} steps left, and the state says {leg.steps:,}."
+            )
+        for node, shards in enumerate(part.held):
+            if part.totals[node]:
+                mixed = tree([part.left[shard] for shard in shards])
+                for shard, taken in zip(shards, counts(mixed, shown_after(leg.steps, part.totals[node], part.steps))):
+                    shown[shard] += taken
+    return shown
+
+
+def _remainder(table: ShardTable, shown: Sequence[int], nodes: int, size: int) -> Remainder:
+    held = table.holds(nodes)
+    left = [count - before for count, before in zip(table.windows, shown)]
+    totals = [sum(left[shard] for shard in shards) for shards in held]
+    return Remainder(held, shown, left, totals, -(-max(totals, default=0) // size))
+
+
+def windows_shown(table: ShardTable, legs: Legs) -> int:
+    """The windows of the epoch that all nodes together have shown."""
+    if not legs:
+        return 0
+    *earlier, leg = legs
+    part = remainder(table, tuple(earlier), leg.nodes, leg.size)
+    return sum(part.shown) + sum(shown_after(leg.steps, total, part.steps) for total in part.totals)
+
+
+def legs_of(consumed: Consumed) -> Legs:
+    """The legs of an epoch over shards; an epoch that has not begun has none."""
+    return consumed if isinstance(consumed, tuple) else ()
+
+
+def divided(legs: Legs, nodes: int, ranks: int, batch_size: int) -> tuple[Legs, int]:
+    """The earlier legs, and the steps already taken with this layout: the last leg continues if it has the same one."""
+    if legs and legs[-1][:3] == (nodes, ranks, batch_size):
+        return legs[:-1], legs[-1].steps
+    return legs, 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sharding:
     """What a rank needs to sample the shards of its node."""
 
-    table: Table
+    table: ShardTable
     node: int
     nodes: int
     shards: tuple[int, ...]  # of this node: component k is shard `shards[k]`
@@ -41,16 +115,16 @@ class Sharding:
     shuffle: bool
 
     def leg(self, layout: Layout, steps: int) -> Leg:
-        """So many steps with a layout.
+        """A leg of `steps` steps with a layout.
 
         Raises:
-            ValueError: the ranks are not divided equally among the nodes, or this rank is of another node.
+            ValueError: the nodes do not have equally many ranks, or this rank belongs to another node.
         """
         each, rest = divmod(layout.ranks, self.nodes)
         if rest or not each:
             raise ValueError(
-                f"Each node has as many ranks as any other; got {layout.ranks} ranks on {self.nodes} nodes. Start as "
-                "many on each, or see node= and nodes= of ts.cluster.open."
+                f"All nodes must have equally many ranks, got {layout.ranks} ranks on {self.nodes} nodes. Start "
+                "equally many on each, or see node= and nodes= of ts.cluster.open."
             )
         if layout.rank // each != self.node:
             raise ValueError(
@@ -62,17 +136,17 @@ class Sharding:
 
     def steps_left(self, consumed: Consumed, layout: Layout) -> int:
         """The steps of an epoch that are left."""
-        part, _, taken = self._stretch(consumed, layout)
+        part, _, taken = self._remainder(consumed, layout)
         return part.steps - taken
 
-    def _stretch(self, consumed: Consumed, layout: Layout) -> tuple[Stretch, Legs, int]:
-        """The stretch of the epoch that has this layout, the legs before it, and the steps taken in it already."""
+    def _remainder(self, consumed: Consumed, layout: Layout) -> tuple[Remainder, Legs, int]:
+        """What was left when this layout began, the legs before it, and the steps already taken with it."""
         leg = self.leg(layout, 0)
         earlier, taken = divided(legs_of(consumed), *leg[:3])
-        return stretch(self.table, earlier, self.nodes, leg.size), earlier, taken
+        return remainder(self.table, earlier, self.nodes, leg.size), earlier, taken
 
     def state(self, consumed: Consumed) -> dict[str, Any]:
-        """How far an epoch is, as plain values: the windows that all ranks have used, and the legs."""
+        """The progress of an epoch as plain values: the windows that all ranks have used, and the legs."""
         legs = legs_of(consumed)
         return {"consumed": windows_shown(self.table, legs), "legs": [list(leg) for leg in legs]}
 
@@ -80,44 +154,50 @@ class Sharding:
         """The legs of a state.
 
         Raises:
-            ValueError: they are not legs, or have more steps than this table of windows.
+            ValueError: they are not legs, or have more steps than the windows of this table.
         """
         if not isinstance(legs, Sequence) or not all(isinstance(leg, Sequence) and len(leg) == 4 for leg in legs):
-            raise ValueError(f"legs= lists [nodes, ranks of a node, batch size, steps] per layout; got {legs!r}.")
-        made = tuple(Leg(*(at_least(1, value, "a number in legs") for value in leg)) for leg in legs)
-        fold(self.table, made)
-        return made
+            raise ValueError(f"legs must list [nodes, ranks of a node, batch size, steps] per layout, got {legs!r}.")
+        loaded = tuple(Leg(*(at_least(1, value, "a number in legs") for value in leg)) for leg in legs)
+        fold(self.table, loaded)
+        return loaded
 
-    def cut(self, seed: int, epoch: int, consumed: Consumed, layout: Layout, most: int | None) -> Iterator[Steps]:
-        """The steps of an epoch that are left, at most `most` of them, in groups that are computed together."""
-        part, earlier, taken = self._stretch(consumed, layout)
+    def steps_after(
+        self, seed: int, epoch: int, consumed: Consumed, layout: Layout, most: int | None
+    ) -> Iterator[Steps]:
+        """The steps left in an epoch, at most `most`, in groups that are computed together."""
+        part, earlier, taken = self._remainder(consumed, layout)
         end = part.steps if most is None else min(part.steps, taken + most)
-        at, own = self._order(part, seed, epoch), part.own(self.node)
+        at, total, every = self._order(part, seed, epoch), part.totals[self.node], part.steps
         del part  # it has a few numbers for each shard, and the pass may take hours
-        block = BLOCK if len(self.shards) <= _MANY else _BLOCK
-        together = max(1, block // layout.batch_size)
+        per_group = max(1, self.of.block // layout.batch_size)
         nodes, ranks, size, _ = self.leg(layout, 0)
-        for first in range(taken, end, together):
-            steps = range(first, min(first + together, end))
-            done = [own.done(step) for step in (*steps, steps.stop)]
-            positions, mine = _shared(np.array(done, np.int64), layout, ranks)
-            ids = at(positions.reshape(-1)).reshape(positions.shape)
-            yield Steps(ids, mine[:, None], epoch, [(*earlier, Leg(nodes, ranks, size, step + 1)) for step in steps])
+        for first in range(taken, end, per_group):
+            steps = range(first, min(first + per_group, end))
+            done = [shown_after(step, total, every) for step in (*steps, steps.stop)]
+            left, mine = _shared(np.array(done, np.int64), layout, ranks)
+            ids, positions = (numbers.reshape(left.shape) for numbers in at(left.reshape(-1)))
+            after = [(*earlier, Leg(nodes, ranks, size, step + 1)) for step in steps]
+            yield Steps(ids, positions, mine[:, None], epoch, after)
 
-    def _order(self, part: Stretch, seed: int, epoch: int) -> Order:
-        """Positions in what is left for this node to window numbers in the concatenation of its shards."""
-        if not part.totals[self.node]:  # every step is filler
-            return np.zeros_like
-        mixed = tree([part.left[shard] for shard in self.shards])  # held shards that are not here have no windows
+    def _order(self, part: Remainder, seed: int, epoch: int) -> Callable[[Int64s], tuple[Int64s, Int64s]]:
+        """Positions in what is left for this node to window numbers in the concatenation of its shards, and to
+        positions in the orders of all shards, one shard after the other, which no node or leg changes.
+        """
+        first = np.cumsum([0, *self.table.windows])[[*self.shards]]
+        if not part.totals[self.node]:  # only filler is left
+            return lambda left: (np.zeros_like(left), np.full_like(left, first[0]))
+        mixed = tree([part.left[shard] for shard in self.shards])  # other held shards have no windows
         begun = np.array([part.shown[shard] for shard in self.shards], np.int64)
         permuted = in_epoch(self.of, seed, epoch) if self.shuffle else None
 
-        def at(positions: Int64s) -> Int64s:
-            component, own = choose(mixed, positions)
-            own += begun[component]
+        def at(left: Int64s) -> tuple[Int64s, Int64s]:
+            component, within = choose(mixed, left)
+            within += begun[component]
+            positions = first[component] + within
             if permuted is not None:
-                own = permuted(component, own)
-            return self.of.flat(component, own)
+                within = permuted(component, within)
+            return self.of.flat(component, within), positions
 
         return at
 
@@ -129,7 +209,7 @@ def _shared(done: Int64s, layout: Layout, ranks: int) -> tuple[Int64s, Int64s]:
     of the step; if the step has none, it is the node's next window.
 
     Args:
-        done: `(steps + 1,)` how many windows the node has shown before each step and behind the last one.
+        done: `(steps + 1,)` windows that the node has shown before each step and after the last one.
         layout: of all ranks.
         ranks: of this node.
     """

@@ -8,7 +8,6 @@ import numpy as np
 
 from tensorstash.common.dtypes import Int64s
 from tensorstash.native.permutation import BLOCK, Order
-from tensorstash.sampling.legs import Consumed
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +35,32 @@ class Layout:
         return count // self.size if self.tail == "drop" else -(-count // self.size)
 
 
+class Leg(NamedTuple):
+    """A number of steps of an epoch over shards, taken with one layout."""
+
+    nodes: int
+    ranks: int  # of each node
+    batch_size: int
+    steps: int
+
+    @property
+    def size(self) -> int:
+        """The most windows that a node shows in a step."""
+        return self.ranks * self.batch_size
+
+
+Legs = tuple[Leg, ...]
+Consumed = int | Legs  # windows of an epoch's order that all ranks have used; over shards, the legs of the epoch
+
+
 class Steps(NamedTuple):
     """The ids of one rank in several consecutive steps of equal size, computed together to save numpy calls."""
 
     ids: Int64s  # (steps, batch)
+    positions: Int64s  # (steps, batch) in the order of the epoch over all ranks; filler has that of its window
     valid: int | Int64s  # in each step, or `(steps, 1)`, the first `valid` ids are windows of the epoch, others filler
     epoch: int
-    consumed: Sequence[Consumed]  # for each step, how far the epoch is after it
+    consumed: Sequence[Consumed]  # after each step
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,27 +72,34 @@ class Epoch:
     at: Order  # positions in [0, count) to ids
 
 
-def cut(epoch: Epoch, begin: int, layout: Layout, most: int | None, block: int = BLOCK) -> Iterator[Steps]:
-    """The steps of an epoch from position `begin` on, at most `most` of them, in groups of about `block` ids."""
+def steps_after(epoch: Epoch, begin: int, layout: Layout, most: int | None, block: int = BLOCK) -> Iterator[Steps]:
+    """The steps of an epoch from position `begin` on, at most `most`, in groups of about `block` ids."""
     at, count = epoch.at, epoch.count
     size, batch = layout.size, layout.batch_size
     whole, left = divmod(count - begin, size)
     wanted = whole if most is None else min(whole, most)
     part = np.arange(layout.rank * batch, (layout.rank + 1) * batch if wanted else layout.rank * batch, dtype=np.int64)
-    together = max(1, block // batch)
-    for first in range(0, wanted, together):
-        starts = range(begin + first * size, begin + min(first + together, wanted) * size, size)
-        ids = at(np.add.outer(np.array(starts, np.int64), part).reshape(-1))
-        yield Steps(ids.reshape(-1, batch), batch, epoch.number, range(starts.start + size, starts.stop + size, size))
+    per_group = max(1, block // batch)
+    for first in range(0, wanted, per_group):
+        starts = range(begin + first * size, begin + min(first + per_group, wanted) * size, size)
+        positions = np.add.outer(np.array(starts, np.int64), part)
+        ids = at(positions.reshape(-1)).reshape(positions.shape)
+        yield Steps(ids, positions, batch, epoch.number, range(starts.start + size, starts.stop + size, size))
     if left and layout.tail != "drop" and (most is None or most > whole):
         positions, valid = _last_part(count - left, count, layout)
-        yield Steps(at(positions)[None], valid, epoch.number, range(count, count + 1))
+        yield Steps(at(positions)[None], positions[None], valid, epoch.number, range(count, count + 1))
 
 
 def _last_part(start: int, count: int, layout: Layout) -> tuple[Int64s, int]:
     """This rank's positions in an incomplete last step, and how many of them are not filler."""
-    share, more = divmod(count - start, layout.ranks)
-    mine = share + (layout.rank < more)
-    first = start + layout.rank * share + min(layout.rank, more)
+    first, last = part(count - start, layout.ranks, layout.rank)
+    mine = last - first
     filler = layout.batch_size - mine if layout.tail == "pad" else int(mine == 0)
-    return np.concatenate([np.arange(first, first + mine), np.full(filler, start)]).astype(np.int64), mine
+    return start + np.concatenate([np.arange(first, last), np.zeros(filler, np.int64)]), mine
+
+
+def part(count: int, ranks: int, rank: int) -> tuple[int, int]:
+    """The part `[begin, end)` of a step of `count` windows that a rank takes; parts differ by at most one."""
+    share, more = divmod(count, ranks)
+    begin = rank * share + min(rank, more)
+    return begin, begin + share + (rank < more)

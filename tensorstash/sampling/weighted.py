@@ -1,7 +1,6 @@
 """Draws with replacement by weights, as functions of (seed, epoch, position); at most 16 bytes per weight."""
 
-import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,12 +12,11 @@ from tensorstash.common.checks import at_least
 from tensorstash.common.dtypes import Int32s, Int64s
 from tensorstash.errors import unknown
 from tensorstash.native import kernel, library
-from tensorstash.sampling.hashes import Uint64s, hashes, keys
+from tensorstash.sampling.order import Uint64s, checksum, chunks, hashes, keys
 
 Floats = NDArray[np.float64]
 
 _BITS = 52  # of a draw: a float64 in [0, 1) represents every multiple of 2**-52 exactly
-_BLOCK = 1 << 16  # weights at a time: the temporary arrays stay in the cache
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,11 +58,11 @@ class Weighted:
 
     def __post_init__(self) -> None:
         if self.per not in ("window", "entity"):
-            raise ValueError(f'per= is "window" or "entity"; got {self.per!r}.')
+            raise ValueError(f'per must be "window" or "entity", got {self.per!r}.')
         if not hasattr(self.weights, "__len__"):
-            raise TypeError(f"weights= is a list of numbers or the name of a column; got {self.weights!r}.")
+            raise TypeError(f"weights must be a list of numbers or the name of a column, got {self.weights!r}.")
         if self.per == "window" and isinstance(self.weights, Mapping):
-            raise TypeError('Weights by name are those of entities; got a mapping with per="window". Use per="entity".')
+            raise TypeError('weights must be a list with per="window", got a mapping. Use per="entity".')
         if self.count is not None:
             at_least(1, self.count, "count")
 
@@ -74,116 +72,104 @@ class Weighted:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Shares:
-    """The numbers below 2**52 and their owners: weight i owns those from `ends[i - 1]` to `ends[i]`."""
+class DrawTable:
+    """The owners of the numbers below 2**52: weight i owns `[ends[i - 1], ends[i])`."""
 
     ends: Int64s  # (n,) ascending; the last is 2**52
     shift: int
-    table: Int32s | Int64s  # (cells + 1,) table[c] is the owner of the number c << shift
+    cells: Int32s | Int64s  # (count + 1,) cells[c] is the owner of the number c << shift
 
 
-def window_shares(weighted: Weighted, windows: int) -> Shares:
-    """The shares of windows by their weights; a wrong weight, or a wrong number of weights, is an error."""
-    return shares_of(_checked(weighted.weights, windows, "window", range(windows)))
+def window_table(weighted: Weighted, windows: int) -> DrawTable:
+    """The table of windows by their weights; a wrong weight, or a wrong number of weights, is an error."""
+    return draw_table(_checked(weighted.weights, windows, "window", range(windows)))
 
 
-def entity_shares(weighted: Weighted, entities: Sequence[Any], first: Int64s) -> Shares:
-    """The shares of entities by their weights; entity e has the windows from `first[e]` to `first[e + 1]`."""
-    given = weighted.weights
-    if isinstance(given, Mapping):
-        given = _by_name(given, entities)
-    weights = _checked(given, len(entities), "entity", entities)
-    some = np.diff(first) > 0
-    if not weights[some].any():
+def entity_table(weighted: Weighted, entities: Sequence[Any], first: Int64s) -> DrawTable:
+    """The table of entities by their weights; entity e has the windows `[first[e], first[e + 1])`."""
+    weights = weighted.weights
+    if isinstance(weights, Mapping):
+        weights = _by_name(weights, entities)
+    weights = _checked(weights, len(entities), "entity", entities)
+    has_windows = np.diff(first) > 0
+    if not weights[has_windows].any():
         raise ValueError(
-            f"At least one entity with windows has a weight above 0; all {int(some.sum()):,} have 0. "
+            f"At least one entity with windows must have a weight > 0; all {int(has_windows.sum()):,} have 0. "
             "Give one of them a weight."
         )
-    return shares_of(np.where(some, weights, 0))
+    return draw_table(np.where(has_windows, weights, 0))
 
 
-def shares_of(weights: NDArray[Any]) -> Shares:
-    """The shares of weights, `(n,)`, which the caller has checked: finite, at least 0, and not all 0.
-
-    Raises a `ValueError` if their sum overflows.
-    """
+def draw_table(weights: NDArray[Any]) -> DrawTable:
+    """The table of checked weights, `(n,)`: finite, at least 0, not all 0. `ValueError` if their sum overflows."""
     with np.errstate(over="ignore", under="ignore"):
         sums = np.cumsum(weights, dtype=np.float64)
         if not np.isfinite(sums[-1]):
             raise ValueError(
-                f"Weights have a sum that float64 can hold; got {len(sums):,} weights up to {weights.max()}. "
+                f"The sum of all weights must fit into float64; got {len(sums):,} weights up to {weights.max()}. "
                 "Divide them by the largest."
             )
         sums /= sums[-1]  # before the scaling by 2**52, which is exact, so that nothing overflows
     sums *= float(1 << _BITS)
     np.rint(sums, out=sums)
     ends = sums.view(np.int64)
-    for low, high in _blocks(len(sums)):
+    for low, high in chunks(len(sums)):
         ends[low:high] = sums[low:high].copy()  # in place: a second array would be 8 bytes per weight more
     shift = _BITS - min(_BITS, len(ends).bit_length() - 1)
-    return Shares(ends, shift, _table(ends, shift))
+    return DrawTable(ends, shift, _cells(ends, shift))
 
 
-def _table(ends: Int64s, shift: int) -> Int32s | Int64s:
-    """The look-up table of `Shares`: at most one entry per weight, and one more."""
+def _cells(ends: Int64s, shift: int) -> Int32s | Int64s:
+    """The cells of a `DrawTable`: at most one per weight, and one more."""
     last = int(np.searchsorted(ends, ends[-1]))  # all later weights are 0
-    cells = (1 << (_BITS - shift)) + 1
-    table: Int32s | Int64s = np.empty(cells, np.int32) if last < 1 << 31 else np.empty(cells, np.int64)
-    for low, high in _blocks(len(table)):
+    count = (1 << (_BITS - shift)) + 1
+    cells: Int32s | Int64s = np.empty(count, np.int32) if last < 1 << 31 else np.empty(count, np.int64)
+    for low, high in chunks(count):
         edges = np.arange(low, high, dtype=np.int64) << shift
-        table[low:high] = np.minimum(np.searchsorted(ends, edges, "right"), last)
-    return table
+        cells[low:high] = np.minimum(np.searchsorted(ends, edges, "right"), last)
+    return cells
 
 
-def _blocks(count: int) -> Iterator[tuple[int, int]]:
-    for low in range(0, count, _BLOCK):
-        yield low, min(low + _BLOCK, count)
-
-
-def share_at(shares: Shares, numbers: Int64s) -> Int64s:
-    """The owner of each number in `[0, 2**52)`: the table gives a range of weights, bisection the weight."""
-    cell = numbers >> shares.shift
-    low, high = shares.table[cell].astype(np.int64), shares.table[cell + 1].astype(np.int64)
+def owners(table: DrawTable, numbers: Int64s) -> Int64s:
+    """The owner of each number in `[0, 2**52)`: a cell gives a range of weights, bisection the weight."""
+    cell = numbers >> table.shift
+    low, high = table.cells[cell].astype(np.int64), table.cells[cell + 1].astype(np.int64)
     pending = np.flatnonzero(low < high)
     while len(pending):
-        one, two = low[pending], high[pending]
-        middle = (one + two) >> 1
-        before = shares.ends[middle] <= numbers[pending]
-        one, two = np.where(before, middle + 1, one), np.where(before, two, middle)
-        low[pending], high[pending] = one, two
-        pending = pending[one < two]
+        middle = (low[pending] + high[pending]) >> 1
+        is_above = table.ends[middle] <= numbers[pending]
+        low[pending] = np.where(is_above, middle + 1, low[pending])
+        high[pending] = np.where(is_above, high[pending], middle)
+        pending = pending[low[pending] < high[pending]]
     return low
 
 
-def draws(shares: Shares, seed: int, epoch: int) -> Callable[[Int64s], Int64s]:
+def draws(table: DrawTable, seed: int, epoch: int) -> Callable[[Int64s], Int64s]:
     """The draws of an epoch: positions, `(k,)` int64, to indexes of weights."""
-    one, two = _keys(seed, epoch)[:2]
+    first, second = _keys(seed, epoch)[:2]
     if library.LIBRARY is None:
-        return lambda positions: share_at(shares, _upper(hashes(positions, one, two)))
-    own = shares.ends, shares.table, shares.shift, (int(one), int(two))
-    return lambda positions: kernel.draw(*own, np.ascontiguousarray(positions))
+        return lambda positions: owners(table, _upper(hashes(positions, first, second)))
+    arguments = table.ends, table.cells, table.shift, (int(first), int(second))
+    return lambda positions: kernel.draw(*arguments, np.ascontiguousarray(positions))
 
 
-def entity_draws(shares: Shares, first: Int64s, seed: int, epoch: int) -> Callable[[Int64s], Int64s]:
-    """The draws of an epoch: positions to windows. Entity e has the windows from `first[e]` to `first[e + 1]`."""
-    entity_at = draws(shares, seed, epoch)
-    one, two = _keys(seed, epoch)[2:4]
+def entity_draws(table: DrawTable, first: Int64s, seed: int, epoch: int) -> Callable[[Int64s], Int64s]:
+    """The draws of an epoch: positions to windows. Entity e has the windows `[first[e], first[e + 1])`."""
+    entity_at = draws(table, seed, epoch)
+    third, fourth = _keys(seed, epoch)[2:4]
 
     def at(positions: Int64s) -> Int64s:
         entity = entity_at(positions)
         begin = first[entity]
         windows = (first[entity + 1] - begin).astype(np.uint64)
-        return begin + (hashes(positions, one, two) % windows).astype(np.int64)
+        return begin + (hashes(positions, third, fourth) % windows).astype(np.int64)
 
     return at
 
 
-def checksum(shares: Shares) -> int:
-    """The CRC-32 of the ends of all shares, as little-endian int64: equal for weights that draw the same."""
-    crc = 0
-    for low, high in _blocks(len(shares.ends)):
-        crc = zlib.crc32(shares.ends[low:high].astype("<i8").tobytes(), crc)
-    return crc
+def weights_checksum(table: DrawTable) -> int:
+    """Equal for weights that draw the same."""
+    return checksum(table.ends)
 
 
 def _keys(seed: int, epoch: int) -> Uint64s:
@@ -194,38 +180,36 @@ def _upper(hashed: Uint64s) -> Int64s:
     return (hashed >> np.uint64(64 - _BITS)).astype(np.int64)
 
 
-def _by_name(given: Mapping[Any, Any], entities: Sequence[Any]) -> list[Any]:
+def _by_name(weights: Mapping[Any, Any], entities: Sequence[Any]) -> list[Any]:
     known = set(entities)
-    for name in given:
+    for name in weights:
         if name not in known:
             raise unknown(name, entities, "the stash", "entity")
     for name in entities:
-        if name not in given:
-            raise ValueError(f"A mapping has a weight for each entity; {name!r} has none. Give it 0 to leave it out.")
-    return [given[name] for name in entities]
+        if name not in weights:
+            raise ValueError(f"weights must name each entity; {name!r} has none. Give it 0 to leave it out.")
+    return [weights[name] for name in entities]
 
 
-def _checked(given: Any, count: int, what: str, names: Sequence[Any]) -> NDArray[Any]:
-    """Weights as an array of numbers, without a copy if they are one already; the error for a wrong weight names it."""
-    weights = as_array(given)
+def _checked(values: Any, count: int, what: str, names: Sequence[Any]) -> NDArray[Any]:
+    """Weights as an array of numbers; the error for a wrong weight names it."""
+    weights = as_array(values)
     if weights.ndim != 1 or weights.dtype.kind not in "fiub":
-        raise TypeError(f"Weights are a list of numbers; got {weights.ndim} dimensions of {weights.dtype}.")
+        raise TypeError(f"weights must be a list of numbers, got {weights.ndim} dimensions of {weights.dtype}.")
     if len(weights) != count:
-        raise ValueError(f"There is one weight for each {what}, {count:,} here; got {len(weights):,}.")
+        raise ValueError(f"weights must have one number for each {what}, {count:,} in all, got {len(weights):,}.")
     low, high = weights.min(initial=0), weights.max(initial=0)
     if not (low >= 0 and high < np.inf):  # NaN fails both comparisons
         wrong = int(np.argmin((weights >= 0) & (weights < np.inf)))
-        raise ValueError(
-            f"Weights are finite numbers of at least 0; that of {what} {names[wrong]!r} is {weights[wrong]}."
-        )
+        raise ValueError(f"Weights must be finite and >= 0, got {weights[wrong]} for {what} {names[wrong]!r}.")
     if not high:
-        raise ValueError(f"At least one weight is above 0; all {count:,} are 0.")
+        raise ValueError(f"At least one weight must be > 0; all {count:,} are 0.")
     return weights
 
 
-def as_array(given: Any) -> NDArray[Any]:
+def as_array(values: Any) -> NDArray[Any]:
     """Weights of any library as an array, not copied where that is possible."""
-    if isinstance(given, torch.Tensor):
-        tensor = given.detach().cpu()
+    if isinstance(values, torch.Tensor):
+        tensor = values.detach().cpu()
         return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
-    return np.asarray(given)
+    return np.asarray(values)

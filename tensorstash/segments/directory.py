@@ -25,7 +25,7 @@ _NAME = re.compile(r"(.+)-([0-9a-f]{16})(\.lock|\.tmp\.[0-9a-f]{16})?")
 
 @dataclass(frozen=True, slots=True)
 class Directory:
-    """An open directory: that of the shared segments, which only this user can use, or one that a user has chosen."""
+    """An open directory: the one of shared segments, which only this user can use, or one that the user chose."""
 
     path: str
     fd: int
@@ -49,7 +49,7 @@ class Name:
 
 
 def check_label(label: object, remedy: str = "Choose another label.") -> str:
-    """The label, if a file name can begin with it."""
+    """Return the label if a file name can begin with it, else raise `ValueError`."""
     if isinstance(label, str) and _LABEL.fullmatch(label):
         return label
     raise ValueError(
@@ -58,10 +58,10 @@ def check_label(label: object, remedy: str = "Choose another label.") -> str:
     )
 
 
-def place() -> str:
-    """The path of the directory."""
-    if given := os.environ.get("TENSORSTASH_DIR"):
-        return os.path.abspath(os.path.expanduser(given))
+def shared_path() -> str:
+    """The path of the directory of shared segments."""
+    if chosen := os.environ.get("TENSORSTASH_DIR"):
+        return os.path.abspath(os.path.expanduser(chosen))
     if os.path.isdir(_SHM):
         return f"{_SHM}/tensorstash-{os.geteuid()}"
     cache = "~/Library/Caches" if sys.platform == "darwin" else os.environ.get("XDG_CACHE_HOME", "~/.cache")
@@ -70,46 +70,46 @@ def place() -> str:
 
 @contextmanager
 def opened(path: str | None = None) -> Iterator[Directory]:
-    """The existing directory at `path`; with `None` that of this user, created if it does not exist."""
-    where = _create() if path is None else path
+    """The existing directory at `path`; with `None` the one of shared segments, created if it does not exist."""
+    path = _create() if path is None else path
     try:
-        fd = os.open(where, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except (NotADirectoryError, PermissionError) as error:
-        raise _not_ours(where, "it is a link, not a directory, or closed to you") from error
+        raise _not_ours(path, "it is a link, not a directory, or closed to you") from error
     except OSError as error:
         if error.errno == errno.ELOOP:
-            raise _not_ours(where, "it is a link") from error
+            raise _not_ours(path, "it is a link") from error
         raise
     try:
-        about = os.fstat(fd)
-        if about.st_uid != os.geteuid():
-            raise _not_ours(where, f"it belongs to user {about.st_uid}, and you are user {os.geteuid()}")
-        if about.st_mode & 0o777 != 0o700:
-            raise _not_ours(where, f"its mode is {stat.S_IMODE(about.st_mode):o}", f"Run chmod 700 {where}, or s")
-        yield Directory(where, fd)
+        status = os.fstat(fd)
+        if status.st_uid != os.geteuid():
+            raise _not_ours(path, f"it belongs to user {status.st_uid}, and you are user {os.geteuid()}")
+        if status.st_mode & 0o777 != 0o700:
+            raise _not_ours(path, f"its mode is {stat.S_IMODE(status.st_mode):o}", f"Run chmod 700 {path}, or s")
+        yield Directory(path, fd)
     finally:
         os.close(fd)
 
 
 def _create() -> str:
-    where = place()
+    path = shared_path()
     try:
-        os.makedirs(os.path.dirname(where), exist_ok=True)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
         with suppress(FileExistsError):
-            os.mkdir(where, 0o700)
+            os.mkdir(path, 0o700)
     except OSError as error:
         raise SegmentError(
-            f"Shared segments need a directory; {where} cannot be created: {error}. Set TENSORSTASH_DIR to another one."
+            f"Shared segments need a directory; {path} cannot be created: {error}. Set TENSORSTASH_DIR to another one."
         ) from error
-    return where
+    return path
 
 
 def _not_ours(path: str, why: str, remedy: str = "S") -> SegmentError:
-    inside = os.path.isdir(path) and os.access(path, os.W_OK | os.X_OK)  # otherwise nothing can be created in it
-    other = f"{path}{'/' if inside else '-'}{os.geteuid()}"
+    is_usable = os.path.isdir(path) and os.access(path, os.W_OK | os.X_OK)
+    example = f"{path}{'/' if is_usable else '-'}{os.geteuid()}"
     return SegmentError(
         f"Shared segments need a directory that only its owner can use; {path} is not one: {why}. {remedy}et "
-        f"TENSORSTASH_DIR to a directory that does not exist yet, for example {other}: it will be created."
+        f"TENSORSTASH_DIR to a directory that does not exist yet, for example {example}: it will be created."
     )
 
 
@@ -117,9 +117,9 @@ def _not_ours(path: str, why: str, remedy: str = "S") -> SegmentError:
 
 
 def open_file(directory: Directory, name: Name, flags: int, mode: int = 0o600) -> int:
-    """A descriptor of a file of ours, created with `os.O_CREAT`; links are not followed."""
+    """A descriptor of a regular file of this user, created with `os.O_CREAT`; links are not followed."""
     try:
-        return os.open(str(name), flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode, dir_fd=directory.fd)
+        fd = os.open(str(name), flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode, dir_fd=directory.fd)
     except (FileNotFoundError, FileExistsError):
         raise
     except OSError as error:
@@ -127,19 +127,32 @@ def open_file(directory: Directory, name: Name, flags: int, mode: int = 0o600) -
             raise not_a_file(directory, name, "it is a link") from error
         if isinstance(error, IsADirectoryError):
             raise not_a_file(directory, name, "it is a directory") from error
+        if isinstance(error, PermissionError) and directory.chosen and is_regular(directory, name):
+            raise not_a_file(directory, name, "it is closed to you") from error
         if flags & os.O_CREAT:
             raise not_writable(directory, error) from error
         raise SegmentError(
             f"A segment is a file that its owner can read; {directory.join(name)} cannot be opened: {error.strerror}. "
             f"Remove it: ts.shared.remove({name.label!r})."
         ) from error
+    status = os.fstat(fd)
+    if not stat.S_ISREG(status.st_mode):
+        why = "it is not a regular file"
+    elif status.st_uid != os.geteuid():
+        why = f"it belongs to user {status.st_uid}"
+    else:
+        return fd
+    os.close(fd)
+    raise not_a_file(directory, name, why)
 
 
 def not_a_file(directory: Directory, name: Name, why: str) -> SegmentError:
-    """The error for something else that stands under a name of ours."""
+    """The error if a name of ours belongs to something else."""
     kind = "A lock" if name.suffix else "A segment"
+    remedy = ", or choose a path in a directory that nobody else can write to" if directory.chosen else ""
     return SegmentError(
-        f"{kind} is a regular file that tensorstash has made; {directory.join(name)} is not one: {why}. Remove it."
+        f"{kind} is a regular file that tensorstash has made; {directory.join(name)} is not one: {why}. "
+        f"Remove it{remedy}."
     )
 
 
@@ -157,7 +170,7 @@ def not_writable(directory: Directory, error: OSError) -> SegmentError:
 
 
 def unlink(directory: Directory, name: Name) -> None:
-    """Remove a file of ours; `FileNotFoundError` if there is none."""
+    """Remove a file of ours."""
     try:
         os.unlink(str(name), dir_fd=directory.fd)
     except FileNotFoundError:
@@ -167,7 +180,7 @@ def unlink(directory: Directory, name: Name) -> None:
 
 
 def is_regular(directory: Directory, name: Name) -> bool:
-    """Whether the name stands for a regular file, and not for a link, a pipe or a directory."""
+    """Whether the name belongs to a regular file."""
     try:
         return stat.S_ISREG(os.stat(str(name), dir_fd=directory.fd, follow_symlinks=False).st_mode)
     except FileNotFoundError:
@@ -175,20 +188,20 @@ def is_regular(directory: Directory, name: Name) -> bool:
 
 
 def names(directory: Directory) -> list[Name]:
-    """The names in the directory that are ours; all others are left alone."""
-    found = map(name_of, sorted(os.listdir(directory.fd)))
-    return [name for name in found if name is not None]
+    """The names of segments, locks and temporary files, ascending; other files are left alone."""
+    parsed = map(name_of, sorted(os.listdir(directory.fd)))
+    return [name for name in parsed if name is not None]
 
 
 def name_of(text: str) -> Name | None:
-    """A file name in its parts, if it is one of ours."""
+    """The parts of a file name; `None` if it is not one of ours."""
     match = _NAME.fullmatch(text)
     return Name(match[1], match[2], match[3] or "") if match else None
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A segment as the directory shows it, without a look into its file."""
+    """A segment as the directory lists it; its file is not opened."""
 
     name: Name
     nbytes: int
@@ -198,28 +211,26 @@ class Listed:
 
 def listed(directory: Directory) -> list[Listed]:
     """All segments, the oldest first."""
-    found = []
+    segments = []
     for name in names(directory):
         if not name.suffix:
             with suppress(FileNotFoundError):  # another process has removed it meanwhile
-                about = os.stat(str(name), dir_fd=directory.fd, follow_symlinks=False)
-                found.append(Listed(name, about.st_size, about.st_mtime_ns, (about.st_dev, about.st_ino)))
-    return sorted(found, key=lambda segment: (segment.created, str(segment.name)))
+                status = os.stat(str(name), dir_fd=directory.fd, follow_symlinks=False)
+                segments.append(Listed(name, status.st_size, status.st_mtime_ns, (status.st_dev, status.st_ino)))
+    return sorted(segments, key=lambda segment: (segment.created, str(segment.name)))
 
 
 def remove_unused(directory: Directory, name: Name) -> bool:
-    """Remove a file that no process has locked; returns whether it is gone."""
+    """Remove a file unless a process has locked it; returns whether it is gone."""
     try:
-        fd = os.open(str(name), READ, dir_fd=directory.fd)
+        fd = open_file(directory, name, READ)
     except FileNotFoundError:
         return True
-    except OSError:
-        return False  # not a file of ours, or nobody can tell whether it is in use
+    except SegmentError:
+        return False  # not our file, or unreadable: it may be in use
     try:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            return False
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # only the file that is locked is removed, not one that got its name since
+        # another file may have got the name since
         if same_file(directory, name, fd):
             unlink(directory, name)
     except BlockingIOError:
@@ -230,9 +241,30 @@ def remove_unused(directory: Directory, name: Name) -> bool:
 
 
 def same_file(directory: Directory, name: Name, fd: int) -> bool:
-    """Whether a name still stands for the file behind a descriptor."""
+    """Whether a name still belongs to the file of a descriptor."""
     try:
-        about = os.stat(str(name), dir_fd=directory.fd, follow_symlinks=False)
+        status = os.stat(str(name), dir_fd=directory.fd, follow_symlinks=False)
     except FileNotFoundError:
         return False
-    return os.path.samestat(about, os.fstat(fd))
+    return os.path.samestat(status, os.fstat(fd))
+
+
+def open_segment(directory: Directory, name: Name) -> int | None:
+    """A descriptor of the segment with a shared lock on it; `None` if there is no such segment.
+
+    Removing unused segments takes an exclusive lock for a moment. The shared lock passes to processes that receive the
+    descriptor, and ends with the last descriptor or mapping of it.
+    """
+    while True:
+        try:
+            fd = open_file(directory, name, READ)
+        except FileNotFoundError:
+            return None
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH)
+            if os.fstat(fd).st_nlink:
+                return fd
+        except BaseException:
+            os.close(fd)
+            raise
+        os.close(fd)  # it was removed between the two calls

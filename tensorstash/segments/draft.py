@@ -1,8 +1,8 @@
 """Writing a segment: it is laid out and filled, and the header, written last, makes it whole.
 
-A file in memory gets its pages when they are written: the kernel then need not clear them first, and does that beside
-the decoding. A file system that fills up refuses the write. It would kill a process that writes through a mapping, so
-what is mapped for writing is allocated before, and so is a file on disk, where that costs nothing.
+A file in memory gets its pages when they are written: the kernel need not clear them first. A full file system refuses
+such a write, but kills a process that writes through a mapping. So bytes are allocated before they are mapped, and all
+bytes of a file on disk at once.
 """
 
 import errno
@@ -20,11 +20,9 @@ import torch
 from numpy.typing import NDArray
 
 from tensorstash.common.dtypes import DTYPES
-from tensorstash.common.release import close_with
 from tensorstash.errors import NoMemoryError, SegmentError
 from tensorstash.segments.format import Entry, header_bytes, pages
-from tensorstash.segments.populate import POPULATE_WRITE, populate
-from tensorstash.segments.segment import Segment, mapped
+from tensorstash.segments.segment import POPULATE_WRITE, Segment, close_with, mapped, populate
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENOMEM)
 
@@ -39,17 +37,17 @@ class Draft:
         fd: int | None = None,
         on_disk: bool = False,
     ) -> None:
-        """Lay out the tensors, behind `room` bytes for a header.
+        """Lay out the tensors after `room` bytes for a header.
 
-        They are written to the empty file behind `fd`, which the caller closes; with `None`, to an unnamed file in
-        memory, which the draft closes. A file `on_disk` may be larger than memory, and is allocated at once.
+        `fd` is an empty file, which the caller closes; with `None` the draft makes an unnamed file in memory. A file
+        `on_disk` may be larger than memory, and is allocated at once.
         """
         self._on_disk = on_disk
         self.begin = end = pages(room)
         self.entries: dict[str, Entry] = {}
         self.checksums: dict[str, int] = {}  # of the blobs
         for name, dtype, shape in tensors:
-            self.entries[name] = entry = Entry(name, dtype, shape, end)
+            self.entries[name] = entry = Entry(name, DTYPES[dtype][0], shape, end)
             end += pages(entry.nbytes)
         self.end = end
         self.fd = _unnamed_file() if fd is None else fd
@@ -60,7 +58,7 @@ class Draft:
             _allocate(self.fd, 0, end)
 
     def write(self, name: str, row: int, values: NDArray[Any]) -> None:
-        """Write the rows `row, row + 1, ...` of a tensor to their place."""
+        """Write the rows `row, row + 1, ...` of a tensor."""
         entry = self.entries[name]
         if row < 0 or row + len(values) > entry.shape[0]:
             raise IndexError(f"rows must lie in [0, {entry.shape[0]}); got [{row}, {row + len(values)})")
@@ -75,7 +73,7 @@ class Draft:
 
     def blob(self, name: str, values: NDArray[Any], dtype: torch.dtype) -> None:
         """Append a whole tensor whose size was not known at the start; the header will hold its checksum."""
-        self.entries[name] = entry = Entry(name, dtype, values.shape, self.end)
+        self.entries[name] = entry = Entry(name, DTYPES[dtype][0], values.shape, self.end)
         self.end += pages(entry.nbytes)
         resize(self.fd, self.end)
         self.checksums[name] = zlib.crc32(_bytes(values))
@@ -107,13 +105,12 @@ class Draft:
 
 
 def resize(fd: int, nbytes: int) -> None:
-    """Let a file have that many bytes."""
+    """Truncate or extend a file; `NoMemoryError` if that fails."""
     with _whole(nbytes):
         os.ftruncate(fd, nbytes)
 
 
 def _allocate(fd: int, begin: int, nbytes: int) -> None:
-    """Allocate the bytes of a stretch of a file, so that no later write to it can fail."""
     if nbytes and hasattr(os, "posix_fallocate"):
         with _whole(nbytes):
             os.posix_fallocate(fd, begin, nbytes)
@@ -131,7 +128,7 @@ def _whole(nbytes: int) -> Iterator[None]:
 
 
 def write(fd: int, data: memoryview, begin: int) -> None:
-    """Write all bytes from byte `begin` of the file on."""
+    """Write all of `data` from byte `begin` of the file on."""
     done = 0
     try:
         while done < len(data):

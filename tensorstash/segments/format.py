@@ -15,26 +15,31 @@ import stat
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-import torch
-
-from tensorstash.common.dtypes import DTYPES
 from tensorstash.errors import SegmentError
+
+if TYPE_CHECKING:
+    import torch
 
 PAGE = 4096
 VERSION = "1"
-_MAX_HEADER = 100_000_000  # the limit of safetensors
-_CODES = {code: dtype for dtype, (code, _) in DTYPES.items()}
+MAX_HEADER = 100_000_000  # the limit of safetensors
+_ITEM_BYTES = {
+    **dict.fromkeys(("BOOL", "I8", "U8"), 1),
+    **dict.fromkeys(("I16", "U16", "F16", "BF16"), 2),
+    **dict.fromkeys(("I32", "U32", "F32"), 4),
+    **dict.fromkeys(("I64", "U64", "F64"), 8),
+}
 _NO_CRC = "0" * 8  # stands in the header's place while its CRC is computed
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What the header of a segment says."""
+    """The parsed header of a segment."""
 
     entries: dict[str, "Entry"]
-    metadata: Any  # not checked here
+    metadata: Any  # JSON, checked by the stash
     crc: str  # its own checksum
     checksums: dict[str, int]  # CRC-32 of the blobs
     key: str | None  # of the load that made it
@@ -45,14 +50,21 @@ class Entry:
     """A tensor of a segment; `begin` is its first byte in the file."""
 
     name: str
-    dtype: torch.dtype
+    code: str  # of its dtype, as safetensors has it
     shape: tuple[int, ...]
     begin: int
 
     @property
+    def dtype(self) -> "torch.dtype":
+        """Its type in torch."""
+        from tensorstash.common.dtypes import CODES  # here, because segments are listed without torch
+
+        return CODES[self.code]
+
+    @property
     def nbytes(self) -> int:
         """Bytes, without the padding that follows."""
-        return self.dtype.itemsize * math.prod(self.shape)
+        return _ITEM_BYTES[self.code] * math.prod(self.shape)
 
 
 def pages(nbytes: int) -> int:
@@ -71,22 +83,22 @@ def header_bytes(
 ) -> bytes:
     """The first bytes of the file, `8 + N`, without the padding that fills them up to `begin`."""
     tensors: dict[str, Any] = {}
-    at = 0
+    offset = 0
     for k, entry in enumerate(entries):
-        code, stop = DTYPES[entry.dtype][0], at + entry.nbytes
-        tensors[entry.name] = {"dtype": code, "shape": list(entry.shape), "data_offsets": [at, stop]}
-        at += pages(entry.nbytes)
-        if at > stop:
-            tensors[f"__pad.{k}"] = {"dtype": "U8", "shape": [at - stop], "data_offsets": [stop, at]}
-    assert begin + at == end
-    own = {
+        stop = offset + entry.nbytes
+        tensors[entry.name] = {"dtype": entry.code, "shape": list(entry.shape), "data_offsets": [offset, stop]}
+        offset += pages(entry.nbytes)
+        if offset > stop:
+            tensors[f"__pad.{k}"] = {"dtype": "U8", "shape": [offset - stop], "data_offsets": [stop, offset]}
+    assert begin + offset == end
+    fields = {
         "tensorstash.version": VERSION,
         "tensorstash.crc": _NO_CRC,
         "tensorstash.schema": json.dumps(metadata),
         "tensorstash.blobs": json.dumps(checksums),
         **({} if key is None else {"tensorstash.key": key}),
     }
-    text = json.dumps({"__metadata__": own, **tensors}, separators=(",", ":")).encode()
+    text = json.dumps({"__metadata__": fields, **tensors}, separators=(",", ":")).encode()
     size = (begin - 8).to_bytes(8, "little")
     return size + text.replace(_NO_CRC.encode(), f"{zlib.crc32(text):08x}".encode(), 1)
 
@@ -104,18 +116,18 @@ def parse(fd: int, path: str | None, label: str | None) -> Header:
         raise damaged(path, "it is not a regular file", label)
     size = os.fstat(fd).st_size
     begin = 8 + int.from_bytes(os.pread(fd, 8, 0), "little")
-    if size < 10 or not 10 <= begin <= min(size, _MAX_HEADER):
+    if size < 10 or not 10 <= begin <= min(size, MAX_HEADER):
         raise damaged(path, f"{size:,} bytes, a header of {begin:,}", label)
     if begin % PAGE:
         raise damaged(path, "its tensors are not aligned; it may be a safetensors file of another library", label)
     text = os.pread(fd, begin - 8, 8).rstrip(b" ")
     try:
         header = json.loads(text.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_constant)
-        own = header.pop("__metadata__")
-        crc, version = own["tensorstash.crc"], own["tensorstash.version"]
-        metadata = json.loads(own["tensorstash.schema"])
-        checksums = _mapping(json.loads(own["tensorstash.blobs"]))
-        key = own.get("tensorstash.key")
+        fields = header.pop("__metadata__")
+        crc, version = fields["tensorstash.crc"], fields["tensorstash.version"]
+        metadata = json.loads(fields["tensorstash.schema"])
+        checksums = _mapping(json.loads(fields["tensorstash.blobs"]))
+        key = fields.get("tensorstash.key")
         if rb"\ud" in text.lower():  # half a pair of surrogates is valid JSON, but not text
             json.dumps([header, metadata], ensure_ascii=False).encode()
         entries = _entries(header, begin, size)
@@ -129,33 +141,33 @@ def parse(fd: int, path: str | None, label: str | None) -> Header:
 
 
 def _entries(header: dict[str, Any], begin: int, size: int) -> dict[str, Entry]:
-    """The tensors that a header describes; they must fill the file from `begin` to its end without a hole."""
+    """The tensors of a header; they must fill the file from `begin` to its end without a hole."""
     entries: dict[str, Entry] = {}
-    at = 0
-    for name, about in header.items():
-        code, shape, offsets = about["dtype"], about["shape"], about["data_offsets"]
-        if code not in _CODES or not _is_shape(shape):
+    offset = 0
+    for name, fields in header.items():
+        code, shape, offsets = fields["dtype"], fields["shape"], fields["data_offsets"]
+        if code not in _ITEM_BYTES or not _is_shape(shape):
             raise ValueError(f"tensor {name!r} has type {code!r} and shape {shape!r}")
-        entry = Entry(name, _CODES[code], tuple(shape), begin + at)
-        if offsets != [at, at + entry.nbytes]:
-            raise ValueError(f"tensor {name!r} stands at {offsets!r}, not at {[at, at + entry.nbytes]}")
-        at += entry.nbytes
+        entry = Entry(name, code, tuple(shape), begin + offset)
+        if offsets != [offset, offset + entry.nbytes]:
+            raise ValueError(f"tensor {name!r} stands at {offsets!r}, not at {[offset, offset + entry.nbytes]}")
+        offset += entry.nbytes
         if not name.startswith("__pad."):
             entries[name] = entry
-    if begin + at != size:
-        raise ValueError(f"the file has {size:,} bytes, its header describes {begin + at:,}")
+    if begin + offset != size:
+        raise ValueError(f"the file has {size:,} bytes, its header describes {begin + offset:,}")
     return entries
 
 
-def _mapping(found: object) -> dict[str, Any]:
-    if not isinstance(found, dict):
-        raise TypeError(f"{found!r} is not an object")
-    return found
+def _mapping(value: object) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise TypeError(f"{value!r} is not an object")
+    return value
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len({name for name, _ in pairs}) != len(pairs):
-        raise ValueError("a key is there twice")
+        raise ValueError("a key occurs twice")
     return dict(pairs)
 
 

@@ -13,62 +13,63 @@ from pathlib import Path
 import psutil
 
 from tensorstash.errors import NoMemoryError
-from tensorstash.segments.ray_store import ray_remedy
 
 _CGROUPS = "sys/fs/cgroup"
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """Bytes that are free under one limit."""
+    """The free bytes under one limit."""
 
     free: int
-    what: str  # in messages: "... MB are free {what}"
-    remedy: str  # a sentence, or nothing where only a smaller stash helps
+    where: str  # in messages: "... MB are free {where}"
+    remedy: str  # a sentence; empty if only a smaller stash helps
     on_disk: bool = False
 
 
 def memory_limits(root: str = "/") -> list[Limit]:
-    """The limits on what this process may allocate, as `proc` and `sys` below `root` say."""
+    """The limits of RAM and memory cgroups, read from `proc` and `sys` below `root`."""
     return [Limit(psutil.virtual_memory().available, "in RAM", ""), *_cgroup_limits(Path(root))]
 
 
 def directory_limit(fd: int, path: str) -> Limit:
-    """The room in the file system behind the descriptor of a directory."""
-    about = os.fstatvfs(fd)
+    """The room for shared segments in the file system of an open directory."""
+    status = os.fstatvfs(fd)
     remedy = (
         "Make it larger (docker run --shm-size=..., in Kubernetes a volume `emptyDir: {medium: Memory}` mounted on "
         "/dev/shm), or set TENSORSTASH_DIR to a directory with more room."
     )
-    return Limit(about.f_bavail * about.f_frsize, f"in {path}", remedy)
+    return Limit(status.f_bavail * status.f_frsize, f"in {path}", remedy)
 
 
 def disk_limit(fd: int, path: str) -> Limit:
-    """The room for the file of a stash in the file system behind a descriptor."""
-    about = os.fstatvfs(fd)
+    """The room for the file of a stash in the file system of a descriptor."""
+    status = os.fstatvfs(fd)
     remedy = "Make room there, or choose a path on another disk."
-    return Limit(about.f_bavail * about.f_frsize, f"in {path}", remedy, on_disk=True)
+    return Limit(status.f_bavail * status.f_frsize, f"in {path}", remedy, on_disk=True)
 
 
 def tightest(limits: Sequence[Limit]) -> Limit:
-    """The limit that leaves the fewest bytes."""
+    """The limit with the fewest free bytes."""
     return min(limits, key=lambda limit: limit.free)
 
 
 def check_free(nbytes: int, limits: Sequence[Limit], rule: str, who: str, remedy: str) -> None:
-    """Refuse what cannot be allocated; in the message, `rule` comes first, and `remedy` after that of the limit."""
+    """Raise `NoMemoryError` if `nbytes` are not free: `rule`, what `who` needs, the remedy of the limit, `remedy`."""
     limit = tightest(limits)
     if nbytes > limit.free:
-        own = "" if limit.on_disk else ray_remedy()
-        remedies = " ".join(text for text in (own, limit.remedy, remedy) if text)
+        remedies = f"{limit.remedy} {remedy}".strip()
         raise NoMemoryError(
-            f"{rule}; {who} needs {nbytes / 1e6:,.0f} MB and {limit.free / 1e6:,.0f} MB are free {limit.what}. "
-            f"{remedies}"
+            f"{rule}; {who} needs {size_text(nbytes)} and {size_text(limit.free)} are free {limit.where}. {remedies}"
         )
 
 
+def size_text(nbytes: int) -> str:
+    """Bytes for messages, in kB where MB would be 0."""
+    return f"{nbytes / 1e6:,.0f} MB" if nbytes >= 1_000_000 else f"{nbytes / 1e3:,.1f} kB"
+
+
 def _cgroup_limits(root: Path) -> Iterator[Limit]:
-    """One limit per memory cgroup between that of this process and the root."""
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:
@@ -87,7 +88,7 @@ def _cgroup_limits(root: Path) -> Iterator[Limit]:
 
 
 def _upwards(path: str) -> Iterator[str]:
-    """A path and those above it; in a container the lower ones may not be there, and the last is its own."""
+    """A path and its parents; in a container the lower ones may not exist, and the last is its own."""
     while path != "/":
         yield path
         path = posixpath.dirname(path)
@@ -96,10 +97,10 @@ def _upwards(path: str) -> Iterator[str]:
 
 def _group_limit(directory: Path, group: str, limit: str, usage: str) -> Iterator[Limit]:
     try:
-        most = (directory / limit).read_text().strip()
-        if most == "max":
+        allowed = (directory / limit).read_text().strip()
+        if allowed == "max":
             return
-        free = int(most) - int((directory / usage).read_text()) + _reclaimable(directory / "memory.stat")
+        free = int(allowed) - int((directory / usage).read_text()) + _reclaimable(directory / "memory.stat")
     except (OSError, ValueError):
         return
     remedy = "Give the job more memory (docker run --memory=..., Kubernetes resources.limits.memory, sbatch --mem=...)."
@@ -107,8 +108,8 @@ def _group_limit(directory: Path, group: str, limit: str, usage: str) -> Iterato
 
 
 def _reclaimable(path: Path) -> int:
-    """Bytes of files that are only kept because nobody else needs the memory."""
+    """Bytes of cached files, which the kernel gives up when memory is needed."""
     fields = dict(line.split() for line in path.read_text().splitlines())
-    # version 1 counts the groups below apart, version 2 has no such names
+    # version 1 has separate totals that include the groups below, version 2 always includes them
     prefix = "total_" if "total_inactive_file" in fields else ""
     return sum(int(fields.get(f"{prefix}{kind}_file", 0)) for kind in ("inactive", "active"))

@@ -1,7 +1,6 @@
-"""The lock that elects one process to build a segment. Its file says who holds it and how far it is, or how it failed.
+"""The lock that elects one process to build a segment. Its file holds that process's progress or error.
 
-The lock only saves work. Where it does not lock, several processes build the same segment, and the first to publish
-wins.
+The lock only saves work: without it several processes build the same segment, and the first to publish wins.
 """
 
 import errno
@@ -19,10 +18,10 @@ from tensorstash.errors import named_error
 from tensorstash.segments.directory import Directory, Name, open_file, same_file, unlink
 
 _POLL = 0.01  # seconds between two attempts to take the lock
-_SILENCE = 1.0  # seconds of waiting before the log says for which process
-_LINE = 200  # least bytes of a line in the lock file, so that a shorter line overwrites the one before
+_SILENCE = 1.0  # seconds of waiting before a log entry names the process
+_LINE = 200  # least bytes of a line in the lock file: a shorter one would not overwrite the line before
 
-_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)  # some network file systems have none
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)  # on some network file systems
 
 _log = logging.getLogger("tensorstash")
 
@@ -45,10 +44,8 @@ def lock_file(directory: Directory, name: Name) -> Iterator[int]:
 def acquire(lock: int, what: object, deadline: float | None) -> bool:
     """Wait for the lock. `True`: this process builds the segment; `False`: the lock file was removed meanwhile.
 
-    `what` is the segment in messages.
-
-    Raises `TimeoutError` after the deadline, a time of `time.monotonic`, and if the process that held the lock has
-    failed, its error.
+    `what` names the segment in messages. Raises `TimeoutError` after the deadline, a time of `time.monotonic`, or the
+    error of the process that held the lock and failed.
     """
     begin = time.monotonic()
     waited = logged = False
@@ -69,7 +66,7 @@ def acquire(lock: int, what: object, deadline: float | None) -> bool:
 
 
 def note(lock: int, state: Mapping[str, Any]) -> None:
-    """Write a line into the lock file. Nothing depends on it."""
+    """Write a line into the lock file. Only messages depend on it."""
     with suppress(OSError):
         os.pwrite(lock, (json.dumps(state).ljust(_LINE) + "\n").encode(), 0)
 

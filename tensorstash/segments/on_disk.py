@@ -1,4 +1,7 @@
-"""A segment in a file of the user's choice: one process writes it, it appears whole, and the others open it."""
+"""A segment in a file of the user's choice, which appears whole or not at all.
+
+`obtain_file` is for a load: one process writes the file, and the others open it. `save` copies a segment.
+"""
 
 import os
 import time
@@ -8,15 +11,15 @@ from dataclasses import dataclass
 
 from tensorstash.errors import SegmentError
 from tensorstash.segments.directory import Directory, Name, names, remove_unused
+from tensorstash.segments.draft import write
 from tensorstash.segments.lock import acquire, lock_file
-from tensorstash.segments.publish import Build, built
+from tensorstash.segments.publish import NO_KEY, Build, UnpublishedFile, built
 from tensorstash.segments.segment import Segment, mapped, open_saved
-from tensorstash.segments.unpublished import NO_KEY, UnpublishedFile
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """The file that a load writes: its path, without links, the key of the load, and whether it may replace another."""
+class FileTarget:
+    """The file that a load writes: its path without links, the key of the load, whether it may replace a file."""
 
     path: str
     key: str
@@ -28,10 +31,10 @@ class Target:
         return os.path.basename(self.path)
 
 
-def obtain_file(target: Target, build: Build, timeout: float | None) -> Segment:
-    """The segment of that key in the file: opened if it is there, otherwise built by one of the processes that ask.
+def obtain_file(target: FileTarget, build: Build, timeout: float | None) -> Segment:
+    """The segment of that key in the file: opened if it exists, otherwise built by one of the processes that ask.
 
-    Another file at the path is an error, unless it may be overwritten. What is raised besides is as for `obtain`.
+    Another file at the path is an error, unless it may be overwritten. Other errors are as in `obtain`.
     """
     deadline = None if timeout is None else time.monotonic() + timeout
     while True:
@@ -45,7 +48,7 @@ def obtain_file(target: Target, build: Build, timeout: float | None) -> Segment:
                 return _existing(target) or _write(directory, target, lock, build)
 
 
-def _existing(target: Target) -> Segment | None:
+def _existing(target: FileTarget) -> Segment | None:
     """The segment in the file; `None` if there is no file, or one that may be overwritten."""
     path = target.path
     if not os.path.lexists(path):
@@ -54,49 +57,50 @@ def _existing(target: Target) -> Segment | None:
         raise SegmentError(f"A stash is written to a regular file; {path} exists and is not one. Choose another name.")
     try:
         segment = open_saved(path)
-    except FileNotFoundError:  # it was removed meanwhile
-        return None
-    except OSError as error:  # so are the errors of damaged files
-        what = "is not a whole stash" if isinstance(error, SegmentError) else f"cannot be read ({error.strerror})"
+    except SegmentError as error:
+        if isinstance(error.__cause__, FileNotFoundError):  # removed meanwhile
+            return None
+        fault = "is not a whole stash that you can read"
     else:
-        if segment.key == target.key:
+        owner = os.fstat(segment.fd).st_uid
+        if segment.key == target.key and owner == os.geteuid():
             return segment
-        what = "holds another stash: of another source, of one that has changed, or of other arguments"
+        fault = "holds another stash: of another source, of one that has changed, or of other arguments"
+        fault = fault if owner == os.geteuid() else f"belongs to user {owner}"
     if target.overwrite:
         return None
     raise SegmentError(
-        f"A file is opened as it is only if the same load made it; {path} {what}. Choose another path, or replace it: "
+        f"A file is opened as it is only if the same load made it; {path} {fault}. Choose another path, or replace it: "
         "overwrite=True."
     )
 
 
 @contextmanager
-def directory_of_file(where: str) -> Iterator[Directory]:
-    """The existing directory `where`, which a user has chosen for a file."""
+def directory_of_file(path: str) -> Iterator[Directory]:
+    """The existing directory at `path`, which the user chose for a file."""
     try:
-        fd = os.open(where, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
         raise SegmentError(
-            f"A stash is written to a file in an existing directory; {where} cannot be opened: {error.strerror}. "
+            f"A stash is written to a file in an existing directory; {path} cannot be opened: {error.strerror}. "
             "Create it, or choose another path."
         ) from error
     try:
-        yield Directory(where, fd, chosen=True)
+        yield Directory(path, fd, chosen=True)
     finally:
         os.close(fd)
 
 
-def _write(directory: Directory, target: Target, lock: int, build: Build) -> Segment:
+def _write(directory: Directory, target: FileTarget, lock: int, build: Build) -> Segment:
     label = f".{target.file}"
-    for name in names(directory):  # of processes that were killed, where files without a name are not supported
+    for name in names(directory):  # left by killed processes where unnamed files are not supported
         if name.label == label and name.suffix.startswith(".tmp."):
             remove_unused(directory, name)
     file = UnpublishedFile(directory, label)
     return built(file, lock, build, lambda: _publish(file, target))
 
 
-def _publish(file: UnpublishedFile, target: Target) -> Segment:
-    """Give the file its name, and map it; if another file of the same key has the name by now, map that one."""
+def _publish(file: UnpublishedFile, target: FileTarget) -> Segment:
     mine = mapped(file.reader(), target.path)
     mine.advise_random()
     try:
@@ -107,3 +111,18 @@ def _publish(file: UnpublishedFile, target: Target) -> Segment:
             return theirs
         file.publish_as(target.file, replace=True)
     return mine
+
+
+def save(segment: Segment, path: str) -> None:
+    """Copy a segment to `path`. The copy replaces a file there when it is whole and on disk; links are followed."""
+    target = os.path.realpath(path)
+    if os.path.exists(target) and not os.path.isfile(target):
+        raise SegmentError(f"A stash is saved as a regular file; {path} exists and is not one. Choose another name.")
+    with directory_of_file(os.path.dirname(target)) as directory:
+        file = UnpublishedFile(directory, f".{os.path.basename(target)}")
+        try:
+            for begin, chunk in segment.chunks():
+                write(file.fd, memoryview(chunk), begin)
+            file.publish_as(os.path.basename(target), replace=True)
+        finally:
+            file.close()

@@ -1,31 +1,171 @@
 """One copy per machine: the first process builds a segment, the others wait for it and attach it.
 
-A name is given once, and to a whole file. So several processes may build the same segment: the first to publish wins,
-and the others attach its file.
+A file gets its name when it is whole, so every named file is a whole segment. A name is given once: several processes
+may build the same segment, the first to publish wins, and the others attach its file. A process may be killed at any
+moment: the system then frees a file that has no name. On a file system without unnamed files it has a temporary name,
+and is locked as long as its process lives.
 """
 
+import errno
+import fcntl
 import os
+import secrets
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from hashlib import blake2b
 
-from tensorstash.segments.attach import attach_name
-from tensorstash.segments.directory import Directory, Name, opened
+from tensorstash.common.forks import close_kept, keep_from_children
+from tensorstash.segments.directory import READ, Directory, Name, not_writable, open_file, opened
 from tensorstash.segments.draft import resize, write
-from tensorstash.segments.limits import check_free
+from tensorstash.segments.limits import Limit, check_free, directory_limit, disk_limit, memory_limits
 from tensorstash.segments.lock import acquire, lock_file, note
-from tensorstash.segments.segment import Segment
-from tensorstash.segments.unpublished import UnpublishedFile
+from tensorstash.segments.segment import Segment, attach_name, mapped
 
-# writes a whole segment to the file, and reports from time to time which fraction is done
+NO_KEY = "0" * 16
+_DESCRIPTORS = "/proc/self/fd"
+_CANNOT_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EROFS)
+
+
+class UnpublishedFile:
+    """An empty file in a directory, to be filled and then published. If its process ends first, it is freed."""
+
+    def __init__(self, directory: Directory, label: str) -> None:
+        self.directory = directory
+        self._temporary: Name | None = None
+        self.fd = self._create(label)
+        keep_from_children(self.fd)
+
+    def _create(self, label: str) -> int:
+        mode = 0o666 if self.directory.chosen else 0o600  # less the umask
+        if hasattr(os, "O_TMPFILE") and os.path.isdir(_DESCRIPTORS):
+            # some file systems do not support it
+            with suppress(OSError):
+                return os.open(".", os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, mode, dir_fd=self.directory.fd)
+        while True:  # other processes leave the name alone while the file is locked
+            self._temporary = temporary_name(label)
+            fd = open_file(self.directory, self._temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, mode)
+            _lock_shared(fd)
+            if os.fstat(fd).st_nlink:
+                return fd
+            os.close(fd)
+
+    def limits(self) -> list[Limit]:
+        """The limits on the number of bytes that can be written to it."""
+        if self.on_disk:
+            return [disk_limit(self.fd, self.directory.path)]
+        return [*memory_limits(), directory_limit(self.fd, self.directory.path)]
+
+    @property
+    def on_disk(self) -> bool:
+        """Whether it may be larger than memory."""
+        return self.directory.chosen
+
+    def publish(self, name: Name) -> Segment:
+        """Give the file its name and map it; if another file has the name already, map that one."""
+        os.fchmod(self.fd, 0o400)
+        os.fsync(self.fd)
+        mine = mapped(self.reader(), self.directory.join(name), name.label)
+        while not self._link(name):
+            theirs = attach_name(self.directory, name)
+            if theirs is not None:
+                return theirs
+        return mine
+
+    def publish_as(self, file: str, replace: bool) -> None:
+        """Give the file a name of the user's choice; `FileExistsError` if it is taken and not to be replaced."""
+        try:
+            os.fsync(self.fd)  # its bytes reach the disk before its name does
+            if replace:
+                self._replace(file)
+            else:
+                self._link_in(self.directory, file)
+        except FileExistsError:
+            raise
+        except OSError as error:
+            raise not_writable(self.directory, error) from error
+
+    def _replace(self, file: str) -> None:
+        directory = self.directory.fd
+        if self._temporary is None:  # an unnamed file cannot replace another
+            temporary = temporary_name(f".{file}")
+            self._link_in(self.directory, temporary)
+            self._temporary = temporary
+        os.replace(str(self._temporary), file, src_dir_fd=directory, dst_dir_fd=directory)
+        sync_directory(directory)
+
+    def reader(self) -> int:
+        """A read-only descriptor of the same file, which holds a shared lock."""
+        try:
+            if self._temporary is None:
+                fd = os.open(f"{_DESCRIPTORS}/{self.fd}", os.O_RDONLY | os.O_CLOEXEC)
+            else:
+                fd = open_file(self.directory, self._temporary, READ)
+        except FileNotFoundError:  # the directory was removed
+            fd = os.dup(self.fd)
+        _lock_shared(fd)
+        return fd
+
+    def _link(self, name: Name) -> bool:
+        try:
+            self._link_in(self.directory, name)
+        except FileExistsError:
+            return False
+        except FileNotFoundError:
+            # The directory was removed meanwhile. A file that has lost its only name cannot get another one; its
+            # mapping works without.
+            with suppress(FileNotFoundError, FileExistsError), opened() as directory:
+                self._link_in(directory, name)
+        except OSError as error:
+            raise not_writable(self.directory, error) from error
+        return True
+
+    def _link_in(self, directory: Directory, name: Name | str) -> None:
+        target = directory.fd
+        if self._temporary is None:
+            # Python calls linkat(AT_SYMLINK_FOLLOW) only with a directory
+            os.link(f"{_DESCRIPTORS}/{self.fd}", str(name), dst_dir_fd=target, follow_symlinks=True)
+        else:
+            source = self.directory.fd
+            os.link(str(self._temporary), str(name), src_dir_fd=source, dst_dir_fd=target, follow_symlinks=False)
+        sync_directory(target)
+
+    def close(self) -> None:
+        """Close its descriptor; if it was not published, that frees it."""
+        if self._temporary is not None:
+            with suppress(FileNotFoundError):
+                os.unlink(str(self._temporary), dir_fd=self.directory.fd)
+        close_kept(self.fd)
+
+
+def sync_directory(fd: int) -> None:
+    """Wait until the names in a directory are on disk, where its file system can do that."""
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        if error.errno not in _CANNOT_SYNC:
+            raise
+
+
+def temporary_name(label: str) -> Name:
+    """A new name for a file of a label."""
+    return Name(label, NO_KEY, f".tmp.{secrets.token_hex(8)}")
+
+
+def _lock_shared(fd: int) -> None:
+    with suppress(OSError):  # some network file systems have no locks
+        fcntl.flock(fd, fcntl.LOCK_SH)
+
+
+# writes a whole segment to the file, and reports the fraction done from time to time
 Build = Callable[[UnpublishedFile, Callable[[float], None]], None]
 
 
 def obtain(name: Name, build: Build, timeout: float | None) -> Segment:
     """The segment of that name: attached if it exists, otherwise built by one of the processes that ask for it.
 
-    Raises `TimeoutError` if another process has not finished within `timeout` seconds. A process that waited for one
-    that failed gets the same error.
+    Raises `TimeoutError` if another process has not finished within `timeout` seconds, or the error of another process
+    that failed meanwhile.
     """
     deadline = None if timeout is None else time.monotonic() + timeout
     while True:
@@ -46,7 +186,7 @@ def _build_shared(directory: Directory, name: Name, lock: int, build: Build) -> 
 
 
 def built(target: UnpublishedFile, lock: int, build: Build, publish: Callable[[], Segment]) -> Segment:
-    """Build a segment and publish it, while the lock says how far it is, and at the end why it failed."""
+    """Build a segment and publish it; progress and the error of a failure go into the lock file."""
     note(lock, {"pid": os.getpid(), "done": 0.0})
     try:
         build(target, lambda done: note(lock, {"pid": os.getpid(), "done": done}))

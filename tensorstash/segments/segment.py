@@ -1,25 +1,44 @@
-"""A finished segment: a whole file, checked and mapped copy-on-write."""
+"""A finished segment: a whole file, checked and mapped copy-on-write; and how processes attach shared ones."""
 
+import atexit
 import errno
+import io
 import math
 import mmap
 import os
 import sys
 import warnings
+import weakref
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import cast
 
 import numpy as np
 import torch
 
 from tensorstash.common.dtypes import DTYPES, Int64s
-from tensorstash.common.release import close_with
+from tensorstash.common.threads import threads
 from tensorstash.errors import SegmentError
+from tensorstash.segments.directory import Directory, Name, check_label, listed, name_of, open_segment, opened
 from tensorstash.segments.format import damaged, pages, parse
-from tensorstash.segments.populate import POPULATE_READ, populate
 
 _CHUNK = 1 << 24
+POPULATE_READ, POPULATE_WRITE = 22, 23  # MADV_POPULATE_... of Linux 5.14, which mmap does not name
+_POPULATED = 1 << 26  # bytes whose pages are mapped at a time
 _NORESERVE = 0x4000 if sys.platform == "linux" else 0  # Python's mmap has a name for it from 3.13 on
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Columns of one item size side by side: column k begins at item `k * stride` of `items`."""
+
+    items: torch.Tensor  # (n,) the memory of all columns, as integers of that size
+    names: tuple[str, ...]
+    stride: int
 
 
 class Segment:
@@ -33,7 +52,7 @@ class Segment:
         header = parse(fd, path, label)
         self.entries, self.metadata, self.crc = header.entries, header.metadata, header.crc
         self.key = header.key  # of the load that made the file; `None` of a private one
-        self._checksums = header.checksums
+        self.checksums = header.checksums  # of the blobs
         self.fd = fd
         self.path = path
         self.label = label
@@ -54,7 +73,7 @@ class Segment:
         if name not in self.entries:
             raise self.damaged(f"it has no tensor {name!r}")
         entry = self.entries[name]
-        if zlib.crc32(memoryview(self.memory)[entry.begin : entry.begin + entry.nbytes]) != self._checksums.get(name):
+        if zlib.crc32(memoryview(self.memory)[entry.begin : entry.begin + entry.nbytes]) != self.checksums.get(name):
             raise self.damaged(f"the checksum of {name!r} is wrong")
         return self.tensor(name)
 
@@ -69,56 +88,96 @@ class Segment:
             warnings.simplefilter("ignore", UserWarning)
             return torch.from_numpy(array)
 
+    def blocks(self, columns: Mapping[str, torch.Tensor]) -> list[Block]:
+        """The memory as gather needs it: one block per item size, and one per column of more dimensions."""
+        by_size: dict[int, list[str]] = {}
+        packs = []
+        for name, tensor in columns.items():
+            if tensor.ndim > 1:
+                packs.append([name])
+            else:
+                by_size.setdefault(tensor.itemsize, []).append(name)
+        return [self._block(names) for names in (*by_size.values(), *packs)]
+
+    def _block(self, names: list[str]) -> Block:
+        entries = sorted((self.entries[name] for name in names), key=lambda entry: entry.begin)
+        size = entries[0].dtype.itemsize
+        stride = pages(entries[0].nbytes)
+        if any(after.begin - before.begin != stride for before, after in pairwise(entries)):
+            raise SegmentError("Columns of one item size must stand side by side in a segment. Save the stash again.")
+        count = ((len(entries) - 1) * stride + entries[-1].nbytes) // size
+        items = self.items(entries[0].begin, count, f"int{8 * size}")
+        return Block(items, tuple(entry.name for entry in entries), stride // size)
+
     def damaged(self, why: str) -> SegmentError:
         """The error for content that contradicts itself."""
         return damaged(self.path, why, self.label)
 
     def private_bytes(self) -> int | None:
-        """Bytes of the pages that this process has written to; `None` where the system has no `/proc/self/smaps`."""
+        """Bytes of the pages that this process has written to; `None` on systems without `/proc/self/smaps`."""
         begin = np.frombuffer(self.memory, np.uint8).ctypes.data
         try:
             with open("/proc/self/smaps") as file:
                 lines = file.read().splitlines()
         except OSError:
             return None
-        inside, total = False, 0
+        is_ours, total = False, 0
         for line in lines:
             first, *rest = line.split()
             if not first.endswith(":"):
                 low, high = (int(end, 16) for end in first.split("-"))
-                inside = begin <= low and high <= begin + pages(self.size)
-            elif inside and first == "Anonymous:":
+                is_ours = begin <= low and high <= begin + pages(self.size)
+            elif is_ours and first == "Anonymous:":
                 total += 1024 * int(rest[0])
         return total
 
     def advise_random(self) -> None:
-        """Tell the kernel that windows are read from anywhere: reading ahead would only evict other pages."""
+        """Tell the kernel not to read ahead: windows are read from anywhere, and other pages would be evicted."""
         if hasattr(mmap, "MADV_RANDOM"):
             self.memory.madvise(mmap.MADV_RANDOM)
 
     @property
     def is_saved(self) -> bool:
-        """Whether it lies in a file that a user named, most likely on a disk."""
+        """Whether it is a file that the user named, most likely on a disk."""
         return self.path is not None and self.label is None
 
     def will_need(self, begins: Int64s, ends: Int64s) -> None:
-        """Have the bytes of these ranges, which begin at pages, read while this process does something else."""
+        """Let the kernel read these ranges, which begin at pages, in the background."""
         # not posix_fadvise: it lets go of the interpreter's lock, which a busy thread may keep for 5 ms each time
         for begin, end in zip(begins.tolist(), ends.tolist()):
             self.memory.madvise(mmap.MADV_WILLNEED, begin, end - begin)
 
     def populate(self) -> None:
-        """Map all pages at once, which takes a third of the time of the page faults that it saves."""
+        """Map all pages at once, in a third of the time that page faults would take."""
         populate(self.memory, POPULATE_READ, 0, self.size)
 
     def chunks(self) -> Iterator[tuple[int, bytes]]:
-        """The bytes of the file, without what this process wrote into its mapping, and where each piece begins."""
+        """The bytes of the file in chunks, each with its first byte, without in-place changes of this process."""
         for begin in range(0, self.size, _CHUNK):
             yield begin, os.pread(self.fd, _CHUNK, begin)
 
 
+def populate(memory: mmap.mmap, how: int, begin: int, nbytes: int) -> None:
+    """Map pages by several threads, in stretches: no signal is handled until the kernel is done with one."""
+
+    def work(first: int) -> None:
+        # on older kernels and macOS the pages are mapped when they are touched
+        with suppress(AttributeError, OSError, ValueError):
+            memory.madvise(how, first, min(_POPULATED, begin + nbytes - first))
+
+    if nbytes <= _POPULATED:
+        work(begin)
+        return
+    pool = ThreadPoolExecutor(threads(), "tensorstash-map")
+    try:
+        for _ in pool.map(work, range(begin, begin + nbytes, _POPULATED)):
+            pass
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
 def mapped(fd: int, path: str | None = None, label: str | None = None, strict: bool = False) -> Segment:
-    """`Segment` of the same arguments; if that fails, the descriptor is closed."""
+    """A `Segment` of the same arguments; if that fails, the descriptor is closed."""
     try:
         return Segment(fd, path, label, strict)
     except BaseException:
@@ -140,7 +199,70 @@ def open_saved(path: str) -> Segment:
             ) from error
         if error.errno in (errno.ENXIO, errno.EOPNOTSUPP):
             raise damaged(path, "it is not a regular file") from error
-        raise
+        raise SegmentError(
+            f"A stash is opened from a file that stash.save or ts.load(..., file=) wrote; {path} cannot be opened: "
+            f"{error.strerror}. Compare the path."
+        ) from error
     segment = mapped(fd, path)
     segment.advise_random()
     return segment
+
+
+def attach_name(directory: Directory, name: Name, strict: bool = False) -> Segment | None:
+    """The segment of that name; `None` if there is none."""
+    fd = open_segment(directory, name)
+    return None if fd is None else mapped(fd, directory.join(name), name.label, strict)
+
+
+def attach_newest(label: str, strict: bool) -> Segment:
+    """The newest segment of a label."""
+    check_label(label, "ts.shared.list() shows the existing labels.")
+    with opened() as directory:
+        while True:
+            names = [segment.name for segment in listed(directory)]
+            labels = sorted({name.label for name in names})
+            if label not in labels:
+                existing = f"there are {', '.join(map(repr, labels))}" if labels else "there is none at all"
+                raise SegmentError(
+                    f"No segment in {directory.path} has the label {label!r}; {existing}. Share one: "
+                    f"ts.load(..., share={label!r})."
+                )
+            newest = [name for name in names if name.label == label][-1]
+            if (segment := attach_name(directory, newest, strict)) is not None:
+                return segment
+
+
+def reattach(path: str, crc: str, strict: bool) -> Segment:
+    """The segment at a path, which must be the one with that checksum."""
+    segment, name = None, name_of(os.path.basename(path))
+    with suppress(FileNotFoundError), opened(os.path.dirname(path)) as directory:
+        segment = attach_name(directory, name, strict) if name else None
+    if segment is None or segment.crc != crc:
+        raise SegmentError(
+            f"A shared stash is pickled by its name; {path} has been removed since. Share it again, and pickle that."
+        )
+    return segment
+
+
+# A destructor or weak reference callback in Python may be interrupted by Ctrl-C, and the exception is only printed: the
+# loop that the user wanted to end goes on. In callbacks that are written in C no signal is handled.
+_closing: dict[int, "weakref.ref[object]"] = {}
+
+
+def close_with(owner: object, fd: int) -> None:
+    """Close a descriptor when its owner is gone, or at exit."""
+    for key, ended in [*_closing.items()]:
+        if ended() is None:
+            _closing.pop(key, None)
+    # `__exit__` of a file takes any arguments, here the reference, and closes it
+    close = cast("Callable[[object], None]", io.FileIO(fd).__exit__)
+    reference = weakref.ref(owner, close)
+    _closing[id(reference)] = reference
+
+
+@atexit.register
+def _close_all() -> None:
+    for reference in [*_closing.values()]:
+        if reference.__callback__ is not None:
+            reference.__callback__(reference)
+    _closing.clear()

@@ -8,9 +8,7 @@ from datetime import datetime, timedelta, timezone
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
-from tensorstash.common.frequency import duration
 from tensorstash.errors import SegmentError
-from tensorstash.segments.attach import open_segment
 from tensorstash.segments.directory import (
     Directory,
     Listed,
@@ -18,6 +16,7 @@ from tensorstash.segments.directory import (
     is_regular,
     listed,
     names,
+    open_segment,
     opened,
     remove_unused,
     unlink,
@@ -26,6 +25,12 @@ from tensorstash.segments.format import parse
 
 if TYPE_CHECKING:
     import polars as pl
+
+__all__ = ["list", "prune", "remove"]
+
+
+def __dir__() -> builtins.list[str]:
+    return __all__
 
 
 def list() -> "pl.DataFrame":  # noqa: A001  its name is ts.shared.list
@@ -44,22 +49,31 @@ def list() -> "pl.DataFrame":  # noqa: A001  its name is ts.shared.list
     """
     import polars as pl
 
+    schema = {"label": pl.String, "key": pl.String, "MB": pl.Float64, "rows": pl.Int64, "columns": pl.Int64}
+    return pl.DataFrame(lines(), schema | {"created": pl.Datetime("us", "UTC"), "users": pl.Int64})
+
+
+def lines() -> builtins.list[dict[str, Any]]:
+    """The rows of `list()`, without polars, which is slow to import."""
     with opened() as directory:
         users = _users()
-        lines = [_line(directory, segment, users) for segment in listed(directory)]
-    schema = {"label": pl.String, "key": pl.String, "MB": pl.Float64, "rows": pl.Int64, "columns": pl.Int64}
-    return pl.DataFrame(lines, schema | {"created": pl.Datetime("us", "UTC"), "users": pl.Int64}, orient="row")
+        return [_line(directory, segment, users) for segment in listed(directory)]
 
 
-def _line(directory: Directory, segment: Listed, users: dict[tuple[int, int], int] | None) -> tuple[Any, ...]:
+def _line(directory: Directory, segment: Listed, users: dict[tuple[int, int], int] | None) -> dict[str, Any]:
     rows, columns = _shape(directory, segment)
-    count = None if users is None else users.get(segment.inode, 0)
-    created = datetime.fromtimestamp(segment.created / 1e9, timezone.utc)
-    return segment.name.label, segment.name.key, segment.nbytes / 1e6, rows, columns, created, count
+    return {
+        "label": segment.name.label,
+        "key": segment.name.key,
+        "MB": segment.nbytes / 1e6,
+        "rows": rows,
+        "columns": columns,
+        "created": datetime.fromtimestamp(segment.created / 1e9, timezone.utc),
+        "users": None if users is None else users.get(segment.inode, 0),
+    }
 
 
 def _shape(directory: Directory, segment: Listed) -> tuple[int | None, int | None]:
-    """The numbers of rows and columns, or `None`."""
     try:
         fd = open_segment(directory, segment.name)
         if fd is None:
@@ -79,7 +93,7 @@ def _shape(directory: Directory, segment: Listed) -> tuple[int | None, int | Non
 
 
 def _users() -> dict[tuple[int, int], int] | None:
-    """How many shared locks there are on each file, by device and inode, as the kernel lists them."""
+    """The number of shared locks on each file, by device and inode, as the kernel lists them."""
     users: dict[tuple[int, int], int] = {}
     try:
         with open("/proc/locks") as file:
@@ -96,10 +110,10 @@ def _users() -> dict[tuple[int, int], int] | None:
 
 
 def remove(label: str) -> builtins.list[str]:
-    """Remove all segments of a label, also those in use: processes that have attached one keep it until they are done.
+    """Remove all segments of a label, also segments in use: processes that have attached one keep it.
 
-    Its memory is free when the last of them lets go. Files that a killed process has left under the label are removed
-    too.
+    Its memory is freed when the last of them ends or closes it. Files that a killed process left under the label are
+    removed too.
 
     Returns:
         The names of the removed segments, `<label>-<key>`; none if there is no such label.
@@ -113,7 +127,7 @@ def remove(label: str) -> builtins.list[str]:
         >>> len(ts.shared.remove("example-remove")), ts.shared.remove("example-remove"), stash["y"].tolist()
         (1, [], [1.0, 2.0])
     """
-    check_label(label, "Remove one label at a time; ts.shared.list() shows the labels there are.")
+    check_label(label, "Remove one label at a time; ts.shared.list() shows the existing labels.")
     removed = []
     with opened() as directory:
         for name in names(directory):
@@ -129,15 +143,14 @@ def remove(label: str) -> builtins.list[str]:
 
 
 def prune(*, older_than: timedelta | str | None = None, max_bytes: int | None = None) -> builtins.list[str]:
-    """Remove segments that no process has attached, the oldest first, and files that killed processes have left.
+    """Remove segments that no process has attached, the oldest first, and files left by killed processes.
 
     Args:
         older_than: remove segments that are older than this, a `timedelta` or a text such as "12h" or "7d".
-        max_bytes: remove segments until the rest, with those in use, have at most this many bytes together.
+        max_bytes: remove segments until all that remain, including segments in use, have at most this many bytes.
 
     Returns:
-        The names of the removed segments. Without arguments there are none: only files that killed processes have left
-        are removed.
+        The names of the removed segments. Without arguments no segment is removed, only files left by killed processes.
 
     Example:
         >>> import tensorstash as ts
@@ -145,15 +158,19 @@ def prune(*, older_than: timedelta | str | None = None, max_bytes: int | None = 
         []
     """
     _check_limits(older_than, max_bytes)
-    age = duration(older_than, "older_than") if isinstance(older_than, str) else older_than
+    age = older_than
+    if isinstance(age, str):
+        from tensorstash.common.frequency import duration  # here, because it imports numpy
+
+        age = duration(age, "older_than")
     removed = []
     with opened() as directory:
         for name in names(directory):
             if name.suffix:
                 remove_unused(directory, name)
-        found = listed(directory)
-        total = sum(segment.nbytes for segment in found)
-        for segment in found:
+        segments = listed(directory)
+        total = sum(segment.nbytes for segment in segments)
+        for segment in segments:
             old = age is not None and time.time_ns() - segment.created > age / timedelta(microseconds=1) * 1000
             large = max_bytes is not None and total > max_bytes
             if (old or large) and remove_unused(directory, segment.name):
@@ -164,10 +181,10 @@ def prune(*, older_than: timedelta | str | None = None, max_bytes: int | None = 
 
 def _check_limits(older_than: object, max_bytes: object) -> None:
     if not (older_than is None or isinstance(older_than, (timedelta, str))):
-        raise TypeError(f"older_than= is a timedelta or a text such as '12h' or '7d'; got {older_than!r}.")
+        raise TypeError(f"older_than must be a timedelta or a text such as '12h' or '7d', got {older_than!r}.")
     if isinstance(max_bytes, bool) or not (max_bytes is None or isinstance(max_bytes, Real)):
-        raise TypeError(f"max_bytes= is a number of bytes, such as 10**9; got {max_bytes!r}.")
-    if max_bytes is not None and not float(max_bytes) >= 0:  # NaN neither
-        raise ValueError(f"max_bytes= is at least 0; got {max_bytes!r}.")
+        raise TypeError(f"max_bytes must be a number of bytes such as 10**9, got {max_bytes!r}.")
+    if max_bytes is not None and not float(max_bytes) >= 0:  # false for NaN too
+        raise ValueError(f"max_bytes must be >= 0, got {max_bytes!r}.")
     if isinstance(older_than, timedelta) and older_than < timedelta(0):
-        raise ValueError(f"older_than= is not negative; got {older_than!r}.")
+        raise ValueError(f"older_than must be >= 0, got {older_than!r}.")

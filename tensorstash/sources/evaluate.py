@@ -1,126 +1,152 @@
-"""Polars expressions on Arrow arrays: their type, and their values piece by piece."""
+"""Polars expressions on Arrow arrays: which are allowed, their type, and their values batch by batch."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from tensorstash.columns.expression import Compute, Expression
-from tensorstash.columns.polars_texts import first_line, is_wrong_length
+from tensorstash.columns.expression import Compute, Expression, printed, serialized
 from tensorstash.columns.types import from_arrow, is_bfloat16
 from tensorstash.common.forks import check_pool
 from tensorstash.errors import DataError, SchemaError
-from tensorstash.sources.elementwise import check_elementwise, check_repeatable
-from tensorstash.sources.views import without_views
+from tensorstash.sources.storage import without_views
 
 if TYPE_CHECKING:
     import polars as pl
 
+# what draws random numbers for the elements of lists, in the MessagePack of a serialized expression
+_RANDOM = (b"\x81\xa6Sample", b"\xa6method\xa7Shuffle", b"\xa6method\xa6Random")
+
 
 def bind(expression: Expression, name: str, fields: Sequence[pa.Field], where: str) -> tuple[pa.DataType, Compute]:
-    """The type of the values, and a function that computes them; `fields` are the fields of the input columns.
-
-    Each value comes from its own row.
-    """
-    inputs, dtype = _typed(expression, name, fields, where, check_elementwise)
-    return _arrow_type(name, dtype), _computing(expression.expr, name, inputs, dtype, _without_value)
-
-
-def bind_per_entity(
-    expression: Expression, name: str, fields: Sequence[pa.Field], where: str, grouped: bool
-) -> tuple[pa.DataType, Compute]:
-    """As `bind`, for values that come from the rows of an entity, which are in order.
-
-    The function takes the number of the entity of each row first, then the inputs. If the rows are not `grouped`, all
-    of them are one entity.
-    """
-    import polars as pl
-
-    inputs, dtype = _typed(expression, name, fields, where, check_repeatable)
-    # longer than the names of the inputs. Polars adds floats in another order where it knows that keys are sorted:
-    # these numbers are not marked so, as the names of the entities are not
-    entity = max(expression.columns, key=len, default="entity") + "_"
-    expr = expression.expr.over(entity) if grouped else expression.expr
-    number = _Input(entity, pa.field(entity, pa.int32()), pl.Int32)
-    return _arrow_type(name, dtype), _computing(expr, name, [number, *inputs], dtype, _failed_over_rows)
-
-
-@dataclass(frozen=True, slots=True)
-class _Input:
-    """A column of an expression: its name there, its field in the source, and its polars type."""
-
-    name: str
-    field: pa.Field
-    dtype: Any
-
-
-def _typed(
-    expression: Expression,
-    name: str,
-    fields: Sequence[pa.Field],
-    where: str,
-    check: "Callable[[pl.Expr, pl.DataFrame], None]",
-) -> tuple[list[_Input], Any]:
-    """The inputs of an expression and the polars type of its values; `check` refuses it by what it is."""
+    """The type of an expression's values, and a function that computes them from arrays of `fields`, its inputs."""
     import polars as pl
 
     check_pool()
     try:
-        inputs = [_Input(column, about, _polars_type(about)) for column, about in zip(expression.columns, fields)]
-        nothing = pl.DataFrame(schema={one.name: one.dtype for one in inputs})
-        dtype = nothing.lazy().select(expression.expr.alias(name)).collect_schema()[name]
-        check(expression.expr, nothing)
+        schema = pl.Schema({column: _polars_type(field) for column, field in zip(expression.columns, fields)})
+        dtype = pl.LazyFrame(schema=schema).select(expression.expr.alias(name)).collect_schema()[name]
+        _check_elementwise(expression.expr, schema)
+        _check_deterministic(expression.expr, schema)
     except SchemaError:
         raise
     except (Exception, pl.exceptions.PanicException) as error:
-        shown = ", ".join(f"{about.name!r} is {about.type}" for about in fields)
+        types = ", ".join(f"{field.name!r} is {field.type}" for field in fields)
         raise SchemaError(
-            f"An expression must suit its columns; {name!r} cannot be computed from {where}, where {shown}: "
+            f"An expression must suit its columns; {name!r} cannot be computed from {where}, where {types}: "
             f"{first_line(error)}. Cast the columns, or the result."
         ) from error
-    return inputs, dtype
+    return _arrow_type(name, dtype), _computing(expression.expr, name, schema, fields, dtype)
 
 
-def _computing(
-    expr: "pl.Expr",
-    name: str,
-    inputs: Sequence[_Input],
-    dtype: Any,
-    failed: Callable[[str, str, BaseException], DataError],
-) -> Compute:
-    """The function that computes an expression from the arrays of its inputs; `failed` makes its error."""
+def first_line(error: BaseException) -> str:
+    """The message of an error of polars, without the query plan that may follow it."""
+    return str(error).strip("'\" ").replace("\\n", "\n").partition("\n")[0].rstrip(".")
+
+
+# What is allowed
+
+
+def _check_elementwise(expr: "pl.Expr", schema: "pl.Schema") -> None:
+    """Refuse values that depend on other rows: a batch does not have them."""
+    culprit = _smallest_beyond_rows(expr, schema)
+    if culprit is not None:
+        raise SchemaError(
+            "Expressions are computed batch by batch, so each value must come from its own row; "
+            f"{printed(culprit)} needs other rows. Compute it in polars and load the LazyFrame: "
+            "pl.scan_parquet(path).with_columns(lag=pl.col('y').shift(1).over('station', order_by='hour'))."
+        )
+
+
+def _smallest_beyond_rows(expr: "pl.Expr", schema: "pl.Schema") -> "pl.Expr | None":
+    import polars as pl
+
+    if is_elementwise(expr, schema):
+        return None
+    for part in expr.meta.pop(schema=schema):
+        if part.meta.root_names():
+            with suppress(pl.exceptions.PolarsError):  # pl.element() has a type only inside its list
+                if (culprit := _smallest_beyond_rows(part, schema)) is not None:
+                    return culprit
+    return expr
+
+
+def is_elementwise(expr: "pl.Expr", schema: "pl.Schema") -> bool:
+    """Whether each value depends only on its own row.
+
+    Polars says so by what it does: it asks a source for the first row alone, and not for all, only if every part of the
+    expression is elementwise. `meta.is_row_separable` judges the outermost part only.
+    """
+    import polars as pl
+    from polars.io.plugins import register_io_source
+
+    asked: list[int | None] = []
+
+    def source(_columns: Any, _predicate: Any, rows: int | None, _batch: Any) -> "Iterator[pl.DataFrame]":
+        asked.append(rows)
+        raise _AskedError  # so that nothing is computed
+
+    with suppress(_AskedError, pl.exceptions.ComputeError):
+        register_io_source(source, schema=schema).with_columns(expr.alias("")).head(1).collect(engine="in-memory")
+    return asked == [1]
+
+
+class _AskedError(Exception):
+    """Ends a query when polars has asked for rows."""
+
+
+def _check_deterministic(expr: "pl.Expr", schema: "pl.Schema") -> None:
+    """Refuse values that depend on chance, or on what the process has read before."""
+    import polars as pl
+
+    form = serialized(expr)
+    if form is not None and any(mark in form for mark in _RANDOM):
+        raise SchemaError(
+            f"An expression has the same values every time; {printed(expr)} is random. Compute it before loading, or "
+            "per batch in a transform."
+        )
+    whole = expr.meta.undo_aliases()
+    for part in _parts(expr, schema):
+        with suppress(pl.exceptions.PolarsError):  # pl.element() has a type only inside its list
+            types = pl.LazyFrame(schema=schema).select(part).collect_schema().dtypes()
+            if types == [pl.Categorical] and part.meta.undo_aliases().meta.ne(whole):
+                raise SchemaError(
+                    f"The codes of a pl.Categorical depend on what was read before; {printed(part)} is one. Leave "
+                    "the text as it is, which becomes codes in the stash, or cast it to pl.Enum([...])."
+                )
+
+
+def _parts(expr: "pl.Expr", schema: "pl.Schema") -> "Iterator[pl.Expr]":
+    yield expr
+    for part in expr.meta.pop(schema=schema):
+        yield from _parts(part, schema)
+
+
+# Values
+
+
+def _computing(expr: "pl.Expr", name: str, schema: "pl.Schema", fields: Sequence[pa.Field], dtype: Any) -> Compute:
     import polars as pl
 
     def compute(arrays: Sequence[pa.Array], place: str) -> pa.Array:
         try:
-            columns = [_series(array, one.field, one.dtype).alias(one.name) for array, one in zip(arrays, inputs)]
-            values = pl.DataFrame(columns).with_columns(expr.alias(name))[name]
+            columns = zip(schema.items(), arrays, fields)
+            frame = pl.DataFrame(
+                [_series(array, field, kind).alias(column) for (column, kind), array, field in columns]
+            )
+            values = frame.with_columns(expr.alias(name))[name]
             if values.dtype != dtype:
                 raise TypeError(f"its values are {values.dtype}, not {dtype}")
         except (Exception, pl.exceptions.PanicException) as error:  # raised by polars or by a Python function
-            raise failed(name, place, error) from error
-        return values.to_arrow()
+            raise DataError(
+                f"An expression must have a value in every row; {name!r} fails in {place}: {first_line(error)}. "
+                "Let it be null there, as cast(..., strict=False) does, or leave such rows out with filter=."
+            ) from error
+        return values.alias("").to_arrow()  # which fails at a NUL in a name
 
     return compute
-
-
-def _failed_over_rows(name: str, place: str, error: BaseException) -> DataError:
-    if not is_wrong_length(error):
-        return _without_value(name, place, error)
-    return DataError(
-        f"An expression over the rows of an entity gives a value for each row, or one for all; {name!r} does not in "
-        f"{place}: {first_line(error)}. Let values be null instead of leaving rows out."
-    )
-
-
-def _without_value(name: str, place: str, error: BaseException) -> DataError:
-    return DataError(
-        f"An expression must have a value in every row; {name!r} fails in {place}: {first_line(error)}. "
-        "Let it be null there, as cast(..., strict=False) does, or leave such rows out with filter=."
-    )
 
 
 def _arrow_type(name: str, dtype: Any) -> pa.DataType:
@@ -128,7 +154,7 @@ def _arrow_type(name: str, dtype: Any) -> pa.DataType:
     import polars as pl
 
     try:
-        arrow = pl.Series(name, [], dtype).to_arrow().type
+        arrow = pl.Series("", [], dtype).to_arrow().type
         from_arrow(name, pa.field(name, arrow))
     except (SchemaError, pa.ArrowException) as error:
         raise SchemaError(
@@ -138,27 +164,26 @@ def _arrow_type(name: str, dtype: Any) -> pa.DataType:
     return arrow
 
 
-def _polars_type(about: pa.Field) -> Any:
-    """The polars type that an Arrow column is imported as."""
+def _polars_type(field: pa.Field) -> Any:
     import polars as pl
 
-    if pa.types.is_dictionary(about.type) and about.metadata:
+    if pa.types.is_dictionary(field.type) and field.metadata:
         with suppress(pa.ArrowException):
-            found = pl.Series(pl.from_arrow(pa.schema([about]).empty_table())).dtype
-            if isinstance(found, pl.Enum):
-                return found
-    return _series(pa.nulls(0, about.type), about, None).dtype
+            dtype = pl.Series(pl.from_arrow(pa.schema([field]).empty_table())).dtype
+            if isinstance(dtype, pl.Enum):
+                return dtype
+    return _series(pa.nulls(0, field.type), field, None).dtype
 
 
-def _series(array: pa.Array, about: pa.Field, dtype: Any) -> "pl.Series":
-    """An Arrow array as a polars series. Text is decoded, because the dictionaries of different pieces differ."""
+def _series(array: pa.Array, field: pa.Field, dtype: Any) -> "pl.Series":
+    """An Arrow array as a polars series. Text is decoded, because the dictionaries of batches differ."""
     import polars as pl
 
     if pa.types.is_dictionary(array.type):
         array = without_views(array).dictionary_decode()
     if pa.types.is_date64(array.type):
         array = array.cast(pa.date32())
-    series = pl.Series(pl.from_arrow(_float32(array) if is_bfloat16(about) else array))
+    series = pl.Series(pl.from_arrow(_float32(array) if is_bfloat16(field) else array))
     return series.cast(dtype) if isinstance(dtype, pl.Enum) else series
 
 

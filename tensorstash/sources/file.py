@@ -1,9 +1,16 @@
-"""A file of a source: on this machine or in any file system."""
+"""A file of a source, the file system of its path, and its stamp."""
 
-from dataclasses import dataclass
+import os
+import re
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from typing import Any
 
+import pyarrow as pa
 from pyarrow import fs
+
+from tensorstash.errors import SourceError
 
 # file name endings that are looked for in directories
 PARQUET = (".parquet", ".parq", ".pq")
@@ -12,6 +19,9 @@ TABS = (".tsv", ".tsv.gz", ".tsv.zst")
 CSV = (".csv", ".csv.gz", ".csv.zst", *TABS)
 HERE = fs.LocalFileSystem()
 REQUESTS = 16  # concurrent requests to a remote file system
+WILDCARD = re.compile(r"[*?\[]")  # in a glob pattern
+
+Stamp = tuple[str | int | None, ...]  # path, size, mtime_ns, ctime_ns and inode; or URL, size, mtime_ns, version
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,3 +49,120 @@ class File:
     def open(self) -> Any:
         """What pyarrow reads: the path, or an open file of another file system."""
         return self.path if self.system is None else self.system.open_input_file(self.path)
+
+
+# File systems
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A path in a file system."""
+
+    system: fs.FileSystem | None  # `None`: the file system of this machine
+    scheme: str  # printed before the path in messages, such as "s3://"
+    path: str
+
+
+def given_place(filesystem: Any) -> Place:
+    """The file system given as `filesystem=`, with an empty path."""
+    import fsspec  # here and below, because it is slow to import
+
+    if isinstance(filesystem, fs.FileSystem):
+        local = isinstance(filesystem, fs.LocalFileSystem)
+        name = filesystem.type_name.rpartition("+")[2]
+        return Place(None, "", "") if local else Place(filesystem, f"{name}://", "")
+    if not isinstance(filesystem, fsspec.AbstractFileSystem):
+        raise TypeError(
+            f"filesystem= is a pyarrow.fs.FileSystem or an fsspec file system; got a {type(filesystem).__name__}."
+        )
+    names = filesystem.protocol if isinstance(filesystem.protocol, (list, tuple)) else [filesystem.protocol]
+    if "file" in names:
+        return Place(None, "", "")
+    return Place(fs.PyFileSystem(fs.FSSpecHandler(filesystem)), f"{names[0]}://", "")
+
+
+def place_of(path: str, place: Place | None) -> Place:
+    """A path or URL in the given file system; without one, a URL chooses its own and a path is local."""
+    if place is None:
+        return _place_of_url(path) if "://" in path else Place(None, "", path)
+    handler = getattr(place.system, "handler", None)
+    if isinstance(handler, fs.FSSpecHandler):
+        path = handler.fs._strip_protocol(path)
+    return replace(place, path=path.removeprefix(place.scheme) if place.scheme else path)
+
+
+def _place_of_url(url: str) -> Place:
+    """The file system of a URL: from pyarrow if it knows the scheme, else from fsspec."""
+    import fsspec
+
+    bare, mark, options = url.partition("?")
+    magic = WILDCARD.search(bare)
+    plain = bare[: magic.start()] if magic else bare
+    scheme = bare.partition("://")[0] + "://"
+    try:
+        try:
+            system, path = fs.FileSystem.from_uri(plain + mark + options)
+        except pa.ArrowInvalid:
+            other, path = fsspec.core.url_to_fs(plain + mark + options)
+            return replace(given_place(other), path=_joined(path, plain, bare))
+    except (ImportError, ValueError, OSError, pa.ArrowException) as error:
+        raise SourceError(f"{without_secrets(url)} names no file system that can be reached: {error}") from error
+    path = _joined(path, plain, bare)
+    return Place(None, "", path) if isinstance(system, fs.LocalFileSystem) else Place(system, scheme, path)
+
+
+def _joined(path: str, plain: str, bare: str) -> str:
+    """Append to `path`, the resolved part of a URL before its first wildcard, the rest of the URL."""
+    slash = "/" if plain != bare and plain.endswith("/") and not path.endswith("/") else ""
+    return path + slash + bare[len(plain) :]
+
+
+def before_wildcard(pattern: str) -> str:
+    """The directory before the first wildcard of a pattern."""
+    magic = WILDCARD.search(pattern)
+    return pattern[: magic.start() if magic else None].rpartition("/")[0]
+
+
+def without_secrets(url: str) -> str:
+    """A path or URL for messages: without the credentials and options that a URL may contain."""
+    return re.sub(r"://[^/@]*@", "://", url.partition("?")[0]) if "://" in url else url
+
+
+# Stamps: values that change whenever a file changes
+
+
+def stamps(files: Sequence[File]) -> list[Stamp]:
+    """The stamp of each file."""
+    if all(file.system is None for file in files):
+        return [_stamp(file) for file in files]
+    with ThreadPoolExecutor(REQUESTS) as pool:
+        return [*pool.map(_stamp, files)]
+
+
+def _stamp(file: File) -> Stamp:
+    try:
+        if file.system is None:
+            status = os.stat(file.path)
+            return os.path.realpath(file.path), status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
+        info = file.system.get_file_info(file.path)
+        if info.type == fs.FileType.File:
+            return str(file), info.size, info.mtime_ns, _version(file)
+    except OSError as error:
+        raise SourceError(f"{file} cannot be read: {error}") from error
+    raise SourceError(f"{file} cannot be read: it no longer exists")
+
+
+def _version(file: File) -> str | None:
+    """The version that an object store gives an object, because its times often have a resolution of one second."""
+    handler = getattr(file.system, "handler", None)
+    if isinstance(handler, fs.FSSpecHandler):
+        handler.fs.invalidate_cache()
+        return str(handler.fs.ukey(file.path))
+    with file.open() as opened:
+        metadata = opened.metadata() or {}
+    texts = {_text(name).lower(): _text(value) for name, value in metadata.items()}
+    return next((texts[name] for name in ("etag", "generation", "versionid") if name in texts), None)
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value

@@ -1,31 +1,32 @@
-"""Parquet and Arrow IPC files as a scan: all footers first, compared; then readers of row groups and batches."""
+"""Parquet and Arrow files, and datasets of them, as a scan: footers first, compared; then row groups and batches."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
-from tensorstash.columns.schema import Type
+from tensorstash.columns.names import field_of
 from tensorstash.columns.types import is_text
 from tensorstash.common.threads import each, threads
 from tensorstash.errors import DataError, SourceError
-from tensorstash.sources.csv_files import first_types
 from tensorstash.sources.file import REQUESTS, File
 from tensorstash.sources.filter import Filter
-from tensorstash.sources.footers import Footer, count_csv, read_footer
-from tensorstash.sources.partition_keys import constant, kept_files, key_types
+from tensorstash.sources.footers import Footer, constant, kept_files, key_types, read_footer
 from tensorstash.sources.scan import BATCH_ROWS, Scan, Unit, Wanted
 from tensorstash.sources.statistics import (
     as_dictionaries,
     check_counts,
-    check_dictionaries,
     kept_groups,
     range_of,
     rows_at_a_time,
 )
+from tensorstash.sources.storage import without_null_views
+from tensorstash.sources.streams import scan_stream
 from tensorstash.sources.unify import unify
-from tensorstash.sources.views import without_null_views
 
 
 def scan_files(
@@ -34,12 +35,10 @@ def scan_files(
     wanted: Wanted,
     condition: Filter | None,
     progress: bool | None,
-    *,
-    schema: Mapping[str, Type],
 ) -> Scan:
     """Read all footers in parallel and compare them. Files and row groups that the filter excludes are left out."""
     types = key_types(files)
-    look = _look(files, types, wanted, schema)
+    look = partial(read_footer, types=types, wanted=wanted)
     if condition is not None and types:
         first_footer = look(files[0])
         keys = {key: arrow for key, arrow in types.items() if key not in first_footer.own}
@@ -55,52 +54,24 @@ def scan_files(
             kept = kept_groups(footer.fragment, footer.schema, condition, whole)
         for index, rows in enumerate(footer.rows):
             if index in kept:
-                read = partial(_read, footer, index, whole)
+                read = partial(_cast_batches, footer, index, whole)
                 units.append(Unit(_place(footer, index), start, rows, read, first))
                 start += rows
             first += rows
     pieces = sum(len(footer.rows) for footer in footers)
     metas = [footer.fragment and (footer.fragment.metadata, footer.fragment.physical_schema) for footer in footers]
-    columnar = footers[0].csv is None
-    return Scan(label, whole, tuple(units), pieces, notes, partial(range_of, metas), columnar)
-
-
-def _look(
-    files: Sequence[File], types: Mapping[str, pa.DataType], wanted: Wanted, schema: Mapping[str, Type]
-) -> Callable[[File], Footer]:
-    """How the footer of each file is read, which must be alike for all."""
-    of_csv = next((file for file in files if file.is_csv), None)
-    if of_csv is None:
-        check_no_schema(schema, str(files[0]))
-        return partial(read_footer, types=types, wanted=wanted)
-    if other := next((file for file in files if not file.is_csv), None):
-        raise SourceError(
-            f"All files of a source are CSV files, or none is; {of_csv} is one, and {other} is not. Name "
-            "those of one kind."
-        )
-    return partial(count_csv, types=types, read_as=first_types(files, schema))
-
-
-def check_no_schema(schema: Mapping[str, Type], where: str) -> None:
-    """Refuse `schema=` for a source that has types."""
-    if schema:
-        raise ValueError(
-            f"schema= says the types of columns of CSV files; {where} has types of its own. Leave it out; "
-            "ts.column(..., dtype=...) casts."
-        )
+    return Scan(label, whole, tuple(units), pieces, notes, partial(range_of, metas))
 
 
 def _place(footer: Footer, index: int) -> str:
-    if footer.csv is not None:
-        return footer.csv.place(index)
     return f"{footer.file}, {footer.piece} {index}" if footer.piece != "stream" else str(footer.file)
 
 
-def _read(footer: Footer, index: int, schema: pa.Schema, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def _cast_batches(footer: Footer, index: int, schema: pa.Schema, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """The batches of a row group, record batch or stream, cast to the schema that all files share."""
-    own = [name for name in names if name in footer.own]
+    stored = [name for name in names if name in footer.own]
     keys = dict(footer.file.keys)
-    for rows, columns in _batches(footer, index, own):
+    for rows, columns in _batches(footer, index, stored):
         arrays = [
             _widened(columns[name], schema.field(name), _place(footer, index))
             if name in columns
@@ -117,19 +88,9 @@ def _batches(footer: Footer, index: int, names: Collection[str]) -> Iterator[tup
         for begin in range(0, rows, BATCH_ROWS):
             yield min(BATCH_ROWS, rows - begin), {}
         return
-    for batch in _opened(footer)(footer, index, names):
+    batches = _arrow_batches if footer.fragment is None else _parquet_batches
+    for batch in batches(footer, index, names):
         yield batch.num_rows, dict(zip(batch.schema.names, batch.columns))
-
-
-def _opened(footer: Footer) -> Callable[[Footer, int, Collection[str]], Iterable[pa.RecordBatch]]:
-    if footer.csv is not None:
-        return _csv_batches
-    return _arrow_batches if footer.fragment is None else _parquet_batches
-
-
-def _csv_batches(footer: Footer, index: int, names: Collection[str]) -> Iterator[pa.RecordBatch]:
-    assert footer.csv is not None
-    return footer.csv.batches(index, [*names])
 
 
 def _widened(array: pa.Array, field: pa.Field, place: str) -> pa.Array:
@@ -157,7 +118,6 @@ def _parquet_batches(footer: Footer, group: int, names: Collection[str]) -> Iter
     meta = footer.fragment.metadata
     texts = [name for name in names if is_text(footer.schema.field(name).type)]
     checked = [*texts, *(name for name in names if _is_wrapped(footer.schema.field(name).type))]
-    check_dictionaries(meta, group, footer.schema, texts, _place(footer, group))
     remote = footer.file.system is not None
     with (
         footer.file.open() if remote else pa.OSFile(footer.file.path) as source,
@@ -200,3 +160,61 @@ def _arrow_batches(footer: Footer, index: int, names: Collection[str]) -> Iterat
         for batch in batches:
             batch.validate(full=True)  # nothing else checks the offsets and codes of an IPC file
             yield without_null_views(batch)
+
+
+# Datasets of pyarrow: they can be read again, and the footers of their files have the rows
+
+
+def scan_pyarrow_dataset(source: Any, wanted: Wanted, condition: Filter | None) -> Scan:
+    """The row groups of a dataset of Parquet files; any other is read as a stream."""
+    try:
+        fragments = _fragments(source, condition)
+    except ValueError:  # it has a filter or a projection of its own
+        return scan_stream(source, wanted, condition)
+    if not all(isinstance(fragment, pads.ParquetFileFragment) for fragment in fragments):
+        return scan_stream(source, wanted, condition)
+    label, schema = f"the pyarrow {type(source).__name__}", source.schema
+    for name in wanted.among(dict.fromkeys(schema.names)):
+        field_of(schema, name, label)
+    footers = [_footer_of(fragment) for fragment in fragments]
+    units, start, first = [], 0, 0
+    for fragment in fragments:
+        kept = _kept_groups(fragment, schema, condition)
+        for group in fragment.row_groups:
+            if group.id in kept:
+                read = partial(_fragment_batches, fragment, group.id, schema)
+                units.append(Unit(f"{fragment.path}, row group {group.id}", start, group.num_rows, read, first))
+                start += group.num_rows
+            first += group.num_rows
+    pieces = sum(len(fragment.row_groups) for fragment in fragments)
+    return Scan(label, schema, tuple(units), pieces, (), partial(range_of, footers))
+
+
+def _fragments(source: Any, condition: Filter | None) -> list[pads.Fragment]:
+    if condition is not None and condition.formula is None:
+        with suppress(pa.ArrowException):  # a filter that does not fit the columns is refused later, with its names
+            return [*source.get_fragments(condition.fitted(source.schema).expression)]
+    return [*source.get_fragments()]
+
+
+def _footer_of(fragment: pads.ParquetFileFragment) -> tuple[Any, pa.Schema]:
+    try:
+        return fragment.metadata, fragment.physical_schema
+    except (pa.ArrowException, OSError) as error:
+        raise SourceError(f"{fragment.path} is not a readable Parquet file: {error}") from error
+
+
+def _kept_groups(fragment: pads.ParquetFileFragment, schema: pa.Schema, condition: Filter | None) -> Collection[int]:
+    if condition is None:
+        return range(fragment.metadata.num_row_groups)
+    physical = fragment.physical_schema
+    stored = pa.schema([physical.field(field.name) if field.name in physical.names else field for field in schema])
+    return kept_groups(fragment, stored, condition, schema)
+
+
+def _fragment_batches(
+    fragment: pads.ParquetFileFragment, group: int, schema: pa.Schema, names: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    chosen = fragment.subset(row_group_ids=[group])
+    options = {"schema": schema, "columns": list(names), "batch_size": BATCH_ROWS}
+    yield from chosen.scanner(**options, use_threads=False, batch_readahead=1, fragment_readahead=0).to_batches()

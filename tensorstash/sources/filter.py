@@ -1,32 +1,30 @@
-"""Which rows are loaded: a condition, evaluated on paths and statistics first, then on the columns that it names."""
+"""Which rows are loaded, as a condition on columns: `filter=` in any of its forms."""
 
 import math
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+import sys
+from collections.abc import Container, Iterable, Mapping, Sized
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from datetime import date
+from functools import reduce
 from hashlib import blake2b
-from typing import Any
+from operator import and_, eq, ge, gt, le, lt, ne, or_
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
-from numpy.typing import NDArray
-from pyarrow import acero
 
-from tensorstash.columns.names import field_of
-from tensorstash.columns.types import is_bfloat16, is_text
-from tensorstash.common.threads import each, threads
-from tensorstash.errors import DataError, SchemaError, unknown
-from tensorstash.sources.filter_values import exact
-from tensorstash.sources.pyarrow_texts import has_positions, missing_column
-from tensorstash.sources.scan import Scan, Unit, Wanted, read
-from tensorstash.sources.views import without_views
+from tensorstash.columns.expression import Expression, is_expression, source_of
+from tensorstash.sources.pyarrow_texts import has_positions
+from tensorstash.sources.scan import Wanted
 
-_OPERATORS = ("=", "==", "!=", "<", ">", "<=", ">=", "in", "not in")
-_ORDERED = ("=", "==", "<", ">", "<=", ">=")  # NaN satisfies none of these, so a range without NaN may exclude rows
+if TYPE_CHECKING:
+    import polars as pl
+
+_COMPARISONS = {"=": eq, "==": eq, "!=": ne, "<": lt, ">": gt, "<=": le, ">=": ge}
+_OPERATORS = (*_COMPARISONS, "in", "not in")
+_FEW_VALUES = 64  # compared one by one
 
 Clauses = tuple[tuple[tuple[str, str, Any], ...], ...]  # OR of ANDs of (column, operator, value)
 
@@ -36,18 +34,48 @@ class Filter:
     """A condition on rows."""
 
     expression: pc.Expression
-    clauses: Clauses | None = None  # as it was given, if not as an expression
+    clauses: Clauses | None = None  # as it was given, if as tuples
+    formula: Expression | None = None  # of polars: its values are the column that `expression` names
 
     def key(self) -> str:
         """A hash of the whole expression."""
+        if self.formula is not None:
+            return self.formula.key()
         return blake2b(pickle.dumps(self.expression), digest_size=16).hexdigest()
+
+    @property
+    def named(self) -> frozenset[str]:
+        """The columns that it names; an expression of pyarrow does not list them."""
+        if self.formula is not None:
+            return frozenset(self.formula.columns)
+        return frozenset(name for clause in self.clauses or () for name, _, _ in clause)
 
     def add_to(self, wanted: Wanted) -> Wanted:
         """The wanted columns and those of the filter."""
-        if self.clauses is None:
+        if self.clauses is None and self.formula is None:
             return replace(wanted, mentions=str(self.expression))
-        own = {name for clause in self.clauses for name, _, _ in clause}
-        return wanted if wanted.names is None else replace(wanted, names=wanted.names | own)
+        return wanted if wanted.names is None else replace(wanted, names=wanted.names | self.named)
+
+    def fitted(self, schema: pa.Schema) -> "Filter":
+        """The same filter, in which texts that are compared with dates and timestamps are times.
+
+        Columns of half precision, which Arrow cannot compare, are compared as float32.
+        """
+        if self.clauses is None:
+            return self
+        clauses = tuple(tuple((*term[:2], _fitted(term, schema)) for term in clause) for clause in self.clauses)
+        halves = {field.name for field in schema if pa.types.is_float16(field.type)}
+        return Filter(_any_clause(clauses, halves), clauses)
+
+    def in_polars(self, schema: Mapping[str, Any]) -> "pl.Expr | None":
+        """A condition that holds in every row of the filter, and in few others; `None` if none is known."""
+        if self.formula is not None:
+            return self.formula.expr if self.named <= schema.keys() else None
+        clauses = [
+            [holds for term in clause if (holds := _in_polars(*term, schema)) is not None]
+            for clause in self.clauses or ()
+        ]
+        return reduce(or_, (reduce(and_, clause) for clause in clauses)) if clauses and all(clauses) else None
 
     def names(self, schema: pa.Schema) -> list[str]:
         """The columns of a schema that the filter names; for an expression there may be too many, never too few."""
@@ -55,40 +83,77 @@ class Filter:
 
     def for_statistics(self, schema: pa.Schema) -> pc.Expression | None:
         """The part that minima and maxima can decide: they leave out NaN, which pyarrow does not consider."""
+        if self.formula is not None:
+            return None
         floating = {name for name in self.names(schema) if _holds_nan(schema.field(name).type)}
         if self.clauses is None:
             return None if floating else self.expression
         clauses = [
             [term for term in clause if term[0] in schema.names and (term[0] not in floating or _excludes_nan(term))]
-            for clause in self.clauses
+            for clause in self.fitted(schema).clauses or ()
         ]
-        return pq.filters_to_expression(clauses) if all(clauses) else None
+        return _any_clause(clauses) if all(clauses) else None
 
 
-def parse(given: Any) -> Filter | None:
+def parse(condition: Any) -> Filter:
     """Parse `filter=`: an expression, a list of tuples (all must hold), or a list of such lists (one must hold)."""
-    if given is None:
-        return None
-    if isinstance(given, pc.Expression):
-        if has_positions(given):
+    if is_expression(condition):
+        formula = source_of(condition)
+        if isinstance(formula, Expression):
+            return Filter(pc.field("filter="), formula=formula)
+        return Filter(pc.field(str(formula)))
+    if isinstance(condition, pc.Expression):
+        if has_positions(condition):
             raise ValueError(
-                f"A filter names its columns; {given} refers to one by its number. Write pc.field('name')."
+                f"A filter names its columns; {condition} refers to one by its number. Write pc.field('name')."
             )
-        return Filter(given)
+        return Filter(condition)
     groups: Any = (
-        given if isinstance(given, list) and given and all(isinstance(item, list) for item in given) else [given]
+        condition
+        if isinstance(condition, list) and condition and all(isinstance(item, list) for item in condition)
+        else [condition]
     )
     for group in groups:
         if not isinstance(group, list) or not group or not all(map(_is_term, group)):
             raise TypeError(
-                "filter= is an expression, as pyarrow.compute.field('t') > 5, a list of tuples (column, operator, "
-                f"value), or a list of such lists, of which one must hold; operators are {', '.join(_OPERATORS)}; "
-                f"got {given!r}."
+                "filter= is an expression, as pl.col('t') > 5 or pyarrow.compute.field('t') > 5, a list of tuples "
+                "(column, operator, value), or a list of such lists, of which one must hold; operators are "
+                f"{', '.join(_OPERATORS)}; "
+                f"got {condition!r}."
             )
         for term in group:
             _check_value(*term)
-    clauses = tuple(tuple((name, operator, exact(value)) for name, operator, value in group) for group in groups)
-    return Filter(pq.filters_to_expression([[*clause] for clause in clauses]), clauses)
+    clauses = tuple(tuple((name, operator, _exact(value)) for name, operator, value in group) for group in groups)
+    return Filter(_any_clause(clauses), clauses)
+
+
+def _any_clause(clauses: Iterable[Iterable[tuple[str, str, Any]]], halves: Container[str] = ()) -> pc.Expression:
+    def holds(name: str, operator: str, value: Any) -> pc.Expression:
+        column = pc.field(name)
+        return _holds(column.cast(pa.float32()) if name in halves else column, operator, value)
+
+    return reduce(or_, (reduce(and_, (holds(*term) for term in clause)) for clause in clauses))
+
+
+def _holds(column: pc.Expression, operator: str, value: Any) -> pc.Expression:
+    """The condition of one term. A null satisfies none; `in` is == joined by or, `not in` is != joined by and."""
+    if operator in _COMPARISONS:
+        return _COMPARISONS[operator](column, value)
+    values = (value if isinstance(value, pa.Array) else pa.array(value)).drop_null()
+    is_member = _is_member(column, values) if len(values) else pc.scalar(False)
+    return is_member if operator == "in" else ~is_member & column.is_valid()
+
+
+def _is_member(column: pc.Expression, values: pa.Array) -> pc.Expression:
+    """Arrow's `is_in` rounds values to the type of the column, and distinguishes zeros."""
+    if len(values) <= _FEW_VALUES:
+        return reduce(or_, (column == value for value in values))
+    if not pa.types.is_floating(values.type):
+        return column.isin(values)
+    floats = [value for value in values.to_pylist() if not math.isnan(value)]
+    zeros = [0.0, -0.0] if 0.0 in floats else []
+    # the comparison refuses columns that are no numbers, which a cast would take
+    return (column == values[0]) | column.cast(pa.float64(), safe=False).isin([*floats, *zeros])
 
 
 def _is_term(term: Any) -> bool:
@@ -111,7 +176,7 @@ def _check_value(name: str, operator: str, value: Any) -> None:
             f"The operator {operator!r} takes a list of values; {name!r} is compared with {shown}. Write [{shown}]."
         )
     try:
-        pq.filters_to_expression([(name, operator, exact(value))])
+        _holds(pc.field(name), operator, _exact(value))
     except OverflowError as error:
         raise ValueError(
             f"Integers in filter= lie in [-2**63, 2**63); {name!r} is compared with {shown}. For an unsigned one write "
@@ -124,133 +189,65 @@ def _check_value(name: str, operator: str, value: Any) -> None:
         ) from error
 
 
+def _fitted(term: tuple[str, str, Any], schema: pa.Schema) -> Any:
+    """The value of a term: texts in ISO 8601 as times, in the zone of the column, where it holds dates or times."""
+    name, _, value = term
+    kinds = [field.type for field in schema if field.name == name]
+    if len(kinds) != 1 or not (pa.types.is_date(kinds[0]) or pa.types.is_timestamp(kinds[0])):
+        return value
+    several = isinstance(value, (list, tuple, set, frozenset))
+    texts = list(value) if several else [value]
+    if not all(text is None or isinstance(text, str) for text in texts):
+        return value
+    times = [None if text is None else _as_time(text, kinds[0]) for text in texts]
+    if any(text is not None and time is None for text, time in zip(texts, times)):
+        return value
+    return times if several else times[0]
+
+
+def _as_time(text: str, kind: pa.DataType) -> pa.Scalar | None:
+    with suppress(pa.ArrowException):
+        return pa.scalar(text).cast(kind)
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        with suppress(pa.ArrowException):  # the text has no zone
+            return pc.assume_timezone(pa.scalar(text).cast(pa.timestamp(kind.unit)), kind.tz)
+    return None
+
+
+def _in_polars(name: str, operator: str, value: Any, schema: Mapping[str, Any]) -> "pl.Expr | None":
+    """A term, if both libraries compare such values with this column without rounding; polars may keep more NaN."""
+    import polars as pl
+
+    kind = schema.get(name)
+    values = value if operator == "in" and isinstance(value, (list, tuple)) else [value]
+    alike = {int: kind is not None and kind.is_integer(), float: kind == pl.Float64, str: kind == pl.String}
+    if not all((alike | {date: kind == pl.Date}).get(type(each), False) for each in values):
+        return None
+    if operator == "in":
+        return pl.col(name).is_in(values)
+    return None if operator in ("!=", "not in") else _COMPARISONS[operator](pl.col(name), value)
+
+
 def _holds_nan(arrow: pa.DataType) -> bool:
     plain = arrow.value_type if pa.types.is_dictionary(arrow) else arrow
     return bool(pa.types.is_floating(plain) or pa.types.is_nested(plain))
 
 
 def _excludes_nan(term: tuple[str, str, Any]) -> bool:
-    return term[1] in _ORDERED and not (isinstance(term[2], float) and math.isnan(term[2]))
+    return term[1] in _COMPARISONS and term[1] != "!=" and not (isinstance(term[2], float) and math.isnan(term[2]))
 
 
-# Rows
-
-
-def filtered(scanned: Scan, condition: Filter, names: Sequence[str], progress: bool | None) -> Scan:
-    """The scan of the rows that the filter keeps; `names`, the columns of the filter, are read for it."""
-    return with_rows(scanned, partial(_judge, names, condition), "filter", progress)
-
-
-Judge = Callable[
-    [Unit], tuple[NDArray[np.uint8], int]
-]  # one bit per row of a unit, set if it is kept, and their number
-
-
-def with_rows(scanned: Scan, judge: Judge, what: str, progress: bool | None) -> Scan:
-    """The scan of the rows that `judge` keeps; units without such rows are left out."""
-    judged = each(judge, scanned.units, threads(), what, progress)
-    units, start = [], 0
-    for unit, (bits, rows) in zip(scanned.units, judged):
-        if rows == unit.rows:
-            units.append(replace(unit, start=start))
-        elif rows:
-            units.append(
-                replace(unit, start=start, rows=rows, read=partial(_read, unit, bits), kept=_among(unit, bits))
-            )
-        start += rows
-    return replace(scanned, units=tuple(units))
-
-
-def _among(unit: Unit, bits: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """The bits of a unit's rows, spread over the rows of the source of which it kept some before."""
-    if unit.kept is None:
-        return bits
-    whole = np.unpackbits(unit.kept)
-    whole[np.flatnonzero(whole)] = np.unpackbits(bits)[: unit.rows]
-    return np.packbits(whole)
-
-
-def _judge(names: Sequence[str], condition: Filter, unit: Unit) -> tuple[NDArray[np.uint8], int]:
-    """One bit per row of a unit, set if the row is kept, and the number of set bits."""
-    if not names:
-        batches: Iterator[pa.RecordBatch] = iter([pa.record_batch({"": pa.nulls(unit.rows)})])
-    else:
-        batches = (batch for _, batch in read(unit, names))
-    found = [_flags(batch, condition, unit.place) for batch in batches]
-    flags = np.concatenate([np.empty(0, np.bool_), *found])
-    return np.packbits(flags), int(np.count_nonzero(flags))
-
-
-def _read(unit: Unit, bits: NDArray[np.uint8], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    at = 0
-    for _, batch in read(unit, names):
-        end = at + batch.num_rows
-        flags = np.unpackbits(bits[at // 8 : -(-end // 8)])[at % 8 :][: batch.num_rows].view(np.bool_)
-        at = end
-        if flags.any():
-            plain = pa.RecordBatch.from_arrays([*map(without_views, batch.columns)], names=batch.schema.names)
-            yield plain.filter(pa.array(flags))
-
-
-def _flags(batch: pa.RecordBatch, condition: Filter, place: str) -> NDArray[np.bool_]:
-    try:
-        return _mask(batch, condition.expression)
-    except pa.ArrowException as error:  # a division by zero, for example
-        raise DataError(f"filter= must have a value for every row; in {place} it fails: {error}.") from error
-
-
-def _mask(batch: pa.RecordBatch, expression: pc.Expression) -> NDArray[np.bool_]:
-    """Where an expression is true: neither false nor null."""
-    plain = pa.table([_plain(column) for column in batch.columns], names=batch.schema.names)
-    steps = [
-        acero.Declaration("table_source", acero.TableSourceNodeOptions(plain)),
-        acero.Declaration("project", acero.ProjectNodeOptions([expression], ["kept"])),
-    ]
-    kept = acero.Declaration.from_sequence(steps).to_table(use_threads=False)["kept"]
-    if not pa.types.is_boolean(kept.type):
-        raise pa.ArrowTypeError(f"its values are {kept.type}, not true or false")
-    return np.asarray(pc.fill_null(kept, False).combine_chunks().to_numpy(zero_copy_only=False))
-
-
-def _plain(array: pa.Array) -> pa.Array:
-    """The values in a type that pyarrow has comparison functions for."""
-    array = without_views(array)
-    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
-
-
-def columns_of(condition: Filter, schema: pa.Schema, where: str) -> list[str]:
-    """The columns that the filter uses; a filter that cannot be evaluated is refused."""
-    if condition.clauses is not None:
-        names = list(
-            dict.fromkeys(field_of(schema, name, where).name for clause in condition.clauses for name, *_ in clause)
-        )
-    else:
-        names = condition.names(schema)
-    fields = [field_of(schema, name, where) for name in names]
-    try:
-        _mask(_nothing(fields), condition.expression)
-    except (pa.ArrowException, TypeError, ValueError, KeyError) as error:
-        if (missing := missing_column(error)) is not None:
-            raise unknown(missing, schema.names, where) from error
-        shown = ", ".join(f"{field.name!r} is {field.type}" for field in fields)
-        raise SchemaError(
-            f"filter= must be true or false for every row of {where}, where {shown}: {error}. Compare each column with "
-            "values of its type, a time with a datetime."
-        ) from error
-    for field in list(fields):
-        rest = [other for other in fields if other is not field]
-        with suppress(pa.ArrowException):
-            _mask(_nothing(rest), condition.expression)
-            fields = rest  # the name only occurred in a value
-    if odd := [field.name for field in fields if is_bfloat16(field)]:
-        raise SchemaError(
-            f"filter= compares columns of types that Arrow has; {odd[0]!r} is bfloat16, which Arrow lacks. "
-            "Filter by another column."
-        )
-    return [field.name for field in fields]
-
-
-def _nothing(fields: Sequence[pa.Field]) -> pa.RecordBatch:
-    """A batch of one row of nulls with at least one column: without a row, some functions do not check types."""
-    arrays = [pa.nulls(1, pa.string() if is_text(field.type) else field.type) for field in fields] or [pa.nulls(1)]
-    return pa.RecordBatch.from_arrays(arrays, names=[field.name for field in fields] or [""])
+def _exact(value: Any) -> Any:
+    """Times of pandas and polars as Arrow: pyarrow would convert them to `datetime`, which has microseconds."""
+    polars, pandas = sys.modules.get("polars"), sys.modules.get("pandas")
+    if polars is not None and isinstance(value, polars.Series):
+        return value.to_arrow()
+    several = isinstance(value, (list, tuple, set, frozenset))
+    items = list(value) if several else [value]
+    if pandas is None or not any(isinstance(item, (pandas.Timestamp, pandas.Timedelta)) for item in items):
+        return value
+    times = pandas.Series(items)
+    if times.dtype.kind not in "mM":
+        raise TypeError("times of one kind and zone")
+    array = pa.array(times)
+    return array if several else array[0]

@@ -1,7 +1,7 @@
-"""A time column of text in ISO 8601, parsed while the source is read."""
+"""Columns of text in ISO 8601, parsed as times while the source is read."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 
 from tensorstash.columns.types import is_text
 from tensorstash.errors import DataError, SchemaError
-from tensorstash.sources.scan import Scan, Unit, damage_named
+from tensorstash.sources.scan import Scan, damage_named
+from tensorstash.sources.storage import changed
 
 _ZONE = re.compile(r"(Z|[+-]\d\d(:?\d\d)?)$")
 _DATE = 10  # characters
@@ -22,25 +23,32 @@ def with_iso_time(scanned: Scan, time: str | None) -> Scan:
     fields = [field for field in scanned.schema if field.name == time]
     if len(fields) != 1 or not is_text(fields[0].type):
         return scanned
-    first = _first(scanned, fields[0].name)
+    name = fields[0].name
+    first = _first(scanned, name)
     if first is None:
         return scanned
-    zone = "UTC" if _ZONE.search(first[_DATE:]) else None
-    arrow = pa.timestamp("us", zone)
-    if _parsed(pa.array([first]), arrow) is None:
+    arrow = iso_type([first], "us")
+    if arrow is None:
         raise SchemaError(
             f"Times are timestamps, dates, integers, or text in ISO 8601; {first!r} in column {time!r} of "
-            f"{scanned.label} is not. {_convert(fields[0].name)}"
+            f"{scanned.label} is not. {_convert(name)}"
         )
-    index = scanned.schema.get_field_index(fields[0].name)
-    schema = scanned.schema.set(index, fields[0].with_type(arrow))
-    units = tuple(replace(unit, read=partial(_read, unit, fields[0].name, arrow)) for unit in scanned.units)
-    note = f"{time!r} is text, and read as {arrow}"
-    return replace(scanned, schema=schema, units=units, notes=(*scanned.notes, note))
+    return as_times(scanned, name, arrow)
+
+
+def iso_type(texts: Sequence[str], unit: str) -> pa.DataType | None:
+    """The Arrow type of texts that are all times in ISO 8601; `None` if some are not."""
+    arrow = pa.timestamp(unit, "UTC" if _ZONE.search(texts[0][_DATE:]) else None)
+    return None if _parsed(pa.array(texts), arrow) is None else arrow
+
+
+def as_times(scanned: Scan, name: str, arrow: pa.DataType) -> Scan:
+    """The same scan, with a column of text as timestamps of this type."""
+    timed = changed(scanned, {name: arrow}, {name: partial(_times, scanned, name, arrow)})
+    return replace(timed, notes=(*timed.notes, f"{name!r} is text, and read as {arrow}"))
 
 
 def _first(scanned: Scan, time: str) -> str | None:
-    """The first value that is not missing."""
     for unit in scanned.units:
         with damage_named(unit, [time]):
             for batch in unit.read([time]):
@@ -56,31 +64,19 @@ def _parsed(texts: pa.Array, arrow: pa.DataType) -> pa.Array | None:
         return None
 
 
-def _read(unit: Unit, time: str, arrow: pa.DataType, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    at = 0
-    for batch in unit.read(names):
-        if time in names:
-            index = list(names).index(time)
-            times = _times(batch.column(index), arrow, time, at, unit)
-            batch = batch.set_column(index, time, times)  # noqa: PLW2901
-        yield batch
-        at += batch.num_rows
-
-
-def _times(array: pa.Array, arrow: pa.DataType, time: str, row: int, unit: Unit) -> pa.Array:
+def _times(scanned: Scan, time: str, arrow: pa.DataType, array: pa.Array, row: int) -> pa.Array:
     texts = array if pa.types.is_dictionary(array.type) else pc.dictionary_encode(array.cast(pa.large_string()))
     values = texts.dictionary.cast(pa.large_string())
     parsed = _parsed(values, arrow)
     if parsed is None:
         bad = next(k for k in range(len(values)) if _parsed(values.slice(k, 1), arrow) is None)
-        at = row + int(np.argmax(texts.indices.to_numpy(zero_copy_only=False) == bad))
+        bad_row = row + int(np.argmax(texts.indices.to_numpy(zero_copy_only=False) == bad))
         raise DataError(
-            f"Times of text are written as ISO 8601 has it, all with a zone or all without; {values[bad].as_py()!r} in "
-            f"column {time!r} is not (row {unit.name_row(at)}, in {unit.place}). {_convert(time)}"
+            f"Text times must be in ISO 8601, all with a zone or all without; {values[bad].as_py()!r} in column "
+            f"{time!r} is not (row {scanned.name_row(bad_row)}, in {scanned.label}). {_convert(time)}"
         )
     return parsed.take(texts.indices)
 
 
 def _convert(time: str) -> str:
-    as_csv = f"of a CSV file say how it is written: schema={{{time!r}: '%d.%m.%Y %H:%M'}}"
-    return f"Convert it, for example with polars: pl.col({time!r}).str.to_datetime(...), or {as_csv}."
+    return f"Convert it, for example with polars: pl.col({time!r}).str.to_datetime('%d.%m.%Y %H:%M')."

@@ -3,21 +3,46 @@
 import glob
 import os
 import re
-import stat
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote
 
-from fsspec.utils import glob_translate
 from pyarrow import fs
 
 from tensorstash.errors import SourceError
-from tensorstash.sources.file import ARROW, CSV, PARQUET, File
-from tensorstash.sources.file_systems import WILDCARD, Place, before_wildcard, given_place, place_of, without_secrets
+from tensorstash.sources.file import (
+    ARROW,
+    CSV,
+    PARQUET,
+    WILDCARD,
+    File,
+    Place,
+    before_wildcard,
+    given_place,
+    place_of,
+    without_secrets,
+)
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"
+
+
+# by the names of the types, so that no library is imported to compare with them
+_TABLES = (
+    *("pyarrow.Table", "pyarrow.RecordBatch", "polars.DataFrame", "polars.LazyFrame", "pandas.DataFrame"),
+    "datasets.Dataset",
+)
+
+
+def kind_of(source: object) -> str:
+    """The library and the type of a source."""
+    return f"{type(source).__module__.split('.')[0]}.{type(source).__name__}"
+
+
+def is_table(source: object) -> bool:
+    """Whether a source is a frame or table that can be read more than once; a mapping is not one."""
+    return kind_of(source) in _TABLES
 
 
 def is_paths(source: Any) -> bool:
@@ -34,53 +59,65 @@ def label_of_paths(source: Any) -> str:
 
 
 def find(source: Any, filesystem: Any = None) -> list[File] | None:
-    """The files of a source in the order of their rows; `None` if it is in memory."""
+    """The files of a source in natural order of their paths; `None` if it is in memory."""
     if not is_paths(source):
         if filesystem is None:
             return None
         raise TypeError(f"filesystem= is where the paths of a source are; got a {type(source).__name__} as the source.")
     several = isinstance(source, (list, tuple))
-    given = None if filesystem is None else given_place(filesystem)
-    found = [file for item in (source if several else [source]) for file in _expand(os.fspath(item), given)]
-    if not found:
+    place = None if filesystem is None else given_place(filesystem)
+    files = [file for item in (source if several else [source]) for file in _expand(os.fspath(item), place)]
+    if not files:
         raise SourceError("A source needs at least one file; the list of paths is empty.")
     real = lru_cache(maxsize=None)(os.path.realpath)  # called with directories, which many files share
     # links and lists may name a file more than once: its shortest name is kept
-    found.sort(key=lambda file: (len(file.path), file.path), reverse=True)
-    once = {(_real(file, real), file.keys): file for file in found}
-    return sorted(once.values(), key=lambda file: file.path)
+    files.sort(key=lambda file: (len(file.path), file.path), reverse=True)
+    once = {(_real(file, real), file.keys): file for file in files}
+    return sorted(once.values(), key=lambda file: _natural(file.path))
 
 
-def _expand(path: str, given: Place | None) -> list[File]:
-    place = place_of(path, given)
-    found, what = _local(place.path) if place.system is None else _remote(place)
-    if not found:
+def is_reordered(source: Any) -> bool:
+    """Whether a source is a list of paths in another order than that in which `find` brings their files."""
+    if not is_paths(source) or not isinstance(source, (list, tuple)):
+        return False
+    paths = [WILDCARD.split(os.fspath(item), maxsplit=1)[0].rstrip("/") for item in source]
+    return paths != sorted(paths, key=_natural)
+
+
+def _natural(path: str) -> tuple[list[str | int], str]:
+    """A key that sorts paths with the numbers in them as numbers; what is equal then, as text."""
+    parts = re.split("([0-9]+)", path)
+    return [int(part) if k % 2 else part for k, part in enumerate(parts)], path
+
+
+def _expand(path: str, system: Place | None) -> list[File]:
+    place = place_of(path, system)
+    files, problem = _local(place.path) if place.system is None else _remote(place)
+    if not files:
         where = f" (working directory {os.getcwd()!r})" if place.system is None else ""
-        raise SourceError(f"A source needs at least one file; {what}{where}.")
-    return found
+        raise SourceError(f"A source needs at least one file; {problem}{where}.")
+    return files
 
 
 def _local(path: str) -> tuple[list[File], str]:
     if os.path.isdir(path):
-        found = [os.path.join(top, name) for top, _, names in os.walk(path) for name in names]
-        found = [file for file in _data(found, path) if os.path.isfile(file)]
-        return _files(found, path), f"the directory {path!r} holds no {', '.join(PARQUET + ARROW + CSV)} file"
+        paths = [os.path.join(top, name) for top, _, names in os.walk(path) for name in names]
+        paths = [file for file in _data(paths, path) if os.path.isfile(file)]
+        return _files(paths, path), f"the directory {path!r} holds no {', '.join(PARQUET + ARROW + CSV)} file"
     if os.path.exists(path):
         if not os.path.isfile(path):
-            raise SourceError(f"A source is regular files; {path!r} is {_kind_of(path)}. Write its bytes to a file.")
+            raise SourceError(
+                f"A source is regular files; {path!r} is a pipe, a socket or a device. Write its bytes to a file."
+            )
         return [File(path)], ""
-    found = [file for file in glob.glob(path, recursive=True) if os.path.isfile(file)]
-    return _files(found, before_wildcard(path)), f"{path!r} matches no file"
-
-
-def _kind_of(path: str) -> str:
-    mode = os.stat(path).st_mode
-    kinds = {stat.S_ISFIFO: "a named pipe", stat.S_ISSOCK: "a socket"}
-    return next((kind for judge, kind in kinds.items() if judge(mode)), "a device")
+    paths = [file for file in glob.glob(path, recursive=True) if os.path.isfile(file)]
+    return _files(paths, before_wildcard(path)), f"{path!r} matches no file"
 
 
 def _remote(place: Place) -> tuple[list[File], str]:
     """As `_local`; a directory is listed recursively in one call, which takes the fewest requests."""
+    from fsspec.utils import glob_translate  # here, because fsspec is slow to import
+
     system, path = place.system, place.path
     shown = f"{place.scheme}{path}"
     assert system is not None
@@ -98,15 +135,14 @@ def _remote(place: Place) -> tuple[list[File], str]:
     paths = [info.path for info in listed if info.type == fs.FileType.File]
     if directory:
         paths = _data(paths, root)
-        what = f"the directory {shown!r} holds no {', '.join(PARQUET + ARROW + CSV)} file"
+        problem = f"the directory {shown!r} holds no {', '.join(PARQUET + ARROW + CSV)} file"
     else:
         pattern = re.compile(glob_translate(path))
-        paths, what = [path for path in paths if pattern.match(path)], f"{shown!r} matches no file"
-    return [replace(file, system=system, scheme=place.scheme) for file in _files(paths, root)], what
+        paths, problem = [path for path in paths if pattern.match(path)], f"{shown!r} matches no file"
+    return [replace(file, system=system, scheme=place.scheme) for file in _files(paths, root)], problem
 
 
 def _files(paths: Iterable[str], root: str) -> list[File]:
-    """Files below a directory, with the partition keys of the directories in between."""
     return [File(path, keys=_keys(os.path.dirname(path)[len(root) :])) for path in paths]
 
 
@@ -117,10 +153,10 @@ def _keys(directories: str) -> tuple[tuple[str, str | None], ...]:
 
 
 def _data(paths: Sequence[str], root: str) -> list[str]:
-    """The files in a directory that hold data: CSV files only where there are no others, which they may be about."""
+    """The data files of a directory: CSV files only if there are no others, because they may describe those."""
     for endings in (PARQUET + ARROW, CSV):
-        if found := [path for path in paths if _is_data(path[len(root) :].lstrip("/"), endings)]:
-            return found
+        if data := [path for path in paths if _is_data(path[len(root) :].lstrip("/"), endings)]:
+            return data
     return []
 
 
@@ -131,7 +167,6 @@ def _is_data(relative: str, endings: tuple[str, ...]) -> bool:
 
 
 def _real(file: File, real: Callable[[str], str]) -> str:
-    """The canonical path of a file."""
     if file.system is not None:
         return str(file)
     directory, name = os.path.split(file.path)

@@ -6,9 +6,12 @@ pyarrow on examples with a known answer: they fail on the release that changes t
 
 import pickle
 import re
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
 
 _NO_FIELD = re.compile(r"No match for FieldRef\.Name\((.*?)\) in", re.DOTALL)
 
@@ -21,7 +24,7 @@ def may_mention(printed: str, name: str) -> bool:
     return name in printed and re.search(rf"(?<!\w){re.escape(name)}(?!\w)", printed) is not None
 
 
-def has_positions(expression: pc.Expression) -> bool:
+def has_positions(expression: "pc.Expression") -> bool:
     """Whether an expression has a column by its number instead of its name.
 
     Reads what `pickle.dumps(expression)` refuses, and `FieldPath(` in `str(expression)`, from pyarrow 17 on.
@@ -38,5 +41,5 @@ def missing_column(error: BaseException) -> str | None:
 
     Reads `str(error)`, from pyarrow 17 on: `No match for FieldRef.Name(column) in ...`.
     """
-    found = _NO_FIELD.search(str(error))
-    return found[1] if found else None
+    match = _NO_FIELD.search(str(error))
+    return match[1] if match else None

@@ -14,8 +14,6 @@ from tensorstash.sources.pyarrow_texts import may_mention
 
 BATCH_ROWS = 262_144  # rows decoded at a time: large enough for vectorized casts, small enough for the cache
 
-SHAPE = "._np_shape"  # behind the name of a column of GluonTS: the column with the shapes of its flattened arrays
-
 Read = Callable[[Sequence[str]], Iterable[pa.RecordBatch]]
 
 
@@ -25,16 +23,11 @@ class Wanted:
 
     names: frozenset[str] | None  # `None`: all
     mentions: str = ""  # a printed pyarrow expression, whose columns are wanted too
-    computed: frozenset[str] = frozenset()  # names among them that need not be columns of the source
 
     def among(self, names: Iterable[str]) -> list[str]:
-        """The wanted ones of `names`, in their order."""
-        own = self.names
-        return [
-            name
-            for name in names
-            if own is None or name in own or name.removesuffix(SHAPE) in own or may_mention(self.mentions, name)
-        ]
+        """Select the wanted columns among `names`, in order."""
+        wanted = self.names
+        return [name for name in names if wanted is None or name in wanted or may_mention(self.mentions, name)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +40,7 @@ class Unit:
     read: Read  # names -> batches that hold exactly these columns
     first: int  # its first row, counted in the source; equals `start` if no row before it is left out
     kept: NDArray[np.uint8] | None = None  # one bit per row from `first` on: whether it is loaded; `None`: all are
-    name: Callable[[int], str] | None = None  # of a layout: says where in the source the row at an index of the unit is
-
-    def name_row(self, at: int) -> str:
-        """A row for messages, by its index in the unit: its number in the source."""
-        return f"{self.first + at:,}" if self.name is None else self.name(at)
+    name: Callable[[int], str] | None = None  # names a row for messages, where its number does not
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +62,10 @@ class Scan:
     pieces: int  # how many row groups, record batches or slices there are, including those that a filter excludes
     notes: tuple[str, ...] = ()  # types that differ between files and were widened
     range_of: Callable[[str], Range] = lambda _: Range()  # the statistics of a column
-    columnar: bool = True  # whether a column is read without the others
 
     @property
     def rows(self) -> int:
-        """The rows of all units."""
+        """The number of rows of all units."""
         return sum(unit.rows for unit in self.units)
 
     def name_row(self, row: int) -> str:
@@ -86,8 +74,10 @@ class Scan:
         at = row - unit.start
         if unit.kept is not None:
             at = int(np.flatnonzero(np.unpackbits(unit.kept))[at])
-        number = unit.name_row(at)
-        return number if unit.place == self.label or unit.name is not None else f"{number} ({unit.place})"
+        if unit.name is not None:
+            return unit.name(at)
+        number = f"{unit.first + at:,}"
+        return number if unit.place == self.label else f"{number} ({unit.place})"
 
 
 @contextmanager

@@ -42,16 +42,15 @@ def _is_list(arrow: pa.DataType) -> bool:
 
 
 def _is_ragged(arrow: pa.DataType) -> bool:
-    """Whether only the values know a length."""
+    """Whether lists of this type may differ in length."""
     return _is_list(arrow) or (bool(pa.types.is_fixed_size_list(arrow)) and _is_ragged(arrow.value_type))
 
 
 def _with_lengths(scanned: Scan, field: pa.Field) -> pa.DataType:
-    """The type with the lengths of the first list."""
     for array in _arrays(scanned, field.name):
-        found = _fixed_type(_plain(array))
-        if found is not None:
-            return found
+        fixed = _fixed_type(_without_dictionary(array))
+        if fixed is not None:
+            return fixed
     raise SchemaError(
         f"Lists have the length of the first one that is neither null nor empty; column {field.name!r} of "
         f"{scanned.label} is {field.type} without such a list. Leave it out of columns= and static=."
@@ -87,7 +86,7 @@ def _lengths(array: pa.Array) -> NDArray[Any]:
     return np.where(array.is_valid().to_numpy(zero_copy_only=False), lengths, 0) if array.null_count else lengths
 
 
-def _plain(array: pa.Array) -> pa.Array:
+def _without_dictionary(array: pa.Array) -> pa.Array:
     return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
 
 
@@ -101,7 +100,7 @@ def _fixed(scanned: Scan, name: str, arrow: pa.DataType, array: pa.Array, row: i
             "with filter=, or pad the lists."
         )
 
-    return _as_lists(_plain(array), arrow, refuse, 1)
+    return _as_lists(_without_dictionary(array), arrow, refuse, 1)
 
 
 def _as_lists(
@@ -115,19 +114,15 @@ def _as_lists(
         inside = pa.Array.from_buffers(
             pa.uint8(), len(array) * size, [None, array.buffers()[1]], offset=array.offset * size
         )
-    elif pa.types.is_fixed_size_list(array.type):
-        inside = array.values.slice(array.offset * size, len(array) * size)
     else:
-        lengths = _lengths(array)
-        wrong = (lengths != size) & array.is_valid().to_numpy(zero_copy_only=False)
-        if wrong.any():
-            at = int(np.argmax(wrong))
-            raise refuse(at // items, int(lengths[at]), size)
-        if array.null_count:
+        if not pa.types.is_fixed_size_list(array.type):
+            lengths = _lengths(array)
+            wrong = (lengths != size) & array.is_valid().to_numpy(zero_copy_only=False)
+            if wrong.any():
+                at = int(np.argmax(wrong))
+                raise refuse(at // items, int(lengths[at]), size)
             array = array.cast(pa.list_(array.type.value_type, size))
-            inside = array.values.slice(array.offset * size, len(array) * size)
-        else:
-            inside = array.values.slice(array.offsets[0].as_py(), len(array) * size)
+        inside = array.values.slice(array.offset * size, len(array) * size)
     mask = array.is_null() if array.null_count else None
     inside = _as_lists(inside, arrow.value_type, refuse, items * size)
     return pa.FixedSizeListArray.from_arrays(inside, type=arrow, mask=mask)

@@ -1,4 +1,4 @@
-"""A spool: data that can be read only once, kept in an unnamed file on disk during the load."""
+"""Data that can be read only once, kept in an unnamed file on disk during the load."""
 
 import errno
 import mmap
@@ -15,7 +15,7 @@ _REMEDY = "Set TMPDIR to a directory on a disk with more room."
 
 
 class Spool:
-    """A file without a name, which is freed with the last object that reads it, however the process ends."""
+    """A file without a name: its space is freed with its last reader, even if the process is killed."""
 
     def __init__(self, who: str, least: int = 0) -> None:
         """`who` names the data in messages; `least` is the smallest number of bytes that they take."""
@@ -23,17 +23,17 @@ class Spool:
         self.size = 0
         try:
             self._directory = tempfile.gettempdir()
-            about = os.statvfs(self._directory)
+            status = os.statvfs(self._directory)
             with tempfile.TemporaryFile(prefix="tensorstash-") as file:
                 self._fd = os.dup(file.fileno())
         except OSError as error:
             raise SourceError(f"{who} is kept in a temporary file, which cannot be made: {error}. {_REMEDY}") from error
         weakref.finalize(self, os.close, self._fd)
-        if least > (free := about.f_bavail * about.f_frsize):
+        if least > (free := status.f_bavail * status.f_frsize):
             raise self._full(f"needs {least / 1e6:,.0f} MB and {free / 1e6:,.0f} MB are free in {self._directory}")
 
     def append(self, data: Any) -> None:
-        """Write bytes behind the others."""
+        """Append bytes."""
         rest = memoryview(data).cast("B")
         while rest:
             try:
@@ -47,10 +47,6 @@ class Spool:
 
     def _full(self, what: str) -> SourceError:
         return SourceError(f"{self._who} is kept in a temporary file while it is loaded; it {what}. {_REMEDY}")
-
-    def read(self, start: int, size: int) -> bytes:
-        """Some of the bytes, read anew."""
-        return os.pread(self._fd, size, start)
 
     def mapped(self) -> pa.Buffer:
         """All bytes, without a copy: they stay on disk until they are looked at."""

@@ -22,6 +22,8 @@ _MOST_GROUPS = 4096  # row groups whose statistics are read for a plan, at half 
 
 _FEW_ROWS = 4096  # of a row group whose texts are read in less time than it takes to look at their encodings
 
+_MOST_BYTES = 1 << 30  # of the texts of so few rows, if each were as long as the row group
+
 _CODE_BYTES, _DICTIONARY_BYTES = 4, 1 << 20  # at most, of a row and of a dictionary, as writers limit it
 
 # encodings of Parquet version 2 that pyarrow cannot read as dictionaries
@@ -61,13 +63,13 @@ def is_sound(meta: pq.FileMetaData, group: int, names: Sequence[str]) -> bool:
         # with a buffer, readers for all columns are created before the first byte is requested
         file = pq.ParquetFile(pa.PythonFile(unread, "r"), metadata=meta, buffer_size=1 << 20, pre_buffer=False)
         next(file.iter_batches(1, row_groups=[group], columns=list(names), use_threads=False), None)
-    except (pa.ArrowException, OSError):
+    except (pa.ArrowException, OSError, UnicodeDecodeError):
         if not unread.touched:
             return False
     columns = range(meta.num_columns)
     leaves = [leaf for leaf in columns if meta.schema.column(leaf).path.partition(".")[0] in names]
-    about = meta.row_group(group)
-    return all(about.column(leaf).physical_type == meta.schema.column(leaf).physical_type for leaf in leaves)
+    row_group = meta.row_group(group)
+    return all(row_group.column(leaf).physical_type == meta.schema.column(leaf).physical_type for leaf in leaves)
 
 
 def leaf_of(meta: pq.FileMetaData, field: int, name: str) -> int | None:
@@ -85,50 +87,27 @@ def check_counts(meta: pq.FileMetaData, group: int, schema: pa.Schema, names: It
 
     Call it after the first batch: then the columns are known to be sound.
     """
-    about = meta.row_group(group)
+    row_group = meta.row_group(group)
     for name in names:
         field = schema.get_field_index(name)
         leaf = None if pa.types.is_nested(schema.field(field).type) else leaf_of(meta, field, name)
-        if leaf is not None and (count := about.column(leaf).num_values) != about.num_rows:
+        if leaf is not None and (count := row_group.column(leaf).num_values) != row_group.num_rows:
             raise SourceError(
-                f"{place} has {count:,} values in column {name!r}, its footer says {about.num_rows:,} rows: it is "
+                f"{place} has {count:,} values in column {name!r}, its footer says {row_group.num_rows:,} rows: it is "
                 "damaged."
             )
 
 
 def as_dictionaries(meta: pq.FileMetaData, group: int, schema: pa.Schema, names: Sequence[str]) -> list[str]:
-    """The columns among these text columns that are better read as dictionaries, and whose encodings pyarrow can."""
-    about = meta.row_group(group)
-    if not names or about.num_rows <= _FEW_ROWS:
+    """The text columns that are better read as dictionaries, and whose encodings allow it."""
+    row_group = meta.row_group(group)
+    few = row_group.num_rows <= _FEW_ROWS and row_group.num_rows * row_group.total_byte_size <= _MOST_BYTES
+    if not names or few:
         return []
     if not is_sound(meta, group, names):
         return list(names)  # reading them raises the error
-    return [
-        name for name, about in _chunks(meta, group, schema, names).items() if about is None or _is_dictionary(about)
-    ]
-
-
-def check_dictionaries(meta: pq.FileMetaData, group: int, schema: pa.Schema, names: Sequence[str], place: str) -> None:
-    """Refuse columns that the schema of Arrow in the file declares as dictionaries, in encodings that have none."""
-    declared = [name for name in names if pa.types.is_dictionary(schema.field(name).type)]
-    if not declared or not is_sound(meta, group, declared):
-        return  # reading them raises the error
-    chunks = _chunks(meta, group, schema, declared).items()
-    if wrong := [name for name, about in chunks if about and not _NO_DICTIONARIES.isdisjoint(about.encodings)]:
-        raise SourceError(
-            f"pyarrow cannot read dictionaries from the encodings {' and '.join(sorted(_NO_DICTIONARIES))}; column "
-            f"{wrong[0]!r} of {place} is one. Load the file with polars, ts.load(pl.scan_parquet(...), ...), or write "
-            "it in another encoding."
-        )
-
-
-def _chunks(
-    meta: pq.FileMetaData, group: int, schema: pa.Schema, names: Sequence[str]
-) -> dict[str, pq.ColumnChunkMetaData | None]:
-    """What the footer says of columns in a row group; `None` for nested ones."""
-    leaves = {name: leaf_of(meta, schema.get_field_index(name), name) for name in names}
-    about = meta.row_group(group)
-    return {name: None if leaf is None else about.column(leaf) for name, leaf in leaves.items()}
+    leaves = ((name, leaf_of(meta, schema.get_field_index(name), name)) for name in names)
+    return [name for name, leaf in leaves if leaf is None or _is_dictionary(row_group.column(leaf))]
 
 
 def _is_dictionary(chunk: pq.ColumnChunkMetaData) -> bool:
@@ -142,10 +121,10 @@ def rows_at_a_time(meta: pq.FileMetaData, group: int, schema: pa.Schema, names: 
     nested = [name for name in names if pa.types.is_nested(schema.field(name).type)]
     if not nested or not is_sound(meta, group, nested):
         return BATCH_ROWS  # reading them raises the error
-    about = meta.row_group(group)
+    row_group = meta.row_group(group)
     leaves = [leaf for leaf in range(meta.num_columns) if meta.schema.column(leaf).path.partition(".")[0] in nested]
-    values = max((about.column(leaf).num_values for leaf in leaves), default=0)
-    return BATCH_ROWS if values <= about.num_rows else max(1, BATCH_ROWS * about.num_rows // values)
+    values = max((row_group.column(leaf).num_values for leaf in leaves), default=0)
+    return BATCH_ROWS if values <= row_group.num_rows else max(1, BATCH_ROWS * row_group.num_rows // values)
 
 
 def kept_groups(
@@ -161,8 +140,8 @@ def kept_groups(
     asked = condition.for_statistics(schema)
     if asked is None or any(schema.field(name).type != widened.field(name).type for name in names):
         return every
-    own = [name for name in names if name in fragment.physical_schema.names]
-    if not own or not all(is_sound(meta, group, own) for group in every):
+    stored = [name for name in names if name in fragment.physical_schema.names]
+    if not stored or not all(is_sound(meta, group, stored) for group in every):
         return every
     with suppress(pa.ArrowException):
         return {group.id for group in fragment.subset(asked, schema=schema).row_groups}
@@ -171,13 +150,13 @@ def kept_groups(
 
 def range_of(files: Sequence[tuple[pq.FileMetaData, pa.Schema] | None], name: str) -> Range:
     """Nulls, minimum and maximum of a column over several files, where all have them; `None` is a file without any."""
-    told = [file for file in files if file is not None]
-    if len(told) < len(files) or sum(meta.num_row_groups for meta, _ in told) > _MOST_GROUPS:
+    known = [file for file in files if file is not None]
+    if len(known) < len(files) or sum(meta.num_row_groups for meta, _ in known) > _MOST_GROUPS:
         return Range()
-    found = [chunk for meta, schema in told for chunk in _chunk_ranges(meta, schema, name)]
-    nulls = [about.nulls for about, _ in found]
-    bounded = [about for about, is_empty in found if not is_empty]
-    lows, highs = [about.low for about in bounded], [about.high for about in bounded]
+    chunks = [chunk for meta, schema in known for chunk in _chunk_ranges(meta, schema, name)]
+    nulls = [chunk.nulls for chunk, _ in chunks]
+    bounded = [chunk for chunk, is_empty in chunks if not is_empty]
+    lows, highs = [chunk.low for chunk in bounded], [chunk.high for chunk in bounded]
     whole = sum(count for count in nulls if count is not None) if None not in nulls else None
     if None in lows or not lows:
         return Range(whole)
@@ -195,12 +174,12 @@ def _chunk_ranges(meta: pq.FileMetaData, schema: pa.Schema, name: str) -> Iterat
             yield Range(), False
             continue
         chunk = meta.row_group(group).column(leaf)
-        found = chunk.statistics
-        nulls = found.null_count if found is not None and found.has_null_count else None
+        statistics = chunk.statistics
+        nulls = statistics.null_count if statistics is not None and statistics.has_null_count else None
         bounds = Range(nulls)
-        if found is not None and found.has_min_max:
+        if statistics is not None and statistics.has_min_max:
             with suppress(ValueError, OverflowError, pa.ArrowException):  # invalid UTF-8, years out of range
-                bounds = Range(nulls, *_bounds(found.min, found.max, schema.field(name).type))
+                bounds = Range(nulls, *_bounds(statistics.min, statistics.max, schema.field(name).type))
         yield bounds, nulls == chunk.num_values
 
 

@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from tensorstash.sources.scan import Scan, Unit
-from tensorstash.sources.views import without_views
+
+_VIEW_BYTES = 16  # per view: the size, then the text itself or its location
 
 Change = Callable[[pa.Array, int], pa.Array]  # of an array whose first row, counted among the loaded rows, is given
 
@@ -19,28 +20,28 @@ def stored(scanned: Scan) -> Scan:
     """The scan with each column in the type that holds its values."""
     plain = {field.name: plain_type(field.type) for field in scanned.schema}
     types = {field.name: plain[field.name] for field in scanned.schema if plain[field.name] != field.type}
-    return changed(scanned, types, {name: partial(_plain, arrow) for name, arrow in types.items()})
+    return changed(scanned, types, {name: partial(_unwrapped, arrow) for name, arrow in types.items()})
 
 
 def changed(scanned: Scan, types: Mapping[str, pa.DataType], changes: Mapping[str, Change]) -> Scan:
-    """The scan with some columns of other types, which `changes` make of those of the source."""
+    """The scan with some columns converted to `types`, each by its function in `changes`."""
     if not types:
         return scanned
     schema = pa.schema([field.with_type(types.get(field.name, field.type)) for field in scanned.schema])
-    units = tuple(replace(unit, read=partial(_read, unit, changes)) for unit in scanned.units)
+    units = tuple(replace(unit, read=partial(_changed_batches, unit, changes)) for unit in scanned.units)
     return replace(scanned, schema=schema, units=units)
 
 
-def _read(unit: Unit, changes: Mapping[str, Change], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def _changed_batches(unit: Unit, changes: Mapping[str, Change], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
     row = unit.start
     for batch in unit.read(names):
-        arrays = [changes[name](one, row) if name in changes else one for name, one in zip(names, batch.columns)]
+        arrays = [changes[name](array, row) if name in changes else array for name, array in zip(names, batch.columns)]
         yield pa.RecordBatch.from_arrays(arrays, names=list(names))
         row += batch.num_rows
 
 
 def plain_type(arrow: pa.DataType) -> pa.DataType:
-    """The type that holds the values of another one, which may be that type itself."""
+    """The plain type of a column: without extension types, run-end encoding and views of lists."""
     if isinstance(arrow, pa.BaseExtensionType):
         return _stored_type(arrow)
     if pa.types.is_run_end_encoded(arrow):
@@ -63,8 +64,7 @@ def _stored_type(arrow: Any) -> pa.DataType:
     return plain_type(arrow.storage_type)
 
 
-def _plain(target: pa.DataType, array: pa.Array, _row: int) -> pa.Array:
-    """The same values in their plain type."""
+def _unwrapped(target: pa.DataType, array: pa.Array, _row: int) -> pa.Array:
     while array.type != target:
         arrow = array.type
         if isinstance(arrow, pa.BaseExtensionType):
@@ -88,7 +88,6 @@ def _in_order(views: pa.Array) -> pa.Array:
 
 
 def _as_tensor(lists: pa.Array, shape: Sequence[int]) -> pa.Array:
-    """Flat lists as lists of lists."""
     size = prod(shape)
     array = lists.values.slice(lists.offset * size, len(lists) * size)
     for length in reversed(shape[1:]):
@@ -102,3 +101,77 @@ def _decoded(array: pa.Array) -> pa.Array:
     ends = np.asarray(array.run_ends.to_numpy(zero_copy_only=False))
     rows = np.arange(array.offset, array.offset + len(array))
     return without_views(array.values).take(pa.array(np.searchsorted(ends, rows, side="right")))
+
+
+# Views of strings and bytes
+
+
+def is_view(arrow: pa.DataType) -> bool:
+    """Whether values of this type are views."""
+    return bool(pa.types.is_string_view(arrow) or pa.types.is_binary_view(arrow))
+
+
+def without_null_views(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The same batch with the null slots of its views zeroed; columns without views or without nulls are not copied.
+
+    Validation skips null slots, but kernels of Arrow follow the sizes and addresses in them.
+    """
+    arrays = batch.columns
+    cleared = [_cleared(array) for array in arrays]
+    if all(new is old for new, old in zip(cleared, arrays)):
+        return batch
+    return pa.RecordBatch.from_arrays(cleared, schema=batch.schema)
+
+
+def without_views(array: pa.Array) -> pa.Array:
+    """The same values as plain strings or bytes, because few kernels take views."""
+    arrow = array.type
+    if pa.types.is_dictionary(arrow) and is_view(arrow.value_type):
+        return pa.DictionaryArray.from_arrays(array.indices, without_views(array.dictionary), ordered=arrow.ordered)
+    if not is_view(arrow):
+        return array
+    return array.cast(pa.large_string() if pa.types.is_string_view(arrow) else pa.large_binary())
+
+
+def _cleared(array: pa.Array) -> pa.Array:
+    arrow = array.type
+    if is_view(arrow):
+        return _zeroed(array) if array.null_count else array
+    if pa.types.is_dictionary(arrow):
+        values = array.dictionary
+        cleared = _cleared(values)
+        same = cleared is values
+        return array if same else pa.DictionaryArray.from_arrays(array.indices, cleared, ordered=arrow.ordered)
+    return _cleared_children(array) if _has_views(arrow) else array
+
+
+def _cleared_children(array: pa.Array) -> pa.Array:
+    """Lists, maps and structs of views; other nested types are left as they are, because polars cannot import them."""
+    arrow = array.type
+    if pa.types.is_struct(arrow):
+        children = [_cleared(array.field(index)) for index in range(arrow.num_fields)]
+        return pa.StructArray.from_arrays(children, fields=[*arrow], mask=array.is_null())
+    if pa.types.is_fixed_size_list(arrow):
+        buffers = array.buffers()[:1]
+    elif pa.types.is_list(arrow) or pa.types.is_large_list(arrow) or pa.types.is_map(arrow):
+        buffers = array.buffers()[:2]
+    else:
+        return array
+    children = [_cleared(array.values)]
+    return pa.Array.from_buffers(arrow, len(array), buffers, array.null_count, array.offset, children)
+
+
+def _has_views(arrow: pa.DataType) -> bool:
+    if pa.types.is_dictionary(arrow):
+        return _has_views(arrow.value_type)
+    return is_view(arrow) or any(_has_views(arrow.field(index).type) for index in range(arrow.num_fields))
+
+
+def _zeroed(array: pa.Array) -> pa.Array:
+    """A copy of the views, with zeros in the null slots."""
+    validity, views, *texts = array.buffers()
+    end = array.offset + len(array)
+    rows = np.frombuffer(views, np.uint8, end * _VIEW_BYTES).reshape(end, _VIEW_BYTES).copy()
+    rows[array.offset :][array.is_null().to_numpy(zero_copy_only=False)] = 0
+    buffers = [validity, pa.py_buffer(rows), *texts]
+    return pa.Array.from_buffers(array.type, len(array), buffers, array.null_count, array.offset)

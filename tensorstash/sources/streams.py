@@ -4,22 +4,26 @@ A segment is laid out by its number of rows before anything is decoded, and a st
 streams can be read only once, but a load reads the columns in two passes.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tensorstash.columns.names import field_of
+from tensorstash.columns.names import check_for_polars, field_of
 from tensorstash.columns.types import is_text
-from tensorstash.common.threads import in_threads
+from tensorstash.common.forks import check_pool
 from tensorstash.errors import SourceError
+from tensorstash.sources.evaluate import first_line, is_elementwise
 from tensorstash.sources.filter import Filter
-from tensorstash.sources.lazy import lazy_batches
-from tensorstash.sources.scan import Scan, Unit, Wanted, read
+from tensorstash.sources.scan import Scan, Unit, Wanted
 from tensorstash.sources.spool import Spool
+from tensorstash.sources.storage import without_views
+
+if TYPE_CHECKING:
+    import polars as pl
 
 ROWS = 65_536  # of each batch in the file, whatever the producer's are, so that equal rows have equal keys
 _VALUES = 1 << 20  # in each batch, judged by the first row, where that means fewer rows
@@ -29,7 +33,12 @@ Batches = Callable[[Sequence[str]], Iterable[pa.RecordBatch]]  # columns -> thei
 
 def is_stream(source: Any) -> bool:
     """Whether a source hands out batches of columns."""
-    return hasattr(source, "__arrow_c_stream__") and not isinstance(source, pa.ChunkedArray)
+    is_producer = hasattr(source, "__arrow_c_stream__") and not isinstance(source, pa.ChunkedArray)
+    return is_producer or _library_and_type(source) in _OPENERS
+
+
+def _library_and_type(source: Any) -> str:
+    return f"{type(source).__module__.partition('.')[0].lstrip('_')}.{type(source).__name__}"
 
 
 def check_repeatable(source: Any) -> None:
@@ -42,16 +51,18 @@ def check_repeatable(source: Any) -> None:
 
 
 def scan_stream(source: Any, wanted: Wanted, condition: Filter | None) -> Scan:
-    """Read the wanted columns of a stream to its end."""
-    kind = type(source)
-    label = f"the {kind.__module__.partition('.')[0]} {kind.__name__}".replace(" _", " ")
-    with_library = _OPENERS.get(f"{kind.__module__.partition('.')[0].lstrip('_')}.{kind.__name__}", _open_arrow)
+    """Read the wanted columns of a stream to its end; a LazyFrame leaves out rows that the filter excludes."""
+    kind = _library_and_type(source)
+    label = f"the {kind.replace('.', ' ')}"
+    if kind == "polars.LazyFrame" and condition is not None:
+        source = _filtered(source, condition)
+    with_library = _OPENERS.get(kind, _open_arrow)
     try:
-        schema, batches = with_library(source, condition)
+        schema, batches = with_library(source)
         names = wanted.among(dict.fromkeys(schema.names))
-        for name in names if wanted.names is None else _named(wanted.names - wanted.computed, schema.names):
+        for name in names if wanted.names is None else _named(wanted.names, schema.names):
             field_of(schema, name, label)  # before it is used up
-        units = _spooled(batches(names), pa.schema([schema.field(name) for name in names]), label)
+        units = spooled_parts([(label, batches(names))], pa.schema([schema.field(name) for name in names]), label)
     except SourceError:
         raise
     except (pa.ArrowException, OSError) as error:
@@ -69,31 +80,19 @@ def _named(wanted: Iterable[str], names: Sequence[str]) -> list[str]:
     return [
         name
         for name in sorted(wanted, key=lambda name: (-name.count("."), name))
-        if name in names or not any(name.startswith(f"{one}.") or one.startswith(f"{name}.") for one in names)
+        if name in names or not any(name.startswith(f"{column}.") or column.startswith(f"{name}.") for column in names)
     ]
-
-
-def spooled(scanned: Scan, names: Sequence[str]) -> Scan:
-    """The same rows of some columns, read once and kept in a file in which each column can be read without the others.
-
-    For sources that are read column by column, but store their rows one behind the other, or in many small pieces.
-    """
-    schema = pa.schema([scanned.schema.field(name) for name in names])
-    read_ = in_threads(scanned.units, lambda unit, _: [batch for _, batch in read(unit, names)])
-    units = _spooled((batch for _, found in read_ for batch in found), schema, scanned.label)
-    whole = pa.schema([field.with_type(kept_type(field.type)) for field in scanned.schema])
-    return replace(scanned, schema=whole, units=units, columnar=True)
 
 
 # Producers: the schema, and how the batches of some columns are asked for
 
 
-def _open_arrow(source: Any, condition: Filter | None) -> tuple[pa.Schema, Batches]:  # noqa: ARG001
+def _open_arrow(source: Any) -> tuple[pa.Schema, Batches]:
     reader = source if isinstance(source, pa.RecordBatchReader) else pa.RecordBatchReader.from_stream(source)
     return reader.schema, lambda names: (batch.select(list(names)) for batch in reader)
 
 
-def _open_duckdb(source: Any, condition: Filter | None) -> tuple[pa.Schema, Batches]:  # noqa: ARG001
+def _open_duckdb(source: Any) -> tuple[pa.Schema, Batches]:
     import duckdb
 
     def opened(choose: Callable[[], Any]) -> pa.RecordBatchReader:
@@ -108,19 +107,19 @@ def _open_duckdb(source: Any, condition: Filter | None) -> tuple[pa.Schema, Batc
     return opened(lambda: source.limit(0)).read_all().schema, batches
 
 
-def _open_ibis(source: Any, condition: Filter | None) -> tuple[pa.Schema, Batches]:  # noqa: ARG001
+def _open_ibis(source: Any) -> tuple[pa.Schema, Batches]:
     return source.schema().to_pyarrow(), lambda names: source.select(*names).to_pyarrow_batches()
 
 
-def _open_scanner(source: Any, condition: Filter | None) -> tuple[pa.Schema, Batches]:  # noqa: ARG001
+def _open_scanner(source: Any) -> tuple[pa.Schema, Batches]:
     return source.projected_schema, lambda names: (batch.select(list(names)) for batch in source.to_reader())
 
 
-def _open_dataset(source: Any, condition: Filter | None) -> tuple[pa.Schema, Batches]:  # noqa: ARG001
+def _open_dataset(source: Any) -> tuple[pa.Schema, Batches]:
     return source.schema, lambda names: source.scanner(columns=list(names)).to_reader()
 
 
-def _open_ray(source: Any, condition: Filter | None) -> tuple[pa.Schema, Batches]:  # noqa: ARG001
+def _open_ray(source: Any) -> tuple[pa.Schema, Batches]:
     def batches(names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         chosen = source.select_columns(list(names))
         for table in chosen.iter_batches(batch_format="pyarrow", batch_size=None):
@@ -133,11 +132,63 @@ def _open_ray(source: Any, condition: Filter | None) -> tuple[pa.Schema, Batches
     return first.schema, batches
 
 
+def _open_lazy(frame: "pl.LazyFrame") -> tuple[pa.Schema, Batches]:
+    import polars as pl
+
+    check_pool()
+
+    def batches(names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from collected(frame.select(names))
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+            raise _uncollected(error) from error
+
+    try:
+        return arrow_schema(frame.collect_schema()), batches
+    except pl.exceptions.PolarsError as error:
+        raise _uncollected(error) from error
+
+
+def _filtered(frame: "pl.LazyFrame", condition: Filter) -> "pl.LazyFrame":
+    """The frame without rows that polars can tell the filter excludes, so that it need not read them."""
+    import polars as pl
+
+    check_pool()
+    with suppress(pl.exceptions.PolarsError):  # what is wrong is refused later, by name
+        schema = frame.collect_schema()
+        predicate = condition.in_polars(schema)
+        if predicate is not None and is_elementwise(predicate, schema):
+            kept = frame.filter(predicate)
+            kept.collect_schema()
+            return kept
+    return frame
+
+
+def _uncollected(error: BaseException) -> SourceError:
+    return SourceError(f"The polars LazyFrame cannot be collected: {first_line(error)}")
+
+
+def arrow_schema(schema: Mapping[str, Any]) -> pa.Schema:
+    """The Arrow types of a schema of polars."""
+    import polars as pl
+
+    check_for_polars(schema)
+    return pl.DataFrame(schema=schema).to_arrow().schema
+
+
+def collected(frame: "pl.LazyFrame") -> Iterator[pa.RecordBatch]:
+    """The rows of a frame in their order, a piece at a time."""
+    if not hasattr(frame, "collect_batches"):
+        raise TypeError("polars hands out a LazyFrame in batches from 1.34 on. Update it, or call .collect() first.")
+    for piece in frame.collect_batches(chunk_size=ROWS, maintain_order=True):
+        yield from piece.to_arrow().to_batches()
+
+
 # by the names of the types, so that no library is imported to compare with them; the others are plain streams
-_OPENERS: dict[str, Callable[[Any, Filter | None], tuple[pa.Schema, Batches]]] = {
+_OPENERS: dict[str, Callable[[Any], tuple[pa.Schema, Batches]]] = {
     "duckdb.DuckDBPyRelation": _open_duckdb,
     "ibis.Table": _open_ibis,
-    "polars.LazyFrame": lazy_batches,
+    "polars.LazyFrame": _open_lazy,
     "ray.Dataset": _open_ray,
     "ray.MaterializedDataset": _open_ray,
     "pyarrow.Scanner": _open_scanner,
@@ -150,26 +201,30 @@ _OPENERS: dict[str, Callable[[Any, Filter | None], tuple[pa.Schema, Batches]]] =
 # The file
 
 
-def _spooled(batches: Iterable[pa.RecordBatch], schema: pa.Schema, label: str) -> tuple[Unit, ...]:
-    """Write all batches, each as a stream of its own, because a file would need one dictionary for all of them."""
-    spool, places, rows = Spool(label), [], []
-    for batch in _in_equal_pieces(batches, schema):
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, batch.schema) as stream:
-            stream.write_batch(batch)
-        places.append(spool.size)
-        spool.append(sink.getvalue())
-        rows.append(batch.num_rows)
+def spooled_parts(
+    parts: Iterable[tuple[str, Iterable[pa.RecordBatch]]], schema: pa.Schema, label: str
+) -> tuple[Unit, ...]:
+    """Write the batches of each part of a source, which is named in messages, and read them as units.
+
+    Each batch is a stream of its own, because a file would need one dictionary for all of them.
+    """
+    spool, written, start = Spool(label), [], 0
+    for place, batches in parts:
+        for batch in _in_equal_pieces(batches, schema):
+            sink = pa.BufferOutputStream()
+            with pa.ipc.new_stream(sink, batch.schema) as stream:
+                stream.write_batch(batch)
+            written.append((place, start, batch.num_rows, spool.size))
+            spool.append(sink.getvalue())
+            start += batch.num_rows
     whole = spool.mapped()
-    units, start = [], 0
-    for count, place in zip(rows, places):
-        units.append(Unit(label, start, count, partial(_read, whole, place), start))
-        start += count
-    return tuple(units)
+    return tuple(
+        Unit(place, start, rows, partial(_spooled_batch, whole, at), start) for place, start, rows, at in written
+    )
 
 
-def _read(whole: pa.Buffer, place: int, names: Sequence[str]) -> list[pa.RecordBatch]:
-    return [pa.ipc.open_stream(whole.slice(place)).read_next_batch().select(list(names))]
+def _spooled_batch(whole: pa.Buffer, offset: int, names: Sequence[str]) -> list[pa.RecordBatch]:
+    return [pa.ipc.open_stream(whole.slice(offset)).read_next_batch().select(list(names))]
 
 
 def _in_equal_pieces(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -205,15 +260,28 @@ def _count(array: pa.Array) -> int:
 
 def decoded(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The same values without dictionaries, which differ from batch to batch."""
-    return pa.RecordBatch.from_arrays([*map(_plain, batch.columns)], names=schema.names)
+    return pa.RecordBatch.from_arrays([*map(_without_dictionary, batch.columns)], names=schema.names)
 
 
-def _plain(array: pa.Array) -> pa.Array:
+def _without_dictionary(array: pa.Array) -> pa.Array:
     if not pa.types.is_dictionary(array.type):
         return array.cast(pa.large_string()) if is_text(array.type) else array
     if is_text(array.type):
         array = pa.DictionaryArray.from_arrays(array.indices, array.dictionary.cast(pa.large_string()))
     return array.dictionary_decode()
+
+
+def plain(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The same values without dictionaries and views; `plain_type` is the type of each column."""
+    arrays = [*map(without_views, batch.columns)]
+    return decoded(pa.RecordBatch.from_arrays(arrays, names=batch.schema.names), batch.schema)
+
+
+def plain_type(arrow: pa.DataType) -> pa.DataType:
+    """The type of a column of that type without dictionaries and views."""
+    if is_text(arrow):
+        return pa.large_string()
+    return arrow.value_type if pa.types.is_dictionary(arrow) else arrow
 
 
 def encoded(table: pa.Table, schema: pa.Schema) -> pa.RecordBatch:
@@ -226,6 +294,4 @@ def encoded(table: pa.Table, schema: pa.Schema) -> pa.RecordBatch:
 
 def kept_type(arrow: pa.DataType) -> pa.DataType:
     """The type of a column in the file."""
-    if is_text(arrow):
-        return pa.dictionary(pa.int32(), pa.large_string())
-    return arrow.value_type if pa.types.is_dictionary(arrow) else arrow
+    return pa.dictionary(pa.int32(), pa.large_string()) if is_text(arrow) else plain_type(arrow)

@@ -1,15 +1,20 @@
-"""Tables and frames in memory as scans: of pyarrow, polars, pandas and Hugging Face."""
+"""Tables, frames and arrays in memory as scans: of pyarrow, polars, pandas, Hugging Face, numpy and torch."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from functools import partial
 from itertools import accumulate
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import torch
+from numpy.typing import NDArray
 
-from tensorstash.errors import SchemaError
+from tensorstash.columns.names import check_for_polars
+from tensorstash.columns.types import BFLOAT16
+from tensorstash.errors import SchemaError, SourceError
 from tensorstash.sources.scan import BATCH_ROWS, Read, Scan, Unit, Wanted
-from tensorstash.sources.views import without_null_views
+from tensorstash.sources.storage import without_null_views
 
 _UNCONVERTED = (pa.ArrowException, TypeError, ValueError, OverflowError, NotImplementedError)
 # remedies by the beginning of the type's name, in polars and pandas
@@ -32,7 +37,8 @@ def scan_arrow(table: Any, wanted: Wanted) -> Scan:  # noqa: ARG001  unread colu
 def scan_polars(frame: Any, wanted: Wanted) -> Scan:
     """The columns of a polars frame that are wanted, converted to Arrow."""
     names = wanted.among(frame.columns)
-    kept = _converted(lambda some: frame.select(some).to_arrow(), names, frame.schema, "the polars frame")
+    check_for_polars(names)
+    kept = _converted(lambda columns: frame.select(columns).to_arrow(), names, frame.schema, "the polars frame")
     return scan_table(kept, with_unwanted(kept, frame.columns), "the polars frame")
 
 
@@ -45,13 +51,12 @@ def scan_pandas(frame: Any, wanted: Wanted) -> Scan:
     twice = {name for name in wanted.among(names) if names.count(name) > 1}
     if twice:
         raise SchemaError(f"Column names must be unique; the pandas frame has {sorted(twice)} twice. Rename them.")
-    convert = lambda some: pa.Table.from_pandas(frame[some], preserve_index=False)  # noqa: E731
+    convert = lambda columns: pa.Table.from_pandas(frame[columns], preserve_index=False)  # noqa: E731
     table = _converted(convert, wanted.among(names), frame.dtypes, "the pandas frame")
     return scan_table(table, with_unwanted(table, names), "the pandas frame")
 
 
 def _converted(convert: Callable[[list[str]], pa.Table], names: list[str], types: Any, where: str) -> pa.Table:
-    """Columns of a frame as a table; the first that Arrow cannot hold is refused."""
     try:
         return convert(names)
     except _UNCONVERTED:
@@ -107,10 +112,80 @@ def with_unwanted(table: pa.Table, names: Iterable[str]) -> pa.Schema:
 
 
 def checked_names(names: Iterable[Any], where: str) -> list[str]:
-    """The column names; a name that is no string is refused."""
+    """Check that column names are valid text."""
     for name in names:
         if not isinstance(name, str):
             raise SchemaError(f"Column names are strings; {where} has the {type(name).__name__} {name!r}. Rename it.")
         if any("\ud800" <= character <= "\udfff" for character in name):
             raise SchemaError(f"Column names are valid Unicode; {where} has {name!r}, half a character. Rename it.")
     return [*names]
+
+
+# Mappings of arrays
+
+
+def scan_arrays(source: Mapping[Any, Any], wanted: Wanted) -> Scan:
+    """The arrays of a mapping that are wanted, converted to Arrow."""
+    names = checked_names(source, "the mapping")
+    table = _table_of({name: source[name] for name in wanted.among(names)})
+    return scan_table(table, with_unwanted(table, names), "the mapping")
+
+
+def _table_of(arrays: Mapping[str, Any]) -> pa.Table:
+    columns, fields = [], []
+    for name, values in arrays.items():
+        if isinstance(values, (str, bytes, bytearray, Set, Mapping)):
+            raise SchemaError(
+                f"A column is an array or a list of values, in the order of the rows; {name!r} is a "
+                f"{type(values).__name__}. Write a list: {{{name!r}: [...]}}."
+            )
+        try:
+            array, metadata = _arrow_of(values)
+        except OverflowError as error:
+            raise SchemaError(
+                f"Integers in a list are below 2**63; {name!r} has others. For those below 2**64 write "
+                f"{{{name!r}: np.array(..., np.uint64)}}."
+            ) from error
+        except (pa.ArrowException, TypeError, ValueError, AttributeError, NotImplementedError) as error:
+            raise SchemaError(
+                f"A column is an array or a list of values of one type; {name!r} is not: {error}"
+            ) from error
+        columns.append(array)
+        fields.append(pa.field(name, array.type, metadata=metadata))
+    lengths = {field.name: len(array) for field, array in zip(fields, columns)}
+    if len(set(lengths.values())) > 1:
+        raise SourceError(f"All arrays of a source have one length; got {lengths}.")
+    return pa.table(columns, schema=pa.schema(fields))
+
+
+def _arrow_of(values: Any) -> tuple[pa.Array, dict[bytes, bytes] | None]:
+    """An array or tensor as Arrow; trailing dimensions become fixed-size lists."""
+    metadata = None
+    if isinstance(values, torch.Tensor):
+        values = values.detach().cpu()
+        if values.dtype == torch.bfloat16:
+            values, metadata = values.view(torch.uint16), BFLOAT16
+        values = values.numpy()
+    if not isinstance(values, np.ndarray):
+        return pa.array(values), metadata
+    mask = np.ma.getmaskarray(values).reshape(-1) if isinstance(values, np.ma.MaskedArray) else None
+    plain = np.ascontiguousarray(np.ma.getdata(values)).reshape(-1)
+    if not plain.dtype.isnative:
+        plain = plain.astype(plain.dtype.newbyteorder("="))
+    array = pa.array(_in_arrows_unit(plain), mask=mask)
+    for size in reversed(values.shape[1:]):
+        array = pa.FixedSizeListArray.from_arrays(array, size)
+    return array, metadata
+
+
+def _in_arrows_unit(times: NDArray[Any]) -> NDArray[Any]:
+    """The same times in a unit that Arrow has: years to weeks in days, hours and minutes in seconds."""
+    if times.dtype.kind not in "mM" or not times.dtype.str.endswith("]"):
+        return times
+    unit, _ = np.datetime_data(times.dtype)
+    if unit not in ("ns", "us", "ms", "s"):
+        unit = "D" if times.dtype.kind == "M" and unit in ("Y", "M", "W", "D") else "s"
+    converted = times.astype(f"{times.dtype.kind}8[{unit}]", copy=False)
+    if converted is not times and (converted.astype(times.dtype).view(np.int64) != times.view(np.int64)).any():
+        raise ValueError(f"its times do not fit into {converted.dtype}")
+    return converted

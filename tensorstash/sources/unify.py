@@ -15,7 +15,7 @@ _MOST_SHOWN = 10
 
 
 def unify(names: Sequence[str], schemas: Sequence[pa.Schema], wanted: Wanted) -> tuple[pa.Schema, tuple[str, ...]]:
-    """One schema for files of these names and schemas, and notes on what was widened; one error has all differences."""
+    """Merge the schemas of files into one, with notes on what was widened; one error lists all differences."""
     kinds, kind_of = _distinct(schemas)
     for kind, schema in enumerate(kinds):
         _check_names(schema, names[kind_of.index(kind)], wanted)
@@ -27,11 +27,11 @@ def unify(names: Sequence[str], schemas: Sequence[pa.Schema], wanted: Wanted) ->
     fields = {field.name: field for field in first if first.names.count(field.name) == 1}
     wrong, notes = [], []
     for place, name in enumerate(touched):
-        found = [schema.field(name) if name in schema.names else None for schema in kinds]
-        holder = next(kind for kind, field in enumerate(found) if field is not None)
+        fields_of_kinds = [schema.field(name) if name in schema.names else None for schema in kinds]
+        holder = next(kind for kind, field in enumerate(fields_of_kinds) if field is not None)
         whole = kinds[holder].field(name)
         having = names[kind_of.index(holder)] if holder else ""
-        for kind, field in enumerate(found):
+        for kind, field in enumerate(fields_of_kinds):
             wide = None if field is None else wider(whole, field)
             if wide is None:
                 why = _difference(name, field, whole, having)
@@ -39,7 +39,7 @@ def unify(names: Sequence[str], schemas: Sequence[pa.Schema], wanted: Wanted) ->
             else:
                 whole = wide
         fields[name] = whole
-        notes += _notes(name, [found[kind] for kind in kind_of], whole)
+        notes += _notes(name, [fields_of_kinds[kind] for kind in kind_of], whole)
     if wrong:
         lacking = not set(touched) <= set(first.names)
         shown = "; ".join(text for _, _, text in sorted(wrong)[:_MOST_SHOWN])
@@ -58,9 +58,7 @@ def _distinct(schemas: Sequence[pa.Schema]) -> tuple[list[pa.Schema], list[int]]
     kinds: list[pa.Schema] = []
     kind_of = []
     for schema in schemas:
-        plain = (
-            schema.remove_metadata()
-        )  # the metadata of a whole file differs by writer; the metadata of fields matters
+        plain = schema.remove_metadata()  # that of a file differs by writer; the metadata of fields matters
         for kind, other in enumerate(kinds):
             if plain.equals(other, check_metadata=True):
                 kind_of.append(kind)
@@ -91,43 +89,41 @@ def _type_name(field: pa.Field) -> str:
     return "bfloat16" if is_bfloat16(field) else str(field.type)
 
 
-def _notes(name: str, found: Sequence[pa.Field | None], whole: pa.Field) -> list[str]:
-    """A note if the types differ between files and were widened."""
+def _notes(name: str, fields: Sequence[pa.Field | None], whole: pa.Field) -> list[str]:
     if is_text(whole.type):
         return []
-    counts = Counter(_type_name(field) for field in found if field is not None)
+    counts = Counter(_type_name(field) for field in fields if field is not None)
     if len(counts) < 2:
         return []
     shares = ", ".join(f"{kind} in {count:,} files" for kind, count in counts.items())
     return [f"{name!r} is read as {whole.type}: {shares}"]
 
 
-def wider(one: pa.Field, other: pa.Field) -> pa.Field | None:
+def wider(left: pa.Field, right: pa.Field) -> pa.Field | None:
     """A field that holds every value of both, or `None` if their meanings differ."""
-    if is_bfloat16(one) != is_bfloat16(other):
+    if is_bfloat16(left) != is_bfloat16(right):
         return None
-    wide = _wider_type(one.type, other.type)
-    return None if wide is None else one.with_type(wide)
+    wide = _wider_type(left.type, right.type)
+    return None if wide is None else left.with_type(wide)
 
 
-def _wider_type(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    if one == other or (is_text(one) and is_text(other)) or pa.types.is_null(other):
-        return one
-    if pa.types.is_null(one):
-        return other
-    one, other = (arrow.value_type if pa.types.is_dictionary(arrow) else arrow for arrow in (one, other))
-    if _is_number(one) and _is_number(other):
-        wide = pa.from_numpy_dtype(np.promote_types(one.to_pandas_dtype(), other.to_pandas_dtype()))
+def _wider_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
+    if left == right or (is_text(left) and is_text(right)) or pa.types.is_null(right):
+        return left
+    if pa.types.is_null(left):
+        return right
+    left, right = (arrow.value_type if pa.types.is_dictionary(arrow) else arrow for arrow in (left, right))
+    if _is_number(left) and _is_number(right):
+        wide = pa.from_numpy_dtype(np.promote_types(left.to_pandas_dtype(), right.to_pandas_dtype()))
         # int64 and uint64 would give float64; integers read as floats are checked to be exact when they are decoded
-        return (
-            wide if pa.types.is_integer(wide) or not (pa.types.is_integer(one) and pa.types.is_integer(other)) else None
-        )
-    if pa.types.is_timestamp(one) and pa.types.is_timestamp(other) and one.tz == other.tz:
-        return one if _UNITS.index(one.unit) > _UNITS.index(other.unit) else other
-    if pa.types.is_fixed_size_list(one) and pa.types.is_fixed_size_list(other) and one.list_size == other.list_size:
-        item = _wider_type(one.value_type, other.value_type)
-        return None if item is None else pa.list_(item, one.list_size)
-    return one if one == other else None
+        are_integers = pa.types.is_integer(left) and pa.types.is_integer(right)
+        return None if are_integers and not pa.types.is_integer(wide) else wide
+    if pa.types.is_timestamp(left) and pa.types.is_timestamp(right) and left.tz == right.tz:
+        return left if _UNITS.index(left.unit) > _UNITS.index(right.unit) else right
+    if pa.types.is_fixed_size_list(left) and pa.types.is_fixed_size_list(right) and left.list_size == right.list_size:
+        item = _wider_type(left.value_type, right.value_type)
+        return None if item is None else pa.list_(item, left.list_size)
+    return left if left == right else None
 
 
 def _is_number(arrow: pa.DataType) -> bool:

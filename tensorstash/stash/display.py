@@ -1,12 +1,18 @@
-"""A stash as text, from the header alone, and as HTML, with a picture that takes a few look-ups of times."""
+"""A stash as text, from the header alone, and as HTML with a picture, which reads a few times of each entity."""
 
 import html
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tensorstash.common.html import lanes, table
-from tensorstash.stash.coverage import coverage
-from tensorstash.stash.protocol import StashLike
+from tensorstash.segments.format import pages
+from tensorstash.stash.header import StashLike
 
 _MOST_COLUMNS = 100  # in a notebook
+_MOST_ENTITIES = 20
+_BINS = 120
+_FEW = 3  # rows of a bin, of which each counts
 
 
 def as_text(stash: StashLike) -> str:
@@ -18,7 +24,7 @@ def as_text(stash: StashLike) -> str:
 
 
 def as_html(stash: StashLike) -> str:
-    """What a notebook shows: the same, and a picture of the times that the entities cover."""
+    """What a notebook shows: the same with a picture of the times that the entities cover."""
     head, *body = _lines(stash)
     more = f"<p>and {len(body) - _MOST_COLUMNS:,} more columns</p>" if len(body) > _MOST_COLUMNS else ""
     caption = f"<p><b>Stash</b>: {html.escape(_caption(stash))}</p>"
@@ -26,38 +32,73 @@ def as_html(stash: StashLike) -> str:
 
 
 def picture(stash: StashLike) -> str:
-    """A lane per entity, the darker the more rows it has in a stretch of time; an empty text without rows."""
+    """A lane per entity, darker where it has more rows, and darkest where no step seems to be missing."""
     if not stash.rows:
         return ""
-    chosen, shares = coverage(stash)
+    chosen, shares = row_shares(stash)
     first, last = stash.time_range
     foot = ("first row", "last row")
     if first is not None and last is not None:
         foot = (stash.clock.format(first), stash.clock.format(last))
-    labels = [str(stash.entities[k]) if stash.entity_names else "all rows" for k in chosen]
+    labels = [entity_text(stash, k) for k in chosen]
     count = len(stash.offsets) - 1
-    some = f"<p>{len(chosen)} of {count:,} entities:</p>" if len(chosen) < count else ""
-    return some + lanes(labels, shares, foot)
+    caption = f"<p>{len(chosen)} of {count:,} entities:</p>" if len(chosen) < count else ""
+    return caption + lanes(labels, shares, foot)
+
+
+def entity_text(stash: StashLike, entity: int) -> str:
+    """The name of an entity, the values of several columns one after the other; "all rows" if there is no entity."""
+    if not stash.entity_names:
+        return "all rows"
+    name = stash.entities[entity]
+    return ", ".join(map(str, name)) if isinstance(name, tuple) else str(name)
+
+
+def row_shares(stash: StashLike) -> tuple[list[int], NDArray[np.float64]]:
+    """At most 20 entities at equal distances, as indices, and their rows per bin of time as shares of the largest bin.
+
+    The shares, `(entities, bins)`, are found by bisection, which reads a few times per entity. Bins of equal length
+    hold equally many steps of time, or one more: a bin with two rows fewer than the fullest has at most two thirds, so
+    that a short gap is seen. Without a time column the bins divide row numbers.
+    """
+    offsets = stash.offsets.numpy()
+    count = len(offsets) - 1
+    chosen = np.unique(np.linspace(0, count - 1, min(count, _MOST_ENTITIES)).astype(np.int64)).tolist()
+    low, high = stash.time_range
+    times = None if stash.time is None else stash.time.numpy()
+    if times is None or low is None or high is None:
+        low, high = 0, int(np.diff(offsets).max(initial=1)) - 1
+    # in Python's integers: nanoseconds times a number of bins overflow
+    bins = min(_BINS, high + 1 - low)
+    edges = np.array([low + (high + 1 - low) * k // bins for k in range(bins)], np.int64)
+    rows = np.zeros((len(chosen), bins), np.int64)
+    for line, entity in zip(rows, chosen):
+        first, end = int(offsets[entity]), int(offsets[entity + 1])
+        first_rows = np.minimum(edges, end - first) if times is None else np.searchsorted(times[first:end], edges)
+        line[:] = np.diff(first_rows, append=end - first)
+    most = max(int(rows.max(initial=0)), 1)
+    return chosen, np.where(rows >= most - (most > _FEW), 1.0, np.minimum(rows / most, 2 / 3))
 
 
 def _lines(stash: StashLike) -> list[tuple[str, ...]]:
-    """A head and a line per column, with the number of unknown values if a column was given a vocabulary."""
+    """A head and a line per column; the numbers of unknown values are shown if a column was given a vocabulary."""
     lines: list[tuple[str, ...]] = [("column", "dtype", "shape", "MB", "missing", "unknown")]
-    info = stash._info
-    for about in (*info.columns, *info.static):
-        entry = stash._segment.entries[about.name]
-        words = [str(entry.dtype).removeprefix("torch."), "static" if about in info.static else "", about.kind]
+    info = stash.info
+    for column in (*info.columns, *info.static):
+        entry = stash.segment.entries[column.name]
+        words = [str(entry.dtype).removeprefix("torch."), "static" if column in info.static else "", column.kind]
         note = " ".join(word for word in words if word not in ("", "number"))
-        counts = (f"{about.missing:,}", "" if about.unknown is None else f"{about.unknown:,}")
-        lines.append((about.name, note, str(entry.shape), f"{entry.nbytes / 1e6:,.1f}", *counts))
+        counts = (f"{column.missing:,}", "" if column.unknown is None else f"{column.unknown:,}")
+        lines.append((column.name, note, str(entry.shape), f"{entry.nbytes / 1e6:,.1f}", *counts))
     return lines if any(line[-1] for line in lines[1:]) else [line[:-1] for line in lines]
 
 
 def _caption(stash: StashLike) -> str:
-    count = stash._segment.entries["__offsets"].shape[0] - 1
+    count = stash.segment.entries["__offsets"].shape[0] - 1
     entities = f"{count:,} entities ({', '.join(stash.entity_names)}), " if stash.entity_names else ""
+    nbytes = sum(pages(entry.nbytes) for entry in stash.segment.entries.values())  # counted as in a plan
     first, last = stash.time_range
     span = ""
     if first is not None and last is not None:
         span = f", {stash.time_name} {stash.clock.format(first)} to {stash.clock.format(last)}"
-    return f"{stash.rows:,} rows, {entities}{stash.nbytes / 1e6:,.1f} MB{span}"
+    return f"{stash.rows:,} rows, {entities}{nbytes / 1e6:,.1f} MB{span}"

@@ -1,13 +1,49 @@
-"""The header of a stash is checked against its tensors before they are used; so are offsets and vocabularies."""
+"""The header of a stash, its offsets, entity names and vocabularies, each checked before it is used."""
 
-from typing import Any
+import zlib
+from collections.abc import ItemsView, Iterator
+from itertools import pairwise
+from typing import Any, Protocol
 
 import torch
+from numpy.typing import NDArray
 
 from tensorstash.columns.column import fits
 from tensorstash.columns.info import ColumnInfo, StashInfo, from_header
+from tensorstash.common.clock import Clock
 from tensorstash.segments.segment import Segment
-from tensorstash.stash.names import read_names
+
+
+class StashLike(Protocol):
+    """The part of `Stash` that display, statistics and export read. `Stash` imports them, so they cannot import it."""
+
+    rows: int
+    segment: Segment
+    info: StashInfo
+
+    def __getitem__(self, name: str) -> torch.Tensor: ...
+    def __iter__(self) -> Iterator[str]: ...
+    def __contains__(self, name: object) -> bool: ...
+    def items(self) -> ItemsView[str, torch.Tensor]: ...
+    def about(self, name: str) -> ColumnInfo: ...
+    def vocabulary(self, name: str) -> list[Any]: ...
+    def entity_values(self, name: str) -> NDArray[Any] | list[str]: ...
+    @property
+    def static(self) -> dict[str, torch.Tensor]: ...
+    @property
+    def entities(self) -> list[Any]: ...
+    @property
+    def entity_names(self) -> tuple[str, ...]: ...
+    @property
+    def offsets(self) -> torch.Tensor: ...
+    @property
+    def time(self) -> torch.Tensor | None: ...
+    @property
+    def time_name(self) -> str | None: ...
+    @property
+    def time_range(self) -> tuple[int | None, int | None]: ...
+    @property
+    def clock(self) -> Clock: ...
 
 
 def info_of(segment: Segment) -> StashInfo:
@@ -24,7 +60,6 @@ def info_of(segment: Segment) -> StashInfo:
 
 
 def _check_tensors(segment: Segment, info: StashInfo) -> None:
-    """Raise `ValueError` where a tensor is missing that the metadata names, or has another number of rows."""
     names = [column.name for column in (*info.columns, *info.static)]
     if len({*names}) < len(names):
         raise ValueError("a column is named twice")
@@ -41,7 +76,6 @@ def _check_tensors(segment: Segment, info: StashInfo) -> None:
 
 
 def _check_types(segment: Segment, info: StashInfo) -> None:
-    """Raise `ValueError` where the tensor of a key, of codes or of times, or a pack, has another type or shape."""
     keys = ["__offsets", "__time"] if info.time else ["__offsets"]
     integers = dict.fromkeys(keys, torch.int64)
     for column in (*info.columns, *info.static):
@@ -57,7 +91,7 @@ def _check_types(segment: Segment, info: StashInfo) -> None:
 
 
 def _check_fills(segment: Segment, info: StashInfo) -> None:
-    """Raise `ValueError` where a fill is no value of its column. Those of codes are compared with the vocabulary."""
+    """Raise `ValueError` if a fill does not fit its column; `checked_vocabulary` checks the fills of codes."""
     for column in (*info.columns, *info.static):
         for fill in (column.fill, column.empty):
             if fill is None or column.is_coded:
@@ -67,7 +101,7 @@ def _check_fills(segment: Segment, info: StashInfo) -> None:
 
 
 def checked_vocabulary(segment: Segment, column: ColumnInfo) -> list[Any]:
-    """The values that the codes of a column stand for; its fills are among them."""
+    """The values that the codes of a column stand for; `SegmentError` if a fill is not among them."""
     values = read_names(segment, f"{column.name}.__vocabulary")
     vocabulary = values if isinstance(values, list) else values.tolist()
     for fill in (column.fill, column.empty):
@@ -82,3 +116,25 @@ def checked_offsets(segment: Segment, rows: int) -> torch.Tensor:
     if offsets[0] != 0 or offsets[-1] != rows or (offsets[1:] < offsets[:-1]).any():
         raise segment.damaged(f"the offsets of its entities do not ascend from 0 to {rows:,}")
     return offsets
+
+
+def read_names(segment: Segment, name: str) -> "NDArray[Any] | list[str]":
+    """The entity names or vocabulary in a segment: an array of integers, or a list of texts."""
+    if f"{name}.integers" in segment.entries:
+        return segment.blob(f"{name}.integers").numpy()
+    text = segment.blob(f"{name}.text").numpy().tobytes()
+    bounds = [0, *segment.blob(f"{name}.ends").tolist()]
+    try:
+        texts = [text[begin:end].decode() for begin, end in pairwise(bounds)]
+    except (UnicodeDecodeError, TypeError) as error:
+        raise segment.damaged(f"the texts of {name!r} cannot be decoded: {error}") from error
+    if bounds != sorted(bounds) or bounds[-1] != len(text):
+        raise segment.damaged(f"the texts of {name!r} do not fill their bytes")
+    return texts
+
+
+def names_checksum(stash: StashLike, column: str | None = None) -> int:
+    """A checksum of the entity names, or of the vocabulary of a column, in their order; nothing is decoded."""
+    prefix = "__entities." if column is None else f"{column}.__vocabulary."
+    blobs = stash.segment.checksums
+    return zlib.crc32(repr([(name, blobs[name]) for name in sorted(blobs) if name.startswith(prefix)]).encode())

@@ -5,7 +5,7 @@ Variances", 1979.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,26 +22,43 @@ _Part = tuple[Floats, Int64s, Int64s]  # values of a block (items, rows), its gr
 
 
 @dataclass(frozen=True, slots=True)
+class Values:
+    """The numbers of a column, `(rows, *pack)`. NaN does not count, nor does a number that `valid` marks false."""
+
+    numbers: torch.Tensor
+    valid: torch.Tensor | None = None  # bool, of the same shape
+
+    @property
+    def pack(self) -> tuple[int, ...]:
+        """The other dimensions."""
+        return tuple(self.numbers.shape[1:])
+
+    def map(self, change: Callable[[torch.Tensor], torch.Tensor]) -> "Values":
+        """The same rows or numbers of both."""
+        return Values(change(self.numbers), None if self.valid is None else change(self.valid))
+
+
+@dataclass(frozen=True, slots=True)
 class Rows:
-    """The rows to include: ascending ranges `[low, high)` that do not touch. Groups are consecutive rows."""
+    """The rows to include: ascending, separate ranges `[low, high)`. Groups are consecutive rows."""
 
     low: Int64s
     high: Int64s
-    offsets: Int64s  # (groups + 1,) group k has the rows from `offsets[k]` up to `offsets[k + 1]`
+    offsets: Int64s  # (groups + 1,) group k has the rows `[offsets[k], offsets[k + 1])`
 
     def __len__(self) -> int:
         return int((self.high - self.low).sum())
 
     @property
     def groups(self) -> int:
-        """How many groups there are."""
+        """The number of groups."""
         return len(self.offsets) - 1
 
 
-def moments(column: torch.Tensor, rows: Rows) -> tuple[Int64s, Floats, Floats]:
+def moments(column: Values, rows: Rows) -> tuple[Int64s, Floats, Floats]:
     """The number of values, their mean and their variance (divided by that number): `(groups, items)` each.
 
-    NaN does not count as a value. The mean of no values is 0; the variance of equal values is exactly 0.
+    The mean of no values is 0; the variance of equal values is exactly 0.
     """
     count, mean, squares = (np.zeros((_items(column), rows.groups)) for _ in range(3))
     for values, groups, starts in _blocks(column, rows):
@@ -54,17 +71,17 @@ def moments(column: torch.Tensor, rows: Rows) -> tuple[Int64s, Floats, Floats]:
         values[missing] = 0
         sums = np.add.reduceat(values, starts, axis=1)
         np.square(values, out=values)
-        own = np.add.reduceat(values, starts, axis=1) - sums * sums / np.maximum(new, 1)
+        block_squares = np.add.reduceat(values, starts, axis=1) - sums * sums / np.maximum(new, 1)
         known, before = count[:, groups], mean[:, groups]
         share = new / np.maximum(known + new, 1)
         apart = np.where(new > 0, least + sums / np.maximum(new, 1) - before, 0)
         mean[:, groups] = before + apart * share
-        squares[:, groups] += np.maximum(own, 0) + apart * apart * known * share
+        squares[:, groups] += np.maximum(block_squares, 0) + apart * apart * known * share
         count[:, groups] += new
     return count.T.astype(np.int64), mean.T, (squares / np.maximum(count, 1)).T
 
 
-def extremes(column: torch.Tensor, rows: Rows) -> tuple[Int64s, Floats, Floats]:
+def extremes(column: Values, rows: Rows) -> tuple[Int64s, Floats, Floats]:
     """The number of values, the smallest and the largest one: `(groups, items)` each; NaN where there is no value."""
     count = np.zeros((_items(column), rows.groups), np.int64)
     low, high = (np.full(count.shape, np.nan) for _ in range(2))
@@ -75,46 +92,47 @@ def extremes(column: torch.Tensor, rows: Rows) -> tuple[Int64s, Floats, Floats]:
     return count.T, low.T, high.T
 
 
-def quantiles(column: torch.Tensor, rows: Rows, at: tuple[float, ...]) -> tuple[Int64s, list[Floats]]:
+def quantiles(column: Values, rows: Rows, at: tuple[float, ...]) -> tuple[Int64s, list[Floats]]:
     """The number of values, and the quantile at each of `at`, interpolated linearly: `(groups, items)` each.
 
     This needs 8 bytes of memory for each included row.
     """
     per_item = [_item_quantiles(column, item, rows, at) for item in range(_items(column))]
-    found = np.stack([quantile for _, quantile in per_item], -1)
-    return np.stack([count for count, _ in per_item], -1), [*found]
+    stacked = np.stack([quantile for _, quantile in per_item], -1)
+    return np.stack([count for count, _ in per_item], -1), [*stacked]
 
 
-def pooled_quantiles(parts: Sequence[tuple[torch.Tensor, Rows]], at: tuple[float, ...]) -> tuple[Int64s, list[Floats]]:
-    """The same of one column in several stashes, whose included rows are one group: `(1, items)` each."""
-    counts, found = [], []
+def pooled_quantiles(parts: Sequence[tuple[Values, Rows]], at: tuple[float, ...]) -> tuple[Int64s, list[Floats]]:
+    """As `quantiles`, of one column in several stashes as one group: `(1, items)` each."""
+    counts, per_item = [], []
     for item in range(_items(parts[0][0])):
-        flat, known = np.empty(sum(len(rows) for _, rows in parts)), 0
+        flat, count = np.empty(sum(len(rows) for _, rows in parts)), 0
         for column, rows in parts:
-            for values, _, _ in _blocks(_one_item(column, item), rows):
-                known = _append(flat, known, values[0])
-        counts.append(known)
-        found.append(_of_table(flat, np.array([0]), np.array([known]), at)[:, 0] if known else np.full(len(at), np.nan))
-    return np.array([counts], np.int64), [*np.stack(found, -1)[:, None]]
+            for values, _, _ in _blocks(_item(column, item), rows):
+                count = _append(flat, count, values[0])
+        counts.append(count)
+        stretch = np.array([0]), np.array([count])
+        per_item.append(_stretch_quantiles(flat, *stretch, at)[:, 0] if count else np.full(len(at), np.nan))
+    return np.array([counts], np.int64), [*np.stack(per_item, -1)[:, None]]
 
 
-def sampled(column: torch.Tensor, rows: Rows, which: Int64s) -> tuple[torch.Tensor, Rows]:
-    """The values of some rows, and their groups; `which` are ascending positions among the included rows."""
+def sampled(column: Values, rows: Rows, which: Int64s) -> tuple[Values, Rows]:
+    """The values and groups of a sample; `which` are ascending positions among the included rows."""
     ends = np.cumsum(rows.high - rows.low)
     k = np.searchsorted(ends, which, "right")
     index = rows.high[k] - ends[k] + which
     edges = np.array([0, len(index)])
     small = Rows(edges[:1], edges[1:], np.searchsorted(index, rows.offsets).astype(np.int64))
-    return as_integers(column).index_select(0, torch.from_numpy(index)).view(column.dtype), small
+    at = torch.from_numpy(index)
+    return column.map(lambda tensor: as_integers(tensor).index_select(0, at).view(tensor.dtype)), small
 
 
-def _items(column: torch.Tensor) -> int:
-    """Numbers in one row."""
-    return math.prod(column.shape[1:])
+def _items(column: Values) -> int:
+    return math.prod(column.pack)
 
 
-def _blocks(column: torch.Tensor, rows: Rows) -> Iterator[_Part]:
-    """The rows in blocks, with NaN in place of rows that are not included; blocks without included rows are skipped."""
+def _blocks(column: Values, rows: Rows) -> Iterator[_Part]:
+    """The rows in blocks, with NaN for rows that are not included; blocks without included rows are skipped."""
     size = max(1, _BLOCK // _items(column))
     if not len(rows.low):
         return
@@ -123,8 +141,10 @@ def _blocks(column: torch.Tensor, rows: Rows) -> Iterator[_Part]:
         first, last = np.searchsorted(rows.high, begin, "right"), np.searchsorted(rows.low, end)
         if first == last:
             continue
-        block = column[begin:end].flatten(1) if column.ndim > 1 else column[begin:end, None]
-        values = torch.empty((block.shape[1], end - begin), dtype=torch.float64).copy_(block.T).numpy()
+        block = _by_item(column.numbers[begin:end])
+        values = torch.empty(block.shape, dtype=torch.float64).copy_(block).numpy()
+        if column.valid is not None:
+            values[~_by_item(column.valid[begin:end]).numpy()] = np.nan
         low, high = (np.clip(edges[first:last] - begin, 0, end - begin) for edges in (rows.low, rows.high))
         if int((high - low).sum()) < end - begin:
             marks = np.zeros(end - begin + 1, np.int8)
@@ -132,6 +152,11 @@ def _blocks(column: torch.Tensor, rows: Rows) -> Iterator[_Part]:
             marks[high] -= 1
             values[:, np.cumsum(marks[:-1]) == 0] = np.nan
         yield values, *_groups(rows.offsets, begin, end)
+
+
+def _by_item(block: torch.Tensor) -> torch.Tensor:
+    """`(rows, *pack)` as `(items, rows)`."""
+    return block.flatten(1).T if block.ndim > 1 else block[None]
 
 
 def _groups(offsets: Int64s, begin: int, end: int) -> tuple[Int64s, Int64s]:
@@ -142,37 +167,36 @@ def _groups(offsets: Int64s, begin: int, end: int) -> tuple[Int64s, Int64s]:
     return groups, np.maximum(offsets[groups] - begin, 0)
 
 
-def _item_quantiles(column: torch.Tensor, item: int, rows: Rows, at: tuple[float, ...]) -> tuple[Int64s, Floats]:
+def _item_quantiles(column: Values, item: int, rows: Rows, at: tuple[float, ...]) -> tuple[Int64s, Floats]:
     """Counts `(groups,)` and quantiles `(len(at), groups)` of one item of each row."""
-    count, flat, known = np.zeros(rows.groups, np.int64), np.empty(len(rows)), 0
-    for values, groups, starts in _blocks(_one_item(column, item), rows):
+    count, flat, filled = np.zeros(rows.groups, np.int64), np.empty(len(rows)), 0
+    for values, groups, starts in _blocks(_item(column, item), rows):
         count[groups] += np.add.reduceat(~np.isnan(values[0]), starts, dtype=np.int64)
-        known = _append(flat, known, values[0])
-    ends, found = np.cumsum(count), np.full((len(at), rows.groups), np.nan)
-    width = np.frexp(np.maximum(count - 1, 0))[
-        1
-    ]  # groups of similar size share a table, of which at most half is empty
+        filled = _append(flat, filled, values[0])
+    ends, result = np.cumsum(count), np.full((len(at), rows.groups), np.nan)
+    # groups of similar size share a table, of which at most half is empty
+    _, width = np.frexp(np.maximum(count - 1, 0))
     for wide in np.unique(width[count > 0]):
         members = np.flatnonzero((width == wide) & (count > 0))
         size = max(1, _TABLE >> int(wide))
-        for chunk in range(0, len(members), size):
-            some = members[chunk : chunk + size]
-            found[:, some] = _of_table(flat, ends[some] - count[some], count[some], at)
-    return count, found
+        for first in range(0, len(members), size):
+            groups = members[first : first + size]
+            result[:, groups] = _stretch_quantiles(flat, ends[groups] - count[groups], count[groups], at)
+    return count, result
 
 
-def _one_item(column: torch.Tensor, item: int) -> torch.Tensor:
-    return column.flatten(1)[:, item] if column.ndim > 1 else column
+def _item(column: Values, item: int) -> Values:
+    return column.map(lambda tensor: tensor.flatten(1)[:, item]) if column.pack else column
 
 
-def _append(flat: Floats, known: int, values: Floats) -> int:
-    """Put the values that are not NaN behind the first `known` of `flat`; returns how many are there now."""
+def _append(flat: Floats, filled: int, values: Floats) -> int:
+    """Append the values that are not NaN to the first `filled` of `flat`; returns the new number."""
     kept = values[~np.isnan(values)]
-    flat[known : known + len(kept)] = kept
-    return known + len(kept)
+    flat[filled : filled + len(kept)] = kept
+    return filled + len(kept)
 
 
-def _of_table(flat: Floats, begins: Int64s, counts: Int64s, at: tuple[float, ...]) -> Floats:
+def _stretch_quantiles(flat: Floats, begins: Int64s, counts: Int64s, at: tuple[float, ...]) -> Floats:
     """The quantiles of stretches of `flat`, which may be reordered: `(len(at), stretches)`."""
     place = np.array(at)[:, None] * (counts - 1)
     below = np.floor(place).astype(np.int64)

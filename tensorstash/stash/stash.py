@@ -1,8 +1,10 @@
 """The stash: a read-only dict of column tensors over one segment, grouped by entity and ordered by time."""
 
+import copyreg
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from multiprocessing import reduction
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -10,15 +12,13 @@ from numpy.typing import NDArray
 
 from tensorstash.columns.info import ColumnInfo
 from tensorstash.common.clock import Clock
-from tensorstash.errors import ColumnError, unknown
+from tensorstash.errors import ColumnError, SegmentError, unknown
 from tensorstash.segments.directory import check_label
+from tensorstash.segments.on_disk import save
 from tensorstash.segments.publish import share_copy
-from tensorstash.segments.save import save
-from tensorstash.segments.segment import Segment
-from tensorstash.stash.blocks import Block, blocks_of
+from tensorstash.segments.segment import Block, Segment, attach_newest, mapped, open_saved, reattach
 from tensorstash.stash.display import as_html, as_text
-from tensorstash.stash.header import checked_offsets, checked_vocabulary, info_of
-from tensorstash.stash.names import read_names
+from tensorstash.stash.header import checked_offsets, checked_vocabulary, info_of, read_names
 
 if TYPE_CHECKING:
     import polars as pl
@@ -28,24 +28,23 @@ if TYPE_CHECKING:
 class Stash(Mapping[str, torch.Tensor]):
     """The loaded columns: a `Mapping` from name to tensor, first dimension rows.
 
-    Rows are grouped by entity, in the order in which the entities first appear in the source, and ordered by time
-    within each. `ts.load`, `ts.open` and `ts.attach` return one. The tensors are mapped copy-on-write: only this
-    process sees its in-place writes, and they never reach the file. Text columns hold int32 codes into
-    `vocabulary(name)`, or -1 where there is no text. If a vocabulary was given to `load`, values that are not in it
-    have its length as their code.
+    Rows are grouped by entity, the entities in ascending order, and ordered by time within each. `ts.load`, `ts.open`
+    and `ts.attach` return one. The tensors are mapped copy-on-write: only this process sees its in-place writes, and
+    they never reach the file. Text columns hold int32 codes into `vocabulary(name)`, whose texts ascend, or -1 for a
+    missing text. A vocabulary that was given to `load` keeps its order, and the code of unknown values is its length.
     """
 
     def __init__(self, segment: Segment) -> None:
-        self._segment = segment
+        self.segment = segment
         self._tensors: dict[str, torch.Tensor] = {}  # made on first use: hundreds take longer than attaching
-        self._info = info = info_of(segment)
+        self.info = info = info_of(segment)
         self._names = {column.name: segment.entries[column.name] for column in info.columns}
-        self._about = {column.name: column for column in (*info.columns, *info.static)}
+        self._column_info = {column.name: column for column in (*info.columns, *info.static)}
         self.rows: int = info.rows
 
     def __getitem__(self, name: str) -> torch.Tensor:
-        given: object = name
-        if isinstance(given, list):
+        key: object = name
+        if isinstance(key, list):
             raise TypeError(
                 f"stash[name] is one column; got the list {name!r}. Load columns that you use together as one: "
                 "columns={'name': [...]}."
@@ -54,7 +53,7 @@ class Stash(Mapping[str, torch.Tensor]):
         if tensor is None:
             if name not in self._names:
                 raise unknown(name, self, "the stash")
-            tensor = self._tensors.setdefault(name, self._segment.tensor(name))
+            tensor = self._tensors.setdefault(name, self.segment.tensor(name))
         return tensor
 
     # a stash equals only itself: a comparison of tensors would have no truth value
@@ -75,12 +74,10 @@ class Stash(Mapping[str, torch.Tensor]):
     @property
     def path(self) -> str | None:
         """The file of a shared or opened stash, which `safetensors.safe_open` reads too; `None` for a private one."""
-        return self._segment.path
+        return self.segment.path
 
     def private_bytes(self) -> int | None:
-        """Bytes of the pages that only this process holds, because it wrote into the tensors; 0 without such writes.
-
-        `None` on systems that do not report it (macOS).
+        """Bytes of the pages that this process holds because it wrote into the tensors; `None` on macOS.
 
         Example:
             >>> import tensorstash as ts
@@ -89,72 +86,63 @@ class Stash(Mapping[str, torch.Tensor]):
             >>> stash.private_bytes() in (4096, None)
             True
         """
-        return self._segment.private_bytes()
+        return self.segment.private_bytes()
 
     @cached_property
     def entities(self) -> list[Any]:
-        """The names of the entities, in the order of their rows; `[None]` where the source has no entity column.
-
-        They are tuples if `load` was given a list of entity columns.
-        """
+        """The entities in the order of their rows: names, tuples of several columns, or `[None]` without a column."""
         if not self.entity_names:
             return [None]
-        values = map(self._entity_values, self.entity_names)
+        values = map(self.entity_values, self.entity_names)
         parts = [names if isinstance(names, list) else names.tolist() for names in values]
-        return parts[0] if isinstance(self._entity_name, str) else [*zip(*parts)]
+        return parts[0] if isinstance(self.info.entity, str) else [*zip(*parts)]
 
-    def _entity_values(self, name: str) -> "NDArray[Any] | list[str]":
-        """The value that each entity has in one of the columns in `entity_names`: an array of integers, or texts."""
-        return read_names(
-            self._segment,
-            "__entities" if isinstance(self._entity_name, str) else f"__entities.{self.entity_names.index(name)}",
-        )
+    def entity_values(self, name: str) -> "NDArray[Any] | list[str]":
+        """The values of the entities in one of `entity_names`: an array of integers, or texts."""
+        is_single = isinstance(self.info.entity, str)
+        key = "__entities" if is_single else f"__entities.{self.entity_names.index(name)}"
+        return read_names(self.segment, key)
 
     @property
     def entity_names(self) -> tuple[str, ...]:
-        """The source columns of the entities: none, one or several."""
-        name = self._entity_name
+        """The source columns of the entities."""
+        name = self.info.entity
         return () if name is None else (name,) if isinstance(name, str) else name
 
     @cached_property
     def static(self) -> dict[str, torch.Tensor]:
-        """The columns that were loaded as static: tensors `(entities, ...)` whose row k belongs to `entities[k]`."""
-        return {column.name: self._segment.blob(column.name) for column in self._info.static}
+        """The columns that were loaded as static: tensors `(entities, ...)`; row k belongs to `entities[k]`."""
+        return {column.name: self.segment.blob(column.name) for column in self.info.static}
 
     @cached_property
     def offsets(self) -> torch.Tensor:
         """`(entities + 1,)` int64: entity k has the rows `offsets[k]` up to `offsets[k + 1]`."""
-        return checked_offsets(self._segment, self.rows)
+        return checked_offsets(self.segment, self.rows)
 
     @cached_property
     def time(self) -> torch.Tensor | None:
         """`(rows,)` int64 in units of `clock.unit` since 1970 UTC, or the source's integers; `None` without times."""
-        return self._segment.tensor("__time") if self.time_name is not None else None
+        return self.segment.tensor("__time") if self.time_name is not None else None
 
     @property
     def time_name(self) -> str | None:
         """The source column of the times."""
-        return None if self._info.time is None else self._info.time.source
+        return None if self.info.time is None else self.info.time.source
 
     @property
     def time_range(self) -> tuple[int | None, int | None]:
         """The first and the last time of all rows; `None` without times or rows."""
-        time = self._info.time
+        time = self.info.time
         return (None, None) if time is None else (time.low, time.high)
 
     @property
     def clock(self) -> Clock:
         """The unit and zone in which the times are read."""
-        time = self._info.time
+        time = self.info.time
         return Clock(None, None) if time is None else Clock(time.unit, time.zone)
 
-    @property
-    def _entity_name(self) -> str | tuple[str, ...] | None:
-        """The source column of the entities; a tuple of them where `load` was given a list."""
-        return self._info.entity
-
     def about(self, name: str) -> ColumnInfo:
-        """How a column was loaded (kind, unit, zone, fill, members), and its nulls, missing values, minimum, maximum.
+        """How a column was loaded (kind, unit, zone, fill, members), and its missing values, minimum and maximum.
 
         Example:
             >>> import tensorstash as ts
@@ -163,9 +151,9 @@ class Stash(Mapping[str, torch.Tensor]):
             ('number', 1, 2.5)
         """
         try:
-            return self._about[name]
+            return self._column_info[name]
         except (KeyError, TypeError):
-            raise unknown(name, self._about, "the stash") from None
+            raise unknown(name, self._column_info, "the stash") from None
 
     def vocabulary(self, name: str) -> list[Any]:
         """The values that the codes of a column stand for: texts, or the integers of a given vocabulary.
@@ -178,18 +166,16 @@ class Stash(Mapping[str, torch.Tensor]):
             >>> stash["country"].tolist(), stash.vocabulary("country")
             ([0, 1, 0, -1], ['NO', 'PE'])
         """
-        about = self.about(name)
-        if about.kind != "category":
+        info = self.about(name)
+        if info.kind != "category":
             tensor = self.static[name] if name in self.static else self[name]
             raise ColumnError(
                 f"Text columns have a vocabulary, and those that were given one; {name!r} holds {tensor.dtype}."
             )
-        return checked_vocabulary(self._segment, about)
+        return checked_vocabulary(self.segment, info)
 
     def series(self, entity: Any) -> dict[str, torch.Tensor]:
-        """One entity's rows of every column, as views, and its times under the name of the time column.
-
-        If there are several entity columns, `entity` is a tuple of their values.
+        """One entity's rows of every column, as views, and its times; of several entity columns, take a tuple.
 
         Example:
             >>> import tensorstash as ts
@@ -199,7 +185,7 @@ class Stash(Mapping[str, torch.Tensor]):
         """
         try:
             index = self._entity_index[tuple(entity) if isinstance(entity, list) else entity]
-        except (KeyError, TypeError):  # what cannot be hashed names no entity either
+        except (KeyError, TypeError):  # TypeError: not hashable
             raise unknown(entity, self.entities, "the stash", "entity") from None
         rows = slice(int(self.offsets[index]), int(self.offsets[index + 1]))
         times = {} if self.time is None else {str(self.time_name): self.time[rows]}
@@ -208,8 +194,7 @@ class Stash(Mapping[str, torch.Tensor]):
     def to_polars(self) -> "pl.DataFrame":
         """A polars frame of entity, time and every column; packs become arrays, codes become their values.
 
-        Values that are not in a given vocabulary are null; hashed codes stay codes. Static columns come last, with
-        their values repeated in every row of their entity.
+        Values that are not in a given vocabulary are null; hashed codes stay codes. Static columns come last.
         """
         from tensorstash.stash.interop import to_polars
 
@@ -218,12 +203,10 @@ class Stash(Mapping[str, torch.Tensor]):
     def to_arrow(self) -> "pa.Table":
         """A pyarrow Table of entity, time and every column over the memory of the stash, without a copy of it.
 
-        Static columns come last, their values repeated in every row of their entity, which takes memory.
-
-        Packs are fixed-size lists, codes are dictionary arrays, hashed codes int32, and bfloat16 is uint16 with its
-        bits, which `ts.load` reads as bfloat16 again. Values that are not in a given vocabulary are null. Arrow needs
-        memory of its own for booleans (bits), dates, times of day in s and ms, the nulls among codes (a bit per row)
-        and the entities (a code per row).
+        Static columns come last, their values repeated in every row of their entity, which takes memory. Packs are
+        fixed-size lists, codes are dictionary arrays, hashed codes int32, and bfloat16 is uint16 with its bits, which
+        `ts.load` reads as bfloat16 again. Values that are not in a given vocabulary are null. Arrow needs memory of its
+        own for booleans (bits), dates, times of day in s and ms, the nulls among codes and the entities.
 
         Example:
             >>> import tensorstash as ts
@@ -245,9 +228,8 @@ class Stash(Mapping[str, torch.Tensor]):
     ) -> "pl.DataFrame":
         """Statistics of columns: count, mean, standard deviation, quartiles and extremes, or the most common value.
 
-        Booleans count as 0 and 1, times as the integers that the tensor holds, and each component of a pack has a line
-        of its own. Everything is computed in float64 from all rows, except the quartiles, which come from a random
-        sample. NaN counts as missing. Columns with infinite values have no mean.
+        Booleans count as 0 and 1, times as the integers of the tensor; each component of a pack has its line. All rows
+        count, in float64; only the quartiles come from a random sample. Columns with infinite values have no mean.
 
         Args:
             columns: their names. `None` takes all columns, and without `by=` the static ones too, whose values count
@@ -274,10 +256,9 @@ class Stash(Mapping[str, torch.Tensor]):
         return describe(self, columns, by, sample, seed)
 
     def share(self, label: str) -> "Stash":
-        """Copy the stash into memory that all processes of this user can attach, and return it attached.
+        """Copy the stash as it was loaded into memory that all processes of this user can attach; returns it attached.
 
-        The values are copied as they were loaded, without in-place changes. If a stash with the same bytes exists under
-        that label, it is attached instead. Raises `NoMemoryError` if there is no room for the copy.
+        A stash with the same bytes and label is attached instead. Raises `NoMemoryError` if the copy does not fit.
 
         Example:
             >>> import tensorstash as ts
@@ -285,30 +266,26 @@ class Stash(Mapping[str, torch.Tensor]):
             >>> ts.attach("example-share")["y"].tolist(), len(ts.shared.remove("example-share"))
             ([1.0, 2.0], 1)
         """
-        return Stash(share_copy(self._segment, check_label(label)))
+        return Stash(share_copy(self.segment, check_label(label)))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the stash as it was loaded to one safetensors file, which `ts.open` maps.
 
-        The file appears, or replaces the one at `path`, when it is whole and on disk. In-place changes of the tensors
-        are not saved. Processes that have the old file open keep it; never truncate or rewrite a file in place that is
-        open somewhere, because reading bytes that are gone ends the process (SIGBUS).
-
-        Raises:
-            SegmentError: the file cannot be written.
+        The file appears, or replaces the one at `path`, when it is whole and on disk. Processes that have the old file
+        open keep it. Raises `SegmentError` if the file cannot be written, `NoMemoryError` if the disk is full.
         """
-        save(self._segment, os.fsdecode(path))
+        save(self.segment, os.fsdecode(path))
 
     @cached_property
-    def _blocks(self) -> list[Block]:
+    def blocks(self) -> list[Block]:
         """The columns side by side, as gather needs them."""
-        return blocks_of(self, self._segment)
+        return self.segment.blocks(self)
 
     @cached_property
     def _entity_index(self) -> dict[Any, int]:
         return {name: index for index, name in enumerate(self.entities)}
 
-    # the columns are not meant to be changed, so one copy serves everybody
+    # columns are not meant to be changed, so a copy is not needed
 
     def __copy__(self) -> "Stash":
         return self
@@ -321,3 +298,84 @@ class Stash(Mapping[str, torch.Tensor]):
 
     def _repr_html_(self) -> str:
         return as_html(self)
+
+
+def open(path: str | os.PathLike[str]) -> Stash:  # noqa: A001  its name is ts.open
+    """Map a stash that `stash.save` wrote. Values are read when they are used, so it may be larger than memory.
+
+    Do not truncate or rewrite the file in place while it is open: values would change, and reading missing bytes ends
+    the process (SIGBUS). `stash.save` and `os.replace` replace the whole file, which is safe.
+
+    Raises:
+        SegmentError: there is no such file, or it is not a whole stash. Its header is checked here, the checksums of
+            entities and vocabularies when they are first used; the values of columns have no checksum.
+
+    Example:
+        >>> import tensorstash as ts, tempfile, os
+        >>> path = os.path.join(tempfile.mkdtemp(), "small.safetensors")
+        >>> ts.load({"y": [1.0, 2.0]}).save(path)
+        >>> ts.open(path)["y"]
+        tensor([1., 2.], dtype=torch.float64)
+    """
+    return Stash(open_saved(os.path.abspath(os.fsdecode(path))))
+
+
+def attach(label: str, *, strict: bool = False) -> Stash:
+    """Attach the newest shared stash of a label, in milliseconds whatever its size.
+
+    Args:
+        label: the label given as `share=`, or to `stash.share`.
+        strict: map the memory read-only. A write into a tensor then ends the process (SIGSEGV), which finds such writes
+            with `python -X faulthandler`.
+
+    Raises:
+        SegmentError: the label does not exist, or its segment is damaged. ValueError: `label` is not a label.
+
+    Example:
+        >>> import tensorstash as ts
+        >>> loaded = ts.load({"y": [1.0, 2.0]}, share="example-attach")
+        >>> ts.attach("example-attach")["y"], len(ts.shared.remove("example-attach"))
+        (tensor([1., 2.], dtype=torch.float64), 1)
+    """
+    return Stash(attach_newest(label, strict))
+
+
+# Pickles: a reference to the file, or between processes of one program a descriptor of it
+
+
+def _reduce(stash: Stash) -> Any:
+    segment = stash.segment
+    if segment.label is not None:
+        return _reattach, (segment.path, segment.crc, segment.strict)
+    if segment.path is not None:
+        return _reopen, (segment.path, segment.crc)
+    raise TypeError(
+        "A private stash lives in the memory of its process and cannot be pickled. Share it, stash.share(label), "
+        "or save it, stash.save(path), and open it where it is needed: ts.open(path). (multiprocessing and "
+        "DataLoader workers can take it as it is.)"
+    )
+
+
+def _reattach(path: str, crc: str, strict: bool) -> Stash:
+    return Stash(reattach(path, crc, strict))
+
+
+def _reopen(path: str, crc: str) -> Stash:
+    stash = Stash(open_saved(path))
+    if stash.segment.crc != crc:
+        raise SegmentError(f"{path} was saved again since this stash was pickled. Open it again: ts.open({path!r}).")
+    return stash
+
+
+def _reduce_for_children(stash: Stash) -> Any:
+    """`multiprocessing` hands over a descriptor of the same memory or file."""
+    segment = stash.segment
+    return _receive, (reduction.DupFd(segment.fd), segment.path, segment.label, segment.strict)
+
+
+def _receive(descriptor: Any, path: str | None, label: str | None, strict: bool) -> Stash:
+    return Stash(mapped(descriptor.detach(), path, label, strict))
+
+
+copyreg.pickle(Stash, _reduce)
+reduction.ForkingPickler.register(Stash, _reduce_for_children)

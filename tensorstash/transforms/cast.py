@@ -22,7 +22,7 @@ class Cast:
     Raises:
         TypeError: `dtypes` is not a mapping from spans to dtypes. ColumnError: a batch lacks a span.
         SchemaError: a floating span would be cast to integers or booleans. ValueError: another `on`. In a `Loader`: a
-            cast on the host comes behind another transform, or does not make the copy smaller.
+            cast on the host comes after another transform, or does not make the copy smaller.
 
     Example:
         >>> import numpy as np, torch, tensorstash as ts
@@ -36,15 +36,17 @@ class Cast:
 
     def __init__(self, dtypes: Mapping[str, torch.dtype], *, on: str = "device") -> None:
         if not isinstance(dtypes, Mapping):
-            raise TypeError(f"ts.Cast takes a dtype for each span; got {dtypes!r}. Write {{'<span>': torch.float32}}.")
+            raise TypeError(
+                f"dtypes must be a mapping from spans to dtypes, got {dtypes!r}. Write {{'<span>': torch.float32}}."
+            )
         if on not in ("device", "host"):
-            raise ValueError(f"on= is 'device' or 'host'; got {on!r}.")
+            raise ValueError(f"on must be 'device' or 'host', got {on!r}.")
         self.dtypes = dict(dtypes)
         self.on = on
         for name, dtype in self.dtypes.items():
             if not isinstance(dtype, torch.dtype):
                 raise TypeError(
-                    f"A span is cast to a torch.dtype; {name!r} to {dtype!r}. Write {{{name!r}: torch.float32}}."
+                    f"dtypes[{name!r}] must be a torch.dtype, got {dtype!r}. Write {{{name!r}: torch.float32}}."
                 )
 
     def __call__(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -56,12 +58,12 @@ class Cast:
             batch[name] = batch[name].to(dtype)
         return batch
 
-    def check(self, name: str, found: torch.dtype) -> None:
-        """Refuse to cut the fractions of a span of that dtype."""
+    def check(self, name: str, source: torch.dtype) -> None:
+        """Raise `SchemaError` if the cast would cut the fractions of a span of dtype `source`."""
         dtype = self.dtypes[name]
-        if found.is_floating_point and not dtype.is_floating_point and not dtype.is_complex:
+        if source.is_floating_point and not dtype.is_floating_point and not dtype.is_complex:
             raise SchemaError(
-                f"A cast keeps values; {name!r} is {found}, and {dtype} would cut its fractions. Round it in a "
+                f"A cast must keep values; {name!r} is {source}, and {dtype} would cut its fractions. Round it in a "
                 "transform of your own."
             )
 

@@ -26,8 +26,8 @@ class Cross:
     value of SplitMix64 (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", 2014) from state x, in
     64 bits; the bucket is its low 63 bits modulo `buckets`. The order of the columns counts, and code -1, a missing
     value, is hashed like any other. Equal codes give equal buckets on every machine and in all releases. The codes of
-    integers, of `ts.hashed` and of a given vocabulary are equal everywhere; codes of text without a vocabulary follow
-    the order of appearance in their source.
+    integers, of `ts.hashed` and of a given vocabulary are equal everywhere; codes of text without a vocabulary change
+    when the source has other texts, unless it is loaded with `like=`.
 
     Args:
         columns: two or more spans or static columns of integers or booleans in the batch.
@@ -53,33 +53,32 @@ class Cross:
 
     def __init__(self, columns: Sequence[str], buckets: int, *, name: str | None = None) -> None:
         chosen = tuple(names_in(columns, "columns"))
-        if odd := [one for one in chosen if not isinstance(one, str)]:
-            raise TypeError(f"columns= is a list of names; got {odd[0]!r} in it.")
+        if odd := [name for name in chosen if not isinstance(name, str)]:
+            raise TypeError(f"columns must be a list of names, got {odd[0]!r} in it.")
         if len(chosen) < 2:
-            raise ValueError(f"A cross combines two or more columns; got {list(chosen)}. For one column use ts.hashed.")
+            raise ValueError(f"columns must be two or more, got {list(chosen)}. For one column use ts.hashed.")
         if at_least(1, buckets, "buckets") > _POSITIVE:
-            raise ValueError(f"buckets= is below 2**63; got {buckets}.")
+            raise ValueError(f"buckets must be < 2**63, got {buckets}.")
         name = "_x_".join(chosen) if name is None else name
         if name in RESERVED or "." in name or not name:
             raise SchemaError(
-                f"The names {', '.join(sorted(RESERVED))} and names with a dot are reserved in batches; got "
-                f"name={name!r}. Choose another."
+                f"name must not have a dot or be reserved in batches ({', '.join(sorted(RESERVED))}), got {name!r}. "
+                "Choose another."
             )
-        own = {"columns": chosen, "buckets": int(buckets), "name": name}
-        for field, value in own.items():
+        for field, value in (("columns", chosen), ("buckets", int(buckets)), ("name", name)):
             object.__setattr__(self, field, value)
 
     def __call__(self, batch: Batch) -> Batch:
         """Add the buckets to a batch and return it."""
         if self.name in batch:
-            raise ValueError(f"A batch has one tensor per name; it has {self.name!r} already. Choose another: name=.")
-        found = [self._codes(batch, name) for name in self.columns]
-        longest = max(found, key=lambda codes: codes.ndim)
+            raise ValueError(f"name must be new in the batch, got {self.name!r}. Choose another: name=.")
+        columns = [self._codes(batch, name) for name in self.columns]
+        longest = max(columns, key=lambda codes: codes.ndim)
         state = torch.zeros((), dtype=torch.int64, device=longest.device)
-        for name, codes in zip(self.columns, found):
+        for name, codes in zip(self.columns, columns):
             if codes.shape != longest.shape[: codes.ndim]:
                 raise ValueError(
-                    f"Crossed spans have the same slots, and static columns the same windows; {name!r} is "
+                    f"Crossed spans must have the same slots, and static columns the same windows; {name!r} is "
                     f"{tuple(codes.shape)} beside {tuple(longest.shape)}. Cross spans of equal length."
                 )
             state = _mix(state ^ codes.view((*codes.shape, *[1] * (longest.ndim - codes.ndim))))
@@ -91,11 +90,11 @@ class Cross:
             raise unknown(name, batch, "the batch", "span")
         codes: object = batch[name]
         if not isinstance(codes, torch.Tensor):
-            raise TypeError(f"A batch holds tensors; {name!r} is a {type(codes).__name__}.")
+            raise TypeError(f"A crossed column must be a tensor; {name!r} is a {type(codes).__name__}.")
         if codes.dtype.is_floating_point:
             raise SchemaError(
-                f"A cross combines integers and booleans; {name!r} is {codes.dtype}. Leave it out, or put a transform "
-                "before it that turns the values into classes."
+                f"A crossed column must be integer or boolean; {name!r} is {codes.dtype}. Leave it out, or put a "
+                "transform before it that turns the values into classes."
             )
         return codes.view(torch.int64) if codes.dtype == torch.uint64 else codes.to(torch.int64)
 

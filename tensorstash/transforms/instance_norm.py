@@ -31,8 +31,7 @@ class InstanceNorm:
 
     Args:
         history: the span that level and spread are computed from.
-        others: spans that are shifted and scaled in the same way, such as the target in training; spans that a batch
-            lacks are skipped.
+        others: spans that are shifted and scaled in the same way, such as the target in training.
         kind: `"standard"`: subtract the mean, divide by the standard deviation; `"last"`: subtract the last value;
             `"mean"`: divide by the mean absolute value, or by 1 where it is 0.
         eps: added to the variance of `"standard"`, so that a constant history can be divided by its spread.
@@ -40,7 +39,7 @@ class InstanceNorm:
 
     Raises:
         ValueError: a span is named twice. When called: a batch has been normalised before, or does not fit.
-        ColumnError: a batch lacks the history. SchemaError: a span holds integers.
+        ColumnError: a batch lacks a span. SchemaError: a span holds integers.
 
     Example:
         >>> import numpy as np, tensorstash as ts
@@ -67,47 +66,45 @@ class InstanceNorm:
         self, history: str, *others: str, kind: str = "standard", eps: float = 1e-5, rows: int | None = None
     ) -> None:
         if kind not in _KINDS:
-            raise ValueError(f"kind= is one of {', '.join(map(repr, _KINDS))}; got {kind!r}.")
+            raise ValueError(f"kind must be one of {', '.join(map(repr, _KINDS))}, got {kind!r}.")
         if odd := [name for name in (history, *others) if not isinstance(name, str)]:
-            raise TypeError(f"An InstanceNorm takes the names of spans; got {odd[0]!r}.")
+            raise TypeError(f"history and others must be names of spans, got {odd[0]!r}.")
         if not eps > 0:
-            raise ValueError(f"eps= is above 0; got {eps}.")
-        twice = [name for name, count in Counter((history, *others)).items() if count > 1]
-        if twice:
-            raise ValueError(f"A span is normalised once; {twice[0]!r} is named twice. Name it once.")
+            raise ValueError(f"eps must be > 0, got {eps}.")
+        if twice := [name for name, count in Counter((history, *others)).items() if count > 1]:
+            raise ValueError(f"A span must be named once, got {twice[0]!r} twice.")
         rows = None if rows is None else at_least(1, rows, "rows")
-        own = {"history": history, "others": others, "kind": kind, "eps": eps, "rows": rows}
-        for name, value in own.items():
+        fields = {"history": history, "others": others, "kind": kind, "eps": eps, "rows": rows}
+        for name, value in fields.items():
             object.__setattr__(self, name, value)
 
     def __call__(self, batch: Batch) -> Batch:
         """Normalise a batch in place and return it."""
-        if self.history not in batch:
-            raise unknown(self.history, batch, "the batch", "span")
+        names = (self.history, *self.others)
+        if missing := [name for name in names if name not in batch]:
+            raise unknown(missing[0], batch, "the batch", "span")
         if f"{self.history}.center" in batch:
             raise ValueError(
-                f"A batch is normalised once; this one has {self.history + '.center'!r} already. Take a fresh batch."
+                f"A batch must be normalised once; it has {self.history + '.center'!r} already. Take a fresh batch."
             )
         past = batch[self.history]
-        spans = [batch[name] for name in (self.history, *self.others) if name in batch]
-        for name in (self.history, *self.others):
-            if name in batch and not batch[name].dtype.is_floating_point:
+        spans = [batch[name] for name in names]
+        for name in names:
+            if not batch[name].dtype.is_floating_point:
                 raise SchemaError(
-                    f"A batch is normalised in place, in floating point; {name!r} is {batch[name].dtype}. Put "
+                    f"A normalised span must be floating; {name!r} is {batch[name].dtype}. Put "
                     f"ts.Cast({{{name!r}: torch.float32}}) before."
                 )
-            if name in batch and batch[name].shape[2:] != past.shape[2:]:
+            if batch[name].shape[2:] != past.shape[2:]:
                 raise ValueError(
-                    f"All spans of an InstanceNorm are of the same column; {self.history!r} is {tuple(past.shape)}, "
+                    f"All spans of an InstanceNorm must be of one column; {self.history!r} is {tuple(past.shape)}, "
                     f"{name!r} is {tuple(batch[name].shape)}. Make one InstanceNorm for each column."
                 )
         if self.rows is not None and self.rows > past.shape[1]:
-            raise ValueError(
-                f"rows= is at most the length of the span {self.history!r}, {past.shape[1]}; got {self.rows}."
-            )
+            raise ValueError(f"rows must be <= {past.shape[1]}, the length of {self.history!r}, got {self.rows}.")
         observed = batch.get(f"{self.history}.observed")
-        judged = slice(self.rows)
-        center, scale = self._statistics(past[:, judged], None if observed is None else observed[:, judged])
+        rows = slice(self.rows)
+        center, scale = self._statistics(past[:, rows], None if observed is None else observed[:, rows])
         for span in spans:
             if self.kind != "mean":
                 span.sub_(center)
@@ -132,12 +129,12 @@ class InstanceNorm:
         name = f"{self.history}.center"
         if name not in batch:
             raise ValueError(
-                f"A normalised batch holds level and spread; this one has no {name!r}. Call the transform on it first."
+                f"The batch must be normalised by this transform; it has no {name!r}. Call the transform on it first."
             )
         center = batch[name]
         if values.ndim != center.ndim or len(values) != len(center) or values.shape[2:] != center.shape[2:]:
             expected = ", ".join(map(str, (len(center), "time", *center.shape[2:])))
-            raise ValueError(f"Predictions for this batch have the shape ({expected}); got {tuple(values.shape)}.")
+            raise ValueError(f"Predictions for this batch must have the shape ({expected}), got {tuple(values.shape)}.")
         return values * batch[f"{self.history}.scale"] + center
 
     def undo(self, batch: Batch) -> Batch:
@@ -151,26 +148,26 @@ class InstanceNorm:
     def _statistics(self, past: torch.Tensor, observed: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
         """Centre and scale, `(batch, 1, ...)`, computed in float32 at least."""
         wide = past.float() if past.itemsize < 4 else past
-        there = ~wide.isnan()
+        has_value = ~wide.isnan()
         if observed is not None:
-            there &= observed.view(*observed.shape, *[1] * (past.ndim - 2))
+            has_value &= observed.view(*observed.shape, *[1] * (past.ndim - 2))
         if self.kind == "last":
-            center = _last(wide, there)
+            center = _last(wide, has_value)
             return center.to(past.dtype), torch.ones_like(center, dtype=past.dtype)
-        count = there.sum(1, keepdim=True)
-        some = count.clamp(min=1)
+        count = has_value.sum(1, keepdim=True)
+        divisor = count.clamp(min=1)
         if self.kind == "mean":
-            scale = (wide.abs().masked_fill_(~there, 0).sum(1, keepdim=True) / some).to(past.dtype)
+            scale = (wide.abs().masked_fill_(~has_value, 0).sum(1, keepdim=True) / divisor).to(past.dtype)
             return torch.zeros_like(scale), scale.masked_fill_(scale == 0, 1)
-        center = wide.masked_fill(~there, 0).sum(1, keepdim=True) / some
+        center = wide.masked_fill(~has_value, 0).sum(1, keepdim=True) / divisor
         # around the computed mean, so that a spread that is small beside the level stays exact
-        apart = (wide - center).masked_fill_(~there, 0)
-        scale = (apart.square_().sum(1, keepdim=True) / some + self.eps).sqrt()
+        apart = (wide - center).masked_fill_(~has_value, 0)
+        scale = (apart.square_().sum(1, keepdim=True) / divisor + self.eps).sqrt()
         return center.to(past.dtype), scale.masked_fill(count == 0, 1).to(past.dtype)
 
 
-def _last(values: torch.Tensor, there: torch.Tensor) -> torch.Tensor:
-    """The last value of each window that is there, `(batch, 1, ...)`; 0 where none is."""
+def _last(values: torch.Tensor, has_value: torch.Tensor) -> torch.Tensor:
+    """The last value of each window, `(batch, 1, ...)`; 0 where it has none."""
     step = torch.arange(1, values.shape[1] + 1, device=values.device).view(-1, *[1] * (values.ndim - 2))
-    last = (there * step).amax(1, keepdim=True)
+    last = (has_value * step).amax(1, keepdim=True)
     return values.gather(1, (last - 1).clamp(min=0)).masked_fill(last == 0, 0)

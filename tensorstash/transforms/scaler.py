@@ -2,36 +2,29 @@
 
 import operator
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 
 from tensorstash.common.checks import is_integer, names_in
-from tensorstash.errors import SchemaError, unknown
+from tensorstash.errors import DataError, SchemaError
+from tensorstash.errors import unknown as unknown_name
 from tensorstash.sampling.mix import Mix
 from tensorstash.sampling.sharded import ShardedWindows
-from tensorstash.stash.moments import Rows, sampled
 from tensorstash.stash.stash import Stash
-from tensorstash.transforms.affine import Affine, in_place
-from tensorstash.transforms.pooled import drawn, pooled
-from tensorstash.transforms.sharded import Told, together, told_by
-from tensorstash.transforms.statistics import (
-    KINDS,
-    Doubt,
-    check_kind,
-    doubts_text,
-    fit_column,
-    rows_seen,
-    spans_of,
-)
+from tensorstash.transforms.bound import Source, entities_in, spans_in
+from tensorstash.transforms.scaling import Constants, is_scaled, mark_scaled
+from tensorstash.transforms.sharded import NodeStatistics, of_all, of_node
+from tensorstash.transforms.state import VERSION, fields_of
+from tensorstash.transforms.statistics import Statistics, check_kind, doubts_text, joined, of_mix, of_source
 from tensorstash.windows.windows import Windows
 
 Batch = dict[str, torch.Tensor]
 
-_VERSION = 1
+_Statistics = Callable[[str | None], Statistics]  # of a source, by entity or not
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -39,18 +32,26 @@ class Scaler:
     """Scales spans of batches to `(value - center) / scale`, with one centre and scale per column, or per entity too.
 
     `Scaler.fit` makes one. Calling it scales a batch in place, in the memory and on the device of the batch, and
-    returns it. It scales every span that was known when it was fitted and is in the batch. The arithmetic is that of
-    the span's dtype: integer spans must be cast first with `ts.Cast`; half-precision spans should be.
+    returns it. It scales every span of its columns; slots without a row (`<span>.observed` is false) keep what `empty=`
+    says. A span that is scaled already and not written since is a `ValueError`. The arithmetic is that of the span's
+    dtype, and that of float32 for half types; integer spans must be cast first with `ts.Cast`.
+
+    A scaler is bound to the windows that it was fitted on, and a `Loader` binds it to its own: to their spans and, with
+    `by="entity"`, to the numbers that `batch["entity"]` has for the names of entities. For other batches of another
+    stash, and for `inverse` of their predictions, bind it yourself: `scaler.bind(windows)`.
 
     Attributes:
         kind: `"standard"`, `"minmax"`, `"robust"` or `"maxabs"`.
         by: `None`, or `"entity"`.
         rows: the number of rows that the statistics are taken over.
         spans: maps each span that is scaled to its column.
-        center: per column a float64 tensor `(1, ...)`, or `(entities, ...)` with `by="entity"`; the other dimensions
-            are those of a pack.
+        center: per column a float64 tensor `(1, ...)`, or with `by="entity"` `(entities, ...)` in the order of
+            `entities`, and a last row for all others with `unknown="pooled"`; the other dimensions are those of a pack.
         scale: likewise.
-        starts: of a mix with `by="entity"`, where the entities of each component begin in them; else empty.
+        entities: the names of the entities with `by="entity"`, else empty; of a mix pairs of a component and a name.
+        unknown: `"error"`, or `"pooled"`.
+        starts: of a mix with `by="entity"`, where the entities of each component begin in them; else empty. `None`: the
+            scaler was made from a state and is not bound.
 
     Example:
         >>> import numpy as np, tensorstash as ts
@@ -76,8 +77,11 @@ class Scaler:
     spans: dict[str, str]
     center: dict[str, torch.Tensor]
     scale: dict[str, torch.Tensor]
-    starts: tuple[int, ...] = ()
-    _ready: dict[tuple[str, bool, torch.dtype, torch.device], Affine] = field(default_factory=dict, init=False)
+    entities: list[Any] = field(default_factory=list)
+    unknown: str = "error"
+    starts: tuple[int, ...] | None = ()
+    _fitted: "Scaler | None" = None  # a bound scaler may lack entities of it
+    _ready: dict[tuple[str, torch.dtype, torch.device], Constants] = field(default_factory=dict, init=False)
 
     @classmethod
     def fit(
@@ -87,14 +91,15 @@ class Scaler:
         *,
         kind: str = "standard",
         by: str | None = None,
+        unknown: str = "error",
         sample: int | None = None,
         seed: int = 0,
     ) -> "Scaler":
-        """Statistics of columns over the rows that lie in a window. Each row counts once, and NaN does not count.
+        """Statistics of columns over the rows that lie in a window. Each row counts once; missing values do not count.
 
         The statistics are taken in one pass in blocks, in float64; `"robust"` needs 8 bytes per row of one column
-        meanwhile. Where all values are equal, the scale is 1. An entity with fewer than two values takes the statistics
-        of all entities. A `UserWarning` names both cases.
+        meanwhile. Where all values are equal, the scale is 1. An entity with fewer than two values of a column takes
+        the statistics of all entities for it, in a mix of those of its component. A `UserWarning` names both cases.
 
         Args:
             source: windows, preferably of the training part alone: rows that only other parts see have no influence.
@@ -106,7 +111,8 @@ class Scaler:
             kind: `"standard"`: mean and standard deviation (divided by the number of values); `"minmax"`: minimum and
                 range; `"robust"`: median and interquartile range; `"maxabs"`: 0 and the largest absolute value.
             by: `"entity"` for a centre and scale per entity. Batches then need `entity`: `Loader(..., with_ids=True)`.
-                It is the number of the entity in this stash, so the scaler fits no other stash.
+            unknown: with `by="entity"`, what entities get that the source does not have: `"pooled"`, the statistics of
+                all entities together; `"error"`, a `DataError` when the scaler is bound to windows of them.
             sample: take the statistics over this many random rows of all entities, and of all components of a mix,
                 together instead of all rows; not for a mix with `by="entity"`.
             seed: the seed of the sample.
@@ -115,61 +121,86 @@ class Scaler:
             ColumnError: a column does not exist, or no span of the windows is of it. SchemaError: it is not numeric.
             DataError: it has no value, or an infinite one (for `"robust"`: an infinite quartile).
         """
-        check_kind(kind, by)
+        check_kind(kind, by, unknown)
         if not is_integer(seed):
-            raise ValueError(f"seed= is an integer; got {seed!r}.")
-        if isinstance(source, Mix) and by is None:
-            found = pooled(source, names_in(columns, "columns"), kind, sample, operator.index(seed))
-            if found.doubts:
-                warnings.warn(doubts_text(found.doubts, None), UserWarning, stacklevel=2)
-            return cls(kind, by, found.rows, found.spans, found.center, found.scale)
-        if isinstance(source, (Mix, ShardedWindows)):
-            if sample is not None:
-                raise ValueError("sample= is for the rows of one stash. Fit a scaler on the windows of a component.")
-            several = cls._of_mix if isinstance(source, Mix) else cls._of_node
-            return several(source, names_in(columns, "columns"), kind, by)  # type: ignore[arg-type]
-        stash = source.stash if isinstance(source, Windows) else source
-        spans = spans_of(source, stash, names_in(columns, "columns"))
-        rows = rows_seen(source)
-        if by is None:
-            rows = Rows(rows.low, rows.high, np.array([0, stash.rows]))
-        which = drawn(len(rows), sample, operator.index(seed))
-        count = len(rows) if which is None else len(which)
-        centers, scales = {}, {}
-        doubts: list[Doubt] = []
-        for name in dict.fromkeys(spans.values()):
-            column, own = (stash[name], rows) if which is None else sampled(stash[name], rows, which)
-            center, scale, doubt = fit_column(column, own, kind, name)
-            shape = (own.groups, *column.shape[1:])
-            centers[name], scales[name] = (torch.from_numpy(x.reshape(shape).copy()) for x in (center, scale))
-            doubts += doubt
-        if doubts:
-            warnings.warn(doubts_text(doubts, stash.entities if by else None), UserWarning, stacklevel=2)
-        return cls(kind, by, count, spans, centers, scales)
+            raise ValueError(f"seed must be an integer, got {seed!r}.")
+        names, seed = names_in(columns, "columns"), operator.index(seed)
+        if not isinstance(source, (Windows, Stash, Mix, ShardedWindows)):
+            raise TypeError(f"A scaler must be fitted on windows, a stash or a mix, got {type(source).__name__}.")
+        if sample is not None and (isinstance(source, ShardedWindows) or (isinstance(source, Mix) and by)):
+            raise ValueError("sample= needs the rows of one stash. Fit a scaler on the windows of a component.")
+        if isinstance(source, ShardedWindows):
+            if source.division.nodes > 1:
+                raise ValueError(
+                    f"{source.division.nodes} nodes must exchange their statistics: call "
+                    "ts.cluster.fit_scaler(windows, columns) on every rank."
+                )
+            return cls.of_shards(source, [of_node(source, names, kind, by)], kind, by, unknown)
+        statistics: Callable[..., Statistics] = of_mix if isinstance(source, Mix) else of_source
+        statistics = partial(statistics, source, names, kind, sample=sample, seed=seed)
+        return cls._of(source, statistics, kind, by, unknown, stacklevel=3)
 
     @classmethod
-    def _of_mix(cls, mix: Mix, columns: list[str], kind: str, by: str | None) -> "Scaler":
-        some = {name: windows for name, windows in mix.windows.items() if len(windows)}
-        return _joined(mix, {name: cls.fit(windows, columns, kind=kind, by=by) for name, windows in some.items()})
+    def of_shards(
+        cls, windows: ShardedWindows, nodes: Sequence[NodeStatistics], kind: str, by: str | None, unknown: str
+    ) -> "Scaler":
+        """The scaler of the statistics of all nodes."""
+        statistics = partial(of_all, nodes, windows.division.entity_offsets, kind)
+        return cls._of(windows, statistics, kind, by, unknown, stacklevel=4)
 
     @classmethod
-    def _of_node(cls, windows: ShardedWindows, columns: list[str], kind: str, by: str | None) -> "Scaler":
-        if windows.division.nodes > 1:
-            raise ValueError(
-                "The nodes exchange statistics in a call of its own: ts.cluster.fit_scaler(windows, columns), on every "
-                f"rank; there are {windows.division.nodes} nodes."
+    def _of(
+        cls, source: Source, statistics: _Statistics, kind: str, by: str | None, unknown: str, *, stacklevel: int
+    ) -> "Scaler":
+        fitted, (names, starts) = statistics(by), ([], ()) if by is None else entities_in(source)
+        if fitted.doubts:
+            text = doubts_text(fitted.doubts, None if by is None else names)
+            warnings.warn(text, UserWarning, stacklevel=stacklevel)
+        table = fitted if unknown == "error" else joined([fitted, statistics(None)])
+        return cls(kind, by, fitted.rows, fitted.spans, table.center, table.scale, names, unknown, starts)
+
+    def bind(self, windows: Source) -> "Scaler":
+        """The scaler for batches of other windows: for all their spans of its columns, and for their entities by name.
+
+        Args:
+            windows: windows, a mix, the windows of shards, or a stash.
+
+        Raises:
+            SchemaError: a span is of another column than in the windows that the scaler was fitted on. DataError: the
+                scaler has no constants for an entity.
+
+        Example:
+            >>> import tensorstash as ts
+            >>> both = ts.load({"e": ["a", "a", "b", "b"], "y": [0.0, 2.0, 10.0, 30.0]}, ["y"], entity="e")
+            >>> scaler = ts.Scaler.fit(both, ["y"], by="entity")
+            >>> scaler.bind(ts.load({"e": ["b"], "y": [40.0]}, ["y"], entity="e"))
+            Scaler: standard by entity, 1 of them, of the 4 rows seen
+              y  center 20  scale 10  for y
+        """
+        fitted, spans = self._fitted or self, spans_in(windows)
+        for span, column in fitted.spans.items():
+            if spans.get(span, column) != column:
+                raise SchemaError(
+                    f"A span must be scaled by its own column; {span!r} is of column {spans[span]!r} in these windows, "
+                    f"and was of {column!r} where the scaler was fitted. Fit a scaler on these windows."
+                )
+        spans = fitted.spans | {span: column for span, column in spans.items() if column in fitted.center}
+        if self.by is None:
+            return replace(fitted, spans=spans)
+        names, starts = entities_in(windows)
+        if names == fitted.entities:
+            return replace(fitted, spans=spans, starts=starts)
+        known = {name: row for row, name in enumerate(fitted.entities)}
+        pooled = [len(known)] if self.unknown == "pooled" else []
+        if not pooled and (missing := [name for name in names if name not in known]):
+            raise DataError(
+                f"A scaler by entity must know each entity; {len(missing):,} of {len(names):,} are unknown, such as "
+                f"{missing[0]!r}. Fit it on windows with these too, or with unknown='pooled'."
             )
-        return cls._of_shards(windows, [told_by(windows, columns, kind, by)], kind, by)
-
-    @classmethod
-    def _of_shards(cls, windows: ShardedWindows, told: Sequence[Told], kind: str, by: str | None) -> "Scaler":
-        """The scaler of what all nodes have told."""
-        division = windows.division
-        found = together(told, division.entity_offsets, kind, by)
-        if found.doubts:
-            entities = division.entities() if by else None
-            warnings.warn(doubts_text(found.doubts, entities), UserWarning, stacklevel=3)
-        return cls(kind, by, found.rows, found.spans, found.center, found.scale)
+        rows = [known.get(name, len(known)) for name in names] + pooled
+        center, scale = ({name: x[rows] for name, x in table.items()} for table in (fitted.center, fitted.scale))
+        constants = replace(fitted, spans=spans, center=center, scale=scale)
+        return replace(constants, entities=names, starts=starts, _fitted=fitted)
 
     def __call__(self, batch: Batch) -> Batch:
         """Scale a batch in place and return it."""
@@ -189,10 +220,11 @@ class Scaler:
         """Convert predictions of a column back to its units.
 
         Args:
-            values: `(batch, ...)`, with the dimensions of a pack last. Integers and booleans are converted to torch's
+            values: `(batch, ...)`, or `(batch, time, *pack)` for a pack. Integers and booleans are converted to torch's
                 default floating dtype first.
             column: the name of the column.
-            entity: `(batch,)`, the entity of each window; needed with `by="entity"` alone.
+            entity: `(batch,)`, the entity of each window, by its number in the windows that the scaler is bound to;
+                needed with `by="entity"` alone.
             source: `(batch,)`, the component of each window; needed with a mix and `by="entity"` alone.
 
         Returns:
@@ -207,91 +239,102 @@ class Scaler:
                     [20.0000, 25.0000]])
         """
         if column not in self.center:
-            raise unknown(column, self.center, "the scaler")
+            raise unknown_name(column, self.center, "the scaler")
         if not isinstance(values, torch.Tensor) or values.is_complex():
             got = values.dtype if isinstance(values, torch.Tensor) else f"a {type(values).__name__}"
-            raise TypeError(f"Predictions are a tensor of real numbers; got {got}.")
+            raise TypeError(f"Predictions must be a tensor of real numbers, got {got}.")
         self._check_pack(values, column, column)
+        pack = self.center[column].ndim - 1
+        if pack and values.ndim < pack + 2:  # (batch, time) could be as wide as the pack
+            raise ValueError(
+                f"Predictions of the pack {column!r} must be (batch, time, *pack), got {tuple(values.shape)}. For "
+                "one step write values[:, None]."
+            )
         if not values.dtype.is_floating_point:
             values = values.to(torch.get_default_dtype())
         group = None
         if self.by is not None:
-            group = self._group(entity, source).reshape(-1)
-            self._check_group(group, len(values), column)
-            group = group.to(values.device)
-        return self._affine(column, values, inverse=True).fresh(values, group)
-
-    def _check_group(self, group: torch.Tensor, count: int, column: str) -> None:
-        """Refuse entities that are unknown, or not one per window: these would be broadcast."""
-        if len(group) != count or group.is_floating_point():
-            raise ValueError(
-                f"entity= is an integer for each of {count:,} windows; got a tensor {tuple(group.shape)} of "
-                f"{group.dtype}."
-            )
-        known = len(self.center[column])
-        if group.device.type == "cpu" and count and not 0 <= int(group.min()) <= int(group.max()) < known:
-            raise IndexError(f"Entities lie in [0, {known:,}); got {int(group.min()):,} to {int(group.max()):,}.")
+            group = self._group(entity, source).reshape(-1).to(values.device)
+            if len(group) != len(values):  # one for all would be broadcast
+                raise ValueError(f"entity must have one number for each of {len(values):,} windows, got {len(group)}.")
+        return self._constants(column, values).restored(values, group)
 
     def _batch(self, batch: Batch, *, inverse: bool) -> Batch:
         known = [name for name in self.spans if name in batch]
         if not known:
             raise ValueError(
-                f"The scaler scales {', '.join(map(repr, self.spans))}; the batch has none of them, but "
+                f"The batch must have a span of the scaler, {', '.join(map(repr, self.spans))}; it has "
                 f"{', '.join(map(repr, batch)) or 'nothing'}. Fit it on windows with the spans of the batch."
             )
         group = None if self.by is None else self._group(batch.get("entity"), batch.get("source"))
         for name in known:
             if not batch[name].dtype.is_floating_point:
                 raise SchemaError(
-                    f"A batch is scaled in place, in floating point; {name!r} is {batch[name].dtype}. Put "
+                    f"A scaled span must be floating; {name!r} is {batch[name].dtype}. Put "
                     f"ts.Cast({{{name!r}: torch.float32}}) before the scaler."
                 )
             self._check_pack(batch[name], self.spans[name], name)
-        in_place([(self._affine(self.spans[name], batch[name], inverse=inverse), batch[name]) for name in known], group)
+            if not inverse and is_scaled(batch[name]):
+                raise ValueError(f"A span must be scaled once; {name!r} is scaled already. Take a fresh batch.")
+        for name in known:
+            span, observed = batch[name], batch.get(f"{name}.observed")
+            before = None if observed is None else span.clone()
+            self._constants(self.spans[name], span).apply(span, group, inverse=inverse)
+            if observed is not None and before is not None:
+                has_row = observed.view(*observed.shape, *[1] * (span.ndim - observed.ndim))
+                span.copy_(torch.where(has_row, span, before))
+            mark_scaled(span, scaled=not inverse)
         return batch
 
     def _group(self, entity: torch.Tensor | None, source: torch.Tensor | None) -> torch.Tensor:
         """Which centre and scale each window has."""
-        entity = _given(entity)
-        if not self.starts:
-            return entity
-        if source is None:
+        if self.starts is None:
             raise ValueError(
-                "A scaler of a mix by entity needs the component of each window, 'source'. Make batches with "
-                "ts.Loader(mix, ..., with_ids=True)."
+                "A scaler by entity that was made from a state must be bound to the windows that number the entities: "
+                "scaler.bind(windows)."
             )
-        return torch.tensor(self.starts, device=entity.device)[source] + entity
+        if entity is None or (self.starts and source is None):
+            raise ValueError(
+                "A scaler by entity needs the entity of each window, and of a mix the component. Make batches with "
+                "ts.Loader(..., with_ids=True)."
+            )
+        if entity.is_floating_point():
+            raise TypeError(f"Entities must be integers, got {entity.dtype}. Take batch['entity'].")
+        group = torch.tensor(self.starts, device=entity.device)[source] + entity if self.starts else entity
+        if group.is_cpu and group.numel():  # on a device it would wait for all that is queued there
+            low, high, count = int(group.min()), int(group.max()), len(self.entities)
+            if low < 0 or high >= count:
+                raise IndexError(
+                    f"A scaler by entity is bound to the entities 0 to {count - 1}; the batch has entity "
+                    f"{low if low < 0 else high}. Bind it to the windows of the batch: scaler.bind(windows)."
+                )
+        return group
 
     def _check_pack(self, tensor: torch.Tensor, column: str, what: str) -> None:
         pack = tuple(self.center[column].shape[1:])
         if tensor.ndim <= len(pack) or tuple(tensor.shape[tensor.ndim - len(pack) :]) != pack:
-            raise ValueError(f"The last dimensions of {what!r} are {pack}; got a tensor {tuple(tensor.shape)}.")
+            raise ValueError(f"The last dimensions of {what!r} must be {pack}, got {tuple(tensor.shape)}.")
 
-    def _affine(self, column: str, like: torch.Tensor, *, inverse: bool) -> Affine:
-        """The constants of a column in the dtype and on the device of a tensor."""
-        key = (column, inverse, like.dtype, like.device)
+    def _constants(self, column: str, like: torch.Tensor) -> Constants:
+        key = (column, like.dtype, like.device)
         if key not in self._ready:
-            center, scale = self.center[column], self.scale[column]
-            factor, shift = (scale, center) if inverse else (1 / scale, -center / scale)
-            with torch.inference_mode(False):  # constants made in inference mode cannot take part in training later
-                own, shift = (x.to(like.device, like.dtype).contiguous() for x in (factor, shift.expand_as(factor)))
-                made = Affine(own, shift, _first(factor))
-            self._ready[key] = made
+            self._ready[key] = Constants.of(self.center[column], self.scale[column], like)
         return self._ready[key]
 
     def state_dict(self) -> dict[str, Any]:
         """The scaler as plain values, which JSON keeps exactly; `from_state` makes the scaler again."""
+        if self._fitted is not None:
+            return self._fitted.state_dict()
         columns = {
             name: {"center": self.center[name].tolist(), "scale": self.scale[name].tolist()} for name in self.center
         }
-        own: dict[str, Any] = {"kind": self.kind, "by": self.by, "rows": self.rows, "spans": dict(self.spans)}
-        if self.starts:
-            own["starts"] = list(self.starts)
-        return {"version": _VERSION, **own, "columns": columns}
+        fields = {"kind": self.kind, "by": self.by, "rows": self.rows, "spans": dict(self.spans)}
+        names = {} if self.by is None else {"entities": [*self.entities], "unknown": self.unknown}
+        return {"version": VERSION, **fields, **names, "columns": columns}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> "Scaler":
-        """Make a scaler from what `state_dict` returned.
+        """Make a scaler from what `state_dict` returned. With `by="entity"`, bind it before you use it by hand.
 
         Example:
             >>> import tensorstash as ts
@@ -300,67 +343,15 @@ class Scaler:
             Scaler: standard, of the 2 rows seen
               y  center 2  scale 1  for y
         """
-        if not isinstance(state, Mapping):
-            raise TypeError(f"A state is what state_dict() returned; got a {type(state).__name__}.")
-        if state.get("version") != _VERSION:
-            raise ValueError(f"A scaler reads states of version {_VERSION}; got version {state.get('version')!r}.")
-        needed = ("kind", "by", "rows", "spans", "columns")
-        if missing := [name for name in needed if name not in state]:
-            raise ValueError(f"A state has {', '.join(needed)}; this one lacks {', '.join(missing)}.")
-        if state["kind"] not in [*KINDS]:
-            raise ValueError(f"kind= is one of {', '.join(map(repr, KINDS))}; got {state['kind']!r}.")
-        center, scale = (
-            {name: torch.tensor(one[which], dtype=torch.float64) for name, one in state["columns"].items()}
-            for which in ("center", "scale")
-        )
-        starts = tuple(state.get("starts", ()))
-        return cls(state["kind"], state["by"], state["rows"], dict(state["spans"]), center, scale, starts)
+        return cls(**fields_of(state), starts=None)
 
     def __repr__(self) -> str:
-        first = next(iter(self.center.values()))
-        by = f" by entity, {len(first):,} of them" if self.by else ""
+        by = f" by entity, {len(self.entities):,} of them" if self.by else ""
         lines = [f"Scaler: {self.kind}{by}, of the {self.rows:,} rows seen"]
         for name, center in self.center.items():
             spans = ", ".join(span for span, column in self.spans.items() if column == name)
             lines.append(f"  {name}  center {_summary(center)}  scale {_summary(self.scale[name])}  for {spans}")
         return "\n".join(lines)
-
-
-def _joined(mix: Mix, fitted: dict[str, Scaler]) -> Scaler:
-    """The scaler of a mix by entity; the entities of components without windows are left as they are."""
-    counts = {name: len(windows.stash.offsets) - 1 for name, windows in mix.windows.items()}
-    ends = np.cumsum([*counts.values()])
-    starts = tuple((ends - [*counts.values()]).tolist())
-    one = next(iter(fitted.values()))
-
-    def joined(which: str, unknown: float) -> dict[str, torch.Tensor]:
-        return {
-            name: torch.cat(
-                [
-                    getattr(fitted[part], which)[name]
-                    if part in fitted
-                    else torch.full((count, *like.shape[1:]), unknown)
-                    for part, count in counts.items()
-                ]
-            ).to(like.dtype)
-            for name, like in one.center.items()
-        }
-
-    rows = sum(scaler.rows for scaler in fitted.values())
-    return Scaler(one.kind, one.by, rows, one.spans, joined("center", 0.0), joined("scale", 1.0), starts)
-
-
-def _given(entity: torch.Tensor | None) -> torch.Tensor:
-    if entity is None:
-        raise ValueError(
-            "A scaler by entity needs the entity of each window. Make batches with ts.Loader(..., with_ids=True), or "
-            "add batch['entity'] = windows.anchors(ids)['entity']."
-        )
-    return entity
-
-
-def _first(values: torch.Tensor) -> float:
-    return float(values.flatten()[0].item()) if values.numel() else 1.0
 
 
 def _summary(values: torch.Tensor) -> str:

@@ -1,99 +1,88 @@
-"""Statistics over the rows of all shards: each node's, as a few numbers, and what they are together."""
+"""Statistics over the rows of all shards: each node's as a few numbers, and their merge."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
-import torch
 
 from tensorstash.common.dtypes import Int64s
 from tensorstash.sampling.sharded import ShardedWindows
+from tensorstash.stash.missing import values_of
 from tensorstash.stash.moments import Floats, Rows
-from tensorstash.transforms.statistics import KINDS, Doubt, Fitted, checked, fill_few, merged, rows_seen, spans_of
+from tensorstash.transforms.statistics import (
+    KINDS,
+    NO_WINDOWS,
+    Doubt,
+    Fitted,
+    Statistics,
+    add_fitted,
+    checked,
+    fill_few,
+    merged,
+    rows_seen,
+    spans_of,
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What a node knows of the rows of its shards that are seen."""
+class NodeStatistics:
+    """Per-shard statistics computed by one node."""
 
-    spans: dict[str, str]  # each span that will be scaled, and its column
-    packs: dict[str, tuple[int, ...]]  # the other dimensions of each column
-    rows: dict[int, int]  # of each shard
-    every: dict[int, dict[str, Fitted]]  # of each shard and column: of all entities of the shard together
-    each: dict[int, dict[str, Fitted]]  # by its entities; empty unless it was asked for
-
-
-@dataclass(frozen=True, slots=True)
-class Together:
-    """Centres and scales of all shards, the same on every node."""
-
-    rows: int
-    spans: dict[str, str]
-    center: dict[str, torch.Tensor]
-    scale: dict[str, torch.Tensor]
-    doubts: list[Doubt]
+    spans: dict[str, str] = field(default_factory=dict)  # each span that will be scaled, and its column
+    packs: dict[str, tuple[int, ...]] = field(default_factory=dict)  # the other dimensions of each column
+    rows: dict[int, int] = field(default_factory=dict)  # the rows seen in each shard
+    every: dict[int, dict[str, Fitted]] = field(default_factory=dict)  # by shard and column: all entities together
+    each: dict[int, dict[str, Fitted]] = field(default_factory=dict)  # its entities apart; only for `by="entity"`
 
 
-def told_by(windows: ShardedWindows, columns: list[str], kind: str, by: str | None) -> Told:
-    """The statistics of each shard of this node.
-
-    Raises:
-        ValueError: quartiles were asked for, which cannot be merged.
-    """
+def of_node(windows: ShardedWindows, columns: list[str], kind: str, by: str | None) -> NodeStatistics:
+    """The statistics of each shard of this node; `ValueError` for quartiles, which cannot be merged."""
     if kind == "robust":
         raise ValueError(
-            'Quartiles of several shards together are not computed. Use kind="standard", "minmax" or "maxabs".'
+            'kind="robust" needs one stash: quartiles of shards cannot be merged. Use "standard", "minmax" or "maxabs".'
         )
-    told = Told({}, {}, {}, {}, {})
-    for shard, own in windows.parts.items():
-        stash = own.stash
-        told.spans.update(spans_of(own, stash, columns))
-        names = dict.fromkeys(told.spans.values())
-        told.packs.update({name: tuple(stash[name].shape[1:]) for name in names})
-        if not len(own):
+    node = NodeStatistics()
+    for shard, part in windows.parts.items():
+        stash = part.stash
+        node.spans.update(spans_of(part, stash, columns))
+        names = dict.fromkeys(node.spans.values())
+        node.packs.update({name: tuple(stash[name].shape[1:]) for name in names})
+        if not len(part):
             continue
-        rows = rows_seen(own)
+        rows = rows_seen(part)
         every = Rows(rows.low, rows.high, np.array([0, stash.rows]))
-        told.rows[shard] = len(rows)
-        with np.errstate(invalid="ignore", over="ignore"):  # infinite values are refused when all are there
-            told.every[shard] = {name: KINDS[kind](stash[name], every) for name in names}
+        node.rows[shard] = len(rows)
+        with np.errstate(invalid="ignore", over="ignore"):  # infinite values are refused after the merge
+            node.every[shard] = {name: KINDS[kind](values_of(stash, name), every) for name in names}
             if by is not None:
-                told.each[shard] = {name: KINDS[kind](stash[name], rows) for name in names}
-    return told
+                node.each[shard] = {name: KINDS[kind](values_of(stash, name), rows) for name in names}
+    return node
 
 
-def together(parts: Sequence[Told], offsets: Int64s, kind: str, by: str | None) -> Together:
-    """What the nodes have told, merged in the order of shards, so that every node finds the same bits.
+def of_all(nodes: Sequence[NodeStatistics], offsets: Int64s, kind: str, by: str | None) -> Statistics:
+    """The statistics of all ranks, merged in the order of shards, so that every rank computes the same bits.
 
-    Args:
-        parts: of all ranks; those of one node tell the same.
-        offsets: `(shards + 1,)` where the entities of each shard begin among those of all.
-        kind: as of the scaler.
-        by: likewise.
-
-    Raises:
-        ValueError: there is no window. DataError: a column has no value, or an infinite one.
+    The ranks of one node have the same statistics. `offsets`, `(shards + 1,)`, say where the entities of each shard
+    begin among those of all.
     """
-    spans, packs, rows = ({k: v for part in parts for k, v in getattr(part, which).items()} for which in _SIMPLE)
-    if not rows:
-        raise ValueError("A scaler is fitted on at least one window; these windows are empty. See the cuts of split().")
-    every, each = ({k: v for part in parts for k, v in getattr(part, which).items()} for which in ("every", "each"))
-    center, scale = {}, {}
-    doubts: list[Doubt] = []
-    for name, pack in packs.items():
+    result = NodeStatistics()
+    for node in nodes:
+        for name in ("spans", "packs", "rows", "every", "each"):
+            getattr(result, name).update(getattr(node, name))
+    if not result.rows:
+        raise ValueError(NO_WINDOWS)
+    statistics = Statistics(sum(result.rows.values()), result.spans, {}, {}, [])
+    for name, pack in result.packs.items():
+        doubts: list[Doubt] = []
         with np.errstate(invalid="ignore", over="ignore"):
-            fitted = merged([every[shard][name] for shard in sorted(every)], kind)
+            fitted = merged([result.every[shard][name] for shard in sorted(result.every)], kind)
             if by is not None:
-                own = _by_entity({shard: columns[name] for shard, columns in each.items()}, offsets, fitted)
-                fitted, few = fill_few(own, fitted, name)
-                doubts += few
-        count, middle, width = fitted
-        doubts += checked(count, middle, width, name)
-        center[name], scale[name] = (torch.from_numpy(x.reshape(-1, *pack).copy()) for x in (middle, width))
-    return Together(sum(rows.values()), spans, center, scale, doubts)
-
-
-_SIMPLE = ("spans", "packs", "rows")
+                each = {shard: columns[name] for shard, columns in result.each.items()}
+                fitted, doubts = fill_few(_by_entity(each, offsets, fitted), fitted, name)
+        count, center, scale = fitted
+        doubts += checked(count, center, scale, name)
+        add_fitted(statistics, name, pack, (center, scale, doubts))
+    return statistics
 
 
 def _by_entity(each: Mapping[int, Fitted], offsets: Int64s, like: Fitted) -> Fitted:
@@ -103,6 +92,6 @@ def _by_entity(each: Mapping[int, Fitted], offsets: Int64s, like: Fitted) -> Fit
     center: Floats = np.zeros(shape)
     scale: Floats = np.zeros(shape)
     for shard, fitted in each.items():
-        of = slice(int(offsets[shard]), int(offsets[shard + 1]))
-        count[of], center[of], scale[of] = fitted
+        entities = slice(int(offsets[shard]), int(offsets[shard + 1]))
+        count[entities], center[entities], scale[entities] = fitted
     return count, center, scale

@@ -1,16 +1,22 @@
 """The statistics that a `Scaler` is fitted on: which rows count, and a centre and a scale for each group of them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import torch
 
+from tensorstash.common.checks import at_least
 from tensorstash.common.dtypes import Bools, Int64s
 from tensorstash.errors import DataError, SchemaError, unknown
-from tensorstash.stash.moments import Floats, Rows, extremes, moments, pooled_quantiles, quantiles
+from tensorstash.native.permutation import shuffled
+from tensorstash.sampling.mix import Mix
+from tensorstash.stash.missing import values_of
+from tensorstash.stash.moments import Floats, Rows, Values, extremes, moments, pooled_quantiles, quantiles, sampled
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.intervals import covered, union
+from tensorstash.windows.placement import Placement
 from tensorstash.windows.slots import rows_from
 from tensorstash.windows.windows import Windows
 
@@ -19,15 +25,117 @@ Doubt = tuple[Literal["few", "equal"], str, Int64s]  # what is doubtful, in whic
 
 _FEWEST = 2  # values of an entity that has statistics of its own
 _QUARTILES = (0.25, 0.5, 0.75)
+NO_WINDOWS = "A scaler must be fitted on at least one window, got none. See the cuts of split()."
+_WINDOWS = 1 << 16  # at a time
 _NAMED = 3  # entities or columns named in a warning
 
 
-def check_kind(kind: str, by: str | None) -> None:
-    """Refuse statistics that there are not."""
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """Centres and scales of columns, `(groups, *pack)` each, over the rows seen."""
+
+    rows: int
+    spans: dict[str, str]  # each span that will be scaled, and its column
+    center: dict[str, torch.Tensor]
+    scale: dict[str, torch.Tensor]
+    doubts: list[Doubt]
+
+
+def of_source(
+    source: Windows | Stash, columns: list[str], kind: str, by: str | None, *, sample: int | None = None, seed: int = 0
+) -> Statistics:
+    """The statistics of one stash, or of the rows that its windows see; by entity, a group for each."""
+    stash = source.stash if isinstance(source, Windows) else source
+    spans = spans_of(source, stash, columns)
+    rows = rows_seen(source)
+    if by is None:
+        rows = Rows(rows.low, rows.high, np.array([0, stash.rows]))
+    which = _drawn(len(rows), sample, seed)
+    result = Statistics(len(rows) if which is None else len(which), spans, {}, {}, [])
+    for name in dict.fromkeys(spans.values()):
+        column = values_of(stash, name)
+        sample_of = (column, rows) if which is None else sampled(column, rows, which)
+        add_fitted(result, name, column.pack, _fitted(*sample_of, kind, name))
+    return result
+
+
+def of_mix(
+    mix: Mix, columns: list[str], kind: str, by: str | None, *, sample: int | None = None, seed: int = 0
+) -> Statistics:
+    """One centre and scale for all components of a mix, or for each entity of each; components may lack windows."""
+    windows = [component for component in mix.windows.values() if len(component)]
+    if by is not None:
+        every = of_mix(mix, columns, kind, None) if len(windows) < len(mix.windows) else None
+        return joined([_of_component(part, columns, kind, every) for part in mix.windows.values()])
+    stashes, seen = [component.stash for component in windows], [rows_seen(component) for component in windows]
+    rows = [Rows(part.low, part.high, np.array([0, stash.rows])) for part, stash in zip(seen, stashes)]
+    count = sum(map(len, rows))
+    which = _drawn(count, sample, seed)
+    spans = spans_of(windows[0], stashes[0], columns)
+    result = Statistics(count if which is None else len(which), spans, {}, {}, [])
+    for name in dict.fromkeys(spans.values()):
+        parts = [(values_of(stash, name), part) for stash, part in zip(stashes, rows)]
+        fitted = _fitted_together(parts if which is None else _sampled(parts, which), kind, name)
+        add_fitted(result, name, parts[0][0].pack, fitted)
+    return result
+
+
+def joined(parts: Sequence[Statistics]) -> Statistics:
+    """The groups of all parts, one after the other."""
+    center, scale = (
+        {name: torch.cat([getattr(part, which)[name] for part in parts]) for name in parts[0].center}
+        for which in ("center", "scale")
+    )
+    doubts: dict[Any, list[Int64s]] = {}
+    first = 0  # the number of the part's first group
+    for part in parts:
+        for what, name, groups in part.doubts:
+            doubts.setdefault((what, name), []).append(first + groups)
+        first += len(next(iter(part.center.values())))
+    together: list[Doubt] = [(*doubt, np.concatenate(groups)) for doubt, groups in doubts.items()]
+    return Statistics(sum(part.rows for part in parts), parts[0].spans, center, scale, together)
+
+
+def _of_component(windows: Windows, columns: list[str], kind: str, every: Statistics | None) -> Statistics:
+    """The statistics of the entities of a component; without windows, for each of them `every`, the whole mix's."""
+    if every is None or len(windows):
+        return of_source(windows, columns, kind, "entity")
+    each = np.arange(len(windows.stash.offsets) - 1)
+    center, scale = ({name: x[each * 0] for name, x in table.items()} for table in (every.center, every.scale))
+    return Statistics(0, every.spans, center, scale, [("few", name, each) for name in center])
+
+
+def add_fitted(
+    result: Statistics, name: str, pack: tuple[int, ...], fitted: tuple[Floats, Floats, list[Doubt]]
+) -> None:
+    """Add a column, whose centre and scale are `(groups, items)`."""
+    center, scale, doubts = fitted
+    result.center[name], result.scale[name] = (torch.from_numpy(x.reshape(-1, *pack).copy()) for x in (center, scale))
+    result.doubts.extend(doubts)
+
+
+def _drawn(count: int, sample: int | None, seed: int) -> Int64s | None:
+    """Which of `count` rows the statistics are taken over, ascending; `None` for all."""
+    if sample is None or at_least(1, sample, "sample") >= count:
+        return None
+    return np.sort(shuffled(count, seed, 0)(np.arange(sample)))
+
+
+def _sampled(parts: Sequence[tuple[Values, Rows]], which: Int64s) -> list[tuple[Values, Rows]]:
+    """The rows with the numbers `which` among the rows of all parts."""
+    ends = np.cumsum([len(rows) for _, rows in parts])
+    cuts = np.split(which, np.searchsorted(which, ends[:-1]))
+    return [sampled(column, rows, cut - (end - len(rows))) for (column, rows), cut, end in zip(parts, cuts, ends)]
+
+
+def check_kind(kind: str, by: str | None, unknown: str) -> None:
+    """Raise `ValueError` if `kind`, `by` or `unknown` is none of its values."""
     if kind not in [*KINDS]:  # a list: what cannot be hashed is refused too
-        raise ValueError(f"kind= is one of {', '.join(map(repr, KINDS))}; got {kind!r}.")
+        raise ValueError(f"kind must be one of {', '.join(map(repr, KINDS))}, got {kind!r}.")
     if by not in (None, "entity"):
-        raise ValueError(f"by= is None or 'entity'; got {by!r}.")
+        raise ValueError(f"by must be None or 'entity', got {by!r}.")
+    if unknown != "error" and (unknown != "pooled" or by is None):
+        raise ValueError(f"unknown must be 'error', or with by='entity' 'pooled', got {unknown!r} and by={by!r}.")
 
 
 def rows_seen(source: Windows | Stash) -> Rows:
@@ -35,21 +143,43 @@ def rows_seen(source: Windows | Stash) -> Rows:
     if isinstance(source, Stash):
         return Rows(np.array([0]), np.array([source.rows]), source.offsets.numpy())
     if not len(source):
-        raise ValueError("A scaler is fitted on at least one window; these windows are empty. See the cuts of split().")
-    low, high = (rows_from(source._layout.slots, edges) for edges in covered(source._intervals, source.length))
-    some = low < high
-    return Rows(*union(low[some], high[some]), source.stash.offsets.numpy())
+        raise ValueError(NO_WINDOWS)
+    at = source.placement
+    ranges = [_rows_in_stretches(at, ids) for ids in _chunks(source) if at.reaches or at.points is not None]
+    if at.points is None and at.spans:
+        first, behind = covered(at.intervals, at.length)
+        ranges.append((rows_from(at.slots, first), rows_from(at.slots, behind)))
+    low, high = map(np.concatenate, zip(*ranges))
+    filled = low < high
+    return Rows(*union(low[filled], high[filled]), source.stash.offsets.numpy())
+
+
+def _chunks(source: Windows) -> Iterator[Int64s]:
+    return (np.arange(begin, min(begin + _WINDOWS, len(source))) for begin in range(0, len(source), _WINDOWS))
+
+
+def _rows_in_stretches(at: Placement, ids: Int64s) -> tuple[Int64s, Int64s]:
+    """The ranges of rows that windows hold in spans in time, and at given points in slots too."""
+    anchors = at.anchor_slots(ids)
+    stretches = [at.stretches(reach, ids, anchors) for reach in at.reaches]
+    ranges = [(part.end - part.rows, part.end) for part in stretches]
+    if at.points is not None and at.spans:
+        edges = (anchors - at.history, anchors + at.horizon)
+        ranges.append((rows_from(at.slots, edges[0]), rows_from(at.slots, edges[1])))
+    low, high = map(np.concatenate, zip(*ranges))
+    filled = low < high
+    return union(low[filled], high[filled])
 
 
 def spans_of(source: Windows | Stash, stash: Stash, columns: list[str]) -> dict[str, str]:
     """Maps each span that will be scaled to its column."""
     if not columns:
-        raise ValueError("columns= names at least one column; none was given.")
+        raise ValueError("columns must name at least one column, got none.")
     for name in columns:
         tensor, kind = stash[name], stash.about(name).kind
         if kind != "number" or tensor.dtype == torch.bool:
             what = tensor.dtype if kind == "number" else kind
-            raise SchemaError(f"Numbers are scaled; column {name!r} is {what}. Leave it out.")
+            raise SchemaError(f"A scaled column must be numeric; {name!r} is {what}. Leave it out.")
     if isinstance(source, Stash):
         return {name: name for name in columns}
     spans = {span.name: span.column for span in source.spans if span.column in columns}
@@ -59,8 +189,7 @@ def spans_of(source: Windows | Stash, stash: Stash, columns: list[str]) -> dict[
     return spans
 
 
-def fit_column(column: torch.Tensor, rows: Rows, kind: str, name: str) -> tuple[Floats, Floats, list[Doubt]]:
-    """Centre and scale of a column, `(groups, items)`, and the groups for which they are not taken from the data."""
+def _fitted(column: Values, rows: Rows, kind: str, name: str) -> tuple[Floats, Floats, list[Doubt]]:
     with np.errstate(invalid="ignore", over="ignore"):  # infinite values are refused below
         fitted = KINDS[kind](column, rows)
         doubts: list[Doubt] = []
@@ -73,18 +202,15 @@ def fit_column(column: torch.Tensor, rows: Rows, kind: str, name: str) -> tuple[
 
 
 def fill_few(each: Fitted, every: Fitted, name: str) -> tuple[Fitted, list[Doubt]]:
-    """Entities with too few values take the statistics of all entities, `(1, items)`."""
-    count, center, scale = each
-    few: Bools = np.any(count < _FEWEST, axis=1)
+    """Replace the statistics of entities with too few values by those of all entities, `(1, items)`."""
+    few: Bools = each[0] < _FEWEST
     if not few.any():
         return each, []
-    center[few], scale[few] = every[1], every[2]
-    return (np.where(few[:, None], every[0], count), center, scale), [("few", name, np.flatnonzero(few))]
+    count, center, scale = (np.where(few, pooled, single) for single, pooled in zip(each, every))
+    return (count, center, scale), [("few", name, np.flatnonzero(few.any(1)))]
 
 
-def fit_together(
-    parts: Sequence[tuple[torch.Tensor, Rows]], kind: str, name: str
-) -> tuple[Floats, Floats, list[Doubt]]:
+def _fitted_together(parts: Sequence[tuple[Values, Rows]], kind: str, name: str) -> tuple[Floats, Floats, list[Doubt]]:
     """Centre and scale, `(1, items)`, of a column over the rows of several stashes, each of which is one group."""
     with np.errstate(invalid="ignore", over="ignore"):
         if kind == "robust":
@@ -96,11 +222,11 @@ def fit_together(
 
 def merged(parts: Sequence[Fitted], kind: str) -> Fitted:
     """The statistics of several parts, `(1, items)` each, taken together in their order."""
-    count, center, scale = (np.concatenate([one[k] for one in parts]) for k in range(3))
-    some = np.maximum(count.sum(0), 1)
+    count, center, scale = (np.concatenate([part[k] for part in parts]) for k in range(3))
+    total = np.maximum(count.sum(0), 1)
     if kind == "standard":
-        mean = (count * center).sum(0) / some
-        center, scale = mean, np.sqrt((count * (scale**2 + (center - mean) ** 2)).sum(0) / some)
+        mean = (count * center).sum(0) / total
+        center, scale = mean, np.sqrt((count * (scale**2 + (center - mean) ** 2)).sum(0) / total)
     else:
         high = np.fmax.reduce(center + scale)
         center = np.fmin.reduce(center)
@@ -109,10 +235,10 @@ def merged(parts: Sequence[Fitted], kind: str) -> Fitted:
 
 
 def checked(count: Int64s, center: Floats, scale: Floats, name: str) -> list[Doubt]:
-    """Refuse what is not finite, and let the scale of equal values be 1."""
+    """Raise `DataError` for statistics that are not finite; the scale of equal values becomes 1."""
     if not count.all() or not (np.isfinite(center) & np.isfinite(scale)).all():
-        why = "infinite values" if count.all() else "no value but NaN"
-        raise DataError(f"A scaler needs finite values; column {name!r} has {why} in the rows seen. Leave it out.")
+        why = "infinite values" if count.all() else "only missing values"
+        raise DataError(f"A scaled column must have finite values; {name!r} has {why} in the rows seen. Leave it out.")
     constant = np.flatnonzero((scale == 0).any(1))
     scale[scale == 0] = 1
     return [("equal", name, constant)] if len(constant) else []
@@ -122,13 +248,14 @@ def doubts_text(doubts: list[Doubt], entities: Sequence[Any] | None) -> str:
     """The warning that names the groups whose centre or scale is not from their own data; `entities` if by entity."""
     texts = []
     for kind, sentence in (("equal", "All values are equal, so the scale is 1"), ("few", "Too few values")):
-        found = [(name, which) for what, name, which in doubts if what == kind]
         places = [
-            repr(name) + (f" in {_entities(which, entities)}" if entities is not None else "") for name, which in found
+            repr(name) + (f" in {_entities(which, entities)}" if entities is not None else "")
+            for what, name, which in doubts
+            if what == kind
         ]
         if places:
             rest = f" and {len(places) - _NAMED} more columns" if len(places) > _NAMED else ""
-            remedy = "; these take the statistics of all entities" if kind == "few" else ""
+            remedy = "; these fall back to the statistics of all entities" if kind == "few" else ""
             texts.append(f"{sentence}: {', '.join(places[:_NAMED])}{rest}{remedy}.")
     return " ".join(texts)
 
@@ -138,26 +265,26 @@ def _entities(which: Int64s, entities: Sequence[Any]) -> str:
     return f"{len(which):,} of {len(entities):,} entities ({names}{', ...' if len(which) > _NAMED else ''})"
 
 
-def _standard(column: torch.Tensor, rows: Rows) -> Fitted:
+def _standard(column: Values, rows: Rows) -> Fitted:
     count, mean, variance = moments(column, rows)
     return count, mean, np.sqrt(variance)
 
 
-def _minmax(column: torch.Tensor, rows: Rows) -> Fitted:
+def _minmax(column: Values, rows: Rows) -> Fitted:
     count, low, high = extremes(column, rows)
     return count, low, high - low
 
 
-def _robust(column: torch.Tensor, rows: Rows) -> Fitted:
+def _robust(column: Values, rows: Rows) -> Fitted:
     return _quartiles(*quantiles(column, rows, _QUARTILES))
 
 
-def _quartiles(count: Int64s, found: list[Floats]) -> Fitted:
-    lower, median, upper = found
+def _quartiles(count: Int64s, quartiles: list[Floats]) -> Fitted:
+    lower, median, upper = quartiles
     return count, median, upper - lower
 
 
-def _maxabs(column: torch.Tensor, rows: Rows) -> Fitted:
+def _maxabs(column: Values, rows: Rows) -> Fitted:
     count, low, high = extremes(column, rows)
     return count, np.zeros_like(low), np.maximum(np.abs(low), np.abs(high))
 

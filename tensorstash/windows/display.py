@@ -1,88 +1,81 @@
 """Windows as text, and as HTML: where their stash has rows, the slots of their spans, and the first windows."""
 
+import html
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tensorstash.common.html import escaped, lanes, lines, table
+from tensorstash.common.html import lanes, lines, table
 from tensorstash.gather.span import Span
 from tensorstash.stash.display import picture
-from tensorstash.stash.stash import Stash
-from tensorstash.windows.intervals import Intervals
-from tensorstash.windows.layout import Layout
+from tensorstash.windows.placement import Chain, Placement
 
 _FIRST = 3  # windows that are drawn
 _MOST_SPANS = 20
 _SLOTS = 120  # across the picture of the spans
 
 
-def as_text(layout: Layout, spans: Sequence[Span], windows: Intervals, stride: int, filled: bool) -> str:
-    """One line; `filled` says whether slots may be empty."""
-    step = f" every {layout.slots.frequency.text}" if layout.slots.frequency else ""
-    return (
-        f"Windows: {len(windows):,} of {layout.history} + {layout.horizon} {'slots' if filled else 'rows'}{step}, "
-        f"stride {stride}, in {len(windows.base):,} intervals of {len(layout.offsets) - 1:,} entities; "
-        f"{', '.join(map(str, spans))}"
-    )
+def as_text(placement: Placement) -> str:
+    """One line."""
+    frequency, intervals, count = placement.slots.frequency, placement.intervals, len(placement.offsets) - 1
+    units = ("rows" if placement.fills is None else "slots") + (f" every {frequency.text}" if frequency else "")
+    where = f"stride {intervals.stride}, in {len(intervals.base):,} intervals of {count:,} entities"
+    if placement.points is not None:
+        where = f"at points in time of {len(np.unique(placement.points.entity)):,} entities"
+    sizes = f" of {placement.history} + {placement.horizon} {units}," if placement.spans else ""
+    spans = [*map(str, placement.spans), *(text for reach in placement.reaches for text in reach.texts)]
+    return f"Windows: {len(placement):,}{sizes} {where}; {', '.join(spans)}"
 
 
-class Drawn(Protocol):
-    """The part of `Windows` that is drawn."""
-
-    stash: Stash
-    spans: tuple[Span, ...]
-    history: int
-
-    @property
-    def length(self) -> int: ...  # noqa: D102  `Windows` describes it
-    def __len__(self) -> int: ...
-    def gather(self, ids: Sequence[int]) -> dict[str, torch.Tensor]: ...  # noqa: D102
-    def anchors(self, ids: Sequence[int]) -> dict[str, torch.Tensor]: ...  # noqa: D102
-
-
-def as_html(windows: Drawn) -> str:
+def as_html(placement: Placement) -> str:
     """The caption of `print`, and three pictures."""
-    spans = windows.spans[:_MOST_SPANS]
+    spans = placement.spans[:_MOST_SPANS]
+    caption = f"<p>{html.escape(as_text(placement).partition(';')[0])}</p>{picture(placement.stash)}"
+    if not spans:
+        return caption + _first(placement, placement.shown[:_MOST_SPANS])
     labels = [f"{span.name} = {span.column}" for span in spans]
-    slots = np.array([_slots(span, windows) for span in spans])
-    foot = (f"{-windows.history} slots", f"{windows.length - windows.history} from the anchor")
+    slots = np.array([_slots(span, placement) for span in spans])
+    foot = (f"{-placement.history} slots", f"{placement.horizon} from the anchor")
     return (
-        f"<p>{escaped(str(windows).partition(';')[0])}</p>{picture(windows.stash)}"
-        f"<p>The slots of each span:</p>{lanes(labels, slots, foot)}{_first(windows, spans)}"
+        f"{caption}<p>The slots of each span:</p>{lanes(labels, slots, foot)}"
+        f"{_first(placement, placement.shown[:_MOST_SPANS])}"
     )
 
 
-def _slots(span: Span, windows: Drawn) -> NDArray[np.float64]:
+def _slots(span: Span, placement: Placement) -> NDArray[np.float64]:
     """Which parts of a window a span takes, `(bins,)` of 0 and 1."""
-    bins = min(_SLOTS, windows.length)
+    bins = min(_SLOTS, placement.length)
     taken = np.zeros(bins)
-    taken[(np.arange(span.begin, span.end, span.step) + windows.history) * bins // windows.length] = 1
+    taken[(np.arange(span.begin, span.end, span.step) + placement.history) * bins // placement.length] = 1
     return taken
 
 
-def _first(windows: Drawn, spans: Sequence[Span]) -> str:
+def _first(placement: Placement, spans: Sequence[Span]) -> str:
     """A row per span with the first windows, side by side; of a pack its first number."""
-    ids = range(min(_FIRST, len(windows)))
+    ids = range(min(_FIRST, len(placement)))
     if not ids:
         return "<p>There is no window.</p>"
-    batch, about = windows.gather([*ids]), windows.anchors([*ids])
+    batch = Chain((placement,)).gather(ids)
     shown = []
     for span in spans:
         numbers = batch[span.name].reshape(len(ids), len(span), -1)[:, :, :1].to(torch.float64).squeeze(-1).numpy()
         thinned = numbers[:, :: max(1, len(span) // _SLOTS)]
         shown.append(lines([f"{span.name}, window {k}" for k in ids], [*thinned]))
-    return f"<p>The first windows:</p>{table(*_anchors(windows, about))}{''.join(shown)}"
+    return f"<p>The first windows:</p>{table(*_anchors(placement, len(ids)))}{''.join(shown)}"
 
 
-def _anchors(windows: Drawn, about: dict[str, torch.Tensor]) -> tuple[list[str], list[list[str]]]:
-    """The entities and times of windows as the head and the rows of a table."""
-    stash = windows.stash
-    columns: dict[str, list[Any]] = {"window": [*range(len(about["entity"]))]}
+def _anchors(placement: Placement, count: int) -> tuple[list[str], list[list[str]]]:
+    """The entities and times of the first windows as the head and the rows of a table."""
+    stash, ids = placement.stash, np.arange(count)
+    slots = placement.anchor_slots(ids)
+    columns: dict[str, list[Any]] = {"window": [*range(count)]}
     if stash.entity_names:
-        columns[", ".join(stash.entity_names)] = [stash.entities[k] for k in about["entity"].tolist()]
-    if "time" in about:
-        columns[f"{stash.time_name} of the anchor"] = [stash.clock.format(time) for time in about["time"].tolist()]
+        columns[", ".join(stash.entity_names)] = [
+            stash.entities[k] for k in placement.window_entities(ids, slots).tolist()
+        ]
+    if (times := placement.window_times(ids, slots)) is not None:
+        columns[f"{stash.time_name} of the anchor"] = [stash.clock.format(time) for time in times.tolist()]
     return [*columns], [[str(cell) for cell in cells] for cells in zip(*columns.values())]

@@ -1,4 +1,4 @@
-"""Ids of windows, as callers give them."""
+"""The numbers of windows, as callers give them."""
 
 import operator
 from collections.abc import Sequence
@@ -13,22 +13,6 @@ from tensorstash.common.dtypes import Int64s
 Ids = Sequence[int] | NDArray[np.integer[Any]] | torch.Tensor | slice
 
 
-def is_one_id(ids: object) -> bool:
-    """Whether it is a single id rather than a list of them: an integer, or an array or tensor without dimensions."""
-    if isinstance(ids, (np.ndarray, torch.Tensor)):
-        return ids.ndim == 0
-    return isinstance(ids, (int, np.integer)) and not isinstance(ids, bool)
-
-
-def as_list(one: Any) -> list[int]:
-    """A single id as a list."""
-    _check_values(one)
-    kind = one.dtype if isinstance(one, torch.Tensor) else np.asarray(one).dtype
-    if "int" not in str(kind):
-        raise TypeError(f"Ids are integers; got {str(kind).removeprefix('torch.')}.")
-    return [operator.index(one)]
-
-
 def check_ids(ids: int | Ids, count: int) -> Int64s:
     """Ids as int64 in `[0, count)`; negative ones count from the end, as in Python."""
     if isinstance(ids, slice):
@@ -36,15 +20,24 @@ def check_ids(ids: int | Ids, count: int) -> Int64s:
     _check_values(ids)
     raw = ids.detach().cpu().numpy() if isinstance(ids, torch.Tensor) else np.asarray(ids)
     if raw.ndim != 1 or (raw.dtype.kind not in "iu" and raw.size):
-        raise TypeError(f"Ids are one-dimensional integers; got {raw.ndim} dimensions of {raw.dtype}.")
-    found = raw.astype(np.int64)
-    found[found < 0] += count
-    outside = (found < 0) | (found >= count)
+        raise TypeError(f"Ids must be one-dimensional integers, got {raw.ndim} dimensions of {raw.dtype}.")
+    numbers = raw.astype(np.int64)
+    numbers[numbers < 0] += count
+    outside = (numbers < 0) | (numbers >= count)
     if outside.any():
-        raise IndexError(f"Ids lie in [{-count}, {count}); got {raw[outside.argmax()]}.")
-    return found
+        raise IndexError(f"Ids must lie in [{-count}, {count}), got {raw[outside.argmax()]}.")
+    return numbers
 
 
 def _check_values(ids: object) -> None:
     if isinstance(ids, torch.Tensor) and ids.is_meta:
-        raise TypeError("Ids have values; got a tensor on the device 'meta', which has none. Make it on the CPU.")
+        raise TypeError("Ids must have values, got a tensor on the device 'meta'. Make it on the CPU.")
+
+
+def as_list(number: Any) -> list[int]:
+    """A single id as a list."""
+    _check_values(number)
+    kind = number.dtype if isinstance(number, torch.Tensor) else np.asarray(number).dtype
+    if "int" not in str(kind):
+        raise TypeError(f"Ids must be integers, got {str(kind).removeprefix('torch.')}.")
+    return [operator.index(number)]

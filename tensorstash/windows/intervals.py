@@ -45,8 +45,8 @@ class Intervals:
 def intervals(first: Int64s, counts: Int64s, stride: int) -> Intervals:
     """Number the windows of intervals that begin at the slots `first` (ascending) and hold `counts` windows."""
     if not counts.all():
-        some = counts > 0
-        first, counts = first[some], counts[some]
+        filled = counts > 0
+        first, counts = first[filled], counts[filled]
     records = np.empty((len(counts), 2), np.int64)
     ends, base = records.T
     np.cumsum(counts, out=ends)  # in place, and so is the rest: there may be millions
@@ -96,6 +96,12 @@ def keep(within: Intervals, low: Int64s, high: Int64s) -> Intervals:
     return intervals(np.concatenate(starts), np.concatenate(counts), within.stride)
 
 
+def of_ids(within: Intervals, low: Int64s, high: Int64s) -> Intervals:
+    """The windows with ids in the ranges `[low, high)`, which ascend and do not overlap."""
+    begins, ends = cut_ranges(within.begins, low, high)
+    return intervals(locate(within, begins), ends - begins, within.stride)
+
+
 def count_before(within: Intervals, slots: Int64s) -> Int64s:
     """How many windows start before each slot."""
     return _before(within, within.first, within.begins, slots) if len(within) else np.zeros_like(slots)
@@ -109,8 +115,8 @@ def _before(within: Intervals, first: Int64s, begins: Int64s, slots: Int64s) -> 
 
 def cut_ranges(bounds: Int64s, begins: Int64s, ends: Int64s) -> tuple[Int64s, Int64s]:
     """Ranges `[begins, ends)` cut at the bounds; both ascend, and the ranges do not overlap."""
-    some = begins < ends
-    begins, ends = begins[some], ends[some]
+    filled = begins < ends
+    begins, ends = begins[filled], ends[filled]
     if not len(begins):
         return begins, ends
     cuts = bounds[np.searchsorted(bounds, begins[0], "right") : np.searchsorted(bounds, ends[-1])]

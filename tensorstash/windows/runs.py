@@ -8,10 +8,11 @@ from numpy.typing import NDArray
 
 from tensorstash.common.clock import Clock
 from tensorstash.common.dtypes import Int64s
-from tensorstash.common.frequency import Frequency, describe_step, frequency, inferred
+from tensorstash.common.frequency import Duration, Frequency, describe_step, frequency, inferred
 
 _BLOCK = 1 << 18  # rows scanned at a time: the temporary arrays stay in the cache
 _SAMPLE = 1 << 16
+_COMMONEST = 8  # steps of a part that are enough to find the commonest of all parts
 _MOST_STEPS = 100_000  # distinct steps counted; beyond that the rarest are forgotten
 
 
@@ -32,7 +33,7 @@ def entity_runs(offsets: Int64s) -> Runs:
 
 
 def find_runs(
-    offsets: Int64s, times: Int64s, clock: Clock, wanted: int | str | None, tolerance: int | str | None
+    offsets: Int64s, times: Int64s, clock: Clock, wanted: Duration | None, tolerance: Duration | None
 ) -> Runs:
     """Split the rows of each entity where a step of time is not the frequency, `wanted` or inferred."""
     whole = entity_runs(offsets)
@@ -55,13 +56,13 @@ def find_runs(
 
 def gaps_at(times: Int64s, inner: Int64s, step: Frequency) -> Int64s:
     """The rows that do not follow the row before them, without the first rows of entities."""
-    found = []
+    gaps = []
     for begin in range(0, len(times) - 1, _BLOCK):
         end = min(begin + _BLOCK, len(times) - 1)
         follows = step.follows(times[begin:end], times[begin + 1 : end + 1])
         follows[_within(inner, begin, end)] = True
-        found.append(np.flatnonzero(~follows) + begin + 1)
-    return np.concatenate(found)
+        gaps.append(np.flatnonzero(~follows) + begin + 1)
+    return np.concatenate(gaps)
 
 
 def _within(inner: Int64s, begin: int, end: int) -> Int64s:
@@ -69,7 +70,7 @@ def _within(inner: Int64s, begin: int, end: int) -> Int64s:
     return inner[low:high] - begin
 
 
-def _infer(times: Int64s, inner: Int64s, clock: Clock, tolerance: int | str | None) -> tuple[Frequency, Int64s]:
+def _infer(times: Int64s, inner: Int64s, clock: Clock, tolerance: Duration | None) -> tuple[Frequency, Int64s]:
     """The frequency that explains the most common step with the fewest gaps, and these gaps."""
     pairs = len(times) - 1 - len(inner)
     guess = _most_common(times, inner, max(1, (len(times) - 1) // _SAMPLE))
@@ -84,8 +85,11 @@ def _infer(times: Int64s, inner: Int64s, clock: Clock, tolerance: int | str | No
 def _most_common(times: Int64s, inner: Int64s, every: int) -> int:
     """The most common step: of all steps, or of a sample of every n-th short block."""
     counted = count_steps(times, inner, every)
+    del counted[0]  # events at one time
+    if not counted:
+        return 1 if every == 1 else _most_common(times, inner, 1)
     # of equally common steps the smallest, so that the order in which they are counted does not matter
-    return min(counted, key=lambda step: (-counted[step], step)) if counted else _most_common(times, inner, 1)
+    return min(counted, key=lambda step: (-counted[step], step))
 
 
 def count_steps(times: Int64s, inner: Int64s, every: int) -> Counter[int]:
@@ -103,6 +107,21 @@ def count_steps(times: Int64s, inner: Int64s, every: int) -> Counter[int]:
         if len(counted) > _MOST_STEPS:
             counted = Counter(dict(counted.most_common(_MOST_STEPS // 2)))
     return counted
+
+
+def followed(offsets: Int64s, times: Int64s, clock: Clock) -> dict[Frequency, int]:
+    """How many pairs of rows follow each frequency that the commonest steps may stand for."""
+    runs = entity_runs(offsets)
+    if not (runs.rows > 1).any():
+        return {}
+    inner = runs.first[1:] - 1
+    pairs = {}
+    for step, count in count_steps(times, inner, 1).most_common(_COMMONEST):
+        for candidate in inferred(step, clock, None):
+            if candidate not in pairs:
+                gaps = None if candidate.kind == "ticks" else gaps_at(times, inner, candidate)
+                pairs[candidate] = count if gaps is None else len(times) - 1 - len(inner) - len(gaps)
+    return pairs
 
 
 def true_rows(mask: NDArray[np.bool_], begin: int) -> tuple[Int64s, Int64s]:

@@ -2,8 +2,8 @@
 
     run 0: lead | fragment 0 | empty | fragment 1 | tail | run 1: lead | fragment 2 | tail | ...
 
-A fragment is a stretch of rows without an empty slot between them. The lead and the tail are the empty slots in front
-of and behind each run. Without any empty slot, slots are rows.
+A fragment is a stretch of rows without an empty slot between them. The lead and the tail are the empty slots before and
+after each run. Without any empty slot, slots are rows.
 """
 
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ from tensorstash.common.checks import at_least
 from tensorstash.common.dtypes import Bools, Int64s
 from tensorstash.common.frequency import Frequency
 from tensorstash.errors import DataError
-from tensorstash.gather.empty import Fragments
+from tensorstash.gather.span import Fragments
 from tensorstash.native.guide import guide
 from tensorstash.windows.runs import Runs
 
@@ -46,7 +46,7 @@ def most_empty(least: int | None, whole: int, lowest: int, what: str) -> int:
         return 0
     inside = at_least(min(lowest, whole), least, f"min_{what}")
     if inside > whole:
-        raise ValueError(f"min_{what}= is at most the {what}, {whole}; got {least}.")
+        raise ValueError(f"min_{what} must be at most the {what}, {whole}, got {least}.")
     return whole - inside
 
 
@@ -72,19 +72,19 @@ def place(fragments: Runs, offsets: Int64s, times: Int64s | None, *, masked: boo
 
 
 def with_tail(slots: Slots, tail: int) -> Slots:
-    """The same runs with another number of empty slots behind each."""
+    """The same runs with another number of empty slots after each."""
     run = np.cumsum(~slots.joined) - 1
     return replace(slots, first=slots.first + (tail - slots.tail) * run, tail=tail)
 
 
 def run_edges(slots: Slots) -> tuple[Int64s, Int64s]:
-    """The slot at which each run begins and the one behind its end, lead and tail included, both `(runs,)`."""
+    """The first slot of each run and the one after its last, lead and tail included, both `(runs,)`."""
     begins = slots.first[~slots.joined] - slots.lead
     return begins, np.append(begins[1:], slots.total)
 
 
 def run_rows(slots: Slots, rows: int) -> tuple[Int64s, Int64s]:
-    """The first row of each run and the one behind its last, of `rows` in all, both `(runs,)`."""
+    """The first row of each run and the one after its last, of `rows` in all, both `(runs,)`."""
     first = slots.row[~slots.joined]
     return first, np.append(first[1:], rows)[: len(first)]
 
@@ -95,29 +95,23 @@ def fragments_of(slots: Slots) -> Fragments:
 
 
 def _fragment(edges: Int64s, at: Int64s) -> NDArray[np.intp]:
-    """The last fragment that begins at or before each place; for what is before all, the first."""
+    """The last fragment that begins at or before each place; before all fragments, the first."""
     return np.maximum(np.searchsorted(edges, at, "right") - 1, 0)
 
 
 def nearest_rows(slots: Slots, at: Int64s) -> tuple[Int64s, Int64s]:
-    """The row of each slot, of any shape, and 0; for an empty slot the nearest row of its run and how far behind it.
+    """The row of each slot, of any shape, and 0; for an empty slot the row before it and its distance from that row.
 
-    That is the row before the slot. In the lead of a run it is the first row, and the distance is negative.
+    In the lead of a run it is the run's first row, and the distance is negative.
     """
     k = _fragment(slots.first, at)
     if slots.lead and len(slots.first) > 1:
         following = np.minimum(k + 1, len(slots.first) - 1)
-        behind = at >= slots.first[k] + slots.rows[k] + slots.tail
-        k = np.where(behind & ~slots.joined[following], following, k)
+        past_tail = at >= slots.first[k] + slots.rows[k] + slots.tail
+        k = np.where(past_tail & ~slots.joined[following], following, k)
     after = at - slots.first[k]
     inside = np.clip(after, 0, slots.rows[k] - 1)
     return slots.row[k] + inside, after - inside
-
-
-def rows_at(slots: Slots, at: Int64s) -> tuple[Int64s, Bools]:
-    """The row of each slot, or the nearest one of its run, and which slots are empty; any shape."""
-    rows, distance = nearest_rows(slots, at)
-    return rows, distance != 0
 
 
 def rows_from(slots: Slots, at: Int64s) -> Int64s:
@@ -127,7 +121,7 @@ def rows_from(slots: Slots, at: Int64s) -> Int64s:
 
 
 def slots_at(slots: Slots, rows: Int64s) -> Int64s:
-    """The slot of each row; of the row behind the last one, the slot behind the last row."""
+    """The slot of each row; for the row number after the last one, the slot after the last row."""
     if slots.first is slots.row:
         return rows
     k = _fragment(slots.row, rows)
@@ -135,23 +129,34 @@ def slots_at(slots: Slots, rows: Int64s) -> Int64s:
 
 
 def empty_slots(slots: Slots) -> tuple[Int64s, Int64s]:
-    """The ranges `[low, high)` of slots without a row, in gaps and in front of runs but not behind them."""
+    """The ranges `[low, high)` of slots without a row, in gaps and before runs but not after them."""
     ends = slots.first + slots.rows
     ends[:-1] += np.where(slots.joined[1:], 0, slots.tail)
     low, high = np.concatenate([np.zeros(min(1, len(ends)), np.int64), ends[:-1]]), slots.first
-    some = low < high
-    return low[some], high[some]
+    inside = low < high
+    return low[inside], high[inside]
+
+
+def steps_until(step: Frequency, times: Int64s, most: Int64s, moments: Int64s | int) -> Int64s:
+    """How many steps after each time is the first slot at or after a moment: 1 to `most`."""
+    first, end = np.ones(len(times), np.int64), most
+    while (first < end).any():
+        middle = (first + end) // 2
+        later = step.advance(times, middle) >= moments
+        first, end = np.where(later, first, np.minimum(middle + 1, end)), np.where(later, middle, end)
+    return first
 
 
 def times_at(slots: Slots, times: Int64s, at: Int64s) -> Int64s:
-    """The time of each slot, any shape; that of an empty one follows from the nearest row of its run."""
+    """The time of each slot, any shape; of an empty slot by the step of time from the nearest row of its run."""
     rows, distance = nearest_rows(slots, at)
-    found, empty = times[rows], distance != 0
+    at_rows, empty = times[rows], distance != 0
     if empty.any():
         if slots.frequency is None:
             raise ValueError(
                 "The time of a slot without a row follows from the step of time, which is not known with gaps='ignore' "
-                "or where no entity has two rows. Give a frequency=, with gaps='split' or gaps='mask'."
+                "or where no entity has two rows. Windows without a horizon go by the time of their last row; for "
+                "others give a frequency=, with gaps='split' or gaps='mask'."
             )
-        found[empty] = slots.frequency.advance(found[empty], distance[empty])
-    return found
+        at_rows[empty] = slots.frequency.advance(at_rows[empty], distance[empty])
+    return at_rows

@@ -1,16 +1,17 @@
 """Spans: which rows of which column a window holds, relative to its anchor."""
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from tensorstash.columns.names import check_name
 from tensorstash.common.checks import at_least, is_integer, names_in
 from tensorstash.errors import SchemaError, unknown
-from tensorstash.gather.span import Span
+from tensorstash.gather.span import Draw, Span
 from tensorstash.stash.stash import Stash
+from tensorstash.windows.during import During
 
-_LONGEST = 1 << 40  # slots before or behind an anchor: far longer than any run, and sums of them fit into int64
+_LONGEST = 1 << 40  # slots before or after an anchor: far longer than any run, and sums of them fit into int64
 
 
 def make_spans(
@@ -18,9 +19,10 @@ def make_spans(
     history: int | None,
     horizon: int,
     columns: Sequence[str] | None,
-    spans: Mapping[str, Sequence[Any]] | None,
-) -> tuple[Span, ...]:
-    """The spans that the arguments of `Windows` ask for, checked."""
+    spans: Mapping[str, Sequence[Any] | During] | None,
+) -> tuple[tuple[Span, ...], dict[str, During]]:
+    """The spans that the arguments of `Windows` ask for, checked: in slots, and in time."""
+    in_time: dict[str, During] = {}
     if spans is None:
         if history is None:
             raise ValueError("A window needs a length: give history= (and horizon=), or spans=.")
@@ -28,54 +30,81 @@ def make_spans(
         names = [*stash] if columns is None else names_in(columns, "columns")
         made = [Span(name, name, -before, after) for name in names]
     elif history is not None or horizon or columns is not None:
-        raise ValueError("spans= defines the whole window; leave history=, horizon= and columns= out.")
+        raise ValueError("spans must be given without history, horizon and columns: it defines the whole window.")
     elif not isinstance(spans, Mapping):
-        raise TypeError(f"spans= is a mapping from names to (column, begin, end); got a {type(spans).__name__}.")
+        raise TypeError(f"spans must be a mapping from names to (column, begin, end), got a {type(spans).__name__}.")
     else:
-        made = [_span(name, span) for name, span in spans.items()]
-    if not made:
-        raise ValueError("A window needs at least one span; none was given.")
-    for span in made:
-        check_name(span.name, "a span", (span.column, span.begin, span.end), "spans")
-        if not isinstance(span.column, str):
-            raise TypeError(
-                f"A span holds one column; {span.name!r} names {span.column!r}. To have several in one tensor, load "
-                "them as one: columns={'name': [...]}."
-            )
-        if span.column not in stash:
-            raise unknown(span.column, stash, "the stash")
-        if span.name in stash.static:
-            raise SchemaError(
-                f"A batch has one tensor per name; {span.name!r} is a static column. Give the span another name."
-            )
-    return tuple(made)
+        in_time = {name: span for name, span in spans.items() if isinstance(span, During)}
+        made = [_span(name, span) for name, span in spans.items() if name not in in_time]
+    if not made and not in_time:
+        raise ValueError("A window must have at least one span, got none.")
+    for span in (*made, *(Span(name, during.column, -during.most, 0) for name, during in in_time.items())):
+        _check(span, stash)
+    return tuple(made), in_time
 
 
-def _length(least: int, given: int, what: str) -> int:
-    if (length := at_least(least, given, what)) >= _LONGEST:
-        raise ValueError(f"{what}= is below 2**40; got {length}. Take a shorter one.")
+def _check(span: Span, stash: Stash) -> None:
+    if not isinstance(span.name, str):
+        raise TypeError(f"Names of spans must be texts, got {span.name!r}. Write {str(span.name)!r}.")
+    check_name(span.name, "a span", (span.column, span.begin, span.end), "spans")
+    if not isinstance(span.column, str):
+        raise TypeError(
+            f"A span must name one column, got {span.column!r} for {span.name!r}. To have several in one tensor, "
+            "load them as one: columns={'name': [...]}."
+        )
+    if span.column not in stash:
+        raise unknown(span.column, stash, "the stash")
+    if span.name in stash.static:
+        raise SchemaError(
+            f"A span must not have the name of a static column, got {span.name!r}. Give the span another name."
+        )
+
+
+def _length(least: int, value: int, what: str) -> int:
+    if (length := at_least(least, value, what)) >= _LONGEST:
+        raise ValueError(f"{what} must be < 2**40, got {length}.")
     return length
 
 
-def _span(name: str, given: Sequence[Any]) -> Span:
-    if not isinstance(name, str):
-        raise TypeError(f"Spans are named by texts; got {name!r}. Write {str(name)!r}.")
-    if isinstance(given, str) or not isinstance(given, Sequence):
-        raise TypeError(f"A span is (column, begin, end) or (column, begin, end, step); {name!r} is {given!r}.")
-    if len(given) not in (3, 4) or not all(is_integer(value) for value in given[1:]):
-        raise ValueError(
-            f"A span is (column, begin, end) or (column, begin, end, step), in rows; {name!r} is {tuple(given)}."
-        )
-    span = Span(name, given[0], *map(operator.index, given[1:]))
+def _span(name: str, parts: Any) -> Span:
+    rule = "A span must be (column, begin, end) or (column, begin, end, step)"
+    if isinstance(parts, str) or not isinstance(parts, Sequence):
+        raise TypeError(f"{rule}, got {parts!r} for {name!r}.")
+    draw = parts[1] if len(parts) > 1 and isinstance(parts[1], Draw) else None
+    if any(isinstance(value, Draw) for value in parts[2:]):
+        raise ValueError(f"Only the begin of a span may be a ts.Draw, got {tuple(parts)} for {name!r}.")
+    numbers = parts[1:] if draw is None else (draw.low, *parts[2:])
+    if len(parts) not in (3, 4) or not all(is_integer(value) for value in numbers):
+        raise ValueError(f"{rule}, in slots, got {tuple(parts)} for {name!r}.")
+    begin, end, *step = map(operator.index, numbers)
+    span = Span(name, parts[0], begin, end, step[0] if step else 1, draw)
+    if draw is not None:
+        _check_draw(span, draw)
     if max(map(abs, (span.begin, span.end, span.step))) >= _LONGEST:
-        raise ValueError(f"The numbers of a span lie between -2**40 and 2**40; {name!r} is {tuple(given)}.")
+        raise ValueError(f"The numbers of a span must lie between -2**40 and 2**40, got {tuple(parts)} for {name!r}.")
     if span.step < 1 or not len(span):
-        raise ValueError(f"A span has begin < end and step >= 1; {name!r} is {tuple(given)}.")
+        raise ValueError(f"A span must have begin < end and step >= 1, got {tuple(parts)} for {name!r}.")
     return span
 
 
-def judged_spans(spans: Sequence[Span], require: Sequence[str] | None, history: int, horizon: int) -> list[Span]:
+def _check_draw(span: Span, draw: Draw) -> None:
+    if draw.high >= span.end:
+        raise ValueError(
+            f"A drawn begin must lie before the end of its span, got {draw} and the end {span.end} for {span.name!r}."
+        )
+    if span.step > 0 and draw.step % span.step:
+        raise ValueError(
+            f"The step of a draw must be a multiple of the step of its span, got {draw.step} and {span.step} for "
+            f"{span.name!r}."
+        )
+
+
+def judged_spans(
+    spans: Sequence[Span], in_time: Container[str], require: Sequence[str] | None, history: int, horizon: int
+) -> list[Span]:
     """The spans that `require=` names, and for the columns that it names the whole window."""
     named = {span.name: span for span in spans}
     names = [] if require is None else names_in(require, "require")
+    if wrong := [name for name in names if name in in_time]:
+        raise ValueError(f"require= judges slots, and {wrong[0]!r} is a span in time. See min_rows= of ts.During.")
     return [named.get(name) or Span(name, name, -history, horizon) for name in names]

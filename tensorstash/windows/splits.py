@@ -1,25 +1,43 @@
-"""Parts of windows: before, between and from cuts, which are a slot in every run."""
+"""Parts of windows: before, between and from cuts, which are a slot in every run, and the folds of a backtest."""
 
 from collections.abc import Sequence
-from datetime import date
+from dataclasses import dataclass, replace
+from datetime import date, timedelta
+from functools import partial
 from itertools import pairwise
 from typing import SupportsIndex
 
 import numpy as np
 
-from tensorstash.common.dtypes import Int64s
+from tensorstash.common.checks import at_least, is_integer
+from tensorstash.common.dtypes import Bools, Int64s
+from tensorstash.common.frequency import Frequency, frequency
+from tensorstash.errors import DataError
+from tensorstash.native.guide import first_rows
+from tensorstash.native.permutation import shuffled
 from tensorstash.stash.stash import Stash
+from tensorstash.windows.during import Reach
 from tensorstash.windows.intervals import Intervals, keep
-from tensorstash.windows.layout import Layout, entities_of
-from tensorstash.windows.slots import run_edges, run_rows, slots_at
+from tensorstash.windows.placement import Placement
+from tensorstash.windows.selection import chosen
+from tensorstash.windows.slots import rows_from, run_edges, run_rows, slots_at, steps_until
 
 Moment = SupportsIndex | str | date | np.datetime64
+Length = SupportsIndex | str | timedelta  # of time: slots, or a duration
+
+_FARTHEST = 1 << 61  # ticks from a time, so that int64 holds the time there
 
 
 def check_timed(stash: Stash, what: str) -> None:
     """Refuse to divide by time where there are no times."""
     if stash.time is None:
-        raise ValueError(f"{what} divides by time, and this stash has none: ts.load(..., time=...).")
+        raise ValueError(f"{what} needs times, and this stash has none. Load it with time=.")
+
+
+def check_intervals(placement: Placement, what: str, remedy: str) -> None:
+    """Refuse windows at given points for what needs all windows of a stash."""
+    if placement.points is not None:
+        raise ValueError(f"{what} needs all windows of a stash, and these are at given points in time. {remedy}")
 
 
 def moments_of(stash: Stash, cuts: Sequence[Moment]) -> list[int]:
@@ -27,59 +45,49 @@ def moments_of(stash: Stash, cuts: Sequence[Moment]) -> list[int]:
     check_timed(stash, "split")
     if fractions := [cut for cut in cuts if isinstance(cut, (float, np.floating))]:
         raise ValueError(
-            f"split cuts at times; got {fractions[0]!r}. To cut at a fraction of the rows of each entity: "
+            f"Cuts must be times, got {fractions[0]!r}. To cut at a fraction of the rows of each entity, use "
             "split_fraction."
         )
     moments = [stash.clock.parse(cut) for cut in cuts]
-    if any(one >= two for one, two in pairwise(moments)):
-        raise ValueError(f"Cuts ascend; got {', '.join(map(str, cuts))}.")
+    if any(earlier >= later for earlier, later in pairwise(moments)):
+        raise ValueError(f"Cuts must ascend, got {', '.join(map(str, cuts))}.")
     return moments
 
 
-def entity_edges(layout: Layout) -> Int64s:
+def entity_edges(placement: Placement) -> Int64s:
     """The slot at which the first run of each entity begins, and the end of all slots: `(entities + 1,)`."""
-    begins, ends = run_edges(layout.slots)
-    first_rows, _ = run_rows(layout.slots, layout.stash.rows)
-    return np.append(begins, ends[-1:])[np.searchsorted(first_rows, layout.offsets)]
+    begins, ends = run_edges(placement.slots)
+    first_rows, _ = run_rows(placement.slots, placement.stash.rows)
+    return np.append(begins, ends[-1:])[np.searchsorted(first_rows, placement.offsets)]
 
 
-def cut_at_rows(layout: Layout, rows: Int64s) -> Int64s:
-    """The slot of each run at or behind one row of each entity, `rows` `(entities,)`: `(runs,)`.
+def cut_at_rows(placement: Placement, rows: Int64s) -> Int64s:
+    """The slot of each run at or after one row of each entity, `rows` `(entities,)`: `(runs,)`.
 
     Where the run begins at that row or later, it is the slot of the run's first row, where it ends before, the run's
     end.
     """
-    low, high = run_rows(layout.slots, layout.stash.rows)
-    own = np.clip(rows[entities_of(layout, low)], low, high)
-    _, ends = run_edges(layout.slots)
-    return np.where(own < high, slots_at(layout.slots, np.minimum(own, high - 1)), ends)
+    low, high = run_rows(placement.slots, placement.stash.rows)
+    row = np.clip(rows[placement.entities_at(low)], low, high)
+    _, ends = run_edges(placement.slots)
+    return np.where(row < high, slots_at(placement.slots, np.minimum(row, high - 1)), ends)
 
 
-def cut_at_time(layout: Layout, moment: int) -> Int64s:
+def cut_at_time(placement: Placement, moment: int) -> Int64s:
     """The first slot of each run at or after a time, as `cut_at_rows`; empty slots have times as well: `(runs,)`."""
-    slots, times = layout.slots, layout.times
+    slots, times = placement.slots, placement.times
     assert times is not None
-    rows = bisect_rows(times, layout.offsets, moment)
-    found = cut_at_rows(layout, rows)
-    low, high = run_rows(slots, layout.stash.rows)
-    before = np.clip(rows[entities_of(layout, low)], low, high) - 1  # the run's last row before the time
+    rows = bisect_rows(times, placement.offsets, moment)
+    cut = cut_at_rows(placement, rows)
+    low, high = run_rows(slots, placement.stash.rows)
+    before = np.clip(rows[placement.entities_at(low)], low, high) - 1  # the run's last row before the time
     slot_before = slots_at(slots, np.maximum(before, low))
-    which = np.flatnonzero((before >= low) & (found - slot_before > 1))
+    which = np.flatnonzero((before >= low) & (cut - slot_before > 1))
     if slots.frequency is None or not len(which):
-        return found
-    last = times[before[which]]
-    first, end = np.ones(len(which), np.int64), (found - slot_before)[which]
-    while (first < end).any():
-        middle = (first + end) // 2
-        later = slots.frequency.advance(last, middle) >= moment
-        first, end = np.where(later, first, np.minimum(middle + 1, end)), np.where(later, middle, end)
-    found[which] = slot_before[which] + first
-    return found
-
-
-def at_share(layout: Layout, fraction: float) -> Int64s:
-    """The slot of each run behind a fraction of its entity's rows: `(runs,)`."""
-    return cut_at_rows(layout, layout.offsets[:-1] + share(fraction, np.diff(layout.offsets)))
+        return cut
+    most = (cut - slot_before)[which]
+    cut[which] = slot_before[which] + steps_until(slots.frequency, times[before[which]], most, moment)
+    return cut
 
 
 def share(fraction: float, counts: Int64s) -> Int64s:
@@ -90,45 +98,208 @@ def share(fraction: float, counts: Int64s) -> Int64s:
 def ascending(fractions: Sequence[float]) -> Sequence[float]:
     """The fractions, checked: ascending and between 0 and 1."""
     inside = all(isinstance(fraction, (float, np.floating)) and 0 < fraction < 1 for fraction in fractions)
-    if not inside or any(one >= two for one, two in pairwise(fractions)):
-        raise ValueError(f"Fractions lie in (0, 1) and ascend; got {', '.join(map(repr, fractions))}.")
+    if not inside or any(earlier >= later for earlier, later in pairwise(fractions)):
+        raise ValueError(f"Fractions must lie in (0, 1) and ascend, got {', '.join(map(repr, fractions))}.")
     return fractions
 
 
-def divide(layout: Layout, windows: Intervals, cuts: Sequence[Int64s]) -> list[Intervals]:
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Where windows are divided: the first row of each entity after it, `(entities,)`, and its time if it has one."""
+
+    rows: Int64s
+    moment: int | None
+
+
+def parts_at_times(placement: Placement, cuts: Sequence[Moment]) -> list[Placement]:
+    """The parts before, between and from some times."""
+    moments, times = moments_of(placement.stash, cuts), placement.times
+    assert times is not None
+    return parts_of(placement, [Cut(bisect_rows(times, placement.offsets, moment), moment) for moment in moments])
+
+
+def parts_at_shares(placement: Placement, fractions: Sequence[float]) -> list[Placement]:
+    """The parts before, between and from fractions of the rows of each entity."""
+    first, counts = placement.offsets[:-1], np.diff(placement.offsets)
+    return parts_of(placement, [Cut(first + share(fraction, counts), None) for fraction in ascending(fractions)])
+
+
+def parts_of_entities(placement: Placement, fractions: Sequence[float], seed: int) -> list[Placement]:
+    """Parts that share no entity, of fractions of them in an order drawn from the seed."""
+    count = len(placement.offsets) - 1
+    drawn = shuffled(count, seed, 0)(np.arange(count))
+    cuts = [0, *(int(share(fraction, np.array(count))) for fraction in ascending(fractions)), count]
+    return [of_entities(placement, drawn[low:high]) for low, high in pairwise(cuts)]
+
+
+def parts_of(placement: Placement, cuts: Sequence[Cut]) -> list[Placement]:
+    """Part k: the windows that lie from cut k-1 on and before cut k; histories may reach back.
+
+    Slots count as for `divide`. Windows at given points lie from their time, or row, on. Spans in time must end before
+    the next cut.
+    """
+    bounds = [None, *cuts, None]
+    if placement.points is not None:
+        parts = [chosen(placement, partial(_between_cuts, placement, *pair)) for pair in pairwise(bounds)]
+    else:
+        slots = [
+            cut_at_rows(placement, cut.rows) if cut.moment is None else cut_at_time(placement, cut.moment)
+            for cut in cuts
+        ]
+        parts = [replace(placement, intervals=part) for part in divide(placement, slots)]
+    for reach in placement.reaches:
+        if reach.is_ahead:
+            ends = zip(parts, bounds[1:])
+            parts = [
+                part if cut is None else chosen(part, partial(_ends_before, part, reach, cut)) for part, cut in ends
+            ]
+    return parts
+
+
+def _between_cuts(placement: Placement, low: Cut | None, high: Cut | None, ids: Int64s, anchors: Int64s) -> Bools:
+    points, slots, inside = placement.points, placement.slots, np.ones(len(ids), np.bool_)
+    assert points is not None
+    times, entities = points.time[ids], points.entity[ids]
+    begins, ends = rows_from(slots, anchors), rows_from(slots, anchors + placement.horizon)
+    if low is not None:
+        inside &= begins >= low.rows[entities] if low.moment is None else times >= low.moment
+    if high is not None:
+        inside &= begins < high.rows[entities] if high.moment is None else times < high.moment
+        inside &= ends <= high.rows[entities]
+    return inside
+
+
+def _ends_before(placement: Placement, reach: Reach, cut: Cut, ids: Int64s, anchors: Int64s) -> Bools:
+    """Whether spans in time end before a cut; they tell that there are no rows, too."""
+    if cut.moment is None:
+        entities = placement.window_entities(ids, anchors)
+        return placement.stretches(reach, ids, anchors).end <= cut.rows[entities]
+    moments = placement.window_times(ids, anchors)
+    assert moments is not None
+    return reach.end.moved(moments) + (reach.closed == "right") <= cut.moment
+
+
+def divide(placement: Placement, cuts: Sequence[Int64s]) -> list[Intervals]:
     """Part k: the windows whose whole horizon (without a horizon: whole window) lies in `[cut k-1, cut k)`.
 
     The lead of a run does not count, because nothing was observed there.
     """
-    begins, ends = run_edges(layout.slots)
+    begins, ends = run_edges(placement.slots)
     parts = []
     for low, high in pairwise([begins, *cuts, ends]):
-        if layout.horizon:
-            first = np.maximum(low - layout.history, begins)
+        if placement.horizon:
+            first = np.maximum(low - placement.history, begins)
         else:
-            first = np.where(low == begins + layout.slots.lead, begins, low)
-        last = np.minimum(high - layout.length + 1, ends)
-        parts.append(keep(windows, first, np.maximum(first, last)))
+            first = np.where(low == begins + placement.slots.lead, begins, low)
+        last = np.minimum(high - placement.length + 1, ends)
+        parts.append(keep(placement.intervals, first, np.maximum(first, last)))
     return parts
 
 
-def of_entities(layout: Layout, windows: Intervals, chosen: Int64s) -> Intervals:
+def of_entities(placement: Placement, some: Int64s) -> Placement:
     """The windows of some entities, ascending indices into `stash.entities`."""
-    begins, ends = run_edges(layout.slots)
-    low, _ = run_rows(layout.slots, layout.stash.rows)
-    wanted = np.zeros(len(layout.offsets) - 1, np.bool_)
-    wanted[chosen] = True
-    which = wanted[entities_of(layout, low)]
-    return keep(windows, begins[which], ends[which])
+    wanted = np.zeros(len(placement.offsets) - 1, np.bool_)
+    wanted[some] = True
+    if placement.points is not None:
+        return replace(placement, points=placement.points.taken(wanted[placement.points.entity]))
+    begins, ends = run_edges(placement.slots)
+    low, _ = run_rows(placement.slots, placement.stash.rows)
+    which = wanted[placement.entities_at(low)]
+    return replace(placement, intervals=keep(placement.intervals, begins[which], ends[which]))
 
 
 def bisect_rows(times: Int64s, offsets: Int64s, moment: int) -> Int64s:
-    """For each entity its first row at or after a time: `(entities,)`, all entities at once."""
-    low, high = offsets[:-1].copy(), offsets[1:].copy()
-    while (open_ := low < high).any():
-        middle = (low + high) // 2
-        later = np.zeros(len(low), bool)
-        later[open_] = times[middle[open_]] >= moment
-        high = np.where(open_ & later, middle, high)
-        low = np.where(open_ & ~later, middle + 1, low)
-    return low
+    """For each entity its first row at or after a time: `(entities,)`."""
+    return first_rows(times, offsets[:-1], offsets[1:], np.full(len(offsets) - 1, moment))
+
+
+@dataclass(frozen=True, slots=True)
+class _Shift:
+    """A length of time, which times are moved by."""
+
+    frequency: Frequency
+    count: int
+
+    def move(self, time: int, times: int) -> int:
+        """The time so many of these lengths later, or with a negative number earlier."""
+        return int(self.frequency.advance(np.array([time]), np.array([times * self.count]))[0])
+
+    def check(self, times: int, what: str) -> None:
+        """Refuse so many of these lengths if they are longer than times can be apart."""
+        unit = {"ticks": 1, "months": 28 * self.frequency.clock.day}.get(self.frequency.kind, self.frequency.clock.day)
+        if times * self.count * self.frequency.count * unit > _FARTHEST:
+            raise ValueError(
+                f"The cuts of folds must lie within 2**61 ticks before the last anchor; {what} is longer. Take fewer "
+                "folds, or a shorter step= or gap=."
+            )
+
+
+def folds(
+    placement: Placement, count: SupportsIndex, step: Length, gap: Length, *, expanding: bool
+) -> list[tuple[Placement, Placement]]:
+    """The windows of the training and the test part of each fold, the earliest fold first."""
+    check_timed(placement.stash, "folds")
+    check_intervals(placement, "folds", "Cut with split.")
+    if any(reach.is_ahead for reach in placement.reaches):
+        raise ValueError("folds judge slots, and a span in time of these windows reaches into the future. Use split.")
+    number, by = at_least(1, count, "count"), _shift(placement, step, 1, "step")
+    pause = _shift(placement, gap, 0, "gap")
+    by.check(number, f"{number} x step={step!r}")
+    pause.check(1, f"gap={gap!r}")
+    begin, end = _anchor_range(placement)
+    made = []
+    for k in range(number):
+        cut, following = by.move(end, k - number), by.move(end, k + 1 - number)
+        start = None if expanding else cut_at_time(placement, by.move(begin, k))
+        train = _between(placement, start, cut_at_time(placement, pause.move(cut, -1)), placement.length - 1)
+        low, high = cut_at_time(placement, cut), cut_at_time(placement, following)
+        test = _between(placement, low, high, placement.history + placement.label)
+        for part, name in ((train, "training"), (test, "test")):
+            if not len(part):
+                form = placement.stash.clock.format
+                raise DataError(
+                    f"A fold must have windows in both parts; fold {k} of {number}, with its cut at {form(cut)}, has "
+                    f"no {name} window. Anchors lie in [{form(begin)}, {form(end)}). Take fewer folds, or another "
+                    "step= or gap=."
+                )
+        made.append((replace(placement, intervals=train), replace(placement, intervals=test)))
+    return made
+
+
+def _shift(placement: Placement, length: Length, least: int, what: str) -> _Shift:
+    """Slots, which are steps of the frequency, or a duration as polars writes it."""
+    slot_step = placement.slots.frequency
+    if not is_integer(length):
+        return _Shift(
+            frequency(length if isinstance(length, timedelta) else str(length), placement.stash.clock, None, what), 1
+        )
+    slots = at_least(least, length, what)
+    if slot_step is None and slots:
+        raise ValueError(f"{what} in slots needs the step of time, which gaps='ignore' lacks. Give a duration.")
+    return _Shift(slot_step or Frequency("", "ticks", 1, 0, placement.stash.clock), slots)
+
+
+def _anchor_range(placement: Placement) -> tuple[int, int]:
+    """The time of the first anchor, and the time one slot after the last anchor with a whole horizon."""
+    windows = placement.intervals
+    run_begins, run_ends = run_edges(placement.slots)
+    first, begins = windows.first, windows.begins
+    run = np.searchsorted(run_begins, first, "right") - 1
+    whole = (run_ends[run] - placement.slots.tail - placement.length - first) // windows.stride + 1
+    last = first + windows.stride * (np.minimum(whole, windows.ends - begins) - 1)
+    times = placement.label_times(last[whole > 0] + placement.history)
+    anchors = placement.label_times(first + placement.history)
+    assert times is not None
+    assert anchors is not None
+    if not len(times):
+        raise DataError("Folds need windows with a whole horizon; none of these windows has one.")
+    step = placement.slots.frequency
+    end = int(times.max())
+    return int(anchors.min()), end + 1 if step is None else _Shift(step, 1).move(end, 1)
+
+
+def _between(placement: Placement, low: Int64s | None, high: Int64s, reach: int) -> Intervals:
+    """The windows whose label slot is at or after `low` and whose slot number `reach` is before `high`, by run."""
+    begins, ends = run_edges(placement.slots)
+    first = begins if low is None else np.clip(low - placement.history - placement.label, begins, ends)
+    return keep(placement.intervals, first, np.clip(high - reach, first, ends))

@@ -2,47 +2,32 @@
 
 from collections.abc import Mapping, Sequence
 from copy import copy
-from functools import cached_property
-from itertools import pairwise
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from tensorstash.common.checks import at_least
-from tensorstash.common.dtypes import Int64s
+from tensorstash.common.frequency import Duration
 from tensorstash.errors import unknown
-from tensorstash.gather.empty import fills
-from tensorstash.gather.gather import GatherPlan, copy_into, gather, gather_into, static_values
-from tensorstash.gather.samples import one_by_one
-from tensorstash.native.permutation import shuffled
+from tensorstash.gather.gather import copy_into, gather_into
 from tensorstash.stash.stash import Stash
+from tensorstash.windows import splits
+from tensorstash.windows.absent import warn_of_absent
+from tensorstash.windows.at import check_at
 from tensorstash.windows.display import as_html, as_text
-from tensorstash.windows.fingerprint import fingerprint
-from tensorstash.windows.folds import folds
+from tensorstash.windows.during import During, reaches
+from tensorstash.windows.fills import slot_fills
 from tensorstash.windows.frame import to_frame
 from tensorstash.windows.gaps import fragments, too_short, warn_of_gaps
-from tensorstash.windows.ids import Ids, as_list, check_ids, is_one_id
-from tensorstash.windows.intervals import Intervals, count_before, locate, of_runs
-from tensorstash.windows.known import computed
-from tensorstash.windows.latest import latest
-from tensorstash.windows.layout import Layout, entities_of, label_rows, label_times
-from tensorstash.windows.plan import compiled
-from tensorstash.windows.require import Where, anchored, complete
+from tensorstash.windows.ids import Ids, check_ids
+from tensorstash.windows.intervals import count_before, intervals, of_runs
+from tensorstash.windows.placement import Chain, Placement
+from tensorstash.windows.runs import entity_runs
+from tensorstash.windows.selection import Where, anchored, at_points, complete, enough_rows, latest
 from tensorstash.windows.slots import most_empty, place, run_edges, with_tail
 from tensorstash.windows.spans import judged_spans, make_spans
-from tensorstash.windows.splits import (
-    Moment,
-    ascending,
-    at_share,
-    check_timed,
-    cut_at_time,
-    divide,
-    entity_edges,
-    moments_of,
-    of_entities,
-    share,
-)
 
 if TYPE_CHECKING:
     import polars as pl
@@ -65,28 +50,38 @@ class Windows:
         horizon: slots from the anchor on.
         columns: the columns of the short form; `None` for all.
         spans: instead of `history` and `horizon`, a mapping from a name in the batch to `(column, begin, end)` or
-            `(column, begin, end, step)`: half-open slots relative to the anchor. The past 96 are `("y", -96, 0)`.
+            `(column, begin, end, step)`: half-open slots relative to the anchor. The past 96 are `("y", -96, 0)`. A
+            begin may be a `ts.Draw`: then a `Loader` draws how many slots the past has. Or to a `ts.During`, a stretch
+            of time; without any span in slots, each row is a window.
         min_history: windows may begin before their run if at least this many slots of their history lie in it.
-        min_horizon: windows may end behind their run if at least this many slots of their horizon lie in it (0: none
-            needs to). The slots behind the run are empty, even if later rows exist behind a gap.
+        min_horizon: windows may extend past their run if at least this many slots of their horizon lie in it (0: none
+            needs to). The slots after the run are empty, even if later rows exist after a gap.
         stride: slots from one window to the next, counted from the first window of each run.
         gaps: `"split"` ends a run where a time step is missing; `"mask"` puts empty slots there, where the next row is
             a whole number of steps away; `"ignore"` takes an entity as one run.
-        frequency: the step of time, as polars writes it ("15m", "1h", "1mo", "1bd"), or an integer for integer times;
-            `None` takes the most common one.
+        frequency: the step of time, as polars writes it ("15m", "1h", "1mo", "1bd"), a `timedelta`, or an integer for
+            integer times; `None` takes the most common one.
         tolerance: how far a step may deviate from the frequency, written likewise.
-        require: columns or spans; windows with a missing value (NaN, code -1, or an empty slot) in one of them are left
-            out. A column is checked over the whole window, a span over its own slots, and neither behind the run. A
-            column that had no missing value when it was loaded is not read again: NaN written into it is not seen.
+        require: columns or spans; windows with a missing value in one of them are left out: NaN, code -1, a value of
+            `fill=` where `ts.is_valid` of the column is false, or an empty slot. A column is checked over the whole
+            window, a span over its own slots, and neither after the run. A column that had no missing value when it was
+            loaded is not read again: NaN written into it is not seen.
         where: a boolean column, or `(rows,)` booleans; windows whose anchor (without a horizon: last slot) is not at a
             true row are left out.
+        at: instead of all windows, those at given points: a frame with the entity and time columns of the source. Each
+            row is a window, in this order; its anchor is the first slot at or after the time. Other columns of the
+            frame, numbers, booleans or times, are entries of the batch, `(batch,)`. See `docs/guide/events.md`.
+        closed: with `at`, `"right"` takes rows at the time itself into the history, `"left"` those before it.
+        missing: with `at`, `"error"` refuses rows without a window, and `"drop"` leaves them out.
 
     Raises:
         NoWindowError: there is none; the message gives the longest run and the length needed. ColumnError: no such
-            column. SchemaError: a reserved span name, or a column without a value for empty slots.
+            column. SchemaError: a reserved span name, or a column without a value for empty slots. DataError: a row of
+            `at` has no window; the message counts the reasons.
 
     Warns:
-        UserWarning: gaps cost more than a tenth of the windows, or make more empty slots than there are rows.
+        UserWarning: gaps cost more than a tenth of the windows, or make more empty slots than there are rows; some
+            entities have no window, because of their rows, their step of time or `require`.
 
     Example:
         >>> import numpy as np, tensorstash as ts
@@ -97,9 +92,6 @@ class Windows:
         >>> windows[[0, 5]]["target"]
         tensor([[3., 4.],
                 [8., 9.]], dtype=torch.float64)
-        >>> padded = ts.Windows(stash, history=3, min_history=1)
-        >>> padded[0]
-        {'y': tensor([nan, nan, 0.], dtype=torch.float64), 'y.observed': tensor([False, False,  True])}
     """
 
     def __init__(
@@ -109,43 +101,62 @@ class Windows:
         horizon: int = 0,
         *,
         columns: Sequence[str] | None = None,
-        spans: Mapping[str, Sequence[Any]] | None = None,
+        spans: Mapping[str, Sequence[Any] | During] | None = None,
         min_history: int | None = None,
         min_horizon: int | None = None,
         stride: int = 1,
         gaps: str = "split",
-        frequency: int | str | None = None,
-        tolerance: int | str | None = None,
+        frequency: Duration | None = None,
+        tolerance: Duration | None = None,
         require: Sequence[str] | None = None,
         where: Where | None = None,
+        at: Any = None,
+        closed: str = "left",
+        missing: str = "error",
     ) -> None:
         if not isinstance(stash, Stash):
             raise TypeError(
-                f"Windows are made of a stash, ts.load(...); got a {type(stash).__name__}. Those of shards: "
+                f"stash must be a stash, ts.load(...), got a {type(stash).__name__}. For shards, use "
                 "ts.cluster.windows(shards, ...)."
             )
         self.stash = stash
-        self.spans = make_spans(stash, history, horizon, columns, spans)
-        self.history = max(0, -min(span.begin for span in self.spans))
-        self.horizon = max(0, *(span.end for span in self.spans))
+        in_slots, in_time = make_spans(stash, history, horizon, columns, spans)
+        check_at(at, closed, missing, stride, where)
+        # a window of spans in time alone is a row, and at given points not even that
+        self.history = max([0 if in_slots or at is not None else 1, *(-span.begin for span in in_slots)])
+        self.horizon = max([0, *(span.end for span in in_slots)])
         self.stride = at_least(1, stride, "stride")
         lead = most_empty(min_history, self.history, int(not self.horizon), "history")
         tail = most_empty(min_horizon, self.horizon, int(not self.history), "horizon")
-        pieces = fragments(stash, gaps, frequency, tolerance)
+        pieces = fragments(stash, gaps, frequency, tolerance) if in_slots else entity_runs(stash.offsets.numpy())
         times = None if stash.time is None else stash.time.numpy()
         slots = place(pieces, stash.offsets.numpy(), times, masked=gaps == "mask", lead=lead, tail=tail)
-        self._layout = Layout(stash, slots, self.history, self.horizon)
-        filled = gaps == "mask" or min_history is not None or min_horizon is not None
-        self._fills = fills(stash, self.spans, computed(self._layout, self.spans)) if filled else None
-        self._judged = judged_spans(self.spans, require, self.history, self.horizon)
+        padded = min_history is not None or min_horizon is not None
+        filled = gaps == "mask" or padded or any(span.draw is not None for span in in_slots)
+        values = slot_fills(stash, in_slots, slots) if filled else None
+        self._judged = judged_spans(in_slots, in_time, require, self.history, self.horizon)
+        side = closed if at is not None else "left" if self.horizon else "right"
+        nowhere = intervals(np.empty(0, np.int64), np.empty(0, np.int64), 1)
+        placement = Placement(stash, in_slots, slots, values, nowhere, None, reaches(stash, in_time, side))
+        self.spans = placement.shown
+        if at is not None:
+            self._place(at_points(placement, at, closed, self._judged, missing))
+            return
         begins, ends = run_edges(slots)
         whole = of_runs(begins, ends - begins, self.length, self.stride)
         if not len(whole):
             raise too_short(pieces, ends - begins, self.length, "slots" if filled else "rows")
-        warn_of_gaps(stash, pieces, slots, whole, self.length)
-        self._intervals = complete(self._layout, self._judged, whole)
+        gaps_told = warn_of_gaps(stash, pieces, slots, whole, self.length)
+        placement = replace(placement, intervals=whole)
+        placement = replace(placement, intervals=complete(placement, self._judged))
+        warn_of_absent(placement, whole, gaps_told=gaps_told)
         if where is not None:
-            self._intervals = anchored(self._layout, where, self._intervals)
+            placement = replace(placement, intervals=anchored(placement, where))
+        self._place(enough_rows(placement))
+
+    def _place(self, placement: Placement) -> None:
+        self.placement = placement  # for the other rooms: where these windows are
+        self.chain = Chain((placement,))  # a mix of one
 
     @property
     def length(self) -> int:
@@ -153,17 +164,15 @@ class Windows:
         return self.history + self.horizon
 
     def __len__(self) -> int:
-        return len(self._intervals)
+        return len(self.placement)
 
     def __getitem__(self, ids: int | Ids) -> dict[str, torch.Tensor]:
         """One window, tensors `(time, ...)`, for an integer; else a batch, tensors `(batch, time, ...)`."""
-        if is_one_id(ids):
-            return {name: tensor[0] for name, tensor in self.gather(as_list(ids)).items()}
-        return self.gather(ids)  # type: ignore[arg-type]
+        return self.chain.window_or_batch(ids)
 
     def __getitems__(self, ids: Ids) -> list[dict[str, torch.Tensor]]:
-        """Windows one by one, out of one gather: what PyTorch's `DataLoader` asks for if it is given `batch_size=`."""
-        return one_by_one(self.gather(ids))
+        """Windows one by one, as PyTorch's `DataLoader` asks for them with `batch_size=`."""
+        return self.chain.each(ids)
 
     def gather(self, ids: Ids, out: Mapping[str, torch.Tensor] | None = None) -> dict[str, torch.Tensor]:
         """The batch of the windows `ids`: a fresh `(batch, time, ...)` tensor per span, in the dtype of its column.
@@ -181,20 +190,21 @@ class Windows:
             tensor([[1, 2],
                     [2, 3]])
         """
-        anchors = self._anchor_slots(check_ids(ids, len(self)))
-        held = self.stash.static
-        static = static_values(held, torch.from_numpy(self._entities_of(anchors))) if held else {}
         if out is None:
-            return gather(self._plan, anchors) | static
-        gather_into(self._plan_apart, anchors, out)
-        copy_into(static, out)
+            return self.chain.gather(ids)
+        if self.placement.reaches or self.placement.points is not None:
+            copy_into(self.chain.gather(ids), out)
+            return dict(out)
+        located = self.chain.locate(check_ids(ids, len(self)))
+        gather_into(self.chain.plan_apart, located.anchors, out)
+        copy_into(self.chain.static_of(located), out)
         return dict(out)
 
     def anchors(self, ids: Ids) -> dict[str, torch.Tensor]:
         """The `entity` (index into `stash.entities`) and the `time` of each window's anchor, both `(batch,)` int64.
 
-        Without a horizon the anchor is the window's last slot. An empty slot has the time that it stands for. Without a
-        time column there is no `time`.
+        Without a horizon the anchor is the window's last slot. An empty slot has the time that it stands for; with
+        `gaps="ignore"` this is not known, and a `ValueError`. Without a time column there is no `time`.
 
         Example:
             >>> import tensorstash as ts
@@ -202,14 +212,17 @@ class Windows:
             >>> ts.Windows(stash, history=1, horizon=1).anchors([0, 1])
             {'entity': tensor([0, 1]), 'time': tensor([2, 2])}
         """
-        slots = self._anchor_slots(check_ids(ids, len(self)))
-        about, times = {"entity": torch.from_numpy(self._entities_of(slots))}, label_times(self._layout, slots)
-        return about if times is None else about | {"time": torch.from_numpy(times)}
+        numbers, placement = check_ids(ids, len(self)), self.placement
+        slots = placement.anchor_slots(numbers)
+        entities, times = placement.window_entities(numbers, slots), placement.window_times(numbers, slots)
+        time = {} if times is None else {"time": torch.from_numpy(times)}
+        return {"entity": torch.from_numpy(entities)} | time
 
     def per_entity(self) -> dict[str, torch.Tensor]:
         """How many windows each entity has and the id of its first one: `count` and `first`, both `(entities,)` int64.
 
         The ids of entity k are `first[k]` up to `first[k] + count[k]`. The cost grows with the runs, not the windows.
+        Windows at given points come in any order, and have the `count` alone.
 
         Example:
             >>> import tensorstash as ts
@@ -217,21 +230,34 @@ class Windows:
             >>> ts.Windows(stash, history=2).per_entity()
             {'count': tensor([0, 2, 1]), 'first': tensor([0, 0, 2])}
         """
-        edges = torch.from_numpy(count_before(self._intervals, entity_edges(self._layout)))
+        if self.placement.points is not None:
+            return {"count": torch.from_numpy(self.placement.points.per_entity(len(self.stash.offsets) - 1))}
+        edges = torch.from_numpy(count_before(self.placement.intervals, splits.entity_edges(self.placement)))
         return {"count": edges.diff(), "first": edges[:-1]}
 
-    def to_frame(self, ids: Ids, predictions: torch.Tensor, names: Sequence[str] | None = None) -> "pl.DataFrame":
+    def to_frame(
+        self,
+        ids: Ids,
+        predictions: torch.Tensor,
+        names: Sequence[str] | None = None,
+        *,
+        origin: bool = False,
+        step: bool = False,
+    ) -> "pl.DataFrame":
         """Predictions for the windows `ids` as a polars frame: a row per slot of the horizon, with entity and time.
 
-        The entity and time columns have their names in the source. Slots behind the last row have the times that follow
-        from the frequency, in the zone of the times. Without a horizon the rows are the slots of the whole window;
-        those in front of its run (`min_history`) are left out.
+        The entity and time columns have their names in the source. Slots after the last row have the times that follow
+        from the frequency, in the zone of the times, or null where there is none, as with `gaps="ignore"`. Without a
+        horizon the rows are the slots of the whole window; those in front of its run (`min_history`) are left out.
 
         Args:
             ids: of the windows.
             predictions: `(batch, horizon)`, or `(batch, horizon, n)` for n quantiles or samples of each slot; without a
                 horizon `(batch, history)` and `(batch, history, n)`. Of any device.
             names: of the columns of predictions; `None`: `value`, or `value_0`, `value_1`, ...
+            origin: add the column `anchor`, the time of the window's anchor as in `anchors` (without a time column its
+                row), or null as above. It tells predictions of one time from several windows apart.
+            step: add the column `step`, 1 for the first slot of the horizon (without a horizon: of the window).
 
         Raises:
             ValueError: another shape, or a name that comes twice.
@@ -244,15 +270,18 @@ class Windows:
             >>> quantiles = torch.tensor([[[0.1, 0.9], [0.2, 0.8]]])
             >>> windows.to_frame([0], quantiles, names=["low", "high"]).columns
             ['t', 'low', 'high']
+            >>> windows.to_frame([0], torch.tensor([[0.5, 0.25]]), origin=True, step=True).to_dicts()
+            [{'t': 2, 'anchor': 2, 'step': 1, 'value': 0.5}, {'t': 3, 'anchor': 2, 'step': 2, 'value': 0.25}]
         """
-        return to_frame(self._layout, self._anchor_slots(check_ids(ids, len(self))), predictions, names)
+        return to_frame(self.placement, check_ids(ids, len(self)), predictions, names, origin=origin, step=step)
 
-    def split(self, *cuts: Moment) -> tuple["Windows", ...]:
+    def split(self, *cuts: splits.Moment) -> tuple["Windows", ...]:
         """Parts of these windows before, between and from the cuts, which are times in ascending order.
 
         Part k holds the windows whose whole horizon (without a horizon: whole window) lies in `[cut k-1, cut k)`; the
-        history may reach back across a cut. A window across a cut is in no part. Text is read in the zone of the times.
-        Cuts that cannot be read or do not ascend, and a stash without times, are a `ValueError`.
+        history may reach back across a cut. A window across a cut is in no part. Windows at given points go by their
+        time as well, and stretches of time must end before the cut. Text is read in the zone of the times. Cuts that
+        cannot be read or do not ascend, and a stash without times, are a `ValueError`.
 
         Example:
             >>> import numpy as np, tensorstash as ts
@@ -261,13 +290,14 @@ class Windows:
             >>> len(train), len(valid)
             (12, 9)
         """
-        return self._divided([cut_at_time(self._layout, moment) for moment in moments_of(self.stash, cuts)])
+        return tuple(map(self._at, splits.parts_at_times(self.placement, cuts)))
 
     def split_fraction(self, *fractions: float) -> tuple["Windows", ...]:
-        """Parts of these windows by time, with cuts behind fractions of the rows of each entity.
+        """Parts of these windows by time, with cuts after fractions of the rows of each entity.
 
-        `split_fraction(0.7, 0.85)` makes three parts. What a part holds is as in `split`. The fractions lie in (0, 1)
-        and ascend; others are a `ValueError`.
+        `split_fraction(0.7, 0.85)` makes three parts. What a part holds is as in `split`. Entities that cover other
+        times are cut at other times: one may be trained on times in which another is validated. The fractions lie in
+        (0, 1) and ascend; others are a `ValueError`.
 
         Example:
             >>> import numpy as np, tensorstash as ts
@@ -276,7 +306,7 @@ class Windows:
             >>> len(train), len(valid)
             (20, 6)
         """
-        return self._divided([at_share(self._layout, fraction) for fraction in ascending(fractions)])
+        return tuple(map(self._at, splits.parts_at_shares(self.placement, fractions)))
 
     def split_entities(self, *fractions: float, seed: int = 0) -> tuple["Windows", ...]:
         """Parts of these windows that share no entity: the entities in an order drawn from `seed`, cut at fractions.
@@ -291,18 +321,14 @@ class Windows:
             >>> len(train), len(unseen)
             (3, 1)
         """
-        count = len(self.stash.offsets) - 1
-        drawn = shuffled(count, seed, 0)(np.arange(count))
-        cuts = [0, *(int(share(fraction, np.array(count))) for fraction in ascending(fractions)), count]
-        parts = [drawn[low:high] for low, high in pairwise(cuts)]
-        return tuple(self._with(of_entities(self._layout, self._intervals, part)) for part in parts)
+        return tuple(map(self._at, splits.parts_of_entities(self.placement, fractions, seed)))
 
     def folds(
-        self, count: int, step: int | str, *, gap: int | str = 0, expanding: bool = True
+        self, count: int, step: Duration, *, gap: Duration = 0, expanding: bool = True
     ) -> "list[tuple[Windows, Windows]]":
         """Pairs of a training and a test part for rolling-origin evaluation, the earliest first.
 
-        The cuts count back in steps of `step` from one slot behind the last anchor with a whole horizon. A test part
+        The cuts count back in steps of `step` from one slot after the last anchor with a whole horizon. A test part
         holds the windows whose anchor lies in `[cut, next cut)`, the training part those whose last slot is before the
         cut, or `gap` before it. Anchors are those of `anchors`.
 
@@ -323,20 +349,20 @@ class Windows:
             >>> [(len(train), len(test)) for train, test in windows.folds(3, "3d")]
             [(12, 3), (15, 3), (18, 3)]
         """
-        check_timed(self.stash, "folds")
-        pairs = folds(self._layout, self._intervals, count, step, gap, expanding=expanding)
-        return [(self._with(train), self._with(test)) for train, test in pairs]
+        pairs = splits.folds(self.placement, count, step, gap, expanding=expanding)
+        return [(self._at(train), self._at(test)) for train, test in pairs]
 
     def latest(self, of: str | None = None) -> "Windows":
-        """The newest window of each entity, anchored on the first slot behind its last row: the input of a forecast.
+        """The newest window of each entity, anchored on the first slot after its last row: the input of a forecast.
 
-        With `of`, the anchor is behind the last row in which that column has a value, so that the rows behind it, with
+        With `of`, the anchor is after the last row in which that column has a value, so that the rows after it, with
         what is known of the future, are in the horizon. The other slots of the horizon are empty, and batches carry
         `<span>.observed`. The windows are of all entities, whatever split, where and stride have left out; `require`
-        counts before the anchor only. A `UserWarning` tells how many entities have no such window.
+        counts before the anchor only. A `UserWarning` tells how many entities have no such window, and how many windows
+        end earlier than others.
 
         Raises:
-            DataError: no entity has one, or a run ends among the rows behind the last value of `of`.
+            DataError: no entity has one, or a run ends among the rows after the last value of `of`.
             ColumnError: no such column. SchemaError: a column without a value for empty slots.
 
         Example:
@@ -346,54 +372,29 @@ class Windows:
             >>> newest[0]["y"], newest.anchors([0])["time"]
             (tensor([6., 7., nan], dtype=torch.float64), tensor([4]))
         """
+        splits.check_intervals(self.placement, "latest", "Give the times at which to forecast as at=.")
         if of is not None and of not in self.stash:
             raise unknown(of, self.stash, "the stash")
-        part = copy(self)
-        part._fills = fills(self.stash, self.spans, computed(self._layout, self.spans))
-        part._layout = Layout(self.stash, with_tail(self._layout.slots, self.horizon), self.history, self.horizon)
-        part._intervals = latest(part._layout, self._judged, of)
-        return part
+        slots = with_tail(self.placement.slots, self.horizon)
+        every = replace(self.placement, slots=slots, fills=slot_fills(self.stash, self.placement.spans, slots))
+        return self._at(enough_rows(replace(every, intervals=latest(every, self._judged, of))))
 
     def fingerprint(self) -> dict[str, Any]:
-        """What these windows are, in a few plain values that are equal wherever the windows are equal."""
-        return fingerprint(self._layout, self.spans, self._intervals, self.stride, self._fills is not None)
+        """A small identity in plain values: equal windows have equal fingerprints."""
+        return self.placement.fingerprint()
 
     def __repr__(self) -> str:
-        return as_text(self._layout, self.spans, self._intervals, self.stride, self._fills is not None)
+        return as_text(self.placement)
 
     def _repr_html_(self) -> str:
-        return as_html(self)
+        return as_html(self.placement)
 
-    def _divided(self, cuts: list[Int64s]) -> tuple["Windows", ...]:
-        return tuple(map(self._with, divide(self._layout, self._intervals, cuts)))
+    @property
+    def points(self) -> torch.Tensor | None:
+        """The row in the frame of `at=` of each window, `(len(self),)` int64; `None` without `at=`."""
+        return None if self.placement.points is None else torch.from_numpy(self.placement.points.row)
 
-    def _with(self, intervals: Intervals) -> "Windows":
+    def _at(self, placement: Placement) -> "Windows":
         part = copy(self)
-        part._intervals = intervals
+        part._place(placement)
         return part
-
-    def _anchor_slots(self, ids: Int64s) -> Int64s:
-        """The slot of each window's anchor, for int64 ids of any shape that are known to lie in `[0, len(self))`.
-
-        Slots are rows, unless there are empty ones.
-        """
-        slots = locate(self._intervals, ids)
-        slots += self.history
-        return slots
-
-    def _entities_of(self, anchors: Int64s) -> Int64s:
-        """The index into `stash.entities` of windows, by the slots of their anchors, of any shape."""
-        return entities_of(self._layout, label_rows(self._layout, anchors))
-
-    @cached_property
-    def _plan(self) -> GatherPlan:
-        """How batches are gathered; made at the first one."""
-        return compiled(self._layout, self.spans, self._fills, together=True)
-
-    @cached_property
-    def _plan_apart(self) -> GatherPlan:
-        """The same with a buffer for each span."""
-        return compiled(self._layout, self.spans, self._fills, together=False)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if not name.startswith("_plan")}

@@ -1,22 +1,26 @@
 """TSLib's data provider against its rules, written down once more with pandas and scikit-learn: each window, each bit.
 
-The rules are those of `Dataset_ETT_hour` in https://github.com/thuml/Time-Series-Library.
+The rules are those of `Dataset_ETT_hour` and `Dataset_Custom` in https://github.com/thuml/Time-Series-Library.
 """
 
 import runpy
+from argparse import Namespace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from sklearn.preprocessing import StandardScaler
+from numpy.typing import NDArray
+from torch.utils.data import DataLoader
 
 EXAMPLE = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "coming_from_tslib.py"))
-FEATURES, as_tuple, data_provider = (EXAMPLE[name] for name in ("FEATURES", "as_tuple", "data_provider"))
+data_provider, Items = EXAMPLE["data_provider"], EXAMPLE["Items"]
 
 MONTH = 30 * 24
 SEQ, LABEL, PRED = 96, 48, 24
+COLUMNS = ["HUFL", "OT", "MUFL", *"abcd"]
 
 
 @pytest.fixture(scope="module")
@@ -24,15 +28,22 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A file like ETTh1.csv: hourly, 7 variables, some hours more than 20 months."""
     random = np.random.default_rng(0)
     rows = 20 * MONTH + 50
-    frame = pd.DataFrame(random.standard_normal((rows, 7)).cumsum(0), columns=["HUFL", "HULL", "MUFL", *"abcd"])
+    frame = pd.DataFrame(random.standard_normal((rows, 7)).cumsum(0), columns=COLUMNS)
     frame.insert(0, "date", pd.date_range("2016-07-01", periods=rows, freq="h"))
     target = tmp_path_factory.mktemp("ett") / "ETTh1.csv"
     frame.to_csv(target, index=False)
     return target
 
 
-def marks(dates: pd.DatetimeIndex, timeenc: int) -> "np.ndarray[tuple[int, int], np.dtype[np.float64]]":
-    if timeenc == 0:
+def arguments(path: Path, **others: Any) -> Namespace:
+    """What TSLib's `run.py` parses, as far as data need it."""
+    lengths = {"seq_len": SEQ, "label_len": LABEL, "pred_len": PRED, "batch_size": 512}
+    names = {"data": "ETTh1", "features": "M", "target": "OT", "embed": "timeF", "freq": "h"}
+    return Namespace(root_path=path.parent, data_path=path.name, **lengths | names | others)
+
+
+def marks(dates: pd.DatetimeIndex, embed: str) -> NDArray[np.float64]:
+    if embed != "timeF":
         fields = [dates.month, dates.day, dates.day_of_week, dates.hour]
     else:
         fields = [dates.hour / 23, dates.day_of_week / 6, (dates.day - 1) / 30, (dates.day_of_year - 1) / 365]
@@ -40,38 +51,62 @@ def marks(dates: pd.DatetimeIndex, timeenc: int) -> "np.ndarray[tuple[int, int],
     return np.stack([np.asarray(field, np.float64) for field in fields], 1)
 
 
-@pytest.mark.parametrize("timeenc", FEATURES)
-@pytest.mark.parametrize(("flag", "part"), [("train", 0), ("val", 1), ("test", 2)])
-def test_every_window_is_that_of_the_rules(path: Path, flag: str, part: int, timeenc: int) -> None:
+def rules(path: Path, args: Namespace) -> tuple[NDArray[np.float64], NDArray[np.float64], list[int], Any]:
+    """The scaled values and the marks of all rows, where the parts end, and the scaler of sklearn."""
+    from sklearn.preprocessing import StandardScaler  # takes seconds to import
+
     frame = pd.read_csv(path, parse_dates=["date"])
-    values = frame[frame.columns[1:]].to_numpy()
-    ends = [12 * MONTH, 16 * MONTH, 20 * MONTH]
-    scaled = StandardScaler().fit(values[: ends[0]]).transform(values)
-    stamps = marks(pd.DatetimeIndex(frame["date"]), timeenc)
+    names = COLUMNS
+    if args.data == "custom":
+        names = [name for name in COLUMNS if name != args.target] + [args.target]
+    values = frame[[args.target] if args.features == "S" else names].to_numpy()
+    train, test = int(len(frame) * 0.7), int(len(frame) * 0.2)
+    custom = [train, len(frame) - test, len(frame)]
+    ends = custom if args.data == "custom" else [12 * MONTH, 16 * MONTH, 20 * MONTH]
+    scaler = StandardScaler().fit(values[: ends[0]])
+    return scaler.transform(values), marks(pd.DatetimeIndex(frame["date"]), args.embed), ends, scaler
+
+
+@pytest.mark.parametrize(
+    "others",
+    [{}, {"embed": "fixed"}, {"features": "S"}, {"features": "MS"}, {"data": "custom"}],
+    ids=lambda others: "-".join(others.values()) or "plain",
+)
+@pytest.mark.parametrize(("flag", "part"), [("train", 0), ("val", 1), ("test", 2)])
+def test_every_window_is_that_of_the_rules(path: Path, flag: str, part: int, others: dict[str, str]) -> None:
+    args = arguments(path, **others)
+    scaled, stamps, ends, scaler = rules(path, args)
     begin = 0 if part == 0 else ends[part - 1] - SEQ
     rows = slice(begin, ends[part])
     data, mark = torch.from_numpy(scaled[rows]).float(), torch.from_numpy(stamps[rows]).float()
 
-    windows, loader = data_provider(
-        path, flag, seq_len=SEQ, label_len=LABEL, pred_len=PRED, timeenc=timeenc, batch_size=512
-    )
-    ours = as_tuple(loader.transform[0](windows[:]))
-    assert len(windows) == len(data) - SEQ - PRED + 1
-    for k in range(len(windows)):
-        past, future = slice(k, k + SEQ), slice(k + SEQ - LABEL, k + SEQ + PRED)
-        for one, other in zip(ours, (data[past], data[future], mark[past], mark[future]), strict=True):
-            assert torch.equal(one[k], other), k
+    data_set, loader = data_provider(args, flag)
+    assert len(data_set) == len(data) - SEQ - PRED + 1
+    torch.manual_seed(3)
+    ids = [*EXAMPLE["Order"](data_set.windows, flag != "test")]
+    torch.manual_seed(3)
+    ours = [torch.cat(tensors) for tensors in zip(*loader, strict=True)]
+    assert sorted(ids) == [*range(len(data_set))]
+    first = torch.tensor(ids)[:, None]
+    past, future = first + torch.arange(SEQ), first + torch.arange(SEQ - LABEL, SEQ + PRED)
+    for tensor, expected in zip(ours, (data[past], data[future], mark[past], mark[future]), strict=True):
+        assert torch.equal(tensor, expected)
+    assert data_set.scale
+    back = data_set.inverse_transform(scaled[:50])
+    np.testing.assert_allclose(back, scaler.inverse_transform(scaled[:50]), rtol=1e-12, atol=1e-12)
 
 
-def test_the_loader_yields_tuples_and_shuffles_but_for_the_test(path: Path) -> None:
-    for flag in ("train", "val", "test"):
-        windows, loader = data_provider(path, flag, pred_len=PRED, batch_size=1000)
-        batch = next(iter(loader))
-        assert [tuple(tensor.shape) for tensor in batch] == [
-            (1000, 96, 7),
-            (1000, 72, 7),
-            (1000, 96, 4),
-            (1000, 72, 4),
-        ]
-        in_order = torch.equal(batch[0], as_tuple(loader.transform[0](windows[:1000]))[0])
-        assert in_order == (flag == "test")
+@pytest.mark.parametrize("flag", ["train", "val", "test"])
+def test_an_epoch_has_the_order_of_a_data_loader(path: Path, flag: str) -> None:
+    """Batch by batch, and torch's generator is left as a `DataLoader` leaves it, so that what follows is equal too."""
+    args = arguments(path, batch_size=1000)
+    data_set, loader = data_provider(args, flag)
+    theirs = DataLoader(Items(data_set, LABEL), args.batch_size, shuffle=flag != "test")
+    assert len(loader) == len(theirs)
+    epochs = []
+    for batches in (loader, theirs):
+        torch.manual_seed(5)
+        epochs.append([*batches, *batches])
+        epochs[-1].append([torch.get_rng_state()])
+    for ours, other in zip(*epochs, strict=True):
+        assert all(tensor.equal(item.to(tensor.dtype)) for tensor, item in zip(ours, other, strict=True))

@@ -15,7 +15,8 @@ pytestmark = pytest.mark.host("it looks at memory of the host")
 
 def pool_of_two() -> Pool:
     windows = ts.Windows(ts.load({"y": np.arange(100.0)}), 3, 1)
-    return Pool(windows._plan.groups[0], 2)
+    group = windows.chain.plan.groups[0]
+    return Pool(group.buffer_shape(1), group.dtype, 2)
 
 
 def test_a_buffer_is_used_again_when_its_last_view_is_gone() -> None:

@@ -3,8 +3,6 @@
 import importlib.util
 import json
 import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -12,15 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.distributed.checkpoint.state_dict_loader import load
-from torch.distributed.checkpoint.state_dict_saver import save
 
 import tensorstash as ts
 from tensorstash.native.permutation import shuffled
+from tests import processes
 
 N = 61  # windows: 8 steps of 2 ranks x 4, of which the last is shared out 3 to 2
 
-TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
+TORCHRUN = "from torch.distributed.run import main; main()"
 
 
 def stash_of(rows: int = N + 5) -> ts.Stash:
@@ -50,20 +47,14 @@ def note(path, rank, epoch, batch):
 """
 
 
-def run_script(tmp_path: Path, source: str, *arguments: str, launcher: tuple[str, ...] = ()) -> str:
-    """Run a script of its own, as these packages want it, and return what it printed."""
+def run_script(tmp_path: Path, source: str, *arguments: str, ranks: int = 1) -> str:
+    """Run a script of its own, as these packages want it, in so many ranks, and return what it printed."""
     script = tmp_path / "script.py"
     script.write_text(BEGIN + source, "utf-8")
     environment = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")}
-    done = subprocess.run(
-        [sys.executable, *launcher, str(script), *arguments],
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-        cwd=tmp_path,
-        env=environment | {"OMP_NUM_THREADS": "1"},
-    )
+    environment["OMP_NUM_THREADS"] = "1"
+    program, begin = (script, ()) if ranks == 1 else (TORCHRUN, ("--standalone", f"--nproc-per-node={ranks}", script))
+    done = processes.run(program, *begin, *arguments, cwd=tmp_path, env=environment, warn="default", nested=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -192,6 +183,9 @@ def through_torch_save(loader: ts.Loader, other: ts.Loader, path: Path) -> None:
 
 def through_distributed_checkpoint(loader: ts.Loader, other: ts.Loader, path: Path) -> None:
     """The dict of a state, which is loaded into the dict of another."""
+    from torch.distributed.checkpoint.state_dict_loader import load  # takes seconds to import
+    from torch.distributed.checkpoint.state_dict_saver import save
+
     save({"loader": loader.state_dict()}, checkpoint_id=path, no_dist=True)
     state = {"loader": other.state_dict()}
     load(state, checkpoint_id=path, no_dist=True)
@@ -200,6 +194,9 @@ def through_distributed_checkpoint(loader: ts.Loader, other: ts.Loader, path: Pa
 
 def through_distributed_checkpoint_as_stateful(loader: ts.Loader, other: ts.Loader, path: Path) -> None:
     """The loader itself, which has what that package asks of a stateful object."""
+    from torch.distributed.checkpoint.state_dict_loader import load
+    from torch.distributed.checkpoint.state_dict_saver import save
+
     save({"loader": loader}, checkpoint_id=path, no_dist=True)
     load({"loader": other}, checkpoint_id=path, no_dist=True)
 
@@ -251,10 +248,12 @@ dist.destroy_process_group()
 """
     stash_of().save(tmp_path / "stash")
     arguments = (str(tmp_path / "stash"), str(tmp_path / "seen"), str(tmp_path / "checkpoint"))
-    run_script(tmp_path, source, *arguments, launcher=TORCHRUN)
+    run_script(tmp_path, source, *arguments, ranks=2)
     taken = [k for rank in range(2) for _, ids in seen(tmp_path / "seen", rank) for k in ids]
     assert len(taken) == 24
     loader = loader_of()
+    from torch.distributed.checkpoint.state_dict_loader import load
+
     with pytest.warns(UserWarning, match="torch.distributed is disabled, unavailable or uninitialized"):
         load({"loader": loader}, checkpoint_id=tmp_path / "checkpoint")
     left = [k for batch in loader for k in batch["window"].tolist()]
@@ -402,7 +401,7 @@ def test_fabric_loops_over_a_loader_that_is_not_set_up_and_keeps_its_position(tm
     stash_of().save(tmp_path / "stash")
     arguments = (str(tmp_path / "stash"), str(tmp_path / "seen"), str(tmp_path / "run.ckpt"))
     for _ in range(2):  # the second run finds the checkpoint
-        run_script(tmp_path, FABRIC, *arguments, launcher=TORCHRUN)
+        run_script(tmp_path, FABRIC, *arguments, ranks=2)
     whole = [seen(tmp_path / "seen", rank) for rank in range(2)]
     assert whole == [expected(rank, 3) for rank in range(2)]
     assert [seen(tmp_path / "seen-rest", rank) for rank in range(2)] == [steps[12:] for steps in whole]
@@ -446,7 +445,7 @@ def test_accelerate_loops_over_a_loader_that_is_not_prepared(tmp_path: Path) -> 
     """Each rank takes its part without `prepare(loader)`, and a registered loader goes on where it was saved."""
     stash_of().save(tmp_path / "stash")
     arguments = (str(tmp_path / "stash"), str(tmp_path / "seen"), str(tmp_path / "state"))
-    run_script(tmp_path, ACCELERATE, *arguments, launcher=TORCHRUN)
+    run_script(tmp_path, ACCELERATE, *arguments, ranks=2)
     whole = [seen(tmp_path / "seen-whole", rank) for rank in range(2)]
     assert whole == [expected(rank, 3) for rank in range(2)]
     assert_ranks_share_every_epoch(whole, 3)
@@ -508,7 +507,7 @@ def test_a_batch_is_a_tensordict_without_a_copy() -> None:
     tensordict = pytest.importorskip("tensordict", reason="tensordict is not installed: its dict is not tested")
     for batch in loader_of():
         made = tensordict.TensorDict(batch, batch_size=len(batch["y"]))
-        assert set(made.keys()) == {"x", "y", "window", "entity", "anchor"}
+        assert set(made.keys()) == {"x", "y", "window", "entity", "anchor", "window.key"}
         assert made.batch_size == batch["y"].shape[:1]
         for name, tensor in batch.items():
             assert made[name].data_ptr() == tensor.data_ptr()

@@ -1,6 +1,5 @@
 """Casts before the copy: fewer bytes are copied, and the batch is the one that a cast on the device gives."""
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ import tensorstash as ts
 from tests import oracle
 from tests.data import Table
 from tests.late_device import LateCopies
+from tests.oracle_load import like
 
 pytestmark = [pytest.mark.host("it chooses the ways itself"), pytest.mark.filterwarnings("ignore:Gaps cost")]
 
@@ -93,26 +93,22 @@ HALF = ts.Cast({"past": torch.float16}, on="host")
         (
             [ts.InstanceNorm("past"), HALF],
             ValueError,
-            "A cast on the host happens before the copy, so it is the first transform; "
-            f"{HALF!r} comes behind {ts.InstanceNorm('past')!r}. Put it first.",
+            f"must be the first transform ... {HALF!r} comes after {ts.InstanceNorm('past')!r}. Put it first",
         ),
         (
             [ts.Cast({"code": torch.float32}, on="host")],
             ValueError,
-            "A cast on the host makes the copy to the device smaller, once for each span; 'code' would be cast from "
-            "torch.int16 to torch.float32. Leave out on='host'.",
+            "must make a span smaller, once, got 'code' from torch.int16 to torch.float32",
         ),
         (
             [HALF, ts.Cast({"past": torch.bfloat16}, on="host")],
             ValueError,
-            "A cast on the host makes the copy to the device smaller, once for each span; 'past' would be cast from "
-            "torch.float16 to torch.bfloat16. Leave out on='host'.",
+            "must make a span smaller, once, got 'past' from torch.float16 to torch.bfloat16",
         ),
         (
             [ts.Cast({"past": torch.int16}, on="host")],
             ts.errors.SchemaError,
-            "A cast keeps values; 'past' is torch.float32, and torch.int16 would cut its fractions. Round it in a "
-            "transform of your own.",
+            "'past' ... torch.float32 ... torch.int16",
         ),
         (
             [ts.Cast({"pst": torch.float16}, on="host")],
@@ -124,12 +120,12 @@ HALF = ts.Cast({"past": torch.float16}, on="host")
 def test_a_cast_that_cannot_be_on_the_host_is_refused_when_the_loader_is_made(
     transform: Any, error: type[Exception], message: str, device: str | None
 ) -> None:
-    with pytest.raises(error, match=f"^{re.escape(message)}$"):
+    with pytest.raises(error, match=like(message)):
         ts.Loader(windows(), 8, transform=transform, device=device)
 
 
 def test_where_it_may_be() -> None:
-    with pytest.raises(ValueError, match=r"^on= is 'device' or 'host'; got 'cuda'\.$"):
+    with pytest.raises(ValueError, match=like("'host' ... got 'cuda'")):
         ts.Cast({"past": torch.float16}, on="cuda")
     assert repr(HALF) == "Cast({'past': torch.float16}, on='host')"
     assert repr(ts.Cast({"past": torch.float16})) == "Cast({'past': torch.float16})"

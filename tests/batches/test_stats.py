@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import tensorstash as ts
-from tensorstash.batches import prefetch as prefetching
-from tensorstash.batches.assemble import Assembler
+from tensorstash.batches import loader as loading
+from tensorstash.batches.assemble import HostAssembler
 from tests.late_device import LateCopies
 
 pytestmark = pytest.mark.host("it chooses the ways itself")
@@ -60,13 +60,13 @@ def loader_over(seconds: float, prefetch: int, monkeypatch: pytest.MonkeyPatch, 
 
 
 def slow_build(monkeypatch: pytest.MonkeyPatch) -> None:
-    build = Assembler.build
+    build = HostAssembler.build
 
-    def slowly(self: Assembler, *arguments: Any) -> Any:
+    def slowly(self: HostAssembler, *arguments: Any) -> Any:
         time.sleep(SLOW)
         return build(self, *arguments)
 
-    monkeypatch.setattr(Assembler, "build", slowly)
+    monkeypatch.setattr(HostAssembler, "build", slowly)
 
 
 def check_parts(stats: dict[str, Any]) -> None:
@@ -107,14 +107,14 @@ def test_a_loop_whose_model_is_slower_finds_every_batch_made(slow: str, monkeypa
     loader = loader_over(SLOW if slow == "copy" else 0, 2, monkeypatch)
     found: list[bool] = []
     waiting: list[Any] = []
-    take: Callable[..., Any] = prefetching._next
+    take: Callable[..., Any] = loading._next
 
     def noted(futures: Any, process: int) -> Any:
         found.append(futures[0].done())
         waiting[:] = futures
         return take(futures, process)
 
-    monkeypatch.setattr(prefetching, "_next", noted)
+    monkeypatch.setattr(loading, "_next", noted)
     for _ in loader:
         while not all(future.done() for future in waiting):
             time.sleep(0.001)

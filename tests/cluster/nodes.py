@@ -23,7 +23,7 @@ import psutil
 
 import tensorstash as ts
 from tensorstash.cluster.shards import Shards
-from tensorstash.sampling.sharded import ShardedWindows, together
+from tensorstash.sampling.sharded import ShardedWindows, merge_counts
 
 Make = Callable[[Shards], ShardedWindows]
 State = dict[str, Any]
@@ -65,8 +65,8 @@ def windows_of(shards: Shards) -> ShardedWindows:
 def on_nodes(path: Path, nodes: int, make: Make = windows_of) -> list[ShardedWindows]:
     """The windows on every node, as after `exchange_counts`, which needs a process for each rank."""
     own = [make(ts.cluster.open(path, node, nodes)) for node in range(nodes)]
-    counts = {shard: count for windows in own for shard, count in windows.own_counts().items()}
-    return [replace(windows, counts=together([counts[shard] for shard in sorted(counts)])) for windows in own]
+    counts = {shard: count for windows in own for shard, count in windows.counts_of_node().items()}
+    return [replace(windows, counts=merge_counts([counts[shard] for shard in sorted(counts)])) for windows in own]
 
 
 def loaders_of(windows: Sequence[ShardedWindows], ranks: int, batch_size: int | None, **more: Any) -> list[ts.Loader]:

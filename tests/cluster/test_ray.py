@@ -12,9 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import tensorstash as ts
-from tensorstash.cluster import begun, cut
-from tensorstash.segments.limits import Limit, check_free
-from tensorstash.segments.ray_store import object_store_bytes
+from tensorstash.cluster import resume
 from tests.cluster.test_shard import COLUMNS, KEYS, files, table
 
 # Ray Data warns of itself
@@ -44,7 +42,6 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 @pytest.fixture
 def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Files of which each row group is a block."""
-    monkeypatch.setattr(cut, "_BLOCK_BYTES", 1)
     pq.write_table(table(), tmp_path / "a.parquet", row_group_size=37)
     ts.cluster.shard(tmp_path / "a.parquet", COLUMNS, shards=S, to=tmp_path / "one", **KEYS)
     return tmp_path / "a.parquet"
@@ -68,6 +65,12 @@ def test_the_bytes_are_those_of_one_machine(cluster: Any, source: Path, tmp_path
     for name, engine in (("a", None), ("b", "ray")):
         ts.cluster.shard(table(), shards=S, to=tmp_path / name, engine=engine, **KEYS)
     assert files(tmp_path / "a") == files(tmp_path / "b")
+    odd = pa.table({"e": ["a", "b", "c"] * 2, "d": pa.array([1, 2, None] * 2, pa.timestamp("s"))})
+    odd = odd.append_column("wide", pa.array([1, 2, 3, 4, 5, 6]).cast(pa.decimal256(60, 2)))
+    fills: dict[str, Any] = {"d": ts.column("d", fill=0), "wide": "wide"}
+    for name, engine in (("c", None), ("d", "ray")):
+        ts.cluster.shard(odd, fills, entity="e", shards=S, to=tmp_path / name, engine=engine)
+    assert files(tmp_path / "c") == files(tmp_path / "d")
     twice = pa.table({"e": ["a", "a"], "t": [1, 1], "y": [1.0, 2.0]})
     with pytest.raises(ts.errors.DataError, match=r"entity 'a' has t 1 in source rows 0 and 1"):
         ts.cluster.shard(twice, entity="e", time="t", shards=2, to=tmp_path / "twice", engine="ray")
@@ -86,33 +89,21 @@ def test_workers_and_a_node_are_killed(
     cluster: Any, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After the first shard all workers are killed, after the second a node, and with it what its object store held."""
-    plain = begun.Begun.add
+    plain = resume.Run.add
     killed = []
 
     def add(self: Any, number: int, done: Any) -> None:
         plain(self, number, done)
-        if len(self.done) == 1:
+        if len(self.reports) == 1:
             for process in workers(cluster):
                 os.kill(process.pid, signal.SIGKILL)
                 killed.append(process.pid)
-        if len(self.done) == 2:
+        if len(self.reports) == 2:
             cluster.remove_node(next(iter(cluster.worker_nodes)), allow_graceful=False)
             killed.append("node")
 
-    monkeypatch.setattr(begun.Begun, "add", add)
-    ts.cluster.shard(source, COLUMNS, shards=S, to=tmp_path / "ray", engine="ray", workers=1, **KEYS)
+    monkeypatch.setattr(resume.Run, "add", add)
+    ts.cluster.shard(source, COLUMNS, shards=S, to=tmp_path / "ray", engine="ray", **KEYS)
     assert len(killed) > 1
     assert killed[-1] == "node"
     assert files(tmp_path / "ray") == files(tmp_path / "one")
-
-
-def test_an_error_names_the_object_store(cluster: Any) -> None:
-    """Where Ray holds memory, it may be what is missing."""
-    held = object_store_bytes()
-    assert held >= 2 * STORE
-    limit = Limit(10, "in RAM", "")
-    message = (
-        rf"are free in RAM\. Ray's object store may take up to {held / 1e6:,.0f} MB of it: give Ray less, .* Load less"
-    )
-    with pytest.raises(ts.errors.NoMemoryError, match=message):
-        check_free(1_000_000, [limit], "A rule", "it", "Load less.")

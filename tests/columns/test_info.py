@@ -33,7 +33,7 @@ def test_about_is_frozen_and_counts_what_was_loaded() -> None:
 
 def test_what_is_written_to_a_header_is_read_again() -> None:
     for stash in (loaded(), ts.load({"y": [1, 2]}), ts.load({"t": np.zeros(0, np.int64), "y": np.zeros(0)}, time="t")):
-        header = stash._segment.metadata
+        header = stash.segment.metadata
         assert json.loads(json.dumps(to_header(from_header(header)))) == header
 
 
@@ -54,7 +54,7 @@ def test_metadata_that_contradict_each_other_are_refused(column: str, key: str, 
     """Each value is of the right type, and the checksum is right."""
     path = tmp_path / "made.safetensors"
     ts.load({"x": [1.5, 2.5], "c": ["u", "v"], "d": np.zeros(2, "M8[s]")}).save(path)
-    schema = ts.open(path)._segment.metadata
+    schema = ts.open(path).segment.metadata
     next(about for about in schema["columns"] if about["name"] == column)[key] = value
     with_schema(path, schema)
     with pytest.raises(
@@ -67,7 +67,7 @@ def test_metadata_that_contradict_each_other_are_refused(column: str, key: str, 
 def test_a_fill_that_is_not_in_the_vocabulary_is_refused(key: str, tmp_path: Path) -> None:
     path = tmp_path / "made.safetensors"
     ts.load({"t": [1, 3], "c": ["u", "v"]}, ["c"], time="t").save(path)
-    schema = ts.open(path)._segment.metadata
+    schema = ts.open(path).segment.metadata
     schema["columns"][0][key] = "w"
     with_schema(path, schema)
     message = (
@@ -81,7 +81,7 @@ def test_a_fill_that_is_not_in_the_vocabulary_is_refused(key: str, tmp_path: Pat
 def test_codes_that_are_not_in_the_vocabulary_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "made.safetensors"
     ts.load({"c": ["u", "v"]}).save(path)
-    entry = ts.open(path)._segment.entries["c"]
+    entry = ts.open(path).segment.entries["c"]
     with path.open("r+b") as file:
         file.seek(entry.begin)
         file.write(np.array([7], np.int32).tobytes())
@@ -124,7 +124,7 @@ def test_wrong_metadata_is_refused_or_changes_nothing_but_itself(tmp_path: Path)
     """Each value of the header in turn becomes each of some others: an error of ours, or a stash that can be used."""
     path = tmp_path / "stash.safetensors"
     loaded().save(path)
-    header, refusals = ts.open(path)._segment.metadata, 0
+    header, refusals = ts.open(path).segment.metadata, 0
     for way in paths(header):
         for value in WRONG:
             if way[-1:] == ("zone",) and value == "?":
@@ -147,10 +147,10 @@ def test_wrong_metadata_is_refused_or_changes_nothing_but_itself(tmp_path: Path)
         (("columns", 0, "members"), [], "ValueError: 'members' is empty"),
         (("columns", 0, "missing"), -3, "ValueError: 'missing' is -3"),
         (("columns", 0, "name"), "z", "ValueError: column 'z' has no tensor"),
-        (("columns", 0), 7, "ValueError: a column is 7"),
+        (("columns", 0), 7, "ValueError: a value in 'columns' is 7"),
         (("static", 0, "nulls"), 1.5, "ValueError: 'nulls' is 1.5"),
         (("rows",), 4, "ValueError: column 'x' has the shape (3,), not 4 rows"),
-        (("entity",), [1], "ValueError: a name in 'entity' is 1"),
+        (("entity",), [1], "ValueError: a value in 'entity' is 1"),
         (("time", "low"), "then", "ValueError: 'low' is 'then'"),
         ((), [], "ValueError: the schema is []"),
     ],
@@ -158,7 +158,7 @@ def test_wrong_metadata_is_refused_or_changes_nothing_but_itself(tmp_path: Path)
 def test_the_error_names_what_is_wrong(way: tuple[Any, ...], value: object, why: str, tmp_path: Path) -> None:
     path = tmp_path / "stash.safetensors"
     loaded().save(path)
-    with_schema(path, replaced(ts.open(path)._segment.metadata, way, value))
+    with_schema(path, replaced(ts.open(path).segment.metadata, way, value))
     message = f"{path} is not a whole stash: its header cannot be read ({why}). Make it again with stash.save(path)."
     with pytest.raises(ts.errors.SegmentError, match=rf"\A{re.escape(message)}\Z"):
         ts.open(path)

@@ -1,10 +1,11 @@
 """Times, frequencies and runs, with polars and Python's datetime as the oracles."""
 
 import re
-from datetime import date, datetime, timedelta, timezone
+from datetime import date, datetime, time, timedelta, timezone
 from zoneinfo import ZoneInfo
 
 import numpy as np
+import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
@@ -17,7 +18,7 @@ from tensorstash.common.dtypes import Int64s
 from tensorstash.common.frequency import frequency
 from tensorstash.windows.runs import find_runs
 from tensorstash.windows.splits import bisect_rows
-from tests.oracle_load import whole
+from tests.oracle_load import like
 
 ZONES = [None, "UTC", "America/New_York", "Europe/Berlin", "Australia/Lord_Howe", "Asia/Kolkata"]
 
@@ -52,6 +53,36 @@ def test_regular_times_are_one_run_and_each_missing_one_splits_it(
         kept = np.delete(times, [20, 41, 42])
         found = find_runs(np.array([0, 57]), kept, Clock("us", zone), wanted, None)
         assert found.rows.tolist() == [20, 20, 17], (wanted, found)
+
+
+@pytest.mark.parametrize(
+    ("text", "length"),
+    [
+        ("1d", timedelta(days=1)),
+        ("1d", pd.Timedelta("1D")),
+        ("90m", pd.Timedelta(minutes=90)),
+        ("36h", timedelta(days=1, hours=12)),
+        ("1001ns", pd.Timedelta(1001, "ns")),
+        ("2s5us", timedelta(seconds=2, microseconds=5)),
+    ],
+)
+@pytest.mark.parametrize("zone", [None, "Europe/Berlin"])
+def test_a_timedelta_is_the_duration_that_polars_writes(text: str, length: timedelta, zone: str | None) -> None:
+    clock = Clock("ns", zone)
+    one, other = frequency(text, clock, text), frequency(length, clock, length)
+    assert (one.kind, one.count, one.tolerance) == (other.kind, other.count, other.tolerance)
+    with pytest.raises(ValueError, match=like("frequency= is ... got")):
+        frequency(-length, clock, None)
+    with pytest.raises(ValueError, match=like("frequency= of integer times is an integer")):
+        frequency(length, Clock(None, None), None)
+
+
+@pytest.mark.parametrize("text", ["2024-3-1", "2024-03-1", "2024-3-01", "2024-3-1 06:00", "2024-3-1T06:00"])
+def test_cuts_may_have_months_and_days_of_one_digit(text: str) -> None:
+    whole = datetime(2024, 3, 1, 6 if "06" in text else 0, tzinfo=timezone.utc)
+    assert Clock("s", None).parse(text) == whole.timestamp()
+    with pytest.raises(ValueError, match=like("A cut is written as ... got")):
+        Clock("s", None).parse(text.replace("3-", "13-", 1))
 
 
 def test_business_days_skip_weekends() -> None:
@@ -104,7 +135,7 @@ def test_steps_between_entities_do_not_count() -> None:
     assert (found.frequency.count, found.rows.tolist()) == (10, [3, 3, 3])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.datetimes(datetime(1950, 1, 1), datetime(2060, 1, 1)),
     st.sampled_from(ZONES),
@@ -116,12 +147,40 @@ def test_text_and_ticks_are_two_forms_of_a_time(moment: datetime, zone: str | No
     exact = (aware - datetime(1970, 1, 1, tzinfo=timezone.utc)) // timedelta(microseconds=1)
     # a cut between two ticks divides them: the later one is the first from the cut on
     ticks = -(-exact * 1000 // {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}[unit])
-    assert clock.parse(moment) == ticks
-    assert clock.parse(moment.isoformat()) == ticks
+    if aware.utcoffset() != aware.replace(fold=1).utcoffset() and moment.replace(microsecond=0).time() != time(0):
+        with pytest.raises(ValueError, match="A cut must be one moment"):
+            clock.parse(moment)
+    else:
+        assert clock.parse(moment) == ticks
+        assert clock.parse(moment.isoformat()) == ticks
     assert clock.parse(aware.astimezone(timezone.utc).isoformat()) == ticks
     if unit == "us" and aware.astimezone(timezone.utc).astimezone(aware.tzinfo).replace(tzinfo=None) == moment:
         shown = datetime.fromisoformat(re.sub(r"(\.\d+)", lambda f: f[0].ljust(7, "0"), clock.format(ticks)))
         assert shown.replace(tzinfo=None) == moment
+
+
+@pytest.mark.parametrize(
+    ("text", "why", "offsets"),
+    [
+        ("2024-10-27 02:30", "comes twice", ("+02:00", "+01:00")),
+        ("2024-03-31 02:30", "does not exist", ("+01:00", "+02:00")),
+    ],
+)
+def test_a_cut_at_a_change_of_the_clock_needs_its_offset(text: str, why: str, offsets: tuple[str, str]) -> None:
+    clock = Clock("s", "Europe/Berlin")
+    with pytest.raises(ValueError, match=rf"{text} {why} in Europe/Berlin.* '{re.escape(text + offsets[0])}' or"):
+        clock.parse(text)
+    first, second = (clock.parse(text + offset) for offset in offsets)
+    assert abs(second - first) == 3600
+    # midnight is the beginning of its day, also where the clock skips it or shows it twice
+    assert Clock("s", "America/Sao_Paulo").parse("2018-11-04") == 1_541_300_400
+    assert Clock("s", "America/Havana").parse("2024-11-03") == 1_730_606_400
+
+
+def test_a_cut_with_a_zone_divides_dates_at_its_own_date() -> None:
+    moment = datetime(2024, 3, 1, tzinfo=ZoneInfo("America/New_York"))
+    assert Clock("d", None).parse(moment) == Clock("d", None).parse("2024-03-01")
+    assert Clock("d", None).parse("2024-03-01 06:00+09:00") == Clock("d", None).parse("2024-03-02")
 
 
 def test_dates_and_integers_are_printed_and_read() -> None:
@@ -131,7 +190,7 @@ def test_dates_and_integers_are_printed_and_read() -> None:
     assert Clock("ns", "Asia/Kolkata").format(1) == "1970-01-01 05:30:00.000000001+05:30"
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.lists(st.integers(-20, 20), max_size=12), max_size=5), st.integers(-25, 25))
 def test_bisect_finds_the_first_row_from_a_time_on(entities: list[list[int]], moment: int) -> None:
     offsets = np.cumsum([0, *map(len, entities)])
@@ -157,22 +216,20 @@ def test_split_reads_text_in_the_zone_of_the_times() -> None:
         (
             "1 hour",
             Clock("us", None),
-            "frequency= is a duration as polars writes it, such as '15m', '1h', '1d', or alone '1mo', '1q', '1y', "
-            "'1bd'; got '1 hour'.",
+            "frequency ... got '1 hour'",
         ),
         (
             "1mo2d",
             Clock("us", None),
-            "frequency= is a duration as polars writes it, such as '15m', '1h', '1d', or alone '1mo', '1q', '1y', "
-            "'1bd'; got '1mo2d'.",
+            "frequency ... got '1mo2d'",
         ),
-        ("1ms", Clock("s", None), "frequency= is a multiple of the time column's unit, 's'; got '1ms'."),
-        ("1h", Clock("d", None), "frequency= is a multiple of the time column's unit, 'd'; got '1h'."),
-        ("0h", Clock("s", None), "frequency= is longer than zero; got '0h'."),
+        ("1ms", Clock("s", None), "frequency ... got '1ms'"),
+        ("1h", Clock("d", None), "frequency ... got '1h'"),
+        ("0h", Clock("s", None), "frequency ... got '0h'"),
     ],
 )
 def test_a_wrong_frequency_says_the_rule_and_the_offender(text: str, clock: Clock, message: str) -> None:
-    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+    with pytest.raises(ValueError, match=like(message)):
         frequency(text, clock, None)
 
 
@@ -188,11 +245,11 @@ def test_cuts_of_any_kind_are_read() -> None:
 
 
 def test_a_tolerance_is_a_duration_of_at_least_nothing() -> None:
-    with pytest.raises(ValueError, match=r"^tolerance= is at least 0; got -1\.$"):
+    with pytest.raises(ValueError, match=r"tolerance.*got -1"):
         frequency(5, Clock(None, None), -1)
     with pytest.raises(
         ValueError,
-        match=re.escape("tolerance= is a duration as polars writes it, such as '15m', '1h', '1d'; got '1mo'."),
+        match=like("tolerance ... got '1mo'"),
     ):
         frequency("1d", Clock("us", None), "1mo")
 
@@ -207,22 +264,22 @@ def test_calendar_steps_beyond_the_known_years_are_refused() -> None:
 
 def test_a_wrong_cut_says_how_to_write_one() -> None:
     with pytest.raises(
-        ValueError, match=re.escape("A cut is written as '2013-10-01' or '2013-10-01 06:00'; got 'October'.")
+        ValueError, match=like("A cut is written as '2013-10-01' or '2013-10-01 06:00'; got 'October'.")
     ):
         Clock("us", None).parse("October")
-    with pytest.raises(ValueError, match=re.escape("A cut is written as '2013-10-01' or '2013-10-01 06:00'; got 5.")):
+    with pytest.raises(ValueError, match=like("A cut is written as '2013-10-01' or '2013-10-01 06:00'; got 5.")):
         Clock("us", None).parse(5)
 
 
-@pytest.mark.parametrize("text", ["20240201", "2024-W05-1", "2024-02-01 6", "2024-02-01T0600", "2024-2-1"])
+@pytest.mark.parametrize("text", ["20240201", "2024-W05-1", "2024-02-01 6", "2024-02-01T0600"])
 def test_cuts_are_read_alike_by_every_version_of_python(text: str) -> None:
     """Version 3.11 reads more forms than 3.10."""
     message = f"A cut is written as '2013-10-01' or '2013-10-01 06:00'; got {text!r}."
-    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+    with pytest.raises(ValueError, match=like(message)):
         Clock("us", None).parse(text)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.datetimes(datetime(1990, 1, 1), datetime(2050, 1, 1)),
     st.sampled_from([zone for zone in ZONES if zone]),
@@ -273,11 +330,8 @@ def test_a_day_whose_time_the_clock_skips_ends_no_run(zone: str) -> None:
 def test_times_too_far_apart_to_count_steps_are_refused() -> None:
     edge = 2**63 - 1
     stash = ts.load({"t": np.array([-edge, 0, edge]), "y": np.zeros(3)}, ["y"], time="t")
-    message = (
-        "Steps are counted between times that lie within 2**62 ticks of each other; these go from "
-        f"-{edge} to {edge}. Leave such rows out with filter=, or take gaps='ignore'."
-    )
-    with pytest.raises(ts.errors.DataError, match=f"^{re.escape(message)}$"):
+    message = f"2**62 ticks ... got -{edge} to {edge}"
+    with pytest.raises(ts.errors.DataError, match=like(message)):
         ts.Windows(stash, 2)
     assert len(ts.Windows(stash, 2, gaps="ignore")) == 2
 
@@ -297,7 +351,7 @@ def test_a_zone_that_nobody_knows_is_refused_and_can_be_printed(zone: str) -> No
         f"time= names times in a zone of the IANA database, or at an offset from UTC such as '+05:30'; 't' is in "
         f"{zone!r}, which this machine does not know. Install tzdata, or convert the times to UTC."
     )
-    with pytest.raises(ts.errors.SchemaError, match=whole(message)):
+    with pytest.raises(ts.errors.SchemaError, match=like(message)):
         ts.load(pa.table({"t": times, "y": [1.0, 2.0]}), ["y"], time="t")
     assert ts.load(pa.table({"other": times})).to_polars()["other"].dt.hour().to_list() == [0, 1]
     clock = Clock("s", zone)
@@ -306,7 +360,7 @@ def test_a_zone_that_nobody_knows_is_refused_and_can_be_printed(zone: str) -> No
         f"A time zone is one of the IANA database, or an offset from UTC such as '+05:30'; {zone!r} is neither, or "
         "this machine has no such zone. Install tzdata, or convert the times to UTC before loading."
     )
-    with pytest.raises(ts.errors.DataError, match=whole(message)):
+    with pytest.raises(ts.errors.DataError, match=like(message)):
         clock.parse("1970-01-01")
 
 

@@ -1,12 +1,14 @@
 """The command line, as processes and in this one: what it prints, its status, and that others find what it loads."""
 
-import html
 import json
 import math
 import os
+import pty
 import re
+import shlex
 import subprocess
 import sys
+import warnings
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from click.testing import CliRunner
 import tensorstash as ts
 from tensorstash.cli.commands import commands, main
 from tensorstash.sources import statistics
+from tests import processes
 from tests.oracle_load import write_parquet
 
 ROOT = Path(__file__).parents[2]
@@ -32,9 +35,7 @@ pytestmark = pytest.mark.usefixtures("shm")
 
 def start(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the command line as a process of its own."""
-    command = [sys.executable, "-m", "tensorstash", *arguments]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    return processes.run("from tensorstash.cli.commands import main; main()", *arguments, warn="default")
 
 
 def run(*arguments: str) -> str:
@@ -44,8 +45,9 @@ def run(*arguments: str) -> str:
     return result.output
 
 
-def refused(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> object:
-    """What a command ends with: a status, or the line that Python prints before it ends with status 1."""
+def status(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> object:
+    """The status with which a command ends that fails."""
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # which the command line replaces
     monkeypatch.setattr(sys, "argv", ["tensorstash", *arguments])
     with pytest.raises(SystemExit) as ended:
         main()
@@ -124,55 +126,9 @@ def test_the_call_in_python_attaches_what_the_command_has_loaded(
     assert free.sub("", run("inspect", path, *options)) == free.sub("", f"{ts.plan(path, **arguments)}\n")
 
 
-def test_layouts_and_types_of_csv_columns_are_options(tmp_path: Path) -> None:
-    """The same load in Python attaches what the command has loaded, and a plan is the same."""
-    lists = pa.table({"id": ["a", "b"], "start": [5, 7], "every": [1, 2], "y": [[1.0, 2.0], [3.0]], "s": [[1], [2]]})
-    path = str(write_parquet(tmp_path / "lists.parquet", [lists]))
-    options = ["--layout", "lists", "--columns", "y", "--static", "s", "--entity", "id", "--start", "start"]
-    arguments: dict[str, Any] = {"columns": ["y"], "static": ["s"], "entity": "id", "layout": "lists"}
-    for text, every in (("3", 3), ("every", "every")):
-        run("load", path, *options, "--every", text, "--share", "series")
-        found, count = ts.attach("series"), len(ts.shared.list())
-        time = ts.regular("start", every)
-        assert ts.load(path, time=time, share="series", **arguments).path == found.path
-        assert len(ts.shared.list()) == count
-        free = re.compile(r"of [\d,]+ MB free")
-        shown = run("inspect", path, *options, "--every", text)
-        assert free.sub("", shown) == free.sub("", f"{ts.plan(path, time=time, **arguments)}\n")
-    page = run("inspect", path, *options, "--every", "3", "--html", str(tmp_path / "page.html"))
-    assert page.endswith("page.html\n")
-    text = html.unescape((tmp_path / "page.html").read_text())
-    assert "<td>frequency</td>" in text
-    assert "    layout='lists',\n" in text
-    assert "    time=ts.regular(start='start', every=3),\n" in text
-    (tmp_path / "wide.csv").write_text("date,a,b\n1.2.2024,1,2\n2.2.2024,3,4\n")
-    options = ["--layout", "wide", "--entity", "name", "--time", "date", "--schema", "date=%d.%m.%Y"]
-    run("load", str(tmp_path / "wide.csv"), *options, "--schema", "a=float32", "--schema", "b=float32", "--share", "w")
-    stash = ts.attach("w")
-    assert (stash["value"].tolist(), stash["value"].dtype) == ([1.0, 3.0, 2.0, 4.0], torch.float32)
-    assert stash.time is not None
-    assert stash.clock.format(int(stash.time[0])) == "2024-02-01 00:00:00"
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--schema", "date"], "'date' is not COLUMN=TYPE, such as load=float64."),
-        (["--time", "t", "--start", "s"], "Times are --time COLUMN, or --start COLUMN and --every STEP."),
-        (["--every", "1h"], "Times are --time COLUMN, or --start COLUMN and --every STEP."),
-        (["--layout", "long"], "'long' is not one of 'lists', 'wide'."),
-    ],
-)
-def test_wrong_options_of_a_source_are_refused(options: list[str], message: str) -> None:
-    for command in ("load", "inspect"):
-        result = CliRunner().invoke(commands, [command, "x.parquet", *options])
-        assert result.exit_code == 2
-        assert message in " ".join(result.output.split())
-
-
 def test_several_files_and_a_glob_are_one_source(tmp_path: Path) -> None:
     one, two = table(tmp_path, "one.parquet"), table(tmp_path, "two.parquet")
-    run("load", two, one, "--columns", "u", "--share", "both")
+    run("load", one, two, "--columns", "u", "--share", "both")
     assert "was there already" in run("load", str(tmp_path / "*.parquet"), "--columns", "u", "--share", "both")
     assert ts.attach("both")["u"].tolist() == [0.5, 1.5, 2.5] * 2
 
@@ -211,9 +167,10 @@ def test_rm_removes_what_is_there_and_names_what_is_not(
         ts.load({"y": [value]}, share="one")
     ts.load({"y": [1.0]}, share="other")
     names = sorted(path.name for path in shm.iterdir())
-    said = refused(monkeypatch, "rm", "none", "one", "nix", "other")
-    assert said == f"tensorstash: No segment in {shm} has the label 'none' or 'nix'. See: tensorstash ls"
-    assert capsys.readouterr().out == "".join(f"removed {name}\n" for name in names)
+    assert status(monkeypatch, "rm", "none", "one", "nix", "other") == 1
+    printed = capsys.readouterr()
+    assert printed.err == f"error: No segment in {shm} has the label 'none' or 'nix'. See: tensorstash ls\n"
+    assert printed.out == "".join(f"removed {name}\n" for name in names)
     assert [*shm.iterdir()] == []
 
 
@@ -248,12 +205,66 @@ def test_sizes_are_read_as_people_write_them(text: str, nbytes: int) -> None:
 
 
 def test_an_error_is_one_line_with_the_remedy(tmp_path: Path) -> None:
-    done = start("load", str(tmp_path / "none.parquet"), "--share", "none")
+    command = [sys.executable, "-m", "tensorstash", "load", str(tmp_path / "none.parquet"), "--share", "none"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
-        f"tensorstash: A source needs at least one file; '{tmp_path / 'none.parquet'}' matches no file "
+        f"error: A source needs at least one file; '{tmp_path / 'none.parquet'}' matches no file "
         f"(working directory '{os.getcwd()}').\n"
     )
+
+
+def test_only_a_terminal_without_no_color_shows_colors() -> None:
+    """The command runs in a terminal of its own, with its standard error there."""
+    for environment, colored in (({}, True), ({"NO_COLOR": "1"}, False)):
+        reader, terminal = pty.openpty()
+        command = [sys.executable, "-m", "tensorstash", "rm", "none"]
+        done = subprocess.run(
+            command, cwd=ROOT, stderr=terminal, env=without_color() | environment, check=False, timeout=300
+        )
+        os.close(terminal)
+        said = os.read(reader, 1 << 16).decode()
+        os.close(reader)
+        assert done.returncode == 1
+        assert said.startswith("\x1b[31m\x1b[1merror:\x1b[0m No segment" if colored else "error: No segment"), said
+
+
+def without_color() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
+
+
+def test_ctrl_c_while_the_command_line_starts_is_quiet() -> None:
+    program = (
+        "import sys\n"
+        "class Interrupts:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'tensorstash.cli.commands': raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupts())\n"
+        "from tensorstash.__main__ import main\n"
+        "main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_what_is_printed_as_json_can_be_read(tmp_path: Path) -> None:
+    path = table(tmp_path)
+    planned = json.loads(run("inspect", path, "--columns", "u", "--json"))
+    assert (planned["rows"], [column["column"] for column in planned["columns"]]) == (3, ["u"])
+    assert planned["bytes"] == ts.plan(path, ["u"]).nbytes
+    options = ["--history", "1", "--horizon", "0", "--seconds", "0.1", "--workers", "1", "--json"]
+    results = json.loads(run("bench", path, "--columns", "u", *options))
+    assert [result["way"] for result in results] == ["tensorstash", "DataLoader, 0 workers", "DataLoader, 1 workers"]
+    assert json.loads(run("info", "--json")).keys() >= {"tensorstash", "kernel", "memory", "threads"}
+
+
+def test_bench_takes_the_step_of_time_and_ignores_gaps(tmp_path: Path) -> None:
+    columns = {"t": [0, 1, 2, 10, 13, 16, 19], "y": [0.0] * 7}
+    path = str(write_parquet(tmp_path / "steps.parquet", [pa.table(columns)]))
+    common = ["bench", path, "--time", "t", "--history", "4", "--horizon", "0", "--seconds", "0.1", "--workers", "1"]
+    with pytest.warns(UserWarning, match="Gaps cost 75%"):
+        assert ", 1 windows\n" in run(*common, "--frequency", "3")
+    assert ", 4 windows\n" in run(*common, "--gaps", "ignore")
 
 
 def test_several_entity_columns_make_tuples(tmp_path: Path) -> None:
@@ -301,10 +312,13 @@ def test_a_range_with_nan_is_no_range(low: Any, high: Any, arrow: pa.DataType, e
         (["load", WEATHER, "--columns", "temp", "--time", "time_hour"], "A time occurs once in each entity; "),
     ],
 )
-def test_errors_of_every_type_are_lines(monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str) -> None:
-    said = str(refused(monkeypatch, *arguments))
-    assert said.startswith(f"tensorstash: {message}")
-    assert "\n" not in said
+def test_errors_of_every_type_are_lines(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    assert status(monkeypatch, *arguments) == 1
+    said = capsys.readouterr().err
+    assert said.startswith(f"error: {message}")
+    assert said.count("\n") == 1
     assert len(ts.shared.list()) == 0
 
 
@@ -332,7 +346,7 @@ def test_errors_of_every_type_are_lines(monkeypatch: pytest.MonkeyPatch, argumen
 def test_wrong_usage_has_status_2(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
 ) -> None:
-    assert refused(monkeypatch, *arguments) == 2
+    assert status(monkeypatch, *arguments) == 2
     assert f"Error: {message}" in capsys.readouterr().err
 
 
@@ -360,27 +374,21 @@ def test_help_has_examples_that_are_read(command: str) -> None:
     """Each example is a line that the command's own parser takes."""
     printed = run(command, "--help")
     examples = re.findall(rf"^  +tensorstash {command}(.*)$", printed.split("Examples:")[1], re.MULTILINE)
-    assert len(examples) == {"info": 1, "bench": 1, "inspect": 3, "load": 4}.get(command, 2)
+    assert len(examples) == {"info": 1, "bench": 1, "inspect": 3}.get(command, 2)
     for example in examples:
         words = [word.strip("'") for word in example.split(" | ")[0].split()]
         commands.commands[command].make_context(command, words)
 
 
-def test_the_commands_of_the_guide_run(tmp_path: Path, shm: Path) -> None:
+def test_the_commands_of_the_guide_run(shm: Path) -> None:
     """As a person types them, one after the other; the load is that of the Python on the page of sharing."""
     page = (ROOT / "docs" / "guide" / "command-line.md").read_text("utf-8")
     block = re.findall(r"^```sh\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)[0]
-    script = tmp_path / "tensorstash"
-    script.write_text(f'#!/bin/sh\nexec {sys.executable} -m tensorstash "$@"\n')
-    script.chmod(0o700)
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    lines = block.splitlines()
     printed = {}
-    for line in lines:
-        command = line.split()[1]
-        done = subprocess.run(
-            ["sh", "-c", line], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False
-        )
+    for line in block.splitlines():
+        program, command, *options = shlex.split(line)
+        done = start(command, *options)
+        assert program == "tensorstash"
         assert (done.returncode, done.stderr) == (0, ""), line
         printed[command] = done.stdout
         if command == "load":
@@ -395,7 +403,7 @@ def test_the_commands_of_the_guide_run(tmp_path: Path, shm: Path) -> None:
 
 
 def test_the_script_is_the_command_line() -> None:
-    assert 'tensorstash = "tensorstash.cli.commands:main"' in (ROOT / "pyproject.toml").read_text().splitlines()
+    assert 'tensorstash = "tensorstash.__main__:main"' in (ROOT / "pyproject.toml").read_text().splitlines()
     assert re.fullmatch(r".*, version \d+\.\d+\.\d+\n", run("--version"))
 
 

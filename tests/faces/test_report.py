@@ -2,8 +2,6 @@
 
 import html
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +13,7 @@ from click.testing import CliRunner
 import tensorstash as ts
 from tensorstash.cli.bench import Items, bench
 from tensorstash.cli.commands import commands
+from tests import processes
 
 
 @pytest.fixture
@@ -64,9 +63,7 @@ def test_the_code_of_the_page_runs(file: Path) -> None:
     page = page_of(file, "--columns", "x=y", "--entity", "<b>", "--time", "t", "--dtype", "float32")
     (code,) = re.findall(r"<pre><code>(.*?)</code></pre>", page, re.DOTALL)
     program = html.unescape(code).replace("history=96", "history=4") + "\nprint(stash, batch['x'].shape)\n"
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, check=True, timeout=120
-    )
+    done = processes.run(program, warn="ignore")
     assert done.stdout.startswith("Stash: 234 rows, 2 entities (<b>)")
     assert done.stdout.splitlines()[-1].endswith("torch.Size([106, 28])")
 
@@ -84,7 +81,7 @@ def test_a_load_that_would_be_refused_says_why(file: Path) -> None:
 def test_items_are_the_windows() -> None:
     stash = ts.load({"e": list("aaabbbb"), "x": np.arange(7.0), "y": np.arange(7)}, ["x", "y"], entity="e")
     windows = ts.Windows(stash, spans={"past": ("x", -2, 0), "next": ("y", 0, 1)})
-    items = Items(windows, torch.from_numpy(windows._anchor_slots(np.arange(len(windows)))))
+    items = Items(windows, torch.from_numpy(windows.placement.anchor_slots(np.arange(len(windows)))))
     assert len(items) == len(windows) == 3
     for k in range(3):
         assert {name: tensor.tolist() for name, tensor in items[k].items()} == {

@@ -1,7 +1,5 @@
 """Vocabularies beside a loop over the rows, for pieces that come in any order and in several threads."""
 
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from unittest.mock import patch
@@ -16,6 +14,7 @@ import tensorstash as ts
 from tensorstash.errors import SourceError
 from tensorstash.ingest import codes as codes_module
 from tensorstash.ingest.codes import Vocabulary, piece_of
+from tests import processes
 
 TYPES = [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())]
 TEXTS = st.one_of(st.sampled_from(["", "a", "b", "a\0", "x" * 300, "日本", "fill"]), st.text("abc", max_size=3))
@@ -34,33 +33,42 @@ def arrays(arrow: pa.DataType, rows: list[list[Any]]) -> list[pa.Array]:
     rows=st.lists(st.lists(st.none() | TEXTS, max_size=12), max_size=6),
     arrow=st.sampled_from(TYPES),
     fill=st.sampled_from([None, "fill", "a"]),
+    empty=st.sampled_from([None, "fill", "z"]),
+    known=st.lists(TEXTS, unique=True, max_size=5),
     many=st.sampled_from([0, 3, 10, 1000]),
     data=st.data(),
 )
-@settings(max_examples=150, deadline=None)
-def test_codes_follow_the_order_of_the_source(
-    rows: list[list[Any]], arrow: pa.DataType, fill: str | None, many: int, data: st.DataObject
+@settings(max_examples=150)
+def test_codes_ascend_after_the_known_names(
+    rows: list[list[Any]],
+    arrow: pa.DataType,
+    fill: str | None,
+    empty: str | None,
+    known: list[str],
+    many: int,
+    data: st.DataObject,
 ) -> None:
     """`many` is the number of names from which they are in a table of polars."""
-    vocabulary = Vocabulary(fill)
-    starts = np.cumsum([0, *map(len, rows)]).tolist()
+    vocabulary = Vocabulary(known, fill, empty)
     pieces = [piece_of(array) for array in arrays(arrow, rows)]
     order = data.draw(st.permutations(range(len(rows))))
     with patch.object(codes_module, "_MANY", many):
-        found = {k: vocabulary.encode(pieces[k], starts[k]) for k in order}
+        found = {k: vocabulary.encode(pieces[k]) for k in order}
     changed = vocabulary.renumbering()
     codes = [code for k in range(len(rows)) for code in found[k][0].tolist()]
 
-    filled = [fill if value is None else value for one in rows for value in one]
-    names = [*dict.fromkeys(value for value in filled if value is not None)]
+    filled = [fill if value is None else value for values in rows for value in values]
+    occurring = {value for value in filled if value is not None}
+    extra: set[Any] = {*occurring, fill, empty}
+    names = [*known, *sorted(extra - {None, *known})]
     final = codes if changed is None else changed[codes].tolist()
+    used = sorted(map(names.index, occurring))
     assert final == [-1 if value is None else names.index(value) for value in filled]
-    assert vocabulary.names == [*dict.fromkeys([*names, *([] if fill is None else [fill])])]
-    assert vocabulary.highest == (len(names) - 1 if names else None)
+    assert vocabulary.names == names
+    assert vocabulary.range == ((used[0], used[-1]) if used else (None, None))
     assert sum(counted.nulls for _, counted in found.values()) == sum(value is None for one in rows for value in one)
     assert vocabulary.renumbering() is None
-    again = [code for k, piece in enumerate(pieces) for code in vocabulary.encode(piece, starts[k])[0].tolist()]
-    assert again == final
+    assert [code for piece in pieces for code in vocabulary.encode(piece)[0].tolist()] == final
 
 
 @pytest.mark.parametrize("kind", ["texts", "integers"])
@@ -69,12 +77,12 @@ def test_threads_agree_on_the_codes(kind: str) -> None:
     values = numbers if kind == "integers" else np.char.add("item ", numbers.astype(str))
     vocabulary = Vocabulary()
     with ThreadPoolExecutor(4) as pool:
-        encoded = pool.map(lambda k: vocabulary.encode(piece_of(pa.array(values[k])), 2000 * k)[0], range(40))
+        encoded = pool.map(lambda k: vocabulary.encode(piece_of(pa.array(values[k])))[0], range(40))
         codes = np.concatenate([*encoded])
     changed = vocabulary.renumbering()
     final = codes if changed is None else changed[codes]
 
-    assert vocabulary.names == [*dict.fromkeys(values.reshape(-1).tolist())]
+    assert vocabulary.names == np.unique(values).tolist()
     assert np.array(vocabulary.names)[final].tolist() == values.reshape(-1).tolist()
 
 
@@ -96,4 +104,5 @@ if not os.fork():
     os._exit(0 if ts.load(texts, ["s"], progress=False)["s"].tolist() == expected else 1)
 assert os.wait()[1] == 0
 """
-    subprocess.run([sys.executable, "-W", "ignore", "-c", program], timeout=60, check=True)
+    done = processes.run(program, warn="ignore")
+    assert done.returncode == 0, done.stderr

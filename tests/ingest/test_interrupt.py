@@ -1,10 +1,7 @@
 """Ctrl-C while a load is under way, in a real process: it ends soon, nothing stays, and the process goes on."""
 
 import json
-import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -13,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tests import processes
 from tests.oracle_load import write_parquet
 
 PROGRAM = """
@@ -71,24 +69,13 @@ def test_an_interrupted_load_leaves_nothing_and_the_process_goes_on(
     shm: Path, table: Path, label: str, delay: float
 ) -> None:
     """Early, while the memory is taken and the keys are read, or later, among the columns."""
-    with subprocess.Popen(
-        [sys.executable, "-W", "error", "-c", PROGRAM, str(table), label],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        try:
-            assert process.stdout.readline() == "ready\n"
-            time.sleep(delay)
-            os.kill(process.pid, signal.SIGINT)
-            assert process.stdout.readline() == "stopped\n", process.stderr.read()
-            out, err = process.communicate(timeout=60)
-        finally:
-            process.kill()
-    assert process.returncode == 0, err
-    assert err == ""
-    grown, rows, value = json.loads(out)
+    with processes.start(PROGRAM, table, label) as child:
+        assert child.stdout.readline() == "ready\n"
+        time.sleep(delay)
+        child.kill(signal.SIGINT)
+        assert child.stdout.readline() == "stopped\n"
+        done = child.finish()
+    assert (done.returncode, done.stderr) == (0, "")
+    grown, rows, value = json.loads(done.stdout)
     assert grown < 200e6  # a third of the stash
     assert (rows, value) == (2_500_000, 6.0)

@@ -8,7 +8,6 @@ import pty
 import re
 import struct
 import subprocess
-import sys
 import termios
 from importlib.resources import files
 from pathlib import Path
@@ -19,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import tensorstash as ts
+from tests import processes
 
 
 def test_a_load_leaves_no_thread_behind() -> None:
@@ -29,7 +29,7 @@ for progress in (None, False, True):
     ts.load({"a": [1.0]}, progress=progress)
 print([thread.name for thread in threading.enumerate()])
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    done = processes.run(program, warn="default")
     assert done.stdout == "['MainThread']\n"
 
 
@@ -39,7 +39,7 @@ def test_a_bar_in_rows_and_megabytes_is_shown_in_a_terminal_unless_it_is_switche
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 120, 0, 0))
     with subprocess.Popen(
-        [sys.executable, "-c", program], stderr=theirs, env=os.environ | {"TERM": "xterm"}
+        [processes.executable(), "-c", program], stderr=theirs, env=os.environ | {"TERM": "xterm"}
     ) as process:
         os.close(theirs)
         shown = b""

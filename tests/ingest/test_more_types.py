@@ -143,25 +143,25 @@ def test_shared_stashes_are_attached_by_the_same_call(name: str, shm: Path, tmp_
 
 
 def test_text_in_wrapped_types_is_text(tmp_path: Path) -> None:
-    texts = ["b", "a", "c"]
+    texts = ["a", "b", "c"]
     for arrow in (pa.string(), pa.string_view(), pa.large_string()):
         source = pa.table({"s": _ends(pa.array(texts, arrow)), "y": range(ROWS)})
         stash = ts.load(source, ["y", "s"], entity="s")
         assert stash.entities == texts
         assert stash["s"].tolist() == [0] * 2 + [1] * 3 + [2] * 7
-        assert ts.load(source, ["y"], filter=[("s", "=", "a")])["y"].tolist() == [2, 3, 4]
+        assert ts.load(source, ["y"], filter=[("s", "=", "b")])["y"].tolist() == [2, 3, 4]
     if hasattr(pa, "json_"):  # from pyarrow 19 on
         array = pa.ExtensionArray.from_storage(pa.json_(), pa.array(['{"a": 1}', None, "[]"]))
         path = write_parquet(tmp_path / "one.parquet", [pa.table({"j": array})])
         for source in (pa.table({"j": array}), path):
             stash = ts.load(source)
-            assert (stash["j"].tolist(), stash.vocabulary("j")) == ([0, -1, 1], ['{"a": 1}', "[]"])
+            assert (stash["j"].tolist(), stash.vocabulary("j")) == ([1, -1, 0], ["[]", '{"a": 1}'])
 
 
 # Decimals
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     digits=st.lists(st.integers(-(10**38) + 1, 10**38 - 1) | st.integers(-(10**16), 10**16), min_size=1, max_size=5),
     scale=st.integers(0, 38),
@@ -207,7 +207,7 @@ def test_digits_are_given_up_only_by_who_names_a_type() -> None:
 # Lists
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.lists(st.integers(0, 9), max_size=3), min_size=1, max_size=6), st.booleans())
 def test_lists_of_one_length_are_a_tensor_and_others_are_refused(lists: list[list[int]], reverse: bool) -> None:
     table = pa.table({"x": pa.array(lists, pa.list_(pa.int64())), "y": range(len(lists))})

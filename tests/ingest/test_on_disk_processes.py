@@ -4,11 +4,7 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +15,7 @@ import torch
 
 import tensorstash as ts
 from tests.oracle_load import run_python, write_parquet
+from tests.processes import Child, run, start
 from tests.spaces import memory_cgroup, mounting
 
 ROWS, COLUMNS, GROUPS = 50_000, 40, 50  # ROWS in each of GROUPS row groups: 420 MB as a stash
@@ -69,33 +66,22 @@ stash = ts.load(source, columns, entity="e", time="t", file=path)
 done.set()
 watcher.join()
 sums = [int(stash[name].to(int).sum()) for name in ("c0", "c39")]
-print(json.dumps([max(found) - before, len(found), stash._segment.size, sums]))
+print(json.dumps([max(found) - before, len(found), stash.segment.size, sums]))
 """
 
 
-@contextmanager
-def started(program: str, *arguments: object) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-W", "error", "-c", program, *map(str, arguments)]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-def finished(process: subprocess.Popen[str]) -> Any:
-    out, err = process.communicate("\n", timeout=120)
-    assert process.returncode == 0, err
-    return json.loads(out.splitlines()[-1])
+def finished(process: Child) -> Any:
+    process.stdin.write("\n")
+    done = process.finish()
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 @pytest.mark.parametrize(("order", "keys"), [("in order", 0), ("backwards", 24 * ROWS * GROUPS)])
 def test_a_load_takes_a_fifth_of_the_stash_beside_the_file(
     order: str, keys: int, tables: dict[str, Path], tmp_path: Path
 ) -> None:
-    with started(MEASURED, tables[order], tmp_path / "x") as process:
-        grown, looked, size, sums = finished(process)
+    grown, looked, size, sums = finished(start(MEASURED, tables[order], tmp_path / "x"))
     assert size > 400e6
     assert looked > 20
     assert grown < size / 5 + keys
@@ -105,11 +91,10 @@ def test_a_load_takes_a_fifth_of_the_stash_beside_the_file(
 def test_a_load_needs_no_room_for_the_file_in_memory(tables: dict[str, Path], tmp_path: Path) -> None:
     """In a cgroup, which counts the pages of files too."""
     size = 4 * (COLUMNS + 2) * ROWS * GROUPS
-    with memory_cgroup() as (cgroup, limit), started(MEASURED, tables["in order"], tmp_path / "x") as process:
-        assert process.stdout is not None
+    with memory_cgroup() as (cgroup, limit), start(MEASURED, tables["in order"], tmp_path / "x") as process:
         before = int(process.stdout.readline())
         (cgroup / "cgroup.procs").write_text(str(process.pid))
-        (cgroup / limit).write_text(str(size // 5))  # of pages made from now on
+        (cgroup / limit).write_text(str(size // 3))  # of pages from now on, with those copied from the template
         *_, measured, sums = finished(process)
         assert before > 0
     assert measured >= size
@@ -122,17 +107,17 @@ import os, sys
 import numpy as np
 import tensorstash as ts
 if sys.argv[2]:  # the mount of another test could not be made
-    from tensorstash.segments import limits, unpublished
-    unpublished.disk_limit = lambda fd, path: limits.Limit(8_000_000, f"in {path}", "Make room there.")
+    from tensorstash.segments import limits, publish
+    publish.disk_limit = lambda fd, path: limits.Limit(8_000_000, f"in {path}", "Make room there.")
 try:
     ts.load({"y": np.zeros(2_000_000)}, file=sys.argv[1] + "/x", progress=False)
 except ts.errors.NoMemoryError as error:
     print(error)
 print(os.listdir(sys.argv[1]))
 """
-    own = mounting(tmp_path / "small", "8m", capsys)
-    command = [*own, sys.executable, "-W", "error", "-c", program, str(tmp_path / "small"), "" if own else "fake"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    small = tmp_path / "small"
+    mounted = bool(mounting(small, "8m", capsys))
+    done = run(program, small, "" if mounted else "fake", mount=(small, "8m") if mounted else None)
     assert done.returncode == 0, done.stderr
     message, left = done.stdout.splitlines()
     assert message.startswith("A stash must fit onto its disk; the mapping needs 16 MB and 8 MB are free in ")
@@ -144,32 +129,43 @@ print(os.listdir(sys.argv[1]))
 LOAD = """
 import sys
 import tensorstash as ts
+ts.load  # imported before the signals come
+print("ready", flush=True)
+sys.stdin.readline()
+stash = ts.load(sys.argv[1], entity="e", time="t", file=sys.argv[2], progress="show" in sys.argv)
+print(stash.rows, int(stash["c39"].to(int).sum()), stash.path)
+"""
+
+STOPPED = """
+import os, sys
+import tensorstash as ts
+source, path = sys.argv[1:]
+ts.load  # imported before the signals come
 print("ready", flush=True)
 sys.stdin.readline()
 try:
-    stash = ts.load(sys.argv[1], entity="e", time="t", file=sys.argv[2], progress="show" in sys.argv)
-    print(stash.rows, int(stash["c39"].to(int).sum()), stash.path)
+    while True:
+        ts.load(source, entity="e", time="t", file=path, progress=False)
+        os.unlink(path)
 except KeyboardInterrupt:
     print("stopped")
+if os.path.exists(path):  # Ctrl-C came after it was published
+    print(ts.open(path).rows)
+    os.unlink(path)
 """
 
 
-def run_until(process: subprocess.Popen[str], seconds: float, number: int) -> None:
-    """Let it load, and send it a signal."""
-    assert process.stdout is not None
-    assert process.stdin is not None
+def let_go(process: Child) -> None:
+    """Let it load, once it is ready."""
     assert process.stdout.readline() == "ready\n"
     process.stdin.write("\n")
     process.stdin.flush()
-    time.sleep(seconds)
-    process.send_signal(number)
 
 
 # Children of one process that has imported everything, and has no threads yet
 KILLED = """
 import json, os, random, signal, sys, time
 import tensorstash as ts
-ts.load({"y": [1.0]})
 source, directory, rounds = sys.argv[1], sys.argv[2], int(sys.argv[3])
 path, left = os.path.join(directory, "x"), []
 
@@ -177,14 +173,18 @@ def load():
     child = os.fork()
     if not child:
         try:
-            ts.load(source, entity="e", time="t", file=path, progress=False)
+            ts.load(source, ["c38", "c39"], entity="e", time="t", file=path, progress=False)
         finally:
             os._exit(0)
     return child
 
+begin = time.perf_counter()
+os.waitpid(load(), 0)
+seconds = time.perf_counter() - begin
+os.unlink(path)
 for _ in range(rounds):
     child = load()
-    time.sleep(random.uniform(0, 1.5))
+    time.sleep(random.uniform(0, seconds))
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     if os.path.exists(path):
@@ -211,13 +211,11 @@ def test_what_a_killed_process_leaves_under_a_temporary_name_the_next_load_remov
 import os, signal, sys
 del os.O_TMPFILE
 import tensorstash as ts
-from tensorstash.segments import unpublished
 if "killed" in sys.argv:
-    unpublished.sync_file = lambda fd: os.kill(os.getpid(), signal.SIGKILL)
+    os.fsync = lambda fd: os.kill(os.getpid(), signal.SIGKILL)
 ts.load({"y": [1.0]}, file=sys.argv[1])
 """
-    command = [sys.executable, "-c", program, str(tmp_path / "x"), "killed"]
-    assert subprocess.run(command, check=False, timeout=120).returncode == -signal.SIGKILL
+    assert run(program, tmp_path / "x", "killed").returncode == -signal.SIGKILL
     assert len(os.listdir(tmp_path)) == 2
     run_python(program, tmp_path / "x")
     assert os.listdir(tmp_path) == ["x"]
@@ -225,31 +223,24 @@ ts.load({"y": [1.0]}, file=sys.argv[1])
 
 @pytest.mark.parametrize("delay", [0.1, 0.6])
 def test_ctrl_c_leaves_nothing(delay: float, tables: dict[str, Path], tmp_path: Path) -> None:
-    with started(LOAD, tables["in order"], tmp_path / "x") as process:
-        run_until(process, delay, signal.SIGINT)
-        out, err = process.communicate(timeout=60)
-    assert (out, err) == ("stopped\n", "")
+    with start(STOPPED, tables["in order"], tmp_path / "x") as process:
+        let_go(process)
+        time.sleep(delay)
+        process.kill(signal.SIGINT)
+        done = process.finish()
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout in ("stopped\n", f"stopped\n{ROWS * GROUPS}\n")
     assert os.listdir(tmp_path) == []
-
-
-def all_of(processes: Sequence[subprocess.Popen[str]]) -> list[tuple[str, str]]:
-    """What they print, when all are let go at once."""
-    for process in processes:
-        assert process.stdin is not None
-        process.stdin.write("\n")
-        process.stdin.flush()
-    return [process.communicate(timeout=120) for process in processes]
 
 
 def test_of_several_processes_one_writes_and_the_others_open_its_file(tables: dict[str, Path], tmp_path: Path) -> None:
     path = tmp_path / "x"
-    with started(LOAD, tables["in order"], path, "show") as one, started(LOAD, tables["in order"], path, "show") as two:
+    with start(LOAD, tables["in order"], path, "show") as one, start(LOAD, tables["in order"], path, "show") as two:
         for process in (one, two):
-            assert process.stdout is not None
-            assert process.stdout.readline() == "ready\n"
-        said = all_of([one, two])
-    assert [out for out, _ in said] == [f"{ROWS * GROUPS} {SUMS[1]} {path}\n"] * 2
-    assert sorted(" rows/s" in err for _, err in said) == [False, True]
+            let_go(process)
+        said = [process.finish() for process in (one, two)]
+    assert [done.stdout for done in said] == [f"{ROWS * GROUPS} {SUMS[1]} {path}\n"] * 2
+    assert sorted(" rows/s" in done.stderr for done in said) == [False, True]
     assert os.listdir(tmp_path) == ["x"]
 
 
@@ -257,11 +248,14 @@ def test_who_waits_for_a_load_waits_until_the_timeout_and_gets_its_error(
     tables: dict[str, Path], tmp_path: Path
 ) -> None:
     path = tmp_path / "x"
-    with started(LOAD, tables["in order"], path) as loader:
-        run_until(loader, 0.4, signal.SIGSTOP)
+    with start(LOAD, tables["in order"], path) as loader:
+        let_go(loader)
+        while not os.listdir(tmp_path):  # its lock
+            time.sleep(0.01)
+        loader.kill(signal.SIGSTOP)
         waiting = rf"Process {loader.pid} is loading {re.escape(str(path))} and has done \d+%; timeout= is over\. "
         with pytest.raises(TimeoutError, match=rf"\A{waiting}Wait longer, or end that process\.\Z"):
             ts.load(tables["in order"], entity="e", time="t", file=path, timeout=0.1)
-        loader.kill()
-    assert ts.load(tables["in order"], ["c39"], entity="e", time="t", file=path, timeout=60).rows == ROWS * GROUPS
+        loader.kill(signal.SIGKILL)
+    assert ts.load(tables["in order"], ["c39"], entity="e", time="t", file=path, timeout=600).rows == ROWS * GROUPS
     assert os.listdir(tmp_path) == ["x"]

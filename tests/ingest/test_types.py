@@ -93,7 +93,7 @@ def test_a_null_under_a_mask_keeps_large_integers_exact(tmp_path: Path) -> None:
 PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     ticks=st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(-100, 100).map(lambda k: k * 10**9), min_size=1),
     one=st.sampled_from([*PER_SECOND]),
@@ -163,7 +163,7 @@ def test_what_lies_under_a_null_never_shows(tmp_path: Path) -> None:
         assert stash.about("f").high == 2.5
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.floats(width=32) | st.sampled_from([math.nan, math.inf, -0.0, 3.39e38, -3.4e38]), max_size=20))
 def test_bfloat16_is_rounded_as_torch_does(numbers: list[float]) -> None:
     singles = torch.tensor(numbers, dtype=torch.float32)
@@ -223,6 +223,27 @@ def test_a_text_column_is_read_alike_whatever_its_width(tmp_path: Path) -> None:
         held = Held(kind_of(kind), texts)
         table = pa.table([arrow_array(held.kind, held.source)], schema=pa.schema([arrow_field("s", held.kind)]))
         stash = ts.load(write_parquet(tmp_path / f"{kind}.parquet", [table]))
-        assert (stash["s"].tolist(), stash.vocabulary("s")) == ([0, -1, 1, 0], ["b", "a"])
+        assert (stash["s"].tolist(), stash.vocabulary("s")) == ([1, -1, 0, 1], ["a", "b"])
     both = [tmp_path / "dictionary.parquet", tmp_path / "large_string.parquet", tmp_path / "string_view.parquet"]
-    assert ts.load(both)["s"].tolist() == [0, -1, 1, 0] * 3
+    assert ts.load(both)["s"].tolist() == [1, -1, 0, 1] * 3
+
+
+@pytest.mark.parametrize(
+    ("unit", "kind", "step"),
+    [("h", "timestamp", 3600), ("m", "timestamp", 60), ("5m", "timestamp", 300), ("W", "date", 7), ("M", "date", None)],
+)
+def test_times_of_numpy_in_units_that_arrow_has_not(unit: str, kind: str, step: int | None) -> None:
+    times = np.arange(4).astype(f"M8[{unit}]")
+    stash = ts.load({"t": times, "y": np.arange(4)}, time="t")
+    assert stash.clock.unit == ("d" if kind == "date" else "s")
+    assert stash.time is not None
+    assert stash.time.tolist() == ([0, 31, 59, 90] if step is None else [k * step for k in range(4)])
+    spans = ts.load({"d": np.array([1, 2], "m8[h]")})
+    assert (spans["d"].tolist(), spans.about("d").unit) == ([3600, 7200], "s")
+    missing = ts.load({"d": np.array([1, "NaT"], "M8[h]")}, {"d": ts.column("d", fill=0)})
+    assert missing["d"].tolist() == [3600, 0]
+
+
+def test_times_of_numpy_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(ts.errors.SchemaError, match="'t' is not: its times do not fit into"):
+        ts.load({"t": np.array([2**61], "M8[h]")})

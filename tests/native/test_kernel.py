@@ -1,22 +1,22 @@
-"""The native kernel beside numpy and torch, exactly: gather, empty slots, order, look-up and scaling."""
+"""The native kernel beside numpy and torch, exactly: gather, empty slots, order and look-up."""
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from tensorstash.native import kernel, library
-from tensorstash.native.guide import Guide, find_in_numpy, guide, locate_in_numpy
+from tensorstash.native.guide import Guide, find_in_numpy, first_rows, first_rows_in_numpy, guide, locate_in_numpy
 from tensorstash.native.permutation import epoch_keys, grid, walk
-from tensorstash.sampling.hashes import hashes
-from tensorstash.sampling.shares import _down, _nodes, tree
-from tensorstash.sampling.weighted import share_at, shares_of
+from tensorstash.sampling.order import hashes
+from tensorstash.sampling.tree import _down, _nodes, tree
+from tensorstash.sampling.weighted import draw_table, owners
 from tensorstash.windows.intervals import intervals
 from tests.sampling.test_order import GOLDEN
 
@@ -51,7 +51,7 @@ SIZES = st.one_of(st.integers(1, 100), st.integers(1, 2**62), st.sampled_from([2
 
 @given(n=SIZES, seed=seeds, count=st.integers(1, 200))
 @example(n=2**62, seed=0, count=64)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_the_order_is_that_of_numpy(n: int, seed: int, count: int) -> None:
     positions = np.random.default_rng(seed).integers(0, n, count)
     positions[0], positions[-1] = n - 1, 0
@@ -70,7 +70,7 @@ def test_golden_values() -> None:
 
 
 @given(sizes=st.lists(st.integers(1, 2**40), min_size=1, max_size=5), seed=seeds, count=st.integers(1, 200))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_each_position_in_a_permutation_of_its_own(sizes: list[int], seed: int, count: int) -> None:
     rng = np.random.default_rng(seed)
     which = rng.integers(0, len(sizes), count).astype(np.int32)
@@ -85,10 +85,10 @@ def test_positions_outside_of_an_order_are_refused() -> None:
     own = permutations((100, *grid(100), *epoch_keys(0, 0)))
     for bad in (-1, 100, 2**62, -(2**63)):
         positions = np.append(np.arange(70), bad)
-        with pytest.raises(IndexError, match=rf"lies in \[0, n\) of a permutation that is there; got {bad} at 70\."):
+        with pytest.raises(IndexError, match=rf"lie in \[0, n\) of a permutation, got {bad} at 70\."):
             kernel.permute(own, positions)
     for k in (-1, 1):
-        with pytest.raises(IndexError, match=r"lies in \[0, n\) of a permutation that is there; got 7 at 1\."):
+        with pytest.raises(IndexError, match=r"lie in \[0, n\) of a permutation, got 7 at 1\."):
             kernel.permute(own, np.array([0, 7]), np.array([0, k], np.int32))
     for n, a, b in ((101, 10, 10), (0, 1, 1), (10, 2**31 + 1, 1), (10, -10, -1)):
         with pytest.raises(ValueError, match="The arguments of the kernel's permute contradict each other"):
@@ -100,7 +100,7 @@ def test_positions_outside_of_an_order_are_refused() -> None:
 
 @given(counts=st.lists(st.sampled_from([1, 1, 2, 5, 1000, 10**7]), min_size=1, max_size=60), seed=seeds)
 @example(counts=[10**7, *[1] * 200], seed=0)  # one entry of the table for two hundred pieces
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_look_ups_are_those_of_numpy(counts: list[int], seed: int) -> None:
     rng = np.random.default_rng(seed)
     lengths = np.array(counts)
@@ -134,7 +134,7 @@ def test_numbers_outside_of_the_pieces_are_refused() -> None:
 
 @given(weights=st.lists(st.integers(0, 2**40), min_size=2, max_size=60), seed=seeds)
 @example(weights=[1, *[2**40] * 3], seed=0)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_descents_are_those_of_numpy(weights: list[int], seed: int) -> None:
     of = tree([*weights, 1, 1])
     rest = np.random.default_rng(seed).integers(0, 2 * np.array(of.weight))
@@ -150,7 +150,7 @@ def test_descents_are_those_of_numpy(weights: list[int], seed: int) -> None:
 def test_descents_that_do_not_end_and_numbers_that_are_too_large_are_refused() -> None:
     halves = np.array([1]), np.array([2]), np.array([0]), np.array([0.5]), np.array([-0.5])
     for bad in (-1, 2**48, 2**62):
-        with pytest.raises(IndexError, match=rf"A number lies in \[0, 2\*\*48\); got {bad} at 1\."):
+        with pytest.raises(IndexError, match=rf"Numbers must lie in \[0, 2\*\*48\), got {bad} at 1\."):
             kernel.descend(kernel.Nodes(np.array([-1, -2], np.int32), *halves), np.array([7, bad]))
     for child in ([0, -1], [-1, 1]):
         with pytest.raises(ValueError, match="The arguments of the kernel's descend contradict each other"):
@@ -158,29 +158,29 @@ def test_descents_that_do_not_end_and_numbers_that_are_too_large_are_refused() -
 
 
 @given(count=st.integers(1, 300), zeros=st.booleans(), skewed=st.booleans(), seed=seeds)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_draws_are_those_of_numpy(count: int, zeros: bool, skewed: bool, seed: int) -> None:
     rng = np.random.default_rng(seed)
     weights = rng.random(count) * (10.0 ** -rng.integers(0, 18, count) if skewed else 1)
     weights[rng.random(count) < 0.5 * zeros] = 0
     weights[rng.integers(count)] = 1
-    shares = shares_of(weights)
+    shares = draw_table(weights)
     positions = rng.integers(0, 2**62, 200)
     keys = rng.integers(0, 2**64, 2, np.uint64)
-    expected = share_at(shares, (hashes(positions, *keys) >> np.uint64(12)).astype(np.int64))
-    for table in (shares.table.astype(np.int32), shares.table.astype(np.int64)):
+    expected = owners(shares, (hashes(positions, *keys) >> np.uint64(12)).astype(np.int64))
+    for table in (shares.cells.astype(np.int32), shares.cells.astype(np.int64)):
         own = kernel.draw(shares.ends, table, shares.shift, (int(keys[0]), int(keys[1])), positions)
         assert np.array_equal(own, expected)
 
 
 def test_tables_that_lead_outside_of_the_weights_are_refused() -> None:
-    shares = shares_of(np.ones(4))
+    shares = draw_table(np.ones(4))
     for table, shift in (
-        (shares.table[:-1], shares.shift),
-        (shares.table + np.int32(4), shares.shift),
-        (shares.table - np.int32(4), shares.shift),
-        (shares.table, -1),
-        (shares.table, 53),
+        (shares.cells[:-1], shares.shift),
+        (shares.cells + np.int32(4), shares.shift),
+        (shares.cells - np.int32(4), shares.shift),
+        (shares.cells, -1),
+        (shares.cells, 53),
     ):
         with pytest.raises(ValueError, match="The arguments of the kernel's draw contradict each other"):
             kernel.draw(shares.ends, np.ascontiguousarray(table), shift, (1, 2), np.arange(50))
@@ -192,20 +192,22 @@ def test_tables_that_lead_outside_of_the_weights_are_refused() -> None:
 class World:
     """Sources, spans and anchors drawn from a seed, and the batches that they must give, slot by slot."""
 
-    def __init__(self, seed: int, *, sources: int, masked: bool, packs: bool = True) -> None:
+    def __init__(self, seed: int, *, sources: int, masked: bool, packs: bool = True, draws: int = 0) -> None:
         rng = self.rng = np.random.default_rng(seed)
         self.history, self.horizon = int(rng.integers(1, 40)), int(rng.integers(1, 40))
         self.spans = [self._span() for _ in range(rng.integers(1, 5))]
+        if draws:  # also spans of equal slots that begin at other ones
+            self.spans = [replace(s, draw=int(rng.integers(-1, draws))) for s in (*self.spans, *self.spans[:1])]
         shapes = [(), (3,), (2, 2), (40,)] if packs else [()]
         kinds = [(DTYPES[rng.integers(4)], shapes[rng.integers(len(shapes))]) for _ in self.spans]
         self.sources = [self._source(kinds, masked) for _ in range(sources)]
         self.kinds = kinds
 
-    def _span(self) -> kernel.Span:
+    def _span(self) -> kernel.SlotRange:
         begin = int(self.rng.integers(-self.history, self.horizon))
         step = int(self.rng.choice([1, 1, 2, 3, 7]))
         length = int(self.rng.integers(1, (self.horizon - 1 - begin) // step + 2))
-        return kernel.Span(begin, length, step, int(self.rng.integers(0, 2**63)))
+        return kernel.SlotRange(begin, length, step, int(self.rng.integers(0, 2**63)))
 
     def _source(self, kinds: Sequence[tuple[Any, tuple[int, ...]]], masked: bool) -> kernel.Source:
         rng = self.rng
@@ -242,15 +244,23 @@ class World:
         inside = [row + slot - first for first, row, count in zip(*source.fragments) if first <= slot < first + count]
         return int(inside[0]) if inside else -1
 
-    def expected(self, s: int, anchors: Int64s, which: Int32s) -> tuple[Uint8s, Bools]:
+    def skips(self, steps: int, draws: int, size: int) -> Int64s:
+        """What each window may leave out: at least one slot of each span is left."""
+        most = [
+            min([(s.length - 1) * s.step for s in self.spans if s.draw == draw], default=9) for draw in range(draws)
+        ]
+        return self.rng.integers(0, np.array(most)[:, None] + 1, (steps, draws, size))
+
+    def expected(self, s: int, anchors: Int64s, which: Int32s, skips: Int64s | None = None) -> tuple[Uint8s, Bools]:
         """The bytes of a span's windows, and which slots have a row."""
         span, (dtype, tail) = self.spans[s], self.kinds[s]
         width = np.dtype(dtype).itemsize
         empty = np.frombuffer(span.empty.to_bytes(8, "little")[:width] * math.prod(tail), np.uint8)
         values, seen = [], []
-        for anchor, k in zip(anchors.reshape(-1).tolist(), which.reshape(-1)):
+        for i, (anchor, k) in enumerate(zip(anchors.reshape(-1).tolist(), which.reshape(-1))):
             slots = range(anchor + span.begin, anchor + span.begin + span.length * span.step, span.step)
-            rows = [self.row(self.sources[k], slot) for slot in slots]
+            left_out = 0 if skips is None or span.draw < 0 else skips[span.draw, i] // span.step
+            rows = [self.row(self.sources[k], slot) if j >= left_out else -1 for j, slot in enumerate(slots)]
             bits = self.sources[k].columns[s].view(np.uint8).reshape(len(self.sources[k].columns[s]), -1)
             values += [bits[row] if row >= 0 else empty for row in rows]
             seen += [row >= 0 for row in rows]
@@ -284,7 +294,7 @@ class Results:
         return all((room == POISON).all() for rooms in (self.values, self.seen) for step in rooms for room in step)
 
 
-def check(world: World, steps: int, size: int, *, sourced: bool, observed: bool) -> None:
+def check(world: World, steps: int, size: int, *, sourced: bool, observed: bool, draws: int = 0) -> None:
     plan = kernel.compile_plan(world.spans, world.sources, world.history, world.horizon)
     shape = (steps, size)
     which = world.rng.integers(0, len(world.sources), shape).astype(np.int32)
@@ -293,25 +303,60 @@ def check(world: World, steps: int, size: int, *, sourced: bool, observed: bool)
     anchors = world.anchors(shape, which)
     results = Results(world, *shape)
     flags = results.addresses(results.seen) if observed else None
-    kernel.gather(plan, anchors, results.addresses(results.values), flags, which if sourced else None)
+    skips = world.skips(steps, draws, size) if draws else None
+    kernel.gather(plan, anchors, results.addresses(results.values), flags, which if sourced else None, skips)
     for step in range(steps):
         for s in range(len(world.spans)):
-            values, seen = world.expected(s, anchors[step], which[step])
+            values, seen = world.expected(s, anchors[step], which[step], None if skips is None else skips[step])
             assert np.array_equal(results.inside(results.values[step][s]), values.reshape(-1))
             if observed:
                 assert np.array_equal(results.inside(results.seen[step][s]), seen.reshape(-1))
 
 
 @given(seed=seeds, steps=st.integers(0, 3), size=st.integers(1, 70), masked=st.booleans(), observed=st.booleans())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_windows_of_one_source(seed: int, steps: int, size: int, masked: bool, observed: bool) -> None:
     check(World(seed, sources=1, masked=masked), steps, size, sourced=False, observed=observed)
 
 
 @given(seed=seeds, steps=st.integers(1, 3), size=st.integers(1, 70), masked=st.booleans())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_windows_of_several_sources(seed: int, steps: int, size: int, masked: bool) -> None:
     check(World(seed, sources=4, masked=masked), steps, size, sourced=True, observed=True)
+
+
+@given(seed=seeds, steps=st.integers(1, 3), size=st.integers(1, 70), masked=st.booleans(), observed=st.booleans())
+@settings(max_examples=100)
+def test_windows_whose_first_slots_are_skipped(seed: int, steps: int, size: int, masked: bool, observed: bool) -> None:
+    world = World(seed, sources=2, masked=masked, draws=2)
+    check(world, steps, size, sourced=True, observed=observed, draws=2)
+
+
+@pytest.mark.parametrize("skip", [-1, 5, 2**62])
+def test_a_window_that_skips_all_slots_is_refused(skip: int) -> None:
+    source, out = kernel.Source([np.arange(20)], None, None), np.full(5, -1)
+    plan = kernel.compile_plan([kernel.SlotRange(-5, 5, 1, 0, 0)], [source], 5, 0)
+    with pytest.raises(ValueError, match="contradict each other"):
+        kernel.gather(plan, np.array([[9]]), np.array([[out.ctypes.data]], np.uintp), skips=np.array([[[skip]]]))
+    assert (out == -1).all()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"sizes": [3, 2]}, {"sizes": [-1, 2]}, {"place": [0, 7]}, {"place": [-1, 4]}, {"used": [9]}, {"used": [-1]}],
+)
+def test_windows_that_do_not_fit_into_their_rows_are_not_packed(change: dict[str, list[int]]) -> None:
+    """Nothing is written outside, whatever the numbers say."""
+    numbers = {"sizes": [2, 2], "place": [0, 4], "used": [6]} | change
+    sizes, place, used = (np.array(numbers[name]) for name in ("sizes", "place", "used"))
+    room = np.full(8 + 2, -1, np.int32)
+    how = kernel.packed(None, sizes, place, used, 2, 8)
+    values = np.arange(4, dtype=np.int32)
+    with pytest.raises(ValueError, match="contradict each other"):
+        kernel.pack(how, values.ctypes.data, room[1:].ctypes.data, 4)
+    assert (room == -1).all()
+    with pytest.raises(ValueError, match="contradict each other"):
+        kernel.best_fit(np.array([3, 9]), 8)
 
 
 def test_the_oracle_can_fail() -> None:
@@ -323,7 +368,7 @@ def test_the_oracle_can_fail() -> None:
 
 
 @given(seed=seeds, masked=st.booleans(), sourced=st.booleans())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_anchors_outside_are_refused_before_anything_is_written(seed: int, masked: bool, sourced: bool) -> None:
     world = World(seed, sources=3 if sourced else 1, masked=masked)
     plan = kernel.compile_plan(world.spans, world.sources, world.history, world.horizon)
@@ -352,7 +397,7 @@ def test_fragments_with_rows_that_are_not_there_are_refused() -> None:
     for row in (np.array([0, 5]), np.array([-1, 4]), np.array([0, 2**62])):
         fragments = np.array([0, 5]), row, rows
         source = kernel.Source([column], fragments, pieces_of(np.array([5, 11])))
-        plan = kernel.compile_plan([kernel.Span(0, 3, 1, 0)], [source], 0, 3)
+        plan = kernel.compile_plan([kernel.SlotRange(0, 3, 1, 0)], [source], 0, 3)
         with pytest.raises(IndexError, match=r"at 0 does not\."):
             kernel.gather(plan, np.array([[0 if row[0] < 0 else 7]]), to)
 
@@ -360,7 +405,7 @@ def test_fragments_with_rows_that_are_not_there_are_refused() -> None:
 def test_spans_outside_of_the_window_contradict_the_plan() -> None:
     source = kernel.Source([np.arange(10)], None, None)
     for span in ((-3, 1, 1), (0, 4, 1), (3, 1, 1), (0, 2, 3), (0, 0, 1), (0, 1, 0), (0, 2, 2**62), (0, 2**62, 1)):
-        plan = kernel.compile_plan([kernel.Span(*span, 0)], [source], 2, 3)
+        plan = kernel.compile_plan([kernel.SlotRange(*span, 0)], [source], 2, 3)
         with pytest.raises(ValueError, match="The arguments of the kernel's gather contradict each other"):
             kernel.gather(plan, np.array([[5]]), np.zeros((1, 1), np.uintp))
 
@@ -368,7 +413,7 @@ def test_spans_outside_of_the_window_contradict_the_plan() -> None:
 def test_long_windows_and_long_rows() -> None:
     """Longer than what is prefetched, and with rows of many cache lines."""
     rows = np.random.default_rng(0).random((500, 300))
-    spans = [kernel.Span(0, 200, 1, 0), kernel.Span(-3, 40, 5, 0), kernel.Span(7, 1, 1, 0)]
+    spans = [kernel.SlotRange(0, 200, 1, 0), kernel.SlotRange(-3, 40, 5, 0), kernel.SlotRange(7, 1, 1, 0)]
     plan = kernel.compile_plan(spans, [kernel.Source([rows] * 3, None, None)], 3, 200)
     anchors = np.array([[3, 150, 300, 77]])
     out = [np.empty((4, span.length, 300)) for span in spans]
@@ -390,7 +435,7 @@ def test_long_windows_with_empty_slots() -> None:
     row_of = np.full(total, -1)
     row_of[slot[rows]] = rows
     columns = [rng.integers(1, 100, len(slot)).astype(dtype) for dtype in (np.int8, np.int16, np.int32, np.int64)] * 2
-    spans = [kernel.Span(0, 90_000, 1, 0)] * 4 + [kernel.Span(7, 30_000, 3, 0)] * 4
+    spans = [kernel.SlotRange(0, 90_000, 1, 0)] * 4 + [kernel.SlotRange(7, 30_000, 3, 0)] * 4
     pieces = pieces_of(np.append(first[1:], total))
     plan = kernel.compile_plan(spans, [kernel.Source(columns, (first, row, counts), pieces)], 0, 100_000)
     anchors = rng.integers(0, total - 100_000, (1, 3))
@@ -407,7 +452,7 @@ def test_long_windows_with_empty_slots() -> None:
 
 def test_arrays_that_c_would_read_wrongly_are_refused() -> None:
     source = kernel.Source([np.arange(10)], None, None)
-    plan = kernel.compile_plan([kernel.Span(0, 1, 1, 0)], [source], 0, 1)
+    plan = kernel.compile_plan([kernel.SlotRange(0, 1, 1, 0)], [source], 0, 1)
     message = "The kernel takes arrays in one piece of {}.*; got {} items of {}. Use np.ascontiguousarray"
     to = np.zeros((1, 1), np.uintp)
     with pytest.raises(TypeError, match=message.format("int64", 1, "int32")):
@@ -415,81 +460,29 @@ def test_arrays_that_c_would_read_wrongly_are_refused() -> None:
     with pytest.raises(TypeError, match=message.format("uint64", 1, "uint64")):
         kernel.gather(plan, np.array([[5], [5]]), to)
     with pytest.raises(TypeError, match=message.format("int64", 5, "int64")):
-        kernel.compile_plan([kernel.Span(0, 1, 1, 0)], [kernel.Source([np.arange(10)[::2]], None, None)], 0, 1)
-    with pytest.raises(ValueError, match=r"The columns of a source have one number of rows; got \[1, 2\]\."):
+        kernel.compile_plan([kernel.SlotRange(0, 1, 1, 0)], [kernel.Source([np.arange(10)[::2]], None, None)], 0, 1)
+    with pytest.raises(ValueError, match=r"The columns of a source must have one number of rows, got \[1, 2\]\."):
         kernel.compile_plan([], [kernel.Source([np.arange(1), np.arange(2)], None, None)], 0, 1)
 
 
-# ---- Scaling ----
-
-
-def scale(parts: Sequence[tuple[NDArray[Any], NDArray[Any], NDArray[Any]]], group: Int64s | None, once: bool) -> None:
-    described = []
-    for values, factor, shift in parts:
-        addresses = values.ctypes.data, factor.ctypes.data, shift.ctypes.data
-        described.append(kernel.Part(*addresses, values.shape[1], values.shape[2], values.itemsize, once))
-    kernel.scale(described, group, len(parts[0][0]), len(parts[0][1]))
-
-
-def torch_rounds_once() -> bool:
-    """What torch does on this processor: fused, or product and sum each rounded."""
-    x = torch.full((67,), 1 + 2.0**-12)
-    once = torch.addcmul(torch.full_like(x, -1 - 2.0**-11), x, x) != 0
-    assert bool(once.all()) or not bool(once.any())
-    return bool(once.all())
-
-
+@settings(max_examples=60)
 @given(
-    seed=seeds,
-    windows=st.integers(0, 30),
-    slots=st.integers(1, 80),
-    items=st.sampled_from([1, 2, 3, 8, 63, 64, 65, 130]),
-    grouped=st.booleans(),
-    double=st.booleans(),
+    numbers=st.lists(st.integers(-5, 5), max_size=40).map(sorted),
+    cuts=st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40), st.integers(-7, 7)), max_size=70),
 )
-@settings(max_examples=120, deadline=None)
-def test_scaling_is_that_of_torch(seed: int, windows: int, slots: int, items: int, grouped: bool, double: bool) -> None:
-    rng, dtype = np.random.default_rng(seed), np.float64 if double else np.float32
-    values = (rng.normal(size=(windows, slots, items)) * 10.0 ** rng.integers(-3, 4)).astype(dtype)
-    values[rng.random(values.shape) < 0.05] = np.nan
-    factor, shift = (rng.normal(size=(5 if grouped else 1, items)).astype(dtype) for _ in range(2))
-    group = rng.integers(0, 5, windows) if grouped else None
-    own = np.zeros(windows, np.int64) if group is None else group
-    x, f, s = (torch.from_numpy(one) for one in (values, factor[own][:, None], shift[own][:, None]))
-    for rounds_once, expected in ((torch_rounds_once(), torch.addcmul(s, x, f)), (False, x * f + s)):
-        got = values.copy()
-        scale([(got, factor, shift)], group, rounds_once)
-        assert np.array_equal(got.view(np.uint8), expected.numpy().view(np.uint8))
+def test_rows_are_found_in_ranges_as_by_searchsorted(numbers: list[int], cuts: list[tuple[int, int, int]]) -> None:
+    """Also in ranges that share rows, are empty, or have equal numbers only."""
+    ascending, count = np.array(numbers, np.int64), len(numbers)
+    ranges = [(min(a, b, count), min(max(a, b), count), bound) for a, b, bound in cuts]
+    low, high, bounds = (np.array([part[k] for part in ranges], np.int64) for k in range(3))
+    expected = [a + int(np.searchsorted(ascending[a:b], bound)) for a, b, bound in ranges]
+    for find in (first_rows, first_rows_in_numpy):
+        assert find(ascending, low, high, bounds).tolist() == expected
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_rounding_once_is_that_of_a_wider_type(dtype: Any) -> None:
-    """The exact sum, rounded: computed in fractions of integers, whatever torch does."""
-    from fractions import Fraction
-
-    rng = np.random.default_rng(0)
-    values = rng.normal(size=(1, 40, 3)).astype(dtype)
-    factor, shift = (rng.normal(size=(1, 3)).astype(dtype) for _ in range(2))
-    exact = [
-        Fraction(float(x)) * Fraction(float(f)) + Fraction(float(s))
-        for row in values[0]
-        for x, f, s in zip(row, factor[0], shift[0])
-    ]
-    scale([(values, factor, shift)], None, True)
-    got = values.reshape(-1)
-    for value, sum_ in zip(got, exact):
-        error = abs(Fraction(float(value)) - sum_)
-        for other in (np.nextafter(value, dtype(np.inf)), np.nextafter(value, dtype(-np.inf))):
-            assert error <= abs(Fraction(float(other)) - sum_)
-
-
-def test_several_tensors_at_once_and_groups_outside() -> None:
-    one, two = np.ones((2, 3, 1), np.float32), np.ones((2, 5, 4), np.float64)
-    parts = [(x, np.full((2, x.shape[2]), 2, x.dtype), np.full((2, x.shape[2]), 1, x.dtype)) for x in (one, two)]
-    for bad in (-1, 2):
-        with pytest.raises(IndexError, match=rf"A group lies in \[0, 2\); got {bad} at 1\."):
-            scale(parts, np.array([0, bad]), True)
-    assert (one == 1).all()
-    scale(parts, np.array([0, 1]), True)
-    assert (one == 3).all()
-    assert (two == 3).all()
+def test_ranges_beyond_the_rows_are_refused() -> None:
+    if library.LIBRARY is None:
+        pytest.skip("the kernel was not compiled")
+    for low, high in ((0, 4), (-1, 2), (2, 1)):
+        with pytest.raises(IndexError, match="lie in their source"):
+            first_rows(np.arange(3), np.array([low]), np.array([high]), np.array([1]))

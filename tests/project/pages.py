@@ -40,8 +40,8 @@ def run(path: Path) -> tuple[dict[str, Any], int]:
 
 
 def pictures(path: Path) -> list[str]:
-    """The pictures that a page shows and its code draws; those of the benchmarks are drawn by benchmarks/plots.py."""
-    return re.findall(r"!\[[^\]]*\]\((?:\.\./)*pictures/([^)]+)\)", path.read_text("utf-8"))
+    """The pictures that the code of a page draws; drawings are by hand, and benchmarks/plots.py draws its own."""
+    return re.findall(r"!\[[^\]]*\]\((?:\.\./)*pictures/([^)]+\.png)\)", path.read_text("utf-8"))
 
 
 def main() -> None:

@@ -4,7 +4,6 @@ import ast
 import os
 import re
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-ROOT = Path(__file__).parents[2]
-BENCHMARKS = ROOT / "benchmarks"
+from tests import processes
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
 @pytest.fixture
@@ -26,9 +26,8 @@ def workload(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def run(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, str(BENCHMARKS / "compare.py"), "--quick", *arguments]
     env = os.environ | environment
-    return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=200, check=False)
+    return processes.run(BENCHMARKS / "compare.py", "--quick", *arguments, env=env, warn="default", nested=True)
 
 
 def test_every_contestant_that_is_installed_yields_windows_of_the_file() -> None:
@@ -65,7 +64,7 @@ class TensorDict:
 def test_a_library_that_is_broken_or_yields_other_windows_is_named(tmp_path: Path) -> None:
     (tmp_path / "tensordict.py").write_text(SHIFTED)
     (tmp_path / "grain.py").write_text("raise OSError('broken')")
-    done = run("--only", "tensordict,grain", PYTHONPATH=os.pathsep.join([str(tmp_path), *sys.path]))
+    done = run("--only", "tensordict,grain", PYTHONPATH=str(tmp_path))
     assert done.returncode == 1
     assert "Every window" not in done.stdout
     failed = done.stderr[done.stderr.index("failed:\n") :]

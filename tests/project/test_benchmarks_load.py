@@ -1,18 +1,17 @@
 """The benchmarks of loads and of files larger than memory run, and compare what they have read."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests import processes
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
 def run(script: str, *arguments: str) -> str:
-    command = [sys.executable, str(BENCHMARKS / script), "--quick", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
+    done = processes.run(BENCHMARKS / script, "--quick", *arguments, warn="default", nested=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -3,15 +3,15 @@
 import os
 import re
 import subprocess
-import sys
 import warnings
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 import tensorstash as ts
+from tests import processes
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "train_ddp.py"
@@ -21,10 +21,10 @@ NUMBER = r"([\d,]+\.?\d*)"
 
 def train(ranks: int, out: Path, *options: str) -> subprocess.CompletedProcess[str]:
     """Run the example as one job of so many ranks, with one thread each."""
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    command = [*launch, str(EXAMPLE), "--out", str(out), *options]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=False)
+    launch = ["--standalone", f"--nproc-per-node={ranks}", EXAMPLE, "--out", out, *options]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    torchrun = "from torch.distributed.run import main; main()"
+    return processes.run(torchrun, *launch, env=environment, warn="ignore", nested=True)
 
 
 def number_of_windows() -> int:
@@ -78,10 +78,11 @@ def check_memory(printed: str, ranks: int, nbytes: int) -> None:
 
 
 READER = """
-import os, sys, tensorstash as ts
+import os, sys, tensorstash as ts, torch
 from pathlib import Path
+torch.set_num_threads(1)
 stash = ts.attach("large")
-inode = os.fstat(stash._segment.fd).st_ino
+inode = os.fstat(stash.segment.fd).st_ino
 assert sum(float(column.sum()) for column in stash.values()) == 0.0
 print("read", flush=True)
 sys.stdin.readline()
@@ -101,24 +102,16 @@ sys.stdin.readline()
 def test_processes_that_have_read_everything_hold_one_copy_together() -> None:
     """By proportional set size: of a page that n processes have mapped, each is charged the nth part."""
     stash = ts.load({f"c{k}": torch.zeros(2_000_000) for k in range(4)}, share="large")
-    size = stash._segment.size
+    size = stash.segment.size
     del stash
-    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    readers = [subprocess.Popen([sys.executable, "-c", READER], text=True, env=environment, **pipes) for _ in range(3)]
-    try:
-        assert [reader.stdout.readline() for reader in readers if reader.stdout] == ["read\n"] * 3
+    with ExitStack() as stack:
+        readers = [stack.enter_context(processes.start(READER)) for _ in range(3)]
+        assert [reader.stdout.readline() for reader in readers] == ["read\n"] * 3
         answers = []
         for reader in readers:
-            assert reader.stdin is not None
-            assert reader.stdout is not None
             reader.stdin.write("weigh\n")
             reader.stdin.flush()
             answers.append([int(text) for text in reader.stdout.readline().split()])
         assert ts.shared.list()["users"].to_list() in ([3], [None])
-    finally:
-        for reader in readers:
-            reader.kill()
-            reader.communicate()
     assert 0.98 * size <= sum(pss for pss, _ in answers) <= 1.02 * size
     assert [private for _, private in answers] == [0, 0, 0]

@@ -97,22 +97,11 @@ def test_the_readme_is_short_and_names_the_promises_and_the_figures_as_they_are(
     promised = re.findall(r"^\d+\. (.*)$", readme, re.MULTILINE)
     assert promised == re.findall(r"^\| +\d+ \| (.*?) \| `tests", PROMISES.read_text("utf-8"), re.MULTILINE)
     results = (ROOT / "benchmarks" / "results" / "README.md").read_text("utf-8")
-    figures = re.findall(r"^\| (.*?) \| ([\d.]+) \| ([\d.]+) \| ([\d,]+) \|$", readme, re.MULTILINE)
-    assert [name.split()[0] for name, *_ in figures] == [
-        "tensorstash",
-        "tensorstash",
-        "strided",
-        "strided",
-        "DataLoader",
-        "darts",
-        "pytorch-forecasting",
-    ]
-    ratios = [float(ratio) for _, ratio, *_ in figures]
-    assert ratios == sorted(ratios, reverse=True), "what the README says of the first row holds for the fastest"
-    for name, ratio, first, peak in figures:
-        assert re.search(rf"^\| {re.escape(name)} \| {ratio} \| \S+ \| \S+ \| {first} \| {peak} \|", results, re.M), (
-            name
-        )
+    figures = re.findall(r"^\| (.*?) \| ([\d,]+) \|$", readme, re.MULTILINE)
+    assert [name for name, _ in figures] == ["tensorstash (packed)", "darts", "DataLoader (dict of slices)"]
+    for name, per_second in (*figures, ("C loop", "3,058,439")):
+        assert per_second in readme
+        assert re.search(rf"^\| {re.escape(name)} \| \S+ \| {per_second} \|", results, re.M), name
 
 
 def test_llms_txt_lists_the_pages_in_the_order_of_the_site(tmp_path: Path) -> None:
@@ -124,7 +113,7 @@ def test_llms_txt_lists_the_pages_in_the_order_of_the_site(tmp_path: Path) -> No
     (tmp_path / "part" / "one.md").write_text("# One\n\n```python\n1\n```\n\nIts *text*.\n")
     command = [sys.executable, "-m", "sphinx", "-W", "-q", "-b", "html", "-c", str(ROOT / "docs")]
     done = subprocess.run(
-        [*command, str(tmp_path), str(tmp_path / "out")], capture_output=True, text=True, timeout=200, check=False
+        [*command, str(tmp_path), str(tmp_path / "out")], capture_output=True, text=True, timeout=600, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
     source = "_sources/part/"
@@ -136,19 +125,21 @@ def test_llms_txt_lists_the_pages_in_the_order_of_the_site(tmp_path: Path) -> No
     assert 'name="viewport"' in (tmp_path / "out" / "index.html").read_text("utf-8")
 
 
-def described(page: str) -> set[str]:
-    """The names that Sphinx takes from docstrings on a page."""
+def listed(page: str) -> set[str]:
+    """The names that get a page of their own from their docstrings."""
     text = (ROOT / "docs" / "reference" / page).read_text("utf-8")
-    return set(re.findall(r"^\.\. auto(?:function|class|exception):: (\w+)(?:\(\))?$", text, re.MULTILINE))
+    return set(re.findall(r"^   ([\w.]+)$", text, re.MULTILINE))
 
 
 def test_the_reference_has_every_public_name() -> None:
-    names = described("api.md")
-    assert {*dir(ts), *ts.cluster.__all__} - {"cluster", "errors", "plot", "shared"} <= names
-    assert {*ts.plot.__all__, "list", "remove", "prune"} <= names
+    names = listed("api.md")
+    rooms = ("cluster", "errors", "plot", "shared")
+    assert {*dir(ts)} - {*rooms} <= names
+    for room in rooms:
+        assert {f"{room}.{name}" for name in dir(getattr(ts, room))} <= names
     errors = {name for name, value in vars(ts.errors).items() if isinstance(value, type) and name.endswith("Error")}
     assert len(errors) >= 7
-    assert errors <= names
+    assert {f"errors.{name}" for name in errors} <= names
     table = (ROOT / "docs" / "reference" / "errors.md").read_text("utf-8")
     assert {*re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)} == errors - {"TensorstashError"}
 

@@ -2,8 +2,6 @@
 
 import os
 import re
-import subprocess
-import sys
 import warnings
 from datetime import timedelta
 from pathlib import Path
@@ -14,9 +12,11 @@ import pytest
 import torch
 from torch import distributed
 
+from tests import processes
 from tests.project.pages import README, ROOT, blocks, pages, pictures, run
 
-ELSEWHERE = {"train_ddp.py", "train_ray.py", "dlinear.py"}  # of several processes, and of a file of data: below
+# of arguments or several processes: below
+ELSEWHERE = {"train_ddp.py", "train_ray.py", "dlinear.py", "events.py", "pretrain.py"}
 OTHERS = {"huggingface_trainer.py", "lightning_datamodule.py", "other_arrays.py"}  # and coming_from_*: tests/adapters
 EXAMPLES = sorted(
     path
@@ -56,6 +56,8 @@ def test_pages_with_code_are_found() -> None:
 
 @pytest.mark.usefixtures("workplace")
 @pytest.mark.filterwarnings(r"ignore:Gaps cost \d+% of the windows:UserWarning")
+@pytest.mark.filterwarnings("ignore:1 of 2 series end before 2024-01-03 15")
+@pytest.mark.filterwarnings("error")  # also what pyproject.toml ignores
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_python_block_of_a_page_runs_and_gives_the_values_it_states(path: Path) -> None:
     run(path)
@@ -70,9 +72,9 @@ def test_a_page_that_states_another_value_is_found(tmp_path: Path) -> None:
         run(tmp_path / "page.md")
 
 
-def test_code_stands_in_the_readme_by_line_10() -> None:
+def test_code_stands_on_the_first_screen_of_the_readme() -> None:
     lines = (ROOT / "README.md").read_text("utf-8").splitlines()
-    assert any(line.startswith("stash = ts.load(") for line in lines[:10])
+    assert any(line.startswith("stash = ts.load(") for line in lines[:15])
 
 
 @pytest.mark.usefixtures("workplace")
@@ -112,9 +114,7 @@ def test_the_claims_of_every_example_are_checked() -> None:
 def test_an_example_runs_and_what_it_prints_holds(path: Path) -> None:
     out = path.parent / "out"
     before = {picture: picture.stat().st_mtime_ns for picture in out.glob("*.png")}
-    quiet = os.environ | {"MPLBACKEND": "Agg"}
-    command = [sys.executable, str(path)]
-    done = subprocess.run(command, cwd=ROOT, env=quiet, capture_output=True, text=True, timeout=200, check=False)
+    done = processes.run(path, env=os.environ | {"MPLBACKEND": "Agg"}, warn="default", nested=True)
     assert done.returncode == 0, done.stderr
     CLAIMS[path.name](done.stdout, done.stderr)
     for picture in PICTURES[path.name]:
@@ -133,16 +133,26 @@ def test_dlinear_learns_a_file_of_the_form_of_etth1(tmp_path: Path) -> None:
         values[20 * 30 * 24 :] = 1e6
     dates = np.datetime64("2016-07-01", "ms") + hours * np.timedelta64(3_600_000, "ms")
     pl.DataFrame({"date": dates, **noisy}).write_csv(tmp_path / "h1.csv", datetime_format="%Y-%m-%d %H:%M:%S")
-    command = [sys.executable, str(ROOT / "examples" / "dlinear.py"), str(tmp_path / "h1.csv")]
-    done = subprocess.run(
-        [*command, "--seeds", "1", "--epochs", "1"], cwd=ROOT, capture_output=True, text=True, timeout=200, check=False
-    )
+    script = ROOT / "examples" / "dlinear.py"
+    done = processes.run(script, tmp_path / "h1.csv", "--seeds", "1", "--epochs", "1", warn="default")
     assert done.returncode == 0, done.stderr
     assert "standard, of the 8,640 rows seen" in done.stdout
     assert "8,209, 2,785 and 2,785 windows" in done.stdout
     ((mse, mae),) = re.findall(r"^mean: +MSE (\d\.\d{4})  MAE (\d\.\d{4})  \(paper", done.stdout, re.MULTILINE)
     assert 0.004 < float(mse) < 0.1  # the noise; a forecast of the mean has 1
     assert float(mae) ** 2 < float(mse)
+
+
+def test_events_are_told_apart_by_their_model() -> None:
+    """Of few customers, so that it is quick."""
+    script = ROOT / "examples" / "events.py"
+    done = processes.run(script, "--customers", "600", warn="default")
+    assert done.returncode == 0, done.stderr
+    losses = [float(loss) for loss in re.findall(r"^epoch \d: loss (\d\.\d+)$", done.stdout, re.MULTILINE)]
+    assert losses == sorted(losses, reverse=True)
+    right, chance = re.findall(r"(\d+)% (?:right|by chance)", done.stdout)
+    assert int(right) > 3 * int(chance)
+    assert "│ customer ┆ t " in done.stdout
 
 
 def check_quickstart(printed: str, errors: str) -> None:
@@ -202,11 +212,20 @@ def check_forecast(printed: str, _: str) -> None:
 
 def check_backtest(printed: str, _: str) -> None:
     """Every fold, airport and time ahead is forecast better than by the day before."""
-    assert "shape: (85_896, 7)" in printed
+    assert "shape: (85_896, 8)" in printed
     rows = re.findall(r"^│ (?:\d|[A-Z]{3}) .*┆ (\d+\.\d+) +┆ (\d+\.\d+) +│$", printed, re.MULTILINE)
     assert len(rows) == 4 + 3 + 4
     assert all(float(dlinear) < 0.97 * float(before) for dlinear, before in rows)
     assert [float(dlinear) for dlinear, _ in rows[-4:]] == sorted(float(dlinear) for dlinear, _ in rows[-4:])
+
+
+def test_a_pre_training_that_is_killed_goes_on_with_the_windows_that_are_left() -> None:
+    done = processes.run(ROOT / "examples" / "pretrain.py", "--windows", "120", warn="default")
+    assert done.returncode == 0, done.stderr
+    killed, learned, resumed = done.stdout.splitlines()
+    assert killed == "2 ranks were killed after 3 steps: 48 of 120 windows seen"
+    assert re.fullmatch(r"error of a patch: \d+\.\d{3}, at the end \d+\.\d{3}", learned)
+    assert resumed == "3 ranks resumed: 72 windows were left, none came twice and none was lost"
 
 
 def size_of(path: Path) -> tuple[int, ...]:

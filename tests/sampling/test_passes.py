@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 
 import tensorstash as ts
 from tensorstash.native.permutation import shuffled
+from tests.oracle_load import like
 
 Step = tuple[int, int, list[int]]  # the epoch, the windows of it that are used after the step, and those of the step
 
@@ -112,7 +112,7 @@ ACTIONS = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.integers(1, 14), LAYOUTS, st.sampled_from(["keep", "pad", "drop"]), st.none() | st.integers(1, 7), ACTIONS)
 def test_every_pass_is_the_one_of_the_rules(
     n: int, layout: tuple[int, int], tail: str, steps: int | None, actions: list[Any]
@@ -208,7 +208,7 @@ def test_a_state_without_passes_is_refused_where_there_are_some() -> None:
 
 
 def test_endless_passes_need_a_window() -> None:
-    with pytest.raises(ValueError, match=re.escape("steps=2 needs at least one window to draw from; there are 0.")):
+    with pytest.raises(ValueError, match=like("steps ... there are 0")):
         next(iter(ts.Sampler(0, 3, steps=2)))
     assert list(ts.Sampler(0, 3)) == []
 
@@ -228,6 +228,6 @@ def test_a_step_that_the_ranks_cannot_share_is_refused_when_they_are_known(monke
     one = ts.Sampler(20, global_batch_size=6)
     monkeypatch.setenv("WORLD_SIZE", "4")
     monkeypatch.setenv("RANK", "1")
-    message = "global_batch_size= is a multiple of the number of ranks; got 6 for 4 ranks."
-    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+    message = "global_batch_size ... got 6 for 4 ranks"
+    with pytest.raises(ValueError, match=like(message)):
         next(iter(one))

@@ -3,9 +3,6 @@
 import copy
 import io
 import json
-import re
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -16,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tensorstash as ts
-from tests import oracle
+from tests import oracle, processes
 from tests.epochs import KINDS, TAILS, loaders_of, numbers, order_of, shuffle_of, steps_of, taken, windows_of
+from tests.oracle_load import like
 
 State = dict[str, Any]
 
@@ -103,14 +101,14 @@ def test_a_state_of_lanes_goes_on_with_any_ranks_of_as_many_rows(tail: str) -> N
 
 def test_a_state_of_lanes_is_refused_where_rows_would_be_others() -> None:
     state = loaders_of(N, 3, 4, "lanes")[0].state_dict()
-    with pytest.raises(ValueError, match=re.escape("these differ: order: '12 lanes' in the state, '8 lanes' here. B")):
+    with pytest.raises(ValueError, match=like("these differ: order: '12 lanes' in the state, '8 lanes' here. B")):
         loaders_of(N, 2, 4, "lanes")[0].load_state_dict(state)
 
 
 LEGS = st.lists(st.tuples(st.integers(1, 4), st.integers(1, 5), st.integers(0, 6)), min_size=2, max_size=8)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(LEGS, st.sampled_from(ELASTIC), st.sampled_from(["keep", "pad"]))
 def test_a_run_that_is_resumed_again_and_again_takes_every_window_of_every_epoch_once(
     legs: list[tuple[int, int, int]], kind: str, tail: str
@@ -177,6 +175,7 @@ def test_states_are_the_same_with_and_without_prefetch(kind: str) -> None:
     assert [state["consumed"] for state, _ in told[0]] == [8, 16, 24, 32, 37]
 
 
+@pytest.mark.usefixtures("processes_from_the_template")
 def test_the_state_of_a_sampler_in_a_data_loader_without_workers_counts_its_batches() -> None:
     windows = windows_of(N)
     for done in range(1, 6):
@@ -241,8 +240,7 @@ def test_a_new_process_needs_nothing_but_the_state() -> None:
     """There is no buffer of shuffled windows, and no generator, that a state would have to bring."""
 
     def run(*arguments: str) -> list[str]:
-        command = [sys.executable, "-c", PROGRAM, *arguments]
-        return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout.splitlines()
+        return processes.run(PROGRAM, *arguments).stdout.splitlines()
 
     *before, state = run()
     steps = oracle.steps(order_of("blocks", N), 8, 1, "keep")
@@ -260,3 +258,54 @@ def test_a_state_is_as_small_at_any_number_of_windows_and_any_step(kind: str) ->
     assert len(json.dumps(state)) < 600
     fingerprint = state.pop("fingerprint")
     assert {type(value) for value in (*state.values(), *fingerprint.values())} <= {int, str, dict}
+
+
+def two_series(names: list[str], texts: list[str]) -> ts.Loader:
+    source = {"e": ["a"] * 50 + ["b"] * 50, "t": [*range(50)] * 2, "y": np.arange(100.0)}
+    source |= {"e": np.repeat(names, 50), "s": np.tile(texts, 50)}
+    stash = ts.load(source, ["y", "s"], entity="e", time="t")
+    return ts.Loader(
+        ts.Windows(stash, spans={"y": ("y", -2, 0), "s": ("s", -2, 0)}), batch_size=8, shuffle=True, seed=0
+    )
+
+
+@pytest.mark.parametrize(
+    ("names", "texts", "differs"),
+    [(["a", "c"], ["x", "y"], "names"), (["a", "b"], ["x", "z"], "vocabularies")],
+)
+def test_a_state_is_of_the_same_entities_and_vocabularies(names: list[str], texts: list[str], differs: str) -> None:
+    """Everything else of the two is equal."""
+    state = two_series(["a", "b"], ["x", "y"]).state_dict()
+    two_series(["a", "b"], ["x", "y"]).load_state_dict(state)
+    with pytest.raises(ValueError, match=rf"these differ: {differs}: ") as raised:
+        two_series(names, texts).load_state_dict(state)
+    assert str(raised.value).count(" in the state, ") == 1
+
+
+@pytest.mark.parametrize("fingerprint", [{}, [], "windows", 5, None])
+def test_a_state_without_a_fingerprint_is_refused(fingerprint: object) -> None:
+    loader = two_series(["a", "b"], ["x", "y"])
+    with pytest.raises(ValueError, match=r"A state must have the fingerprint of its windows"):
+        loader.load_state_dict(loader.state_dict() | {"fingerprint": fingerprint})
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ({"seed": "x"}, r"seed must be an integer, got 'x' in the state"),
+        ({"epoch": 2**62}, r"fewer than 2\*\*62 windows, got epoch 4611686018427387904"),
+    ],
+)
+def test_values_of_a_state_that_cannot_be_are_refused(entry: dict[str, Any], message: str) -> None:
+    windows = two_series(["a", "b"], ["x", "y"]).windows
+    for source in (windows, ts.Mix({"one": windows, "two": windows})):
+        loader = ts.Loader(source, batch_size=8, shuffle=True, seed=0)
+        with pytest.raises(ValueError, match=message):
+            loader.load_state_dict(loader.state_dict() | entry)
+
+
+def test_the_seed_is_taken_from_the_state() -> None:
+    first = two_series(["a", "b"], ["x", "y"])
+    other = ts.Loader(first.windows, batch_size=8, shuffle=True, seed=2)
+    other.load_state_dict(first.state_dict())
+    assert [batch["y"].tolist() for batch in other] == [batch["y"].tolist() for batch in first]

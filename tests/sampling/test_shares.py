@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tensorstash.sampling.shares import choose, counts, tree, whole_weights
+from tensorstash.sampling.tree import choose, counts, tree, whole_weights
 
 WEIGHTS = st.lists(st.integers(0, 50), min_size=1, max_size=20).filter(any)
 HUGE = st.lists(st.one_of(st.integers(0, 50), st.integers(0, 2**54)), min_size=1, max_size=20).filter(any)
@@ -46,7 +46,7 @@ def oracle(weights: list[int]) -> Node:
 
 
 @given(HUGE, st.one_of(st.integers(0, 200), st.integers(0, 2**61)), st.integers(1, 7))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_a_position_belongs_to_the_component_that_the_rule_says(weights: list[int], first: int, step: int) -> None:
     positions = first + step * np.arange(60)
     component, index = choose(tree(weights), positions)
@@ -55,7 +55,7 @@ def test_a_position_belongs_to_the_component_that_the_rule_says(weights: list[in
 
 
 @given(HUGE, st.lists(st.integers(0, 2**48 - 1), min_size=1, max_size=30), st.integers(0, 2**60))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_positions_are_answered_in_any_order(weights: list[int], offsets: list[int], base: int) -> None:
     positions = base + np.array(offsets, np.int64)
     component, index = choose(tree(weights), positions)
@@ -64,7 +64,7 @@ def test_positions_are_answered_in_any_order(weights: list[int], offsets: list[i
 
 
 @given(HUGE, st.integers(0, 2**61), st.integers(1, 50))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_counts_are_those_of_the_positions(weights: list[int], first: int, more: int) -> None:
     of = tree(weights)
     component, index = choose(of, np.arange(first, first + more))
@@ -79,7 +79,7 @@ def test_counts_are_those_of_the_positions(weights: list[int], first: int, more:
 
 
 @given(WEIGHTS)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_shares_are_exact_after_each_sum_of_the_weights(weights: list[int]) -> None:
     of, total = tree(weights), sum(weights)
     assert counts(of, total) == weights
@@ -104,7 +104,7 @@ def test_every_prefix_is_within_two_positions_of_the_shares() -> None:
 
 
 @given(st.lists(st.one_of(st.just(0.0), st.floats(0, 1e300), st.floats(0, 1)), min_size=1, max_size=50).filter(any))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_fractions_are_rounded_to_integers_that_sum_to_two_to_the_32(weights: list[float]) -> None:
     whole = whole_weights(weights)
     assert sum(whole) == 2**32
@@ -164,12 +164,9 @@ def test_no_position_ever_changes(components: int, first: int) -> None:
 
 
 def test_what_does_not_fit() -> None:
-    message = (
-        r"^A mix has at most 65,536 components, and integer weights that sum to at most 2\*\*60; got 2 components and "
-        r"a sum of 2,305,843,009,213,693,952\. Give weights as fractions\.$"
-    )
+    message = r"got 2 components and a sum of 2,305,843,009,213,693,952"
     with pytest.raises(ValueError, match=message):
         tree([2**60, 2**60])
-    message = r"^Positions of one call are less than 2\*\*48 apart; got 0 and 281474976710656\.$"
+    message = r"got 0 and 281474976710656"
     with pytest.raises(ValueError, match=message):
         choose(tree([1, 1]), np.array([0, 2**48]))

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 import tensorstash as ts
 from tensorstash.segments.draft import Draft
 from tests.cases_load import cases
-from tests.oracle_load import KINDS, Case, Held, check, decoded, exact, run_python, value, whole
+from tests.oracle_load import KINDS, Case, Held, check, decoded, exact, like, run_python, value
 
 PAGE = 4096
 
@@ -53,7 +53,7 @@ def header_of(path: Path) -> tuple[int, dict[str, Any]]:
 # What is written
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(case=cases("table"))
 def test_a_saved_stash_holds_what_the_rows_say(case: Case, tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.mktemp("saved") / "stash.safetensors"
@@ -111,7 +111,7 @@ def umask() -> int:
 def test_flat_columns_of_one_item_size_stand_side_by_side() -> None:
     """Whatever the order they were asked for in, a block finds column k at k times its stride."""
     stash = one_of_each(1500)
-    blocks = stash._blocks
+    blocks = stash.blocks
     assert sorted(name for block in blocks for name in block.names) == sorted(stash)
     assert len([block for block in blocks if stash[block.names[0]].ndim == 1]) == 4
     for block in blocks:
@@ -126,7 +126,7 @@ def test_rows_outside_a_tensor_are_refused() -> None:
     draft = Draft([("y", torch.float32, (4,))], PAGE)
     draft.write("y", 2, np.array([1, 2], np.float32))
     for row, count in ((-1, 1), (4, 1), (3, 2), (0, 5)):
-        with pytest.raises(IndexError, match=whole(f"rows must lie in [0, 4); got [{row}, {row + count})")):
+        with pytest.raises(IndexError, match=like(f"rows must lie in [0, 4); got [{row}, {row + count})")):
             draft.write("y", row, np.zeros(count, np.float32))
     assert draft.array("y").tolist() == [0, 0, 1, 2]
 
@@ -181,7 +181,7 @@ def test_a_finished_file_has_no_holes(shm: Path) -> None:
             own = static if more else None
             for share in (None, f"holes-{k}-{len(more)}"):
                 stash = ts.load(source, pack, static=own, share=share, dtype=torch.float32, **more)
-                about = os.fstat(stash._segment.fd)
+                about = os.fstat(stash.segment.fd)
                 assert about.st_blocks * 512 == about.st_size, (k, more)
                 about = os.stat(str(stash.share("copy").path))
                 assert about.st_blocks * 512 == about.st_size, (k, more)
@@ -199,13 +199,10 @@ stash = ts.load({"y": np.ones(1_000_000)})
 resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
 try:
     stash.save(sys.argv[1])
-except ts.errors.SegmentError as error:
+except ts.errors.NoMemoryError as error:
     print(error)
 """
-    assert run_python(program, path) == (
-        f"A stash of 8.0 MB cannot be saved as {path}: File too large. Choose a path in an existing directory that you "
-        "can write to and that has room for it."
-    )
+    assert "writing them failed: File too large. Make room" in run_python(program, path)
     assert os.listdir(tmp_path) == ["stash.safetensors"]
     assert ts.open(path)["y"].tolist() == [1.0, 2.0, 3.0]
 
@@ -224,11 +221,7 @@ def test_saving_over_a_stash_that_is_in_use_leaves_its_readers_alone(tmp_path: P
 
 def test_saving_into_a_directory_that_is_not_there(tmp_path: Path) -> None:
     path = tmp_path / "missing" / "stash.safetensors"
-    message = (
-        rf"\AA stash of 0\.0 MB cannot be saved as {path}: No such file or directory\. Choose a path in an existing "
-        r"directory that you can write to and that has room for it\.\Z"
-    )
-    with pytest.raises(ts.errors.SegmentError, match=message):
+    with pytest.raises(ts.errors.SegmentError, match=f"existing directory; {path.parent} cannot be opened"):
         ts.load({"y": [1.0]}).save(path)
 
 
@@ -285,7 +278,7 @@ def test_a_write_in_place_reaches_no_file_and_no_other_stash(tmp_path: Path) -> 
 
 def refused(path: Path, why: str) -> Any:
     message = f"{path} is not a whole stash: {why}. Make it again with stash.save(path)."
-    return pytest.raises(ts.errors.SegmentError, match=whole(message))
+    return pytest.raises(ts.errors.SegmentError, match=like(message))
 
 
 def test_every_bit_of_the_header_counts(tmp_path: Path) -> None:
@@ -342,9 +335,9 @@ def test_files_of_others_are_refused(tmp_path: Path) -> None:
 
 
 def test_no_file_at_all(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=str(tmp_path / "missing")):
+    with pytest.raises(ts.errors.SegmentError, match=f"{tmp_path / 'missing'} cannot be opened"):
         ts.open(tmp_path / "missing")
-    with pytest.raises(OSError, match=r"directory|not a whole stash"):
+    with pytest.raises(ts.errors.SegmentError, match="not a regular file"):
         ts.open(tmp_path)
 
 
@@ -465,7 +458,7 @@ BAD_HEADERS: dict[str, tuple[Callable[[], bytes], str]] = {
     "no tensor": (lambda: signed(valid_header(y=3), DATA), r"its header cannot be read \(TypeError: .*\)"),
     "twice": (
         lambda: signed_text(json.dumps(valid_header()).replace('"__pad.1"', '"y"'), DATA),
-        r"its header cannot be read \(ValueError: a key is there twice\)",
+        r"its header cannot be read \(ValueError: a key occurs twice\)",
     ),
     "constant": (
         lambda: signed_text(json.dumps(valid_header(y={"dtype": "F32", "shape": [float("nan")]})), DATA),
@@ -536,6 +529,7 @@ def test_a_mapping_that_fails_closes_its_own_descriptor_once(tmp_path: Path) -> 
     program = """
 import gc, os, resource, sys
 import tensorstash as ts
+ts.open  # imports torch, before memory is limited
 with open("/proc/self/statm") as file:
     used = int(file.read().split()[0]) * 4096
 resource.setrlimit(resource.RLIMIT_AS, (used + (32 << 20), used + (32 << 20)))
@@ -556,7 +550,7 @@ for file in files:
     assert run_python(program, path) == "[8, 8, 8]"
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(data=st.data())
 def test_no_damage_to_a_file_crashes_whoever_opens_it(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory

@@ -2,8 +2,6 @@
 
 import os
 import resource
-import subprocess
-import sys
 from pathlib import Path
 
 import duckdb
@@ -15,13 +13,14 @@ import torch
 from hypothesis import given, settings
 
 import tensorstash as ts
+from tests import processes
 from tests.cases_load import cases
 from tests.oracle_load import Case, arranged, exact, run_python
 
 # Processes
 
 WORKERS = """
-import os, numpy as np, torch, tensorstash as ts
+import multiprocessing, os, numpy as np, torch, tensorstash as ts
 
 class Rows(torch.utils.data.Dataset):
     def __init__(self, stashes):
@@ -33,7 +32,7 @@ class Rows(torch.utils.data.Dataset):
 
 def seen(stash, rows):
     total = sum(tensor[rows].sum().item() for tensor in stash.values())
-    about = os.fstat(stash._segment.fd)
+    about = os.fstat(stash.segment.fd)
     return [total, about.st_ino, about.st_dev, stash.private_bytes(), stash["a"].is_shared()]
 
 def work(rank, stashes, queue):
@@ -43,9 +42,10 @@ if __name__ == "__main__":
     source = {name: np.arange(100_000, dtype=np.float64) for name in "abcd"}
     stashes = [ts.load(source), ts.load(source, share="across")]
     addresses = [stash["a"].data_ptr() for stash in stashes]
-    for method in ("fork", "spawn", "forkserver"):
+    multiprocessing.set_forkserver_preload(["torch", "tensorstash"])
+    for method, workers in (("fork", 2), ("spawn", 1), ("forkserver", 2)):
         loader = torch.utils.data.DataLoader(
-            Rows(stashes), batch_size=None, num_workers=2, multiprocessing_context=method
+            Rows(stashes), batch_size=None, num_workers=workers, multiprocessing_context=method
         )
         for k, found in enumerate(loader):
             assert found == [seen(stash, slice(k * 1000, (k + 1) * 1000)) for stash in stashes], (method, found)
@@ -66,8 +66,7 @@ def test_workers_take_stashes_without_a_copy(shm: Path, tmp_path: Path) -> None:
     """
     script = tmp_path / "workers.py"  # the workers import it by its name
     script.write_text(WORKERS)
-    command = [sys.executable, str(script)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
+    done = processes.run(script, warn="default", nested=True)
     assert (done.returncode, done.stdout) == (0, "one copy\n"), done.stderr
 
 
@@ -117,7 +116,7 @@ print(lines.decode())
 # Other libraries
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(case=cases("table"))
 def test_an_arrow_table_has_what_the_rows_say(case: Case) -> None:
     """Value by value; and loaded again, all columns but bit patterns of text codes are as before."""

@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +10,15 @@ import pyarrow as pa
 import pytest
 
 import tensorstash as ts
+from tests import processes
 from tests.oracle_load import write_parquet
 from tests.spaces import mounting
 
-ROOT = Path(__file__).parents[2]
 TOTAL = sum(range(300_000))
 
 
-def race(*arguments: object, before: tuple[str, ...] = ()) -> Any:
-    command = [*before, sys.executable, "-W", "error", "-m", "tests.race", *map(str, arguments)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=600)
+def race(*arguments: object, mount: tuple[Path, str] | None = None) -> Any:
+    done = processes.run("from tests import race; race.main()", *arguments, mount=mount)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -44,7 +41,7 @@ def test_processes_may_be_killed_at_any_moment(
 ) -> None:
     """The others get whole data, all from one segment, and nothing is left: no name, and no memory without a name."""
     own = mounting(shm, "256m", capsys)
-    found = race("kill", pytestconfig.getoption("rounds"), *changes, before=own)
+    found = race("kill", pytestconfig.getoption("rounds"), *changes, mount=(shm, "256m") if own else None)
     assert found["failures"] == [], found
     assert found["left"] == []
     assert found["killed"] > 0

@@ -1,8 +1,6 @@
 """Files of other writers: `pytest --corpora=DIR tests/sources/test_corpora.py` loads all of a folder."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,8 +8,9 @@ import pytest
 
 from tests.corpus import ENDINGS, MOST
 from tests.oracle_load import write_ipc, write_parquet
+from tests.processes import run
 
-SECONDS = 120  # that a file may take
+PROGRAM = "import runpy; runpy.run_module('tests.corpus', run_name='__main__')"
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -31,8 +30,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def verdicts(path: Path) -> list[tuple[str, str]]:
     """What became of each column of a file, in a process of its own."""
-    command = [sys.executable, "-m", "tests.corpus", str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    done = run(PROGRAM, path, warn="default")
     assert done.returncode == 0, done.stderr[-2000:]
     found = json.loads(done.stdout)
     assert found["peak"] <= MOST

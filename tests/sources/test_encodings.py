@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import tensorstash as ts
-from tests.oracle_load import whole
+from tests.oracle_load import like
 
 TEXTS = ["beta", "alpha", None, "beta", "gamma", "", "a rather long text, ä", "alpha"]
 OTHERS = ["u", "v", "u", "v", "u", "v", "u", "w"]
@@ -52,7 +52,7 @@ def everywhere(path: Path) -> list[Any]:
 def test_delta_encodings_give_what_plain_ones_give(one: str, other: str, tmp_path: Path) -> None:
     found = everywhere(written(tmp_path / "delta.parquet", {"s": one, "e": other}))
     assert found == everywhere(written(tmp_path / "plain.parquet", {"s": "PLAIN", "e": "PLAIN"}))
-    assert found[1] == ["beta", "alpha", "gamma", "", "a rather long text, ä"]
+    assert found[1] == sorted(["beta", "alpha", "gamma", "", "a rather long text, ä"])
 
 
 @pytest.mark.parametrize("arrow", [pa.large_string(), pa.string_view()])
@@ -79,8 +79,11 @@ def test_files_of_version_2_of_duckdb(tmp_path: Path) -> None:
     assert about.column(1).encodings == ("DELTA_LENGTH_BYTE_ARRAY",)
     stash = ts.load(path, ["few", "many", "y"])
     assert stash.vocabulary("few") == ["few0", "few1", "few2"]
-    assert stash.vocabulary("many") == [f"text {k}" for k in range(5000)]
-    assert stash["many"].tolist() == stash["y"].tolist() == [*range(5000)]
+    texts = [f"text {k}" for k in range(5000)]
+    many = stash.vocabulary("many")
+    assert many == sorted(texts)
+    assert [many[code] for code in stash["many"].tolist()] == texts
+    assert stash["y"].tolist() == [*range(5000)]
 
 
 def test_a_dictionary_in_an_encoding_that_pyarrow_cannot_read_as_one_is_an_error(tmp_path: Path) -> None:
@@ -89,12 +92,7 @@ def test_a_dictionary_in_an_encoding_that_pyarrow_cannot_read_as_one_is_an_error
     table = pa.table({"s": pa.array(TEXTS).dictionary_encode(), "y": range(8)})
     pq.write_table(table, path, use_dictionary=False, column_encoding={"s": DELTA[0], "y": "PLAIN"})
     assert ts.load(path, ["y"])["y"].tolist() == [*range(8)]
-    message = (
-        "pyarrow cannot read dictionaries from the encodings DELTA_BYTE_ARRAY and DELTA_LENGTH_BYTE_ARRAY; column 's' "
-        f"of {path}, row group 0 is one. Load the file with polars, ts.load(pl.scan_parquet(...), ...), or write it "
-        "in another encoding."
-    )
-    with pytest.raises(ts.errors.SourceError, match=whole(message)):
+    with pytest.raises(ts.errors.SourceError, match=like(f"{path}, row group 0 cannot be decoded: column 's'")):
         ts.load(path, ["y", "s"])
     stash = ts.load(pl.scan_parquet(path), ["y", "s"])
-    assert stash.vocabulary("s") == [*dict.fromkeys(text for text in TEXTS if text is not None)]
+    assert stash.vocabulary("s") == sorted({text for text in TEXTS if text is not None})

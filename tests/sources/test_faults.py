@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,15 +17,15 @@ import tensorstash as ts
 from tensorstash.sources import files
 from tests.fuzz_load import CHECKED, KINDS, MUTATIONS
 from tests.oracle_load import whole, write_ipc, write_parquet
+from tests.processes import run
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_mutants_of_a_file_load_as_before_or_fail_with_an_error_of_ours(kind: str, pytestconfig: pytest.Config) -> None:
     """With checksums no other values come out; without them a flipped bit of a number is a number."""
     count = pytestconfig.getoption("--mutants")
-    command = [sys.executable, "-X", "faulthandler", "-m", "tests.fuzz_load", kind, str(count)]
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60 + count * 4, env=environment)
+    program = "import runpy; runpy.run_module('tests.fuzz_load', run_name='__main__')"
+    done = run(program, kind, count, warn="default")
     assert done.returncode == 0, done.stderr[-2000:]
     found: dict[str, int] = json.loads(done.stdout)
     assert sum(found.values()) == 2 * count * len(MUTATIONS)
@@ -150,8 +148,8 @@ def test_a_text_that_is_no_text_is_an_error_with_the_file(tmp_path: Path) -> Non
 def test_texts_of_a_saved_stash_that_are_damaged(tmp_path: Path) -> None:
     """Their checksum is wrong; where it is right, because the file was made wrong, they cannot be decoded."""
     path = tmp_path / "stash.safetensors"
-    ts.load({"e": ["one", "two"], "s": ["red", "blue"]}, ["s"], entity="e").save(path)
-    path.write_bytes(path.read_bytes().replace(b"onetwo", b"on\xfftwo").replace(b"redblue", b"\xc3edblue"))
+    ts.load({"e": ["one", "two"], "s": ["red", "teal"]}, ["s"], entity="e").save(path)
+    path.write_bytes(path.read_bytes().replace(b"onetwo", b"on\xfftwo").replace(b"redteal", b"\xc3edteal"))
     stash, ends = ts.open(path), np.array([9, 7]).tobytes()
     assert stash["s"].tolist() == [0, 1]
     names: dict[str, Callable[[], object]] = {
@@ -162,9 +160,9 @@ def test_texts_of_a_saved_stash_that_are_damaged(tmp_path: Path) -> None:
         message = rf"\A{path} is not a whole stash: the checksum of '{name}\.text' is wrong\. Make it "
         with pytest.raises(ts.errors.SegmentError, match=message):
             texts()
-    stash._segment._checksums |= {
+    stash.segment.checksums |= {
         "__entities.text": zlib.crc32(b"on\xfftwo"),
-        "s.__vocabulary.text": zlib.crc32(b"\xc3edblue"),
+        "s.__vocabulary.text": zlib.crc32(b"\xc3edteal"),
     }
     for name, texts in names.items():
         message = (
@@ -172,10 +170,10 @@ def test_texts_of_a_saved_stash_that_are_damaged(tmp_path: Path) -> None:
         )
         with pytest.raises(ts.errors.SegmentError, match=message):
             texts()
-    stash._segment.tensor("s.__vocabulary.text").copy_(torch.frombuffer(bytearray(b"redblue"), dtype=torch.uint8))
-    stash._segment.tensor("s.__vocabulary.ends")[0] = 9
-    stash._segment._checksums |= {
-        "s.__vocabulary.text": zlib.crc32(b"redblue"),
+    stash.segment.tensor("s.__vocabulary.text").copy_(torch.frombuffer(bytearray(b"redteal"), dtype=torch.uint8))
+    stash.segment.tensor("s.__vocabulary.ends")[0] = 9
+    stash.segment.checksums |= {
+        "s.__vocabulary.text": zlib.crc32(b"redteal"),
         "s.__vocabulary.ends": zlib.crc32(ends),
     }
     with pytest.raises(ts.errors.SegmentError, match=r"the texts of 's\.__vocabulary' do not fill their bytes\. "):
@@ -210,3 +208,25 @@ def test_damage_is_said_with_its_column(others: list[str], tmp_path: Path) -> No
         ts.load(path, [*others, "y"])
     if others:
         assert ts.load(path, others).rows == 500
+
+
+@pytest.mark.parametrize("form", ["parquet", "arrow", "table"])
+@pytest.mark.parametrize(
+    "arguments",
+    [{"columns": ["y"]}, {"columns": ["w.speed"]}, {}, {"columns": ["y"], "filter": [("y", ">", 0.0)]}],
+    ids=["other", "field", "all", "filter"],
+)
+def test_a_name_that_is_not_utf8_is_refused(form: str, arguments: dict[str, Any], tmp_path: Path) -> None:
+    table = pa.table({"y": [1.0, 2.0], "w": pa.array([{"speed_": 1.0}, {"speed_": 2.0}])})
+    path = tmp_path / f"one.{'parquet' if form == 'parquet' else 'arrow'}"
+    if form == "parquet":
+        write_parquet(path, [table])
+    else:
+        with pa.ipc.new_file(path, table.schema) as writer:
+            writer.write_table(table)
+    whole_file = path.read_bytes()
+    assert b"speed_" in whole_file
+    path.write_bytes(whole_file.replace(b"speed_", b"speed\xff"))
+    source: Any = pa.ipc.open_file(path).read_all() if form == "table" else path
+    with pytest.raises(ts.errors.SourceError, match=r"are text in UTF-8; .* has others"):
+        ts.load(source, **arguments)

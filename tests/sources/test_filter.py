@@ -3,6 +3,7 @@
 import math
 import operator
 from collections.abc import Callable
+from datetime import date, datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import tensorstash as ts
+from tensorstash.sources import rows as judging
+from tensorstash.sources import statistics
 from tests.ingest.test_load import damage
-from tests.oracle_load import whole, write_ipc, write_parquet
+from tests.oracle_load import like, write_ipc, write_parquet
 
 TYPES = {"k": pa.int32(), "v": pa.float64(), "w": pa.string(), "d": pa.date32(), "row": pa.int64()}
 VALUES: dict[str, list[Any]] = {
@@ -42,13 +45,13 @@ Term = tuple[str, str, Any]
 
 
 def satisfies(row: dict[str, Any], term: Term) -> bool:
-    """One row, one term, as pyarrow documents it: a null compares with nothing, and is in no list of values."""
+    """One row, one term: a null satisfies none; `in` is == joined by or, `not in` is != joined by and."""
     name, op, value = term
     cell = row[name]
     if op == "in":
-        return cell in value
+        return any(satisfies(row, (name, "==", item)) for item in value)
     if op == "not in":
-        return cell not in value
+        return all(satisfies(row, (name, "!=", item)) for item in value)
     return cell is not None and COMPARE[op](cell, value)
 
 
@@ -85,7 +88,7 @@ def sources_of(rows: Rows, cuts: list[int], directory: Path) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_the_rows_are_those_that_a_loop_keeps(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
     count = data.draw(st.integers(0, 30))
@@ -100,12 +103,53 @@ def test_the_rows_are_those_that_a_loop_keeps(data: st.DataObject, tmp_path_fact
     expected = [row["row"] for row in rows if any(all(satisfies(row, term) for term in group) for group in groups)]
     written: Any = groups[0] if len(groups) == 1 and data.draw(st.booleans()) else groups
     for form, source in sources_of(rows, cuts, tmp_path_factory.mktemp("source")).items():
-        for condition in (written, pq.filters_to_expression(groups)):
+        # pyarrow keeps nulls with `not in`
+        as_expression = form in ("file", "table") and not any(op == "not in" for group in groups for _, op, _ in group)
+        for condition in (written, pq.filters_to_expression(groups)) if as_expression else (written,):
             plan = ts.plan(source, ["row"], filter=condition)
             stash = ts.load(source, ["row"], filter=condition)
             assert stash["row"].tolist() == expected, (form, groups)
             assert plan.rows == len(expected)
             assert plan.kept <= plan.pieces
+
+
+FLOATS = [16777216.0, -0.0, math.nan, None, 0.1]
+
+
+@pytest.mark.parametrize("many", [False, True])
+@pytest.mark.parametrize(
+    ("column", "values", "kept", "others"),
+    [
+        (pa.array(["a", None, "b"]), ["a"], [0], [2]),
+        (pa.array(["a", None, "b"]).dictionary_encode(), ["a", None], [0], [2]),
+        (pa.array([1, None, 2]), [1], [0], [2]),
+        (pa.array(FLOATS, pa.float64()), [0.0], [1], [0, 2, 4]),
+        (pa.array(FLOATS, pa.float64()), [0], [1], [0, 2, 4]),
+        (pa.array(FLOATS, pa.float64()), [math.nan], [], [0, 1, 2, 4]),
+        (pa.array(FLOATS, pa.float32()), [16777217.0], [], [0, 1, 2, 4]),
+        (pa.array(FLOATS, pa.float32()), [0.1], [], [0, 1, 2, 4]),
+        (pa.array([date(2024, 1, 1), None]), [date(2024, 1, 1)], [0], []),
+    ],
+)
+def test_a_list_is_compared_value_by_value(
+    column: pa.Array, values: list[Any], kept: list[int], others: list[int], many: bool, tmp_path: Path
+) -> None:
+    """A null satisfies no comparison, zeros are equal, NaN equals nothing, and no value is rounded."""
+    if many and not isinstance(values[0], (date, int)):  # so many that they are looked up in a table
+        values = [*values, *(f"z{k}" if isinstance(values[0], str) else 1000.5 + k for k in range(100))]
+    table = pa.table({"x": column, "row": range(len(column))})
+    for source in (table, pl.DataFrame(table).lazy(), write_parquet(tmp_path / "x.parquet", [table])):
+        assert ts.load(source, ["row"], filter=[("x", "in", values)])["row"].tolist() == kept
+        assert ts.load(source, ["row"], filter=[("x", "not in", values)])["row"].tolist() == others
+
+
+@pytest.mark.parametrize("as_file", [False, True])
+def test_half_precision_is_compared(as_file: bool, tmp_path: Path) -> None:
+    table = pa.table({"h": pa.array(np.array([0.5, 1.5, np.nan, 1.0], np.float16)), "k": [0, 1, 2, 3]})
+    source = str(write_parquet(tmp_path / "h.parquet", [table])) if as_file else table
+    kept = {(">", 0.75): [1, 3], ("in", (1.0, 0.5)): [0, 3], ("not in", (1.0,)): [0, 1, 2], ("==", 1.5): [1]}
+    for (comparison, value), rows in kept.items():
+        assert ts.load(source, ["k"], filter=[("h", comparison, value)])["k"].tolist() == rows
 
 
 @pytest.mark.parametrize(
@@ -341,11 +385,12 @@ def test_a_column_of_the_file_goes_before_a_key_of_its_path(tmp_path: Path) -> N
     assert ts.load(tmp_path, ["k"], filter=[("y", "==", 2)])["k"].tolist() == [4]
 
 
+@pytest.mark.filterwarnings("ignore:Column 'k' is text")  # most of them may read as numbers
 @example(["1", "02", "-3"], [1, 2, -3])
 @example(["1", "x"], None)
 @example(["1" * 19], None)
 @given(st.lists(st.text("01²-_x", min_size=1, max_size=3), min_size=1, max_size=3), st.just(None))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_keys_are_integers_only_where_all_are(
     tmp_path_factory: pytest.TempPathFactory, texts: list[str], numbers: list[int] | None
 ) -> None:
@@ -377,8 +422,8 @@ def test_a_filter_names_its_columns(tmp_path: Path) -> None:
     table = pa.table({"a": [1, 2], "FieldPath(0)": [2, 1]})
     for source in (table, write_parquet(tmp_path / "one.parquet", [table])):
         for positional in (pc.field(0) == 2, (pc.field("a") > 0) & ~pc.field(1).is_null()):
-            message = f"A filter names its columns; {positional} refers to one by its number. Write pc.field('name')."
-            with pytest.raises(ValueError, match=whole(message)):
+            message = f"{positional} refers to one by its number"
+            with pytest.raises(ValueError, match=like(message)):
                 ts.load(source, filter=positional)
         assert ts.load(source, ["a"], filter=pc.field("FieldPath(0)") == 2)["a"].tolist() == [1]
     texts = {"a": [1, 2], "s": ["FieldPath(0)", "x"]}
@@ -388,19 +433,14 @@ def test_a_filter_names_its_columns(tmp_path: Path) -> None:
 def test_a_value_that_is_none_is_refused() -> None:
     for value, shown in ((2.0, "2.0"), ("abc", "'abc'"), (None, "None")):
         for operator_ in ("in", "not in"):
-            message = (
-                f"The operator {operator_!r} takes a list of values; 'y' is compared with {shown}. Write [{shown}]."
-            )
-            with pytest.raises(TypeError, match=whole(message)):
+            message = f"{operator_!r} ... 'y' is compared with {shown} ... {shown}"
+            with pytest.raises(TypeError, match=like(message)):
                 ts.load({"y": ["a"]}, filter=[("y", operator_, value)])
     odd: list[Any] = [pl.Series([1.0]), torch.tensor(1.0), object()]
     for value in odd:
         shown = " ".join(repr(value).split())
-        message = (
-            f"filter= compares a column with numbers, texts, dates and times; 'y' is compared with {shown}, a "
-            f"{type(value).__name__}. For one of several values write ('y', 'in', [...])."
-        )
-        with pytest.raises(TypeError, match=whole(message)):
+        message = f"'y' is compared with {shown}, a {type(value).__name__}"
+        with pytest.raises(TypeError, match=like(message)):
             ts.load({"y": [1.0]}, filter=[("y", "==", value)])
     for values in ([1.0], (1.0,), {1.0}, range(2), pl.Series([1.0]), np.ones(1), pa.array([1.0])):
         assert ts.load({"y": [1.0, 2.0]}, filter=[("y", "in", values)])["y"].tolist() == [1.0]
@@ -415,9 +455,7 @@ def test_a_filter_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     for source, where in ((table, "the pyarrow Table"), (path, str(path))):
         unknown: list[Any] = [[("tmp", ">", 1)], pc.field("tmp") > 1]
         for condition in unknown:
-            with pytest.raises(
-                ts.errors.ColumnError, match=whole(f"{where} has no column 'tmp'; did you mean 'temp'?")
-            ):
+            with pytest.raises(ts.errors.ColumnError, match=like(f"{where} ... did you mean 'temp'?")):
                 ts.load(source, ["name"], filter=condition)
         zoned = pc.field("when") > pa.scalar(1, pa.timestamp("us"))
         unfit: list[Any] = [zoned, [("name", ">", 1)], pc.field("temp") + 1, pc.field("temp") == "x"]
@@ -435,9 +473,113 @@ def test_a_filter_that_does_not_fit_is_refused(tmp_path: Path) -> None:
 def test_a_filter_that_fails_for_a_row_is_refused_with_the_place(tmp_path: Path) -> None:
     table = pa.table({"a": [1, 2], "b": [1, 0]})
     path = write_parquet(tmp_path / "one.parquet", [table.slice(0, 1), table.slice(1)])
-    message = f"filter= must have a value for every row; in {path}, row group 1 it fails: divide by zero."
-    with pytest.raises(ts.errors.DataError, match=whole(message)):
+    message = f"in {path}, row group 1 it fails: divide by zero"
+    with pytest.raises(ts.errors.DataError, match=like(message)):
         ts.load(path, ["a"], filter=pc.divide(pc.field("a"), pc.field("b")) > 0)
+
+
+MOMENTS = {
+    "2024-03-31": datetime(2024, 3, 31),
+    "2024-03-31 01:30": datetime(2024, 3, 31, 1, 30),
+    "2024-03-31 03:30:00.25": datetime(2024, 3, 31, 3, 30, 0, 250_000),
+    "2024-04-01": datetime(2024, 4, 1),
+}
+
+
+@pytest.mark.parametrize("kind", [pl.Date(), pl.Datetime("ms"), pl.Datetime("ns", "Europe/Berlin")])
+@pytest.mark.parametrize("form", ["frame", "file"])
+def test_texts_are_times_where_the_column_holds_times(kind: Any, form: str, tmp_path: Path) -> None:
+    times = pl.Series([*MOMENTS.values(), None])
+    if kind == pl.Date():
+        times = times.cast(kind)
+    else:
+        times = times.dt.replace_time_zone(kind.time_zone).dt.cast_time_unit(kind.time_unit)
+    frame = pl.DataFrame({"n": range(5), "t": times})
+    frame.write_parquet(tmp_path / "t.parquet", row_group_size=2)
+    source: Any = frame if form == "frame" else tmp_path / "t.parquet"
+    for k, text in enumerate(MOMENTS):
+        written = text[:10] if kind == pl.Date() else text
+        for op in (*COMPARE, "in", "not in"):
+            several = op in ("in", "not in")
+            kept = ts.load(source, ["n"], filter=[("t", op, [written] if several else written)])["n"].tolist()
+            term = ("t", op, [times[k]] if several else times[k])
+            expected = [row["n"] for row in frame.to_dicts() if row["t"] is not None and satisfies(row, term)]
+            assert kept == expected, (op, text)
+
+
+def test_each_text_of_a_list_is_a_time_of_its_own() -> None:
+    times = pl.datetime_range(datetime(2024, 1, 1), datetime(2024, 1, 4), "1d", time_zone="Europe/Berlin", eager=True)
+    frame = pl.DataFrame({"n": range(4), "t": times, "day": times.dt.date()})
+    for texts in (["2024-01-02", "2024-01-02T23:00:00Z"], ["2024-01-02", None, "2024-01-03T00:00+01:00"]):
+        assert ts.load(frame, ["n"], filter=[("t", "in", texts)])["n"].tolist() == [1, 2]
+        assert ts.load(frame, ["n"], filter=[("t", "not in", texts)])["n"].tolist() == [0, 3]
+    assert ts.load(frame, ["n"], filter=[("day", "in", ["2024-01-02", None])])["n"].tolist() == [1]
+
+
+@pytest.mark.parametrize("text", ["2024-13-01", "march", "2024-03-31 02:30", "2024-10-27 02:30", ""])
+def test_a_text_that_is_no_time_is_refused(text: str) -> None:
+    frame = pl.DataFrame({"t": [datetime(2024, 1, 1)]}).with_columns(pl.col("t").dt.replace_time_zone("Europe/Berlin"))
+    with pytest.raises(ts.errors.SchemaError, match=like("filter= must be ... a time with a datetime or a text")):
+        ts.load(frame, ["t"], filter=[("t", ">=", text)])
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        pl.col("w") == "a",
+        pl.col("v") > 0.0,
+        pl.col("v").is_nan(),
+        pl.col("k").is_null() | (pl.col("w") != "b"),
+        pl.col("k").is_in([1, 3]) & pl.col("v").is_finite(),
+        (pl.col("k") + pl.col("row")).cast(pl.Float64).sqrt() < pl.col("v"),
+    ],
+)
+def test_an_expression_of_polars_keeps_the_rows_that_polars_keeps(expression: pl.Expr, tmp_path: Path) -> None:
+    rows = [
+        {"k": k, "v": v, "w": w, "d": None, "row": 0} for k in VALUES["k"] for v in VALUES["v"] for w in VALUES["w"]
+    ]
+    rows = [row | {"row": number} for number, row in enumerate(rows)]
+    kept = pl.DataFrame(table_of(rows)).filter(expression)["row"].to_list()
+    assert 0 < len(kept) < len(rows)
+    sources = sources_of(rows, [0, 40, 41, len(rows)], tmp_path)
+    for form, source in {**sources, "lazy": pl.DataFrame(table_of(rows)).lazy()}.items():
+        assert ts.load(source, ["row"], filter=expression)["row"].tolist() == kept, form
+    shared = [ts.load(sources["file"], ["row"], filter=expression, share="expressed").path for _ in range(2)]
+    assert shared[0] == shared[1] != ts.load(sources["file"], ["row"], filter=~expression, share="expressed").path
+
+
+def test_an_expression_of_polars_that_is_no_filter_is_refused() -> None:
+    frame = pl.DataFrame({"y": [1.0, 2.0], "flag": [True, None]})
+    assert ts.load(frame, ["y"], filter=pl.col("flag"))["y"].tolist() == [1.0]
+    for source in (frame, frame.lazy()):
+        with pytest.raises(ts.errors.SchemaError, match=like("filter= must be true or false ... double ... Compare")):
+            ts.load(source, ["y"], filter=pl.col("y") * 2)
+        with pytest.raises(ts.errors.SchemaError, match=like("each value must come from its own row")):
+            ts.load(source, ["y"], filter=pl.col("y") > pl.col("y").mean())
+        with pytest.raises(ts.errors.ColumnError, match=like("has no column 'z'")):
+            ts.load(source, ["y"], filter=pl.col("z") > 1)
+    with pytest.raises(ValueError, match=like("may stand for several")):
+        ts.load(frame, ["y"], filter=pl.all() > 1)
+
+
+def test_long_texts_are_compared_a_few_rows_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dictionary of one long text, which stands in every row of a small file, needs little memory."""
+    texts = pa.DictionaryArray.from_arrays(pa.array([0] * 299 + [1], pa.int32()), ["x" * 100_000, "a"])
+    pq.write_table(pa.table({"s": texts, "n": range(300)}), tmp_path / "s.parquet", compression="zstd")
+    assert (tmp_path / "s.parquet").stat().st_size < 20_000
+    sizes = []
+    mask = judging._mask
+
+    def noted(batch: pa.RecordBatch, expression: pc.Expression) -> Any:
+        sizes.append(len(batch))
+        return mask(batch, expression)
+
+    monkeypatch.setattr(judging, "_mask", noted)
+    monkeypatch.setattr(judging, "_TEXT_BYTES", 1_000_000)
+    monkeypatch.setattr(statistics, "_MOST_BYTES", 1_000_000)
+    for condition, kept in (([("s", "==", "a")], [299]), ([("s", "!=", "a"), ("n", "<", 15)], [*range(15)])):
+        assert ts.load(tmp_path / "s.parquet", ["n"], filter=condition)["n"].tolist() == kept
+    assert max(sizes) == 10
 
 
 @pytest.mark.parametrize("zone", [None, "Europe/Berlin"])

@@ -21,10 +21,10 @@ from fsspec.implementations.memory import MemoryFileSystem
 from pyarrow import fs
 
 import tensorstash as ts
-from tensorstash.ingest.key import check_unchanged
+from tensorstash.ingest.segment_key import check_unchanged
+from tensorstash.sources.file import stamps
 from tensorstash.sources.locate import find
-from tensorstash.sources.stamps import stamps
-from tests.oracle_load import whole, write_ipc
+from tests.oracle_load import like, write_ipc
 
 SERVER = """
 import sys
@@ -102,7 +102,7 @@ def test_what_is_not_there_is_said_without_the_keys(port: int, bucket: str) -> N
         f"{bucket}/no.parquet": f"'s3://{bucket}/no.parquet' is not there",
         f"{bucket}/no/*.parquet": f"'s3://{bucket}/no/*.parquet' matches no file",
     }.items():
-        with pytest.raises(ts.errors.SourceError, match=whole(f"A source needs at least one file; {why}.")):
+        with pytest.raises(ts.errors.SourceError, match=like(why)):
             ts.load(url(port, path))
     with pytest.raises(
         ts.errors.SourceError, match=r"\As3://none/x names no file system .*|.*'s3://none/x' is not there\.\Z"
@@ -143,7 +143,7 @@ def test_an_object_that_is_written_anew_is_another(port: int, s3: fs.S3FileSyste
         write(s3, f"{bucket}/1.parquet", y=[2])
         with pytest.raises(
             ts.errors.SourceError,
-            match=whole(f"A source must not change while it is loaded; s3://{bucket}/1.parquet did. Load it again."),
+            match=like(f"s3://{bucket}/1.parquet did"),
         ):
             check_unchanged(source, None, before)
         assert [stamp[1] for stamp in stamps(files)] == [stamp[1] for stamp in before]
@@ -299,11 +299,7 @@ def test_a_failing_object_is_named(counted: Counted) -> None:
 
 
 def test_what_is_no_file_system_is_refused() -> None:
-    with pytest.raises(
-        TypeError, match=whole("filesystem= is a pyarrow.fs.FileSystem or an fsspec file system; got a str.")
-    ):
+    with pytest.raises(TypeError, match=like("filesystem= ... got a str")):
         ts.load("x.parquet", filesystem="s3")
-    with pytest.raises(
-        TypeError, match=whole("filesystem= is where the paths of a source are; got a dict as the source.")
-    ):
+    with pytest.raises(TypeError, match=like("filesystem= ... got a dict as the source")):
         ts.load({"y": [1]}, filesystem=fs.LocalFileSystem())

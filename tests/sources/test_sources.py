@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pytest
 
 import tensorstash as ts
-from tests.oracle_load import whole, write_ipc, write_parquet
+from tests.oracle_load import like, whole, write_ipc, write_parquet
 
 
 def write_stream(path: Path, pieces: list[pa.Table], **options: Any) -> Path:
@@ -32,7 +33,7 @@ def test_a_stream_of_arrow(name: str, compression: str | None, tmp_path: Path) -
     path = write_stream(tmp_path / name, pieces, compression=compression)
     stash = ts.load(path, ["s", "y"])
     assert stash["y"].tolist() == [0, 10, 1, 11, 2, 12]
-    assert (stash["s"].tolist(), stash.vocabulary("s")) == ([0, 1, 1, 0, 2, -1], ["b", "a", "c"])
+    assert (stash["s"].tolist(), stash.vocabulary("s")) == ([1, 0, 0, 1, 2, -1], ["a", "b", "c"])
     assert ts.plan(tmp_path).rows == 6
     write_ipc(tmp_path / "two.arrow", [pieces[0]], None)
     assert ts.load(tmp_path, ["y"])["y"].tolist() == [0, 10, 1, 11, 2, 12, 0, 10]
@@ -54,8 +55,8 @@ def test_one_file_under_two_spellings_is_read_once(tmp_path: Path, monkeypatch: 
     monkeypatch.chdir(tmp_path)
     spellings = [path, "one.parquet", "./one.parquet", "link/one.parquet", f"{tmp_path}//one.parquet", "other.parquet"]
     for two in spellings:
-        assert ts.load([path, two])["y"].tolist() == [1, 2]
-    assert ts.load([*spellings, "*.parquet", tmp_path])["y"].tolist() == [1, 2]
+        assert ts.load([path, two], ["y"], time="y")["y"].tolist() == [1, 2]
+    assert ts.load([*spellings, "*.parquet", tmp_path], ["y"], time="y")["y"].tolist() == [1, 2]
 
 
 def test_record_batches() -> None:
@@ -92,7 +93,7 @@ def test_a_hugging_face_dataset(tmp_path: Path) -> None:
     }
     held = datasets.Dataset.from_dict(columns)
     stash = ts.load(held, ["y"], entity="s", time="t")
-    assert (stash.entities, stash["y"].nan_to_num(-1).tolist()) == (["b", "a", "c"], [2.5, 0.5, -1.0, 3.5])
+    assert (stash.entities, stash["y"].nan_to_num(-1).tolist()) == (["a", "b", "c"], [-1.0, 2.5, 0.5, 3.5])
     assert ts.plan(held, ["y"]).skipped == ("s", "t", "words")
     chosen = held.select([3, 0, 2])
     assert ts.load(chosen, ["t"])["t"].tolist() == [1, 4, 2]
@@ -121,9 +122,7 @@ def test_arrays_in_a_list_are_no_paths() -> None:
     message = r"\AA source is a path, a glob, .*; got builtins\.list\. Concatenate frames first; .+\.\Z"
     with pytest.raises(TypeError, match=message):
         ts.load([np.arange(3)])
-    with pytest.raises(
-        ts.errors.SourceError, match=whole("A source needs at least one file; the list of paths is empty.")
-    ):
+    with pytest.raises(ts.errors.SourceError, match=like("the list of paths is empty")):
         ts.load([])
 
 
@@ -212,11 +211,8 @@ def test_bits_of_bfloat16_are_no_integers(tmp_path: Path) -> None:
 
 def test_a_column_that_only_the_first_file_has_not(tmp_path: Path) -> None:
     paths = write_all(tmp_path, {"y": [1]}, {"y": [1], "z": [2]}, {"z": [2]})
-    message = (
-        f"All files of a source need the same columns and types: {paths[0]} has no column 'z', which {paths[1]} has; "
-        f"{paths[2]} has no column 'y'. {ALIKE}"
-    )
-    with pytest.raises(ts.errors.SourceError, match=whole(message)):
+    message = f"{paths[0]} ... {paths[1]} ... {paths[2]} has no column 'y'. {ALIKE}"
+    with pytest.raises(ts.errors.SourceError, match=like(message)):
         ts.load(tmp_path, ["y", "z"])
 
 
@@ -246,10 +242,10 @@ def test_names_that_stand_twice_come_with_their_file(tmp_path: Path) -> None:
     write_all(tmp_path, {"y": [1], "z": [1]})
     twice = pa.table([pa.array([1])] * 3, names=["y", "z", "z"])
     path = write_parquet(tmp_path / "1.parquet", [twice])
-    message = f"Column names must be unique; {path} has 2 columns 'z'. Rename them."
+    message = f"{path} has 2 columns 'z'"
     for source in (tmp_path, path):
         assert ts.load(source, ["y"]).rows > 0
-        with pytest.raises(ts.errors.SchemaError, match=whole(message)):
+        with pytest.raises(ts.errors.SchemaError, match=like(message)):
             ts.load(source, ["z"])
 
 
@@ -328,20 +324,13 @@ def test_integers_that_are_no_floats_are_refused_among_floats(tmp_path: Path) ->
 # Files that are none
 
 
-def test_files_of_other_formats_are_named_with_what_reads_them(tmp_path: Path) -> None:
-    for ending, reader in {
-        ".json": "pl.read_json",
-        ".jsonl": "pl.read_ndjson",
-        ".xlsx": "pl.read_excel",
-    }.items():
+def test_files_of_other_formats_are_frames_first(tmp_path: Path) -> None:
+    for ending in (".json", ".txt", ".xlsx"):
         path = tmp_path / f"one{ending}"
         path.write_text("t,y\n1,2\n")
-        message = (
-            f"A source is Parquet, CSV or Arrow IPC files; {path} ends with {ending.lower()}. Load it as a frame: "
-            f"ts.load({reader}(...), ...)."
-        )
+        message = f"{path} is not a readable Parquet or Arrow IPC file ... Load other formats as frames"
         for call in (ts.load, ts.plan):
-            with pytest.raises(ts.errors.SourceError, match=whole(message)):
+            with pytest.raises(ts.errors.SourceError, match=like(message)):
                 call(path)
     path = write_parquet(tmp_path / "named.json", [pa.table({"y": [1]})])
     assert ts.load(path)["y"].tolist() == [1]
@@ -349,10 +338,10 @@ def test_files_of_other_formats_are_named_with_what_reads_them(tmp_path: Path) -
 
 def test_what_is_no_regular_file_is_refused_instead_of_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.parquet")
-    for path, kind in ((tmp_path / "pipe.parquet", "a named pipe"), (Path(os.devnull), "a device")):
-        message = f"A source is regular files; {str(path)!r} is {kind}. Write its bytes to a file."
+    for path in (tmp_path / "pipe.parquet", Path(os.devnull)):
+        message = f"{str(path)!r} is a pipe, a socket or a device"
         for source in (path, [path]):
-            with pytest.raises(ts.errors.SourceError, match=whole(message)):
+            with pytest.raises(ts.errors.SourceError, match=like(message)):
                 ts.load(source)
     with pytest.raises(ts.errors.SourceError, match=r"holds no \.parquet"):
         ts.load(tmp_path)
@@ -393,3 +382,13 @@ def test_a_file_that_is_rewritten_with_its_size_and_time_is_loaded_anew(tmp_path
     assert (after.st_size, after.st_mtime_ns, after.st_ino) == (before.st_size, before.st_mtime_ns, before.st_ino)
     assert ts.load(path, share=label)["y"].tolist() == [3, 4]
     ts.shared.remove(label)
+
+
+def test_a_name_that_polars_cannot_export_is_refused(tmp_path: Path) -> None:
+    table = pa.table({"x": [1.0, 2.0], "a\0b": [3.0, 4.0]})
+    frame = pl.DataFrame(table)
+    frame.write_csv(tmp_path / "x.csv")
+    for source in (frame, frame.lazy(), tmp_path / "x.csv"):
+        with pytest.raises(ts.errors.SchemaError, match="without the character NUL"):
+            ts.load(source)
+    assert ts.load(table, {"y": pl.col("a\0b") + 1})["y"].tolist() == [4.0, 5.0]

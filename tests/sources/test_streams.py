@@ -3,8 +3,6 @@
 import errno
 import gc
 import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from datetime import date, datetime
@@ -19,11 +17,13 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from polars.io.plugins import register_io_source
 
 import tensorstash as ts
-from tests.oracle_load import descriptors, whole
+from tests.oracle_load import descriptors, like, whole
+from tests.processes import run
 
 ROWS = 1000
 TABLE = pa.table(
@@ -138,10 +138,11 @@ PIECES = st.lists(st.integers(0, 50), max_size=8)
 VALUES = [None, "", "a", "b", "é" * 20]
 
 
+@settings(max_examples=40)
 @given(PIECES, PIECES, st.integers(0, 100))
 def test_the_key_is_of_the_rows_and_not_of_the_batches(one: list[int], other: list[int], seed: int) -> None:
     """However a producer cuts its rows, they are the same data; one value more or less is other data."""
-    from tensorstash.ingest.key import contents
+    from tensorstash.ingest.segment_key import contents
     from tensorstash.sources.scan import Wanted
     from tensorstash.sources.streams import scan_stream
 
@@ -182,13 +183,13 @@ def test_only_what_is_wanted_is_asked_for(tmp_path: Path, monkeypatch: pytest.Mo
     assert planned.skipped == ("c", "unused")
 
 
+@settings(max_examples=30)
 @given(
     st.sampled_from(["=", "==", "!=", "<", "<=", ">", ">=", "in", "not in"]),
     st.sampled_from(["i", "u", "f", "h", "s", "d", "ms", "us"]),
     st.data(),
 )
 def test_a_filter_of_a_lazy_frame_is_that_of_its_table(operator: str, name: str, data: st.DataObject) -> None:
-    """What polars is asked never leaves out a row that pyarrow keeps, whatever both make of NaN and of rounding."""
     moments = [datetime(2024, 1, 1, 0, 0, 0, k) for k in (0, 1, 999, 1000)]
     values: dict[str, list[Any]] = {
         **{"i": [-1, 0, 2**62, None], "u": [0, 1, 255, None], "f": [0.1, float("nan"), -1.5, None]},
@@ -217,6 +218,32 @@ def test_a_filter_of_a_lazy_frame_is_that_of_its_table(operator: str, name: str,
         found = str(error)
     assert isinstance(found, str) == isinstance(expected, str)
     assert isinstance(found, str) or found == expected
+
+
+@pytest.mark.parametrize(
+    ("condition", "is_pushed"),
+    [
+        ([("n", ">", 3), ("h", "<", 0.5)], True),
+        ([[("n", "==", 3)], [("s", "in", ["a"])]], True),
+        ([("h", "<", 0.5)], False),  # a float32 would be rounded in one library and not in the other
+        ([[("n", "==", 3)], [("n", "!=", 3)]], False),
+        ([("n", "not in", [3])], False),
+        (pl.col("n") * 2 > pl.col("n") + 3, True),
+        (pc.field("n") > 3, False),
+    ],
+)
+def test_polars_leaves_out_rows_that_the_filter_excludes(condition: Any, is_pushed: bool) -> None:
+    frame = pl.DataFrame({"n": range(6), "s": [*"abcabc"], "h": pl.Series([0.1] * 6, dtype=pl.Float32)})
+    pushed = []
+
+    def source(columns: Any, predicate: Any, _rows: Any, _batch: Any) -> Any:
+        pushed.append(predicate is not None)
+        rows = frame if predicate is None else frame.filter(predicate)
+        yield rows.select(columns) if columns is not None else rows
+
+    lazy = register_io_source(source, schema=frame.schema)
+    assert ts.load(lazy, ["n"], filter=condition)["n"].equal(ts.load(frame, ["n"], filter=condition)["n"])
+    assert pushed == [is_pushed]
 
 
 def test_a_dataset_is_read_by_row_groups(tmp_path: Path) -> None:
@@ -328,11 +355,8 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     with monkeypatch.context() as patch:
         patch.setattr("tensorstash.sources.spool.os.write", full)
-        message = (
-            f"the pyarrow RecordBatchReader is kept in a temporary file while it is loaded; it has filled {tmp_path} "
-            "after 0 MB. Set TMPDIR to a directory on a disk with more room."
-        )
-        with pytest.raises(ts.errors.SourceError, match=whole(message)):
+        message = f"it has filled {tmp_path} after 0 MB"
+        with pytest.raises(ts.errors.SourceError, match=like(message)):
             ts.load(reader(), ["y"])
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
     with pytest.raises(ts.errors.SourceError, match="is kept in a temporary file, which cannot be made: "):
@@ -372,7 +396,7 @@ watcher.join()
 assert len(stash["y"]) == 20_000_000 and stash["y"][-1] == 99.5
 print(peak - before)
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    done = run(program)
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) < 100
 

@@ -1,7 +1,6 @@
 """Transforms of batches: where and when a loader calls them, casts, and instance normalisation with its inverse."""
 
 import pickle
-import re
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 import tensorstash as ts
 from tests import oracle
 from tests.data import Table
+from tests.oracle_load import like
 
 Batch = dict[str, torch.Tensor]
 SPANS = {"past": ("f32", -4, 0), "pack": ("pack", -4, 2), "code": ("i16", -4, 0)}
@@ -39,7 +39,7 @@ def test_transforms_run_one_after_the_other_in_the_thread_of_the_loop(prefetch: 
     loader = ts.Loader(windows(), 64, prefetch=prefetch, with_ids=True, transform=[note("one"), note("two")])
     batches = list(loader)
     here = threading.get_ident()
-    names = [*SPANS, "window", "entity", "anchor"]
+    names = [*SPANS, "window", "entity", "anchor", "window.key"]
     assert seen == [("one", here, names), ("two", here, [*names, "one"])] * len(loader)
     for k, batch in enumerate(batches):
         assert batch["two"].equal(loader.windows[batch["window"]]["past"] + 2 * k + 2)
@@ -88,16 +88,13 @@ def test_what_is_no_transform_is_refused() -> None:
     def forgets(batch: Batch) -> Any:
         batch["past"] += 1
 
-    message = (
-        "A transform returns the batch, and only the last one may return something else, such as a tuple; "
-        f"{forgets!r} returned a NoneType."
-    )
-    with pytest.raises(TypeError, match=f"^{re.escape(message)}$"):
+    message = f"{forgets!r} ... NoneType"
+    with pytest.raises(TypeError, match=like(message)):
         next(iter(ts.Loader(windows(), 8, transform=[forgets])))
-    with pytest.raises(TypeError, match=r"^A transform is a callable that takes a batch; got 'past'\.$"):
+    with pytest.raises(TypeError, match=like("callable ... 'past'")):
         ts.Loader(windows(), 8, transform=["past"])  # type: ignore[list-item]
-    message = f"transform= is a list of callables; got {forgets!r}. Write [it]."
-    with pytest.raises(TypeError, match=f"^{re.escape(message)}$"):
+    message = f"transform ... list ... {forgets!r}"
+    with pytest.raises(TypeError, match=like(message)):
         ts.Loader(windows(), 8, transform=forgets)  # type: ignore[arg-type]
 
 
@@ -111,17 +108,17 @@ def test_narrow_storage_becomes_a_wide_batch_which_is_scaled() -> None:
     torch.testing.assert_close(batch["code"].double(), expected, rtol=0, atol=1e-6)
     assert [*batch] == [*SPANS]
     assert repr(pickle.loads(pickle.dumps(cast))) == repr(cast) == "Cast({'code': torch.float32})"
-    with pytest.raises(ts.errors.ColumnError, match=r"^the batch has no span 'cod'; did you mean 'code'\?$"):
+    with pytest.raises(ts.errors.ColumnError, match=like("no span 'cod' ... 'code'")):
         ts.Cast({"cod": torch.float32})({"code": torch.zeros(1)})
-    message = r"A span is cast to a torch\.dtype; 'code' to 'float32'\. Write {'code': torch\.float32}\."
-    with pytest.raises(TypeError, match=rf"\A{message}\Z"):
+    message = "'code' ... torch.dtype ... 'float32' ... {'code': torch.float32}"
+    with pytest.raises(TypeError, match=like(message)):
         ts.Cast({"code": "float32"})  # type: ignore[dict-item]
 
 
 @pytest.mark.parametrize("dtypes", [torch.float32, "float32", None, ["code"]])
 def test_a_cast_without_spans_is_refused(dtypes: Any) -> None:
-    message = f"ts.Cast takes a dtype for each span; got {dtypes!r}. Write {{'<span>': torch.float32}}."
-    with pytest.raises(TypeError, match=rf"\A{re.escape(message)}\Z"):
+    message = f"dtypes ... {dtypes!r} ... {{'<span>': torch.float32}}"
+    with pytest.raises(TypeError, match=like(message)):
         ts.Cast(dtypes)
 
 
@@ -138,7 +135,7 @@ def level_and_spread(history: NDArray[Any], kind: str, eps: float) -> tuple[floa
     return mean, (sum((value - mean) ** 2 for value in known) / len(known) + eps) ** 0.5
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     kind=st.sampled_from(["standard", "last", "mean"]),
     items=st.integers(0, 3),
@@ -159,7 +156,7 @@ def test_each_window_is_normalised_by_its_own_history(
     seen = rng.random((count, history)) < 0.7
     if observed:
         batch["past.observed"] = torch.from_numpy(seen)
-    norm = ts.InstanceNorm("past", "target", "absent", kind=kind, eps=1e-3)
+    norm = ts.InstanceNorm("past", "target", kind=kind, eps=1e-3)
     address = batch["past"].data_ptr()
     assert norm(batch) is batch
     assert batch["past"].data_ptr() == address
@@ -259,55 +256,53 @@ def test_instance_normalisation_says_what_does_not_fit() -> None:
         (
             ValueError,
             lambda: ts.InstanceNorm("past", kind="robust"),
-            "kind= is one of 'standard', 'last', 'mean'; got 'robust'.",
+            "kind ... 'standard', 'last', 'mean' ... 'robust'",
         ),
         (
             ValueError,
             lambda: ts.InstanceNorm("past", "past"),
-            "A span is normalised once; 'past' is named twice. Name it once.",
+            "once ... 'past' twice",
         ),
         (
             ValueError,
             lambda: ts.InstanceNorm("past", "next", "next"),
-            "A span is normalised once; 'next' is named twice. Name it once.",
+            "once ... 'next'",
         ),
-        (ValueError, lambda: ts.InstanceNorm("past", eps=0), "eps= is above 0; got 0."),
-        (ValueError, lambda: ts.InstanceNorm("past", rows=0), "rows= is an integer of at least 1; got 0."),
+        (ValueError, lambda: ts.InstanceNorm("past", eps=0), "eps ... 0"),
+        (ValueError, lambda: ts.InstanceNorm("past", rows=0), "rows ... >= 1 ... 0"),
         (
             ValueError,
             lambda: ts.InstanceNorm("past", rows=5)(batch),
-            "rows= is at most the length of the span 'past', 4; got 5.",
+            "rows ... 4 ... 'past' ... 5",
         ),
         (
             ValueError,
             lambda: ts.InstanceNorm("past")(ts.InstanceNorm("past")(dict(batch))),
-            "A batch is normalised once; this one has 'past.center' already. Take a fresh batch.",
+            "once ... 'past.center' ... fresh batch",
         ),
         (
             ts.errors.ColumnError,
             lambda: ts.InstanceNorm("ast")(batch),
-            "the batch has no span 'ast'; did you mean 'past'?",
+            "no span 'ast' ... 'past'",
         ),
         (
             ts.errors.SchemaError,
             lambda: ts.InstanceNorm("past", "code")(batch),
-            "A batch is normalised in place, in floating point; 'code' is torch.int16. Put ts.Cast({'code': "
-            "torch.float32}) before.",
+            "floating ... 'code' is torch.int16 ... ts.Cast({'code': torch.float32})",
         ),
         (
             ValueError,
             lambda: ts.InstanceNorm("past", "pack")(batch),
-            "All spans of an InstanceNorm are of the same column; 'past' is (2, 4), 'pack' is (2, 4, 3). Make one "
-            "InstanceNorm for each column.",
+            "one column ... 'past' is (2, 4), 'pack' is (2, 4, 3)",
         ),
         (
             ValueError,
             lambda: ts.InstanceNorm("past").inverse(batch["past"], batch),
-            "A normalised batch holds level and spread; this one has no 'past.center'. Call the transform on it first.",
+            "no 'past.center' ... Call the transform",
         ),
     ]
     for kind, call, message in cases:
-        with pytest.raises(kind, match=f"^{re.escape(message)}$"):
+        with pytest.raises(kind, match=like(message)):
             call()
     assert repr(ts.InstanceNorm("past", "next")) == (
         "InstanceNorm(history='past', others=('next',), kind='standard', eps=1e-05, rows=None)"
@@ -320,6 +315,12 @@ def test_predictions_of_another_shape_are_not_broadcast(shape: tuple[int, ...]) 
     norm = ts.InstanceNorm("y")
     batch = norm(windows[[0, 1]])
     assert norm.inverse(torch.zeros(2, 5), batch).shape == (2, 5)
-    message = f"Predictions for this batch have the shape (2, time); got {shape}."
-    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+    message = f"(2, time) ... {shape}"
+    with pytest.raises(ValueError, match=like(message)):
         norm.inverse(torch.zeros(shape), batch)
+
+
+def test_a_misspelt_span_is_not_left_raw() -> None:
+    windows = ts.Windows(ts.load({"y": [1.0, 2.0, 3.0]}), spans={"past": ("y", -2, 0), "target": ("y", 0, 1)})
+    with pytest.raises(ts.errors.ColumnError, match="no span 'tagret'; did you mean 'target'"):
+        ts.InstanceNorm("past", "tagret")(windows[:])

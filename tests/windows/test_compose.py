@@ -123,9 +123,9 @@ def check_part(part: Part) -> None:
     """The windows that the oracle left, in its order, and each of them once in every order."""
     windows = part.windows
     assert len(windows) == len(part.starts)
-    assert windows._anchor_slots(np.arange(len(windows))).tolist() == part.anchors
+    assert windows.placement.anchor_slots(np.arange(len(windows))).tolist() == part.anchors
     if not part.starts:
-        with pytest.raises(ValueError, match=r"^A loader needs at least one window; these windows are empty\."):
+        with pytest.raises(ValueError, match=r"^windows must hold at least one window"):
             ts.Loader(windows, 4)
         return
     for shuffle, batch_size in orders(windows):
@@ -170,7 +170,7 @@ def built(
     return Part(windows, starts), every
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(
     tables(most_entities=5, most_rows=40),
     st.integers(1, 3),
@@ -188,7 +188,7 @@ def test_choices_in_any_order_leave_what_the_oracle_leaves(
         st.none() | st.lists(st.sampled_from([True, True, True, False]), min_size=stash.rows, max_size=stash.rows)
     )
     whole, every = built(stash, history, horizon, stride, where, require)
-    rows, parts, pieces = rows_of(stash), [whole], len(whole.windows._intervals.base)
+    rows, parts, pieces = rows_of(stash), [whole], len(whole.windows.placement.intervals.base)
     for way, cuts in divisions:
         groups = [divided(part, way, cuts, rows) for part in parts]
         for group in groups:
@@ -201,12 +201,12 @@ def test_choices_in_any_order_leave_what_the_oracle_leaves(
         # the stride goes on from the first window of each run, whatever was left out
         assert set(starts) <= set(whole.starts) <= set(every)
         # intervals are cut, never listed window by window
-        assert sum(len(part.windows._intervals.base) for part in parts) <= pieces
+        assert sum(len(part.windows.placement.intervals.base) for part in parts) <= pieces
     for part in parts:
         check_part(part)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(tables(most_entities=5, most_rows=40), st.integers(1, 3), st.integers(0, 2), st.data())
 def test_divisions_can_be_exchanged(table: Table, history: int, horizon: int, data: st.DataObject) -> None:
     """One after the other in either order: the same windows in the same parts."""
@@ -263,7 +263,7 @@ def large(entities: int) -> ts.Stash:
 
 
 def array_sizes(windows: ts.Windows) -> list[int]:
-    within = windows._intervals
+    within = windows.placement.intervals
     return [len(within.base), len(within.ends), len(within.guide.table)]
 
 

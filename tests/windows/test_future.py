@@ -1,8 +1,7 @@
 """The future: the latest windows, folds, frames with times behind the data, against loops over entities and rows."""
 
-import re
 import warnings
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -15,8 +14,11 @@ from hypothesis import strategies as st
 import tensorstash as ts
 from tests import oracle
 from tests.data import Table, tables
+from tests.oracle_load import like
 
-pytestmark = pytest.mark.filterwarnings("ignore:Gaps (cost|make)", "ignore:.* entities have no latest window")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:Gaps (cost|make)", "ignore:.* entities have no latest window", "ignore:.* series end before"
+)
 
 
 def anchor_rows(stash: ts.Stash, of: str | None) -> list[int | None]:
@@ -29,7 +31,7 @@ def anchor_rows(stash: ts.Stash, of: str | None) -> list[int | None]:
     return found
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(tables(), st.integers(1, 5), st.integers(0, 4), st.sampled_from([None, "f32", "pack"]), st.booleans(), st.data())
 def test_the_latest_windows_are_those_behind_the_last_rows(
     table: Table, history: int, horizon: int, of: str | None, masked: bool, data: st.DataObject
@@ -68,7 +70,7 @@ def test_the_latest_windows_are_those_behind_the_last_rows(
             expected.append(window)
     if cut or not expected:
         with pytest.raises(
-            ts.errors.DataError, match=r"^(The rows behind the last value of|The latest window of|require= keeps)"
+            ts.errors.DataError, match=r"^(The rows after the last value of|The latest window of|require= keeps)"
         ):
             windows.latest(of)
         return
@@ -80,8 +82,8 @@ def test_the_latest_windows_are_those_behind_the_last_rows(
     values = [[3 if row < 0 else int(stash["i64"][row]) for row in one] for one in rows]
     assert batch["i64"].tolist() == values
     assert batch["i64.observed"].tolist() == [[row >= 0 for row in one] for one in rows]
-    assert [one[history - 1].entity for one in expected] == newest._entities_of(
-        newest._anchor_slots(np.arange(len(newest)))
+    assert [one[history - 1].entity for one in expected] == newest.placement.entities_of(
+        newest.placement.anchor_slots(np.arange(len(newest)))
     ).tolist()
     label = history - (horizon == 0)
     if all(window[label].time is not None for window in expected):
@@ -151,21 +153,15 @@ def test_known_columns_are_seen_behind_the_last_value() -> None:
 def test_a_gap_in_the_known_future_needs_a_mask() -> None:
     data = {"t": [1, 2, 3, 5], "y": [1.0, 2.0, 3.0, None], "price": [1.0, 2.0, 3.0, 4.0]}
     stash = ts.load(data, ["y", "price"], time="t")
-    message = (
-        "The rows behind the last value of 'y' are its known future, and a run of time ends among them. Take "
-        "gaps='mask', which puts empty slots there."
-    )
-    with pytest.raises(ts.errors.DataError, match=f"^{re.escape(message)}$"):
+    message = "The rows after the last value of 'y' ... Take gaps='mask'"
+    with pytest.raises(ts.errors.DataError, match=like(message)):
         ts.Windows(stash, history=2, horizon=1).latest(of="y")
     newest = ts.Windows(stash, history=2, horizon=2, gaps="mask").latest(of="y")
     assert newest[0]["price"].nan_to_num(-1).tolist() == [2, 3, -1, 4]
     with pytest.raises(ts.errors.ColumnError, match=r"^the stash has no column 'z'"):
         newest.latest(of="z")
-    message = (
-        "The latest window of an entity needs 3 consecutive rows before its anchor; no entity has as many. Shorten the "
-        "history, or give min_history=."
-    )
-    with pytest.raises(ts.errors.DataError, match=f"^{re.escape(message)}$"):
+    message = "no entity has as many"
+    with pytest.raises(ts.errors.DataError, match=like(message)):
         ts.Windows(ts.load({"t": [1, 2, 3, 9], "y": np.ones(4)}, ["y"], time="t"), 3, frequency=1).latest()
 
 
@@ -181,14 +177,14 @@ def test_the_latest_windows_do_not_depend_on_what_was_left_out() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"history": 2, "horizon": 2, "min_horizon": 3}, "min_horizon= is at most the horizon, 2; got 3."),
-        ({"history": 2, "min_horizon": 1}, "min_horizon= is at most the horizon, 0; got 1."),
-        ({"history": 2, "horizon": 2, "min_horizon": -1}, "min_horizon= is an integer of at least 0; got -1."),
-        ({"spans": {"y": ("y", 0, 2)}, "min_horizon": 0}, "min_horizon= is an integer of at least 1; got 0."),
+        ({"history": 2, "horizon": 2, "min_horizon": 3}, "min_horizon ... got 3"),
+        ({"history": 2, "min_horizon": 1}, "min_horizon ... got 1"),
+        ({"history": 2, "horizon": 2, "min_horizon": -1}, "min_horizon ... got -1"),
+        ({"spans": {"y": ("y", 0, 2)}, "min_horizon": 0}, "min_horizon ... got 0"),
     ],
 )
 def test_a_wrong_min_horizon_is_refused(arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+    with pytest.raises(ValueError, match=like(message)):
         ts.Windows(ts.load({"y": np.arange(9.0)}), **arguments)
 
 
@@ -202,10 +198,10 @@ def expected_folds(
     history, length = windows.history, windows.length
     label = history - (windows.horizon == 0)
     slots = oracle.slot_runs(
-        stash, oracle.most_common_step(oracle.series_of(stash)), False, 0, windows._layout.slots.tail
+        stash, oracle.most_common_step(oracle.series_of(stash)), False, 0, windows.placement.slots.tail
     )
     every = oracle.slot_windows(slots, length, windows.stride)
-    frequency = windows._layout.slots.frequency
+    frequency = windows.placement.slots.frequency
     assert frequency is not None
     one: int = frequency.count
     anchors: list[int] = [window[label].time for window in every]  # type: ignore[misc]
@@ -220,7 +216,7 @@ def expected_folds(
     return found
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     tables(most_rows=40),
     st.integers(1, 3),
@@ -251,16 +247,16 @@ def test_folds_hold_the_windows_before_and_from_each_cut(
         return
     if not all(train and test for train, test in expected):
         with pytest.raises(
-            ts.errors.DataError, match=r"^A fold has windows in both parts; fold \d of \d, whose cut is"
+            ts.errors.DataError, match=r"^A fold must have windows in both parts; fold \d of \d, with its cut at"
         ):
             windows.folds(count, step, gap=gap, expanding=expanding)
         return
 
     found = windows.folds(count, step, gap=gap, expanding=expanding)
 
-    slots = windows._anchor_slots(every)
+    slots = windows.placement.anchor_slots(every)
     for (train, test), parts in zip(expected, found, strict=True):
-        assert [part._anchor_slots(np.arange(len(part))).tolist() for part in parts] == [
+        assert [part.placement.anchor_slots(np.arange(len(part))).tolist() for part in parts] == [
             slots[train].tolist(),
             slots[test].tolist(),
         ]
@@ -285,27 +281,34 @@ def test_folds_count_back_by_the_calendar() -> None:
     ]
 
 
+def test_durations_may_be_timedeltas() -> None:
+    times = np.arange("2024-01-01", "2024-01-21", dtype="M8[D]")
+    stash = ts.load({"t": times, "y": np.arange(20.0)}, ["y"], time="t")
+    day = timedelta(days=1)
+    windows = ts.Windows(stash, 2, 1, frequency=day, tolerance=timedelta(0))
+    assert windows.fingerprint() == ts.Windows(stash, 2, 1, frequency="1d", tolerance="0d").fingerprint()
+    for parts, others in zip(windows.folds(3, day, gap=2 * day), windows.folds(3, "1d", gap="2d")):
+        assert [part.fingerprint() for part in parts] == [other.fingerprint() for other in others]
+
+
 def test_wrong_folds_are_refused() -> None:
     windows = ts.Windows(ts.load({"t": np.arange(20), "y": np.ones(20)}, ["y"], time="t"), 3, 2)
-    with pytest.raises(ValueError, match=r"^count= is an integer of at least 1; got 0\.$"):
+    with pytest.raises(ValueError, match=r"count.*got 0"):
         windows.folds(0, 2)
-    with pytest.raises(ValueError, match=r"^step= is an integer of at least 1; got 0\.$"):
+    with pytest.raises(ValueError, match=r"step.*got 0"):
         windows.folds(2, 0)
-    with pytest.raises(ValueError, match=r"^gap= is an integer of at least 0; got -1\.$"):
+    with pytest.raises(ValueError, match=r"gap.*got -1"):
         windows.folds(2, 2, gap=-1)
-    with pytest.raises(ValueError, match=r"^step= of integer times is an integer; got '1d'\.$"):
+    with pytest.raises(ValueError, match=r"step.*got '1d'"):
         windows.folds(2, "1d")
-    message = (
-        "A fold has windows in both parts; fold 0 of 9, whose cut is 1, has no training window. Anchors lie in [3, "
-        "19): take fewer folds, or another step= or gap=."
-    )
-    with pytest.raises(ts.errors.DataError, match=f"^{re.escape(message)}$"):
+    message = "fold 0 of 9, with its cut at 1, has no training window. Anchors lie in [3, 19)"
+    with pytest.raises(ts.errors.DataError, match=like(message)):
         windows.folds(9, 2)
-    with pytest.raises(ValueError, match=r"^folds divides by time, and this stash has none: ts\.load\(\.\.\., time="):
+    with pytest.raises(ValueError, match=r"^folds needs times, and this stash has none"):
         ts.Windows(ts.load({"y": np.ones(20)}), 3, 2).folds(2, 2)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(tables(), st.integers(1, 4), st.integers(-20, 60))
 def test_per_entity_counts_the_windows_and_names_the_first(table: Table, history: int, cut: int) -> None:
     stash = table.stash()

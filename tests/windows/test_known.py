@@ -1,6 +1,5 @@
 """What stands in empty slots: computed calendar columns, `empty=` and `fill=`."""
 
-import re
 from datetime import datetime
 from typing import Any
 
@@ -13,6 +12,7 @@ from hypothesis import strategies as st
 
 import tensorstash as ts
 from tests import oracle
+from tests.oracle_load import like
 
 pytestmark = pytest.mark.filterwarnings("ignore:Gaps (cost|make)")
 
@@ -30,7 +30,7 @@ def regular(every: str, zone: str | None, count: int, start: datetime) -> pl.Ser
     return pl.concat([first.dt.offset_by(f"{k * int(every[:-1])}{every[-1]}") for k in range(count)])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.sampled_from(["1h", "6h", "1d"]),
     st.sampled_from([None, "Europe/Berlin", "America/New_York"]),
@@ -115,7 +115,7 @@ def test_missing_values_and_empty_slots_may_differ() -> None:
     }
     stash = ts.load(data, columns, time="t")
     assert stash.about("word").empty == "closed"
-    assert stash.vocabulary("word") == ["a", "none", "b", "closed"]
+    assert stash.vocabulary("word") == ["a", "b", "closed", "none"]
     batch = ts.Windows(stash, history=4, gaps="mask")[0]
     assert batch["y"].nan_to_num(-5).tolist() == [1, -1, -5, 3]
     assert batch["only"].nan_to_num(-5).tolist() == [1, -5, 7, 3]
@@ -138,18 +138,18 @@ def test_missing_values_and_empty_slots_may_differ() -> None:
         (
             ts.column("y", empty="none"),
             ValueError,
-            "empty= must be a value of its column; 'x' is a number, got 'none'.",
+            "empty ... 'x' is a number, got 'none'",
         ),
-        (ts.column("word", empty=3), ValueError, "empty= must be a value of its column; 'x' is a category, got 3."),
+        (ts.column("word", empty=3), ValueError, "empty ... 'x' is a category, got 3"),
         (
             ts.column("word", vocabulary=["a"], empty="b"),
             ValueError,
-            "empty= is in the vocabulary of its column; 'b' is not in that of 'x'. Add it.",
+            "empty ... 'b' is not in that of 'x'",
         ),
     ],
 )
 def test_what_is_no_value_of_a_column_cannot_stand_in_empty_slots(
     column: Any, error: type[Exception], message: str
 ) -> None:
-    with pytest.raises(error, match=re.escape(message)):
+    with pytest.raises(error, match=like(message)):
         ts.load({"y": [1, 2], "word": ["a", "a"]}, {"x": column})

@@ -2,7 +2,6 @@
 
 import math
 import pickle
-import re
 from itertools import pairwise
 from typing import Any
 
@@ -18,6 +17,7 @@ from tensorstash.windows.slots import run_edges
 from tests import oracle
 from tests.data import FILLS, Table, spans, tables
 from tests.oracle import Slot
+from tests.oracle_load import like
 
 pytestmark = pytest.mark.filterwarnings("ignore:Gaps (cost|make)")
 
@@ -65,7 +65,7 @@ def without_step(stash: ts.Stash) -> bool:
 
 def run_lengths(windows: ts.Windows) -> list[int]:
     """The slots of each run."""
-    begins, ends = run_edges(windows._layout.slots)
+    begins, ends = run_edges(windows.placement.slots)
     return (ends - begins).tolist()
 
 
@@ -87,7 +87,7 @@ def check_batch(stash: ts.Stash, chosen: Spans, windows: list[list[Slot]], batch
         assert batch[f"{name}.observed"].tolist() == [[slot.row is not None for slot in own] for own in slots]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(tables(), cases(), st.data())
 def test_every_window_is_what_the_oracle_finds_slot_by_slot(
     table: Table, case: dict[str, Any], data: st.DataObject
@@ -112,10 +112,10 @@ def test_every_window_is_what_the_oracle_finds_slot_by_slot(
     check_batch(stash, case["spans"], chosen, windows.gather(ids, out=blank))
     one = {name: tensor[None] for name, tensor in windows[ids[0]].items()}
     check_batch(stash, case["spans"], chosen[:1], one)
-    assert pickle.loads(pickle.dumps(windows._layout.slots)).total == sum(run_lengths(windows))
+    assert pickle.loads(pickle.dumps(windows.placement.slots)).total == sum(run_lengths(windows))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(tables(), cases(("f32", "pack", "i16")), st.data())
 def test_require_takes_empty_slots_as_missing_but_for_those_behind_a_run(
     table: Table, case: dict[str, Any], data: st.DataObject
@@ -147,7 +147,7 @@ def test_require_takes_empty_slots_as_missing_but_for_those_behind_a_run(
     check_batch(stash, chosen, kept, windows[:])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(tables(), cases(("f32",)), st.data())
 def test_where_asks_for_a_row_at_the_anchor(table: Table, case: dict[str, Any], data: st.DataObject) -> None:
     stash = table.stash(fills=True)
@@ -166,7 +166,7 @@ def test_where_asks_for_a_row_at_the_anchor(table: Table, case: dict[str, Any], 
     check_batch(stash, case["spans"], kept, ts.Windows(stash, **case, where=mask)[:])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(tables(), cases(("f32",)), st.lists(st.integers(-60, 120), unique=True, max_size=3))
 def test_split_judges_empty_slots_by_the_time_they_stand_for(
     table: Table, case: dict[str, Any], cuts: list[int]
@@ -193,7 +193,7 @@ def test_split_judges_empty_slots_by_the_time_they_stand_for(
             check_batch(stash, case["spans"], inside, part[:])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(tables(), cases(("f32",)), st.floats(0.05, 0.95))
 def test_split_fraction_and_split_entities_divide_slots(table: Table, case: dict[str, Any], fraction: float) -> None:
     stash = table.stash(fills=True)
@@ -228,7 +228,7 @@ def test_split_fraction_and_split_entities_divide_slots(table: Table, case: dict
     assert not set(found[0]) & set(found[1])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(tables(), cases(("f32",)))
 def test_anchors_and_frames_give_empty_slots_their_time(table: Table, case: dict[str, Any]) -> None:
     stash = table.stash(fills=True)
@@ -258,7 +258,7 @@ def test_anchors_and_frames_give_empty_slots_their_time(table: Table, case: dict
     assert frame["value"].to_list() == [float(k) for _, k in flat]
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(tables(), cases(("f32", "i16")), st.integers(1, 5), st.integers(1, 3), st.data())
 def test_loaders_of_all_ranks_hand_out_each_window_once(
     table: Table, case: dict[str, Any], batch_size: int, ranks: int, data: st.DataObject
@@ -285,7 +285,7 @@ def test_loaders_of_all_ranks_hand_out_each_window_once(
             ids = batch.pop("window")
             seen += ids[valid].tolist()
             assert batch.pop("anchor").tolist() == windows.anchors(ids)["time"].tolist()
-            del batch["entity"]
+            del batch["entity"], batch["window.key"]
             check_batch(stash, case["spans"], [expected[i] for i in ids.tolist()], batch)
     assert sorted(seen) == list(range(len(expected)))
 
@@ -341,33 +341,26 @@ def test_across_a_change_of_the_clock_hours_are_counted_in_utc_and_days_on_the_w
 def test_what_is_wrong_is_said() -> None:
     timed = ts.load({"t": [1, 2, 4], "y": [1.0, 2.0, 3.0], "n": [1, 2, 3]}, ["y", "n"], time="t")
     untimed = ts.load({"y": [1.0, 2.0]})
-    message = (
-        "An empty slot needs a value; column 'n' is torch.int64, which has none for missing. Load it with "
-        "ts.column('n', empty=...)."
-    )
-    with pytest.raises(ts.errors.SchemaError, match=f"^{re.escape(message)}$"):
+    message = "column 'n' is torch.int64, which has none for missing"
+    with pytest.raises(ts.errors.SchemaError, match=like(message)):
         ts.Windows(timed, history=2, gaps="mask")
-    message = "gaps='mask' finds empty slots by time, and this stash has none: ts.load(..., time=...)."
-    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+    message = "gaps='mask' needs times, and this stash has none"
+    with pytest.raises(ValueError, match=like(message)):
         ts.Windows(untimed, history=2, gaps="mask")
-    with pytest.raises(ValueError, match=r"^min_history= is an integer of at least 1; got 0\.$"):
+    with pytest.raises(ValueError, match=r"min_history.*got 0"):
         ts.Windows(untimed, history=2, min_history=0)
-    with pytest.raises(ValueError, match=r"^min_history= is at most the history, 2; got 3\.$"):
+    with pytest.raises(ValueError, match=r"min_history.*got 3"):
         ts.Windows(untimed, history=2, min_history=3)
     windows = ts.Windows(timed, history=3, gaps="mask", columns=["y"])
-    with pytest.raises(ValueError, match=r"^out= has a \(1, 3\) torch.bool tensor for 'y.observed'; got nothing\.$"):
+    with pytest.raises(ValueError, match=r"out.*got nothing"):
         windows.gather([0], out={"y": torch.zeros(1, 3, dtype=torch.float64)})
 
 
 @pytest.mark.filterwarnings("default")
 def test_more_empty_slots_than_rows_are_worth_a_warning() -> None:
     stash = ts.load({"t": [1, 2, 3, 1000], "y": np.zeros(4)}, ["y"], time="t")
-    message = (
-        "Gaps make more empty slots than there are rows: 996 and 4 at frequency '1'; the most common other steps are "
-        "997 (1 times). Give the frequency=, take gaps='split', or leave windows without observations out with "
-        "require=."
-    )
-    with pytest.warns(UserWarning, match=f"^{re.escape(message)}$"):
+    message = "the most common other steps are 997 (1 times)"
+    with pytest.warns(UserWarning, match=like(message)):
         windows = ts.Windows(stash, history=2, gaps="mask")
     assert len(windows) == 999
 

@@ -3,7 +3,6 @@
 import copy
 import math
 import pickle
-import re
 from datetime import date
 from typing import Any
 
@@ -17,6 +16,7 @@ from hypothesis import strategies as st
 import tensorstash as ts
 from tests import oracle
 from tests.data import Table, spans, tables
+from tests.oracle_load import like
 
 pytestmark = pytest.mark.filterwarnings("ignore:Gaps cost")
 
@@ -39,7 +39,7 @@ def check_batch(windows: ts.Windows, ids: list[int], anchors: list[int], batch: 
         assert oracle.same(batch[span.name], torch.stack(rows))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(tables(), spans(), st.integers(1, 4), st.sampled_from(["split", "ignore"]), st.booleans(), st.data())
 def test_every_window_is_the_slice_that_the_oracle_takes(
     table: Table, chosen: dict[str, Any], stride: int, gaps: str, timed: bool, data: st.DataObject
@@ -55,7 +55,7 @@ def test_every_window_is_the_slice_that_the_oracle_takes(
     windows = ts.Windows(stash, spans=chosen, stride=stride, gaps=gaps)
 
     anchors = [start + history for start in expected]
-    assert windows._anchor_slots(np.arange(len(windows))).tolist() == anchors
+    assert windows.placement.anchor_slots(np.arange(len(windows))).tolist() == anchors
     ids = data.draw(st.lists(st.integers(-len(anchors), len(anchors) - 1), min_size=1, max_size=8))
     batch = windows[ids]
     check_batch(windows, ids, anchors, batch)
@@ -66,7 +66,7 @@ def test_every_window_is_the_slice_that_the_oracle_takes(
     check_batch(windows, [ids[0]], anchors, {name: tensor[None] for name, tensor in windows[ids[0]].items()})
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(tables(), spans(("f32", "pack", "i16")), st.integers(1, 3), st.data())
 def test_require_drops_exactly_the_windows_with_a_missing_value(
     table: Table, chosen: dict[str, Any], stride: int, data: st.DataObject
@@ -91,10 +91,10 @@ def test_require_drops_exactly_the_windows_with_a_missing_value(
 
     windows = ts.Windows(stash, spans=chosen, stride=stride, require=require)
 
-    assert windows._anchor_slots(np.arange(len(windows))).tolist() == [start + history for start in kept]
+    assert windows.placement.anchor_slots(np.arange(len(windows))).tolist() == [start + history for start in kept]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(tables(), st.integers(1, 4), st.integers(0, 4), st.integers(1, 3), st.lists(st.integers(-60, 90), unique=True))
 def test_split_gives_each_part_the_windows_that_are_judged_between_its_cuts(
     table: Table, history: int, horizon: int, stride: int, cuts: list[int]
@@ -111,10 +111,10 @@ def test_split_gives_each_part_the_windows_that_are_judged_between_its_cuts(
     for part, low, high in zip(parts, edges, edges[1:]):
         judged = range(history, history + horizon) if horizon else range(history)
         inside = [s for s in expected if all(low <= times[s + k] < high for k in judged)]
-        assert part._anchor_slots(np.arange(len(part))).tolist() == [s + history for s in inside]
+        assert part.placement.anchor_slots(np.arange(len(part))).tolist() == [s + history for s in inside]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(tables(), st.integers(0, 3), st.integers(1, 3))
 def test_tolerance_allows_jitter(table: Table, tolerance: int, frequency: int) -> None:
     stash = table.stash()
@@ -124,10 +124,10 @@ def test_tolerance_allows_jitter(table: Table, tolerance: int, frequency: int) -
 
     windows = ts.Windows(stash, 3, columns=["f32"], frequency=frequency, tolerance=tolerance)
 
-    assert windows._anchor_slots(np.arange(len(windows))).tolist() == [start + 3 for start in expected]
+    assert windows.placement.anchor_slots(np.arange(len(windows))).tolist() == [start + 3 for start in expected]
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(tables(), st.integers(1, 4), st.integers(0, 3), st.integers(1, 3), st.data())
 def test_where_keeps_exactly_the_windows_anchored_at_true_rows(
     table: Table, history: int, horizon: int, stride: int, data: st.DataObject
@@ -148,21 +148,21 @@ def test_where_keeps_exactly_the_windows_anchored_at_true_rows(
 
     windows = ts.Windows(stash, history, horizon, columns=["f32"], stride=stride, where=mask)
 
-    assert windows._anchor_slots(np.arange(len(windows))).tolist() == [start + history for start in kept]
+    assert windows.placement.anchor_slots(np.arange(len(windows))).tolist() == [start + history for start in kept]
 
 
 def test_where_names_a_boolean_column() -> None:
     stash = Table([9], range(9)).stash()
     windows = ts.Windows(stash, 2, 1, columns=["i64"], where="flag")
-    assert windows._anchor_slots(np.arange(len(windows))).tolist() == [3, 6]
+    assert windows.placement.anchor_slots(np.arange(len(windows))).tolist() == [3, 6]
     with pytest.raises(
         ValueError,
-        match=re.escape("where= is a boolean column or (9,) booleans, one per row; got (9,) of int64."),
+        match=like("where ... got (9,) of int64"),
     ):
         ts.Windows(stash, 2, where="i64")
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     tables(),
     st.integers(1, 4),
@@ -192,7 +192,7 @@ def test_split_fraction_cuts_each_entity_after_its_own_share(
     assert len(parts) == len(fractions) + 1
     for k, part in enumerate(parts):
         inside = [start for start in expected if all(part_of(start + j) == k for j in judged)]
-        assert part._anchor_slots(np.arange(len(part))).tolist() == [start + history for start in inside]
+        assert part.placement.anchor_slots(np.arange(len(part))).tolist() == [start + history for start in inside]
 
 
 def test_split_entities_gives_every_window_to_one_part_by_its_entity() -> None:
@@ -204,8 +204,8 @@ def test_split_entities_gives_every_window_to_one_part_by_its_entity() -> None:
         parts = windows.split_entities(0.5, 0.8, seed=seed)
         entities = [set(part.anchors(slice(None))["entity"].tolist()) for part in parts]
         assert all(one.isdisjoint(two) for one, two in zip(entities, [*entities[1:], entities[0]]))
-        rows = sorted(row for part in parts for row in part._anchor_slots(np.arange(len(part))).tolist())
-        assert rows == windows._anchor_slots(np.arange(len(windows))).tolist()
+        rows = sorted(row for part in parts for row in part.placement.anchor_slots(np.arange(len(part))).tolist())
+        assert rows == windows.placement.anchor_slots(np.arange(len(windows))).tolist()
         seen.add(tuple(map(tuple, entities)))
     assert len(seen) > 1
     again = windows.split_entities(0.5, 0.8, seed=4)
@@ -214,9 +214,9 @@ def test_split_entities_gives_every_window_to_one_part_by_its_entity() -> None:
 
 @pytest.mark.parametrize("fractions", [(0.0,), (1.0,), (0.5, 0.5), (0.7, 0.2), ("0.5",), (None,)])
 def test_fractions_ascend_between_nothing_and_all(fractions: tuple[Any, ...]) -> None:
-    message = f"Fractions lie in (0, 1) and ascend; got {', '.join(map(repr, fractions))}."
+    message = f"Fractions must lie in (0, 1) and ascend, got {', '.join(map(repr, fractions))}."
     for split in (small().split_fraction, small().split_entities):
-        with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        with pytest.raises(ValueError, match=like(message)):
             split(*fractions)
 
 
@@ -264,10 +264,10 @@ def test_an_integer_of_any_library_is_one_window() -> None:
         assert windows[one]["i64"].tolist() == windows[[3]]["i64"][0].tolist()
     for several in (torch.tensor([3]), np.array([3])):
         assert windows[several]["i64"].shape == (1, 3)
-    with pytest.raises(TypeError, match=re.escape("Ids are one-dimensional integers; got 0 dimensions of bool.")):
+    with pytest.raises(TypeError, match=like("got 0 dimensions of bool")):
         windows[True]
     for wrong in (torch.tensor(3.0), torch.tensor(True), np.array(3.0)):
-        with pytest.raises(TypeError, match=r"^Ids are integers; got (float32|float64|bool)\.$"):
+        with pytest.raises(TypeError, match=r"got (float32|float64|bool)"):
             windows[wrong]
 
 
@@ -281,11 +281,11 @@ def test_a_batch_is_a_copy() -> None:
 
 
 def test_ids_outside_are_an_index_error() -> None:
-    with pytest.raises(IndexError, match=re.escape("Ids lie in [-7, 7); got 7.")):
+    with pytest.raises(IndexError, match=like("Ids must lie in [-7, 7), got 7.")):
         small()[[0, 7]]
-    with pytest.raises(IndexError, match=re.escape("Ids lie in [-7, 7); got -8.")):
+    with pytest.raises(IndexError, match=like("Ids must lie in [-7, 7), got -8.")):
         small()[-8]
-    with pytest.raises(TypeError, match=re.escape("Ids are one-dimensional integers; got 1 dimensions of float64.")):
+    with pytest.raises(TypeError, match=like("got 1 dimensions of float64")):
         small()[np.array([0.5])]
 
 
@@ -294,7 +294,7 @@ def test_out_must_fit() -> None:
     out = windows[[0, 1]]
     with pytest.raises(
         ValueError,
-        match=re.escape("out= has a (3, 3) torch.int64 tensor for 'i64'; got (2, 3) torch.int64."),
+        match=like("out ... got (2, 3) torch.int64"),
     ):
         windows.gather([0, 1, 2], out=out)
 
@@ -340,7 +340,7 @@ def test_to_frame_tells_entity_and_time_of_every_prediction() -> None:
     assert frame.equals(pl.DataFrame({"who": ["A", "A", "B", "B"], "day": days, "value": [3.0, 4.0, 7.0, 8.0]}))
     with pytest.raises(
         ValueError,
-        match=re.escape("predictions= has shape (2, 2), or (2, 2, n) for n values of each slot; got (2, 3)."),
+        match=like("predictions ... got (2, 3)"),
     ):
         windows.to_frame(ids, torch.zeros(2, 3))
 
@@ -362,7 +362,7 @@ def test_the_fingerprint_is_equal_for_equal_windows_only() -> None:
 def test_windows_of_a_private_stash_are_not_pickled() -> None:
     windows = small()
     windows[[0]]
-    with pytest.raises(TypeError, match=re.escape("A private stash lives in the memory of its process and cannot be")):
+    with pytest.raises(TypeError, match=like("A private stash lives in the memory of its process and cannot be")):
         pickle.dumps(windows)
 
 
@@ -379,53 +379,53 @@ def test_the_repr_says_what_a_window_is() -> None:
     ("arguments", "message"),
     [
         ({}, "A window needs a length: give history= (and horizon=), or spans=."),
-        ({"history": 0}, "history= is an integer of at least 1; got 0."),
-        ({"history": 2, "horizon": -1}, "horizon= is an integer of at least 0; got -1."),
-        ({"history": 2, "horizon": 1.0}, "horizon= is an integer of at least 0; got 1.0."),
+        ({"history": 0}, "history ... got 0"),
+        ({"history": 2, "horizon": -1}, "horizon ... got -1"),
+        ({"history": 2, "horizon": 1.0}, "horizon ... got 1.0"),
         (
             {"spans": {"a": ("f32", -1, True)}},
-            "A span is (column, begin, end) or (column, begin, end, step), in rows; 'a' is ('f32', -1, True).",
+            "A span must be ... got ('f32', -1, True) for 'a'",
         ),
-        ({"history": 2, "stride": 0}, "stride= is an integer of at least 1; got 0."),
-        ({"history": 2, "columns": []}, "A window needs at least one span; none was given."),
-        ({"history": 2, "gaps": "fill"}, 'gaps= is "split", "mask" or "ignore"; got \'fill\'.'),
+        ({"history": 2, "stride": 0}, "stride ... got 0"),
+        ({"history": 2, "columns": []}, "A window must have at least one span"),
+        ({"history": 2, "gaps": "fill"}, "gaps ... got 'fill'"),
         (
             {"history": 2, "spans": {"a": ("f32", 0, 1)}},
-            "spans= defines the whole window; leave history=, horizon= and columns= out.",
+            "spans must be given without history, horizon and columns",
         ),
         (
             {"spans": {"a": ("f32", 0)}},
-            "A span is (column, begin, end) or (column, begin, end, step), in rows; 'a' is ('f32', 0).",
+            "A span must be ... got ('f32', 0) for 'a'",
         ),
-        ({"spans": {"a": ("f32", 3, 1)}}, "A span has begin < end and step >= 1; 'a' is ('f32', 3, 1)."),
-        ({"spans": {"a": ("f32", 0, 1, 0)}}, "A span has begin < end and step >= 1; 'a' is ('f32', 0, 1, 0)."),
+        ({"spans": {"a": ("f32", 3, 1)}}, "begin < end and step >= 1, got ('f32', 3, 1) for 'a'"),
+        ({"spans": {"a": ("f32", 0, 1, 0)}}, "begin < end and step >= 1, got ('f32', 0, 1, 0) for 'a'"),
         (
             {"history": 2, "frequency": "1h"},
-            "frequency= of integer times is an integer; got '1h'.",
+            "frequency ... got '1h'",
         ),
         (
             {"history": 2, "gaps": "ignore", "frequency": 1},
-            "frequency= and tolerance= say what a gap in time is, but gaps='ignore' was given.",
+            "frequency and tolerance must be left out with gaps='ignore'",
         ),
     ],
 )
 def test_wrong_arguments_say_the_rule_and_the_offender(arguments: dict[str, Any], message: str) -> None:
     stash = Table([6], range(6)).stash()
-    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+    with pytest.raises(ValueError, match=like(message)):
         ts.Windows(stash, **arguments)
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"history": 2, "columns": "f32"}, "columns= is a list of names; got the text 'f32'. Write ['f32']."),
-        ({"history": 2, "require": "f32"}, "require= is a list of names; got the text 'f32'. Write ['f32']."),
-        ({"spans": [("f32", 0, 1)]}, "spans= is a mapping from names to (column, begin, end); got a list."),
+        ({"history": 2, "columns": "f32"}, "columns ... got the text 'f32'"),
+        ({"history": 2, "require": "f32"}, "require ... got the text 'f32'"),
+        ({"spans": [("f32", 0, 1)]}, "spans ... got a list"),
     ],
 )
 def test_a_text_is_no_list_of_names_and_a_list_no_mapping(arguments: dict[str, Any], message: str) -> None:
     stash = Table([6], range(6)).stash()
-    with pytest.raises(TypeError, match=f"^{re.escape(message)}$"):
+    with pytest.raises(TypeError, match=like(message)):
         ts.Windows(stash, **arguments)
 
 
@@ -452,7 +452,7 @@ def test_windows_are_copied_over_one_stash() -> None:
 def test_an_unknown_column_comes_with_the_nearest_names() -> None:
     stash = Table([6], range(6)).stash()
     with pytest.raises(
-        ts.errors.ColumnError, match=re.escape("the stash has no column 'f31'; did you mean 'f32' or 'f16' or 'bf16'?")
+        ts.errors.ColumnError, match=like("the stash has no column 'f31'; did you mean 'f32' or 'f16' or 'bf16'?")
     ):
         ts.Windows(stash, 2, columns=["f31"])
 
@@ -461,7 +461,7 @@ def test_a_reserved_span_name_is_refused() -> None:
     stash = Table([6], range(6)).stash()
     with pytest.raises(
         ts.errors.SchemaError,
-        match=re.escape(
+        match=like(
             "The names anchor, entity, reset, valid, window, names with a dot and names that begin with '__' are "
             "reserved; a span is named 'valid'. Give it another name"
         ),
@@ -473,7 +473,7 @@ def test_no_valid_window_tells_the_longest_run_and_the_length_needed() -> None:
     stash = Table([5], [0, 1, 2, 5, 6]).stash()
     with pytest.raises(
         ts.errors.DataError,
-        match=re.escape(
+        match=like(
             "A window is 4 consecutive rows of one run; the longest of 2 runs has 3 at frequency '1'; the most common "
             "other steps are 3 (1 times). Shorten history or horizon, or see frequency= and gaps=."
         ),
@@ -485,17 +485,14 @@ def test_requiring_what_is_always_missing_says_so() -> None:
     stash = ts.load({"y": np.full(4, np.nan)})
     with pytest.raises(
         ts.errors.DataError,
-        match=re.escape(
-            "require= keeps the windows without a missing value; each of the 3 windows has one in 'y'. Shorten the "
-            "window, or load with fill=."
-        ),
+        match=like("require ... each of the 3 windows has one in 'y'"),
     ):
         ts.Windows(stash, 2, require=["y"])
 
 
 def test_an_empty_stash_has_no_window() -> None:
     stash = ts.load({"y": np.empty(0)})
-    with pytest.raises(ts.errors.DataError, match=re.escape("the longest of 0 runs has 0. Shorten history")):
+    with pytest.raises(ts.errors.DataError, match=like("the longest of 0 runs has 0. Shorten history")):
         ts.Windows(stash, 1)
 
 
@@ -504,46 +501,37 @@ def test_costly_gaps_warn_with_the_steps_and_the_remedies() -> None:
     stash = ts.load({"day": days.astype("datetime64[D]"), "y": np.arange(7.0)}, ["y"], time="day")
     with pytest.warns(
         UserWarning,
-        match=re.escape(
-            "Gaps cost 40% of the windows: 3 of 5 are left at frequency '1d'; the most common other steps are 3d (1 "
-            "times). If these are not gaps, give the frequency=, such as '1bd' for business days, a tolerance=, or "
-            "gaps='ignore'; if they are, shorter windows lose fewer."
-        ),
+        match=like("the most common other steps are 3d (1 times)"),
     ):
         ts.Windows(stash, 3)
     assert len(ts.Windows(stash, 3, frequency="1bd")) == 5
 
 
 def test_split_needs_times_and_ascending_cuts() -> None:
-    with pytest.raises(
-        ValueError, match=re.escape("split divides by time, and this stash has none: ts.load(..., time=...).")
-    ):
+    with pytest.raises(ValueError, match=like("split needs times, and this stash has none")):
         ts.Windows(ts.load({"y": np.arange(4.0)}), 2).split("2024-01-01")
-    with pytest.raises(ValueError, match=re.escape("Cuts ascend; got 3, 1.")):
+    with pytest.raises(ValueError, match=like("Cuts must ascend, got 3, 1.")):
         small().split(3, 1)
-    with pytest.raises(ValueError, match=re.escape("A cut is an integer, as the times are; got '2024-01-01'.")):
+    with pytest.raises(ValueError, match=like("A cut is an integer, as the times are; got '2024-01-01'.")):
         small().split("2024-01-01")
-    message = "split cuts at times; got 0.8. To cut at a fraction of the rows of each entity: split_fraction."
+    message = "Cuts must be times, got 0.8 ... use split_fraction"
     for fraction in (0.8, np.float64(0.8)):
-        with pytest.raises(ValueError, match=re.escape(message.replace("0.8", repr(fraction)))):
+        with pytest.raises(ValueError, match=like(message.replace("0.8", repr(fraction)))):
             small().split(fraction)  # type: ignore[arg-type]
 
 
 def test_what_is_no_stash_or_span_is_said() -> None:
     stash = ts.load({"y": np.arange(9.0)})
-    remedy = r"Those of shards: ts\.cluster\.windows\(shards, \.\.\.\)\."
-    with pytest.raises(TypeError, match=rf"^Windows are made of a stash, ts\.load\(\.\.\.\); got a str\. {remedy}$"):
+    remedy = r"For shards, use ts\.cluster\.windows\(shards, \.\.\.\)\."
+    with pytest.raises(TypeError, match=rf"got a str\. {remedy}"):
         ts.Windows("stash", 3)  # type: ignore[arg-type]
-    message = (
-        "A span holds one column; 'a' names ['y', 'y']. To have several in one tensor, load them as one: "
-        "columns={'name': [...]}."
-    )
-    with pytest.raises(TypeError, match=f"^{re.escape(message)}$"):
+    message = "A span must name one column, got ['y', 'y'] for 'a'"
+    with pytest.raises(TypeError, match=like(message)):
         ts.Windows(stash, spans={"a": (["y", "y"], -1, 0)})
-    message = "A span is (column, begin, end) or (column, begin, end, step); 'a' is None."
-    with pytest.raises(TypeError, match=f"^{re.escape(message)}$"):
+    message = "A span must be ... got None for 'a'"
+    with pytest.raises(TypeError, match=like(message)):
         ts.Windows(stash, spans={"a": None})  # type: ignore[dict-item]
-    with pytest.raises(TypeError, match=r"^Spans are named by texts; got 1\. Write '1'\.$"):
+    with pytest.raises(TypeError, match=r"got 1"):
         ts.Windows(stash, spans={1: ("y", -1, 0)})  # type: ignore[dict-item]
     with pytest.raises(ts.errors.SchemaError, match=r'Give it another name: spans=\{"new_name": \(\'y\', -1, 0\)\}\.$'):
         ts.Windows(stash, spans={"valid": ("y", -1, 0)})
@@ -553,11 +541,8 @@ def test_frames_of_predictions_have_no_column_twice() -> None:
     data = {"value": ["a", "a"], "time": [1, 1], "t": [1, 2], "y": [1.0, 2.0]}
     stash = ts.load(data, ["y"], entity=["value", "time"], time="t")
     windows = ts.Windows(stash, history=1, horizon=1)
-    message = (
-        "The frame has the entity and time columns ['value', 'time', 't']; 'value' names predictions too. Give other "
-        "names=."
-    )
-    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+    message = "names must differ from ... got 'value'"
+    with pytest.raises(ValueError, match=like(message)):
         windows.to_frame([0], torch.tensor([[0.5]]))
     frame = windows.to_frame([0], np.array([[0.5]]), names=["forecast"])  # type: ignore[arg-type]
     assert frame.rows(named=True) == [{"value": "a", "time": 1, "t": 2, "forecast": 0.5}]
@@ -571,10 +556,67 @@ def test_to_frame_takes_several_values_of_each_slot() -> None:
     assert frame.to_dict(as_series=False) == expected
     assert windows.to_frame([0], values[:1]).columns == ["t", "value_0", "value_1", "value_2"]
     assert windows.to_frame([], torch.empty(0, 2, 1)).shape == (0, 2)
-    message = "names= has a name of its own for each of 3 values of a slot; got ['a', 'a', 'b']."
-    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+    message = "names ... got ['a', 'a', 'b']"
+    with pytest.raises(ValueError, match=like(message)):
         windows.to_frame([0, 1], values, names=["a", "a", "b"])
-    with pytest.raises(
-        ValueError, match=re.escape("names= has a name of its own for each of 1 values of a slot; got [")
-    ):
+    with pytest.raises(ValueError, match=like("a different name for each of 1 values of a slot, got [")):
         windows.to_frame([0], values[:1, :, 0], names=["a", "b"])
+
+
+def test_irregular_times_are_told_to_ignore_gaps() -> None:
+    events = ts.load({"t": [0, 3, 4, 11, 18, 40, 41, 59], "y": np.arange(8.0)}, ["y"], time="t")
+    with pytest.raises(
+        ts.errors.NoWindowError, match="Times without a regular step, such as events, need gaps='ignore'"
+    ):
+        ts.Windows(events, 4)
+    assert len(ts.Windows(events, 4, gaps="ignore")) == 5
+
+
+@pytest.mark.parametrize("timed", [True, False])
+@pytest.mark.parametrize("masked", [True, False])
+def test_to_frame_tells_windows_and_steps_apart(timed: bool, masked: bool) -> None:
+    """A row of each window and slot, beside one that `anchors` and a loop give."""
+    table = {"e": list("aaaaabbbb"), "t": [0, 1, 3, 4, 5, 0, 1, 2, 3], "y": np.arange(9.0)}
+    stash = ts.load(table, ["y"], entity="e", time="t" if timed else None)
+    gaps: dict[str, Any] = {"gaps": "mask", "frequency": 1} if masked and timed else {}
+    windows = ts.Windows(stash, spans={"past": ("y", -1, 0), "next": ("y", 0, 2)}, **gaps)
+    ids = [3, 0, *range(len(windows))][1 - len(windows) :]
+    values = torch.arange(len(ids) * 2.0).view(-1, 2)
+    frame = windows.to_frame(ids, values, origin=True, step=True)
+    (batch,) = ts.Loader(windows, len(windows), with_ids=True)
+    expected = []
+    for number, k in enumerate(ids):
+        entity, anchor = (int(batch[name][k]) for name in ("entity", "anchor"))
+        for slot in range(2):
+            time = {"t": anchor + slot} if timed else {}
+            expected.append(
+                {"e": "ab"[entity], **time, "anchor": anchor, "step": slot + 1, "value": number * 2.0 + slot}
+            )
+    assert frame.to_dicts() == expected
+
+
+def test_the_anchor_in_a_frame_has_the_type_of_times_and_of_the_last_slot_without_a_horizon() -> None:
+    days = pl.datetime_range(
+        pl.datetime(2024, 1, 1), pl.datetime(2024, 1, 6), "1d", eager=True, time_zone="Europe/Rome"
+    )
+    windows = ts.Windows(
+        ts.load(pl.DataFrame({"t": days, "y": np.arange(6.0)}), ["y"], time="t"), history=3, min_history=1
+    )
+    frame = windows.to_frame([0, 3], torch.zeros(2, 3), origin=True, step=True)
+    assert frame["anchor"].to_list() == [days[0]] + [days[3]] * 3
+    assert frame["step"].to_list() == [3, 1, 2, 3]  # slots before the first row are left out
+
+
+def test_the_time_of_an_anchor_without_a_row_is_null_where_there_is_no_step() -> None:
+    stash = ts.load({"e": list("aab"), "t": [1, 5, 9], "y": [1.0, 2.0, 3.0]}, ["y"], entity="e", time="t")
+    windows = ts.Windows(stash, history=1, horizon=1, min_horizon=0, gaps="ignore")
+    frame = windows.to_frame(range(3), torch.zeros(3, 1), origin=True)
+    assert frame["t"].to_list() == frame["anchor"].to_list() == [5, None, None]
+
+
+def test_columns_of_a_frame_have_different_names() -> None:
+    windows = ts.Windows(ts.load({"step": [0, 1, 2], "y": [0.0, 1.0, 2.0]}, ["y"], time="step"), 1, 1)
+    for arguments, name in (({"step": True}, "step"), ({"origin": True, "names": ["anchor"]}, "anchor")):
+        with pytest.raises(ValueError, match=like(f"names must differ from ... got {name!r}")):
+            windows.to_frame([0], torch.zeros(1, 1), **arguments)
+    assert windows.to_frame([0], torch.zeros(1, 1), origin=True).columns == ["step", "anchor", "value"]

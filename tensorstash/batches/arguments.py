@@ -1,0 +1,124 @@
+"""The arguments of a `Loader`, checked."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+
+from tensorstash.errors import unknown
+from tensorstash.sampling.mix import Mix
+from tensorstash.sampling.order import OwnIds
+from tensorstash.sampling.ordering import Shuffle
+from tensorstash.sampling.sampler import Sampler
+from tensorstash.sampling.sharded import ShardedWindows
+from tensorstash.transforms.cast import Cast
+from tensorstash.transforms.pack import Pack
+from tensorstash.transforms.scaler import Scaler
+from tensorstash.windows.placement import Placement
+from tensorstash.windows.windows import Windows
+
+Transform = Callable[[Any], Any]
+
+
+def check_windows(windows: object) -> None:
+    """Refuse anything but windows, and windows that are empty."""
+    if not isinstance(windows, (Windows, Mix, ShardedWindows)):
+        raise TypeError(f"windows must be ts.Windows(stash, ...) or a ts.Mix of them, got a {type(windows).__name__}.")
+    if not len(windows):
+        raise ValueError("windows must hold at least one window, got none. See the cuts of split().")
+
+
+def check_lanes(windows: Windows) -> None:
+    """Refuse windows whose past would overlap the past of the previous window, skip rows, or be drawn."""
+    if windows.placement.points is not None or windows.placement.reaches:
+        raise ValueError(
+            "ts.Lanes needs windows of slots, each of which continues the one before; windows at given points and "
+            "spans in time do not. Use another order."
+        )
+    if windows.chain.drawn:
+        raise ValueError(
+            "With ts.Lanes each window begins where the past of the window before it ended, so no begin may be a "
+            f"ts.Draw, got {', '.join(map(str, windows.spans))}. Give a fixed begin, or take another order."
+        )
+    # spans that end before the anchor are lags, and spans that begin at or after it are the future
+    past = max((-span.begin for span in windows.spans if span.begin < 0 <= span.end), default=windows.history)
+    if past != windows.stride:
+        raise ValueError(
+            f"stride must equal the length of the past, {past}, with ts.Lanes, got {windows.stride}: each window of a "
+            "lane begins where the past of the window before it ended."
+        )
+
+
+def ids_of(sampler: object, shuffle: Shuffle, windows: Windows | Mix | ShardedWindows) -> OwnIds:
+    """The order that the caller's sampler gives."""
+    if not isinstance(windows, Windows):
+        what = "a mix" if isinstance(windows, Mix) else "shards"
+        raise ValueError(f"sampler must be left out for {what}. Use shuffle=True (permuted) or False (interleaved).")
+    if shuffle is not False:
+        raise ValueError(f"sampler must be given without shuffle, got shuffle={shuffle!r}: both set the order.")
+    if isinstance(sampler, Sampler):
+        raise TypeError("sampler must give one id at a time, got a ts.Sampler. Use shuffle=.")
+    ids = OwnIds(sampler, len(windows))
+    if not len(ids):
+        raise ValueError("sampler must give at least one id, got a length of 0.")
+    return ids
+
+
+def callables(transform: Sequence[Transform]) -> tuple[Transform, ...]:
+    """The transforms of `transform=`."""
+    if callable(transform):
+        raise TypeError(f"transform must be a list of callables, got {transform!r}. Write [...] around it.")
+    if not isinstance(transform, Iterable):
+        raise TypeError(f"transform must be a list of callables, got {transform!r}. For none, leave it out.")
+    for step in transform:
+        if not callable(step):
+            raise TypeError(f"A transform must be a callable that takes a batch, got {step!r}.")
+    return tuple(transform)
+
+
+def before_copy(transforms: Sequence[Transform]) -> int:
+    """How many transforms run on the host: all up to the last `ts.Pack`."""
+    return max((k for k, step in enumerate(transforms, 1) if isinstance(step, Pack)), default=0)
+
+
+def bound(transforms: Sequence[Any], windows: Windows | Mix | ShardedWindows) -> tuple[Transform, ...]:
+    """The transforms for these windows; those without `bind(windows)` stay what they are."""
+    result = tuple(step.bind(windows) if hasattr(step, "bind") else step for step in transforms)
+    scaled = Counter(span for step in result if isinstance(step, Scaler) for span in step.spans)
+    if twice := [span for span, count in scaled.items() if count > 1]:
+        raise ValueError(f"A span must be scaled once; {twice[0]!r} is scaled by two transforms. Leave one out.")
+    return result
+
+
+def casts_on_host(transforms: Sequence[Any], placement: Placement) -> dict[str, torch.dtype]:
+    """The entries that `ts.Cast(..., on="host")` at the beginning of the transforms casts, and their new dtypes."""
+    casts: dict[str, torch.dtype] = {}
+    held = {span.name: placement.stash[span.column].dtype for span in placement.shown}
+    held |= {name: tensor.dtype for name, tensor in placement.stash.static.items()}
+    first: Any = None  # of the transforms that run after the copy
+    for transform in transforms:
+        if not on_host(transform):
+            first = transform if first is None else first
+            continue
+        if first is not None:
+            raise ValueError(
+                f"A cast on the host must be the first transform, because it precedes the copy; {transform!r} comes "
+                f"after {first!r}. Put it first."
+            )
+        for name, dtype in transform.dtypes.items():
+            if name not in held:
+                raise unknown(name, held, "the batch", "span")
+            transform.check(name, held[name])
+            if name in casts or dtype.itemsize >= held[name].itemsize:
+                raise ValueError(
+                    f"A cast on the host must make a span smaller, once, got {name!r} from "
+                    f"{casts.get(name, held[name])} to {dtype}. Leave out on='host'."
+                )
+            casts[name] = dtype
+    return casts
+
+
+def on_host(transform: object) -> bool:
+    """Whether a transform is such a cast."""
+    return isinstance(transform, Cast) and transform.on == "host"

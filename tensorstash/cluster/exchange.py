@@ -1,0 +1,120 @@
+"""The two calls that talk to other nodes: `exchange_counts` and `fit_scaler`."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch.distributed as dist
+
+from tensorstash.common.checks import names_in
+from tensorstash.errors import NoWindowError
+from tensorstash.sampling.sharded import Count, ShardedWindows, merge_counts
+from tensorstash.transforms.scaler import Scaler
+from tensorstash.transforms.sharded import of_node
+from tensorstash.transforms.statistics import check_kind
+
+
+class Told(NamedTuple):
+    """The windows of one rank, for the others."""
+
+    node: int
+    nodes: int
+    described: dict[str, Any] | None  # the spans and the stride of its windows, if it has any
+    counts: dict[int, Count]
+
+
+def exchange_counts(windows: ShardedWindows, group: Any = None) -> ShardedWindows:
+    """The same windows, with the number of windows in each shard of all nodes: a few integers per shard.
+
+    This is a collective: every rank calls it, once for each part after the last split. A loader over several nodes
+    needs it. One node without a process group exchanges nothing.
+
+    Args:
+        windows: of the shards of this node.
+        group: the process group of the data ranks of all nodes; `None` for the default one.
+
+    Raises:
+        ValueError: there is no process group for several nodes; or ranks disagree about the nodes, the shards or the
+            windows, which all ranks find alike. NoWindowError: no shard of any node has a window.
+    """
+    division = windows.division
+    mine = Told(division.node, division.nodes, windows.described(), windows.counts_of_node())
+    told = everyone(mine, division.nodes, group)
+    counts = agreed(told, len(division.entity_offsets) - 1)
+    if all(rank.described is None for rank in told):
+        raise NoWindowError(
+            f"None of the {len(counts):,} shards has a window: all series are too short, or require= or where= leaves "
+            "no window. Shorten the window, or see ts.Windows of one shard."
+        )
+    return replace(windows, counts=merge_counts(counts))
+
+
+def fit_scaler(
+    windows: ShardedWindows,
+    columns: Sequence[str],
+    *,
+    kind: str = "standard",
+    by: str | None = None,
+    unknown: str = "error",
+    group: Any = None,
+) -> Scaler:
+    """`ts.Scaler.fit` for the windows of shards, over the rows of all nodes: bit by bit the same on every rank.
+
+    This is a collective: every rank calls it. Each sends a few numbers per shard and column, and with `by="entity"` per
+    entity; they are merged in the order of shards, whichever node holds them.
+
+    Args:
+        windows: preferably of the training part alone.
+        columns: as for `ts.Scaler.fit`.
+        kind: as for `ts.Scaler.fit`, but not `"robust"`: quartiles of several shards cannot be merged.
+        by: `None`, or `"entity"`; batches then need `entity`, which `ts.Loader(..., with_ids=True)` gives them.
+        unknown: as for `ts.Scaler.fit`.
+        group: the process group of the data ranks of all nodes; `None` for the default one.
+
+    Raises:
+        ValueError: there is no process group for several nodes, or no window. Others as for `ts.Scaler.fit`.
+    """
+    check_kind(kind, by, unknown)
+    mine = of_node(windows, names_in(columns, "columns"), kind, by)
+    return Scaler.of_shards(windows, everyone(mine, windows.division.nodes, group), kind, by, unknown)
+
+
+def everyone(mine: Any, nodes: int, group: Any) -> list[Any]:
+    """The objects of all ranks, by rank: a collective, unless there is one node and no process group."""
+    if dist.is_available() and dist.is_initialized():
+        answers: list[Any] = [None] * dist.get_world_size(group)
+        dist.all_gather_object(answers, mine, group=group)
+        return answers
+    if nodes > 1:
+        raise ValueError(
+            f"The {nodes} nodes exchange numbers through a process group, and there is none. Call "
+            "torch.distributed.init_process_group() first, on every rank."
+        )
+    return [mine]
+
+
+def agreed(told: Sequence[Told], shards: int) -> list[Count]:
+    """The count of each shard, if the ranks agree."""
+    totals, windows = {rank.nodes for rank in told}, {repr(rank.described) for rank in told if rank.described}
+    if len(totals) > 1:
+        got = " and ".join(map(str, sorted(totals)))
+        raise ValueError(f"All ranks must open shards for the same number of nodes, got {got}. See ts.cluster.open.")
+    if len(windows) > 1:
+        raise ValueError(
+            f"All ranks must have windows of the same spans and stride, got {' and '.join(sorted(windows)[:2])}. Use "
+            "the same arguments on every rank."
+        )
+    counts: dict[int, Count] = {}
+    for number, rank in enumerate(told):
+        for shard, count in rank.counts.items():
+            if counts.setdefault(shard, count) != count:
+                raise ValueError(
+                    f"All ranks that hold a shard have the same windows of it; of shard {shard}, rank {number} has "
+                    f"{count}, and an earlier one {counts[shard]}. Use the same arguments on every rank."
+                )
+    if missing := [shard for shard in range(shards) if shard not in counts]:
+        raise ValueError(
+            f"Each shard is held by a node, and {len(missing):,} by none of these, such as shard {missing[0]}: the "
+            f"ranks are on nodes {[rank.node for rank in told]}. See node= and nodes= of ts.cluster.open, and group=."
+        )
+    return [counts[shard] for shard in range(shards)]

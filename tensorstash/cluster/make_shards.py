@@ -1,0 +1,166 @@
+"""`ts.cluster.shard`: a source cut by entity into stash files, which nodes share out among them."""
+
+import os
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import torch
+
+from tensorstash.cluster.manifest import VERSION, Manifest
+from tensorstash.cluster.resume import resume
+from tensorstash.cluster.rows import Rows
+from tensorstash.cluster.shard_file import ShardReport, ShardWriter, frequency_of, write_index
+from tensorstash.cluster.with_ray import ray_data, write_with_ray
+from tensorstash.columns.sharding import HASH, check_shards
+from tensorstash.columns.spec import Columns
+from tensorstash.common.progress import Bar
+from tensorstash.ingest.plan import Survey, survey
+from tensorstash.ingest.request import Request, Static, parse_request
+from tensorstash.ingest.segment_key import argument_keys, check_unchanged, contents, key_of
+from tensorstash.ingest.vocabularies import with_vocabularies
+from tensorstash.segments.store import Store
+from tensorstash.sources.file import stamps
+from tensorstash.sources.locate import find, is_paths, label_of_paths
+
+
+def shard(
+    source: Any,
+    columns: Columns | None = None,
+    *,
+    entity: str | Sequence[str],
+    to: str | os.PathLike[str],
+    shards: int = 64,
+    time: str | None = None,
+    static: Static | None = None,
+    dtype: torch.dtype | None = None,
+    filter: Any = None,  # noqa: A002  as in ts.load
+    repeated: str = "error",
+    filesystem: Any = None,
+    engine: str | None = None,
+    progress: bool | None = None,
+) -> Manifest:
+    """Cut a source by entity into shards, each a stash file, for `ts.cluster.open`.
+
+    The rows are brought together by shard, on this machine in a temporary file beside the shards (for an object store
+    in TMPDIR), so the disk needs room for the rows twice. Then each shard is loaded into its file. Memory is needed for
+    a row group, and for what `ts.load(file=)` needs for one shard.
+    Vocabularies, types and the frequency are those of the whole source. Rows of an entity without times keep their
+    order. The manifest is written last. A run that was killed resumes, if it is called again with the same source and
+    arguments: shards whose checksums are right are kept, and the others are made. Calls for one directory take turns.
+
+    Args:
+        source: as for `ts.load`.
+        columns: as for `ts.load`.
+        entity: the column, or the columns, whose value says which shard a row is in: `ts.cluster.shard_of`.
+        to: a directory, or the URL of one in an object store, such as "s3://bucket/weather".
+        shards: how many, 1 to 4,096; several to a node, so that nodes get equal shares.
+        time: as for `ts.load`.
+        static: as for `ts.load`.
+        dtype: as for `ts.load`.
+        filter: as for `ts.load`.
+        repeated: as for `ts.load`.
+        filesystem: as for `ts.load`, where the paths of the source are.
+        engine: `None` is this machine. `"ray"` is Ray Data on the cluster that `ray.init` connects to: `to` must be the
+            same place on all nodes, as must the files of the source; this process reads a source in memory. Ray runs a
+            task again whose worker or node has died. The bytes are the same as on one machine.
+        progress: show a bar; `None` shows it when the output is a terminal or a notebook.
+
+    Raises:
+        SegmentError: `to` has shards of another source or of other arguments, or cannot be written to. What `ts.load`
+            raises for a source that it cannot load.
+
+    Example:
+        >>> import tempfile, tensorstash as ts
+        >>> data = {"station": ["B", "A", "B", "C"], "hour": [2, 1, 1, 1], "temp": [0.5, 1.5, 0.25, 0.0]}
+        >>> where = tempfile.mkdtemp()
+        >>> manifest = ts.cluster.shard(data, ["temp"], entity="station", time="hour", shards=2, to=where)
+        >>> [(shard.file, shard.rows) for shard in manifest.shards]
+        [('shard-00000.safetensors', 2), ('shard-00001.safetensors', 2)]
+    """
+    if engine not in (None, "ray"):
+        raise ValueError(f'engine= is None, which is this machine, or "ray"; got {engine!r}.')
+    request = parse_request(
+        source=source,
+        filesystem=filesystem,
+        columns=columns,
+        static=static,
+        entity=entity,
+        time=time,
+        dtype=dtype,
+        filter=filter,
+        repeated=repeated,
+        shard=(0, shards),  # refuses a wrong number, and a source without entities
+    )
+    table = None if request.table is None else replace(request.table, shard=None)
+    ray = None if engine is None else ray_data()
+    store = Store(os.fspath(to))
+    with store.alone():
+        manifest, notes = _make(replace(request, shard=None, table=table), check_shards(shards), store, ray, progress)
+    for note in notes:
+        warnings.warn(note, UserWarning, stacklevel=2)
+    return manifest
+
+
+def _make(request: Request, shards: int, store: Store, ray: Any, progress: bool | None) -> tuple[Manifest, list[str]]:
+    """The manifest, and what the user is warned of."""
+    files = find(request.source, request.filesystem)
+    before = stamps(files or [])
+    source = survey(request, files, progress)
+    arguments = _arguments(request, shards, source, before)
+    run = resume(store, arguments, progress)
+    if isinstance(run, Manifest):
+        return run, []
+    rows, static, planned = Rows(source.scanned, source.planned, shards), None, source.planned
+    planned = replace(with_vocabularies(planned, source.scanned), table=None)
+    if source.table is not None:
+        table = Rows(source.table.scanned, source.table.planned, shards)
+        static = pa.concat_tables([part for unit in table.scan.units for part in table.read(unit, range(shards))])
+        planned = replace(planned, table=with_vocabularies(table.plan, table.scan))
+    writer = ShardWriter(store, arguments, planned, static, tuple((unit.first, unit.place) for unit in rows.scan.units))
+    missing = [number for number in range(shards) if number not in run.reports]
+    hidden = None if progress is None else not progress
+    with Bar(total=planned.rows, unit=" rows", unit_scale=True, disable=hidden) as bar:
+        bar.update(sum(report.record.rows for report in run.reports.values()))
+        made = _write_here(rows, missing, writer)
+        if ray is not None:
+            made = write_with_ray(ray, rows, missing, writer, is_paths(request.source))
+        for place, (number, report) in enumerate(made):
+            if place == 0:  # all rows have been read
+                check_unchanged(request.source, request.filesystem, before)
+            run.add(number, report)
+            bar.update(report.record.rows)
+    reports = [report for _, report in sorted(run.reports.items())]
+    columns = (*planned.columns, *planned.static, *planned.joined)
+    assert planned.entity is not None
+    manifest = Manifest(
+        version=VERSION,
+        hash=HASH,
+        arguments=arguments,
+        shards=tuple(report.record for report in reports),
+        index=write_index(store, arguments, pa.schema([rows.schema.field(n) for n in planned.entity.members]), reports),
+        frequency=frequency_of(reports),
+        vocabularies={column.name: column.vocabulary for column in columns if column.vocabulary is not None},
+        types={c.name: " x ".join([str(c.dtype).removeprefix("torch."), *map(str, c.shape)]) for c in columns},
+    )
+    run.finish(manifest)
+    return manifest, [*dict.fromkeys(note for report in reports for note in report.warnings)]
+
+
+def _write_here(rows: Rows, numbers: Sequence[int], writer: ShardWriter) -> Iterator[tuple[int, ShardReport]]:
+    with writer.store.scratch() as folder:
+        for number, table in rows.by_shard(numbers, folder):
+            yield number, writer.write(number, table)
+
+
+def _arguments(request: Request, shards: int, source: Survey, before: Sequence[Any]) -> dict[str, str]:
+    """What decides every byte of the shards, as texts."""
+    data: object = [*before] or contents(source.scanned, source.planned.read)
+    label = label_of_paths(request.source) if is_paths(request.source) else source.planned.source
+    if source.table is not None:
+        data = [data, contents(source.table.scanned, source.table.planned.read)]
+    keys = argument_keys(request)
+    texts = {name: repr(value) for name, value in keys.items()}
+    return texts | {"source": f"{label} ({key_of(data, keys)[:16]})", "shards": str(shards)}

@@ -1,0 +1,91 @@
+"""Shards that are finished while others are made, so that another call can resume a killed run."""
+
+import json
+import warnings
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+
+from tensorstash.cluster.manifest import INDEX, NAME, Manifest, ShardRecord, file_of, key_of, record_of, short
+from tensorstash.cluster.shard_file import ShardReport, read_shard
+from tensorstash.common.threads import each, threads
+from tensorstash.errors import SegmentError
+from tensorstash.segments.store import Store
+
+_PARTIAL = "partial.json"
+_EACH = 64  # of more shards than this, several are noted at once, because all are written again
+
+
+@dataclass
+class Run:
+    """The shards that are finished, while the others are made."""
+
+    store: Store
+    arguments: Mapping[str, str]
+    reports: dict[int, ShardReport] = field(default_factory=dict)
+
+    def add(self, number: int, report: ShardReport) -> None:
+        """Note a finished shard."""
+        self.reports[number] = report
+        if len(self.reports) % (1 + len(self.reports) // _EACH) == 0:
+            self.note()
+
+    def note(self) -> None:
+        """Write down which shards are finished."""
+        shards = {number: asdict(report.record) for number, report in sorted(self.reports.items())}
+        self.store.write(_PARTIAL, json.dumps({"arguments": dict(self.arguments), "shards": shards}))
+
+    def finish(self, manifest: Manifest) -> None:
+        """Write the manifest, which makes the shards whole; refused if another call has been here meanwhile."""
+        if _read_partial(self.store)[0] != self.arguments or self.store.size(NAME) is not None:
+            raise SegmentError(
+                f"One call at a time makes shards in a place; another has written {self.store.join(NAME)} meanwhile. "
+                "Call it again, or give another to=."
+            )
+        self.store.write(NAME, manifest.to_json())
+        self.store.remove(_PARTIAL)
+
+
+def resume(store: Store, arguments: Mapping[str, str], progress: bool | None) -> Run | Manifest:
+    """The run that makes the shards, or their manifest if nothing is missing; refused if others are there."""
+    manifest = _read_manifest(store)
+    before, records = _read_partial(store)
+    if manifest is not None:
+        before, records = manifest.arguments, dict(enumerate(manifest.shards))
+    for name in sorted({*before, *arguments}) if records else ():
+        then, now = (short(texts.get(name)) for texts in (before, arguments))
+        if before.get(name) != arguments.get(name):
+            what = "from another source: " if name == "source" else f"with {name}="
+            raise SegmentError(
+                f"Sharding resumes only with the same source and arguments; the shards of {store.join(NAME)} were made "
+                f"{what}{then}, and now it is {now}. Give the same, or another directory as to=."
+            )
+    checked = each(
+        lambda k: read_shard(store, records[k], key_of(arguments, k)), [*records], threads(), "checksums", progress
+    )
+    reports = {number: report for number, report in zip(records, checked) if report is not None}
+    is_whole = manifest is not None and len(reports) == len(records)
+    if manifest is not None and is_whole and read_shard(store, manifest.index, key_of(arguments, INDEX)):
+        return manifest
+    run = Run(store, arguments, reports)
+    run.note()
+    store.remove(NAME)
+    return run
+
+
+def _read_manifest(store: Store) -> Manifest | None:
+    text = store.read(NAME)
+    try:
+        return None if text is None else Manifest.from_json(text, store.join(NAME))
+    except SegmentError as error:
+        warnings.warn(f"{error} All of them are made again now.", UserWarning, stacklevel=4)
+        return None
+
+
+def _read_partial(store: Store) -> tuple[Mapping[str, str], dict[int, ShardRecord]]:
+    """The arguments and the finished shards of a run; nothing without one, or if its file is damaged."""
+    try:
+        fields = json.loads(store.read(_PARTIAL) or "")
+        shards = {int(number): record_of(record, file_of(int(number))) for number, record in fields["shards"].items()}
+        return fields["arguments"], shards
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return {}, {}

@@ -1,0 +1,120 @@
+"""The file of one shard, and the index of all: how they are written, and what is known of a file that is there."""
+
+import os
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tensorstash.cluster.manifest import INDEX, ShardRecord, file_of, key_of
+from tensorstash.cluster.rows import ROW, SHARD
+from tensorstash.common.frequency import Frequency
+from tensorstash.ingest.plan import Plan, Survey, survey
+from tensorstash.ingest.request import parse_request
+from tensorstash.ingest.write import write_load
+from tensorstash.segments.limits import disk_limit
+from tensorstash.segments.segment import open_saved
+from tensorstash.segments.store import Store, checksum
+from tensorstash.sources.tables import scan_table
+from tensorstash.stash.stash import Stash
+from tensorstash.windows.runs import followed
+
+
+@dataclass(frozen=True, slots=True)
+class ShardReport:
+    """What is known of a shard whose file is there."""
+
+    record: ShardRecord
+    entities: list[Any]
+    entity_rows: list[int]
+    followed: dict[Frequency, int]  # by frequency: how many pairs of rows follow it
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ShardWriter:
+    """What a process needs to write shards, besides their rows."""
+
+    store: Store
+    arguments: dict[str, str]
+    plan: Plan  # of the whole source, with its vocabularies
+    static: pa.Table | None  # the rows of the table of static columns, with their shards
+    units: tuple[tuple[int, str], ...]  # the first row of each unit of the source, and its name in errors
+
+    def write(self, number: int, rows: pa.Table) -> ShardReport:
+        """Write the shard of these rows, which have the order of the source."""
+        scan, numbers, static = scan_table(rows, rows.schema, self.plan.source), rows[ROW].to_numpy(), None
+        units = [replace(unit, name=partial(self._name_row, numbers[unit.start :])) for unit in scan.units]
+        if self.static is not None and self.plan.table is not None:
+            table = self.static.filter(pc.field(SHARD) == number)
+            static = Survey(scan_table(table, table.schema, self.plan.table.source), self.plan.table)
+        shard = Survey(replace(scan, units=tuple(units)), replace(self.plan, rows=rows.num_rows), static)
+        return _write(self.store, file_of(number), key_of(self.arguments, number), shard)
+
+    def _name_row(self, numbers: Any, at: int) -> str:
+        row = int(numbers[at])
+        place = self.units[bisect_right([first for first, _ in self.units], row) - 1][1]
+        return f"{row:,}" if place == self.plan.source else f"{row:,} ({place})"
+
+
+def write_index(
+    store: Store, arguments: dict[str, str], schema: pa.Schema, reports: Sequence[ShardReport]
+) -> ShardRecord:
+    """Write a stash with a row for each entity of all shards: its shard, and its rows; `schema` has entity columns."""
+    entities = [name if isinstance(name, tuple) else (name,) for report in reports for name in report.entities]
+    columns = {f"entity.{k}": pa.array([name[k] for name in entities], kind) for k, kind in enumerate(schema.types)}
+    entity = [*columns] if len(columns) > 1 else "entity.0"
+    shards = np.repeat(np.arange(len(reports)), [len(report.entities) for report in reports])
+    columns["shard"] = pa.array(shards, pa.uint16())
+    columns["rows"] = pa.array([rows for report in reports for rows in report.entity_rows], pa.int64())
+    request = parse_request(pa.table(columns), ["shard", "rows"], entity=entity)
+    return _write(store, INDEX, key_of(arguments, INDEX), survey(request, None, False)).record
+
+
+def read_shard(store: Store, record: ShardRecord, key: str) -> ShardReport | None:
+    """The report of a shard; `None` if its file is not there, or has other bytes than its record says."""
+    if store.size(record.file) != record.bytes:
+        return None
+    with store.fetched(record.file) as path:
+        if checksum(path) != record.checksum:
+            return None
+        segment = open_saved(path)
+        return _report(record, Stash(segment), ()) if segment.key == key else None
+
+
+def frequency_of(reports: Sequence[ShardReport]) -> str | int | None:
+    """The frequency that most pairs of rows follow; of several a calendar's, then the shortest."""
+    followed: Counter[Frequency] = Counter()
+    for report in reports:
+        followed.update(report.followed)
+    if not followed:
+        return None
+    best = min(followed, key=lambda step: (-followed[step], step.kind == "ticks", step.count))
+    return best.text if best.clock.unit is not None else best.count
+
+
+def _write(store: Store, file: str, key: str, source: Survey) -> ShardReport:
+    with store.scratch() as folder, open(os.path.join(folder, file), "w+b") as target, ThreadPoolExecutor(1) as beside:
+        limits = [disk_limit(target.fileno(), folder)]
+        warnings = write_load(
+            source, target.fileno(), limits, on_disk=True, key=key, progress=False, report=lambda _: None
+        )
+        digest = beside.submit(checksum, target.fileno())  # while the file goes to its disk
+        stash, nbytes = Stash(open_saved(target.name)), os.stat(target.fileno()).st_size
+        store.put(target.name, file)
+        record = ShardRecord(file, stash.rows, len(stash.offsets) - 1, nbytes, digest.result())
+        return _report(record, stash, warnings)
+
+
+def _report(record: ShardRecord, stash: Stash, warnings: tuple[str, ...]) -> ShardReport:
+    offsets, pairs = stash.offsets.numpy(), {}
+    if stash.time is not None and stash.info.time is not None and not stash.info.time.repeated:
+        pairs = followed(offsets, stash.time.numpy(), stash.clock)
+    return ShardReport(record, stash.entities, np.diff(offsets).tolist(), pairs, warnings)

@@ -1,0 +1,120 @@
+"""The entities of rows: their numbers, and the rows of one shard."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from tensorstash.columns.resolve import entity_columns
+from tensorstash.columns.sharding import shard_of
+from tensorstash.common.dtypes import Int32s, Int64s
+from tensorstash.errors import DataError
+from tensorstash.ingest.codes import Piece, Vocabulary, as_arrow, ascending, inverse, piece_of, plain_text
+from tensorstash.sources.rows import with_rows
+from tensorstash.sources.scan import Scan, Unit, read
+
+Entity = str | Sequence[str]  # `entity=` of a load
+
+
+class Entities:
+    """Numbers the entities as they come, by the values of one column or the tuples of several."""
+
+    def __init__(self, columns: int, known: Sequence[Any]) -> None:
+        """The entities in `known` are entities even if no row has them."""
+        self._parts = [Vocabulary() for _ in range(columns)]
+        self._pairs = [Vocabulary() for _ in range(columns - 1)]  # of (number of leading parts, next part)
+        values = [known] if columns == 1 else [*zip(*known)]
+        self._known = self.encode([piece_of(as_arrow(part)) for part in values]) if known else np.zeros(0, np.int32)
+
+    def __len__(self) -> int:
+        return len((self._pairs or self._parts)[-1])
+
+    def encode(self, pieces: Sequence[Piece]) -> Int32s:
+        """The entity of each row."""
+        codes = np.zeros(0, np.int32)
+        for k, (part, piece) in enumerate(zip(self._parts, pieces)):
+            part_codes, _ = part.encode(piece)
+            if k:
+                pairs = pa.array((codes.astype(np.int64) << 32) | part_codes)
+                part_codes, _ = self._pairs[k - 1].encode(piece_of(pairs))
+            codes = part_codes
+        return codes
+
+    def order(self) -> Int64s:
+        """The entities in the order of the stash: first the known ones, then the others by their values."""
+        parts = zip(self._parts, self._codes())
+        ranks = [inverse(ascending(as_arrow(part.names)))[codes] for part, codes in parts]
+        is_new = np.ones(len(self), np.bool_)
+        is_new[self._known] = False
+        order = np.lexsort(ranks[::-1])
+        return np.append(self._known.astype(np.int64), order[is_new[order]])
+
+    def values(self, order: Int64s) -> list[list[Any]]:
+        """For each entity column, its values in these entities."""
+        names = [part.names for part in self._parts]
+        return [[*map(of_part.__getitem__, codes[order].tolist())] for of_part, codes in zip(names, self._codes())]
+
+    def _codes(self) -> list[Int32s]:
+        """For each entity column, `(entities,)` places in its names."""
+        leading = np.arange(len(self), dtype=np.int32)
+        codes = []
+        for vocabulary in reversed(self._pairs):
+            pairs = np.array(vocabulary.names, np.int64)[leading]
+            codes.append((pairs & 0xFFFFFFFF).astype(np.int32))
+            leading = (pairs >> 32).astype(np.int32)
+        return [leading, *codes[::-1]]
+
+
+def check_key(array: pa.Array, name: str, scanned: Scan, row: int, *, is_time: bool = False) -> None:
+    """Refuse a null in an entity or time column, whose rows begin with `row`."""
+    if pa.types.is_dictionary(array.type) and array.dictionary.null_count:
+        array = plain_text(array).dictionary_decode()
+    if array.null_count:
+        remedy = "Drop or fill these rows before loading."
+        if is_time:
+            remedy += (
+                f" If they describe an entity as a whole, load the others with "
+                f"filter=pyarrow.compute.field({name!r}).is_valid(), and give these as a table, "
+                f"static=frame.filter(polars.col({name!r}).is_null())."
+            )
+        place = scanned.name_row(row + int(np.argmax(array.is_null())))
+        raise DataError(
+            f"Every row needs an entity and a time; column {name!r} is null in source row {place} (the first such). "
+            f"{remedy}"
+        )
+
+
+def key_piece(array: pa.Array, name: str, scanned: Scan, row: int) -> Piece:
+    """The values of an entity column, without null."""
+    check_key(array, name, scanned, row)
+    return piece_of(array)
+
+
+def entities_of_rows(scanned: Scan, entity: Entity, arrays: Sequence[pa.Array], row: int) -> tuple[list[Any], Int32s]:
+    """The distinct entities of the rows from `row` on, and the place of each row's entity among them, `(rows,)`.
+
+    `arrays` are those of the entity columns; a null in them is refused.
+    """
+    names = entity_columns(entity)
+    entities = Entities(len(names), ())
+    places = entities.encode([key_piece(array, name, scanned, row) for name, array in zip(names, arrays)])
+    parts = entities.values(np.arange(len(entities)))
+    return parts[0] if isinstance(entity, str) else [*zip(*parts)], places
+
+
+def of_shard(scanned: Scan, entity: Entity, shard: tuple[int, int], progress: bool | None) -> Scan:
+    """The scan of the rows whose entity is in a shard, given by its number and how many there are."""
+    return with_rows(scanned, partial(_judge, scanned, entity, shard), "shard", progress)
+
+
+def _judge(scanned: Scan, entity: Entity, shard: tuple[int, int], unit: Unit) -> tuple[NDArray[np.uint8], int]:
+    number, shards = shard
+    flags = [np.empty(0, np.bool_)]
+    for row, batch in read(unit, entity_columns(entity)):
+        names, places = entities_of_rows(scanned, entity, batch.columns, row)
+        flags.append((shard_of(names, shards) == number)[places])
+    kept = np.concatenate(flags)
+    return np.packbits(kept), int(np.count_nonzero(kept))

@@ -1,0 +1,138 @@
+"""The key of a shared segment: a hash of everything that decides a byte of it."""
+
+import io
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b, sha256
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from tensorstash.columns.resolve import entity_columns
+from tensorstash.columns.spec import ColumnSpec
+from tensorstash.errors import SourceError
+from tensorstash.ingest.like import key_of_like
+from tensorstash.ingest.request import Request, Specs
+from tensorstash.segments.directory import check_label
+from tensorstash.segments.format import VERSION
+from tensorstash.sources.file import WILDCARD, Stamp, before_wildcard, stamps
+from tensorstash.sources.locate import find, is_paths, label_of_paths
+from tensorstash.sources.scan import Scan
+
+
+def check_unchanged(source: Any, filesystem: Any, before: Sequence[Stamp]) -> None:
+    """Refuse files that changed while they were read: some values would be old and some new."""
+    try:
+        after = stamps(find(source, filesystem) or [])
+    except OSError:
+        after = []
+    if changed := set(before).symmetric_difference(after):
+        name = min(str(stamp[0]) for stamp in changed)
+        raise SourceError(f"A source must not change while it is loaded; {name} did. Load it again.")
+
+
+class _Digest(io.RawIOBase):
+    """A file object that keeps only a hash of the bytes written to it."""
+
+    def __init__(self) -> None:
+        self.hash = blake2b(digest_size=32)
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self.hash.update(data)
+        return memoryview(data).nbytes
+
+
+def contents(scanned: Scan, names: Sequence[str]) -> str:
+    """A hash of columns of a source in memory, with their types."""
+    digest = _Digest()
+    schema = pa.schema([scanned.schema.field(name) for name in names])
+    with pa.PythonFile(digest, mode="w") as sink, pa.ipc.new_stream(sink, schema) as stream:
+        for unit in scanned.units:
+            for batch in unit.read(names):
+                stream.write_batch(batch)
+    return digest.hash.hexdigest()
+
+
+def key_of(source: object, arguments: Mapping[str, object]) -> str:
+    """64 hex digits for a source, given as its stamps, `contents` or `key=`, and the `argument_keys` of a request."""
+    decisive = {
+        "format": VERSION,
+        "release": version("tensorstash"),  # another release may decode differently
+        "source": source,
+        "arguments": {name: repr(arguments[name]) for name in arguments},
+    }
+    return sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
+
+
+def argument_keys(request: Request) -> dict[str, object]:
+    """The arguments that change what is stored. A `ValueError` if one has no key that is equal in all processes."""
+
+    def keyed(specs: Specs) -> list[tuple[str, ColumnSpec]]:
+        return [(name, spec.with_members(member_key)) for name, spec in specs.items()]
+
+    def member_key(member: Any) -> Any:
+        # bytes, so that a column name never equals the key of a formula
+        return request.formulas[member].key().encode() if member in request.formulas else member
+
+    return {
+        "columns": None if request.columns is None else keyed(request.columns),
+        "static": keyed(request.static),
+        "table": None if request.table is None else argument_keys(request.table),
+        "entity": request.entity if isinstance(request.entity, str) else [*entity_columns(request.entity)],
+        "time": request.time,
+        "dtype": request.dtype,
+        "filter": None if request.filter is None else request.filter.key(),
+        "shard": request.shard,
+        "repeated": request.repeated,
+        "like": None if request.like is None else key_of_like(request.like),
+    }
+
+
+def check_rows_key(key: object, request: Request, *, kept: bool) -> None:
+    """Refuse `key=` if it is not a text, if the stash is not kept, or if files, which have stamps, are all it names."""
+    if key is None:
+        return
+    if not isinstance(key, str):
+        raise TypeError(f"key= is a text that names the rows of the source; got {key!r}.")
+    if not key:
+        raise ValueError("key= is a text that names the rows of the source; got an empty one.")
+    if not kept:
+        raise ValueError("key= finds a stash that was kept, so it needs share= or file=. Leave it out.")
+    if is_paths(request.source) and request.table is None:
+        raise ValueError(
+            "key= names rows that a load would have to read; files are known by their sizes and times. Leave it out."
+        )
+
+
+def check_share(share: object, source: Any) -> str:
+    """The label that `share=` stands for, checked."""
+    return check_label(label_of(source) if share is True else share)
+
+
+def label_of(source: Any) -> str:
+    """A label for a source: the name of the first path without its suffix, or the type of the source.
+
+    For a glob it is the part of the name before the first wildcard, or the directory's name if nothing is before it.
+    """
+    while isinstance(source, (list, tuple)) and source:
+        source = source[0]
+    if not isinstance(source, (str, os.PathLike)):
+        return _as_label(type(source).__name__.lower()) or "stash"
+    path = os.path.abspath(label_of_paths(source))
+    name = Path(path).stem
+    wildcard = None if os.path.exists(path) else WILDCARD.search(name)
+    if wildcard is None:
+        return _as_label(name) or "stash"
+    label = _as_label(name[: wildcard.start()]).rstrip("_.+@=-")
+    return label or _as_label(os.path.basename(before_wildcard(path))) or "stash"
+
+
+def _as_label(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.+@=-]+", "-", name).lstrip("_.+@=-")[:100]

@@ -1,0 +1,32 @@
+"""The vocabularies of a whole source, for loads of its parts: equal texts have equal codes in all of them."""
+
+from dataclasses import replace
+from typing import Any
+
+import pyarrow.compute as pc
+
+from tensorstash.columns.codec import Ascending, Given
+from tensorstash.columns.column import Column
+from tensorstash.common.threads import in_threads
+from tensorstash.ingest.plan import Plan
+from tensorstash.sources.scan import Scan, Unit, read
+from tensorstash.sources.streams import plain
+
+
+def with_vocabularies(plan: Plan, scan: Scan) -> Plan:
+    """The plan, in which each text column has the vocabulary of the whole scan."""
+    columns, static = ([_with_vocabulary(c, scan) for c in part] for part in (plan.columns, plan.static))
+    return replace(plan, columns=tuple(columns), static=tuple(static))
+
+
+def _with_vocabulary(column: Column, scan: Scan) -> Column:
+    def texts_of(unit: Unit, _: object) -> set[Any]:
+        batches = (plain(batch) for _, batch in read(unit, column.members))
+        return {text for batch in batches for text in pc.unique(batch.column(0)).to_pylist()}
+
+    if not isinstance(column.codec, Ascending):
+        return column
+    texts: set[Any] = {column.fill, column.empty}
+    texts.update(*(texts for _, texts in in_threads(scan.units, texts_of)))
+    vocabulary = tuple(sorted(texts - {None}))
+    return replace(column, codec=Given(vocabulary)) if vocabulary else column

@@ -1,0 +1,27 @@
+"""Keys: hashes of the positions of windows in a run, from which a batch draws whatever is random in it.
+
+A position is that of a window in the order of its epoch over all ranks, so a key depends neither on the ranks nor on
+the batch size, and a resumed run has the keys that the whole run would have had. Over shards, positions are those in
+the orders of the shards, one shard after the other.
+"""
+
+import numpy as np
+
+from tensorstash.common.dtypes import Int64s
+from tensorstash.sampling.order import Uint64s, hashes, keys
+from tensorstash.sampling.steps import Steps
+
+
+def window_keys(seed: int, steps: Steps) -> Int64s:
+    """The key of each window, `(steps, batch)`; within an epoch no two positions have the same."""
+    return _hashes(seed, steps, 0).view(np.int64)
+
+
+def draws(seed: int, steps: Steps, number: int, count: int) -> Int64s:
+    """The draw `number`, from 0 on, of each window: an integer in `[0, count)`, `(steps, batch)`."""
+    return (_hashes(seed, steps, number + 1) % np.uint64(count)).astype(np.int64)
+
+
+def _hashes(seed: int, steps: Steps, number: int) -> Uint64s:
+    first, second, *_ = keys(f"tensorstash key 1, seed {seed}, epoch {steps.epoch}, number {number}")
+    return hashes(steps.positions, first, second)

@@ -1,0 +1,170 @@
+"""The component of each position in the endless sequence of a mix: computed on demand, never stored.
+
+The components are the leaves of a Huffman tree (Huffman, "A Method for the Construction of Minimum-Redundancy Codes",
+1952) over integer weights, so that likely components are found in few steps. At a node of weight w whose left child has
+the weight l, the left child gets `L(n) = (2 * n * l + w) // (2 * w)` of the first n positions, the right child gets the
+others. So in every prefix of the sequence the count of each component is within two positions of its share, and exact
+after every multiple of the total weight.
+"""
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from math import floor
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tensorstash.common.dtypes import Int32s, Int64s
+from tensorstash.native import kernel, library
+
+_TOTAL = 1 << 32  # the sum of the integers that fractional weights are rounded to
+_HEAVIEST = 1 << 60  # sum of integer weights: a remainder of the tree fits into int64
+_WIDEST = 1 << 48  # positions from the first to the last of one call: a quotient in float64 is at most one off
+_MOST = 1 << 16  # components: rounding small weights up to 1 takes less than the largest weight
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tree:
+    """Node 0 is the root, and a parent comes before its children. A child is a node, or `~k` for component k."""
+
+    components: int
+    weight: list[int]  # of each node
+    left_weight: list[int]  # of its left child
+    children: list[tuple[int, int]]  # the left and the right child of each node
+    only: int | None  # without nodes: the component of all positions
+
+
+def whole_weights(weights: Sequence[float]) -> list[int]:
+    """Weights as integers. Integers stay; other weights are scaled to the sum 2**32, positive ones to at least 1.
+
+    Scaled weights are rounded down, and the remainder goes to the weights with the largest fractions; of equal
+    fractions, to the first. If rounding many small weights up to 1 exceeds the sum, the largest weight is reduced.
+    """
+    if all(isinstance(weight, int) for weight in weights):
+        return list(weights)  # type: ignore[arg-type]  # all() does not narrow
+    exact = [Fraction(weight) for weight in weights]
+    total = sum(exact)
+    shares = [weight * _TOTAL / total for weight in exact]
+    whole = [max(floor(share), int(share > 0)) for share in shares]
+    left = _TOTAL - sum(whole)
+    by_fraction = sorted(range(len(whole)), key=lambda k: whole[k] - shares[k])
+    for k in by_fraction[: max(left, 0)]:
+        whole[k] += 1
+    if left < 0:
+        whole[shares.index(max(shares))] += left
+    return whole
+
+
+def tree(weights: Sequence[int]) -> Tree:
+    """The tree of components with these weights, at least one of them above 0. Components of weight 0 are left out.
+
+    The two lightest nodes become the children of a new node, the lighter one on the left. Of nodes of equal weight,
+    components come first, in their order, and then new nodes in the order in which they were made.
+    """
+    if len(weights) > _MOST or sum(weights) > _HEAVIEST:
+        raise ValueError(
+            f"A mix must have at most {_MOST:,} components, and integer weights that sum to at most 2**60, got "
+            f"{len(weights):,} components and a sum of {sum(weights):,}. Give weights as fractions."
+        )
+    heap = [(weight, k, ~k) for k, weight in enumerate(weights) if weight]
+    heapq.heapify(heap)
+    if len(heap) == 1:
+        return Tree(len(weights), [], [], [], ~heap[0][2])
+    nodes = len(heap) - 1
+    weight, left_weight, children = [0] * nodes, [0] * nodes, [(0, 0)] * nodes
+    for node in range(nodes - 1, -1, -1):
+        left, right = heapq.heappop(heap), heapq.heappop(heap)
+        weight[node], left_weight[node], children[node] = left[0] + right[0], left[0], (left[2], right[2])
+        heapq.heappush(heap, (weight[node], len(weights) + nodes - node, node))
+    return Tree(len(weights), weight, left_weight, children, None)
+
+
+def counts(of: Tree, n: int) -> list[int]:
+    """The number of the first n positions that belong to each component, for any n."""
+    return _before(of, n)[1]
+
+
+def _before(of: Tree, n: int) -> tuple[list[int], list[int]]:
+    """After n positions: the remainder of `L(n)` at each node, and the number of positions of each component."""
+    reached, rest, done = [n] * len(of.weight), [0] * len(of.weight), [0] * of.components
+    if of.only is not None:
+        done[of.only] = n
+    for node, (left_weight, weight) in enumerate(zip(of.left_weight, of.weight)):
+        left, rest[node] = divmod(2 * reached[node] * left_weight + weight, 2 * weight)
+        for child, taken in zip(of.children[node], (left, reached[node] - left)):
+            if child >= 0:
+                reached[child] = taken
+            else:
+                done[~child] = taken
+    return rest, done
+
+
+def choose(of: Tree, positions: Int64s) -> tuple[Int32s, Int64s]:
+    """The component of each position, `(k,)` int64 in any order, and the number of earlier positions in it.
+
+    The lowest and the highest position of one call are less than 2**48 apart.
+    """
+    component, index, before = descend(of, positions)
+    index += before[component]
+    return component, index
+
+
+def descend(of: Tree, positions: Int64s) -> tuple[Int32s, Int64s, Int64s]:
+    """As `choose`, but indexes count from the first given position; `before[k]` counts earlier ones of component k."""
+    base = int(positions.min()) if len(positions) else 0
+    rest, done = _before(of, base)
+    component, index = np.full(len(positions), of.only or 0, np.int32), positions - base
+    if int(index.max(initial=0)) >= _WIDEST:
+        raise ValueError(f"Positions of one call are less than 2**48 apart; got {base} and {int(positions.max())}.")
+    if of.only is None:
+        component, index = _reach(_nodes(of, rest), component, index)
+    return component, index, np.array(done, np.int64)
+
+
+def _nodes(of: Tree, rest: list[int]) -> kernel.Nodes:
+    """The tree at the first position of a call."""
+    two_left, two_weight = 2 * np.array(of.left_weight, np.int64), 2 * np.array(of.weight, np.int64)
+    start = np.array(rest, np.int64)
+    child = np.array(of.children, np.int32).ravel()
+    return kernel.Nodes(child, two_left, two_weight, start, two_left / two_weight, start / two_weight - 0.5)
+
+
+def _reach(nodes: kernel.Nodes, component: Int32s, index: Int64s) -> tuple[Int32s, Int64s]:
+    if library.LIBRARY is None:
+        _down(nodes, component, index)
+        return component, index
+    return kernel.descend(nodes, index)
+
+
+def _down(nodes: kernel.Nodes, component: Int32s, index: Int64s) -> None:
+    """Move all positions down the tree, level by level; `index` holds relative positions, then indexes."""
+    todo, within = np.arange(len(index)), index.copy()
+    node: Int32s = np.zeros(len(index), np.int32)
+    while len(todo):
+        within, goes_right = _halves(nodes, node, within)
+        node = nodes.child[2 * node + goes_right]
+        leaf = node < 0
+        if leaf.any():
+            done, rest = np.flatnonzero(leaf), np.flatnonzero(~leaf)
+            component[todo[done]], index[todo[done]] = ~node[done], within[done]
+            todo, node, within = todo[rest], node[rest], within[rest]
+
+
+def _halves(nodes: kernel.Nodes, node: Int32s, n: Int64s) -> tuple[Int64s, NDArray[np.bool_]]:
+    """The positions within the child, and whether it is the right child.
+
+    `left = (rest + n * two_left) // two_weight` is estimated in float64, half too low, so that it is right or one too
+    low. The remainder tells which: products wrap around in int64, but their difference is less than 2 * two_weight.
+    """
+    two_left, two_weight = nodes.two_left[node], nodes.two_weight[node]
+    left = (n * nodes.ratio[node] + nodes.offset[node]).astype(np.int64)
+    remainder = n * two_left
+    remainder += nodes.rest[node]
+    remainder -= left * two_weight
+    low = remainder >= two_weight
+    left += low
+    remainder -= two_weight * low
+    right = remainder < two_weight - two_left
+    return np.where(right, n - left, left), right

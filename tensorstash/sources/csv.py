@@ -1,0 +1,234 @@
+"""CSV files as a scan: polars reads them, and guards refuse what it would misread without a word."""
+
+import csv
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from tensorstash.columns.number_texts import number_share
+from tensorstash.common.forks import check_pool
+from tensorstash.errors import SchemaError, SourceError
+from tensorstash.sources.evaluate import first_line
+from tensorstash.sources.file import HERE, File
+from tensorstash.sources.filter import Filter
+from tensorstash.sources.footers import constant, kept_files, key_types
+from tensorstash.sources.iso_times import as_times, iso_type
+from tensorstash.sources.scan import Scan, Wanted
+from tensorstash.sources.spool import Spool
+from tensorstash.sources.streams import arrow_schema, collected, kept_type, spooled_parts
+
+if TYPE_CHECKING:
+    import polars as pl
+
+_MISSING = ["", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None"]
+_JUDGED = 10_000  # rows that types are inferred from
+_COPIED = 1 << 22  # bytes at a time
+_UNUSED = "\x1f"  # a separator that no text has, so that each line is one value
+
+
+@dataclass(frozen=True, slots=True)
+class _Csv:
+    """A file on this machine whose header has been checked."""
+
+    file: File
+    path: str
+    names: tuple[str, ...]
+    separator: str
+    copy: Spool | None  # holds `path`, if the file is compressed or elsewhere
+
+    def frame(self, types: Mapping[str, Any]) -> "pl.LazyFrame":
+        """The rows as polars reads them; `types` replace the inferred ones."""
+        import polars as pl
+
+        return pl.scan_csv(
+            self.path,
+            separator=self.separator,
+            schema_overrides={name: types[name] for name in self.names if name in types},
+            null_values=_MISSING,
+            infer_schema_length=_JUDGED,
+            glob=False,
+        )
+
+    def wrong_line(self) -> str | None:
+        """The first line that has more or fewer values than the header, for messages."""
+        with open(self.path, newline="", encoding="utf-8-sig", errors="replace") as lines:
+            records = csv.reader(lines, delimiter=self.separator)
+            try:
+                for record in records:
+                    if len(record) != len(self.names) and (record or len(self.names) > 1) and records.line_num > 1:
+                        return f"line {records.line_num:,} has {len(record)} of {len(self.names)} values"
+            except csv.Error:  # a value that is too long for this reader
+                pass
+        return None
+
+
+def scan_csv(files: Sequence[File], label: str, wanted: Wanted, condition: Filter | None) -> Scan:
+    """Read the wanted columns into a file on disk. Types are those of the first file that has rows."""
+    check_pool()
+    first, types, sample = _first_rows(files, wanted)
+    times = _resolve_texts(first, types, sample)
+    whole = arrow_schema(types)
+    keys = {key: arrow for key, arrow in key_types(files).items() if key not in types}
+    for key, arrow in keys.items():
+        whole = whole.append(pa.field(key, arrow))
+    if condition is not None and keys:
+        files = kept_files(files, keys, whole, condition) or files[:1]
+    schema = pa.schema([whole.field(name) for name in wanted.among(whole.names)])
+    opened = (first if file == first.file else _opened(file) for file in files)
+    units = spooled_parts(((str(table.file), _batches(table, schema, types)) for table in opened), schema, label)
+    scanned = Scan(label, pa.schema([field.with_type(kept_type(field.type)) for field in whole]), units, len(units))
+    for name, arrow in times.items():
+        scanned = as_times(scanned, name, arrow)
+    return scanned
+
+
+def _opened(file: File) -> _Csv:
+    """Check the header of a file; one that is compressed or elsewhere is copied to a file on disk first."""
+    with _unreadable(file):
+        copy = None if file.system is None and file.path.lower().endswith((".csv", ".tsv")) else _copy(file)
+        path = file.path if copy is None else copy.path()
+        separator = "\t" if file.has_tabs else ","
+        with open(path, newline="", encoding="utf-8-sig") as lines:
+            names = next((tuple(record) for record in csv.reader(lines, delimiter=separator) if record), None)
+    if names is None:
+        raise SourceError(f"A CSV file begins with a line of column names; {file} is empty.")
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise SchemaError(
+            f"Column names must be unique; {file} has {names.count(twice[0])} columns {twice[0]!r}. Rename them."
+        )
+    if len(names) == 1 and (mark := next((mark for mark in ",;\t|" if mark in names[0] and mark != separator), None)):
+        raise SourceError(
+            f"The values of {file} are separated by {separator!r}, as its name says, but its first line has only "
+            f"{mark!r}. {_remedy(file, f'separator={mark!r}')}"
+        )
+    return _Csv(file, path, names, separator, copy)
+
+
+def _copy(file: File) -> Spool:
+    system = file.system or HERE
+    copy = Spool(str(file), system.get_file_info(file.path).size or 0)
+    with system.open_input_stream(file.path, compression="detect") as stream:
+        while data := stream.read(_COPIED):
+            copy.append(data)
+    return copy
+
+
+def _first_rows(files: Sequence[File], wanted: Wanted) -> tuple[_Csv, dict[str, Any], "pl.DataFrame"]:
+    """The first file that has rows, the types of its columns, and the first rows of the wanted ones."""
+    import polars as pl
+
+    for file in files:
+        opened = _opened(file)
+        with _unreadable(file, opened):
+            frame = opened.frame({})
+            wide = {name: pl.Decimal(38, 0) for name, kind in frame.collect_schema().items() if kind == pl.Int128}
+            types = dict(frame.collect_schema()) | wide  # Arrow has no integers of 128 bits
+            sample = opened.frame(wide).select(wanted.among(types)).head(_JUDGED).collect()
+        if sample.height:
+            break
+    return opened, types, sample
+
+
+def _resolve_texts(first: _Csv, types: dict[str, Any], sample: "pl.DataFrame") -> dict[str, pa.DataType]:
+    """The Arrow types of the text columns that are times. Columns without any value become floats in `types`."""
+    import polars as pl
+
+    times = {}
+    for column in sample.select(pl.col(pl.String)):
+        values = column.drop_nulls().unique(maintain_order=True).to_list()
+        if not values:
+            types[column.name] = pl.Float64()
+        elif (arrow := iso_type(values, "ns")) is not None:
+            times[column.name] = arrow
+        elif number_share(values) > 0.5:
+            floats = pl.Series(values).cast(pl.Float64, strict=False)
+            bad = next((value for value, number in zip(values, floats) if number is None), values[0])
+            remedy = _remedy(first.file, "decimal_comma=, null_values= or schema_overrides=")
+            raise SchemaError(
+                f"A column of a CSV file is numbers or text; most values of {column.name!r} in {first.file} read as "
+                f"numbers, but {bad!r} does not. {remedy}"
+            )
+    return times
+
+
+def _batches(table: _Csv, schema: pa.Schema, types: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
+    """The wanted columns of a file, with its partition keys; lines that end before one of them are refused."""
+    keys = dict(table.file.keys)
+    if missing := [name for name in schema.names if name not in table.names and name not in keys]:
+        raise SourceError(
+            f"All files of a source need the same columns; {table.file} has no column {missing[0]!r}. Leave it out, or "
+            "write all files with the same columns."
+        )
+    stored = [name for name in table.names if name in schema.names]
+    complete = True
+    with _unreadable(table.file, table):
+        for batch in collected(table.frame(types).select(stored or table.names[:1])):
+            complete = complete and not (stored and batch.column(len(stored) - 1).null_count)
+            arrays = [
+                batch.column(field.name) if field.name in stored else constant(keys[field.name], field.type, len(batch))
+                for field in schema
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+    if not complete and _has_short_line(table) and (line := table.wrong_line()):
+        raise _uneven(table.file, line)
+
+
+def _has_short_line(table: _Csv) -> bool:
+    """Whether a line may have fewer values than the header: one that ends within quotes is only a part of its row."""
+    import polars as pl
+
+    lines = pl.scan_csv(
+        table.path,
+        has_header=False,
+        separator=_UNUSED,
+        quote_char=None,
+        schema={"line": pl.String},
+        truncate_ragged_lines=True,
+        encoding="utf8-lossy",
+        glob=False,
+    )
+    separators = pl.col("line").str.count_matches(table.separator, literal=True).fill_null(0)
+    return bool(lines.select((separators < len(table.names) - 1).any()).collect(engine="streaming").item())
+
+
+@contextmanager
+def _unreadable(file: File, opened: _Csv | None = None) -> Iterator[None]:
+    """Re-raise the errors of reading a file with its name and, where it is known, the line."""
+    import polars as pl
+
+    try:
+        yield
+    except SourceError:
+        raise
+    except UnicodeError as error:
+        raise SourceError(f"A CSV file is text in UTF-8; {file} is not: {error}. {_encoded(file)}") from error
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        why = first_line(error)
+        if "utf-8" in why:
+            raise SourceError(f"A CSV file is text in UTF-8; {file} is not. {_encoded(file)}") from error
+        if "more fields" in why and opened is not None and (line := opened.wrong_line()):
+            raise _uneven(file, line) from error
+        raise SourceError(
+            f"{file} cannot be read with the types of its first {_JUDGED:,} rows: {why}. "
+            f"{_remedy(file, 'null_values= or schema_overrides=')}"
+        ) from error
+    except (pa.ArrowException, OSError) as error:
+        raise SourceError(f"{file} is not a readable CSV file: {error}") from error
+
+
+def _uneven(file: File, line: str) -> SourceError:
+    return SourceError(
+        f"Each line of a CSV file has a value for each column; {file}, {line}. Correct the file, or read it with "
+        f"polars: ts.load(pl.scan_csv({str(file)!r}, ...), ...)."
+    )
+
+
+def _remedy(file: File, arguments: str) -> str:
+    return f"Say how to read it, with {arguments}: ts.load(pl.scan_csv({str(file)!r}, ...), ...)."
+
+
+def _encoded(file: File) -> str:
+    return f"Write it again, or read it with polars: ts.load(pl.read_csv({str(file)!r}, encoding=...), ...)."

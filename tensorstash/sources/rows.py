@@ -1,0 +1,146 @@
+"""The rows that a filter or a shard keeps: judged by the columns that it names, before the others are read."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from pyarrow import acero
+
+from tensorstash.columns.names import field_of
+from tensorstash.columns.types import is_bfloat16, is_text
+from tensorstash.common.threads import each, threads
+from tensorstash.errors import DataError, SchemaError, unknown
+from tensorstash.sources.filter import Filter
+from tensorstash.sources.pyarrow_texts import missing_column
+from tensorstash.sources.scan import Scan, Unit, read
+from tensorstash.sources.storage import without_views
+
+_TEXT_BYTES = 1 << 26  # of a column, decoded at a time
+
+
+def filtered(scanned: Scan, condition: Filter, names: Sequence[str], progress: bool | None) -> Scan:
+    """The scan of the rows that the filter keeps; `names` are its columns, which are read first."""
+    return with_rows(scanned, partial(_judge, names, condition), "filter", progress)
+
+
+# one bit per row of a unit, set if the row is kept, and the number of set bits
+Judge = Callable[[Unit], tuple[NDArray[np.uint8], int]]
+
+
+def with_rows(scanned: Scan, judge: Judge, what: str, progress: bool | None) -> Scan:
+    """The scan of the rows that `judge` keeps; units without such rows are left out."""
+    judged = each(judge, scanned.units, threads(), what, progress)
+    units, start = [], 0
+    for unit, (bits, rows) in zip(scanned.units, judged):
+        if rows == unit.rows:
+            units.append(replace(unit, start=start))
+        elif rows:
+            kept, read = _combined(unit, bits), partial(_kept_batches, unit, bits)
+            units.append(replace(unit, start=start, rows=rows, read=read, kept=kept))
+        start += rows
+    return replace(scanned, units=tuple(units))
+
+
+def _combined(unit: Unit, bits: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Combine the bits of an earlier filter with those of a later one, over the rows of the source."""
+    if unit.kept is None:
+        return bits
+    whole = np.unpackbits(unit.kept)
+    whole[np.flatnonzero(whole)] = np.unpackbits(bits)[: unit.rows]
+    return np.packbits(whole)
+
+
+def _judge(names: Sequence[str], condition: Filter, unit: Unit) -> tuple[NDArray[np.uint8], int]:
+    if not names:
+        batches: Iterator[pa.RecordBatch] = iter([pa.record_batch({"": pa.nulls(unit.rows)})])
+    else:
+        batches = (batch for _, batch in read(unit, names))
+    flags_of_batches = [_flags(batch, condition, unit.place) for batch in batches]
+    flags = np.concatenate([np.empty(0, np.bool_), *flags_of_batches])
+    return np.packbits(flags), int(np.count_nonzero(flags))
+
+
+def _kept_batches(unit: Unit, bits: NDArray[np.uint8], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    at = 0
+    for _, batch in read(unit, names):
+        end = at + batch.num_rows
+        flags = np.unpackbits(bits[at // 8 : -(-end // 8)])[at % 8 :][: batch.num_rows].view(np.bool_)
+        at = end
+        if flags.any():
+            plain = pa.RecordBatch.from_arrays([*map(without_views, batch.columns)], names=batch.schema.names)
+            yield plain.filter(pa.array(flags))
+
+
+def _flags(batch: pa.RecordBatch, condition: Filter, place: str) -> NDArray[np.bool_]:
+    rows = _rows_at_a_time(batch)
+    try:
+        parts = [_mask(batch.slice(start, rows), condition.expression) for start in range(0, len(batch), rows)]
+        return np.concatenate([np.empty(0, np.bool_), *parts])
+    except pa.ArrowException as error:  # a division by zero, for example
+        raise DataError(f"filter= must have a value for every row; in {place} it fails: {error}.") from error
+
+
+def _rows_at_a_time(batch: pa.RecordBatch) -> int:
+    """How many rows to compare together: one long text in a dictionary may stand in every row."""
+    dictionaries = [without_views(array.dictionary) for array in batch.columns if pa.types.is_dictionary(array.type)]
+    lengths = [pc.max(pc.binary_length(texts)).as_py() for texts in dictionaries if is_text(texts.type)]
+    return max(1, _TEXT_BYTES // max((length or 1 for length in lengths), default=1))
+
+
+def _mask(batch: pa.RecordBatch, expression: pc.Expression) -> NDArray[np.bool_]:
+    """Where an expression is true: neither false nor null."""
+    plain = pa.table([_comparable(column) for column in batch.columns], names=batch.schema.names)
+    steps = [
+        acero.Declaration("table_source", acero.TableSourceNodeOptions(plain)),
+        acero.Declaration("project", acero.ProjectNodeOptions([expression], ["kept"])),
+    ]
+    kept = acero.Declaration.from_sequence(steps).to_table(use_threads=False)["kept"]
+    if not pa.types.is_boolean(kept.type):
+        raise pa.ArrowTypeError(f"its values are {kept.type}, not true or false")
+    return np.asarray(pc.fill_null(kept, False).combine_chunks().to_numpy(zero_copy_only=False))
+
+
+def _comparable(array: pa.Array) -> pa.Array:
+    """The values in a type that pyarrow has comparison functions for."""
+    array = without_views(array)
+    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+
+
+def columns_of(condition: Filter, schema: pa.Schema, where: str) -> list[str]:
+    """The columns that the filter uses; raise if it cannot be evaluated."""
+    names = sorted(condition.named) or condition.names(schema)
+    fields = [field_of(schema, name, where) for name in names]
+    if condition.formula is not None:
+        return names
+    try:
+        _mask(_nothing(fields), condition.expression)
+    except (pa.ArrowException, TypeError, ValueError, KeyError) as error:
+        if (missing := missing_column(error)) is not None:
+            raise unknown(missing, schema.names, where) from error
+        shown = ", ".join(f"{field.name!r} is {field.type}" for field in fields)
+        raise SchemaError(
+            f"filter= must be true or false for every row of {where}, where {shown}: {error}. Compare each column with "
+            "values of its type, a time with a datetime or a text in ISO 8601."
+        ) from error
+    for field in list(fields):
+        rest = [other for other in fields if other is not field]
+        with suppress(pa.ArrowException):
+            _mask(_nothing(rest), condition.expression)
+            fields = rest  # the name only occurred in a value
+    if odd := [field.name for field in fields if is_bfloat16(field)]:
+        raise SchemaError(
+            f"filter= compares columns of types that Arrow has; {odd[0]!r} is bfloat16, which Arrow lacks. "
+            "Filter by another column."
+        )
+    return [field.name for field in fields]
+
+
+def _nothing(fields: Sequence[pa.Field]) -> pa.RecordBatch:
+    """A batch of one row of nulls with at least one column: without a row, some functions do not check types."""
+    arrays = [pa.nulls(1, pa.string() if is_text(field.type) else field.type) for field in fields] or [pa.nulls(1)]
+    return pa.RecordBatch.from_arrays(arrays, names=[field.name for field in fields] or [""])

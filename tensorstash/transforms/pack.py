@@ -1,0 +1,184 @@
+"""`Pack`: spans without their empty slots, one window after the other, or in rows of a fixed length."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from tensorstash.common.checks import at_least
+from tensorstash.common.dtypes import Bools
+from tensorstash.errors import unknown
+from tensorstash.gather.span import Span
+from tensorstash.transforms.packing import Packing, in_a_row, in_rows, mark, move
+
+Batch = dict[str, torch.Tensor]
+Take = Callable[[str, tuple[int, ...], torch.dtype], torch.Tensor]
+
+
+@dataclass(frozen=True, init=False)
+class Pack:
+    """Leaves out the empty slots of spans of equal slots, so that short windows cost a model no padding.
+
+    A slot is empty where `<span>.observed` is false, which the packed batch does not hold any more. All other entries
+    stay `(batch, ...)`. In a `Loader`, this transform and those before it run on the host, before the copy to a device,
+    so that it does not go with `resident=True`. Filler is packed as any window: `valid` tells which it is.
+
+    Without a length, windows follow each other in the order of the batch. Entries for each span: itself,
+    `(slots, ...)`; `<span>.offsets`, `(batch + 1,)` int32, where each window begins and the last one ends.
+
+    With a length, windows lie in as few rows of so many slots as best fit needs over their sizes in descending order.
+    Entries for each span: itself, `(rows, length, ...)`, with 0 in empty slots; `<span>.segment`, `(rows, length)`
+    int32: 0 for an empty slot, and 1, 2, ... for the windows of a row; `<span>.position`, likewise: how many slots
+    after the first one of its window; `<span>.row` and `<span>.begin`, `(batch,)` int64: where each window begins.
+
+    The spans of a `Pack` share these entries. Spans of other slots, or of another stretch of time, are packed by a `Pack`
+    of their own. `<span>.age` is packed with its span.
+
+    Args:
+        spans: the names of the spans.
+        length: slots of a row; `None` for no rows.
+        multiple: the number of rows, or without a length of slots, is rounded up to a multiple of this number.
+
+    Raises:
+        ValueError: a span is named or packed twice, is longer than a row, or the spans differ in their slots.
+        ColumnError: a batch lacks a span.
+
+    Example:
+        >>> import numpy as np, tensorstash as ts
+        >>> stash = ts.load({"e": ["a"] * 3 + ["b"], "y": [1.0, 2.0, 3.0, 9.0]}, ["y"], entity="e")
+        >>> windows = ts.Windows(stash, history=3, min_history=1)
+        >>> ts.Pack("y")(windows[:])
+        {'y': tensor([1., 1., 2., 1., 2., 3., 9.], dtype=torch.float64), 'y.offsets': tensor([0, 1, 3, 6, 7], dtype=torch.int32)}
+        >>> batch = ts.Pack("y", length=4)(windows[:])
+        >>> batch["y"]
+        tensor([[1., 2., 3., 1.],
+                [1., 2., 9., 0.]], dtype=torch.float64)
+        >>> batch["y.segment"]
+        tensor([[1, 1, 1, 2],
+                [1, 1, 2, 0]], dtype=torch.int32)
+    """  # noqa: E501  a doctest
+
+    spans: tuple[str, ...]
+    length: int | None
+    multiple: int
+
+    def __init__(self, *spans: str, length: int | None = None, multiple: int = 1) -> None:
+        if odd := [name for name in spans if not isinstance(name, str)]:
+            raise TypeError(f"ts.Pack takes names of spans, got {odd[0]!r}.")
+        if not spans:
+            raise ValueError("ts.Pack needs the name of at least one span, got none.")
+        if twice := [name for name, count in Counter(spans).items() if count > 1]:
+            raise ValueError(f"A span must be named once, got {twice[0]!r} twice.")
+        object.__setattr__(self, "spans", spans)
+        object.__setattr__(self, "length", None if length is None else at_least(1, length, "length"))
+        object.__setattr__(self, "multiple", at_least(1, multiple, "multiple"))
+
+    def __call__(self, batch: Batch) -> Batch:
+        """Replace the spans in the batch, by tensors in fresh memory, and return it."""
+        return self.pack(batch, lambda _, shape, dtype: torch.empty(shape, dtype=dtype))
+
+    def pack(self, batch: Batch, take: Take) -> Batch:
+        """The same, with the packed spans in memory that `take` gives for a name, a shape and a dtype."""
+        shape, observed = self._slots(batch)
+        packing = self._packing(shape, observed)
+        entries = self._entries(packing, take)
+        ages = [f"{name}.age" for name in self.spans if _has_age(batch, name)]
+        for name in (*self.spans, *ages):
+            span = batch[name]
+            rows = (packing.length,) if self.length is None else (packing.rows, packing.length)
+            target = take(name, (*rows, *span.shape[2:]), span.dtype)
+            move(packing, span.detach(), target)
+            batch[name] = target
+            batch.pop(f"{name}.observed", None)
+        batch.update((f"{name}.{entry}", tensor) for name in self.spans for entry, tensor in entries.items())
+        return batch
+
+    def _packing(self, shape: tuple[int, int], observed: Bools | None) -> Packing:
+        if self.length is None:
+            return in_a_row(observed, shape, self.multiple)
+        return in_rows(observed, shape, self.length, self.multiple)
+
+    def _entries(self, packing: Packing, take: Take) -> dict[str, torch.Tensor]:
+        if self.length is None:
+            offsets = np.concatenate([[0], np.cumsum(packing.sizes)]).astype(np.int32)
+            return {"offsets": torch.from_numpy(offsets)}
+        shape = (packing.rows, packing.length)
+        marks = {name: take(f"{self.spans[0]}.{name}", shape, torch.int32) for name in ("segment", "position")}
+        mark(packing, *(tensor.view(-1).numpy() for tensor in marks.values()))
+        return marks | {"row": torch.from_numpy(packing.row), "begin": torch.from_numpy(packing.begin)}
+
+    def _slots(self, batch: Batch) -> tuple[tuple[int, int], Bools | None]:
+        """`(batch, time)` of the spans, and which slots have a row."""
+        first, *others = self.spans
+        for name in self.spans:
+            if name not in batch:
+                raise unknown(name, batch, "the batch", "span")
+            if f"{name}.offsets" in batch or f"{name}.segment" in batch:
+                raise ValueError(
+                    f"A span must be packed once; {name!r} has been packed already. Leave out one ts.Pack."
+                )
+            if name.endswith(".age") and _has_age(batch, name.removesuffix(".age")):
+                raise ValueError(f"The ages of a span are packed with it, got {name!r}. Leave it out.")
+            if batch[name].ndim < 2:
+                raise ValueError(f"A packed span must be (batch, time, ...); {name!r} is {tuple(batch[name].shape)}.")
+            if not batch[name].is_cpu:
+                raise ValueError(
+                    f"ts.Pack runs on the host; {name!r} is on {batch[name].device}. Pack before the copy."
+                )
+        observed = batch.get(f"{first}.observed")
+        for name in others:
+            other = batch.get(f"{name}.observed")
+            alike = other is observed or (other is not None and observed is not None and other.equal(observed))
+            if batch[name].shape[:2] != batch[first].shape[:2] or not alike:
+                raise _differ(first, name)
+        batch_size, slots = batch[first].shape[:2]
+        if self.length is not None and slots > self.length:
+            raise _too_long(first, slots, self.length)
+        return (batch_size, slots), None if observed is None else np.ascontiguousarray(observed.numpy())
+
+
+def _has_age(batch: Batch, name: str) -> bool:
+    age = batch.get(f"{name}.age")
+    if age is None or f"{name}.observed" not in batch or f"{name}.age.observed" in batch:
+        return False
+    return age.shape[:2] == batch[name].shape[:2]
+
+
+def check_packs(transforms: Iterable[object], spans: Iterable[Span], stretches: Iterable[Iterable[Span]]) -> None:
+    """Refuse transforms that would pack spans which are not there, too long, of other slots or packed already.
+
+    Args:
+        transforms: of a loader.
+        spans: spans in slots.
+        stretches: the spans over each stretch of time.
+    """
+    slots: dict[str, tuple[int, object]] = {span.name: (len(span), span.slots) for span in spans}
+    for number, members in enumerate(stretches):
+        slots |= {span.name: (len(span), number) for span in members}
+    packed = set[str]()
+    for pack in transforms:
+        if not isinstance(pack, Pack):
+            continue
+        for name in pack.spans:
+            if name not in slots:
+                raise unknown(name, slots, "the batch", "span")
+            if name in packed:
+                raise ValueError(f"A span must be packed once; {name!r} is packed twice. Leave out one ts.Pack.")
+            packed.add(name)
+            if slots[name] != slots[pack.spans[0]]:
+                raise _differ(pack.spans[0], name)
+            if pack.length is not None and slots[name][0] > pack.length:
+                raise _too_long(name, slots[name][0], pack.length)
+
+
+def _differ(first: str, other: str) -> ValueError:
+    return ValueError(
+        f"The spans of a ts.Pack must have the same slots; those of {other!r} differ from those of {first!r}. Give "
+        f"{other!r} a ts.Pack of its own."
+    )
+
+
+def _too_long(name: str, slots: int, length: int) -> ValueError:
+    return ValueError(f"A span must fit into a row; {name!r} has {slots} slots and a row {length}. Use length={slots}.")

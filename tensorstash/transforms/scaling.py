@@ -1,0 +1,123 @@
+"""`(value - center) / scale` and its inverse, over tensors of windows.
+
+Each is two operations of torch, so every processor and device rounds alike. Half types are computed in float32 and
+rounded once.
+"""
+
+from dataclasses import dataclass, field
+
+import torch
+
+_TILE = 1 << 20  # numbers that both operations pass over while they lie in the processor's cache
+_SLOTS = 8  # by entity: the constants of a pack are repeated for so many slots, because short inner loops are slow
+_MARK = "_tensorstash_scaled"  # an attribute of tensors: how often they had been written when they were scaled
+_TABLE = 1 << 18  # numbers of a table of such constants that is kept: a larger one would not lie in the cache
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Constants:
+    """A centre and a scale for each group of windows and each number of a pack, `(groups, *pack)`.
+
+    They lie on the device of what is scaled: torch on CUDA divides by a number of the CPU in another way. Without
+    groups there is one group for all windows.
+    """
+
+    center: torch.Tensor
+    scale: torch.Tensor
+    _by_slots: dict[int, tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict, init=False)
+
+    @classmethod
+    def of(cls, center: torch.Tensor, scale: torch.Tensor, like: torch.Tensor) -> "Constants":
+        """The constants for tensors of the dtype and on the device of `like`."""
+        dtype = like.dtype if like.itemsize >= 4 else torch.float32
+        with torch.inference_mode(False):  # constants made in inference mode cannot take part in training later
+            return cls(*(x.to(like.device, dtype).contiguous() for x in (center, scale)))
+
+    def restored(self, values: torch.Tensor, group: torch.Tensor | None) -> torch.Tensor:
+        """`values * scale + center` as a new tensor, through which gradients flow; slots may have any dimensions.
+
+        Args:
+            values: `(windows, ..., *pack)`.
+            group: `(windows,)`, the group of each window.
+        """
+        pack = self.center.shape[1:]
+        if group is None:
+            center, scale = self.center[:1], self.scale[:1]
+        else:
+            center, scale = (x.index_select(0, group) for x in (self.center, self.scale))
+        shape = (-1, *[1] * (values.ndim - 1 - len(pack)), *pack)
+        return (values.to(center.dtype) * scale.view(shape) + center.view(shape)).to(values.dtype)
+
+    def apply(self, tensor: torch.Tensor, group: torch.Tensor | None, *, inverse: bool) -> None:
+        """Scale a tensor in its own memory, or undo that.
+
+        Args:
+            tensor: `(*windows, slots, *pack)`.
+            group: `(*windows,)`, the group of each window.
+            inverse: whether to undo the scaling.
+        """
+        if not tensor.is_contiguous():
+            whole = tensor.contiguous()
+            self.apply(whole, group, inverse=inverse)
+            tensor.copy_(whole)
+        elif tensor.numel():
+            slots = tensor.shape[tensor.ndim - self.center.ndim]
+            windows = tensor.view(-1, slots * self.items)
+            tile = max(1, _TILE // windows.shape[1]) if tensor.is_cpu and not tensor.requires_grad else len(windows)
+            for begin in range(0, len(windows), tile):
+                part = windows if tile >= len(windows) else windows[begin : begin + tile]
+                if group is None:
+                    center, scale = self._repeated(slots)
+                    _scale(part, center[0], scale[0], inverse)
+                else:
+                    groups = group.reshape(-1)[begin : begin + tile].to(tensor.device)
+                    self._scale_by_group(part, groups, inverse)
+
+    @property
+    def items(self) -> int:
+        """How many numbers a pack has."""
+        return self.center.numel() // len(self.center)
+
+    def _repeated(self, slots: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Centre and scale of each group, `(groups, slots * items)`, for many slots of a pack; else `(groups, 1)`."""
+        if slots not in self._by_slots:
+            times = slots if self.items > 1 else 1
+            with torch.inference_mode(False):
+                center, scale = (x.reshape(-1, self.items).repeat(1, times) for x in (self.center, self.scale))
+            self._by_slots[slots] = center, scale
+        return self._by_slots[slots]
+
+    def _scale_by_group(self, windows: torch.Tensor, group: torch.Tensor, inverse: bool) -> None:
+        """Scale `(windows, slots * items)` by the constants of each window's group."""
+        together = _SLOTS * self.items if self.items > 1 else windows.shape[1]
+        if self.center.numel() * _SLOTS <= _TABLE:
+            center, scale = (x.index_select(0, group)[:, None] for x in self._repeated(_SLOTS))
+        else:
+            chosen = Constants(*(x.index_select(0, group) for x in (self.center, self.scale)))
+            center, scale = (x[:, None] for x in chosen._repeated(_SLOTS))
+        whole = windows.shape[1] - windows.shape[1] % together
+        if whole:
+            _scale(windows[:, :whole].view(len(windows), -1, together), center, scale, inverse)
+        if rest := windows.shape[1] - whole:
+            _scale(windows[:, whole:].view(len(windows), 1, -1), center[..., :rest], scale[..., :rest], inverse)
+
+
+def _scale(values: torch.Tensor, center: torch.Tensor, scale: torch.Tensor, inverse: bool) -> None:
+    wide = values if values.dtype == center.dtype else values.to(center.dtype)
+    if inverse:
+        wide.mul_(scale).add_(center)
+    else:
+        wide.sub_(center).div_(scale)
+    if wide is not values:
+        values.copy_(wide)
+
+
+def is_scaled(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is as a scaler left it. Torch counts the writes into a tensor, except those by numpy."""
+    return not tensor.is_inference() and getattr(tensor, _MARK, None) == tensor._version
+
+
+def mark_scaled(tensor: torch.Tensor, *, scaled: bool) -> None:
+    """Let `is_scaled` know that a scaler has scaled the tensor, or has undone that."""
+    if not tensor.is_inference():  # such tensors have no count
+        setattr(tensor, _MARK, tensor._version if scaled else None)

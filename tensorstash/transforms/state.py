@@ -1,0 +1,74 @@
+"""The state of a `Scaler`, plain values, checked field by field when it is read."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+import torch
+
+from tensorstash.common.checks import is_integer
+from tensorstash.transforms.statistics import check_kind
+
+VERSION = 1
+
+
+def fields_of(state: object) -> dict[str, Any]:
+    """The fields of the scaler that a state was made of."""
+    if not isinstance(state, Mapping):
+        raise TypeError(f"A state must be what state_dict() returned, got a {type(state).__name__}.")
+    if state.get("version") != VERSION:
+        raise ValueError(f"The version of a state must be {VERSION}, got {state.get('version')!r}.")
+    needed = ["kind", "by", "rows", "spans", "columns"]
+    needed += ["entities", "unknown"] if state.get("by") == "entity" else []
+    if missing := [name for name in needed if name not in state]:
+        raise ValueError(f"A state must have {', '.join(needed)}; this one lacks {', '.join(missing)}.")
+    fields = {"kind": state["kind"], "by": state["by"], "unknown": state.get("unknown", "error")}
+    check_kind(fields["kind"], fields["by"], fields["unknown"])
+    names = _names(state["entities"]) if fields["by"] else []
+    groups = len(names) + (fields["unknown"] == "pooled") if fields["by"] else 1
+    columns = state["columns"] if isinstance(state["columns"], Mapping) else {}
+    center, scale = ({name: _table(column, which) for name, column in columns.items()} for which in ("center", "scale"))
+    for name in columns:
+        low, high = center[name], scale[name]
+        if low is None or high is None or low.shape != high.shape or len(low) != groups or not (high > 0).all():
+            raise ValueError(
+                f"A state must have a centre and a scale for each of {groups} entities, finite and the scale above 0; "
+                f"{name!r} has others. It is damaged."
+            )
+    spans = state["spans"]
+    if not columns or not isinstance(spans, Mapping) or not all(column in [*columns] for column in spans.values()):
+        raise ValueError("A state must have columns, and spans of these. It is damaged.")
+    if not is_integer(state["rows"]):
+        raise ValueError(f"rows must be an integer, got {state['rows']!r} in the state.")
+    return fields | {
+        "rows": int(state["rows"]),
+        "spans": dict(spans),
+        "center": center,
+        "scale": scale,
+        "entities": names,
+    }
+
+
+def _names(values: Any) -> list[Any]:
+    names = [*map(_as_name, values)] if isinstance(values, (list, tuple)) else [[]]
+    if not all(map(_is_name, names)) or len({*names}) < len(names):
+        raise ValueError("A state must have distinct names of entities. It is damaged.")
+    return names
+
+
+def _as_name(value: Any) -> Any:
+    """The name of an entity, which is a tuple for several columns, and a list in JSON."""
+    return tuple(map(_as_name, value)) if isinstance(value, list) else value
+
+
+def _is_name(value: Any) -> bool:
+    return all(map(_is_name, value)) if isinstance(value, tuple) else value is None or isinstance(value, (str, int))
+
+
+def _table(column: Any, which: str) -> torch.Tensor | None:
+    """The constants of a column, `(groups, *pack)`; `None` if they are not finite numbers."""
+    values = column.get(which) if isinstance(column, Mapping) else None
+    with suppress(TypeError, ValueError, OverflowError, RuntimeError, RecursionError):
+        table = torch.tensor(values, dtype=torch.float64)
+        return table if isinstance(values, list) and table.numel() and table.isfinite().all() else None
+    return None

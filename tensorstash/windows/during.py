@@ -1,0 +1,223 @@
+"""Spans in time: the rows of an entity in a stretch around a moment, such as those of the last 90 days."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
+from itertools import groupby
+
+import numpy as np
+import torch
+
+from tensorstash.common.checks import at_least, is_integer
+from tensorstash.common.clock import Clock
+from tensorstash.common.dtypes import Int64s
+from tensorstash.common.frequency import Frequency, frequency
+from tensorstash.errors import DataError
+from tensorstash.gather.empty import fills
+from tensorstash.gather.span import Span
+from tensorstash.gather.stretches import TIMES, Stretches
+from tensorstash.native.guide import first_rows
+from tensorstash.stash.stash import Stash
+from tensorstash.windows.points import SIDES
+
+_FARTHEST = 1 << 61  # ticks
+_ZERO = re.compile(r"-?(0+[a-z]+)+")
+
+
+@dataclass(frozen=True, slots=True)
+class During:
+    """A span in time: the rows of an entity in a stretch around the time t of a window, at most the newest `most`.
+
+    The batch holds `(batch, most, ...)`, the rows at the end, in the order of time, and empty slots in front, as
+    `<span>.observed` says. Rows of one time are inside or outside together; only `most` divides them.
+
+    With `at=`, t is the time of the frame. Otherwise it is that of the anchor: with a horizon the first slot of it, and
+    the stretch includes its begin, not its end; without one the last row of the window, and the stretch includes its
+    end, not its begin, so that this row is seen, and others of its time.
+
+    Args:
+        column: the column, or a pack.
+        begin: where the stretch begins, counted from t: a duration as polars writes it, such as "-90d", "-12h" or
+            "-1mo"; calendar ones count in the zone of the times. An integer for integer times.
+        end: where it ends, likewise: "0d" is t itself, "30d" is in the future.
+        most: the length of the span: of more rows in the stretch, the newest are taken.
+        min_rows: windows with fewer rows in the stretch are left out.
+        age: batches also hold `<span>.age`, `(batch, most)` int64: t minus the time of the row, in the unit of the
+            times; 0 where a slot is empty.
+        closed: `"left"`: the stretch includes its begin, not its end; `"right"`: its end, not its begin. `None`: as
+            above; with `at=` as the `closed=` of the windows.
+
+    Example:
+        >>> import tensorstash as ts
+        >>> events = {"card": ["a", "a", "a", "b"], "t": [1, 8, 9, 9], "amount": [5.0, 6.0, 7.0, 8.0]}
+        >>> stash = ts.load(events, ["amount"], entity="card", time="t")
+        >>> past = ts.During("amount", -7, 0, most=2, age=True)
+        >>> windows = ts.Windows(stash, spans={"past": past}, at={"card": ["a", "b", "a"], "t": [10, 9, 8]})
+        >>> batch = windows[:]
+        >>> batch["past"].tolist(), batch["past.age"].tolist()
+        ([[6.0, 7.0], [nan, nan], [nan, 5.0]], [[2, 1], [0, 0], [0, 7]])
+    """
+
+    column: str
+    begin: int | str
+    end: int | str
+    _: KW_ONLY
+    most: int
+    min_rows: int = 0
+    age: bool = False
+    closed: str | None = None
+
+    def __post_init__(self) -> None:
+        at_least(1, self.most, "most")
+        at_least(0, self.min_rows, "min_rows")
+        if self.min_rows > self.most:
+            raise ValueError(f"min_rows must be at most most={self.most}, got {self.min_rows}.")
+        if not isinstance(self.age, (bool, np.bool_)):
+            raise TypeError(f"age must be True or False, got {self.age!r}.")
+        if self.closed is not None:
+            check_side(self.closed)
+
+
+def check_side(closed: object) -> None:
+    """Refuse what is not a side of a stretch."""
+    if closed not in SIDES:
+        raise ValueError(f'closed must be "left" or "right", got {closed!r}.')
+
+
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """A length of time, forwards or backwards."""
+
+    text: int | str
+    step: Frequency | None  # None: no time at all
+    steps: int  # 1 or -1
+
+    def moved(self, times: Int64s) -> Int64s:
+        """The times so much later, or earlier, any shape."""
+        if self.step is None:
+            return times
+        flat = times.reshape(-1)
+        return self.step.advance(flat, np.full(flat.shape, self.steps)).reshape(times.shape)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Reach:
+    """Spans over one stretch of time, which their windows find together."""
+
+    begin: Shift
+    end: Shift
+    closed: str
+    most: int
+    spans: tuple[Span, ...]  # rows counted back from the end of the stretch; ages are spans of `TIMES`
+    fills: Mapping[str, torch.Tensor]  # of empty slots, by column
+    min_rows: int
+    named: str  # by the span that wants most rows
+
+    @property
+    def shown(self) -> tuple[Span, ...]:
+        """The spans without ages."""
+        return tuple(span for span in self.spans if span.column != TIMES)
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether it reaches beyond the moment of its window."""
+        return self.end.step is not None and self.end.steps > 0
+
+    @property
+    def texts(self) -> list[str]:
+        """Its spans for a repr."""
+        brackets = "[)" if self.closed == "left" else "(]"
+        stretch = f"{brackets[0]}{self.begin.text}, {self.end.text}{brackets[1]}"
+        return [f"{span.name}={span.column}{stretch}, at most {self.most}" for span in self.shown]
+
+    @property
+    def identity(self) -> list[int | str]:
+        """What distinguishes it from other stretches."""
+        return [self.begin.text, self.end.text, self.most, self.closed]
+
+    def find(self, times: Int64s, low: Int64s, high: Int64s, moments: Int64s, end: Int64s | None = None) -> Stretches:
+        """The rows of windows of these moments, among the rows `[low, high)` of their entities; any shape.
+
+        `end` is where they end, if that is known.
+        """
+        after = int(self.closed == "right")  # equal times are before the stretch
+        first = first_rows(times, low, high if end is None else end, self.begin.moved(moments) + after)
+        if end is None:
+            end = first_rows(times, first, high, self.end.moved(moments) + after)
+        return Stretches(end, np.minimum(end - first, self.most), moments)
+
+    def check_range(self, clock: Clock, low: int, high: int) -> None:
+        """Refuse moments that the stretch would move out of 64 bits."""
+        if max(abs(low), abs(high)) > 1 << 62:
+            raise DataError(
+                f"Spans in time need times within 2**62 ticks of 0, got {clock.format(low)} to {clock.format(high)}."
+            )
+
+
+def reaches(stash: Stash, spans: Mapping[str, During], closed: str) -> tuple[Reach, ...]:
+    """The stretches of spans in time, each with all spans over it."""
+    if spans and stash.time is None:
+        raise ValueError("Spans in time need times, and this stash has none. Load it with time=.")
+    bound = [(name, span, _shifts(name, span, stash.clock), span.closed or closed) for name, span in spans.items()]
+
+    def key(member: tuple[str, During, tuple[Shift, Shift], str]) -> str:
+        _, span, (begin, end), side = member
+        return repr((begin.text, end.text, span.most, side))
+
+    made = []
+    for _, group in groupby(sorted(bound, key=key), key=key):
+        members = [*group]
+        _, first, (begin, end), side = members[0]
+        columns = [Span(name, span.column, -span.most, 0) for name, span, *_ in members]
+        ages = [Span(f"{name}.age", TIMES, -span.most, 0) for name, span, *_ in members if span.age]
+        wanting = max(members, key=lambda member: member[1].min_rows)
+        calendar = [span.column for span in columns if stash.about(span.column).calendar]
+        empty = fills(stash, columns, calendar) | {TIMES: torch.zeros((), dtype=torch.int64)}
+        spans_of = (*columns, *ages)
+        made.append(Reach(begin, end, side, first.most, spans_of, empty, wanting[1].min_rows, wanting[0]))
+        low, high = stash.time_range
+        made[-1].check_range(stash.clock, low or 0, high or 0)
+    order = {name: k for k, name in enumerate(spans)}
+    return tuple(sorted(made, key=lambda reach: order[reach.spans[0].name]))
+
+
+def _shifts(name: str, span: During, clock: Clock) -> tuple[Shift, Shift]:
+    begin, end = _shift(span.begin, clock, f"begin of {name!r}"), _shift(span.end, clock, f"end of {name!r}")
+    day = np.array([20_000 * clock.day if clock.unit else 0])  # any, because only months differ in length
+    if not begin.moved(day)[0] < end.moved(day)[0]:
+        raise ValueError(
+            f"A span in time must have begin < end, got {span.begin!r} and {span.end!r} for {name!r}. The past has a "
+            "minus: begin='-90d', end='0d'."
+        )
+    return begin, end
+
+
+def _shift(text: int | str, clock: Clock, what: str) -> Shift:
+    if clock.unit is None:
+        if not is_integer(text):
+            raise ValueError(f"The {what} must be an integer, as the times are, got {text!r}.")
+        ticks = int(text)
+        size: int | str = abs(ticks)
+        negative = ticks < 0
+    else:
+        if not isinstance(text, str):
+            raise ValueError(f"The {what} must be a duration such as '-90d', '-12h', '-1mo' or '0d', got {text!r}.")
+        negative, size = text.startswith("-"), text.removeprefix("-")
+    if size == 0 or (isinstance(size, str) and _ZERO.fullmatch(size)):
+        return Shift(text, None, 1)
+    step = _frequency(size, clock, text, what)
+    ticks_in = {"ticks": 1, "months": 31 * clock.day}.get(step.kind, 2 * clock.day)
+    if step.count * ticks_in > _FARTHEST:
+        raise ValueError(f"The {what} must be less than 2**61 ticks from the window, got {text!r}.")
+    return Shift(text, step, -1 if negative else 1)
+
+
+def _frequency(size: int | str, clock: Clock, text: int | str, what: str) -> Frequency:
+    try:
+        return frequency(size, clock, None)
+    except ValueError as error:
+        unit = f" and a multiple of the unit of the times, {clock.unit!r}," if "multiple" in str(error) else ""
+        raise ValueError(
+            f"The {what} must be a duration as polars writes it,{unit} such as '-90d', '-12h' or, alone, '-1mo', got "
+            f"{text!r}."
+        ) from error

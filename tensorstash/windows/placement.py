@@ -1,0 +1,374 @@
+"""Where windows are: the slots of one stash at which they stand, and the windows of several as one sequence."""
+
+import inspect
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from tensorstash.common.dtypes import Int32s, Int64s
+from tensorstash.gather.gather import GatherPlan, compile_plan, gather, static_values, with_stretches
+from tensorstash.gather.span import Filling, Span, Store, by_source, draws_of
+from tensorstash.gather.stretches import Stretches, as_fragments, with_times
+from tensorstash.native.guide import Guide, find, guide
+from tensorstash.native.guide import locate as locate_in
+from tensorstash.stash.header import names_checksum
+from tensorstash.stash.stash import Stash
+from tensorstash.windows.during import Reach
+from tensorstash.windows.fills import calendar_fills
+from tensorstash.windows.ids import Ids, as_list, check_ids
+from tensorstash.windows.intervals import Intervals, locate
+from tensorstash.windows.points import Points
+from tensorstash.windows.slots import Slots, fragments_of, nearest_rows, times_at
+
+
+@dataclass(frozen=True, eq=False)
+class Placement:
+    """Where the windows of one stash are: each is `history + horizon` consecutive slots, and stretches of time."""
+
+    stash: Stash
+    spans: tuple[Span, ...]  # in slots
+    slots: Slots
+    fills: Mapping[str, torch.Tensor] | None  # the value of empty slots by column; None: slots are rows
+    intervals: Intervals  # of the slots at which windows begin; none of windows at given points
+    points: Points | None = None
+    reaches: tuple[Reach, ...] = ()  # the spans in time
+
+    def __len__(self) -> int:
+        return len(self.intervals) if self.points is None else len(self.points)
+
+    @cached_property
+    def history(self) -> int:
+        """Slots of a window before its anchor; without any span in slots, its last row, if it has one."""
+        if not self.spans:
+            return int(self.points is None)
+        return max(0, -min(span.begin for span in self.spans))
+
+    @cached_property
+    def horizon(self) -> int:
+        """Slots of a window from its anchor on."""
+        return max([0, *(span.end for span in self.spans)])
+
+    @property
+    def shown(self) -> tuple[Span, ...]:
+        """All spans, those in time as rows counted back from the end of their stretch."""
+        return (*self.spans, *(span for reach in self.reaches for span in reach.shown))
+
+    @property
+    def length(self) -> int:
+        """Slots of a window."""
+        return self.history + self.horizon
+
+    @property
+    def label(self) -> int:
+        """Slots from a window's anchor to the slot whose entity and time it goes by: without a horizon, its last."""
+        return 0 if self.horizon else -1
+
+    @property
+    def offsets(self) -> Int64s:
+        """`(entities + 1,)` where the rows of each entity begin."""
+        return self.stash.offsets.numpy()
+
+    @property
+    def times(self) -> Int64s | None:
+        """`(rows,)` or `None`."""
+        return None if self.stash.time is None else self.stash.time.numpy()
+
+    @property
+    def store(self) -> Store:
+        """What windows are gathered from."""
+        filling = None
+        if self.fills is not None:
+            computed = calendar_fills(self.stash, self.spans, self.slots)
+            filling = Filling(fragments_of(self.slots), self.history, self.horizon, self.fills, computed)
+        return Store(self.stash, self.stash.blocks, filling)
+
+    def store_of(self, reach: Reach) -> Store:
+        """What the spans of a stretch of time are gathered from; the fragments are those of each call."""
+        assert self.stash.time is not None
+        none = np.zeros(1, np.int64)
+        fragments, _ = as_fragments(Stretches(none, none, none), reach.most)
+        filling = Filling(fragments, reach.most, 0, reach.fills, {})
+        return with_times(Store(self.stash, self.stash.blocks, filling), self.stash.time)
+
+    def fingerprint(self) -> dict[str, Any]:
+        """A small identity in plain values, without paths or values of columns.
+
+        Equal windows of other entities, or of the same ones in another order, are other windows; so are codes of other
+        texts.
+        """
+        stash, points = self.stash, self.points
+        arrays: list[NDArray[Any]] = [self.intervals.base, self.intervals.ends]
+        if points is not None:
+            arrays = [points.slot, points.time, points.entity]
+        first, last = stash.time_range
+        if self.fills is not None:
+            arrays += [self.slots.first, self.slots.row]
+        categories = [span.column for span in self.shown if stash.about(span.column).kind == "category"]
+        in_time = {span.name: [span.column, *reach.identity] for reach in self.reaches for span in reach.shown}
+        spans = {span.name: [span.column, span.begin, span.end, span.step] for span in self.spans}
+        return {
+            "windows": len(self),
+            "entities": len(self.offsets) - 1,
+            "rows": stash.rows,
+            "first_time": first,
+            "last_time": last,
+            "spans": spans | in_time,
+            "stride": self.intervals.stride,
+            "names": names_checksum(stash),
+            "vocabularies": {column: names_checksum(stash, column) for column in categories},
+            "runs": reduce(lambda crc, array: zlib.crc32(array.tobytes(), crc), arrays, 0),
+        }
+
+    def anchor_slots(self, ids: Int64s) -> Int64s:
+        """The slot of each window's anchor, for ids of any shape that are known to lie in `[0, len(self))`."""
+        if self.points is not None:
+            return self.points.slot[ids]
+        slots = locate(self.intervals, ids)
+        slots += self.history
+        return slots
+
+    def label_rows(self, anchors: Int64s) -> Int64s:
+        """The row that windows go by, of any shape, by the slots of their anchors; at an empty slot the nearest row."""
+        return nearest_rows(self.slots, anchors + self.label)[0]
+
+    def label_times(self, anchors: Int64s) -> Int64s | None:
+        """The time that windows go by, of any shape, by the slots of their anchors; `None` without a time column."""
+        return None if self.times is None else times_at(self.slots, self.times, anchors + self.label)
+
+    def entities_of(self, anchors: Int64s) -> Int64s:
+        """The index into `stash.entities` of windows, of any shape, by the slots of their anchors."""
+        return self.entities_at(self.label_rows(anchors))
+
+    def window_entities(self, ids: Int64s, anchors: Int64s) -> Int64s:
+        """The index into `stash.entities` of windows, of any shape, by their ids and the slots of their anchors."""
+        return self.entities_of(anchors) if self.points is None else self.points.entity[ids].astype(np.int64)
+
+    def window_times(self, ids: Int64s, anchors: Int64s) -> Int64s | None:
+        """The time that windows go by, of any shape, by their ids and the slots of their anchors."""
+        return self.label_times(anchors) if self.points is None else self.points.time[ids]
+
+    def stretches(self, reach: Reach, ids: Int64s, anchors: Int64s) -> Stretches:
+        """The rows of windows, of any shape, in a stretch of time, by their ids and the slots of their anchors."""
+        entities, moments = self.window_entities(ids, anchors), self.window_times(ids, anchors)
+        assert moments is not None
+        assert self.times is not None
+        end = None  # known, if the stretch ends where the history does, and slots are rows
+        if self.points is not None and reach.closed == self.points.closed and self.slots.first is self.slots.row:
+            end = anchors if reach.end.step is None else None
+        return reach.find(self.times, self.offsets[entities], self.offsets[entities + 1], moments, end)
+
+    def entities_at(self, rows: Int64s) -> Int64s:
+        """The index into `stash.entities` of rows, of any shape."""
+        return np.searchsorted(self.offsets, rows, "right") - 1
+
+
+class Located(NamedTuple):
+    """Windows of a chain, all arrays of one shape."""
+
+    source: Int32s | None  # the number of the placement of each; None if there is one
+    ids: Int64s  # in that placement
+    anchors: Int64s  # the slots of their anchors
+    stretches: tuple[Stretches, ...] = ()  # the rows of their spans in time, one for each reach
+
+    def reshaped(self, *shape: int) -> "Located":
+        """The same windows as arrays of another shape."""
+        source = None if self.source is None else self.source.reshape(shape)
+        stretches = tuple(part.reshaped(*shape) for part in self.stretches)
+        return Located(source, self.ids.reshape(shape), self.anchors.reshape(shape), stretches)
+
+    def of(self, steps: range) -> "Located":
+        """The windows of some steps, of `(steps, batch)`."""
+        rows = slice(steps.start, steps.stop)
+        source = None if self.source is None else self.source[rows]
+        stretches = tuple(part.of(rows) for part in self.stretches)
+        return Located(source, self.ids[rows], self.anchors[rows], stretches)
+
+
+@dataclass(frozen=True, eq=False)
+class Chain:
+    """The windows of one or several stashes, numbered one after the other. All have the same spans."""
+
+    placements: tuple[Placement, ...]
+
+    def __len__(self) -> int:
+        return sum(map(len, self.placements))
+
+    def locate(self, ids: Int64s) -> Located:
+        """Where windows are, by ids `(k,)` that are known to lie in `[0, len(self))`."""
+        if len(self.placements) == 1:  # the look-up of the placement would cost as much again
+            return self._with_stretches(Located(None, ids, self.placements[0].anchor_slots(ids)))
+        source = find(self._ends, ids)
+        within = ids - self._first[source]
+        if any(placement.points is not None for placement in self.placements):
+            anchors = np.empty_like(ids)
+            for k, which in by_source(source):
+                anchors[which] = self.placements[k].anchor_slots(within[which])
+        else:
+            anchors = self._stride[source]
+            anchors *= within
+            anchors += locate_in(self._bases, 0, ids)
+        return self._with_stretches(Located(source, within, anchors))
+
+    def _with_stretches(self, located: Located) -> Located:
+        made, first = [], self.placements[0]
+        if located.source is None:
+            made = [first.stretches(reach, located.ids, located.anchors) for reach in first.reaches]
+            return located._replace(stretches=tuple(made)) if made else located
+        for number in range(len(first.reaches)):
+            arrays = Stretches(*(np.empty_like(located.ids) for _ in range(3)))
+            for placement, which, ids, anchors in self.parts(located):
+                part = placement.stretches(placement.reaches[number], ids, anchors)
+                for array, values in zip(arrays, part):
+                    array[which] = values
+            made.append(arrays)
+        return located._replace(stretches=tuple(made)) if made else located
+
+    @cached_property
+    def _ends(self) -> Guide:
+        return guide(np.cumsum([len(placement) for placement in self.placements])[:, None])
+
+    @cached_property
+    def _first(self) -> Int64s:
+        """(placements,) the id of the first window of each."""
+        return np.append(0, self._ends.ends[:-1])
+
+    @cached_property
+    def _bases(self) -> Guide:
+        """The intervals of all placements, each with the anchor of window 0 of its placement if it lay in it."""
+        intervals = [placement.intervals for placement in self.placements]
+        ends = np.concatenate([within.ends + first for within, first in zip(intervals, self._first)])
+        bases = np.concatenate([placement.intervals.base + placement.history for placement in self.placements])
+        return guide(np.stack([ends, bases], 1))
+
+    @cached_property
+    def _stride(self) -> Int64s:
+        return np.array([placement.intervals.stride for placement in self.placements], np.int64)
+
+    def parts(self, located: Located) -> Iterator[tuple[Placement, Any, Int64s, Int64s]]:
+        """Each placement that occurs, the index of its windows, their ids and the slots of their anchors."""
+        for k, which in by_source(located.source):
+            yield self.placements[k], which, located.ids[which], located.anchors[which]
+
+    def entities(self, located: Located) -> Int64s:
+        """The entity of each window in its own stash."""
+        entities = np.empty_like(located.anchors)
+        for placement, which, ids, anchors in self.parts(located):
+            entities[which] = placement.window_entities(ids, anchors)
+        return entities
+
+    def moments(self, located: Located) -> Int64s:
+        """The anchor time of each window, or without a time column the row of its anchor."""
+        moments = np.empty_like(located.anchors)
+        for placement, which, ids, anchors in self.parts(located):
+            times = placement.window_times(ids, anchors)
+            moments[which] = placement.label_rows(anchors) if times is None else times
+        return moments
+
+    def labels(self, located: Located) -> dict[str, NDArray[Any]]:
+        """The columns of the frame of `at=`, in the shape of the ids."""
+        first = self.placements[0].points
+        names = {} if first is None else first.labels
+        labels = {name: np.empty(located.ids.shape, values.dtype) for name, values in names.items()}
+        for placement, which, ids, _ in self.parts(located) if labels else ():
+            if placement.points is not None:
+                rows = placement.points.row[ids]
+                for name, values in labels.items():
+                    values[which] = placement.points.labels[name][rows]
+        return labels
+
+    @cached_property
+    def static(self) -> dict[str, torch.Tensor]:
+        """The static columns, with the entities of all stashes one after the other."""
+        every = [placement.stash.static for placement in self.placements]
+        return every[0] if len(every) == 1 else {name: torch.cat([part[name] for part in every]) for name in every[0]}
+
+    def static_rows(self, located: Located, entities: Int64s) -> Int64s:
+        """The rows of static columns that windows have, by the entities in their own stashes."""
+        return entities if located.source is None else entities + self._first_entity[located.source]
+
+    @cached_property
+    def _first_entity(self) -> Int64s:
+        return np.cumsum([0, *(len(placement.offsets) - 1 for placement in self.placements[:-1])])
+
+    @cached_property
+    def plan(self) -> GatherPlan:
+        """How batches are gathered; made at the first one."""
+        return self._compiled(together=True)
+
+    @cached_property
+    def plan_apart(self) -> GatherPlan:
+        """The same with a buffer for each span."""
+        return self._compiled(together=False)
+
+    def _compiled(self, *, together: bool) -> GatherPlan:
+        first, placements = self.placements[0], self.placements
+        slots = None
+        if first.spans:
+            slots = compile_plan(first.spans, [placement.store for placement in placements], together=together)
+        if slots is not None and not first.reaches:
+            return slots
+        stretches = [
+            compile_plan(reach.spans, [part.store_of(part.reaches[k]) for part in placements], together=together)
+            for k, reach in enumerate(first.reaches)
+        ]
+        return with_stretches(slots, stretches)
+
+    def gather(self, ids: Ids) -> dict[str, torch.Tensor]:
+        """The batch of windows in fresh memory: spans, `observed`, and static columns."""
+        located = self.locate(check_ids(ids, len(self)))
+        batch = gather(self.plan, located.source, located.anchors, located.stretches) | self.static_of(located)
+        return batch | {name: torch.from_numpy(values) for name, values in self.labels(located).items()}
+
+    def window_or_batch(self, ids: int | Ids) -> dict[str, torch.Tensor]:
+        """One window, tensors `(time, ...)`, for an integer; else a batch, tensors `(batch, time, ...)`."""
+        if isinstance(ids, (np.ndarray, torch.Tensor)):
+            single = ids.ndim == 0
+        else:
+            single = isinstance(ids, (int, np.integer)) and not isinstance(ids, bool)
+        if self.drawn and _is_asked_by_torch():
+            raise self._undrawn()
+        if not single:
+            return self.gather(ids)  # type: ignore[arg-type]
+        return {name: tensor[0] for name, tensor in self.gather(as_list(ids)).items()}
+
+    def each(self, ids: Ids) -> list[dict[str, torch.Tensor]]:
+        """The windows of a batch one by one, which share its memory: PyTorch's `__getitems__`."""
+        if self.drawn:
+            raise self._undrawn()
+        batch = self.gather(ids)
+        windows = zip(*(tensor.unbind() for tensor in batch.values()))
+        return [dict(zip(batch, window)) for window in windows]
+
+    @cached_property
+    def drawn(self) -> bool:
+        """Whether a `Loader` draws the begin of a span."""
+        return bool(draws_of(self.placements[0].spans))
+
+    def _undrawn(self) -> TypeError:
+        (draw, *_) = draws_of(self.placements[0].spans)
+        return TypeError(
+            f"A ts.Draw needs the positions of windows in a run, which PyTorch's DataLoader does not know; got {draw}. "
+            "Use ts.Loader."
+        )
+
+    def static_of(self, located: Located) -> dict[str, torch.Tensor]:
+        """The static columns of a batch."""
+        return static_values(self.static, self.static_rows(located, self.entities(located))) if self.static else {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what is computed, which holds addresses."""
+        return {"placements": self.placements}
+
+
+def _is_asked_by_torch() -> bool:
+    """Whether a window is asked for by PyTorch's `DataLoader`, which indexes as anybody does."""
+    frame = inspect.currentframe()
+    for _ in range(3):  # `window_or_batch`, `__getitem__`, who asked
+        frame = None if frame is None else frame.f_back
+    return frame is not None and frame.f_globals.get("__name__", "").startswith("torch.utils.data")

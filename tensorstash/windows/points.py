@@ -1,0 +1,141 @@
+"""Windows at given points in time: where they stand among the slots, and which points have none."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tensorstash.common.dtypes import Bools, Int32s, Int64s
+from tensorstash.errors import DataError
+from tensorstash.native.guide import first_rows
+from tensorstash.stash.stash import Stash
+from tensorstash.windows.slots import Slots, run_edges, run_rows, slots_at, steps_until
+
+SIDES = ("left", "right")
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Points:
+    """Windows in the order of a frame, 28 bytes each. Intervals hold only windows whose slots ascend."""
+
+    slot: Int64s  # of the anchor
+    time: Int64s  # the point in time, which need not be the time of a row
+    row: Int64s  # of the frame
+    entity: Int32s
+    labels: Mapping[str, NDArray[Any]]  # the other columns of the frame, by its rows
+    closed: str  # whether history is what was stamped before the time ("left") or up to it ("right")
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    def taken(self, which: Bools | Int64s) -> "Points":
+        """Some of the windows."""
+        return replace(
+            self, slot=self.slot[which], time=self.time[which], row=self.row[which], entity=self.entity[which]
+        )
+
+    def per_entity(self, entities: int) -> Int64s:
+        """How many windows each entity has."""
+        return np.bincount(self.entity, minlength=entities)
+
+    @property
+    def from_time(self) -> Int64s:
+        """The first tick that is not in the history of each window."""
+        return self.time + (self.closed == "right")
+
+
+class Refused:
+    """The points without a window: how many for each reason, and the first of them."""
+
+    def __init__(self, stash: Stash, points: int) -> None:
+        self._stash = stash
+        self._points = points
+        self._reasons: list[str] = []
+        self._count = 0
+
+    def leave_out(self, points: Points, wrong: Bools, reason: str) -> Points:
+        """The other points."""
+        if not wrong.any():
+            return points
+        count, first = int(np.count_nonzero(wrong)), int(wrong.argmax())
+        entity = int(points.entity[first])
+        names = [] if entity < 0 or not self._stash.entity_names else [f"entity {self._stash.entities[entity]!r}"]
+        where = ", ".join([f"row {int(points.row[first]):,}", *names])
+        where += f", at {self._stash.clock.format(int(points.time[first]))}"
+        self._reasons.append(f"{count:,} {reason} (first: {where})")
+        self._count += count
+        return points.taken(~wrong)
+
+    def check(self) -> None:
+        """Raise `DataError` if there are any."""
+        if self._reasons:
+            raise DataError(
+                f"Each row of at= must have a window; {self._count:,} of {self._points:,} have none: "
+                f"{', '.join(self._reasons)}. Leave these rows out, or take missing='drop'."
+            )
+
+
+def placed(stash: Stash, slots: Slots, points: Points, size: tuple[int, int], refused: Refused) -> Points:
+    """The points that have a window of so many slots of history and horizon, each with the slot of its anchor.
+
+    The anchor is the first slot at or after the time.
+    """
+    assert stash.time is not None
+    history, horizon = size
+    points = refused.leave_out(points, points.entity < 0, "of an entity that the stash does not have")
+    offsets, times = stash.offsets.numpy(), stash.time.numpy()
+    if not history + horizon:
+        return replace(points, slot=slots_at(slots, _rows_from(times, offsets, points)))
+    low, high = offsets[points.entity], offsets[points.entity + 1]
+    points = refused.leave_out(points, low == high, "of an entity without rows")
+    if not len(points):
+        return points
+    anchors, run, in_gap, early = _anchors(slots, times, offsets, points)
+    (begins, ends), starts = run_edges(slots), anchors - history
+    short, cut = starts < begins[run], starts + history + horizon > ends[run]
+    points = replace(points, slot=anchors)
+    reasons = {
+        "in a gap of the times": in_gap,
+        "more than a step before the first row of the entity": early,
+        "with too little history, see min_history=": short,
+        "without a whole horizon, see min_horizon=": cut,
+    }
+    kept = np.ones(len(points), np.bool_)
+    for reason, wrong in reasons.items():
+        points, kept = refused.leave_out(points, wrong[kept], reason), kept & ~wrong
+    return points
+
+
+def _rows_from(times: Int64s, offsets: Int64s, points: Points) -> Int64s:
+    """The first row of the entity at or after each point, or the row after the entity's last one."""
+    return first_rows(times, offsets[points.entity], offsets[points.entity + 1], points.from_time)
+
+
+def _anchors(slots: Slots, times: Int64s, offsets: Int64s, points: Points) -> tuple[Int64s, Int64s, Bools, Bools]:
+    """The slots of anchors and their runs; which points are in a gap, and which are too early for the first slot."""
+    low, high, moments = offsets[points.entity], offsets[points.entity + 1], points.from_time
+    row = _rows_from(times, offsets, points)
+    has_before, has_after = row > low, row < high
+    before, after = np.maximum(row - 1, low), np.minimum(row, high - 1)
+    slot_before, slot_after = slots_at(slots, before), slots_at(slots, after)
+    first, _ = run_rows(slots, len(times))
+    run_before, run_after = (np.searchsorted(first, rows, "right") - 1 for rows in (before, after))
+    anchors = np.where(has_after, slot_after, slot_before + 1)
+    same = has_before & has_after & (run_before == run_after)
+    exact = has_after & (times[after] == moments)
+    run = np.where(has_before & (same | ~exact), run_before, run_after)
+    in_gap, early = np.zeros(len(points), np.bool_), np.zeros(len(points), np.bool_)
+    if slots.frequency is None:
+        return anchors, run, in_gap, early
+    within = np.flatnonzero(same & ~exact & (slot_after - slot_before > 1))
+    most = (slot_after - slot_before)[within]
+    anchors[within] = slot_before[within] + steps_until(slots.frequency, times[before[within]], most, moments[within])
+    between = np.flatnonzero(has_before & ~same & ~exact)
+    step = np.ones(len(between), np.int64)
+    in_gap[between] = slots.frequency.advance(times[before[between]], step) < moments[between]
+    anchors[between] = slot_before[between] + 1
+    ahead = np.flatnonzero(~has_before & ~exact)
+    early[ahead] = slots.frequency.advance(times[after[ahead]], -np.ones(len(ahead), np.int64)) >= moments[ahead]
+    return anchors, run, in_gap, early

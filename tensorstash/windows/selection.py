@@ -1,0 +1,240 @@
+"""Which windows are taken: without missing values (`require`), at true rows (`where`), the newest (`latest`)."""
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from tensorstash.common.dtypes import Bools, Int64s
+from tensorstash.errors import NoWindowError
+from tensorstash.gather.span import Span
+from tensorstash.stash.missing import missing_rows
+from tensorstash.stash.stash import Stash
+from tensorstash.windows.at import points_of
+from tensorstash.windows.during import Reach
+from tensorstash.windows.intervals import Intervals, cut_ranges, drop, intervals, keep, of_ids, spread, union
+from tensorstash.windows.placement import Placement
+from tensorstash.windows.points import Refused, placed
+from tensorstash.windows.runs import true_rows
+from tensorstash.windows.slots import empty_slots, nearest_rows, run_edges, run_rows, slots_at
+
+_BLOCK = 1 << 20  # rows scanned for missing values at a time
+_WINDOWS = 1 << 16  # tested at a time
+
+Where = str | Sequence[bool] | NDArray[np.bool_] | torch.Tensor
+
+
+def complete(placement: Placement, judged: Sequence[Span]) -> Intervals:
+    """Without the windows in which one of the spans has a missing value; if none is left, a `NoWindowError`.
+
+    An empty slot counts as missing, except after a run, where nothing can be known yet.
+    """
+    whole = placement.intervals
+    if not judged:
+        return whole
+    kept = drop(whole, *incomplete(placement, judged))
+    if not len(kept):
+        raise NoWindowError(
+            f"require= keeps the windows without a missing value; each of the {len(whole):,} windows has one in "
+            f"{', '.join(repr(span.name) for span in judged)}. Shorten the window, or load with fill=, "
+            "whose value counts as data."
+        )
+    return kept
+
+
+def incomplete(placement: Placement, judged: Sequence[Span]) -> tuple[Int64s, Int64s]:
+    """The ranges of slots at which windows with a missing value in one of the spans begin."""
+    bad_low, bad_high, empty = [], [], empty_slots(placement.slots)
+    for span in judged:
+        low, high = _slot_ranges(placement, *missing_ranges(placement.stash, span.column))
+        if len(empty[0]):
+            low, high = union(np.concatenate([low, empty[0]]), np.concatenate([high, empty[1]]))
+        # a window that starts at slot s has slot j of the span at slot s + history + begin + j * step
+        shift = span.begin + placement.history
+        low, high = spread(low - shift, high - shift, len(span), span.step)
+        bad_low.append(low)
+        bad_high.append(high)
+    if len(judged) == 1:
+        return bad_low[0], bad_high[0]
+    return union(np.concatenate(bad_low), np.concatenate(bad_high))
+
+
+def chosen(placement: Placement, test: Callable[[Int64s, Int64s], Bools]) -> Placement:
+    """The windows for which a test of their ids and the slots of their anchors is true."""
+    kept = np.zeros(len(placement), np.bool_)
+    for begin in range(0, len(kept), _WINDOWS):
+        ids = np.arange(begin, min(begin + _WINDOWS, len(kept)))
+        kept[ids] = test(ids, placement.anchor_slots(ids))
+    if placement.points is not None:
+        return replace(placement, points=placement.points.taken(kept))
+    return replace(placement, intervals=of_ids(placement.intervals, *true_rows(kept, 0)))
+
+
+def enough_rows(placement: Placement) -> Placement:
+    """The windows that have as many rows in their spans in time as `min_rows=` says; if none has, `NoWindowError`."""
+    for reach in placement.reaches:
+        if reach.min_rows:
+            kept = chosen(placement, partial(_has_rows, placement, reach))
+            if not len(kept):
+                raise NoWindowError(
+                    f"min_rows={reach.min_rows} keeps the windows with so many rows in {reach.named!r}; none of the "
+                    f"{len(placement):,} windows has. Lower it, or take a longer stretch of time."
+                )
+            placement = kept
+    return placement
+
+
+def _has_rows(placement: Placement, reach: Reach, ids: Int64s, anchors: Int64s) -> Bools:
+    return placement.stretches(reach, ids, anchors).rows >= reach.min_rows
+
+
+def at_points(placement: Placement, at: Any, closed: str, judged: Sequence[Span], missing: str) -> Placement:
+    """The windows at the points of a frame; for those without one, `missing` is `"error"` or `"drop"`."""
+    points = points_of(placement.stash, at, closed, {span.name for span in placement.shown})
+    stash, wanted, refused = placement.stash, len(points), Refused(placement.stash, len(points))
+    for reach in placement.reaches:
+        reach.check_range(stash.clock, int(points.time.min()), int(points.time.max()))
+    placement = replace(placement, points=points)  # whose windows may be of no slots
+    if judged and not placement.length:
+        raise ValueError("require= judges slots, and spans in time have none. See min_rows= of ts.During.")
+    points = placed(stash, placement.slots, points, (placement.history, placement.horizon), refused)
+    if judged:
+        low, high = incomplete(placement, judged)
+        starts = points.slot - placement.history
+        inside = np.searchsorted(low, starts, "right") > np.searchsorted(high, starts, "right")
+        points = refused.leave_out(points, inside, "with a missing value that require= refuses")
+    placement = replace(placement, points=points)
+    for reach in placement.reaches:
+        if reach.min_rows and len(points):
+            kept = chosen(placement, partial(_has_rows, placement, reach))
+            assert kept.points is not None
+            few = ~np.isin(points.row, kept.points.row)
+            points = refused.leave_out(points, few, f"with fewer than {reach.min_rows} rows in {reach.named!r}")
+            placement = replace(placement, points=points)
+    if missing == "error":
+        refused.check()
+    if not len(points):
+        raise NoWindowError(f"None of the {wanted:,} rows of at= has a window. See missing='error' for the reasons.")
+    return placement
+
+
+def missing_ranges(stash: Stash, name: str) -> tuple[Int64s, Int64s]:
+    """The ranges `[low, high)` of rows in which a column has a missing value."""
+    missing = missing_rows(stash, name)
+    return (np.empty(0, np.int64), np.empty(0, np.int64)) if missing is None else _ranges(missing, stash.rows)
+
+
+def _slot_ranges(placement: Placement, low: Int64s, high: Int64s) -> tuple[Int64s, Int64s]:
+    """Ranges of rows as ranges of slots, which leave out the slots between two runs."""
+    slots = placement.slots
+    if slots.tail or slots.lead:
+        low, high = cut_ranges(run_rows(slots, placement.stash.rows)[0], low, high)
+    return slots_at(slots, low), slots_at(slots, high - 1) + 1
+
+
+def _ranges(true: Callable[[slice], NDArray[np.bool_]], rows: int) -> tuple[Int64s, Int64s]:
+    """The ranges of rows that are true, found in blocks."""
+    blocks = ((true(slice(begin, begin + _BLOCK)), begin) for begin in range(0, rows, _BLOCK))
+    none = np.empty(0, np.int64)
+    ranges = [(none, none), *(true_rows(block, begin) for block, begin in blocks)]
+    low, high = map(np.concatenate, zip(*ranges))
+    return union(low, high)
+
+
+def anchored(placement: Placement, where: Where) -> Intervals:
+    """The windows whose anchor (without a horizon: last slot) is a true row; if there is none, a `NoWindowError`."""
+    mask, shift = _mask(placement.stash, where), placement.history + placement.label
+    low, high = _slot_ranges(placement, *_ranges(mask.__getitem__, placement.stash.rows))
+    kept = keep(placement.intervals, low - shift, high - shift)
+    kept = drop(kept, *(edges - shift for edges in empty_slots(placement.slots)))
+    if not len(kept):
+        raise NoWindowError(
+            "where= keeps the windows whose anchor is at a true row; none of the "
+            f"{len(placement):,} windows has its anchor at one. See windows.anchors without where=."
+        )
+    return kept
+
+
+def _mask(stash: Stash, where: Where) -> NDArray[np.bool_]:
+    """The `(rows,)` booleans that `where=` names or gives."""
+    mask = np.asarray(stash[where] if isinstance(where, str) else where)
+    if mask.dtype != bool or mask.shape != (stash.rows,):
+        raise ValueError(
+            f"where must be a boolean column or ({stash.rows},) booleans, got {mask.shape} of {mask.dtype}."
+        )
+    return mask
+
+
+def latest(placement: Placement, judged: Sequence[Span], of: str | None) -> Intervals:
+    """One window per entity, anchored after its last row, or after the last row with a value in the column `of`."""
+    rows = _last_rows(placement, of)
+    slots, (begins, _) = placement.slots, run_edges(placement.slots)
+    first_rows, _ = run_rows(slots, placement.stash.rows)
+    run = np.searchsorted(first_rows, rows, "right") - 1
+    _check_no_gap_after(placement, rows, run, of)
+    starts = slots_at(slots, rows) + 1 - placement.history
+    starts = starts[starts >= begins[run]]
+    if not len(starts):
+        raise NoWindowError(
+            f"The latest window of an entity needs {placement.history - slots.lead} consecutive rows before its "
+            "anchor; no entity has as many. Shorten the history, or give min_history=."
+        )
+    past = [Span(s.name, s.column, s.begin, min(s.end, 0), s.step) for s in judged if s.begin < 0]
+    kept = complete(replace(placement, intervals=intervals(starts, np.ones_like(starts), 1)), past)
+    without = len(placement.offsets) - 1 - len(kept)
+    if without:
+        warnings.warn(
+            f"{without:,} of {len(placement.offsets) - 1:,} entities have no latest window: too few consecutive rows "
+            "before the anchor, or a missing value that require= refuses.",
+            stacklevel=3,
+        )
+    _warn_of_ends(replace(placement, intervals=kept))
+    return kept
+
+
+def _warn_of_ends(newest: Placement) -> None:
+    """Warn of latest windows that end at different times, unless rows are events, which always do."""
+    if newest.times is None or newest.slots.frequency is None:
+        return
+    rows, _ = nearest_rows(newest.slots, newest.anchor_slots(np.arange(len(newest))) - 1)
+    ends = newest.times[rows]
+    ended = int(np.count_nonzero(ends < ends.max()))
+    if ended:
+        first, form = ends.argmin(), newest.stash.clock.format
+        name = newest.stash.entities[newest.entities_at(rows[first])]
+        warnings.warn(
+            f"{ended:,} of {len(ends):,} series end before {form(int(ends.max()))}, the last time of all; {name!r} "
+            f"ends first, at {form(int(ends[first]))}. Their latest windows forecast earlier times, which "
+            "windows.anchors gives. To leave such series out, load with filter=.",
+            stacklevel=4,
+        )
+
+
+def _last_rows(placement: Placement, of: str | None) -> Int64s:
+    """The last row of each entity, or the last one with a value; entities without one are left out."""
+    first, rows = placement.offsets[:-1], placement.offsets[1:] - 1
+    if of is not None:
+        low, high = missing_ranges(placement.stash, of)
+        k = np.searchsorted(low, rows, "right") - 1
+        inside = (k >= 0) & (rows < np.append(high, 0)[k])
+        rows = np.where(inside, np.append(low, 0)[k] - 1, rows)
+    return rows[rows >= first]
+
+
+def _check_no_gap_after(placement: Placement, rows: Int64s, run: Int64s, of: str | None) -> None:
+    """Refuse to leave out what is known of the future after a gap."""
+    first_rows, _ = run_rows(placement.slots, placement.stash.rows)
+    entity = np.searchsorted(placement.offsets, rows, "right") - 1
+    cut = run != np.searchsorted(first_rows, placement.offsets[entity + 1] - 1, "right") - 1
+    if cut.any():
+        name = placement.stash.entities[entity[cut.argmax()]]
+        whose = "" if name is None else f" of entity {name!r}"
+        raise NoWindowError(
+            f"The rows after the last value of {of!r} are its known future, and a run of time ends among them{whose}. "
+            "Take gaps='mask', which puts empty slots there."
+        )

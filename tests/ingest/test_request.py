@@ -1,0 +1,37 @@
+"""The arguments that decide what a stash holds are the same wherever they are written."""
+
+import inspect
+
+import pytest
+
+import tensorstash as ts
+from tensorstash.ingest.request import parse_request
+
+KEPT = ["share", "file", "key", "overwrite", "timeout", "progress"]  # where a stash is kept, and how it is waited for
+
+
+def parameters(function: object) -> dict[str, inspect.Parameter]:
+    return dict(inspect.signature(function).parameters)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("function", "others"),
+    [
+        (ts.load, KEPT),
+        (ts.plan, ["share", "file"]),
+        (ts.cluster.shard, ["to", "shards", "engine", "workers", "progress"]),
+    ],
+)
+def test_load_plan_and_shard_take_what_a_request_is_made_of(function: object, others: list[str]) -> None:
+    asked, taken = parameters(parse_request), parameters(function)
+    required = ["entity"] if function is ts.cluster.shard else []
+    lacking = {"shard", "like"} if function is ts.cluster.shard else set()  # it makes all shards, from one source
+    assert [name for name in taken if name not in others] == [name for name in asked if name not in lacking]
+    for name in set(asked) - lacking - set(required):
+        assert (taken[name].kind, taken[name].default) == (asked[name].kind, asked[name].default)
+
+
+def test_load_documents_every_argument() -> None:
+    text = inspect.getdoc(ts.load)
+    assert text is not None
+    assert [name for name in parameters(ts.load) if f"\n    {name}: " not in text] == []

@@ -1,0 +1,145 @@
+"""What is imported when: a rank does without the libraries that only a load needs, the command line without torch."""
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import tensorstash as ts
+
+EXTRA = {"TensorstashError", "NoWindowError"}  # the base, and a subclass of a subclass
+SLOW = ["pandas", "polars", "pyarrow", "matplotlib", "ray", "click"]
+
+
+def run(program: str, *arguments: str, environment: dict[str, str] | None = None) -> str:
+    command = [sys.executable, "-c", program, *arguments]
+    settings = {**os.environ, **(environment or {})}
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=True, env=settings).stdout
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    path = tmp_path / "small.safetensors"
+    ts.load({"e": ["a"] * 20, "t": [*range(20)], "y": [0.5] * 20}, ["y"], entity="e", time="t").save(path)
+    return path
+
+
+def test_the_package_alone_imports_nothing() -> None:
+    program = "import sys, tensorstash; dir(tensorstash); print([name for name in sys.argv[1:] if name in sys.modules])"
+    assert run(program, *SLOW, "torch", "numpy") == "[]\n"
+
+
+def test_a_rank_that_opens_a_stash_imports_no_engine(saved: Path) -> None:
+    program = """
+import sys, tensorstash as ts
+windows = ts.Windows(ts.open(sys.argv[1]), 4, 2, require=["y"])
+scaler = ts.Scaler.fit(windows, ["y"], by="entity")
+loader = ts.Loader(windows, 4, shuffle=True, transform=[ts.Cast({}), scaler], with_ids=True)
+for batch in loader:
+    batch["y"]
+repr(loader), repr(windows), loader.state_dict(), ts.Mix({"a": windows}), ts.Weighted([1.0]), ts.ByTime()
+print([name for name in sys.argv[2:] if name in sys.modules])
+"""
+    assert run(program, str(saved), *SLOW) == "[]\n"
+
+
+def test_a_rank_that_attaches_what_another_has_loaded_imports_no_engine(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"e": ["a"] * 20, "t": range(20), "y": [0.5] * 20}), tmp_path / "y.parquet")
+    program = """
+import sys, tensorstash as ts
+stash = ts.load(sys.argv[1], ["y"], entity="e", time="t", share="attached")
+for batch in ts.Loader(ts.Windows(stash, 4, 2), 4, shuffle=True):
+    batch["y"]
+print([name for name in sys.argv[2:] if name in sys.modules])
+"""
+    environment = {"TENSORSTASH_DIR": str(tmp_path / "shared")}
+    engines = ["pandas", "polars", "pyarrow.dataset", "pyarrow.compute", "pyarrow.parquet", "fsspec"]
+    arguments = (str(tmp_path / "y.parquet"), *engines)
+    assert run(program, *arguments, environment=environment) != "[]\n"  # the first one loads
+    assert run(program, *arguments, environment=environment) == "[]\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--version"],
+        ["--help"],
+        ["ls"],
+        ["ls", "--json"],
+        ["rm", "shown"],
+        ["prune"],
+        ["load", "--help"],
+        ["info", "-h"],
+    ],
+)
+def test_commands_that_only_list_and_remove_do_without_torch(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TENSORSTASH_DIR", str(tmp_path / "shared"))
+    ts.load({"y": [1.0]}, share="shown")
+    program = """
+import sys
+from tensorstash.cli.commands import main
+slow, sys.argv[1:] = sys.argv[1].split(), sys.argv[2:]
+try:
+    main()
+finally:
+    print([name for name in slow if name in sys.modules])
+"""
+    slow = " ".join(["torch", "numpy", *SLOW[:-1]])
+    assert run(program, slow, *arguments).splitlines()[-1] == "[]"
+
+
+def test_completion_does_without_torch() -> None:
+    program = (
+        "import sys\nfrom tensorstash.cli.commands import main\ntry: main()\nfinally: print('torch' in sys.modules)"
+    )
+    environment = {"_TENSORSTASH_COMPLETE": "bash_complete", "COMP_WORDS": "tensorstash pr", "COMP_CWORD": "1"}
+    assert run(program, environment=environment).splitlines() == ["plain,prune", "False"]
+
+
+def test_a_fork_before_anything_is_used_is_noticed() -> None:
+    program = """
+import os, sys, tensorstash, torch
+torch.set_num_threads(2)
+if os.fork():
+    sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))
+from tensorstash.common.forks import check_threads
+try:
+    check_threads()
+except RuntimeError as error:
+    print(error)
+"""
+    assert run(program).startswith("A forked process can gather on one thread only")
+
+
+def test_type_checkers_see_what_is_imported_later() -> None:
+    assert ts.__file__ is not None
+    tree = ast.parse(Path(ts.__file__).read_text("utf-8"))
+    block = next(part for part in tree.body if isinstance(part, ast.If))
+    shown = {
+        f"{part.module}.{alias.name}" for part in block.body if isinstance(part, ast.ImportFrom) for alias in part.names
+    }
+    later = {f"tensorstash.{home}.{name}" for name, home in ts._HOMES.items()}
+    assert shown == later | {f"tensorstash.{home}" for home in ts._MODULES.values()}
+    with pytest.raises(AttributeError, match="has no attribute 'Lodaer'"):
+        ts.Lodaer  # type: ignore[attr-defined]  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("module", "names"),
+    [
+        (ts.shared, ["list", "prune", "remove"]),
+        (ts.plot, ["coverage", "forecast", "series", "windows"]),
+        (ts.cluster, sorted(ts.cluster.__all__)),
+        (ts.errors, sorted({error.__name__ for error in ts.errors.TensorstashError.__subclasses__()} | EXTRA)),
+    ],
+)
+def test_modules_show_what_users_call(module: object, names: list[str]) -> None:
+    assert dir(module) == names
+    assert all(getattr(module, name).__module__.startswith("tensorstash.") for name in names)
