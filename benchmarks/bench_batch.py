@@ -23,7 +23,7 @@ import torch
 
 import tensorstash as ts
 from tensorstash.batches.buffers import Pool
-from tensorstash.gather.gather import as_batch, positions, select
+from tensorstash.gather.gather import as_batch, select
 from tensorstash.native import library
 from tensorstash.native.permutation import BLOCK, shuffled
 from tensorstash.windows.intervals import intervals, locate
@@ -61,7 +61,7 @@ def data(rows: int, packed: bool) -> ts.Stash:
 
 def bare(case: Case) -> Iterator[dict[str, torch.Tensor]]:
     """`index_select` into one reused result, positions ready: one call for a pack, one for all separate columns."""
-    block = case.stash._blocks[0]
+    block = case.stash.blocks[0]
     row = COLUMNS if case.packed else 1
     view = block.items.as_strided((len(block.items) // row - case.rows + 1, case.rows * row), (row, 1))
     columns = torch.arange(1 if case.packed else COLUMNS)[:, None] * block.stride
@@ -99,7 +99,7 @@ def without_kernel(case: Case) -> Iterator[dict[str, torch.Tensor]]:
 
 def memcpy(case: Case) -> Iterator[dict[str, torch.Tensor]]:
     """The bytes of a batch in one piece, each time from elsewhere in the columns."""
-    source, count = case.stash._blocks[0].items, case.nbytes // 4
+    source, count = case.stash.blocks[0].items, case.nbytes // 4
     out, begin = torch.empty(count, dtype=torch.int32), 0
     while True:
         out.copy_(source[begin : begin + count])
@@ -171,7 +171,7 @@ def empty_slots(rows: int, batch: int = 1024, length: int = 120) -> None:
 
 
 def scaling(case: Case) -> None:
-    """A scaler over batches that were just gathered, beside the gather itself, on the kernel if it is there."""
+    """A scaler over batches that were just gathered, beside the gather itself."""
     entities = 1000
     windows = ts.Windows(case.stash, history=case.rows)
     ids = np.random.default_rng(0).integers(0, len(windows), (64, case.batch))
@@ -182,7 +182,8 @@ def scaling(case: Case) -> None:
         centers, scales = (
             {name: torch.full(shape, value, dtype=torch.float64) for name in out} for value in (0.0, 2.0)
         )
-        scaler = ts.Scaler("standard", by, 0, {name: name for name in out}, centers, scales)
+        names = [] if by is None else [*range(entities)]
+        scaler = ts.Scaler("standard", by, 0, {name: name for name in out}, centers, scales, names)
         group = {} if by is None else {"entity": torch.from_numpy(ids[0] % entities)}
         before = {name: tensor.clone() for name, tensor in out.items()}
         scaler(out | group)
@@ -204,16 +205,16 @@ def breakdown(case: Case) -> None:
     """Where the loop's time beside the raw gather goes, each part alone and in a warm cache."""
     windows = ts.Windows(case.stash, history=case.rows)
     loader = ts.Loader(windows, case.batch, shuffle=True, tail="drop")
-    plan, (passes, start) = windows._plan, loader.sampler._begin()
+    plan, (passes, start) = windows.chain.plan, loader.sampler.begin()
     steps = next(passes.groups(start))
-    index = positions(plan, windows._anchor_slots(steps.ids))
-    pool = Pool(plan.groups[0], 3)
+    anchors = windows.placement.anchor_slots(steps.ids)
+    pool = Pool(plan.groups[0].buffer_shape(1), plan.groups[0].dtype, 3)
     buffer = pool.take(case.batch)
     parts: dict[str, tuple[Callable[[], object], int]] = {
         "order": (lambda: next(passes.groups(start)), len(steps.ids)),
-        "lookup and positions": (lambda: positions(plan, windows._anchor_slots(steps.ids)), len(steps.ids)),
+        "lookup": (lambda: windows.placement.anchor_slots(steps.ids), len(steps.ids)),
         "take a buffer": (lambda: pool.take(case.batch), 1),
-        "gather": (lambda: select(plan, index, range(1), [[buffer]]), 1),
+        "gather": (lambda: select(plan, None, anchors[:1], [[buffer]]), 1),
         "views of the columns": (lambda: as_batch(plan, [buffer]), 1),
     }
     for name, (part, per_call) in parts.items():

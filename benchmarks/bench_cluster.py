@@ -27,8 +27,9 @@ import torch
 
 import tensorstash as ts
 from tensorstash.cluster.shards import assign
-from tensorstash.sampling.legs import Leg, Table, fold, stretch, windows_shown
-from tensorstash.sampling.sharded import Count, together
+from tensorstash.sampling.sharded import Count, merge_counts
+from tensorstash.sampling.sharded_steps import ShardTable, fold, remainder, windows_shown
+from tensorstash.sampling.steps import Leg
 
 SHARDS = 16
 SPANS = {"past": ("x", -96, 0), "target": ("x", 0, 24)}
@@ -105,7 +106,7 @@ def simulated(repeats: int) -> None:
     legs = (Leg(1250, 8, 1024, 10_000), Leg(1000, 8, 512, 7), Leg(1, 8, 64, 3))
     works: dict[str, Callable[[], object]] = {
         "which node holds what": lambda: table.holds(1250),
-        "steps of an epoch": lambda: stretch(table, (), 1250, 8 * 1024),
+        "steps of an epoch": lambda: remainder(table, (), 1250, 8 * 1024),
         "positions after 3 legs": lambda: fold(table, legs),
         "consumed after 3 legs": lambda: windows_shown(table, legs),
     }
@@ -120,11 +121,11 @@ def simulated(repeats: int) -> None:
     print(f"{'the legs':24} {len(json.dumps(legs))} bytes")
 
 
-def table_of(counts: list[Count]) -> tuple[Table, int, int]:
+def table_of(counts: list[Count]) -> tuple[ShardTable, int, int]:
     """What a rank keeps of the counts of all shards, and of their rows: the bytes of it, and the most meanwhile."""
     tracemalloc.start()
-    known = together(counts)
-    table = Table(known.windows, partial(assign, array("q", known.windows)))
+    known = merge_counts(counts)
+    table = ShardTable(known.windows, partial(assign, array("q", known.windows)))
     gc.collect()  # it also empties the free lists of the interpreter
     held, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()

@@ -24,7 +24,6 @@ import torch
 import tensorstash as ts
 from tensorstash.batches import loader as loaders
 from tensorstash.batches.devices import Copies, PlainCopies, copies_to, device_of, module_of
-from tensorstash.batches.on_device import by_torch
 
 COLUMNS, LENGTH, BATCH = 8, 120, 1024
 ROUNDS = 5
@@ -141,27 +140,13 @@ def ways_to(windows: ts.Windows, device: torch.device) -> dict[str, Make]:
             loader._assembler  # noqa: B018  it keeps its way
         return loader
 
-    def by_torch_alone() -> ts.Loader:
-        loader = made(resident=True)
-        assembler: Any = loader._assembler
-        assembler._way = by_torch
-        return loader
-
     ways: dict[str, Make] = {"host" if device.type == "cpu" else "plain memory": plain}
     if device.type == "cpu":
         ways = {"host": made}
     elif type(copies_to(device)) is not PlainCopies:
         ways["pinned memory"] = made
     ways["resident"] = lambda: made(resident=True)
-    if way_of(ways["resident"]()) == "triton":
-        ways |= {"resident, torch": by_torch_alone, "resident, triton": ways.pop("resident")}
     return ways
-
-
-def way_of(loader: ts.Loader) -> str:
-    """Whether resident columns are gathered by Triton or by torch."""
-    assembler: Any = loader._assembler
-    return str(assembler._way.__name__.removeprefix("by_"))
 
 
 def verify(windows: ts.Windows, ways: dict[str, Make]) -> None:

@@ -28,17 +28,15 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from load_data import (
     BUCKETS,
     COLUMNS,
     Arrays,
     Case,
-    many_columns,
     numbers,
-    over_rows,
     panels,
-    short_series,
     small_files,
     sum_of,
     texts,
@@ -56,17 +54,8 @@ LABEL = "bench-load"
 def load(case: Case, share: str | None = None, file: str | None = None) -> Arrays:
     import tensorstash as ts
 
-    if case.form == "lists":
-        time_ = ts.regular("start", "1h")
-        stash = ts.load(case.path, case.columns, layout="lists", entity="station", time=time_, progress=False)
-    elif case.form == "wide":
-        import torch
-
-        layout: dict[str, Any] = {"layout": "wide", "entity": "station", "time": "hour", "dtype": torch.float32}
-        return {"c0": ts.load(case.path, progress=False, **layout)["value"].numpy()}
-    else:
-        entity, hour = ("station", "hour") if case.form == "keys" else (None, None)
-        stash = ts.load(case.path, case.columns, entity=entity, time=hour, share=share, file=file, progress=False)
+    entity, hour = ("station", "hour") if case.form == "keys" else (None, None)
+    stash = ts.load(case.path, case.columns, entity=entity, time=hour, share=share, file=file, progress=False)
     return {name: tensor.numpy() for name, tensor in stash.items()}
 
 
@@ -108,8 +97,12 @@ def decode(case: Case) -> Arrays:
 
 
 def encode(case: Case) -> Arrays:
-    """`read_table`, then the codes of Arrow, which are in order of appearance too."""
-    return {"id": pq.read_table(case.path)["id"].combine_chunks().dictionary_encode().indices.to_numpy()}
+    """`read_table`, then the codes of Arrow, made to ascend."""
+    codes = pq.read_table(case.path)["id"].combine_chunks().dictionary_encode()
+    order = pc.array_sort_indices(codes.dictionary).to_numpy()
+    numbers = np.empty(len(order), np.int32)
+    numbers[order] = np.arange(len(order), dtype=np.int32)
+    return {"id": numbers[codes.indices.to_numpy()]}
 
 
 def by_groups(case: Case) -> Arrays:
@@ -172,9 +165,11 @@ def polars(case: Case) -> Arrays:
 
 
 def load_csv(case: Case) -> Arrays:
+    import torch
+
     import tensorstash as ts
 
-    stash = ts.load(case.path, case.columns, schema=dict.fromkeys(case.columns, "float32"), progress=False)
+    stash = ts.load(case.path, case.columns, dtype=torch.float32, progress=False)
     return {name: tensor.numpy() for name, tensor in stash.items()}
 
 
@@ -226,43 +221,6 @@ CONTESTANTS: dict[str, Callable[[Case], Arrays]] = {
 }
 
 
-def load_per_entity(case: Case) -> Arrays:
-    import tensorstash as ts
-
-    columns = {name: ts.per_entity(expression) for name, expression in _over_rows(case).items()}
-    stash = ts.load(case.path, columns, entity="station", time="hour", progress=False)
-    return {name: tensor.numpy() for name, tensor in stash.items()}
-
-
-def polars_over(case: Case) -> Arrays:
-    """The frame that polars loads, its rows put in order, and the expressions over its entities."""
-    import polars as pl
-
-    inputs = sorted({name.split()[1] for name in case.columns})
-    frame = pl.read_parquet(case.path, columns=["station", "hour", *inputs]).sort("station", "hour")
-    made = {name: expression.over("station") for name, expression in _over_rows(case).items()}
-    frame = frame.select(**made).rechunk()
-    return {name: frame[name].to_numpy() for name in case.columns}
-
-
-def _over_rows(case: Case) -> dict[str, Any]:
-    """The expression of each column, whose name says which."""
-    import polars as pl
-
-    made = {
-        "lag": lambda column: column.shift(1, fill_value=0),
-        "max": lambda column: column.cum_max(),
-    }
-    return {name: made[name.split()[0]](pl.col(name.split()[1])) for name in case.columns}
-
-
-ENTITY_CONTESTANTS: dict[str, Callable[[Case], Arrays]] = {
-    "ts.load, per_entity": load_per_entity,
-    "polars, over": polars_over,
-}
-ALL = CONTESTANTS | ENTITY_CONTESTANTS
-
-
 # One run in a fresh process
 
 
@@ -273,7 +231,7 @@ def child(name: str, path: str) -> None:
     print("ready", flush=True)
     input()
     began, busy = time.perf_counter(), time.process_time()
-    found = ALL[name](case)
+    found = CONTESTANTS[name](case)
     print(time.perf_counter() - began, time.process_time() - busy, flush=True)
     for column_, array in found.items():
         assert array[case.places].tolist() == case.values[column_], column_
@@ -294,15 +252,13 @@ def _clean(name: str, case: Case) -> None:
 
 def _warm(name: str) -> None:
     with tempfile.TemporaryDirectory() as directory:
-        if name in ENTITY_CONTESTANTS:
-            small = over_rows(panels(Path(directory), 1000, 10, 500)["grouped"], 10)
-        elif name in ("codes", "ts.hashed", "read_table + encode"):
+        if name in ("codes", "ts.hashed", "read_table + encode"):
             coded, hashed = texts(Path(directory) / "warm.parquet", 1000, 100, 500)
             small = hashed if name == "ts.hashed" else coded
         else:
             ending = "csv" if "csv" in name.lower() else "parquet"
             small = numbers(Path(directory) / f"warm.{ending}", 1000, 2, 500, [0, 1])
-        ALL[name](small)
+        CONTESTANTS[name](small)
         _clean(name, small)
     pa.default_memory_pool().release_unused()
 
@@ -367,7 +323,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="turns of each contestant")
     parser.add_argument(
         "--only",
-        choices=["wide", "giant", "few", "keys", "files", "texts", "csv", "layouts", "entities"],
+        choices=["wide", "giant", "few", "keys", "files", "texts", "csv"],
         help="one of the comparisons",
     )
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
@@ -379,7 +335,7 @@ def main() -> None:
     print(f"pyarrow {pa.__version__}, numpy {np.__version__}, {os.cpu_count()} cores, {THREADS} threads")
     print("speed relative to the first line, best time, the same in processor time, highest peak, all times")
     with tempfile.TemporaryDirectory() as name:
-        for each in (_wide, _giant, _few, _keys, _files, _texts, _csv, _layouts, _entities):
+        for each in (_wide, _giant, _few, _keys, _files, _texts, _csv):
             if asked.only in (None, each.__name__.removeprefix("_")):
                 each(Path(name), scale, rounds)
                 for path in [*Path(name).glob("*.parquet"), *Path(name).glob("*.csv")]:
@@ -440,27 +396,6 @@ def _csv(directory: Path, scale: int, rounds: int) -> None:
     case = numbers(directory / "numbers.csv", rows, COLUMNS, rows, range(COLUMNS))
     turns = [(name, name, case) for name in ("ts.load, CSV", "csv.read_csv", "csv.read_csv + copy")]
     compare(f"{rows:,} rows x {COLUMNS} float32, CSV", turns, rounds, directory / "about")
-
-
-def _layouts(directory: Path, scale: int, rounds: int) -> None:
-    series, length = 1_000_000 // scale, 20
-    cases = short_series(directory, series, length, 1_000_000 // scale)
-    turns = [(title, "ts.load", case) for title, case in cases.items()]
-    compare(f"{series:,} series of {length} float32, by ts.load", turns, rounds, directory / "about")
-    series, length = 1000, 20_000 // scale
-    columns = many_columns(directory, series, length)
-    turns = [(title, "ts.load", case) for title, case in columns.items()]
-    compare(f"{series:,} series of {length:,} float32, by ts.load", turns, rounds, directory / "about")
-
-
-def _entities(directory: Path, scale: int, rounds: int) -> None:
-    rows, entities = 8_000_000 // scale, 1000
-    cases = panels(directory, rows, entities, 500_000 // scale)
-    for kind in ("grouped", "interleaved"):
-        case = over_rows(cases[kind], entities)
-        turns = [(contestant, contestant, case) for contestant in ENTITY_CONTESTANTS]
-        title = f"{rows:,} rows of 1,000 entities, {kind}: lag and highest value so far of 4 float32"
-        compare(title, turns, rounds, directory / "about")
 
 
 if __name__ == "__main__":

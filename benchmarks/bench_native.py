@@ -12,7 +12,6 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -53,7 +52,6 @@ def main() -> None:
     masked([*separate], rounds)
     orders(rounds)
     lookups(10_000 if quick else 1_000_000, rounds)
-    scaling(rounds)
 
 
 def gathers(name: str, columns: list[torch.Tensor], size: int, length: int, rounds: int) -> None:
@@ -155,34 +153,15 @@ def lookups(runs: int, rounds: int) -> None:
     report(name, [t / BLOCK * 1e9 for t in medians(times)], ["native", "numpy"], "ns an id", times)
 
 
-def scaling(rounds: int, size: int = 1024, length: int = 120) -> None:
-    """Eight columns and a pack of eight, by entity and not, in place over a batch that was just gathered."""
-    rng = np.random.default_rng(0)
-    group = rng.integers(0, 1000, size)
-    flat, packed = np.ones((COLUMNS, size, length, 1), np.float32), np.ones((size, length, COLUMNS), np.float32)
-    for name, tensors in (("columns", [*flat]), ("a pack", [packed])):
-        constants = np.ones((1000, tensors[0].shape[2]), np.float32), np.zeros((1000, tensors[0].shape[2]), np.float32)
-        where = constants[0].ctypes.data, constants[1].ctypes.data
-        shape = tensors[0].shape[1], tensors[0].shape[2]
-        parts = [kernel.Part(tensor.ctypes.data, *where, *shape, 4, True) for tensor in tensors]
-        times = measured([partial(scaled, parts, group), partial(scaled, parts, None)], rounds)
-        title = f"scaling {size} x {length}, {name}"
-        report(title, [t * 1e6 for t in medians(times)], ["by entity", "not"], "us a batch", times)
-
-
-def scaled(parts: list[kernel.Part], group: NDArray[np.int64] | None, _: int) -> None:
-    kernel.scale(parts, group, 1024, 1000)
-
-
 def compiled(
     columns: list[torch.Tensor],
     length: int,
     fragments: tuple[NDArray[Any], NDArray[Any], NDArray[Any]] | None,
     pieces: kernel.Pieces | None,
-) -> kernel.Plan:
+) -> kernel.Compiled:
     """One span of `length` slots from the anchor on, of each column; NaN where a slot is empty."""
     empty = int(np.float32(np.nan).view(np.uint32))
-    spans = [kernel.Span(0, length, 1, empty)] * len(columns)
+    spans = [kernel.SlotRange(0, length, 1, empty)] * len(columns)
     return kernel.compile_plan(
         spans, [kernel.Source([one.numpy() for one in columns], fragments, pieces)], history=0, horizon=length
     )

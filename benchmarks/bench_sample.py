@@ -436,7 +436,8 @@ def building_case(series: Series, length: int) -> dict[str, Any]:
         growth, seconds = grown(way), best(way)
         made = way()
         result = nbytes_of(made)
-        shared = nbytes_of(windows) - nbytes_of(windows, runs=False) if made._layout is windows._layout else 0
+        same_runs = made.placement.slots is windows.placement.slots
+        shared = nbytes_of(windows) - nbytes_of(windows, runs=False) if same_runs else 0
         above = None if growth is None else growth - result + shared
         lines.append(
             f"{name:15s} {seconds:6.3f} s  {len(made):11,d} windows  {result / 1e6:6.1f} MB held, "
@@ -447,8 +448,8 @@ def building_case(series: Series, length: int) -> dict[str, Any]:
 
 def nbytes_of(windows: ts.Windows, runs: bool = True) -> int:
     """Bytes of the arrays that windows consist of; parts of windows share their runs."""
-    within = windows._intervals
-    slots = windows._layout.slots
+    within = windows.placement.intervals
+    slots = windows.placement.slots
     of_runs = slots.first.nbytes + slots.rows.nbytes + slots.joined.nbytes if runs else 0
     return within.guide.records.nbytes + within.guide.table.nbytes + of_runs
 

@@ -242,7 +242,7 @@ def attach(folder: Path, entities: int, rounds: int) -> None:
     write_wide(path, entities)
     began = time.perf_counter()
     stash = ts.load(path, entity="entity", time="time", share=LABEL, progress=False)
-    took, size = time.perf_counter() - began, stash._segment.size
+    took, size = time.perf_counter() - began, stash.segment.size
     del stash
     command = [sys.executable, "-c", ATTACH, str(rounds), str(path)]
     found = [json.loads(subprocess.run(command, capture_output=True, check=True).stdout) for _ in range(10)]

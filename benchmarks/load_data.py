@@ -110,69 +110,14 @@ def small_files(directory: Path, files: int, rows: int) -> Case:
 
 
 def texts(path: Path, rows: int, distinct: int, group: int) -> tuple[Case, Case]:
-    """A column of texts: its codes in order of first appearance, and its hash buckets."""
+    """A column of texts: its codes, which ascend, and its hash buckets."""
     numbers = np.random.default_rng(0).integers(0, distinct, rows)
-    values, firsts, codes = np.unique(numbers, return_index=True, return_inverse=True)
+    values, codes = np.unique(numbers, return_inverse=True)
     names = np.array([f"item-{value}" for value in values.tolist()], object)
     write(path, pa.table({"id": names[codes]}), group)
     ranks = np.empty(len(values), np.int32)
-    ranks[np.argsort(firsts)] = np.arange(len(values), dtype=np.int32)
+    ranks[np.argsort(names)] = np.arange(len(values), dtype=np.int32)
     digests = b"".join(blake2b(name.encode(), digest_size=8).digest() for name in names)
     buckets = (np.frombuffer(digests, "<u8") % np.uint64(BUCKETS)).astype(np.int32)
     coded = _case(path, {"id": ranks[codes]}, form="plain")
     return coded, _case(path, {"id": buckets[codes]}, form="plain")
-
-
-def short_series(directory: Path, series: int, length: int, group: int) -> dict[str, Case]:
-    """Series of one length: a row for each time, and a row for each series."""
-    arrays = {"c0": column(0, series * length)}
-    names = pa.array([f"series {k:07}" for k in range(series)])
-    starts = np.arange(series, dtype=np.int64) * 3600
-    hours = (starts[:, None] + 3600 * np.arange(length)).reshape(-1)
-    flat = {
-        "station": names.take(pa.array(np.repeat(np.arange(series), length))),
-        "hour": pa.array(hours, pa.timestamp("s")).cast(pa.timestamp("ms")),
-        "c0": arrays["c0"],
-    }
-    write(directory / "flat.parquet", pa.table(flat), group)
-    lists = {
-        "station": names,
-        "start": pa.array(starts, pa.timestamp("s")).cast(pa.timestamp("ms")),
-        "c0": pa.ListArray.from_arrays(pa.array(np.arange(series + 1) * length, pa.int32()), arrays["c0"]),
-    }
-    write(directory / "lists.parquet", pa.table(lists), max(group // length, 1))
-    cases = {"a row for each time": "keys", 'layout="lists"': "lists"}
-    paths = (directory / "flat.parquet", directory / "lists.parquet")
-    return {title: _case(path, arrays, form) for (title, form), path in zip(cases.items(), paths)}
-
-
-def many_columns(directory: Path, series: int, length: int) -> dict[str, Case]:
-    """The same values below one another, and a column for each series."""
-    arrays = {"c0": column(0, series * length)}
-    hours = pa.array(np.arange(length, dtype=np.int64) * 3600, pa.timestamp("s")).cast(pa.timestamp("ms"))
-    names = pa.array([f"series {k:05}" for k in range(series)])
-    flat = {
-        "station": pa.DictionaryArray.from_arrays(
-            pa.array(np.repeat(np.arange(series, dtype=np.int32), length)), names
-        ),
-        "hour": pa.concat_arrays([hours] * series),
-        "c0": arrays["c0"],
-    }
-    write(directory / "flat.parquet", pa.table(flat), 1_000_000)
-    each = dict(zip(names.to_pylist(), arrays["c0"].reshape(series, length)))
-    write(directory / "wide.parquet", pa.table({"hour": hours} | each), 1_000_000)
-    write(directory / "wide.csv", pa.table({"hour": hours} | each), 1_000_000)
-    cases = {"a row for each time": ("flat.parquet", "keys"), 'layout="wide"': ("wide.parquet", "wide")}
-    cases['layout="wide", CSV'] = ("wide.csv", "wide")
-    return {title: _case(directory / path, arrays, form) for title, (path, form) in cases.items()}
-
-
-def over_rows(case: Case, entities: int) -> Case:
-    """Two columns per entity of each of four columns of a panel, and what must stand in them."""
-    arrays: Arrays = {}
-    for index in range(4):
-        series = column(index, case.rows).reshape(entities, -1)
-        lag = np.concatenate([np.zeros((entities, 1), np.float32), series[:, :-1]], axis=1)
-        highest = np.maximum.accumulate(series, axis=1)
-        arrays |= {f"lag c{index}": lag.reshape(-1), f"max c{index}": highest.reshape(-1)}
-    return _case(Path(case.path), arrays, form="keys")

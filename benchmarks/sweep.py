@@ -101,7 +101,7 @@ def loop(case: Case) -> Iterator[dict[str, torch.Tensor]]:
 
 def bare(case: Case) -> Callable[[int], float]:
     """Seconds of so many gathers at random rows; the positions are made ready before the clock starts."""
-    (block,) = case.stash._blocks
+    (block,) = case.stash.blocks
     row = block.items.numel() // case.stash.rows if len(block.names) == 1 else 1
     view = block.items.as_strided((len(block.items) // row - case.length + 1, case.length * row), (row, 1))
     columns = torch.arange(len(block.names))[:, None] * (block.stride // row)
@@ -121,7 +121,7 @@ def bare(case: Case) -> Callable[[int], float]:
 
 def bare_native(case: Case) -> Callable[[int], float] | None:
     """The same by the kernel, if it is there: gathers at random rows into one reused result, in one call each."""
-    native = ts.Windows(case.stash, history=case.length)._plan.native
+    native = ts.Windows(case.stash, history=case.length).chain.plan.native
     if native is None:
         return None
     spans = [case.batch * case.length * column[0].nbytes for column in case.stash.values()]

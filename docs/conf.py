@@ -9,18 +9,28 @@ from sphinx.application import Sphinx
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
 
-import docstrings  # noqa: E402  beside this file
+import commands  # noqa: E402  beside this file
+import docstrings  # noqa: E402
 import llms  # noqa: E402
+import names  # noqa: E402
+
+from tensorstash.segments import shared  # noqa: E402
+
+sys.modules["tensorstash.shared"] = shared  # where users find it, and where autodoc has to
 
 project = "tensorstash"
 release = metadata.version("tensorstash")
 author = "The tensorstash authors"
 copyright = author  # noqa: A001  Sphinx calls it so
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon", "sphinx_copybutton"]
 exclude_patterns = ["_build"]
+templates_path = ["_templates"]  # of the pages of the API
 nitpicky = False  # types of torch and numpy are no targets here, and their inventories need a network
 default_role = "code"  # docstrings write names in single backticks
+
+copybutton_prompt_text = r">>> |\.\.\. "
+copybutton_prompt_is_regexp = True
 
 myst_heading_anchors = 3
 myst_enable_extensions = ["colon_fence"]
@@ -28,10 +38,10 @@ myst_enable_extensions = ["colon_fence"]
 autodoc_typehints = "signature"
 autodoc_member_order = "groupwise"
 autodoc_default_options = {"members": True, "special-members": "__call__, __getitem__, __iter__, __len__"}
+autosummary_ignore_module_all = False  # a page for each name that a page lists
 python_maximum_signature_line_length = 100
 napoleon_numpy_docstring = False
 napoleon_use_rtype = False
-add_module_names = False
 
 html_theme = "furo"
 html_title = f"tensorstash {release}"
@@ -44,4 +54,7 @@ def setup(app: Sphinx) -> None:
     """Take docstrings as they are meant, and write `llms.txt` beside the pages when they are done."""
     for change in (docstrings.keep_colons, docstrings.list_errors):
         app.connect("autodoc-process-docstring", change, priority=100)  # before napoleon
+    app.add_directive("commands", commands.Commands)
+    app.connect("doctree-read", names.shorten)
+    app.connect("doctree-resolved", names.link)
     app.connect("build-finished", llms.write)

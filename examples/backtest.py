@@ -34,10 +34,10 @@ def main() -> None:
     print(joined)
 
     mae = [(pl.col(name) - pl.col("temp")).abs().mean().round(2) for name in ("dlinear", "day_before")]
-    first = pl.col("time_hour").min().dt.date().alias("from")
+    first = pl.col("anchor").min().dt.date().alias("from")
     print(joined.group_by("fold").agg(first, *mae).sort("fold"))
     print(joined.group_by("origin").agg(*mae).sort("origin"))
-    print(joined.group_by(six_hours=pl.col("ahead") // 6).agg(*mae).sort("six_hours"))
+    print(joined.group_by(six_hours=(pl.col("step") - 1) // 6).agg(*mae).sort("six_hours"))
 
 
 def fit(train: ts.Windows) -> tuple[DLinear, ts.Scaler]:
@@ -63,9 +63,8 @@ def predictions(fitted: tuple[DLinear, ts.Scaler], test: ts.Windows, fold: int) 
     before = batch["past"][:, -HORIZON:].clone()  # the scaler writes into the batch
     forecast = scaler.inverse(model(scaler(batch)["past"]), "x")
     both = torch.cat([forecast, before], dim=2)  # (windows, hours, 2)
-    frame = test.to_frame(range(len(test)), both, names=["dlinear", "day_before"])
-    ahead = pl.int_range(pl.len()) % HORIZON
-    return frame.with_columns(fold=pl.lit(fold), ahead=ahead)
+    frame = test.to_frame(range(len(test)), both, names=["dlinear", "day_before"], origin=True, step=True)
+    return frame.with_columns(fold=pl.lit(fold))
 
 
 if __name__ == "__main__":

@@ -65,13 +65,23 @@ def write_chronos(source: Path, path: Path) -> None:
 
 
 def from_gluonts(path: Path) -> ts.Stash:
-    """One call: lists of lists are variates x time, and become a pack."""
+    """Each value gets a row of its own, and its time, by polars; the two variates are packed."""
+    frame = (
+        pl.scan_parquet(path)
+        .with_columns(
+            pl.col("start").str.to_datetime(),
+            step=pl.int_ranges(pl.col("target").list.len()),
+            known0=pl.col("feat_dynamic_real").list.get(0),
+            known1=pl.col("feat_dynamic_real").list.get(1),
+        )
+        .explode("step", "target", "known0", "known1")
+        .with_columns(time=pl.col("start").dt.offset_by(pl.format("{}{}", "step", "freq")))
+    )
     return ts.load(
-        path,
-        {"target": "target", "known": "feat_dynamic_real"},
-        layout="lists",
+        frame,
+        {"target": "target", "known": ["known0", "known1"]},
         entity="item_id",
-        time=ts.regular(start="start", every="freq"),
+        time="time",
         static={"cat": "feat_static_cat", "real": "feat_static_real"},
         dtype=torch.float32,
         progress=False,
@@ -79,8 +89,9 @@ def from_gluonts(path: Path) -> ts.Stash:
 
 
 def from_chronos(path: Path) -> ts.Stash:
-    """One call: the times are a list of their own."""
-    return ts.load(path, {"target": "target"}, layout="lists", entity="id", time="timestamp", progress=False)
+    """The times are a list of their own."""
+    frame = pl.scan_ipc(path).explode("timestamp", "target")
+    return ts.load(frame, ["target"], entity="id", time="timestamp", progress=False)
 
 
 def instances(path: Path) -> Iterator[dict[str, Any]]:

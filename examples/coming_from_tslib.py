@@ -1,70 +1,102 @@
-"""The batches of Time-Series-Library (TSLib) for the ETT files, for its training loops as they are.
+"""The data provider of Time-Series-Library (TSLib) for its training loops as they are.
 
     python examples/coming_from_tslib.py ETTh1.csv
 
-`data_provider` stands where TSLib's stands: the same borders (12, 4 and 4 months of 30 days), scaling with the rows of
-the training part, `label_len`, and time features. In place of a data set and a loader it returns windows and a loader,
-whose batches are the tuple `(batch_x, batch_y, batch_x_mark, batch_y_mark)`.
+`data_provider(args, flag)` stands where TSLib's stands in `data_provider/data_factory.py`, for the ETT files and its
+"custom" ones in forecasting: the same borders, scaling by the rows of the training part, `label_len`, time features and
+order of a shuffled epoch. It returns a data set with `scale` and `inverse_transform`, and a loader whose batches are
+the tuple `(batch_x, batch_y, batch_x_mark, batch_y_mark)`.
 """
 
 import argparse
 import time
-from datetime import timedelta
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import polars as pl
 import torch
-from torch.utils.data import DataLoader, Dataset
+from numpy.typing import NDArray
+from torch.utils.data import DataLoader, Dataset, RandomSampler, SequentialSampler
 
 import tensorstash as ts
 
 Tuple4 = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 
 PARTS = {"train": 0, "val": 1, "test": 2}
-MONTH = timedelta(days=30)
-FEATURES = {
-    0: ts.calendar("month", "day", "dayofweek", "hour"),
-    1: ts.calendar("hour", "dayofweek", "day", "dayofyear", scaled=True),
-}
+HOURLY = ("hour", "dayofweek", "day", "dayofyear")
+TIMES = {"h": HOURLY, "t": ("minute", *HOURLY), "d": HOURLY[1:]}  # with `embed="timeF"`, by `freq`
 
 
-def data_provider(
-    path: Path,
-    flag: str,
-    *,
-    seq_len: int = 96,
-    label_len: int = 48,
-    pred_len: int = 96,
-    timeenc: int = 1,
-    batch_size: int = 32,
-    seed: int = 0,
-) -> tuple[ts.Windows, ts.Loader]:
-    """The windows of a part and a loader over them, as `data_provider(args, flag)` gives a data set and a loader.
+@dataclass(frozen=True)
+class DataSet:
+    """What TSLib's experiments ask a data set for."""
 
-    All variables are inputs and targets (`features="M"`). The numbers are read and scaled in float64 and cast per
-    batch, as in TSLib.
-    """
-    first = pl.read_csv(path, columns=["date"], n_rows=1, try_parse_dates=True)["date"][0]
-    names = [name for name in pl.read_csv(path, n_rows=0).columns if name != "date"]
-    stash = ts.load(path, {"x": names, "mark": FEATURES[timeenc]}, time="date", dtype=torch.float64, progress=False)
+    windows: ts.Windows
+    scaler: ts.Scaler
+    scale: bool = True
+
+    def __len__(self) -> int:
+        """The number of windows."""
+        return len(self.windows)
+
+    def inverse_transform(self, data: NDArray[Any]) -> NDArray[Any]:
+        """`(rows, variables)` in the units of the file."""
+        return self.scaler.inverse(torch.from_numpy(data)[None], "x")[0].numpy()
+
+
+@dataclass(frozen=True)
+class Order:
+    """The order of a `DataLoader`, whose iterator takes a number from torch's generator for its workers first."""
+
+    windows: ts.Windows
+    shuffled: bool
+
+    def __len__(self) -> int:
+        """The number of windows."""
+        return len(self.windows)
+
+    def __iter__(self) -> Iterator[int]:
+        """The ids of an epoch."""
+        torch.empty((), dtype=torch.int64).random_()
+        return iter(RandomSampler(self.windows) if self.shuffled else SequentialSampler(self.windows))
+
+
+def data_provider(args: Any, flag: str) -> tuple[DataSet, ts.Loader]:
+    """The data set and the loader of a part, by TSLib's arguments."""
+    path = Path(args.root_path, args.data_path)
+    frame = pl.read_csv(path, try_parse_dates=True)
+    names = [name for name in frame.columns if name != "date"]
+    if args.data == "custom":
+        names = [name for name in names if name != args.target] + [args.target]
+    names = [args.target] if args.features == "S" else names
+    by_number = ts.calendar("month", "day", "dayofweek", "hour")
+    mark = ts.calendar(*TIMES[args.freq], scaled=True) if args.embed == "timeF" else by_number
+    # numbers are read and scaled in float64 and cast per batch, as in TSLib
+    stash = ts.load(frame, {"x": names, "mark": mark}, time="date", dtype=torch.float64, progress=False)
     spans = {
-        "x": ("x", -seq_len, 0),
-        "y": ("x", -label_len, pred_len),
-        "x_mark": ("mark", -seq_len, 0),
-        "y_mark": ("mark", -label_len, pred_len),
+        "x": ("x", -args.seq_len, 0),
+        "y": ("x", -args.label_len, args.pred_len),
+        "x_mark": ("mark", -args.seq_len, 0),
+        "y_mark": ("mark", -args.label_len, args.pred_len),
     }
-    cuts = [first + months * MONTH for months in (12, 16, 20)]
     # a part holds the windows whose `pred_len` rows lie in it; the rows of `label_len` may reach back, as in TSLib
-    parts = ts.Windows(stash, spans=spans).split(*cuts)
-    scaler = ts.Scaler.fit(parts[0], ["x"])
-    loader = ts.Loader(
-        parts[PARTS[flag]],
-        batch_size,
-        shuffle=flag != "test",
-        seed=seed,
-        transform=[scaler, as_tuple],
-    )
-    return parts[PARTS[flag]], loader
+    cuts = [frame["date"][end] for end in borders(args.data, len(frame)) if end < len(frame)]
+    parts = ts.Windows(stash, spans=spans, gaps="ignore").split(*cuts)
+    windows, scaler = parts[PARTS[flag]], ts.Scaler.fit(parts[0], ["x"])
+    order = Order(windows, shuffled=flag != "test")
+    loader = ts.Loader(windows, args.batch_size, sampler=order, transform=[scaler, as_tuple])
+    return DataSet(windows, scaler), loader
+
+
+def borders(data: str, rows: int) -> tuple[int, int, int]:
+    """The rows at which the parts end: months of 30 days, or shares of all rows."""
+    if data == "custom":
+        return int(rows * 0.7), rows - int(rows * 0.2), rows
+    month = 30 * 24 * (4 if data.startswith("ETTm") else 1)
+    return 12 * month, 16 * month, 20 * month
 
 
 def as_tuple(batch: dict[str, torch.Tensor]) -> Tuple4:
@@ -72,21 +104,22 @@ def as_tuple(batch: dict[str, torch.Tensor]) -> Tuple4:
     return batch["x"].float(), batch["y"].float(), batch["x_mark"].float(), batch["y_mark"].float()
 
 
-class Items(Dataset[Tuple4]):
+class Items(Dataset[tuple[NDArray[Any], ...]]):
     """What TSLib does for every window, over arrays that are scaled already."""
 
-    def __init__(self, windows: ts.Windows, scaled: torch.Tensor, label_len: int) -> None:
-        self.x, self.mark = scaled, windows.stash["mark"].double()
+    def __init__(self, data_set: DataSet, label_len: int) -> None:
+        windows, stash = data_set.windows, data_set.windows.stash
+        self.x = data_set.scaler({"x": stash["x"].clone()[None]})["x"][0].numpy()
+        self.mark = stash["mark"].double().numpy()
         self.windows, self.label_len = windows, label_len
         # the windows of a part follow each other: there is one series, without a gap
-        times = windows.stash.time
-        assert times is not None
-        self.first = int(torch.searchsorted(times, windows.anchors([0])["time"])) - windows.history
+        assert stash.time is not None
+        self.first = int(np.searchsorted(stash.time.numpy(), windows.anchors([0])["time"].numpy()[0])) - windows.history
 
     def __len__(self) -> int:
         return len(self.windows)
 
-    def __getitem__(self, k: int) -> Tuple4:
+    def __getitem__(self, k: int) -> tuple[NDArray[Any], ...]:
         begin = self.first + k
         middle, end = begin + self.windows.history, begin + self.windows.length
         past, future = slice(begin, middle), slice(middle - self.label_len, end)
@@ -94,24 +127,28 @@ class Items(Dataset[Tuple4]):
 
 
 def main() -> None:
-    """Compare every window of the training part with a `Dataset` like TSLib's, and time both."""
+    """Compare every batch of an epoch with those of a `DataLoader` over a `Dataset` like TSLib's, and time both."""
     parser = argparse.ArgumentParser(description="TSLib's data_provider")
     parser.add_argument("path", type=Path, help="ETTh1.csv")
     path = parser.parse_args().path
-    windows, loader = data_provider(path, "train")
-    scaler = loader.transform[0]
-    items = Items(windows, scaler({"x": windows.stash["x"].clone()})["x"], 48)
-    ours = as_tuple(scaler(windows[:]))
-    same = all(
-        torch.equal(batch[k], item.float())
-        for k in range(len(windows))
-        for batch, item in zip(ours, items[k], strict=True)
+    args = argparse.Namespace(
+        **{"data": "ETTh1", "root_path": path.parent, "data_path": path.name, "features": "M", "target": "OT"},
+        **{"embed": "timeF", "freq": "h", "seq_len": 96, "label_len": 48, "pred_len": 96, "batch_size": 32},
     )
-    print(f"{len(windows):,} windows of the training part, all equal: {same}")
-    for name, one in (("DataLoader", DataLoader(items, 32, shuffle=True)), ("tensorstash", loader)):
+    data_set, loader = data_provider(args, "train")
+    theirs = DataLoader(Items(data_set, args.label_len), args.batch_size, shuffle=True)
+    epochs = []
+    for batches in (loader, theirs):
+        torch.manual_seed(0)
+        epochs.append([*batches])
+    same = all(
+        tensor.equal(other.float()) for batch, items in zip(*epochs, strict=True) for tensor, other in zip(batch, items)
+    )
+    print(f"{len(data_set):,} windows of the training part, all equal and in one order: {same}")
+    for name, batches in (("DataLoader", theirs), ("tensorstash", loader)):
         began = time.perf_counter()
-        steps = sum(1 for *_, _mark in one)
-        print(f"{name}: {steps} steps, {len(windows) / (time.perf_counter() - began):,.0f} windows/s")
+        steps = sum(1 for _ in batches)
+        print(f"{name}: {steps} steps, {len(data_set) / (time.perf_counter() - began):,.0f} windows/s")
 
 
 if __name__ == "__main__":
