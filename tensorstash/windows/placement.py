@@ -160,7 +160,7 @@ class Placement:
         assert self.times is not None
         end = None  # known, if the stretch ends where the history does, and slots are rows
         if self.points is not None and reach.closed == self.points.closed and self.slots.first is self.slots.row:
-            end = anchors if reach.end.step is None else None
+            end = None if reach.end.steps else anchors
         return reach.find(self.times, self.offsets[entities], self.offsets[entities + 1], moments, end)
 
     def entities_at(self, rows: Int64s) -> Int64s:
