@@ -21,7 +21,7 @@ from tensorstash.windows.intervals import keep
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.selection import chosen
 from tensorstash.windows.shift import FARTHEST, Shift
-from tensorstash.windows.slots import rows_from, run_edges, run_rows, slots_at, steps_until
+from tensorstash.windows.slots import rows_from, run_edges, run_rows, slots_at, steps_until, times_at
 
 Moment = SupportsIndex | str | date | np.datetime64
 Length = SupportsIndex | str | timedelta  # of time: slots, or a duration
@@ -46,54 +46,42 @@ def entity_edges(placement: Placement) -> Int64s:
     return np.append(begins, ends[-1:])[np.searchsorted(first_rows, placement.offsets)]
 
 
-def cut_at_rows(placement: Placement, rows: Int64s) -> Int64s:
-    """The slot of each run at or after one row of each entity, `rows` `(entities,)`: `(runs,)`.
-
-    Where the run begins at that row or later, it is the slot of the run's first row, where it ends before, the run's
-    end.
-    """
-    low, high = run_rows(placement.slots, placement.stash.rows)
-    row = np.clip(rows[placement.entities_at(low)], low, high)
-    _, ends = run_edges(placement.slots)
-    return np.where(row < high, slots_at(placement.slots, np.minimum(row, high - 1)), ends)
-
-
-def cut_at_time(placement: Placement, moment: int) -> Int64s:
-    """The first slot of each run at or after a time, as `cut_at_rows`; empty slots have times as well: `(runs,)`."""
-    slots, times = placement.slots, placement.times
-    assert times is not None
-    rows = bisect_rows(times, placement.offsets, moment)
-    cut = cut_at_rows(placement, rows)
-    low, high = run_rows(slots, placement.stash.rows)
-    before = np.clip(rows[placement.entities_at(low)], low, high) - 1  # the run's last row before the time
-    slot_before = slots_at(slots, np.maximum(before, low))
-    which = np.flatnonzero((before >= low) & (cut - slot_before > 1))
-    if slots.frequency is None or not len(which):
-        return cut
-    most = (cut - slot_before)[which]
-    cut[which] = slot_before[which] + steps_until(slots.frequency, times[before[which]], most, moment)
-    return cut
-
-
-def share(fraction: float, counts: Int64s) -> Int64s:
-    """A fraction of each count, rounded to the nearest."""
-    return np.floor(counts * fraction + 0.5).astype(np.int64)
-
-
-def ascending(fractions: Sequence[float]) -> Sequence[float]:
-    """The fractions, checked: ascending and between 0 and 1."""
-    inside = all(isinstance(fraction, (float, np.floating)) and 0 < fraction < 1 for fraction in fractions)
-    if not inside or any(earlier >= later for earlier, later in pairwise(fractions)):
-        raise ValueError(f"Fractions must lie in (0, 1) and ascend, got {', '.join(map(repr, fractions))}.")
-    return fractions
-
-
 @dataclass(frozen=True, slots=True)
 class Cut:
     """Where windows are divided: the first row of each entity after it, `(entities,)`, and its time if it has one."""
 
     rows: Int64s
     moment: int | None
+
+
+def cut_at_time(placement: Placement, moment: int) -> Cut:
+    """The cut at a time in ticks."""
+    offsets = placement.offsets
+    moments = np.full(len(offsets) - 1, moment)
+    return Cut(first_rows(placement.times, offsets[:-1], offsets[1:], moments), moment)
+
+
+def first_slots(placement: Placement, cut: Cut) -> Int64s:
+    """The first slot of each run after a cut, or its end: `(runs,)`. Empty slots between rows have times as well."""
+    slots, (low, high) = placement.slots, run_rows(placement.slots, placement.stash.rows)
+    row = np.clip(cut.rows[placement.entities_at(low)], low, high)
+    _, ends = run_edges(slots)
+    first = np.where(row < high, slots_at(slots, np.minimum(row, high - 1)), ends)
+    if cut.moment is None or slots.frequency is None:
+        return first
+    before = slots_at(slots, np.maximum(row - 1, low))
+    which = np.flatnonzero((row > low) & (first - before > 1))
+    times, most = placement.times[row[which] - 1], (first - before)[which]
+    first[which] = before[which] + steps_until(slots.frequency, times, most, cut.moment)
+    return first
+
+
+def shares(fractions: Sequence[float], counts: Int64s) -> list[Int64s]:
+    """Each fraction of each count, rounded to the nearest; the fractions ascend between 0 and 1."""
+    inside = all(isinstance(fraction, (float, np.floating)) and 0 < fraction < 1 for fraction in fractions)
+    if not inside or any(earlier >= later for earlier, later in pairwise(fractions)):
+        raise ValueError(f"Fractions must lie in (0, 1) and ascend, got {', '.join(map(repr, fractions))}.")
+    return [np.floor(counts * fraction + 0.5).astype(np.int64) for fraction in fractions]
 
 
 def parts_at_times(placement: Placement, cuts: Sequence[Moment]) -> list[Placement]:
@@ -104,24 +92,23 @@ def parts_at_times(placement: Placement, cuts: Sequence[Moment]) -> list[Placeme
             f"Cuts must be times, got {fractions[0]!r}. To cut at a fraction of the rows of each entity, use "
             "split_fraction."
         )
-    moments, times = [placement.stash.clock.parse(cut) for cut in cuts], placement.times
+    moments = [placement.stash.clock.parse(cut) for cut in cuts]
     if any(earlier >= later for earlier, later in pairwise(moments)):
         raise ValueError(f"Cuts must ascend, got {', '.join(map(str, cuts))}.")
-    assert times is not None
-    return parts_of(placement, [Cut(bisect_rows(times, placement.offsets, moment), moment) for moment in moments])
+    return parts_of(placement, [cut_at_time(placement, moment) for moment in moments])
 
 
 def parts_at_shares(placement: Placement, fractions: Sequence[float]) -> list[Placement]:
     """The parts before, between and from fractions of the rows of each entity."""
     first, counts = placement.offsets[:-1], np.diff(placement.offsets)
-    return parts_of(placement, [Cut(first + share(fraction, counts), None) for fraction in ascending(fractions)])
+    return parts_of(placement, [Cut(first + rows, None) for rows in shares(fractions, counts)])
 
 
 def parts_of_entities(placement: Placement, fractions: Sequence[float], seed: int) -> list[Placement]:
     """Parts that share no entity, of fractions of them in an order drawn from the seed."""
     count = len(placement.offsets) - 1
     drawn = shuffled(count, seed, 0)(np.arange(count))
-    cuts = [0, *(int(share(fraction, np.array(count))) for fraction in ascending(fractions)), count]
+    cuts = [0, *map(int, shares(fractions, np.array(count))), count]
     return [of_entities(placement, drawn[low:high]) for low, high in pairwise(cuts)]
 
 
@@ -135,9 +122,12 @@ def parts_of(placement: Placement, cuts: Sequence[Cut]) -> list[Placement]:
     if placement.points is not None:
         parts = [chosen(placement, partial(_between_cuts, placement, *pair)) for pair in pairwise(bounds)]
     else:
-        slots = [None, *(_first_slots(placement, cut) for cut in cuts), None]
-        judged = placement.history if placement.horizon else 0
-        parts = [_between(placement, low, high, judged, placement.length - 1) for low, high in pairwise(slots)]
+        slots, judged = [first_slots(placement, cut) for cut in cuts], placement.history
+        if not placement.horizon:  # nothing was observed in the lead of a run, so whole windows may begin in it
+            begins, judged = run_edges(placement.slots)[0], 0
+            slots = [np.where(first == begins + placement.slots.lead, begins, first) for first in slots]
+        edges = pairwise([None, *slots, None])
+        parts = [_between(placement, low, high, judged, placement.length - 1) for low, high in edges]
     for reach in placement.reaches:
         if reach.is_ahead:
             ends = zip(parts, bounds[1:])
@@ -145,15 +135,6 @@ def parts_of(placement: Placement, cuts: Sequence[Cut]) -> list[Placement]:
                 part if cut is None else chosen(part, partial(_ends_before, part, reach, cut)) for part, cut in ends
             ]
     return parts
-
-
-def _first_slots(placement: Placement, cut: Cut) -> Int64s:
-    """The first slot of each run after a cut: `(runs,)`."""
-    slots = cut_at_rows(placement, cut.rows) if cut.moment is None else cut_at_time(placement, cut.moment)
-    if placement.horizon:
-        return slots
-    begins, _ = run_edges(placement.slots)  # nothing was observed in the lead of a run, so windows may begin in it
-    return np.where(slots == begins + placement.slots.lead, begins, slots)
 
 
 def _between_cuts(placement: Placement, low: Cut | None, high: Cut | None, ids: Int64s, anchors: Int64s) -> Bools:
@@ -174,26 +155,19 @@ def _ends_before(placement: Placement, reach: Reach, cut: Cut, ids: Int64s, anch
     if cut.moment is None:
         entities = placement.window_entities(ids, anchors)
         return placement.stretches(reach, ids, anchors).end <= cut.rows[entities]
-    moments = placement.window_times(ids, anchors)
-    assert moments is not None
-    return reach.end.moved(moments) + (reach.closed == "right") <= cut.moment
+    return reach.end.moved(placement.window_times(ids, anchors)) + (reach.closed == "right") <= cut.moment
 
 
-def of_entities(placement: Placement, some: Int64s) -> Placement:
-    """The windows of some entities, ascending indices into `stash.entities`."""
+def of_entities(placement: Placement, entities: Int64s) -> Placement:
+    """The windows of entities, given as indices into `stash.entities`."""
     wanted = np.zeros(len(placement.offsets) - 1, np.bool_)
-    wanted[some] = True
+    wanted[entities] = True
     if placement.points is not None:
         return replace(placement, points=placement.points.taken(wanted[placement.points.entity]))
     begins, ends = run_edges(placement.slots)
     first_rows, _ = run_rows(placement.slots, placement.stash.rows)
     which = wanted[placement.entities_at(first_rows)]
     return replace(placement, intervals=keep(placement.intervals, begins[which], ends[which]))
-
-
-def bisect_rows(times: Int64s, offsets: Int64s, moment: int) -> Int64s:
-    """For each entity its first row at or after a time: `(entities,)`."""
-    return first_rows(times, offsets[:-1], offsets[1:], np.full(len(offsets) - 1, moment))
 
 
 def folds(
@@ -213,10 +187,9 @@ def folds(
     made = []
     for k in range(number):
         cut = _moved(end, by, k - number)
-        first = None if expanding else cut_at_time(placement, _moved(begin, by, k))
-        last = cut_at_time(placement, _moved(cut, pause, -1))
-        edges = cut_at_time(placement, cut), cut_at_time(placement, _moved(end, by, k + 1 - number))
-        train = _between(placement, first, last, anchor, placement.length - 1)
+        times = _moved(begin, by, k), _moved(cut, pause, -1), cut, _moved(end, by, k + 1 - number)
+        start, stop, *edges = (first_slots(placement, cut_at_time(placement, time)) for time in times)
+        train = _between(placement, None if expanding else start, stop, anchor, placement.length - 1)
         test = _between(placement, *edges, anchor, anchor)
         for part, name in ((train, "training"), (test, "test")):
             if not len(part):
@@ -262,15 +235,13 @@ def _anchor_range(placement: Placement) -> tuple[int, int]:
     run = np.searchsorted(run_begins, first, "right") - 1
     whole = (run_ends[run] - placement.slots.tail - placement.length - first) // windows.stride + 1
     last = first + windows.stride * (np.minimum(whole, windows.ends - begins) - 1)
-    times = placement.label_times(last[whole > 0] + placement.history)
-    anchors = placement.label_times(first + placement.history)
-    assert times is not None
-    assert anchors is not None
-    if not len(times):
+    anchor, step = placement.history + placement.label, placement.slots.frequency
+    first_times = times_at(placement.slots, placement.times, first + anchor)
+    last_times = times_at(placement.slots, placement.times, last[whole > 0] + anchor)
+    if not len(last_times):
         raise DataError("Folds need windows with a whole horizon; none of these windows has one.")
-    step, last_time = placement.slots.frequency, int(times.max())
-    end = last_time + 1 if step is None else _moved(last_time, Shift("", step, 1), 1)
-    return int(anchors.min()), end
+    newest = int(last_times.max())
+    return int(first_times.min()), newest + 1 if step is None else _moved(newest, Shift("", step, 1), 1)
 
 
 def _between(placement: Placement, low: Int64s | None, high: Int64s | None, first: int, last: int) -> Placement:
