@@ -28,7 +28,7 @@ import torch
 import tensorstash as ts
 from tensorstash.cluster.shards import assign
 from tensorstash.sampling.sharded import Count, merge_counts
-from tensorstash.sampling.sharded_steps import ShardTable, fold, remainder, windows_shown
+from tensorstash.sampling.sharded_steps import ShardTable, fold, remainder
 from tensorstash.sampling.steps import Leg
 
 SHARDS = 16
@@ -108,7 +108,6 @@ def simulated(repeats: int) -> None:
         "which node holds what": lambda: table.holds(1250),
         "steps of an epoch": lambda: remainder(table, [0] * len(table.windows), 1250, 8 * 1024),
         "positions after 3 legs": lambda: fold(table, legs),
-        "consumed after 3 legs": lambda: windows_shown(table, legs),
     }
     for name, work in works.items():
         times = []

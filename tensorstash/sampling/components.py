@@ -67,7 +67,7 @@ def components(sizes: Mapping[str, int], weights: Mapping[str, float] | None = N
     return Components(names, windows, whole, tree(whole), np.cumsum(windows) - windows)
 
 
-def draws(of: Components, shuffle: bool, seed: int) -> Callable[[Int64s], tuple[Int32s, Int64s]]:
+def mix_draws(of: Components, shuffle: bool, seed: int) -> Callable[[Int64s], tuple[Int32s, Int64s]]:
     """The component and the window at positions, `(k,)` in any order, the lowest and highest less than 2**48 apart.
 
     Each component is permuted in each of its epochs, or sequential.
@@ -90,7 +90,7 @@ def draws(of: Components, shuffle: bool, seed: int) -> Callable[[Int64s], tuple[
 
 
 def in_epoch(of: Components, seed: int, epoch: int) -> Callable[[Int32s, Int64s], Int64s]:
-    """The ids at positions `within` one epoch of each component, in the order in which `draws` permutes it."""
+    """The ids at positions `within` one epoch of each component, in the order in which `mix_draws` permutes it."""
     permuted, epochs = _Permuted(of, seed), np.full(len(of.sizes), epoch, np.int64)
     if permuted.is_small.any():
         return lambda component, within: permuted(component, epochs[component], within, epochs)
@@ -136,10 +136,10 @@ class _Permuted:
         if len(other):
             other = other[np.argsort(component[other], kind="stable")]
             for part in np.split(other, np.flatnonzero(np.diff(component[other])) + 1):
-                ids[part] = self._drawn(int(component[part[0]]), epoch[part], within[part])
+                ids[part] = self._of_component(int(component[part[0]]), epoch[part], within[part])
         return ids
 
-    def _drawn(self, component: int, epoch: Int64s, within: Int64s) -> Int64s:
+    def _of_component(self, component: int, epoch: Int64s, within: Int64s) -> Int64s:
         """The ids in epochs of one component; caches the permutation of the last epoch."""
         ids, n = np.empty_like(within), int(self._sizes[component])
         epochs, which = np.unique(epoch, return_inverse=True)

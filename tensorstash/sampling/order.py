@@ -91,7 +91,7 @@ def order(shuffle: Exact, n: int, seed: int, epoch: int) -> Order:
         return partial(shuffle.ids, n)
     if isinstance(shuffle, Blocks):
         return _blocks(n, shuffle.size, seed, epoch)
-    return shuffled(n, seed, epoch) if shuffle else _sequential
+    return shuffled(n, seed, epoch) if shuffle else lambda positions: positions
 
 
 def name_of(shuffle: Exact) -> str:
@@ -101,10 +101,6 @@ def name_of(shuffle: Exact) -> str:
     if isinstance(shuffle, Lanes):
         return f"{shuffle.count} lanes"
     return "shuffled" if shuffle else "sequential"
-
-
-def _sequential(positions: Int64s) -> Int64s:
-    return positions
 
 
 def _blocks(n: int, size: int, seed: int, epoch: int) -> Order:
@@ -148,7 +144,7 @@ class OwnIds:
     def at(self, _seed: int, epoch: int) -> Order:
         """The order of an epoch: positions to ids."""
         if epoch not in self._epochs:
-            ids = self._drawn(epoch)
+            ids = self._ids_of(epoch)
             checksum = zlib.crc32(ids.tobytes())
             if self._expected is not None and self._expected[0] == epoch and self._expected[1] != checksum:
                 raise ValueError(
@@ -170,7 +166,7 @@ class OwnIds:
         if self.checksum(epoch) != checksum:
             self._epochs.pop(epoch, None)
 
-    def _drawn(self, epoch: int) -> Int64s:
+    def _ids_of(self, epoch: int) -> Int64s:
         if hasattr(self._sampler, "set_epoch"):
             self._sampler.set_epoch(epoch)
         if isinstance(self._sampler, (np.ndarray, torch.Tensor)):

@@ -1,7 +1,7 @@
 """The ordering of a `Sampler`: an argument `shuffle` as an order per epoch, a name and a fingerprint."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -13,8 +13,7 @@ from tensorstash.common.dtypes import Int64s
 from tensorstash.errors import SchemaError, unknown
 from tensorstash.native.permutation import BLOCK, Order
 from tensorstash.sampling.by_time import ByTime, Sections, sections
-from tensorstash.sampling.components import Components
-from tensorstash.sampling.components import draws as mix_draws
+from tensorstash.sampling.components import Components, mix_draws
 from tensorstash.sampling.mix import Mix
 from tensorstash.sampling.order import Blocks, Exact, Lanes, OwnIds, checksum, chunks, name_of, order
 from tensorstash.sampling.sharded import ShardedWindows
@@ -25,12 +24,14 @@ from tensorstash.sampling.weighted import (
     as_array,
     checked_weights,
     draw_table,
-    draws,
     entity_draws,
     entity_table,
+    window_draws,
 )
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.windows import Windows
+
+_NAMES = ("interleaved", "shuffled")  # of orders over several stashes, in a state
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,7 +42,7 @@ class Ordering:
     name: str  # in a state
     n: int  # positions of an epoch
     at: Callable[[int, int], Order]  # seed and epoch to the order of positions; with `sections`, of times
-    fingerprint: Mapping[str, Any]  # must be equal in a state that is loaded
+    fingerprint: Mapping[str, Any] = field(default_factory=dict)  # must be equal in a state that is loaded
     sections: Sections | None = None  # if each step has windows of one time only
     block: int = BLOCK  # positions that are best evaluated together
     sharding: Sharding | None = None  # if the windows are of shards
@@ -60,29 +61,28 @@ def of_count(shuffle: Shuffle, n: int) -> Ordering:
             f"A sampler alone knows the number of windows, but not their times and entities, which {shuffle!r} needs. "
             "Take the sampler of a loader: ts.Loader(windows, ..., shuffle=...).sampler."
         )
-    fingerprint = {"windows": n}
-    if isinstance(shuffle, Weighted):
-        return _by_window(shuffle, n, fingerprint)
-    return _exact(shuffle, n, fingerprint)
+    ordering = _by_window(shuffle, n) if isinstance(shuffle, Weighted) else _exact(shuffle, n)
+    return replace(ordering, fingerprint={"windows": n, **ordering.fingerprint})
 
 
 def of_windows(shuffle: Shuffle, windows: Windows | Mix | ShardedWindows) -> Ordering:
     """The ordering of windows, of a mix, or of the windows of shards."""
-    fingerprint = windows.fingerprint()
     if isinstance(windows, ShardedWindows):
-        return _sharded(shuffle, windows, fingerprint)
-    if isinstance(windows, Mix):
-        return _mixed(shuffle, windows, fingerprint)
-    if isinstance(shuffle, Weighted):
-        return _weighted(shuffle, windows, fingerprint)
-    if isinstance(shuffle, ByTime):
-        return _by_time(shuffle, windows, fingerprint)
-    return _exact(shuffle, len(windows), fingerprint)
+        ordering = _sharded(shuffle, windows)
+    elif isinstance(windows, Mix):
+        ordering = _mixed(shuffle, windows)
+    elif isinstance(shuffle, Weighted):
+        ordering = _weighted(shuffle, windows)
+    elif isinstance(shuffle, ByTime):
+        ordering = _by_time(shuffle, windows)
+    else:
+        ordering = _exact(shuffle, len(windows))
+    return replace(ordering, fingerprint=windows.fingerprint() | dict(ordering.fingerprint))
 
 
-def _exact(shuffle: Any, n: int, fingerprint: Mapping[str, Any]) -> Ordering:
+def _exact(shuffle: Any, n: int) -> Ordering:
     if isinstance(shuffle, OwnIds):
-        return Ordering(shuffle, "own ids", len(shuffle), shuffle.at, fingerprint)
+        return Ordering(shuffle, "own ids", len(shuffle), shuffle.at)
     if isinstance(shuffle, np.bool_):
         shuffle = bool(shuffle)
     if not isinstance(shuffle, (bool, Blocks, Lanes)):
@@ -90,62 +90,49 @@ def _exact(shuffle: Any, n: int, fingerprint: Mapping[str, Any]) -> Ordering:
             "shuffle must be True, False, ts.Blocks(size), ts.Lanes(count), ts.Weighted(weights) or ts.ByTime(), got "
             f"{shuffle!r}."
         )
-    return Ordering(shuffle, name_of(shuffle), n, partial(order, shuffle, n), fingerprint)
+    return Ordering(shuffle, name_of(shuffle), n, partial(order, shuffle, n))
 
 
-def _weighted(weighted: Weighted, windows: Windows, fingerprint: Mapping[str, Any]) -> Ordering:
-    count = len(windows)
+def _weighted(weighted: Weighted, windows: Windows) -> Ordering:
     if weighted.per == "window":
         if isinstance(weighted.weights, str):
             weighted = replace(weighted, weights=_at_anchors(windows, weighted.weights))
-        return _by_window(weighted, count, fingerprint)
+        return _by_window(weighted, len(windows))
     if isinstance(weighted.weights, str):
         weighted = replace(weighted, weights=_number(windows.stash, weighted.weights, windows.stash.static))
     first = np.append(0, np.cumsum(windows.per_entity()["count"].numpy()))
     table = entity_table(weighted.weights, windows.stash.entities, first)
-    points, at = windows.placement.points, partial(entity_draws, table, first)
-    if points is not None:
-        at = partial(_of_sorted, at, np.argsort(points.entity, kind="stable"))
-    return _drawn(weighted, table, at, count, fingerprint)
+    points = windows.placement.points
+    ids = None if points is None else np.argsort(points.entity, kind="stable")  # they come in any order
+    return _drawn(weighted, table, partial(entity_draws, table, first, ids), len(windows))
 
 
-def _of_sorted(at: Callable[[int, int], Order], ids: Int64s, seed: int, epoch: int) -> Order:
-    """Draws of windows that are not in the order of their entities, by the ids in this order."""
-    drawn = at(seed, epoch)
-    return lambda positions: ids[drawn(positions)]
+def _by_window(weighted: Weighted, n: int) -> Ordering:
+    table = draw_table(checked_weights(weighted.weights, n, "window", range(n)))
+    return _drawn(weighted, table, partial(window_draws, table), n)
 
 
-def _by_window(weighted: Weighted, count: int, fingerprint: Mapping[str, Any]) -> Ordering:
-    table = draw_table(checked_weights(weighted.weights, count, "window", range(count)))
-    return _drawn(weighted, table, partial(draws, table), count, fingerprint)
-
-
-def _drawn(
-    weighted: Weighted, table: DrawTable, at: Callable[[int, int], Order], count: int, fingerprint: Mapping[str, Any]
-) -> Ordering:
-    n = count if weighted.count is None else weighted.count
+def _drawn(weighted: Weighted, table: DrawTable, at: Callable[[int, int], Order], windows: int) -> Ordering:
+    n = windows if weighted.count is None else weighted.count
     kept = replace(weighted, weights=())  # the table replaces the weights, whose memory is released
-    fingerprint = {**fingerprint, "draws": n, "weights": checksum(table.ends)}
-    return Ordering(kept, f"weighted by {weighted.per}", n, at, fingerprint)
+    return Ordering(kept, f"weighted by {weighted.per}", n, at, {"draws": n, "weights": checksum(table.ends)})
 
 
-def _mixed(shuffle: Shuffle, mix: Mix, fingerprint: Mapping[str, Any]) -> Ordering:
+def _mixed(shuffle: Shuffle, mix: Mix) -> Ordering:
     if not isinstance(shuffle, (bool, np.bool_)):
         raise ValueError(f"shuffle of a mix must be True (permuted) or False (interleaved), got {shuffle!r}.")
-    name = "mix, shuffled" if shuffle else "mix, interleaved"
-    at = partial(_of_mix, mix.components, mix.count, bool(shuffle))
-    return Ordering(bool(shuffle), name, mix.count, at, fingerprint, block=mix.components.block)
+    name, at = f"mix, {_NAMES[bool(shuffle)]}", partial(_of_mix, mix.components, mix.count, bool(shuffle))
+    return Ordering(bool(shuffle), name, mix.count, at, block=mix.components.block)
 
 
-def _sharded(shuffle: Shuffle, windows: ShardedWindows, fingerprint: Mapping[str, Any]) -> Ordering:
+def _sharded(shuffle: Shuffle, windows: ShardedWindows) -> Ordering:
     if not isinstance(shuffle, (bool, np.bool_)):
         raise ValueError(
             f"shuffle over shards must be True (permuted on each node) or False (interleaved), got {shuffle!r}."
         )
     mix, division, shuffle = windows.mix_of_node(), windows.division, bool(shuffle)
     sharding = Sharding(windows.table, division.node, division.nodes, tuple(windows.parts), mix.components, shuffle)
-    name = "shards, shuffled" if shuffle else "shards, interleaved"
-    return Ordering(shuffle, name, len(windows), _of_legs, fingerprint, sharding=sharding)
+    return Ordering(shuffle, f"shards, {_NAMES[shuffle]}", len(windows), _of_legs, sharding=sharding)
 
 
 def _of_legs(_: int, epoch: int) -> Order:
@@ -157,13 +144,12 @@ def _of_mix(of: Components, count: int, shuffle: bool, seed: int, epoch: int) ->
     return lambda positions: of.flat(*at(positions + begin))
 
 
-def _by_time(by_time: ByTime, windows: Windows, fingerprint: Mapping[str, Any]) -> Ordering:
+def _by_time(by_time: ByTime, windows: Windows) -> Ordering:
     if windows.stash.time is None:
         raise ValueError("ts.ByTime needs times, and this stash has none. Load it with time=.")
     table = sections(partial(_anchor_times, windows), len(windows))
     name, at = "by time, shuffled" if by_time.shuffle else "by time", partial(order, by_time.shuffle, len(table.ends))
-    fingerprint = {**fingerprint, "times": checksum(table.ends, table.ids)}
-    return Ordering(by_time, name, len(windows), at, fingerprint, table)
+    return Ordering(by_time, name, len(windows), at, {"times": checksum(table.ends, table.ids)}, table)
 
 
 def _anchor_times(windows: Windows, ids: Int64s) -> Int64s:

@@ -80,18 +80,16 @@ class ShardedWindows:
 
     def split(self, *cuts: Moment) -> "tuple[ShardedWindows, ...]":
         """Parts of these windows before, between and from the cuts, as `Windows.split`."""
-        return self._parted(len(cuts) + 1, {shard: part.split(*cuts) for shard, part in self.parts.items()})
+        return self._parted({shard: part.split(*cuts) for shard, part in self.parts.items()}, len(cuts) + 1)
 
     def split_fraction(self, *fractions: float) -> "tuple[ShardedWindows, ...]":
         """Parts of these windows by fractions of the rows of each entity, as `Windows.split_fraction`."""
         divided = {shard: part.split_fraction(*fractions) for shard, part in self.parts.items()}
-        return self._parted(len(fractions) + 1, divided)
+        return self._parted(divided, len(fractions) + 1)
 
-    def _parted(self, count: int, divided: Mapping[int, Sequence[Windows]]) -> "tuple[ShardedWindows, ...]":
-        return tuple(
-            replace(self, parts={shard: parts[k] for shard, parts in divided.items()}, counts=None)
-            for k in range(count)
-        )
+    def _parted(self, divided: Mapping[int, Sequence[Windows]], count: int) -> "tuple[ShardedWindows, ...]":
+        every = ({shard: parts[k] for shard, parts in divided.items()} for k in range(count))
+        return tuple(replace(self, parts=parts, counts=None) for parts in every)
 
     def counts_of_node(self) -> dict[int, Count]:
         """The count of each shard that this node holds."""

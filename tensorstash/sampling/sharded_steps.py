@@ -74,27 +74,6 @@ def fold(table: ShardTable, legs: Legs) -> list[int]:
     return shown
 
 
-def windows_shown(table: ShardTable, legs: Legs) -> int:
-    """The windows of the epoch that all nodes together have shown."""
-    if not legs:
-        return 0
-    *earlier, leg = legs
-    part = remainder(table, fold(table, tuple(earlier)), leg.nodes, leg.size)
-    return sum(part.shown) + sum(shown_after(leg.steps, total, part.steps) for total in part.totals)
-
-
-def legs_of(consumed: Consumed) -> Legs:
-    """The legs of an epoch over shards; an epoch that has not begun has none."""
-    return consumed if isinstance(consumed, tuple) else ()
-
-
-def divided(legs: Legs, nodes: int, ranks: int, batch_size: int) -> tuple[Legs, int]:
-    """The earlier legs, and the steps already taken with this layout: the last leg continues if it has the same one."""
-    if legs and legs[-1][:3] == (nodes, ranks, batch_size):
-        return legs[:-1], legs[-1].steps
-    return legs, 0
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Sharding:
     """What a rank needs to sample the shards of its node."""
@@ -129,14 +108,15 @@ class Sharding:
 
     def _last_leg(self, consumed: Consumed, layout: Layout) -> tuple[Remainder, Legs, int]:
         """What was left when this layout began, the legs before it, and the steps already taken with it."""
-        leg = self.leg(layout, 0)
-        earlier, taken = divided(legs_of(consumed), *leg[:3])
-        return remainder(self.table, fold(self.table, earlier), self.nodes, leg.size), earlier, taken
+        leg, legs, taken = self.leg(layout, 0), _legs(consumed), 0
+        if legs and legs[-1][:3] == leg[:3]:
+            legs, taken = legs[:-1], legs[-1].steps
+        return remainder(self.table, fold(self.table, legs), self.nodes, leg.size), legs, taken
 
     def state(self, consumed: Consumed) -> dict[str, Any]:
         """The progress of an epoch as plain values: the windows that all ranks have used, and the legs."""
-        legs = legs_of(consumed)
-        return {"consumed": windows_shown(self.table, legs), "legs": [list(leg) for leg in legs]}
+        legs = _legs(consumed)
+        return {"consumed": sum(fold(self.table, legs)), "legs": [list(leg) for leg in legs]}
 
     def loaded(self, legs: object) -> Legs:
         """The legs of a state, checked."""
@@ -184,6 +164,10 @@ class Sharding:
             return self.of.flat(component, within), positions
 
         return at
+
+
+def _legs(consumed: Consumed) -> Legs:
+    return consumed if isinstance(consumed, tuple) else ()  # an epoch that has not begun has consumed 0
 
 
 def _shared(done: Int64s, layout: Layout, ranks: int) -> tuple[Int64s, Int64s]:

@@ -134,7 +134,7 @@ def owners(table: DrawTable, numbers: Int64s) -> Int64s:
     return low
 
 
-def draws(table: DrawTable, seed: int, epoch: int) -> Callable[[Int64s], Int64s]:
+def window_draws(table: DrawTable, seed: int, epoch: int) -> Callable[[Int64s], Int64s]:
     """The draws of an epoch: positions, `(k,)` int64, to indexes of weights."""
     first, second = _keys(seed, epoch)[:2]
     if library.LIBRARY is None:
@@ -144,16 +144,19 @@ def draws(table: DrawTable, seed: int, epoch: int) -> Callable[[Int64s], Int64s]
     return lambda positions: kernel.draw(*arguments, np.ascontiguousarray(positions))
 
 
-def entity_draws(table: DrawTable, first: Int64s, seed: int, epoch: int) -> Callable[[Int64s], Int64s]:
-    """The draws of an epoch: positions to windows. Entity e has the windows `[first[e], first[e + 1])`."""
-    entity_at = draws(table, seed, epoch)
+def entity_draws(
+    table: DrawTable, first: Int64s, ids: Int64s | None, seed: int, epoch: int
+) -> Callable[[Int64s], Int64s]:
+    """The draws of an epoch: positions to windows. Entity e has the windows `[first[e], first[e + 1])` of `ids`."""
+    entity_at = window_draws(table, seed, epoch)
     third, fourth = _keys(seed, epoch)[2:4]
 
     def at(positions: Int64s) -> Int64s:
         entity = entity_at(positions)
         begin = first[entity]
         windows = (first[entity + 1] - begin).astype(np.uint64)
-        return begin + (hashes(positions, third, fourth) % windows).astype(np.int64)
+        drawn = begin + (hashes(positions, third, fourth) % windows).astype(np.int64)
+        return drawn if ids is None else ids[drawn]
 
     return at
 

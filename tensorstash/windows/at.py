@@ -45,7 +45,7 @@ def points_of(stash: Stash, frame: Any, closed: str, spans: Collection[str]) -> 
             raise unknown(name, columns, "the frame of at=")
     if twice := [name for name in columns if name in spans and name not in keys]:
         raise SchemaError(f"A column of at= must not have the name of a span, got {twice[0]!r}. Rename one of them.")
-    time = _times(columns[stash.time_name], stash)
+    time = _frame_times(columns[stash.time_name], stash)
     if not len(time):
         raise ValueError("The frame of at= must have at least one row, got none.")
     if (farthest := int(np.abs(time.astype(np.float64)).max())) > 1 << 62:
@@ -76,39 +76,41 @@ def _first_null(array: "pa.ChunkedArray") -> int:
     return int(np.argmax(array.is_null().to_numpy()))
 
 
-def _times(array: "pa.ChunkedArray", stash: Stash) -> Int64s:
+def _frame_times(array: "pa.ChunkedArray", stash: Stash) -> Int64s:
     """The times as ticks of the stash."""
     import pyarrow as pa
 
     clock, kind, name = stash.clock, array.type, stash.time_name
-    is_naive = (pa.types.is_timestamp(kind) and kind.tz is None) or pa.types.is_date(kind)
     if clock.unit is None:
-        target, fits = pa.int64(), pa.types.is_integer(kind)
+        target, wanted, fits = pa.int64(), "an integer", pa.types.is_integer(kind)
     elif clock.unit == "d":
-        target, fits = pa.date32(), pa.types.is_date(kind)
+        target, wanted, fits = pa.date32(), "a date", pa.types.is_date(kind)
     else:
-        zone = None if is_naive else getattr(kind, "tz", None)
-        target, fits = pa.timestamp(clock.unit, zone), is_naive if clock.zone is None else zone is not None
+        zone, is_date = getattr(kind, "tz", None), pa.types.is_date(kind)
+        target = pa.timestamp(clock.unit, zone)
+        wanted = f"a timestamp with the zone {clock.zone}" if clock.zone else "a timestamp without a zone"
+        fits = zone is not None if clock.zone else is_date or (pa.types.is_timestamp(kind) and zone is None)
     if not fits:
-        wanted = "an integer" if clock.unit is None else "a date" if clock.unit == "d" else "a timestamp"
-        zone = "" if clock.unit in (None, "d") else f" with the zone {clock.zone}" if clock.zone else " without a zone"
-        raise SchemaError(
-            f"The times of at= must be {wanted}{zone}, as in the stash; column {name!r} is {kind}. Convert it."
-        )
+        raise SchemaError(f"The times of at= must be {wanted}, as in the stash; column {name!r} is {kind}. Convert it.")
     if array.null_count:
         raise DataError(
             f"Each row of at= must have a time; column {name!r} is null in row {_first_null(array):,}. Drop such rows."
         )
     try:
-        cast = array.cast(target)
+        return _ticks(array.cast(target))
     except pa.ArrowInvalid as error:
         raise DataError(
             f"The times of at= must be whole ticks of the stash, whose unit is {clock.unit!r}; column {name!r} is "
             f"{kind}, and one would be rounded. Round them yourself, such as with dt.truncate."
         ) from error
-    if target == pa.date32():
-        cast = cast.cast(pa.int32())
-    return np.array(cast.cast(pa.int64()), np.int64)
+
+
+def _ticks(times: "pa.ChunkedArray") -> Int64s:
+    import pyarrow as pa
+
+    if times.type.bit_width == 32:  # Arrow casts these to integers of their width only
+        times = times.cast(pa.int32())
+    return np.array(times.cast(pa.int64()), np.int64)
 
 
 def _label(array: "pa.ChunkedArray", name: str, stash: Stash) -> NDArray[Any]:
@@ -132,27 +134,25 @@ def _label(array: "pa.ChunkedArray", name: str, stash: Stash) -> NDArray[Any]:
             f"Integers, booleans and times have no missing value; column {name!r} of at= is null in row "
             f"{_first_null(array):,}. Drop or fill such rows, or convert it to floats."
         )
-    if pa.types.is_temporal(kind):
-        if kind in (pa.date32(), pa.time32("s"), pa.time32("ms")):
-            array = array.cast(pa.int32())
-        array = array.cast(pa.int64())
-    return np.array(array.to_numpy())
+    return _ticks(array) if pa.types.is_temporal(kind) else np.array(array.to_numpy())
 
 
 def _entities(columns: "Mapping[str, pa.ChunkedArray]", stash: Stash) -> Int32s:
     """The index into `stash.entities` of each row, -1 for one that the stash does not have."""
-    rows = len(columns[str(stash.time_name)])
-    ours, theirs = np.zeros(len(stash.offsets) - 1, np.int64), np.zeros(rows, np.int64)
-    for name in stash.entity_names:
-        of_stash, of_frame = _codes(columns[name], name, stash)
-        size = int(of_stash.max(initial=0)) + 2
-        pairs, ours = np.unique(ours * size + of_stash, return_inverse=True)
-        wanted = np.where((theirs < 0) | (of_frame < 0), -1, theirs * size + of_frame)
-        at = np.minimum(np.searchsorted(pairs, wanted), max(len(pairs) - 1, 0))
-        theirs = np.where(pairs[at] == wanted, at, -1) if len(pairs) else np.full(rows, -1)
-    index = np.full(int(ours.max(initial=0)) + 2, -1)  # the last for -1
-    index[ours] = np.arange(len(ours))
-    return index[theirs].astype(np.int32)
+    import pyarrow.compute as pc
+
+    codes = [_codes(columns[name], name, stash) for name in stash.entity_names]
+    if not codes:
+        return np.zeros(len(columns[str(stash.time_name)]), np.int32)
+    of_stash, of_frame = (_as_bytes(np.stack(parts, 1)) for parts in zip(*codes))
+    return np.array(pc.fill_null(pc.index_in(of_frame, value_set=of_stash), -1), np.int32)
+
+
+def _as_bytes(rows: Int64s) -> "pa.FixedSizeBinaryArray":
+    """The bytes of each row of integers, because Arrow looks up single values only."""
+    import pyarrow as pa
+
+    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(8 * rows.shape[1]), len(rows), [None, pa.py_buffer(rows)])
 
 
 def _codes(array: "pa.ChunkedArray", name: str, stash: Stash) -> tuple[Int64s, Int64s]:

@@ -39,7 +39,7 @@ def as_html(placement: Placement) -> str:
         foot = (f"{-placement.history} slots", f"{placement.horizon} from the anchor")
         slots = np.array([_slots(span, placement) for span in spans])
         parts.append(f"<p>The slots of each span:</p>{lanes(labels, slots, foot)}")
-    return "".join([*parts, _first(placement, shown)])
+    return "".join([*parts, _first_windows(placement, shown)])
 
 
 def _slots(span: Span, placement: Placement) -> NDArray[np.float64]:
@@ -50,7 +50,7 @@ def _slots(span: Span, placement: Placement) -> NDArray[np.float64]:
     return taken
 
 
-def _first(placement: Placement, spans: Sequence[Span]) -> str:
+def _first_windows(placement: Placement, spans: Sequence[Span]) -> str:
     """A row per span with the first windows, side by side; of a pack its first number."""
     ids = range(min(_FIRST, len(placement)))
     if not ids:
@@ -61,10 +61,10 @@ def _first(placement: Placement, spans: Sequence[Span]) -> str:
         numbers = batch[span.name].reshape(len(ids), len(span), -1)[:, :, :1].to(torch.float64).squeeze(-1).numpy()
         thinned = numbers[:, :: max(1, len(span) // _SLOTS)]
         shown.append(lines([f"{span.name}, window {k}" for k in ids], [*thinned]))
-    return f"<p>The first windows:</p>{table(*_anchors(placement, len(ids)))}{''.join(shown)}"
+    return f"<p>The first windows:</p>{table(*_anchor_table(placement, len(ids)))}{''.join(shown)}"
 
 
-def _anchors(placement: Placement, count: int) -> tuple[list[str], list[list[str]]]:
+def _anchor_table(placement: Placement, count: int) -> tuple[list[str], list[list[str]]]:
     """The entities and times of the first windows as the head and the rows of a table."""
     stash, ids = placement.stash, np.arange(count)
     slots = placement.anchor_slots(ids)

@@ -17,7 +17,6 @@ from tensorstash.gather.span import Span
 from tensorstash.gather.stretches import TIMES, Stretches
 from tensorstash.native.guide import first_rows
 from tensorstash.stash.stash import Stash
-from tensorstash.windows.points import SIDES
 from tensorstash.windows.shift import FARTHEST, Shift
 
 _ZERO = re.compile(r"-?(0+[a-z]+)+")
@@ -79,7 +78,7 @@ class During:
 
 def check_side(closed: object) -> None:
     """Refuse what is not a side of a stretch."""
-    if closed not in SIDES:
+    if closed not in ("left", "right"):
         raise ValueError(f'closed must be "left" or "right", got {closed!r}.')
 
 
@@ -177,7 +176,7 @@ def _shift(text: int | str, clock: Clock, what: str) -> Shift:
     if clock.unit is None:
         if not is_integer(text):
             raise ValueError(f"The {what} must be an integer, as the times are, got {text!r}.")
-        is_back, size = text < 0, abs(int(text))
+        is_back, size = int(text) < 0, abs(int(text))
     else:
         if not isinstance(text, str):
             raise ValueError(f"The {what} must be a duration such as '-90d', '-12h', '-1mo' or '0d', got {text!r}.")

@@ -43,13 +43,13 @@ def to_frame(
     entities = placement.window_entities(ids, anchors)[window]
     columns = [part.gather(entities) for part in entity_parts(placement.stash)]
     if placement.stash.time is not None:
-        columns.append(_times(placement, slots[known]) if by_slot else _points(placement, ids))
-    called, keys = names_of(values, names), [key.name for key in columns]
+        columns.append(_slot_times(placement, slots[known]) if by_slot else _points(placement, ids))
+    called, keys = _names_of(values, names), [key.name for key in columns]
     added = ["anchor"] * origin + ["step"] * step
     if twice := [name for name in added + called if name in keys or (name in added and name in called)]:
         raise ValueError(f"names must differ from the other columns {keys + added}, got {twice[0]!r}.")
     if origin:
-        columns.append(_anchors(placement, ids[window], anchors[window]).alias("anchor"))
+        columns.append(_anchor_times(placement, ids[window], anchors[window]).alias("anchor"))
     if step:
         columns.append(pl.Series("step", slot + 1))
     table = values.reshape(*slots.shape, len(called))[torch.from_numpy(known)]
@@ -70,7 +70,7 @@ def _checked(predictions: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
     return values if len(shape) > 1 else values[:, None]
 
 
-def names_of(values: torch.Tensor, names: Sequence[str] | None) -> list[str]:
+def _names_of(values: torch.Tensor, names: Sequence[str] | None) -> list[str]:
     """The names of the columns of predictions, `(batch, steps)` or `(batch, steps, n)`."""
     count = values.shape[2] if values.ndim == 3 else 1
     if names is None:
@@ -81,13 +81,13 @@ def names_of(values: torch.Tensor, names: Sequence[str] | None) -> list[str]:
     return checked
 
 
-def _anchors(placement: Placement, ids: Int64s, anchors: Int64s) -> "pl.Series":
+def _anchor_times(placement: Placement, ids: Int64s, anchors: Int64s) -> "pl.Series":
     """The time of each anchor, or without a time column its row."""
     import polars as pl
 
     if placement.stash.time is None:
         return pl.Series(placement.label_rows(anchors))
-    return _times(placement, anchors + placement.label) if placement.points is None else _points(placement, ids)
+    return _slot_times(placement, anchors + placement.label) if placement.points is None else _points(placement, ids)
 
 
 def _points(placement: Placement, ids: Int64s) -> "pl.Series":
@@ -95,7 +95,7 @@ def _points(placement: Placement, ids: Int64s) -> "pl.Series":
     return _series(placement, placement.points.time[ids])
 
 
-def _times(placement: Placement, slots: Int64s) -> "pl.Series":
+def _slot_times(placement: Placement, slots: Int64s) -> "pl.Series":
     """The times of slots; null for a slot without a row if there is no step of time."""
     import polars as pl
 

@@ -42,7 +42,7 @@ def fragments(stash: Stash, gaps: str, frequency: Duration | None, tolerance: Du
     return find_runs(stash.offsets.numpy(), stash.time.numpy(), stash.clock, frequency, tolerance)
 
 
-def steps_text(runs: Runs) -> str:
+def _steps_text(runs: Runs) -> str:
     """The frequency and the most common other steps, for messages about gaps."""
     if runs.frequency is None:
         return ""
@@ -60,7 +60,7 @@ def too_short(runs: Runs, lengths: Int64s, needed: int, units: str) -> NoWindowE
         )
     return NoWindowError(
         f"A window is {needed} consecutive {units} of one run; the longest of {len(lengths):,} runs has "
-        f"{int(lengths.max(initial=0)):,}{steps_text(runs)}. {remedy}"
+        f"{int(lengths.max(initial=0)):,}{_steps_text(runs)}. {remedy}"
     )
 
 
@@ -71,14 +71,14 @@ def warn_of_gaps(placement: Placement, runs: Runs) -> bool:
     if costly := len(windows) < (1 - _COSTLY) * possible:
         warnings.warn(
             f"Gaps cost {1 - len(windows) / possible:.0%} of the windows: {len(windows):,} of {possible:,} are left"
-            f"{steps_text(runs)}. If these are not gaps, give the frequency=, such as '1bd' for business days, a "
+            f"{_steps_text(runs)}. If these are not gaps, give the frequency=, such as '1bd' for business days, a "
             "tolerance=, or gaps='ignore'; if they are, shorter windows lose fewer.",
             stacklevel=3,
         )
     empty = slots.total - rows - (slots.lead + slots.tail) * int(np.count_nonzero(~slots.joined))
     if empty > rows:
         warnings.warn(
-            f"Gaps make more empty slots than there are rows: {empty:,} and {rows:,}{steps_text(runs)}. Give the "
+            f"Gaps make more empty slots than there are rows: {empty:,} and {rows:,}{_steps_text(runs)}. Give the "
             "frequency=, take gaps='split', or leave windows without observations out with require=.",
             stacklevel=3,
         )

@@ -1,6 +1,5 @@
 """The numbers of windows, as callers give them."""
 
-import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,7 +16,8 @@ def check_ids(ids: int | Ids, count: int) -> Int64s:
     """Ids as int64 in `[0, count)`; negative ones count from the end, as in Python."""
     if isinstance(ids, slice):
         return np.arange(*ids.indices(count), dtype=np.int64)
-    _check_values(ids)
+    if isinstance(ids, torch.Tensor) and ids.is_meta:
+        raise TypeError("Ids must have values, got a tensor on the device 'meta'. Make it on the CPU.")
     raw = ids.detach().cpu().numpy() if isinstance(ids, torch.Tensor) else np.asarray(ids)
     if raw.ndim != 1 or (raw.dtype.kind not in "iu" and raw.size):
         raise TypeError(f"Ids must be one-dimensional integers, got {raw.ndim} dimensions of {raw.dtype}.")
@@ -27,17 +27,3 @@ def check_ids(ids: int | Ids, count: int) -> Int64s:
     if outside.any():
         raise IndexError(f"Ids must lie in [{-count}, {count}), got {raw[outside.argmax()]}.")
     return numbers
-
-
-def _check_values(ids: object) -> None:
-    if isinstance(ids, torch.Tensor) and ids.is_meta:
-        raise TypeError("Ids must have values, got a tensor on the device 'meta'. Make it on the CPU.")
-
-
-def as_list(number: Any) -> list[int]:
-    """A single id as a list."""
-    _check_values(number)
-    kind = number.dtype if isinstance(number, torch.Tensor) else np.asarray(number).dtype
-    if "int" not in str(kind):
-        raise TypeError(f"Ids must be integers, got {str(kind).removeprefix('torch.')}.")
-    return [operator.index(number)]

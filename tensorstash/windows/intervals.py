@@ -8,8 +8,6 @@ from tensorstash.common.dtypes import Int64s
 from tensorstash.native.guide import Guide, guide
 from tensorstash.native.guide import locate as locate_pieces
 
-_BLOCK = 1 << 16  # ranges at a time: the temporary arrays stay in the cache
-
 
 @dataclass(frozen=True, slots=True)
 class Intervals:
@@ -81,14 +79,7 @@ def covered(within: Intervals, length: int) -> tuple[Int64s, Int64s]:
 
 def keep(within: Intervals, low: Int64s, high: Int64s) -> Intervals:
     """The windows that start in one of the slot ranges `[low, high)`, which ascend and do not overlap."""
-    first, begins = within.first, within.begins
-    starts, counts = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-    for at in range(0, len(low) if len(within) else 0, _BLOCK):
-        ids = [_before(within, first, begins, edges[at : at + _BLOCK]) for edges in (low, high)]
-        piece_begins, piece_ends = cut_ranges(begins, *ids)
-        starts.append(locate(within, piece_begins))
-        counts.append(piece_ends - piece_begins)
-    return intervals(np.concatenate(starts), np.concatenate(counts), within.stride)
+    return of_ids(within, count_before(within, low), count_before(within, high))
 
 
 def of_ids(within: Intervals, low: Int64s, high: Int64s) -> Intervals:
@@ -99,10 +90,9 @@ def of_ids(within: Intervals, low: Int64s, high: Int64s) -> Intervals:
 
 def count_before(within: Intervals, slots: Int64s) -> Int64s:
     """How many windows start before each slot."""
-    return _before(within, within.first, within.begins, slots) if len(within) else np.zeros_like(slots)
-
-
-def _before(within: Intervals, first: Int64s, begins: Int64s, slots: Int64s) -> Int64s:
+    if not len(within):
+        return np.zeros_like(slots)
+    first, begins = within.first, within.begins
     k = np.maximum(np.searchsorted(first, slots, "right") - 1, 0)
     inside = -((first[k] - slots) // within.stride)
     return begins[k] + np.clip(inside, 0, within.ends[k] - begins[k])

@@ -2,7 +2,7 @@
 
 import inspect
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ from tensorstash.native.guide import locate as locate_in
 from tensorstash.stash.header import names_checksum
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.during import Reach
-from tensorstash.windows.ids import Ids, as_list, check_ids
+from tensorstash.windows.ids import Ids, check_ids
 from tensorstash.windows.intervals import Intervals, locate
 from tensorstash.windows.points import Points
 from tensorstash.windows.slots import Slots, calendar_fills, fragments_of, nearest_rows, times_at
@@ -172,16 +172,16 @@ class Located(NamedTuple):
 
     def reshaped(self, *shape: int) -> "Located":
         """The same windows as arrays of another shape."""
-        source = None if self.source is None else self.source.reshape(shape)
-        stretches = tuple(part.reshaped(*shape) for part in self.stretches)
-        return Located(source, self.ids.reshape(shape), self.anchors.reshape(shape), stretches)
+        return self._with_each(lambda array: array.reshape(shape))
 
     def of(self, steps: range) -> "Located":
         """The windows of some steps, of `(steps, batch)`."""
-        rows = slice(steps.start, steps.stop)
-        source = None if self.source is None else self.source[rows]
-        stretches = tuple(part.of(rows) for part in self.stretches)
-        return Located(source, self.ids[rows], self.anchors[rows], stretches)
+        return self._with_each(lambda array: array[steps.start : steps.stop])
+
+    def _with_each(self, change: Callable[[NDArray[Any]], NDArray[Any]]) -> "Located":
+        source = None if self.source is None else change(self.source)
+        stretches = tuple(Stretches(*map(change, part)) for part in self.stretches)
+        return Located(source, change(self.ids), change(self.anchors), stretches)
 
 
 @dataclass(frozen=True, eq=False)
@@ -318,15 +318,13 @@ class Chain:
 
     def window_or_batch(self, ids: int | Ids) -> dict[str, torch.Tensor]:
         """One window, tensors `(time, ...)`, for an integer; else a batch, tensors `(batch, time, ...)`."""
-        if isinstance(ids, (np.ndarray, torch.Tensor)):
-            single = ids.ndim == 0
-        else:
-            single = isinstance(ids, (int, np.integer)) and not isinstance(ids, bool)
         if self.drawn and _is_asked_by_torch():
             raise self._undrawn()
-        if not single:
-            return self.gather(ids)  # type: ignore[arg-type]
-        return {name: tensor[0] for name, tensor in self.gather(as_list(ids)).items()}
+        if isinstance(ids, int) and not isinstance(ids, bool):
+            ids = np.array(ids)
+        if isinstance(ids, (np.ndarray, np.integer, torch.Tensor)) and not ids.ndim:
+            return {name: tensor[0] for name, tensor in self.gather(ids.reshape(1)).items()}
+        return self.gather(ids)  # type: ignore[arg-type]  # a boolean is refused there
 
     def each(self, ids: Ids) -> list[dict[str, torch.Tensor]]:
         """The windows of a batch one by one, which share its memory: PyTorch's `__getitems__`."""

@@ -11,9 +11,7 @@ from tensorstash.common.dtypes import Bools, Int32s, Int64s
 from tensorstash.errors import DataError
 from tensorstash.native.guide import first_rows
 from tensorstash.stash.stash import Stash
-from tensorstash.windows.slots import Slots, run_edges, run_rows, slots_at, steps_until
-
-SIDES = ("left", "right")
+from tensorstash.windows.slots import Slots, run_edges, runs_at, slots_at, steps_until
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -88,7 +86,7 @@ def placed(stash: Stash, slots: Slots, points: Points, size: tuple[int, int], re
     points = refused.leave_out(points, low == high, "of an entity without rows")
     if not len(points):
         return points
-    anchors, run, in_gap, early = _anchors(slots, times, offsets, points)
+    anchors, run, in_gap, early = _anchor_slots(slots, times, offsets, points)
     (begins, ends), starts = run_edges(slots), anchors - history
     short, cut = starts < begins[run], starts + history + horizon > ends[run]
     points = replace(points, slot=anchors)
@@ -109,15 +107,14 @@ def _rows_from(times: Int64s, offsets: Int64s, points: Points) -> Int64s:
     return first_rows(times, offsets[points.entity], offsets[points.entity + 1], points.from_time)
 
 
-def _anchors(slots: Slots, times: Int64s, offsets: Int64s, points: Points) -> tuple[Int64s, Int64s, Bools, Bools]:
+def _anchor_slots(slots: Slots, times: Int64s, offsets: Int64s, points: Points) -> tuple[Int64s, Int64s, Bools, Bools]:
     """The slots of anchors and their runs; which points are in a gap, and which are too early for the first slot."""
     low, high, moments = offsets[points.entity], offsets[points.entity + 1], points.from_time
     row = _rows_from(times, offsets, points)
     has_before, has_after = row > low, row < high
     before, after = np.maximum(row - 1, low), np.minimum(row, high - 1)
     slot_before, slot_after = slots_at(slots, before), slots_at(slots, after)
-    first, _ = run_rows(slots, len(times))
-    run_before, run_after = (np.searchsorted(first, rows, "right") - 1 for rows in (before, after))
+    run_before, run_after = runs_at(slots, before), runs_at(slots, after)
     anchors = np.where(has_after, slot_after, slot_before + 1)
     same = has_before & has_after & (run_before == run_after)
     exact = has_after & (times[after] == moments)

@@ -21,7 +21,7 @@ from tensorstash.windows.intervals import Intervals, cut_ranges, drop, intervals
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.points import Refused, placed
 from tensorstash.windows.runs import true_rows
-from tensorstash.windows.slots import empty_slots, nearest_rows, run_edges, run_rows, slots_at
+from tensorstash.windows.slots import empty_slots, nearest_rows, run_edges, run_rows, runs_at, slots_at
 
 _BLOCK = 1 << 20  # rows scanned for missing values at a time
 _WINDOWS = 1 << 16  # tested at a time
@@ -51,7 +51,7 @@ def incomplete(placement: Placement, judged: Sequence[Span]) -> tuple[Int64s, In
     """The ranges of slots at which windows with a missing value in one of the spans begin."""
     bad_low, bad_high, empty = [], [], empty_slots(placement.slots)
     for span in judged:
-        low, high = _slot_ranges(placement, *missing_ranges(placement.stash, span.column))
+        low, high = _slot_ranges(placement, *_missing_ranges(placement.stash, span.column))
         if len(empty[0]):
             low, high = union(np.concatenate([low, empty[0]]), np.concatenate([high, empty[1]]))
         # a window that starts at slot s has slot j of the span at slot s + history + begin + j * step
@@ -126,7 +126,7 @@ def at_points(placement: Placement, at: Any, closed: str, judged: Sequence[Span]
     return placement
 
 
-def missing_ranges(stash: Stash, name: str) -> tuple[Int64s, Int64s]:
+def _missing_ranges(stash: Stash, name: str) -> tuple[Int64s, Int64s]:
     """The ranges `[low, high)` of rows in which a column has a missing value."""
     missing = missing_rows(stash, name)
     return (np.empty(0, np.int64), np.empty(0, np.int64)) if missing is None else _ranges(missing, stash.rows)
@@ -177,11 +177,9 @@ def latest(placement: Placement, judged: Sequence[Span], of: str | None) -> Inte
     """One window per entity, anchored after its last row, or after the last row with a value in the column `of`."""
     rows = _last_rows(placement, of)
     slots, (begins, _) = placement.slots, run_edges(placement.slots)
-    first_rows, _ = run_rows(slots, placement.stash.rows)
-    run = np.searchsorted(first_rows, rows, "right") - 1
-    _check_no_gap_after(placement, rows, run, of)
+    _check_no_gap_after(placement, rows, of)
     starts = slots_at(slots, rows) + 1 - placement.history
-    starts = starts[starts >= begins[run]]
+    starts = starts[starts >= begins[runs_at(slots, rows)]]
     if not len(starts):
         raise NoWindowError(
             f"The latest window of an entity needs {placement.history - slots.lead} consecutive rows before its "
@@ -189,10 +187,10 @@ def latest(placement: Placement, judged: Sequence[Span], of: str | None) -> Inte
         )
     past = [Span(s.name, s.column, s.begin, min(s.end, 0), s.step) for s in judged if s.begin < 0]
     kept = complete(replace(placement, intervals=intervals(starts, np.ones_like(starts), 1)), past)
-    without = len(placement.offsets) - 1 - len(kept)
-    if without:
+    entities = len(placement.offsets) - 1
+    if len(kept) < entities:
         warnings.warn(
-            f"{without:,} of {len(placement.offsets) - 1:,} entities have no latest window: too few consecutive rows "
+            f"{entities - len(kept):,} of {entities:,} entities have no latest window: too few consecutive rows "
             "before the anchor, or a missing value that require= refuses.",
             stacklevel=3,
         )
@@ -206,8 +204,7 @@ def _warn_of_ends(newest: Placement) -> None:
         return
     rows, _ = nearest_rows(newest.slots, newest.anchor_slots(np.arange(len(newest))) - 1)
     ends = newest.times[rows]
-    ended = int(np.count_nonzero(ends < ends.max()))
-    if ended:
+    if ended := int(np.count_nonzero(ends < ends.max())):
         first, form = ends.argmin(), newest.stash.clock.format
         name = newest.stash.entities[newest.entities_at(rows[first])]
         warnings.warn(
@@ -222,18 +219,18 @@ def _last_rows(placement: Placement, of: str | None) -> Int64s:
     """The last row of each entity, or the last one with a value; entities without one are left out."""
     first, rows = placement.offsets[:-1], placement.offsets[1:] - 1
     if of is not None:
-        low, high = missing_ranges(placement.stash, of)
+        low, high = _missing_ranges(placement.stash, of)
         k = np.searchsorted(low, rows, "right") - 1
         inside = (k >= 0) & (rows < np.append(high, 0)[k])
         rows = np.where(inside, np.append(low, 0)[k] - 1, rows)
     return rows[rows >= first]
 
 
-def _check_no_gap_after(placement: Placement, rows: Int64s, run: Int64s, of: str | None) -> None:
+def _check_no_gap_after(placement: Placement, rows: Int64s, of: str | None) -> None:
     """Refuse to leave out what is known of the future after a gap."""
-    first_rows, _ = run_rows(placement.slots, placement.stash.rows)
-    entity = np.searchsorted(placement.offsets, rows, "right") - 1
-    cut = run != np.searchsorted(first_rows, placement.offsets[entity + 1] - 1, "right") - 1
+    entity = placement.entities_at(rows)
+    last_rows = placement.offsets[entity + 1] - 1
+    cut = runs_at(placement.slots, rows) != runs_at(placement.slots, last_rows)
     if cut.any():
         name = placement.stash.entities[entity[cut.argmax()]]
         whose = "" if name is None else f" of entity {name!r}"

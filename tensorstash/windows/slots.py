@@ -55,12 +55,13 @@ def most_empty(least: int | None, whole: int, lowest: int, what: str) -> int:
     return whole - inside
 
 
-def place(fragments: Runs, offsets: Int64s, times: Int64s | None, *, masked: bool, lead: int, tail: int) -> Slots:
+def place(fragments: Runs, stash: Stash, *, masked: bool, lead: int, tail: int) -> Slots:
     """Number the slots; with `masked`, fragments a whole number of steps apart become one run with empty slots."""
     apart = np.zeros(len(fragments.first), np.int64)  # steps of time from the fragment before, 0 where a run begins
     if not masked and not lead and not tail:
         return Slots(fragments.first, fragments.first, fragments.rows, apart > 0, fragments.frequency, 0, 0)
-    if masked and times is not None and fragments.frequency is not None:
+    if masked and stash.time is not None and fragments.frequency is not None:
+        offsets, times = stash.offsets.numpy(), stash.time.numpy()
         # both ascend; numpy's own isin is ten times slower
         after = np.flatnonzero(offsets[np.searchsorted(offsets, fragments.first)] != fragments.first)
         rows = fragments.first[after]
@@ -92,6 +93,11 @@ def run_rows(slots: Slots, rows: int) -> tuple[Int64s, Int64s]:
     """The first row of each run and the one after its last, of `rows` in all, both `(runs,)`."""
     first = slots.row[~slots.joined]
     return first, np.append(first[1:], rows)[: len(first)]
+
+
+def runs_at(slots: Slots, rows: Int64s) -> NDArray[np.intp]:
+    """The number of the run of each row."""
+    return np.searchsorted(slots.row[~slots.joined], rows, "right") - 1
 
 
 def fragments_of(slots: Slots) -> Fragments:

@@ -27,8 +27,7 @@ Moment = SupportsIndex | str | date | np.datetime64
 Length = SupportsIndex | str | timedelta  # of time: slots, or a duration
 
 
-def check_timed(stash: Stash, what: str) -> None:
-    """Refuse to divide by time where there are no times."""
+def _check_timed(stash: Stash, what: str) -> None:
     if stash.time is None:
         raise ValueError(f"{what} needs times, and this stash has none. Load it with time=.")
 
@@ -54,14 +53,13 @@ class Cut:
     moment: int | None
 
 
-def cut_at_time(placement: Placement, moment: int) -> Cut:
-    """The cut at a time in ticks."""
+def _cut_at_time(placement: Placement, moment: int) -> Cut:
     offsets = placement.offsets
     moments = np.full(len(offsets) - 1, moment)
     return Cut(first_rows(placement.times, offsets[:-1], offsets[1:], moments), moment)
 
 
-def first_slots(placement: Placement, cut: Cut) -> Int64s:
+def _first_slots(placement: Placement, cut: Cut) -> Int64s:
     """The first slot of each run after a cut, or its end: `(runs,)`. Empty slots between rows have times as well."""
     slots, (low, high) = placement.slots, run_rows(placement.slots, placement.stash.rows)
     row = np.clip(cut.rows[placement.entities_at(low)], low, high)
@@ -76,7 +74,7 @@ def first_slots(placement: Placement, cut: Cut) -> Int64s:
     return first
 
 
-def shares(fractions: Sequence[float], counts: Int64s) -> list[Int64s]:
+def _shares(fractions: Sequence[float], counts: Int64s) -> list[Int64s]:
     """Each fraction of each count, rounded to the nearest; the fractions ascend between 0 and 1."""
     inside = all(isinstance(fraction, (float, np.floating)) and 0 < fraction < 1 for fraction in fractions)
     if not inside or any(earlier >= later for earlier, later in pairwise(fractions)):
@@ -86,7 +84,7 @@ def shares(fractions: Sequence[float], counts: Int64s) -> list[Int64s]:
 
 def parts_at_times(placement: Placement, cuts: Sequence[Moment]) -> list[Placement]:
     """The parts before, between and from times, which ascend."""
-    check_timed(placement.stash, "split")
+    _check_timed(placement.stash, "split")
     if fractions := [cut for cut in cuts if isinstance(cut, (float, np.floating))]:
         raise ValueError(
             f"Cuts must be times, got {fractions[0]!r}. To cut at a fraction of the rows of each entity, use "
@@ -95,24 +93,24 @@ def parts_at_times(placement: Placement, cuts: Sequence[Moment]) -> list[Placeme
     moments = [placement.stash.clock.parse(cut) for cut in cuts]
     if any(earlier >= later for earlier, later in pairwise(moments)):
         raise ValueError(f"Cuts must ascend, got {', '.join(map(str, cuts))}.")
-    return parts_of(placement, [cut_at_time(placement, moment) for moment in moments])
+    return _parts_of(placement, [_cut_at_time(placement, moment) for moment in moments])
 
 
 def parts_at_shares(placement: Placement, fractions: Sequence[float]) -> list[Placement]:
     """The parts before, between and from fractions of the rows of each entity."""
     first, counts = placement.offsets[:-1], np.diff(placement.offsets)
-    return parts_of(placement, [Cut(first + rows, None) for rows in shares(fractions, counts)])
+    return _parts_of(placement, [Cut(first + rows, None) for rows in _shares(fractions, counts)])
 
 
 def parts_of_entities(placement: Placement, fractions: Sequence[float], seed: int) -> list[Placement]:
     """Parts that share no entity, of fractions of them in an order drawn from the seed."""
     count = len(placement.offsets) - 1
     drawn = shuffled(count, seed, 0)(np.arange(count))
-    cuts = [0, *map(int, shares(fractions, np.array(count))), count]
-    return [of_entities(placement, drawn[low:high]) for low, high in pairwise(cuts)]
+    cuts = [0, *map(int, _shares(fractions, np.array(count))), count]
+    return [_of_entities(placement, drawn[low:high]) for low, high in pairwise(cuts)]
 
 
-def parts_of(placement: Placement, cuts: Sequence[Cut]) -> list[Placement]:
+def _parts_of(placement: Placement, cuts: Sequence[Cut]) -> list[Placement]:
     """Part k: the windows that lie from cut k-1 on and before cut k; histories may reach back.
 
     The horizon of a window, or without a horizon the whole window, must lie there. Windows at given points lie from
@@ -122,7 +120,7 @@ def parts_of(placement: Placement, cuts: Sequence[Cut]) -> list[Placement]:
     if placement.points is not None:
         parts = [chosen(placement, partial(_between_cuts, placement, *pair)) for pair in pairwise(bounds)]
     else:
-        slots, judged = [first_slots(placement, cut) for cut in cuts], placement.history
+        slots, judged = [_first_slots(placement, cut) for cut in cuts], placement.history
         if not placement.horizon:  # nothing was observed in the lead of a run, so whole windows may begin in it
             begins, judged = run_edges(placement.slots)[0], 0
             slots = [np.where(first == begins + placement.slots.lead, begins, first) for first in slots]
@@ -151,14 +149,14 @@ def _between_cuts(placement: Placement, low: Cut | None, high: Cut | None, ids: 
 
 
 def _ends_before(placement: Placement, reach: Reach, cut: Cut, ids: Int64s, anchors: Int64s) -> Bools:
-    """Whether spans in time end before a cut; they tell that there are no rows, too."""
+    """Whether spans in time end before a cut; one without rows counts as well, because it shows that there are none."""
     if cut.moment is None:
         entities = placement.window_entities(ids, anchors)
         return placement.stretches(reach, ids, anchors).end <= cut.rows[entities]
     return reach.end.moved(placement.window_times(ids, anchors)) + (reach.closed == "right") <= cut.moment
 
 
-def of_entities(placement: Placement, entities: Int64s) -> Placement:
+def _of_entities(placement: Placement, entities: Int64s) -> Placement:
     """The windows of entities, given as indices into `stash.entities`."""
     wanted = np.zeros(len(placement.offsets) - 1, np.bool_)
     wanted[entities] = True
@@ -174,7 +172,7 @@ def folds(
     placement: Placement, count: SupportsIndex, step: Length, gap: Length, *, expanding: bool
 ) -> list[tuple[Placement, Placement]]:
     """The windows of the training and the test part of each fold, the earliest fold first."""
-    check_timed(placement.stash, "folds")
+    _check_timed(placement.stash, "folds")
     check_intervals(placement, "folds", "Cut with split.")
     if any(reach.is_ahead for reach in placement.reaches):
         raise ValueError("folds judge slots, and a span in time of these windows reaches into the future. Use split.")
@@ -188,9 +186,9 @@ def folds(
     for k in range(number):
         cut = _moved(end, by, k - number)
         times = _moved(begin, by, k), _moved(cut, pause, -1), cut, _moved(end, by, k + 1 - number)
-        start, stop, *edges = (first_slots(placement, cut_at_time(placement, time)) for time in times)
+        start, stop, low, high = (_first_slots(placement, _cut_at_time(placement, time)) for time in times)
         train = _between(placement, None if expanding else start, stop, anchor, placement.length - 1)
-        test = _between(placement, *edges, anchor, anchor)
+        test = _between(placement, low, high, anchor, anchor)
         for part, name in ((train, "training"), (test, "test")):
             if not len(part):
                 form = placement.stash.clock.format

@@ -128,8 +128,7 @@ class Windows:
         lead = most_empty(min_history, self.history, int(not self.horizon), "history")
         tail = most_empty(min_horizon, self.horizon, int(not self.history), "horizon")
         pieces = fragments(stash, gaps, frequency, tolerance) if in_slots else entity_runs(stash.offsets.numpy())
-        times = None if stash.time is None else stash.time.numpy()
-        slots = place(pieces, stash.offsets.numpy(), times, masked=gaps == "mask", lead=lead, tail=tail)
+        slots = place(pieces, stash, masked=gaps == "mask", lead=lead, tail=tail)
         padded = min_history is not None or min_horizon is not None
         filled = gaps == "mask" or padded or any(span.draw is not None for span in in_slots)
         values = slot_fills(stash, in_slots, slots) if filled else None

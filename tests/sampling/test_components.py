@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tensorstash.errors import ColumnError
-from tensorstash.sampling.components import components, draws
+from tensorstash.sampling.components import components, mix_draws
 from tensorstash.sampling.tree import choose
 
 LIMIT = 5.0  # standard deviations that a statistic may be off; seeds are fixed, so nothing is left to chance
@@ -74,7 +74,7 @@ def test_a_draw_is_what_the_definition_says(
 ) -> None:
     weights = {name: data.draw(st.integers(1, 9)) for name in named(sizes)}
     of, positions = components(named(sizes), weights), first + step * np.arange(40)
-    at = draws(of, shuffle, seed)
+    at = mix_draws(of, shuffle, seed)
     for again in (positions, positions + 7, positions[::-1]):  # also from what was kept
         component, ids = at(again)
         expected_component, index, _ = choose(of.tree, again)
@@ -89,7 +89,7 @@ def test_a_draw_is_what_the_definition_says(
 def test_a_component_shows_all_of_its_windows_before_it_repeats_one(shuffle: bool) -> None:
     sizes = {"tiny": 3, "small": 4096, "large": 4097, "larger": 70_000}
     of = components(sizes, dict.fromkeys(sizes, 1))
-    at, shown = draws(of, shuffle, 0), [np.empty(0, np.int64)] * 4
+    at, shown = mix_draws(of, shuffle, 0), [np.empty(0, np.int64)] * 4
     for first in range(0, 400_000, 9973):
         component, ids = at(np.arange(first, min(first + 9973, 400_000)))
         shown = [np.append(before, ids[component == c]) for c, before in enumerate(shown)]
@@ -107,19 +107,21 @@ def test_a_component_shows_all_of_its_windows_before_it_repeats_one(shuffle: boo
 def test_without_weights_an_epoch_shows_every_window_once(sizes: list[int]) -> None:
     n = sum(sizes)
     for epoch in (0, 1, 12):
-        component, ids = draws(components(named(sizes)), True, 0)(np.arange(epoch * n, (epoch + 1) * n))
+        component, ids = mix_draws(components(named(sizes)), True, 0)(np.arange(epoch * n, (epoch + 1) * n))
         assert sorted(zip(component.tolist(), ids.tolist())) == [(c, k) for c, m in enumerate(sizes) for k in range(m)]
 
 
 def test_equal_components_do_not_run_in_lockstep() -> None:
     for size in (500, 50_000):
-        component, ids = draws(components({"a": size, "b": size}), True, 0)(np.arange(1000))
+        component, ids = mix_draws(components({"a": size, "b": size}), True, 0)(np.arange(1000))
         assert (ids[component == 0] == ids[component == 1]).mean() < 0.02
 
 
 def test_seeds_and_epochs_differ() -> None:
     for size in (1000, 100_000):
-        rows = [draws(components({"a": size}), True, seed)(np.arange(3 * size))[1].reshape(3, -1) for seed in range(3)]
+        rows = [
+            mix_draws(components({"a": size}), True, seed)(np.arange(3 * size))[1].reshape(3, -1) for seed in range(3)
+        ]
         orders = np.concatenate(rows)
         for one in range(9):
             for two in range(one):
@@ -136,14 +138,14 @@ def deviation(counts: np.ndarray[Any, Any]) -> float:
 def test_all_permutations_of_few_windows_are_equally_likely(n: int) -> None:
     """Over the epochs of one component."""
     epochs = 30 * math.factorial(n)
-    ids = draws(components({"a": n}), True, 0)(np.arange(epochs * n))[1].reshape(epochs, n)
+    ids = mix_draws(components({"a": n}), True, 0)(np.arange(epochs * n))[1].reshape(epochs, n)
     counted = Counter(map(tuple, ids.tolist()))
     assert abs(deviation(np.array([*counted.values(), *[0] * (math.factorial(n) - len(counted))]))) < LIMIT
 
 
 def test_every_window_is_as_likely_at_every_position() -> None:
     for n, epochs in ((50, 4000), (20_011, 100)):
-        ids = draws(components({"a": n}), True, 1)(np.arange(n * epochs))[1]
+        ids = mix_draws(components({"a": n}), True, 1)(np.arange(n * epochs))[1]
         place = np.arange(n * epochs) % n
         counts = np.bincount(place * 50 // n * 50 + ids * 50 // n, minlength=2500)
         assert deviation(counts) < LIMIT  # within one permutation cells are negatively correlated
@@ -156,11 +158,11 @@ def test_positions_are_answered_in_any_order() -> None:
     of = components(sizes, {name: k + 0.5 for k, name in enumerate(sizes)})
     positions = np.random.default_rng(0).integers(0, 10**12, 300)
     positions[::3] %= 1000
-    whole = draws(of, True, 0)(positions)
-    one_by_one = [draws(of, True, 0)(np.array([position])) for position in positions]
+    whole = mix_draws(of, True, 0)(positions)
+    one_by_one = [mix_draws(of, True, 0)(np.array([position])) for position in positions]
     for k in (0, 1):
         assert np.array_equal(whole[k], np.concatenate([pair[k] for pair in one_by_one]))
-    assert [len(array) for array in draws(of, True, 0)(np.empty(0, np.int64))] == [0, 0]
+    assert [len(array) for array in mix_draws(of, True, 0)(np.empty(0, np.int64))] == [0, 0]
 
 
 # Users resume in the middle of these rows: a release that changes one of them breaks their runs.
@@ -187,7 +189,7 @@ MIXES: dict[str, dict[str, int]] = {
 def test_no_draw_ever_changes(kind: str, first: int, seed: int, shuffle: bool) -> None:
     sizes = MIXES[kind]
     weights = {name: 1 / (k + 1) for k, name in enumerate(sizes)}
-    component, ids = draws(components(sizes, weights), shuffle, seed)(np.arange(first, first + 10_000))
+    component, ids = mix_draws(components(sizes, weights), shuffle, seed)(np.arange(first, first + 10_000))
     digest = hashlib.blake2b(component.astype("<i4").tobytes() + ids.astype("<i8").tobytes(), digest_size=8).hexdigest()
     assert digest == GOLDEN_DIGESTS[kind, first, seed, shuffle]
 
@@ -228,7 +230,7 @@ def test_wrong_components_and_weights_are_errors_that_say_which() -> None:
 
 def test_permutations_are_the_same_one_after_the_other_and_all_at_once() -> None:
     sizes = {"a": 50_000, "b": 5000, "c": 300_000}
-    together = draws(components(sizes), True, 3)(np.arange(5000))
-    pieces = [draws(components(sizes), True, 3)(np.arange(first, first + 50)) for first in range(0, 5000, 50)]
+    together = mix_draws(components(sizes), True, 3)(np.arange(5000))
+    pieces = [mix_draws(components(sizes), True, 3)(np.arange(first, first + 50)) for first in range(0, 5000, 50)]
     for k in (0, 1):
         assert np.array_equal(together[k], np.concatenate([piece[k] for piece in pieces]))

@@ -18,10 +18,10 @@ from tensorstash.sampling.weighted import (
     Weighted,
     checked_weights,
     draw_table,
-    draws,
     entity_draws,
     entity_table,
     owners,
+    window_draws,
 )
 
 LIMIT = 5.0  # standard deviations that a statistic may be off; seeds are fixed, so nothing is left to chance
@@ -69,7 +69,7 @@ def test_a_draw_is_what_the_definition_says(weights: list[float], seed: int, epo
     assert shares.ends.tolist() == ends_of(weights)
     positions = np.arange(first, first + 20)
     expected = [drawn(weights, seed, epoch, position) for position in positions.tolist()]
-    assert draws(shares, seed, epoch)(positions).tolist() == expected
+    assert window_draws(shares, seed, epoch)(positions).tolist() == expected
 
 
 @given(st.lists(WEIGHTS, min_size=1, max_size=300), st.data())
@@ -90,7 +90,7 @@ def test_few_weights_among_many_zeros_are_found() -> None:
     weights = np.zeros(300_000)
     some = np.array([7, 150_000, 150_001, 299_990])
     weights[some] = [1, 1e-3, 1, 1e-9]
-    ids = draws(draw_table(weights), 0, 0)(np.arange(100_000))
+    ids = window_draws(draw_table(weights), 0, 0)(np.arange(100_000))
     assert set(ids.tolist()) == {7, 150_000, 150_001}
     numbers = np.array([0, 2**52 - 1])
     assert owners(draw_table(weights), numbers).tolist() == [7, 299_990]
@@ -106,7 +106,7 @@ def deviation(counts: np.ndarray[Any, Any], shares: np.ndarray[Any, Any]) -> flo
 @pytest.mark.parametrize("seed", range(3))
 def test_windows_come_as_often_as_their_weights_say(seed: int) -> None:
     weights = np.random.default_rng(seed).gamma(0.5, size=500) + 0.01
-    counts = np.bincount(draws(draw_table(weights), seed, seed)(np.arange(1_000_000)), minlength=500)
+    counts = np.bincount(window_draws(draw_table(weights), seed, seed)(np.arange(1_000_000)), minlength=500)
     assert abs(deviation(counts, weights)) < LIMIT
     assert abs(deviation(counts, weights[::-1])) > LIMIT, "the statistic can tell other weights"
 
@@ -117,14 +117,14 @@ def test_windows_of_an_entity_are_equally_likely(seed: int) -> None:
     first = np.concatenate([[0], np.cumsum(sizes)])
     weights = np.array([5.0, 1, 0.2, 3, 0, 2])
     shares = entity_table(weights, range(6), first)
-    ids = entity_draws(shares, first, seed, 0)(np.arange(500_000))
+    ids = entity_draws(shares, first, None, seed, 0)(np.arange(500_000))
     expected = np.repeat(weights / np.maximum(sizes, 1), sizes)
     assert abs(deviation(np.bincount(ids, minlength=372), expected)) < LIMIT
 
 
 def test_consecutive_draws_are_unrelated() -> None:
     for gap in (1, 2, 1024):
-        ids = draws(draw_table(np.ones(50)), 0, 0)(np.arange(500_000))
+        ids = window_draws(draw_table(np.ones(50)), 0, 0)(np.arange(500_000))
         pairs = np.bincount(ids[:-gap] * 50 + ids[gap:], minlength=2500)
         assert abs(deviation(pairs, np.ones(2500))) < LIMIT
 
@@ -140,11 +140,11 @@ def test_a_draw_by_entity_is_what_the_definition_says(sizes: list[int], data: st
     for position in range(30):
         entity = drawn([weight * bool(size) for weight, size in zip(weights, sizes)], 4, 2, position)
         expected.append(first[entity] + hashed(4, 2, position, 1) % sizes[entity])
-    assert entity_draws(shares, first, 4, 2)(np.arange(30)).tolist() == expected
+    assert entity_draws(shares, first, None, 4, 2)(np.arange(30)).tolist() == expected
 
 
 def test_positions_are_answered_in_any_order_and_number() -> None:
-    at = draws(draw_table(np.arange(1000)), 3, 0)
+    at = window_draws(draw_table(np.arange(1000)), 3, 0)
     some = np.array([10**12, 0, 17, 17, 5])
     assert at(some).tolist() == [int(at(np.array([position]))[0]) for position in some]
     assert at(np.empty(0, np.int64)).tolist() == []
@@ -173,14 +173,17 @@ GOLDEN_ENTITIES = {
 def test_the_draws_never_change(n: int, seed: int, epoch: int) -> None:
     positions = np.array([0, 1, 2, 3, 1000, 10**12])
     weights = np.arange(n) % 7 * 0.1
-    assert draws(draw_table(weights), seed, epoch)(positions).tolist() == GOLDEN[n, seed, epoch]
+    assert window_draws(draw_table(weights), seed, epoch)(positions).tolist() == GOLDEN[n, seed, epoch]
     first = np.arange(n + 1) ** 2
-    assert entity_draws(draw_table(weights), first, seed, epoch)(positions).tolist() == GOLDEN_ENTITIES[n, seed, epoch]
+    assert (
+        entity_draws(draw_table(weights), first, None, seed, epoch)(positions).tolist()
+        == GOLDEN_ENTITIES[n, seed, epoch]
+    )
 
 
 def test_epochs_and_seeds_differ() -> None:
     shares = draw_table(np.ones(10_000))
-    rows = [draws(shares, seed, epoch)(np.arange(1000)) for seed in range(3) for epoch in range(3)]
+    rows = [window_draws(shares, seed, epoch)(np.arange(1000)) for seed in range(3) for epoch in range(3)]
     for one in range(len(rows)):
         for two in range(one):
             assert (rows[one] == rows[two]).mean() < 0.01

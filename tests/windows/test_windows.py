@@ -267,7 +267,7 @@ def test_an_integer_of_any_library_is_one_window() -> None:
     with pytest.raises(TypeError, match=like("got 0 dimensions of bool")):
         windows[True]
     for wrong in (torch.tensor(3.0), torch.tensor(True), np.array(3.0)):
-        with pytest.raises(TypeError, match=r"got (float32|float64|bool)"):
+        with pytest.raises(TypeError, match=r"dimensions of (float32|float64|bool)"):
             windows[wrong]
 
 
