@@ -185,7 +185,7 @@ def joined(table: Survey, entities: Sequence[Any], has_rows: Bools) -> tuple[dic
     keys = table.planned.entity
     assert keys is not None
     members = dict.fromkeys(member for column in table.planned.columns for member in column.members)
-    arrays = _read(table.scanned, list(dict.fromkeys([*keys.members, *members])))
+    arrays = read_columns(table.scanned, list(dict.fromkeys([*keys.members, *members])))
     names = [_entity_values(arrays[name], name, table.scanned) for name in keys.members]
     rows, strangers = _rows([*zip(*names)] if keys.shape else names[0], entities, has_rows, table.scanned)
     ordered = {name: arrays[name].take(rows).combine_chunks() for name in members}
@@ -205,7 +205,8 @@ def joined(table: Survey, entities: Sequence[Any], has_rows: Bools) -> tuple[dic
     )
 
 
-def _read(scanned: Scan, names: list[str]) -> dict[str, pa.ChunkedArray]:
+def read_columns(scanned: Scan, names: list[str]) -> dict[str, pa.ChunkedArray]:
+    """Columns of a small table, whole."""
     batches = [batch for unit in scanned.units for _, batch in read(unit, names)]
     return {
         name: pa.chunked_array(

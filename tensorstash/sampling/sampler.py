@@ -260,7 +260,7 @@ class Sampler:
             )
         start = schedule.next(self._position, self._begin_of_pass is not None, self._requested)
         if isinstance(self.shuffle, OwnIds):
-            self.shuffle.order(start.epoch)  # the caller's code runs in the thread of the loop
+            self.shuffle.at(self.seed, start.epoch)  # the caller's code runs in the thread of the loop
         return schedule, start
 
     def hand_out(self, start: Position, taken: int, epoch: int, consumed: Consumed) -> None:

@@ -57,10 +57,8 @@ def points_of(stash: Stash, frame: Any, closed: str, spans: Collection[str]) -> 
 
 
 def _columns(frame: Any) -> "dict[str, pa.ChunkedArray]":
-    import pyarrow as pa
-
-    from tensorstash.ingest.codes import plain_text
-    from tensorstash.sources.scan import Wanted, read
+    from tensorstash.ingest.static import read_columns
+    from tensorstash.sources.scan import Wanted
     from tensorstash.sources.source import scan
 
     if isinstance(frame, (str, list, tuple)) or not (
@@ -71,12 +69,7 @@ def _columns(frame: Any) -> "dict[str, pa.ChunkedArray]":
             f"{type(frame).__name__}."
         )
     scanned = scan(frame, None, Wanted(None), None, progress=False)
-    names = scanned.schema.names
-    batches = [batch for unit in scanned.units for _, batch in read(unit, names)]
-    return {
-        name: pa.chunked_array([plain_text(batch.column(k)) for batch in batches], None if batches else field.type)
-        for k, (name, field) in enumerate(zip(names, scanned.schema))
-    }
+    return read_columns(scanned, scanned.schema.names)
 
 
 def _first_null(array: "pa.ChunkedArray") -> int:

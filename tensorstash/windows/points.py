@@ -36,10 +36,6 @@ class Points:
             self, slot=self.slot[which], time=self.time[which], row=self.row[which], entity=self.entity[which]
         )
 
-    def per_entity(self, entities: int) -> Int64s:
-        """How many windows each entity has."""
-        return np.bincount(self.entity, minlength=entities)
-
     @property
     def from_time(self) -> Int64s:
         """The first tick that is not in the history of each window."""

@@ -94,7 +94,7 @@ def mixed(epoch: int, shuffle: bool, of: ts.Mix | None = None) -> list[int]:
     of = mix() if of is None else of
     sizes = [len(part) for part in of.windows.values()]
     first = [0, *itertools.accumulate(sizes)]
-    component, index = choose(of.components.tree, np.arange(epoch * of.count, (epoch + 1) * of.count))
+    component, index, _ = choose(of.components.tree, np.arange(epoch * of.count, (epoch + 1) * of.count))
     found = []
     for c, k in zip(component.tolist(), index.tolist()):
         number, within = divmod(k, sizes[c])

@@ -82,9 +82,9 @@ def test_the_latest_windows_are_those_behind_the_last_rows(
     values = [[3 if row < 0 else int(stash["i64"][row]) for row in one] for one in rows]
     assert batch["i64"].tolist() == values
     assert batch["i64.observed"].tolist() == [[row >= 0 for row in one] for one in rows]
-    assert [one[history - 1].entity for one in expected] == newest.placement.entities_of(
-        newest.placement.anchor_slots(np.arange(len(newest)))
-    ).tolist()
+    ids = np.arange(len(newest))
+    anchors = newest.placement.anchor_slots(ids)
+    assert [one[history - 1].entity for one in expected] == newest.placement.window_entities(ids, anchors).tolist()
     label = history - (horizon == 0)
     if all(window[label].time is not None for window in expected):
         assert newest.anchors(slice(None))["time"].tolist() == [window[label].time for window in expected]
