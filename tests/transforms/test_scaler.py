@@ -68,7 +68,6 @@ def test_all_rows_are_scaled_as_scikit_learn_does(kind: str, block: int, monkeyp
 @pytest.mark.parametrize("block", [10, 1 << 16])
 def test_each_entity_is_scaled_as_scikit_learn_does(kind: str, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(moments, "_BLOCK", block)
-    monkeypatch.setattr(moments, "_TABLE", 256)
     lengths = [50, 30, 2, 119, 7, 8, 9, 33, 64, 65, 17]
     stash = panel(lengths, holes=0)
     windows = ts.Windows(stash, history=2)
