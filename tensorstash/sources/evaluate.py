@@ -130,7 +130,7 @@ def _parts(expr: "pl.Expr", schema: "pl.Schema") -> "Iterator[pl.Expr]":
 def _computing(expr: "pl.Expr", name: str, schema: "pl.Schema", fields: Sequence[pa.Field], dtype: Any) -> Compute:
     import polars as pl
 
-    def compute(arrays: Sequence[pa.Array], place: str) -> pa.Array:
+    def compute(arrays: Sequence[pa.Array], place: str, _row: int) -> pa.Array:
         try:
             columns = zip(schema.items(), arrays, fields)
             frame = pl.DataFrame(
