@@ -1,6 +1,6 @@
 """Columns of text in ISO 8601, parsed as times while the source is read."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -28,7 +28,7 @@ def with_iso_time(scanned: Scan, time: str | None) -> Scan:
             f"Times are timestamps, dates, integers, or text in ISO 8601; {first!r} in column {time!r} of "
             f"{scanned.label} is not. {_convert(time)}"
         )
-    return as_times(scanned, time, arrow)
+    return as_times(scanned, {time: arrow})
 
 
 def iso_type(texts: Sequence[str], unit: str) -> pa.DataType | None:
@@ -37,10 +37,13 @@ def iso_type(texts: Sequence[str], unit: str) -> pa.DataType | None:
     return next((arrow for arrow in types if _parsed(pa.array(texts), arrow) is not None), None)
 
 
-def as_times(scanned: Scan, name: str, arrow: pa.DataType) -> Scan:
-    """The same scan, with a column of text as timestamps of this type."""
-    times = Derived(pa.field(name, arrow), (name,), partial(_times, scanned, name, arrow))
-    return replace(with_derived(scanned, [times]), notes=(*scanned.notes, f"{name!r} is text, and read as {arrow}"))
+def as_times(scanned: Scan, types: Mapping[str, pa.DataType]) -> Scan:
+    """The same scan, with columns of text as timestamps of these types."""
+    derived = [
+        Derived(pa.field(name, arrow), (name,), partial(_times, scanned, name, arrow)) for name, arrow in types.items()
+    ]
+    notes = (f"{name!r} is text, and read as {arrow}" for name, arrow in types.items())
+    return replace(with_derived(scanned, derived), notes=(*scanned.notes, *notes))
 
 
 def _parsed(texts: pa.Array, arrow: pa.DataType) -> pa.Array | None:
