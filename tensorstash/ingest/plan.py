@@ -24,13 +24,13 @@ from tensorstash.segments.directory import opened
 from tensorstash.segments.format import MAX_HEADER, PAGE, pages
 from tensorstash.segments.limits import directory_limit, disk_limit, memory_limits, tightest
 from tensorstash.segments.on_disk import directory_of_file
-from tensorstash.sources.derive import bound, check_utf8, fields_of, with_derived
+from tensorstash.sources.derive import bound, check_utf8, fields_of
 from tensorstash.sources.file import File
 from tensorstash.sources.filter import Filter
 from tensorstash.sources.iso_times import with_iso_time
 from tensorstash.sources.locate import find
 from tensorstash.sources.rows import columns_of, filtered
-from tensorstash.sources.scan import Range, Scan
+from tensorstash.sources.scan import Range, Scan, with_derived
 from tensorstash.sources.shapes import shaped
 from tensorstash.sources.source import scan
 from tensorstash.sources.storage import stored
