@@ -59,9 +59,9 @@ def points_of(stash: Stash, frame: Any, closed: str, spans: Collection[str]) -> 
 def _columns(frame: Any) -> "dict[str, pa.ChunkedArray]":
     import pyarrow as pa
 
-    from tensorstash.ingest.codes import plain_text
     from tensorstash.sources.scan import Wanted, read
     from tensorstash.sources.source import scan
+    from tensorstash.sources.storage import without_views
 
     if isinstance(frame, (str, list, tuple)) or not (
         isinstance(frame, Mapping) or hasattr(frame, "__dataframe__") or hasattr(frame, "__arrow_c_stream__")
@@ -74,7 +74,7 @@ def _columns(frame: Any) -> "dict[str, pa.ChunkedArray]":
     names = scanned.schema.names
     batches = [batch for unit in scanned.units for _, batch in read(unit, names)]
     return {
-        name: pa.chunked_array([plain_text(batch.column(k)) for batch in batches], None if batches else field.type)
+        name: pa.chunked_array([without_views(batch.column(k)) for batch in batches], None if batches else field.type)
         for k, (name, field) in enumerate(zip(names, scanned.schema))
     }
 
