@@ -29,7 +29,7 @@ from tensorstash.sources.scan import Scan, Unit, damage_named
 
 _BLOCK = 1 << 17  # rows processed at a time
 
-_Stretch = tuple[int, int, list[Piece]]  # the first row, the number of rows, and a piece of each entity column
+_Stretch = tuple[int, list[Piece]]  # the number of rows, and a piece of each entity column
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def read_keys(work: Work) -> Keys:
     times = _arrange(work, entities, arranger)
     order = np.arange(1) if entities is None else entities.order()
     names = [None] if entities is None else _write_entities(work, entities.values(order))
-    duplicate = arranger.finish(order, lambda: draft.array("__time") if planned.time else None)
+    duplicate = arranger.finish(order, draft.array("__time") if planned.time else None)
     if duplicate:
         raise duplicate_time(planned, work.scanned, names[duplicate.entity], duplicate)
     draft.blob("__offsets", arranger.offsets, torch.int64)
@@ -79,10 +79,10 @@ def read_keys(work: Work) -> Keys:
 
 def _arrange(work: Work, entities: Entities | None, arranger: Arranger) -> Stats | None:
     """Pass all rows to the arranger, in their order, and write their times to the draft; the times' statistics."""
-    planned, draft = work.planned, work.draft
+    planned = work.planned
     if not (planned.entity or planned.time):
         for start in range(0, planned.rows, _BLOCK):
-            arranger.add(np.zeros(min(_BLOCK, planned.rows - start), np.int32), None)
+            arranger.add(np.zeros(min(_BLOCK, planned.rows - start), np.int32))
         return None
     times = Stats()
 
@@ -92,9 +92,8 @@ def _arrange(work: Work, entities: Entities | None, arranger: Arranger) -> Stats
     for _, parts in in_threads(bundles(work.scanned.units), read_keys_of):
         for stretches, part_stats in parts:
             times.add(part_stats)
-            for start, rows, pieces in stretches:
-                codes = np.zeros(rows, np.int32) if entities is None else entities.encode(pieces)
-                arranger.add(codes, draft.read("__time", start, rows) if planned.time else None)
+            for rows, pieces in stretches:
+                arranger.add(np.zeros(rows, np.int32) if entities is None else entities.encode(pieces))
     return times if planned.time else None
 
 
@@ -108,7 +107,7 @@ def _read_bundle(work: Work, bundle: Bundle, go_on: Callable[[], None]) -> tuple
             go_on()
             arrays = dict(zip(names, batch.columns))
             pieces = [_narrow(key_piece(arrays[member], member, work.scanned, row)) for member in members]
-            stretches.append((row, batch.num_rows, pieces))
+            stretches.append((batch.num_rows, pieces))
             nbytes = 0
             if time:
                 array = arrays[time.members[0]]
