@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from itertools import groupby
+from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -18,7 +19,8 @@ from tensorstash.gather.span import Span
 from tensorstash.gather.stretches import TIMES, Stretches
 from tensorstash.native.guide import first_rows
 from tensorstash.stash.stash import Stash
-from tensorstash.windows.points import SIDES
+
+Side = Literal["left", "right"]
 
 _FARTHEST = 1 << 61  # ticks
 _ZERO = re.compile(r"-?(0+[a-z]+)+")
@@ -65,7 +67,7 @@ class During:
     most: int
     min_rows: int = 0
     age: bool = False
-    closed: str | None = None
+    closed: Side | None = None
 
     def __post_init__(self) -> None:
         at_least(1, self.most, "most")
@@ -80,7 +82,7 @@ class During:
 
 def check_side(closed: object) -> None:
     """Refuse what is not a side of a stretch."""
-    if closed not in SIDES:
+    if closed not in get_args(Side):
         raise ValueError(f'closed must be "left" or "right", got {closed!r}.')
 
 
