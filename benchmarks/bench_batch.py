@@ -16,7 +16,7 @@ import timeit
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -153,7 +153,7 @@ def empty_slots(rows: int, batch: int = 1024, length: int = 120) -> None:
     times = np.cumsum(1 + missing[:rows])  # one step of time in twenty is missing
     columns = {f"c{k}": rng.random(rows, np.float32) for k in range(COLUMNS)}
     stash = ts.load({"t": times, **columns}, list(columns), time="t")
-    kinds = {"whole": "ignore", "with empty slots": "mask"}
+    kinds: dict[str, Literal["ignore", "mask"]] = {"whole": "ignore", "with empty slots": "mask"}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         made = {name: ts.Windows(stash, history=length, gaps=gaps) for name, gaps in kinds.items()}

@@ -11,7 +11,7 @@ from tensorstash.errors import NoWindowError
 from tensorstash.sampling.sharded import Count, ShardedWindows, merge_counts
 from tensorstash.transforms.scaler import Scaler
 from tensorstash.transforms.sharded import of_node
-from tensorstash.transforms.statistics import check_kind
+from tensorstash.transforms.statistics import By, Kind, Unknown, check_kind
 
 
 class RankCounts(NamedTuple):
@@ -53,9 +53,9 @@ def fit_scaler(
     windows: ShardedWindows,
     columns: Sequence[str],
     *,
-    kind: str = "standard",
-    by: str | None = None,
-    unknown: str = "error",
+    kind: Kind = "standard",
+    by: By | None = None,
+    unknown: Unknown = "error",
     group: Any = None,
 ) -> Scaler:
     """`ts.Scaler.fit` for the windows of shards, over the rows of all nodes: bit by bit the same on every rank.

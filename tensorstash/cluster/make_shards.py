@@ -6,7 +6,7 @@ from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import torch
@@ -21,7 +21,7 @@ from tensorstash.columns.sharding import HASH, check_shards
 from tensorstash.columns.spec import Columns
 from tensorstash.common.progress import rows_bar
 from tensorstash.ingest.plan import Survey, survey
-from tensorstash.ingest.request import Request, Static, parse_request
+from tensorstash.ingest.request import Repeated, Request, Static, parse_request
 from tensorstash.ingest.segment_key import argument_keys, check_unchanged, contents, key_of
 from tensorstash.ingest.vocabularies import with_vocabularies
 from tensorstash.segments.store import Store
@@ -40,9 +40,9 @@ def shard(
     static: Static | None = None,
     dtype: torch.dtype | None = None,
     filter: Any = None,  # noqa: A002  as in ts.load
-    repeated: str = "error",
+    repeated: Repeated = "error",
     filesystem: Any = None,
-    engine: str | None = None,
+    engine: Literal["ray"] | None = None,
     progress: bool | None = None,
 ) -> Manifest:
     """Cut a source by entity into shards, each a stash file, for `ts.cluster.open`.

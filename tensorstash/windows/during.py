@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
+from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -17,8 +18,9 @@ from tensorstash.gather.span import Span
 from tensorstash.gather.stretches import TIMES, Stretches
 from tensorstash.native.guide import first_rows
 from tensorstash.stash.stash import Stash
-from tensorstash.windows.points import SIDES
 from tensorstash.windows.shift import FARTHEST, Shift
+
+Side = Literal["left", "right"]
 
 _ZERO = re.compile(r"-?(0+[a-z]+)+")
 
@@ -64,7 +66,7 @@ class During:
     most: int
     min_rows: int = 0
     age: bool = False
-    closed: str | None = None
+    closed: Side | None = None
 
     def __post_init__(self) -> None:
         at_least(1, self.most, "most")
@@ -79,7 +81,7 @@ class During:
 
 def check_side(closed: object) -> None:
     """Refuse what is not a side of a stretch."""
-    if closed not in SIDES:
+    if closed not in get_args(Side):
         raise ValueError(f'closed must be "left" or "right", got {closed!r}.')
 
 

@@ -13,8 +13,6 @@ from tensorstash.native.guide import first_rows
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.slots import Slots, run_edges, run_rows, slots_at, steps_until
 
-SIDES = ("left", "right")
-
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Points:

@@ -21,6 +21,7 @@ from tensorstash.cluster.shards import Shards
 from tensorstash.native import library
 from tensorstash.sampling.sharded import Count, ShardedWindows
 from tensorstash.transforms.sharded import of_node
+from tensorstash.transforms.statistics import By, Kind
 from tests.cluster.nodes import (
     Make,
     Seen,
@@ -308,7 +309,7 @@ def test_fingerprints_are_the_same_on_every_node(path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["standard", "minmax", "maxabs"])
 @pytest.mark.parametrize("by", [None, "entity"])
-def test_a_scaler_of_all_shards_is_that_of_one_stash(path: Path, kind: str, by: str | None) -> None:
+def test_a_scaler_of_all_shards_is_that_of_one_stash(path: Path, kind: Kind, by: By | None) -> None:
     """And the same, bit by bit, however many nodes there are."""
     one = ts.Windows(whole(), spans=SPANS).split(20)[0]
     few = r"^Too few values: 'y' in 2 of 13 entities \('e\d', 'e\d'\); these fall back "

@@ -236,7 +236,7 @@ def test_a_stash_of_repeated_times_knows_it_wherever_it_is_kept(tmp_path: Path) 
     assert not once.info.time.repeated
     assert len(ts.Windows(once, 2)) == 2
     with pytest.raises(ValueError, match='"error" or "keep"'):
-        ts.load(data, ["y"], entity="card", time="t", repeated="first")
+        ts.load(data, ["y"], entity="card", time="t", repeated="first")  # type: ignore[arg-type]
 
 
 def test_the_error_of_rows_without_a_time_says_how_to_load_them() -> None:
