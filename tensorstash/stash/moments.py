@@ -156,9 +156,7 @@ def _groups(offsets: Int64s, begin: int, end: int) -> tuple[Int64s, Int64s]:
     return groups, np.maximum(offsets[groups] - begin, 0)
 
 
-def _quantiles(
-    parts: Sequence[tuple[Values, Rows]], groups: int, at: tuple[float, ...]
-) -> tuple[Int64s, list[Floats]]:
+def _quantiles(parts: Sequence[tuple[Values, Rows]], groups: int, at: tuple[float, ...]) -> tuple[Int64s, list[Floats]]:
     items = _items(parts[0][0])
     count, result = np.zeros((items, groups), np.int64), np.empty((len(at), groups, items))
     flat = np.empty(sum(len(rows) for _, rows in parts))
