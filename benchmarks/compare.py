@@ -37,6 +37,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -44,7 +45,7 @@ from typing import Any
 import record
 from contestants import CONTESTANTS, Contestant
 from contestants.process import Process
-from contestants.serve import CHECKED, serve
+from contestants.serve import CHECKED, Run, answer
 from contestants.workload import Workload, write
 
 Row = dict[str, Any]
@@ -299,7 +300,7 @@ def main() -> None:
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
-        serve(options.serve)
+        answer(partial(Run, options.serve))
         return
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that processes and files go, however it ends
     wanted = [part.strip().lower() for part in options.only.split(",")]

@@ -253,7 +253,50 @@ def pipeline(about: record.Row, rows: list[record.Row]) -> Figure:
     return signed(figure, about, "The same model, batches and losses in all. In brackets: times tensorstash.")
 
 
+def train(about: record.Row, rows: list[record.Row]) -> Figure:
+    """An epoch of each model over each data set beside the usual data set: what trains, and what waits."""
+    pairs = epochs(rows)
+    figure, axes = plt.subplots(figsize=(9, 1.5 + 0.5 * len(pairs)), layout="constrained")
+    labels = {True: "tensorstash", False: "Dataset, DataLoader (the faster of 0 and 2 workers)"}
+    for k, (_, ours, usual) in enumerate(pairs):
+        for row, at in ((ours, k - 0.2), (usual, k + 0.2)):
+            own = is_ours(row)
+            share = ours["epoch_s"] / usual["epoch_s"] if own else 1.0
+            style: dict[str, Any] = {"height": 0.36, "edgecolor": "#444444"}
+            trained = share * (1 - row["waiting"])
+            axes.barh(at, trained, color=OURS if own else OTHERS, label="" if k else labels[own], **style)
+            waits = "" if k or own else "waiting for data"
+            axes.barh(at, share - trained, left=trained, color="white", hatch="////", label=waits, **style)
+            axes.annotate(
+                f"{share:.2f}   {round_number(row['epoch_s'])} s",
+                (share, at),
+                (4, 0),
+                textcoords="offset points",
+                va="center",
+                fontsize=7,
+            )
+    axes.set_yticks(range(len(pairs)), [name for name, *_ in pairs], fontsize=8)
+    axes.set_ylim(len(pairs) - 0.5, -0.5)
+    axes.set_xlim(0, 1.25 * max(1.0, *(ours["epoch_s"] / usual["epoch_s"] for _, ours, usual in pairs)))
+    axes.set_xlabel("an epoch of training, as a share of that with Dataset and DataLoader")
+    axes.grid(axis="x", color="#dddddd")
+    axes.set_axisbelow(True)
+    figure.legend(loc="outside upper center", ncols=3, fontsize=8, frameon=False)
+    return signed(figure, about)
+
+
+def epochs(rows: Sequence[record.Row]) -> list[tuple[str, record.Row, record.Row]]:
+    """For each model over each data set: its name, the row of tensorstash, and the faster one of the usual data set."""
+    found = []
+    for model, data in dict.fromkeys((row["model"], row["data"]) for row in rows):
+        own = [row for row in rows if (row["model"], row["data"]) == (model, data)]
+        usual = min((row for row in own if row["name"].startswith("Dataset")), key=lambda row: row["epoch_s"])
+        found.append((f"{model}, {data}", next(row for row in own if is_ours(row)), usual))
+    return found
+
+
 PICTURES: dict[str, Callable[[record.Row, list[record.Row]], Figure]] = {
+    "train": train,
     "compare": compare,
     "sweep": sweep,
     "formats": formats,

@@ -1,6 +1,6 @@
 """All figures of the README in one command: the comparisons one after the other, then the pictures and tables.
 
-    python benchmarks/run.py            # about half an hour on two cores, which should have nothing else to do
+    python benchmarks/run.py            # about an hour on two cores, which should have nothing else to do
     python benchmarks/run.py --quick    # small, to see that it runs
 
 Results and pictures are written to `benchmarks/results`, those of a quick run to `benchmarks/results/quick`. What
@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-SCRIPTS = ("compare", "sweep", "formats", "pipeline", "plots", "table")
+SCRIPTS = ("train", "compare", "sweep", "formats", "pipeline", "plots", "table")
 
 
 def main() -> None:

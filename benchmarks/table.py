@@ -12,6 +12,29 @@ from plots import caption, label, round_number
 Table = tuple[list[str], list[list[str]]]  # the heads, and the cells of each row
 
 
+def train(rows: list[record.Row]) -> Table:
+    """A row for each feed of each model and data set, the fastest first."""
+    heads = ["", "feed", "epoch, s", "ours = 1", "waiting for data", "MB of all", "to the first batch, s", ""]
+    cells = []
+    for model, data in dict.fromkeys((row["model"], row["data"]) for row in rows):
+        own = [row for row in rows if (row["model"], row["data"]) == (model, data)]
+        for row in sorted(own, key=lambda row: row["epoch_s"]):
+            times = [round_number(row[key]) for key in ("epoch_s", "epoch_low_s", "epoch_high_s")]
+            cells.append(
+                [
+                    f"{model}, {data}",
+                    label(row),
+                    f"{times[0]} ({times[1]} to {times[2]})",
+                    f"{row['ratio']:.2f}",
+                    f"{row['waiting']:.0%}",
+                    f"{row['memory_mb']:,.0f}",
+                    round_number(row["first_batch_s"]),
+                    row["note"],
+                ]
+            )
+    return heads, cells
+
+
 def compare(rows: list[record.Row]) -> Table:
     heads = ["", "ratio to C", "windows/s", "GB/s", "first batch, s", "peak MB", ""]
     rows = sorted((row for row in rows if row.get("ratio")), key=lambda row: -row["ratio"])
@@ -86,6 +109,7 @@ def sweep(rows: list[record.Row]) -> Table:
 
 
 TABLES: dict[str, Callable[[list[record.Row]], Table]] = {
+    "train": train,
     "compare": compare,
     "pipeline": pipeline,
     "formats": formats,
@@ -95,7 +119,7 @@ TABLES: dict[str, Callable[[list[record.Row]], Table]] = {
 
 def markdown(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A table with its first column on the left and the figures on the right."""
-    named = [k == 0 or heads[k] in ("", "layout") for k in range(len(heads))]
+    named = [k == 0 or heads[k] in ("", "feed", "layout") for k in range(len(heads))]
     rule = [":--" if left else "--:" for left in named]
     lines = ["| " + " | ".join(cells) + " |" for cells in (heads, rule, *rows)]
     return "\n".join(lines).replace("__", r"\_\_")  # two underscores would begin bold text

@@ -92,15 +92,27 @@ class Process:
 def resident(pid: int) -> int:
     """The most bytes that a process ever had in memory; or now, with what lies in its unnamed files unmapped."""
     sizes: dict[str, int] = {}
-    held: dict[int, int] = {}
-    with suppress(OSError):  # descriptors come and go
+    with suppress(OSError):
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():
             if line.endswith(" kB"):
                 name, size = line.split(":")
                 sizes[name] = int(size.split()[0]) * 1024
+    return max(sizes.get("VmHWM", 0), sizes.get("VmRSS", 0) + unmapped(pid, sizes.get("RssShmem", 0)))
+
+
+def unmapped(pid: int, shared: int) -> int:
+    """Bytes in unnamed files of a process beyond those shared ones that it has mapped."""
+    held: dict[int, int] = {}
+    with suppress(OSError):  # descriptors come and go
         for descriptor in Path(f"/proc/{pid}/fd").iterdir():
             if os.readlink(descriptor).startswith("/memfd:"):
                 found = descriptor.stat()
                 held[found.st_ino] = found.st_blocks * 512
-    unmapped = max(0, sum(held.values()) - sizes.get("RssShmem", 0))
-    return max(sizes.get("VmHWM", 0), sizes.get("VmRSS", 0) + unmapped)
+    return max(0, sum(held.values()) - shared)
+
+
+def family_mb(pid: int) -> float:
+    """MB of a process and its children by proportional set size, and of its unnamed files what is not mapped."""
+    parent = psutil.Process(pid)
+    together = sum(process.memory_full_info().pss for process in (parent, *parent.children(recursive=True)))
+    return (together + unmapped(pid, parent.memory_info().shared)) / 1e6

@@ -7,7 +7,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -59,17 +59,17 @@ def plain(batch: Any, _: Workload) -> Batch:
     return batch if isinstance(batch, dict) else dict(zip(NAMES, batch.unbind(2)))
 
 
-def serve(module: str) -> None:
-    """Answer until the input ends: first that everything is imported, then each call of a method of `Run`."""
+def answer(make: Callable[[], Any]) -> None:
+    """Answer until the input ends: first that everything is imported, then each call of a method of what it makes."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print is no answer
-    run = Run(module)
+    run = make()
     print(json.dumps({"value": None}), file=answers, flush=True)
     for line in sys.stdin:
         print(json.dumps(outcome(run, *json.loads(line))), file=answers, flush=True)
 
 
-def outcome(run: Run, method: str, *arguments: Any) -> dict[str, Any]:
+def outcome(run: Any, method: str, *arguments: Any) -> dict[str, Any]:
     try:
         return {"value": getattr(run, method)(*arguments)}
     except Exception as error:

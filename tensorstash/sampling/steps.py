@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from tensorstash.common.dtypes import Int64s
 from tensorstash.native.permutation import BLOCK, Order
+
+Tail = Literal["keep", "pad", "drop"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +19,7 @@ class Layout:
     ranks: int
     rank: int
     batch_size: int
-    tail: str  # "keep", "pad" or "drop"
+    tail: Tail
     varies: bool = False  # whether steps vary in size, so that `batch_size` is only the largest
 
     @property

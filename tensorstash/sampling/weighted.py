@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -54,7 +54,7 @@ class Weighted:
     """
 
     weights: Any
-    per: str = "window"
+    per: Literal["window", "entity"] = "window"
     count: int | None = None
 
     def __post_init__(self) -> None:

@@ -1,7 +1,7 @@
 """The frame of `at=`: for which entities and times windows are wanted, and its other columns, which batches hold."""
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,11 +16,13 @@ from tensorstash.windows.points import Points
 if TYPE_CHECKING:
     import pyarrow as pa
 
+Missing = Literal["error", "drop"]
+
 
 def check_at(at: Any, closed: object, missing: object, stride: object, where: object) -> None:
     """Refuse arguments of `Windows` that contradict each other."""
     check_side(closed)
-    if missing not in ("error", "drop"):
+    if missing not in get_args(Missing):
         raise ValueError(f'missing must be "error" or "drop", got {missing!r}.')
     if at is None and (closed != "left" or missing != "error"):
         raise ValueError("closed= and missing= must be given with at=. For a span in time, see closed= of ts.During.")

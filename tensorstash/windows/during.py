@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
+from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -18,6 +19,8 @@ from tensorstash.gather.stretches import TIMES, Stretches
 from tensorstash.native.guide import first_rows
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.shift import FARTHEST, Shift
+
+Side = Literal["left", "right"]
 
 _ZERO = re.compile(r"-?(0+[a-z]+)+")
 
@@ -63,7 +66,7 @@ class During:
     most: int
     min_rows: int = 0
     age: bool = False
-    closed: str | None = None
+    closed: Side | None = None
 
     def __post_init__(self) -> None:
         at_least(1, self.most, "most")
@@ -78,7 +81,7 @@ class During:
 
 def check_side(closed: object) -> None:
     """Refuse what is not a side of a stretch."""
-    if closed not in ("left", "right"):
+    if closed not in get_args(Side):
         raise ValueError(f'closed must be "left" or "right", got {closed!r}.')
 
 

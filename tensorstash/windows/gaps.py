@@ -1,6 +1,7 @@
 """Gaps in time: where runs end, and the warnings when gaps, or too few rows, cost windows."""
 
 import warnings
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -13,13 +14,15 @@ from tensorstash.windows.placement import Placement
 from tensorstash.windows.runs import Runs, entity_runs, find_runs
 from tensorstash.windows.splits import entity_edges
 
+Gaps = Literal["split", "mask", "ignore"]
+
 _COSTLY = 0.1  # share of the windows
 _MOST_TICKS = 1 << 62
 
 
 def fragments(stash: Stash, gaps: str, frequency: Duration | None, tolerance: Duration | None) -> Runs:
     """The stretches of rows in which no time step is missing; whole entities if gaps are ignored."""
-    if gaps not in ("split", "mask", "ignore"):
+    if gaps not in get_args(Gaps):
         raise ValueError(f'gaps must be "split", "mask" or "ignore", got {gaps!r}.')
     if gaps == "mask" and stash.time is None:
         raise ValueError("gaps='mask' needs times, and this stash has none. Load it with time=.")

@@ -14,11 +14,11 @@ from tensorstash.errors import unknown
 from tensorstash.gather.gather import copy_into, gather_into
 from tensorstash.stash.stash import Stash
 from tensorstash.windows import splits
-from tensorstash.windows.at import check_at
+from tensorstash.windows.at import Missing, check_at
 from tensorstash.windows.display import as_html, as_text
-from tensorstash.windows.during import During, reaches
+from tensorstash.windows.during import Side, reaches
 from tensorstash.windows.frame import to_frame
-from tensorstash.windows.gaps import fragments, too_short, warn_of_absent, warn_of_gaps
+from tensorstash.windows.gaps import Gaps, fragments, too_short, warn_of_absent, warn_of_gaps
 from tensorstash.windows.ids import Ids, check_ids
 from tensorstash.windows.intervals import count_before, intervals, windows_in
 from tensorstash.windows.placement import Chain, Placement
@@ -100,18 +100,18 @@ class Windows:
         horizon: int = 0,
         *,
         columns: Sequence[str] | None = None,
-        spans: Mapping[str, Sequence[Any] | During] | None = None,
+        spans: Mapping[str, Any] | None = None,
         min_history: int | None = None,
         min_horizon: int | None = None,
         stride: int = 1,
-        gaps: str = "split",
+        gaps: Gaps = "split",
         frequency: Duration | None = None,
         tolerance: Duration | None = None,
         require: Sequence[str] | None = None,
         where: Where | None = None,
         at: Any = None,
-        closed: str = "left",
-        missing: str = "error",
+        closed: Side = "left",
+        missing: Missing = "error",
     ) -> None:
         if not isinstance(stash, Stash):
             raise TypeError(

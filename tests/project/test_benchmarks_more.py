@@ -16,6 +16,7 @@ from tests import processes
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 QUICK = BENCHMARKS / "results" / "quick"
 QUIET = {"MPLBACKEND": "Agg"}
+MODELS = ("DLinear", "LSTM", "PatchTST", "TFT")
 
 
 def run(script: str, *arguments: str) -> str:
@@ -34,7 +35,18 @@ def results(name: str) -> list[dict[str, Any]]:
 def test_all_run_and_their_results_are_drawn() -> None:
     for old in QUICK.glob("*"):
         old.unlink()
-    printed = run("run.py", "--quick", "--only", "sweep", "formats", "pipeline", "plots")
+    printed = run("run.py", "--quick", "--only", "train", "sweep", "formats", "pipeline", "plots")
+
+    train = results("train")
+    cases = [(model, data) for data in ("one long series", "many short series") for model in MODELS]
+    assert list(dict.fromkeys((row["model"], row["data"]) for row in train)) == cases
+    assert len({(row["name"], row["workers"]) for row in train}) >= 6
+    for row in train:
+        assert row["epoch_s"] > 0
+        assert 0 < row["waiting"] < 1
+        assert row["memory_mb"] > 10
+    said = r"^(\w+, [a-z ]+): (?:faster than|nothing won over|slower than) Dataset, DataLoader.* of its time"
+    assert re.findall(said, printed, re.MULTILINE) == [f"{model}, {data}" for model, data in cases]
 
     sweep = results("sweep")
     axes = ["threads", "batch size", "length", "columns", "windows", "entities", "ranks"]
@@ -54,7 +66,7 @@ def test_all_run_and_their_results_are_drawn() -> None:
         assert 0 < way["preprocess_s"] < way["first_batch_s"]
         assert 0 <= way["waiting"] <= 1
 
-    for name in ("sweep", "formats", "pipeline"):
+    for name in ("train", "sweep", "formats", "pipeline"):
         picture = QUICK / f"{name}.png"
         assert picture.read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
         assert picture.stat().st_size < 150_000
@@ -63,7 +75,7 @@ def test_all_run_and_their_results_are_drawn() -> None:
     tables = (QUICK / "README.md").read_text()
     for row in [*formats.values(), *ways.values()]:
         assert f"\n| {row['name']} | " in tables
-    assert tables.count("\n| ") == len(sweep) + len(formats) + len(ways) + 6  # a head and a rule each
+    assert tables.count("\n| ") == len(train) + len(sweep) + len(formats) + len(ways) + 8  # a head and a rule each
 
 
 def test_the_ways_to_a_device_are_compared_on_any_machine() -> None:

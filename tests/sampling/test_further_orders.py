@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -266,7 +266,7 @@ def test_each_number_of_entities_weighs_what_it_says() -> None:
     stash = ts.load(rows, ["y"], static=["size"], entity="e", time="t")
     made = ts.Windows(stash, history=2, horizon=1, columns=["y"])
 
-    def ids(weights: Any, per: str) -> list[int]:
+    def ids(weights: Any, per: Literal["window", "entity"]) -> list[int]:
         loader = ts.Loader(made, 50, shuffle=ts.Weighted(weights, per=per, count=2000), with_ids=True)
         return [k for batch in loader for k in batch["window"].tolist()]
 

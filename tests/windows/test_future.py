@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tensorstash as ts
+from tensorstash.windows.gaps import Gaps
 from tests import oracle
 from tests.data import Table, tables
 from tests.oracle_load import like
@@ -40,7 +41,7 @@ def test_the_latest_windows_are_those_behind_the_last_rows(
     least = data.draw(st.none() | st.integers(1, history))
     require = data.draw(st.sampled_from([None, ["f32"]]))
     lead = 0 if least is None else history - least
-    gaps = "mask" if masked else "split"
+    gaps: Gaps = "mask" if masked else "split"
     try:
         windows = ts.Windows(
             stash,

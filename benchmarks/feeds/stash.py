@@ -1,0 +1,26 @@
+"""tensorstash: `load`, `Windows`, `Scaler`, `Loader`."""
+
+import torch
+
+import tensorstash as ts
+from feeds.task import KNOWN, Batch, Task
+
+
+def scaled_per_batch(task: Task) -> ts.Loader:
+    whole = task.targets == len(task.columns)
+    target = {} if whole else {"y": list(task.columns[: task.targets])}
+    columns = {"x": list(task.columns), "known": list(KNOWN), **target}
+    stash = ts.load(task.path, columns, entity="series", time="t", static=list(task.static) or None, progress=False)
+    spans = {
+        "past": ("x", -task.history, 0),
+        "known": ("known", -task.history, task.horizon),
+        "target": ("x" if whole else "y", 0, task.horizon),
+    }
+    windows = ts.Windows(stash, spans=spans)
+    scaler = ts.Scaler.fit(stash, list(columns))  # of all rows, as the other feeds do
+
+    def with_static(batch: Batch) -> Batch:
+        found = {name: batch[name] for name in spans}
+        return found | ({"static": torch.stack([batch[name] for name in task.static], 1)} if task.static else {})
+
+    return ts.Loader(windows, task.batch, shuffle=True, tail="drop", transform=[scaler, with_static])
