@@ -70,10 +70,9 @@ def components(sizes: Mapping[str, int], weights: Mapping[str, float] | None = N
 def mix_draws(of: Components, shuffle: bool, seed: int) -> Callable[[Int64s], tuple[Int32s, Int64s]]:
     """The component and the window at positions, `(k,)` in any order, the lowest and highest less than 2**48 apart.
 
-    Each component is permuted in each of its epochs, or sequential.
-
-    The returned function caches one permutation, as uint16, for each component of up to 4,096 windows, because the
-    next positions need it again. Only one thread at a time may call it.
+    Each component is permuted in each of its epochs, or sequential. The returned function caches one permutation, as
+    uint16, for each component of up to 4,096 windows, because the next positions need it again. Only one thread at a
+    time may call it.
     """
     permuted = _Permuted(of, seed) if shuffle else None
 
