@@ -36,14 +36,14 @@ def to_frame(
         raise ValueError("origin= and step= belong to slots, and these windows have none. Leave them out.")
     begin, steps = (0, placement.horizon) if placement.horizon else (-placement.history, placement.history)
     values = _checked(predictions, (len(ids), steps) if by_slot else (len(ids),))
-    slots = anchors[:, None] + np.arange(begin, begin + steps) if by_slot else anchors[:, None]
+    slots = anchors[:, None] + np.arange(begin, begin + max(steps, 1))
     # slots before a run are left out
     known = nearest_rows(placement.slots, slots)[1] >= 0 if by_slot else np.ones(slots.shape, np.bool_)
     window, slot = np.nonzero(known)
     entities = placement.window_entities(ids, anchors)[window]
     columns = [part.gather(entities) for part in entity_parts(placement.stash)]
     if placement.stash.time is not None:
-        columns.append(_slot_times(placement, slots[known]) if by_slot else _points(placement, ids))
+        columns.append(_slot_times(placement, slots[known]) if by_slot else _point_times(placement, ids))
     called, keys = _names_of(values, names), [key.name for key in columns]
     added = ["anchor"] * origin + ["step"] * step
     if twice := [name for name in added + called if name in keys or (name in added and name in called)]:
@@ -87,10 +87,12 @@ def _anchor_times(placement: Placement, ids: Int64s, anchors: Int64s) -> "pl.Ser
 
     if placement.stash.time is None:
         return pl.Series(placement.label_rows(anchors))
-    return _slot_times(placement, anchors + placement.label) if placement.points is None else _points(placement, ids)
+    return (
+        _slot_times(placement, anchors + placement.label) if placement.points is None else _point_times(placement, ids)
+    )
 
 
-def _points(placement: Placement, ids: Int64s) -> "pl.Series":
+def _point_times(placement: Placement, ids: Int64s) -> "pl.Series":
     assert placement.points is not None
     return _series(placement, placement.points.time[ids])
 

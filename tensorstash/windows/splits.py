@@ -210,11 +210,11 @@ def _shift(placement: Placement, length: Length, least: int, what: str) -> Shift
     clock, slot_step = placement.stash.clock, placement.slots.frequency
     if not is_integer(length):
         duration = length if isinstance(length, timedelta) else str(length)
-        return Shift(what, frequency(duration, clock, None, what), 1)
+        return Shift(str(length), frequency(duration, clock, None, what), 1)
     slots = at_least(least, length, what)
     if slot_step is None and slots:
         raise ValueError(f"{what} in slots needs the step of time, which gaps='ignore' lacks. Give a duration.")
-    return Shift(what, slot_step or Frequency("", "ticks", 1, 0, clock), slots)
+    return Shift(str(length), slot_step or Frequency("", "ticks", 1, 0, clock), slots)
 
 
 def _check_length(shift: Shift, times: int, text: str) -> None:
@@ -239,7 +239,7 @@ def _anchor_range(placement: Placement) -> tuple[int, int]:
     if not len(last_times):
         raise DataError("Folds need windows with a whole horizon; none of these windows has one.")
     newest = int(last_times.max())
-    return int(first_times.min()), newest + 1 if step is None else _moved(newest, Shift("", step, 1), 1)
+    return int(first_times.min()), newest + 1 if step is None else _moved(newest, Shift(step.text, step, 1), 1)
 
 
 def _between(placement: Placement, low: Int64s | None, high: Int64s | None, first: int, last: int) -> Placement:
