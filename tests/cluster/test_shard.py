@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 
 import tensorstash as ts
 from tensorstash.cluster import resume
-from tensorstash.cluster.manifest import Manifest, ShardRecord
+from tensorstash.cluster.manifest import Manifest, ShardRecord, sealed
 from tensorstash.cluster.rows import Rows
 from tensorstash.cluster.shard_file import ShardReport, ShardWriter
 from tensorstash.segments.store import Store
@@ -375,7 +375,7 @@ def test_a_run_whose_notes_are_replaced_is_refused(tmp_path: Path, monkeypatch: 
     plain = resume.Run.finish
 
     def late(self: Any, manifest: Manifest) -> None:
-        self.store.write("partial.json", json.dumps({"arguments": {"source": "another"}, "shards": {}}))
+        self.store.write("partial.json", sealed({"arguments": {"source": "another"}, "shards": {}}))
         plain(self, manifest)
 
     monkeypatch.setattr(resume.Run, "finish", late)
