@@ -24,7 +24,6 @@ class Limit:
     free: int
     where: str  # in messages: "... MB are free {where}"
     remedy: str  # a sentence; empty if only a smaller stash helps
-    on_disk: bool = False
 
 
 def memory_limits(root: str = "/") -> list[Limit]:
@@ -46,7 +45,7 @@ def disk_limit(fd: int, path: str) -> Limit:
     """The room for the file of a stash in the file system of a descriptor."""
     status = os.fstatvfs(fd)
     remedy = "Make room there, or choose a path on another disk."
-    return Limit(status.f_bavail * status.f_frsize, f"in {path}", remedy, on_disk=True)
+    return Limit(status.f_bavail * status.f_frsize, f"in {path}", remedy)
 
 
 def tightest(limits: Sequence[Limit]) -> Limit:
