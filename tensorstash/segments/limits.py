@@ -5,10 +5,9 @@ both are checked before.
 """
 
 import os
-import posixpath
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import psutil
 
@@ -82,16 +81,9 @@ def _cgroup_limits(root: Path) -> Iterator[Limit]:
         else:
             continue
         for mount in mounts:
-            for group in _upwards(path):
-                yield from _group_limit(root / _CGROUPS / mount / group.lstrip("/"), group, *names)
-
-
-def _upwards(path: str) -> Iterator[str]:
-    """A path and its parents; in a container the lower ones may not exist, and the last is its own."""
-    while path != "/":
-        yield path
-        path = posixpath.dirname(path)
-    yield "/"
+            # in a container the lower groups may not exist, and the root is its own
+            for group in (PurePosixPath(path), *PurePosixPath(path).parents):
+                yield from _group_limit(root / _CGROUPS / mount / str(group).lstrip("/"), str(group), *names)
 
 
 def _group_limit(directory: Path, group: str, limit: str, usage: str) -> Iterator[Limit]:

@@ -262,7 +262,7 @@ def test_a_run_goes_on_with_the_shards_that_are_right(
         with pytest.raises(KeyboardInterrupt):
             call(tmp_path / "to")
     assert not (tmp_path / "to" / "manifest.json").exists()
-    with pytest.raises(ts.errors.SegmentError, match=r"manifest\.json is not there\. Make them, or go on"):
+    with pytest.raises(ts.errors.SegmentError, match=r"manifest\.json does not exist\. Make the shards, or resume"):
         ts.cluster.open(tmp_path / "to")
     (tmp_path / "to" / "shard-00001.safetensors").unlink()
     damage(tmp_path / "to" / "shard-00002.safetensors")
