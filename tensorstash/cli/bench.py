@@ -1,4 +1,4 @@
-"""`tensorstash bench`: the reader's own file, beside a `DataLoader` over a `Dataset` with one window per item."""
+"""`tensorstash bench`: batches of the user's file, beside a `DataLoader` over a `Dataset` with one window per item."""
 
 import time
 from collections.abc import Iterable, Iterator
@@ -16,18 +16,18 @@ from tensorstash.windows.windows import Windows
 
 Batch = dict[str, torch.Tensor]
 
-_HIDDEN = 64  # of the model that stands for the reader's
+_HIDDEN = 64  # units of the model that stands for the user's
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What one way of making batches took, in a loop with a training step of a small model."""
+    """What one way of making batches took, in a training loop of a small model."""
 
     way: str
     first: float  # seconds until the first batch
     windows: float  # per second of waiting: the speed of the batches alone
     waiting: float  # share of the loop
-    nbytes: int  # of the process and its workers; what they share counts once
+    nbytes: int  # memory of the process and its workers; what they share counts once
 
 
 class Items(Dataset[Batch]):
@@ -82,43 +82,28 @@ def _timed(way: str, batches: Iterable[Batch], seconds: float) -> Result:
     endless = chain.from_iterable(batches for _ in iter(int, 1))
     batch = next(endless)
     first = time.perf_counter() - begin
-    step = _Step(batch)
-    step(batch)  # the first one allocates
+    width = _values(batch).shape[1]
+    model = torch.nn.Sequential(torch.nn.Linear(width, _HIDDEN), torch.nn.ReLU(), torch.nn.Linear(_HIDDEN, 1))
+    _train(model, batch)  # the first step allocates
     seen, waited, begin = 0, 0.0, time.perf_counter()
     while time.perf_counter() - begin < seconds:
         before = time.perf_counter()
         batch = next(endless)
         waited += time.perf_counter() - before
         seen += len(next(iter(batch.values())))
-        step(batch)
+        _train(model, batch)
     total = time.perf_counter() - begin
-    nbytes = _nbytes()
+    this = psutil.Process()
+    used = [process.memory_full_info() for process in (this, *this.children(recursive=True))]
+    nbytes = sum(getattr(memory, "pss", memory.rss) for memory in used)  # pss: in equal parts, where it is known
     return Result(way, first, seen / max(waited, 1e-9), waited / total, nbytes)
 
 
-class _Step:
-    """A forward and a backward pass of a perceptron over all values of a batch."""
-
-    def __init__(self, batch: Batch) -> None:
-        width = self._values(batch).shape[1]
-        self._model = torch.nn.Sequential(torch.nn.Linear(width, _HIDDEN), torch.nn.ReLU(), torch.nn.Linear(_HIDDEN, 1))
-
-    def __call__(self, batch: Batch) -> None:
-        self._model.zero_grad()
-        self._model(self._values(batch)).square().mean().backward()
-
-    @staticmethod
-    def _values(batch: Batch) -> torch.Tensor:
-        flat = [tensor.flatten(1).to(torch.float32) for tensor in batch.values() if tensor.ndim > 1]
-        return torch.cat(flat, 1).nan_to_num()
+def _train(model: torch.nn.Module, batch: Batch) -> None:
+    model.zero_grad()
+    model(_values(batch)).square().mean().backward()
 
 
-def _nbytes() -> int:
-    """The memory of this process and its workers: a page of several processes counts in equal parts, where known."""
-    this = psutil.Process()
-    return sum(_share(process) for process in (this, *this.children(recursive=True)))
-
-
-def _share(process: psutil.Process) -> int:
-    memory = process.memory_full_info()
-    return int(getattr(memory, "pss", memory.rss))
+def _values(batch: Batch) -> torch.Tensor:
+    flat = [tensor.flatten(1).to(torch.float32) for tensor in batch.values() if tensor.ndim > 1]
+    return torch.cat(flat, 1).nan_to_num()

@@ -33,13 +33,18 @@ def report(planned: Plan, source: Any, given: Mapping[str, Any]) -> str:
         source: what `load` takes.
         given: the other arguments of `load`. With a time column, that column and the entities are loaded.
     """
+    sizes = {
+        f"memory, once for all processes ({planned.rows:,} rows)": planned.nbytes,
+        "page tables in each process": planned.page_tables,
+        "free memory now": planned.free,
+    }
     parts = [
         f"<h1>{escaped(planned.source)}</h1>",
         "<h2>Columns</h2>",
         f'<div class="wide">{table(HEAD, planned.lines)}</div>',
         f"<p>Not read: {escaped(', '.join(planned.skipped) or 'nothing')}</p>",
         "<h2>What a load takes</h2>",
-        table(("what", "MB"), _sizes(planned)),
+        table(("what", "MB"), [(what, f"{size / 1e6:,.1f}") for what, size in sizes.items()]),
         *(f"<p>Note: {html.escape(note)}</p>" for note in planned.notes),
         "<h2>Times</h2>",
         *_times(planned, source, given),
@@ -50,15 +55,6 @@ def report(planned: Plan, source: Any, given: Mapping[str, Any]) -> str:
     head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width">{title}<style>{_STYLE}</style>'
     body = "\n".join(parts)
     return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>{body}</body></html>\n'
-
-
-def _sizes(planned: Plan) -> list[tuple[str, str]]:
-    sizes = {
-        f"memory, once for all processes ({planned.rows:,} rows)": planned.nbytes,
-        "page tables in each process": planned.page_tables,
-        "free memory now": planned.free,
-    }
-    return [(what, f"{size / 1e6:,.1f}") for what, size in sizes.items()]
 
 
 def _times(planned: Plan, source: Any, given: Mapping[str, Any]) -> list[str]:

@@ -1,4 +1,4 @@
-"""`ts.cluster.open`: the shards of this node, mapped where they lie, or fetched once per node into shared memory."""
+"""`ts.cluster.open`: map the shards of this node where they are, or fetch them once per node into shared memory."""
 
 import os
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from tensorstash.segments.directory import Name
 from tensorstash.segments.draft import resize, write
 from tensorstash.segments.limits import check_free
 from tensorstash.segments.publish import UnpublishedFile, obtain
-from tensorstash.segments.segment import Segment, open_saved
+from tensorstash.segments.segment import open_saved
 from tensorstash.segments.store import Store
 from tensorstash.stash.stash import Stash
 
@@ -54,17 +54,18 @@ def open(  # noqa: A001  its name is ts.cluster.open
     text, where = store.read(NAME), store.join(NAME)
     if text is None:
         raise SegmentError(
-            f"Shards have a manifest, which is written when all are there; {where} is not there. Make them, or go on "
-            "making them: ts.cluster.shard(...)."
+            f"Shards can be opened when their manifest is written, which is last; {where} does not exist. Make the "
+            "shards, or resume making them: ts.cluster.shard(...)."
         )
     manifest = Manifest.from_json(text, where)
-    here, label = node_of(node, nodes), None
+    this_node, label = node_of(node, nodes), None
     if share or store.directory is None:
         label = check_share(share or True, store.url.rstrip("/"))
 
     def opened(record: ShardRecord, part: int | str, name: object) -> Stash:
         if label is None:
-            stash = Stash(_mapped(store, record))
+            _check_size(store, record)
+            stash = Stash(open_saved(os.path.join(store.directory or "", record.file)))
         else:
             copy = Name(f"{label}.{name}", record.checksum[:16])
             stash = Stash(obtain(copy, partial(_fetch, store, record), timeout))
@@ -74,7 +75,7 @@ def open(  # noqa: A001  its name is ts.cluster.open
             raise _wrong(store, record, f"has {stash.rows:,} rows, and its manifest says {record.rows:,}")
         return stash
 
-    held = assign([shard.rows for shard in manifest.shards], here.nodes)[here.number]
+    held = assign([shard.rows for shard in manifest.shards], this_node.nodes)[this_node.number]
     index = opened(manifest.index, INDEX, "index")
     shard, rows, listed = index["shard"].numpy(), index["rows"].numpy(), len(manifest.shards)
     counted = np.bincount(shard, minlength=listed).tolist(), np.bincount(shard, rows, minlength=listed).tolist()
@@ -84,20 +85,15 @@ def open(  # noqa: A001  its name is ts.cluster.open
             "the shards again: ts.cluster.shard(...)."
         )
     stashes = {number: opened(manifest.shards[number], number, number) for number in held}
-    return Shards(manifest, here.number, here.nodes, here.origin, stashes, index)
+    return Shards(manifest, this_node.number, this_node.nodes, this_node.origin, stashes, index)
 
 
-def _mapped(store: Store, record: ShardRecord) -> Segment:
-    size = _size(store, record)
+def _check_size(store: Store, record: ShardRecord) -> None:
+    size = store.size(record.file)
+    if size is None:
+        raise _wrong(store, record, "does not exist")
     if size != record.bytes:
         raise _wrong(store, record, f"has {size:,} bytes, and its manifest says {record.bytes:,}")
-    return open_saved(os.path.join(store.directory or "", record.file))
-
-
-def _size(store: Store, record: ShardRecord) -> int:
-    if (size := store.size(record.file)) is None:
-        raise _wrong(store, record, "is not there")
-    return size
 
 
 def _fetch(store: Store, record: ShardRecord, target: UnpublishedFile, report: Callable[[float], None]) -> None:
@@ -109,14 +105,14 @@ def _fetch(store: Store, record: ShardRecord, target: UnpublishedFile, report: C
         store.join(record.file),
         "Take more nodes, or copy the shards to a disk of the node and open them there.",
     )
-    _size(store, record)
+    _check_size(store, record)
     resize(target.fd, record.bytes)
     begin, digest = 0, blake2b(digest_size=32)
     for chunk in store.chunks(record.file):
-        write(target.fd, memoryview(chunk)[: max(record.bytes - begin, 0)], begin)
+        write(target.fd, memoryview(chunk), begin)
         begin += len(chunk)
         digest.update(chunk)
-        report(min(begin / record.bytes, 1.0))
+        report(begin / record.bytes)
     if digest.hexdigest() != record.checksum:
         raise _wrong(store, record, "has other bytes than its manifest says")
 

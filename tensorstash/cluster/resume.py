@@ -1,18 +1,17 @@
-"""Shards that are finished while others are made, so that another call can resume a killed run."""
+"""A note of the shards that are finished, so that another call can resume a killed run."""
 
-import json
 import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
-from tensorstash.cluster.manifest import INDEX, NAME, Manifest, ShardRecord, file_of, key_of, record_of, short
+from tensorstash.cluster.manifest import INDEX, NAME, Manifest, ShardRecord, key_of, sealed, short, unsealed
 from tensorstash.cluster.shard_file import ShardReport, read_shard
 from tensorstash.common.threads import each, threads
 from tensorstash.errors import SegmentError
 from tensorstash.segments.store import Store
 
 _PARTIAL = "partial.json"
-_EACH = 64  # of more shards than this, several are noted at once, because all are written again
+_EACH = 64  # of more shards than this, several are noted at once, because each note lists all
 
 
 @dataclass
@@ -31,11 +30,11 @@ class Run:
 
     def note(self) -> None:
         """Write down which shards are finished."""
-        shards = {number: asdict(report.record) for number, report in sorted(self.reports.items())}
-        self.store.write(_PARTIAL, json.dumps({"arguments": dict(self.arguments), "shards": shards}))
+        shards = {str(number): asdict(report.record) for number, report in sorted(self.reports.items())}
+        self.store.write(_PARTIAL, sealed({"arguments": dict(self.arguments), "shards": shards}))
 
     def finish(self, manifest: Manifest) -> None:
-        """Write the manifest, which makes the shards whole; refused if another call has been here meanwhile."""
+        """Write the manifest, which makes the shards whole; a `SegmentError` if another call has made shards here."""
         if _read_partial(self.store)[0] != self.arguments or self.store.size(NAME) is not None:
             raise SegmentError(
                 f"One call at a time makes shards in a place; another has written {self.store.join(NAME)} meanwhile. "
@@ -46,7 +45,10 @@ class Run:
 
 
 def resume(store: Store, arguments: Mapping[str, str], progress: bool | None) -> Run | Manifest:
-    """The run that makes the shards, or their manifest if nothing is missing; refused if others are there."""
+    """The run that makes the shards, or their manifest if none is missing.
+
+    A `SegmentError` if shards of another source or of other arguments are there.
+    """
     manifest = _read_manifest(store)
     before, records = _read_partial(store)
     if manifest is not None:
@@ -84,8 +86,7 @@ def _read_manifest(store: Store) -> Manifest | None:
 def _read_partial(store: Store) -> tuple[Mapping[str, str], dict[int, ShardRecord]]:
     """The arguments and the finished shards of a run; nothing without one, or if its file is damaged."""
     try:
-        fields = json.loads(store.read(_PARTIAL) or "")
-        shards = {int(number): record_of(record, file_of(int(number))) for number, record in fields["shards"].items()}
-        return fields["arguments"], shards
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        fields = unsealed(store.read(_PARTIAL) or "")
+    except ValueError:
         return {}, {}
+    return fields["arguments"], {int(number): ShardRecord(**record) for number, record in fields["shards"].items()}

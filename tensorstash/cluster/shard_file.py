@@ -1,4 +1,4 @@
-"""The file of one shard, and the index of all: how they are written, and what is known of a file that is there."""
+"""Write and read the file of one shard, and the index of all shards."""
 
 import os
 from bisect import bisect_right
@@ -29,12 +29,12 @@ from tensorstash.windows.runs import followed
 
 @dataclass(frozen=True, slots=True)
 class ShardReport:
-    """What is known of a shard whose file is there."""
+    """A finished shard: its record, and the part of the index and the manifest that comes from it."""
 
     record: ShardRecord
     entities: list[Any]
     entity_rows: list[int]
-    followed: dict[Frequency, int]  # by frequency: how many pairs of rows follow it
+    followed: dict[Frequency, int]  # by frequency: how many pairs of consecutive rows follow it
     warnings: tuple[str, ...] = ()
 
 

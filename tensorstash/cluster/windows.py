@@ -1,10 +1,10 @@
-"""The windows of shards: those of each shard that this node holds, with what was decided for all shards."""
+"""`ts.cluster.windows`: the windows of each shard that this node holds."""
 
 import warnings
 from array import array
 from collections.abc import Callable
 from functools import partial
-from inspect import Parameter, signature
+from inspect import Parameter, Signature, signature
 from typing import Concatenate, ParamSpec
 
 from tensorstash.cluster.shards import Shards, assign
@@ -17,7 +17,7 @@ P = ParamSpec("P")
 
 
 def _of_each_shard(make: Callable[Concatenate[Stash, P], Windows]) -> Callable[Concatenate[Shards, P], ShardedWindows]:
-    """The function for shards that has the arguments of `make`, which is for a stash."""
+    """The function that makes the windows of each shard by `make`, with its arguments."""
 
     def windows(shards: Shards, /, *arguments: P.args, **named: P.kwargs) -> ShardedWindows:
         """The windows of shards, to be sampled by a `ts.Loader` on every rank of every node.
@@ -39,33 +39,32 @@ def _of_each_shard(make: Callable[Concatenate[Stash, P], Windows]) -> Callable[C
         if named.get("frequency") is None and named.get("gaps") != "ignore":
             named["frequency"] = shards.manifest.frequency
         parts: dict[int, Windows] = {}
-        told: dict[int, str] = {}
-        short = None
+        texts: dict[int, str] = {}  # of the warnings, by shard
+        refusal = None
         for shard, stash in shards.stashes.items():
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
                 try:
                     parts[shard] = make(stash, *arguments, **named)
                 except NoWindowError as error:
-                    short = error if stash.rows or short is None else short  # an empty shard says least
+                    refusal = error if stash.rows or refusal is None else refusal  # of an empty shard it says least
             if caught:
-                told[shard] = " ".join(str(warning.message) for warning in caught)
-        if short is not None and not parts and shards.nodes == 1:
-            raise short
-        if told:
-            shard, text = next(iter(told.items()))
-            more = f" {len(told) - 1} more shards of this node have such a warning." if len(told) > 1 else ""
+                texts[shard] = " ".join(str(warning.message) for warning in caught)
+        if refusal is not None and not parts and shards.nodes == 1:
+            raise refusal
+        if texts:
+            shard, text = next(iter(texts.items()))
+            more = f" {len(texts) - 1} more shards of this node have such a warning." if len(texts) > 1 else ""
             warnings.warn(f"Shard {shard}: {text}{more}", stacklevel=2)
         holds = partial(assign, array("q", (record.rows for record in shards.manifest.shards)))
         names = partial(getattr, shards, "entities")  # decoded only where they are needed
         division = Division(shards.node, shards.nodes, shards.manifest.rows, shards.entity_offsets, holds, names)
         return ShardedWindows(parts, division)
 
-    shown = signature(make)
-    _, *others = shown.parameters.values()
+    _, *parameters = signature(make).parameters.values()
     first = Parameter("shards", Parameter.POSITIONAL_ONLY, annotation=Shards)
-    windows.__signature__ = shown.replace(  # type: ignore[attr-defined]
-        parameters=[first, *others], return_annotation=ShardedWindows
+    windows.__signature__ = Signature(  # type: ignore[attr-defined]
+        [first, *parameters], return_annotation=ShardedWindows
     )
     return windows
 

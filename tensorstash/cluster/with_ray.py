@@ -57,7 +57,7 @@ def write_with_ray(
 
 @contextmanager
 def _session(ray: Any) -> Iterator[None]:
-    """A shuffle by tasks, and errors as they were raised in a task."""
+    """Shuffle by tasks, and raise errors as they were raised in a task."""
     context = ray.data.DataContext.get_current()
     before = context.shuffle_strategy
     # its rows lie in Ray's object store; a run during which a node was killed made the same files

@@ -6,7 +6,7 @@ from typing import SupportsIndex, cast
 
 
 def is_integer(value: object) -> bool:
-    """Whether a value is an integer, of Python, numpy or torch; a boolean is none."""
+    """Whether a value is an integer, of Python, numpy or torch; a boolean is not."""
     try:
         operator.index(cast("SupportsIndex", value))
     except (TypeError, ValueError, RuntimeError):  # arrays and tensors of any kind have an `__index__`, which may fail

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 Duration = int | str | timedelta  # of time
 _MONTHS = {"mo": 1, "q": 3, "y": 12}
+_DAYS = {"d": 1, "w": 7}
+_CALENDAR = re.compile(r"([1-9]\d*)(mo|q|y|bd|d|w)")
 _PART = re.compile(r"(\d+)(ns|us|ms|mo|bd|s|m|h|d|w|q|y|i)")
 
 
@@ -97,16 +99,15 @@ def frequency(text: Duration, clock: Clock, tolerance: Duration | None, what: st
     allowed = 0 if tolerance is None else _ticks(tolerance, clock, "tolerance")
     if allowed < 0:
         raise ValueError(f"tolerance= is at least 0; got {tolerance!r}.")
-    parts = _PART.findall(text) if isinstance(text, str) else []
-    if isinstance(text, str) and len(parts) == 1 and clock.unit is not None and int(parts[0][0]) > 0:
-        count, unit = int(parts[0][0]), parts[0][1]
-        whole = f"{count}{unit}" == text
-        if whole and unit in _MONTHS:
-            return Frequency(text, "months", count * _MONTHS[unit], allowed, clock)
-        if whole and unit == "bd":
-            return Frequency(text, "business days", count, allowed, clock)
-        if whole and unit in ("d", "w") and clock.zone not in UTC_NAMES:
-            return Frequency(text, "days", count * (7 if unit == "w" else 1), allowed, clock)
+    calendar = _CALENDAR.fullmatch(str(text)) if clock.unit is not None else None
+    if calendar is not None:
+        count, unit = int(calendar[1]), calendar[2]
+        if unit in _MONTHS:
+            return Frequency(str(text), "months", count * _MONTHS[unit], allowed, clock)
+        if unit == "bd":
+            return Frequency(str(text), "business days", count, allowed, clock)
+        if clock.zone not in UTC_NAMES:
+            return Frequency(str(text), "days", count * _DAYS[unit], allowed, clock)
     ticks = _ticks(text, clock, what)
     if ticks < 1:
         raise ValueError(f"{what}= is longer than zero; got {text!r}.")

@@ -121,18 +121,12 @@ def open_file(directory: Directory, name: Name, flags: int, mode: int = 0o600) -
     except (FileNotFoundError, FileExistsError):
         raise
     except OSError as error:
-        if error.errno == errno.ELOOP:
-            raise not_a_file(directory, name, "it is a link") from error
-        if isinstance(error, IsADirectoryError):
-            raise not_a_file(directory, name, "it is a directory") from error
-        if isinstance(error, PermissionError) and directory.chosen and is_regular(directory, name):
-            raise not_a_file(directory, name, "it is closed to you") from error
-        if flags & os.O_CREAT:
+        why = {errno.ELOOP: "it is a link", errno.EISDIR: "it is a directory"}.get(error.errno or 0)
+        if isinstance(error, PermissionError) and is_regular(directory, name):
+            why = "it is closed to you"
+        if why is None and flags & os.O_CREAT:
             raise not_writable(directory, error) from error
-        raise SegmentError(
-            f"A segment is a file that its owner can read; {directory.join(name)} cannot be opened: {error.strerror}. "
-            f"Remove it: ts.shared.remove({name.label!r})."
-        ) from error
+        raise not_a_file(directory, name, why or f"it cannot be opened: {error.strerror}") from error
     status = os.fstat(fd)
     if not stat.S_ISREG(status.st_mode):
         why = "it is not a regular file"
@@ -149,7 +143,7 @@ def not_a_file(directory: Directory, name: Name, why: str) -> SegmentError:
     kind = "A lock" if name.suffix else "A segment"
     remedy = ", or choose a path in a directory that nobody else can write to" if directory.chosen else ""
     return SegmentError(
-        f"{kind} is a regular file that tensorstash has made; {directory.join(name)} is not one: {why}. "
+        f"{kind} is a regular file that tensorstash made and you can read; {directory.join(name)} is not one: {why}. "
         f"Remove it{remedy}."
     )
 

@@ -5,10 +5,9 @@ both are checked before.
 """
 
 import os
-import posixpath
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import psutil
 
@@ -24,7 +23,6 @@ class Limit:
     free: int
     where: str  # in messages: "... MB are free {where}"
     remedy: str  # a sentence; empty if only a smaller stash helps
-    on_disk: bool = False
 
 
 def memory_limits(root: str = "/") -> list[Limit]:
@@ -46,7 +44,7 @@ def disk_limit(fd: int, path: str) -> Limit:
     """The room for the file of a stash in the file system of a descriptor."""
     status = os.fstatvfs(fd)
     remedy = "Make room there, or choose a path on another disk."
-    return Limit(status.f_bavail * status.f_frsize, f"in {path}", remedy, on_disk=True)
+    return Limit(status.f_bavail * status.f_frsize, f"in {path}", remedy)
 
 
 def tightest(limits: Sequence[Limit]) -> Limit:
@@ -83,16 +81,9 @@ def _cgroup_limits(root: Path) -> Iterator[Limit]:
         else:
             continue
         for mount in mounts:
-            for group in _upwards(path):
-                yield from _group_limit(root / _CGROUPS / mount / group.lstrip("/"), group, *names)
-
-
-def _upwards(path: str) -> Iterator[str]:
-    """A path and its parents; in a container the lower ones may not exist, and the last is its own."""
-    while path != "/":
-        yield path
-        path = posixpath.dirname(path)
-    yield "/"
+            # in a container the lower groups may not exist, and the root is its own
+            for group in (PurePosixPath(path), *PurePosixPath(path).parents):
+                yield from _group_limit(root / _CGROUPS / mount / str(group).lstrip("/"), str(group), *names)
 
 
 def _group_limit(directory: Path, group: str, limit: str, usage: str) -> Iterator[Limit]:

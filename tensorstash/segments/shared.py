@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tensorstash.errors import SegmentError
 from tensorstash.segments.directory import (
     Directory,
-    Listed,
+    Name,
     check_label,
     is_regular,
     listed,
@@ -57,39 +57,30 @@ def lines() -> builtins.list[dict[str, Any]]:
     """The rows of `list()`, without polars, which is slow to import."""
     with opened() as directory:
         users = _users()
-        return [_line(directory, segment, users) for segment in listed(directory)]
+        return [
+            {
+                "label": segment.name.label,
+                "key": segment.name.key,
+                "MB": segment.nbytes / 1e6,
+                **_shape(directory, segment.name),
+                "created": datetime.fromtimestamp(segment.created / 1e9, timezone.utc),
+                "users": None if users is None else users.get(segment.inode, 0),
+            }
+            for segment in listed(directory)
+        ]
 
 
-def _line(directory: Directory, segment: Listed, users: dict[tuple[int, int], int] | None) -> dict[str, Any]:
-    rows, columns = _shape(directory, segment)
-    return {
-        "label": segment.name.label,
-        "key": segment.name.key,
-        "MB": segment.nbytes / 1e6,
-        "rows": rows,
-        "columns": columns,
-        "created": datetime.fromtimestamp(segment.created / 1e9, timezone.utc),
-        "users": None if users is None else users.get(segment.inode, 0),
-    }
-
-
-def _shape(directory: Directory, segment: Listed) -> tuple[int | None, int | None]:
-    try:
-        fd = open_segment(directory, segment.name)
-        if fd is None:
-            return None, None
-        try:
-            metadata = parse(fd, directory.join(segment.name), segment.name.label).metadata
-        finally:
-            os.close(fd)
-    except SegmentError:
-        return None, None
-    if not isinstance(metadata, dict):
-        return None, None
-    rows, columns = metadata.get("rows"), metadata.get("columns")
-    if type(rows) is int and 0 <= rows < 1 << 63 and isinstance(columns, builtins.list):
-        return rows, len(columns)
-    return None, None
+def _shape(directory: Directory, name: Name) -> dict[str, int | None]:
+    with suppress(SegmentError):
+        if (fd := open_segment(directory, name)) is not None:
+            try:
+                metadata = parse(fd, directory.join(name), name.label).metadata
+            finally:
+                os.close(fd)
+            match metadata:
+                case {"rows": rows, "columns": [*columns]} if type(rows) is int and 0 <= rows < 1 << 63:
+                    return {"rows": rows, "columns": len(columns)}
+    return {"rows": None, "columns": None}
 
 
 def _users() -> dict[tuple[int, int], int] | None:
@@ -158,11 +149,9 @@ def prune(*, older_than: timedelta | str | None = None, max_bytes: int | None = 
         []
     """
     _check_limits(older_than, max_bytes)
-    age = older_than
-    if isinstance(age, str):
-        from tensorstash.common.frequency import duration  # here, because it imports numpy
+    from tensorstash.common.frequency import duration  # here, because it imports numpy
 
-        age = duration(age, "older_than")
+    age = duration(older_than, "older_than") if isinstance(older_than, str) else older_than
     removed = []
     with opened() as directory:
         for name in names(directory):

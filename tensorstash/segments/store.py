@@ -41,7 +41,7 @@ class Store:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Make the directory, wait until no other process makes shards there, and remove what killed ones have left.
+        """Make the directory, wait until no other process makes shards there, and remove what killed processes left.
 
         An object store has no locks: there the keys in the headers of shards tell whose they are.
         """

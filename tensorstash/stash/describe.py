@@ -53,18 +53,11 @@ def describe(
         lines.append(part.gather(np.repeat(np.arange(groups), len(items))).alias(name))
     lines.append(pl.Series("column", items * groups, dtype=pl.String))
     for key, values in figures.items():
-        if key == "top":
-            lines.append(pl.Series(key, values.ravel().tolist(), dtype=pl.String))
+        if key in _NUMBERS:
+            lines.append(pl.Series(key, values.ravel()).fill_nan(None))
         else:
-            lines.append(pl.Series(key, values.ravel()).fill_nan(None) if key in _NUMBERS else _counts(key, values))
+            lines.append(pl.Series(key, values.ravel().tolist(), dtype=pl.String if key == "top" else pl.Int64))
     return pl.DataFrame(lines)
-
-
-def _counts(name: str, values: NDArray[Any]) -> "pl.Series":
-    import polars as pl
-
-    flat = pl.Series(name, values.ravel())
-    return flat.set(flat < 0, None)
 
 
 def _items(stash: StashLike, name: str) -> list[str]:
@@ -97,7 +90,7 @@ def _of_numbers(column: Values, rows: Rows, most: int | None, seed: int) -> Tabl
         spread = np.sqrt(variance * count / np.where(count > 1, count - 1, np.nan))
     counts = {"count": count, "missing": sizes[:, None] - count}
     numbers = {"mean": np.where(count > 0, mean, np.nan), "std": spread, "min": low}
-    no_codes = {"distinct": np.full(count.shape, -1), "top": np.full(count.shape, None)}
+    no_codes = dict.fromkeys(("distinct", "top"), np.full(count.shape, None))
     return counts | numbers | dict(zip(_QUANTILES, quartiles)) | {"max": high} | no_codes
 
 
@@ -138,7 +131,8 @@ def _counted(column: Values, offsets: Int64s) -> "pl.DataFrame":
     codes, parts = column.numbers.numpy(), []
     for begin in range(0, max(len(codes), 1), _BLOCK):
         block = codes[begin : begin + _BLOCK]
-        group = np.repeat(np.arange(len(offsets) - 1), np.diff(np.clip(offsets, begin, begin + len(block))))
+        ends = np.clip(offsets, begin, begin + len(block))
+        group = np.repeat(np.arange(len(offsets) - 1), ends[1:] - ends[:-1])
         is_code = block >= 0
         if column.valid is not None:
             is_code &= column.valid[begin : begin + _BLOCK].numpy()

@@ -12,7 +12,7 @@ from tensorstash.stash.header import StashLike
 _MOST_COLUMNS = 100  # in a notebook
 _MOST_ENTITIES = 20
 _BINS = 120
-_FEW = 3  # rows of a bin, of which each counts
+_FEW = 3  # a bin of more rows may lack one and still be full
 
 
 def as_text(stash: StashLike) -> str:

@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 
 import tensorstash as ts
 from tensorstash.cluster import resume
-from tensorstash.cluster.manifest import Manifest, ShardRecord
+from tensorstash.cluster.manifest import Manifest, ShardRecord, sealed
 from tensorstash.cluster.rows import Rows
 from tensorstash.cluster.shard_file import ShardReport, ShardWriter
 from tensorstash.segments.store import Store
@@ -262,7 +262,7 @@ def test_a_run_goes_on_with_the_shards_that_are_right(
         with pytest.raises(KeyboardInterrupt):
             call(tmp_path / "to")
     assert not (tmp_path / "to" / "manifest.json").exists()
-    with pytest.raises(ts.errors.SegmentError, match=r"manifest\.json is not there\. Make them, or go on"):
+    with pytest.raises(ts.errors.SegmentError, match=r"manifest\.json does not exist\. Make the shards, or resume"):
         ts.cluster.open(tmp_path / "to")
     (tmp_path / "to" / "shard-00001.safetensors").unlink()
     damage(tmp_path / "to" / "shard-00002.safetensors")
@@ -375,7 +375,7 @@ def test_a_run_whose_notes_are_replaced_is_refused(tmp_path: Path, monkeypatch: 
     plain = resume.Run.finish
 
     def late(self: Any, manifest: Manifest) -> None:
-        self.store.write("partial.json", json.dumps({"arguments": {"source": "another"}, "shards": {}}))
+        self.store.write("partial.json", sealed({"arguments": {"source": "another"}, "shards": {}}))
         plain(self, manifest)
 
     monkeypatch.setattr(resume.Run, "finish", late)

@@ -212,8 +212,8 @@ def test_a_segment_that_cannot_be_read_is_listed_and_named(shm: Path) -> None:
     command += [sys.executable, "-W", "error", "-c", UNREADABLE]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600)
     message = (
-        "A segment is a file that its owner can read; PATH cannot be opened: Permission denied. Remove it: "
-        "ts.shared.remove('closed')."
+        "A segment is a regular file that tensorstash made and you can read; PATH is not one: it is closed to you. "
+        "Remove it."
     )
     expected = ["[('closed', None), ('open', 1)]", message, message, "[] 1 [2.0]"]
     assert done.stdout.splitlines() == expected
