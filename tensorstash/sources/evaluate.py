@@ -11,7 +11,7 @@ from tensorstash.columns.expression import Compute, Expression, printed, seriali
 from tensorstash.columns.types import from_arrow, is_bfloat16
 from tensorstash.common.forks import check_pool
 from tensorstash.errors import DataError, SchemaError
-from tensorstash.sources.storage import without_views
+from tensorstash.sources.storage import decoded
 
 if TYPE_CHECKING:
     import polars as pl
@@ -195,7 +195,7 @@ def _series(array: pa.Array, field: pa.Field, dtype: Any) -> "pl.Series":
     import polars as pl
 
     if pa.types.is_dictionary(array.type):
-        array = without_views(array).dictionary_decode()
+        array = decoded(array)
     if pa.types.is_date64(array.type):
         array = array.cast(pa.date32())
     series = pl.Series(pl.from_arrow(_float32(array) if is_bfloat16(field) else array))

@@ -47,8 +47,8 @@ class File:
         return self.path.lower().endswith(TABS)
 
     def open(self) -> Any:
-        """What pyarrow reads: the path, or an open file of another file system."""
-        return self.path if self.system is None else self.system.open_input_file(self.path)
+        """The file, open for reading."""
+        return (self.system or HERE).open_input_file(self.path)
 
 
 # File systems

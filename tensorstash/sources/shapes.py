@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 from tensorstash.columns.types import is_number
 from tensorstash.errors import DataError, SchemaError
 from tensorstash.sources.scan import Derived, Scan, read, with_derived
+from tensorstash.sources.storage import decoded
 
 
 def shaped(scanned: Scan, names: Collection[str]) -> Scan:
@@ -59,7 +60,7 @@ def _type_of_field(scanned: Scan, field: pa.Field) -> pa.DataType:
 
 def _fixed_type(array: pa.Array) -> pa.DataType | None:
     """The type of an array with fixed-size lists in place of lists and bytes; `None` if it has no list with an item."""
-    array = _without_dictionary(array)
+    array = decoded(array)
     arrow = array.type
     if pa.types.is_fixed_size_binary(arrow):
         return pa.list_(pa.uint8(), arrow.byte_width)
@@ -69,10 +70,6 @@ def _fixed_type(array: pa.Array) -> pa.DataType | None:
     size = arrow.list_size if pa.types.is_fixed_size_list(arrow) else next((n for n in lengths.to_pylist() if n), 0)
     inside = _fixed_type(array.flatten()) if size else None
     return None if inside is None else pa.list_(inside, size)
-
-
-def _without_dictionary(array: pa.Array) -> pa.Array:
-    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
 
 
 def _fixed(scanned: Scan, name: str, arrow: pa.DataType, arrays: Sequence[pa.Array], _place: str, row: int) -> pa.Array:
@@ -85,7 +82,7 @@ def _fixed(scanned: Scan, name: str, arrow: pa.DataType, arrays: Sequence[pa.Arr
             "with filter=, or pad the lists."
         )
 
-    return _as_lists(_without_dictionary(arrays[0]), arrow, refuse, 1)
+    return _as_lists(decoded(arrays[0]), arrow, refuse, 1)
 
 
 def _as_lists(

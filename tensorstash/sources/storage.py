@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from tensorstash.columns.types import is_text
 from tensorstash.sources.scan import Derived, Scan, with_derived
 
 _VIEW_BYTES = 16  # per view: the size, then the text itself or its location
@@ -115,6 +116,15 @@ def without_views(array: pa.Array) -> pa.Array:
     if not is_view(arrow):
         return array
     return array.cast(pa.large_string() if pa.types.is_string_view(arrow) else pa.large_binary())
+
+
+def decoded(array: pa.Array) -> pa.Array:
+    """The same values without a dictionary and views, text as large strings."""
+    array = without_views(array)
+    if pa.types.is_dictionary(array.type):
+        values = array.dictionary.cast(pa.large_string()) if is_text(array.type) else array.dictionary
+        array = pa.DictionaryArray.from_arrays(array.indices, values).dictionary_decode()
+    return array.cast(pa.large_string()) if is_text(array.type) else array
 
 
 def _cleared(array: pa.Array) -> pa.Array:

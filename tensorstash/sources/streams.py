@@ -21,7 +21,7 @@ from tensorstash.sources.filter import Filter
 from tensorstash.sources.locate import kind_of
 from tensorstash.sources.scan import Scan, Unit, Wanted, in_order
 from tensorstash.sources.spool import Spool
-from tensorstash.sources.storage import without_views
+from tensorstash.sources.storage import decoded
 
 if TYPE_CHECKING:
     import polars as pl
@@ -251,15 +251,7 @@ def _count(array: pa.Array) -> int:
 
 def plain(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The same values without dictionaries, which differ from batch to batch, and without views."""
-    return pa.RecordBatch.from_arrays([*map(_plain_array, batch.columns)], names=batch.schema.names)
-
-
-def _plain_array(array: pa.Array) -> pa.Array:
-    array = without_views(array)
-    if pa.types.is_dictionary(array.type):
-        values = array.dictionary.cast(pa.large_string()) if is_text(array.type) else array.dictionary
-        array = pa.DictionaryArray.from_arrays(array.indices, values).dictionary_decode()
-    return array.cast(pa.large_string()) if is_text(array.type) else array
+    return pa.RecordBatch.from_arrays([*map(decoded, batch.columns)], names=batch.schema.names)
 
 
 def plain_type(arrow: pa.DataType) -> pa.DataType:
