@@ -82,8 +82,9 @@ def wider(left: pa.Field, right: pa.Field) -> pa.Field | None:
         both = pa.unify_schemas([pa.schema({"": arrow}) for arrow in types], promote_options="permissive").field(0).type
     except (pa.ArrowInvalid, pa.ArrowTypeError):
         return None
-    # Arrow reads integers without a sign as int64, and decimals among floats as floats
-    loses = (pa.types.is_int64(both) and pa.uint64() in types) or (
-        pa.types.is_floating(both) and any(map(pa.types.is_decimal, types))
+    refused = (
+        pa.types.is_int64(both) and pa.uint64() in types,  # which do not all fit
+        pa.types.is_floating(both) and any(map(pa.types.is_decimal, types)),  # which would be rounded
+        pa.types.is_list(both) and all(map(pa.types.is_fixed_size_list, types)),  # of different lengths
     )
-    return None if loses else left.with_type(both)
+    return None if any(refused) else left.with_type(both)
