@@ -56,8 +56,10 @@ def scan_stream(source: Any, wanted: Wanted, condition: Filter | None) -> Scan:
     try:
         schema, batches = _OPENERS.get(kind, _open_arrow)(source)
         names = wanted.among(dict.fromkeys(schema.names))
-        for name in names if wanted.names is None else _named(wanted.names, schema.names):
-            field_of(schema, name, label)  # before it is used up
+        for name in names if wanted.names is None else sorted(wanted.names):
+            is_path = "." in name or any(other.startswith(f"{name}.") for other in wanted.names or ())
+            if name in schema.names or not is_path:
+                field_of(schema, name, label)  # before the stream is used up
         units = spooled_parts([(label, batches(names))], pa.schema([schema.field(name) for name in names]), label)
     except SourceError:
         raise
@@ -69,15 +71,6 @@ def scan_stream(source: Any, wanted: Wanted, condition: Filter | None) -> Scan:
         )
     whole = pa.schema([field.with_type(kept_type(field.type)) for field in schema])
     return Scan(label, whole, units, len(units))
-
-
-def _named(wanted: Iterable[str], names: Sequence[str]) -> list[str]:
-    """The wanted names, longest paths first, without paths to fields of a column and without beginnings of a name."""
-    return [
-        name
-        for name in sorted(wanted, key=lambda name: (-name.count("."), name))
-        if name in names or not any(name.startswith(f"{column}.") or column.startswith(f"{name}.") for column in names)
-    ]
 
 
 # Producers: the schema, and how the batches of some columns are asked for
