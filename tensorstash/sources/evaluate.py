@@ -51,26 +51,20 @@ def first_line(error: BaseException) -> str:
 
 def _check_elementwise(expr: "pl.Expr", schema: "pl.Schema") -> None:
     """Refuse values that depend on other rows: a batch does not have them."""
-    culprit = _smallest_beyond_rows(expr, schema)
-    if culprit is not None:
-        raise SchemaError(
-            "Expressions are computed batch by batch, so each value must come from its own row; "
-            f"{printed(culprit)} needs other rows. Compute it in polars and load the LazyFrame: "
-            "pl.scan_parquet(path).with_columns(lag=pl.col('y').shift(1).over('station', order_by='hour'))."
-        )
-
-
-def _smallest_beyond_rows(expr: "pl.Expr", schema: "pl.Schema") -> "pl.Expr | None":
     import polars as pl
 
     if is_elementwise(expr, schema):
-        return None
-    for part in expr.meta.pop(schema=schema):
-        if part.meta.root_names():
-            with suppress(pl.exceptions.PolarsError):  # pl.element() has a type only inside its list
-                if (culprit := _smallest_beyond_rows(part, schema)) is not None:
-                    return culprit
-    return expr
+        return
+    culprit = expr
+    for part in _parts(expr, schema):  # each before its own parts, so that the last one to fail is a smallest one
+        with suppress(pl.exceptions.PolarsError):  # pl.element() has a type only inside its list
+            if part.meta.root_names() and not is_elementwise(part, schema):
+                culprit = part
+    raise SchemaError(
+        "Expressions are computed batch by batch, so each value must come from its own row; "
+        f"{printed(culprit)} needs other rows. Compute it in polars and load the LazyFrame: "
+        "pl.scan_parquet(path).with_columns(lag=pl.col('y').shift(1).over('station', order_by='hour'))."
+    )
 
 
 def is_elementwise(expr: "pl.Expr", schema: "pl.Schema") -> bool:

@@ -63,8 +63,11 @@ def scan_stream(source: Any, wanted: Wanted, condition: Filter | None) -> Scan:
         units = spooled_parts([(label, batches(names))], pa.schema([schema.field(name) for name in names]), label)
     except SourceError:
         raise
-    except (pa.ArrowException, OSError) as error:
-        raise SourceError(f"{label} cannot be read to its end: {' '.join(str(error).split())}") from error
+    except BaseException as error:  # panics of polars are no exceptions
+        library = kind_of(error).partition(".")[0]
+        if not isinstance(error, OSError) and library not in ("pyarrow", "pyo3_runtime", kind.partition(".")[0]):
+            raise  # it is ours, or one of the user's own code
+        raise SourceError(f"{label} cannot be read to its end: {first_line(error)}") from error
     if not units and isinstance(source, pa.RecordBatchReader):
         raise SourceError(
             f"{label} has no rows: it is empty, or has been read before, which can be done only once. Make it again."
@@ -84,16 +87,10 @@ def _open_arrow(source: Any) -> tuple[pa.Schema, Batches]:
 def _open_duckdb(source: Any) -> tuple[pa.Schema, Batches]:
     import duckdb
 
-    def opened(choose: Callable[[], Any]) -> pa.RecordBatchReader:
-        try:
-            return pa.RecordBatchReader.from_stream(choose())
-        except duckdb.Error as error:  # such as a table that is no longer there
-            raise OSError(str(error)) from error
-
     def batches(names: Sequence[str]) -> Iterable[pa.RecordBatch]:
-        return opened(lambda: source.select(*map(duckdb.ColumnExpression, names)))
+        return pa.RecordBatchReader.from_stream(source.select(*map(duckdb.ColumnExpression, names)))
 
-    return opened(lambda: source.limit(0)).read_all().schema, batches
+    return pa.RecordBatchReader.from_stream(source.limit(0)).schema, batches
 
 
 def _open_ibis(source: Any) -> tuple[pa.Schema, Batches]:
@@ -122,20 +119,8 @@ def _open_ray(source: Any) -> tuple[pa.Schema, Batches]:
 
 
 def _open_lazy(frame: "pl.LazyFrame") -> tuple[pa.Schema, Batches]:
-    import polars as pl
-
     check_pool()
-
-    def batches(names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        try:
-            yield from collected(frame.select(names))
-        except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-            raise _uncollected(error) from error
-
-    try:
-        return arrow_schema(frame.collect_schema()), batches
-    except pl.exceptions.PolarsError as error:
-        raise _uncollected(error) from error
+    return arrow_schema(frame.collect_schema()), lambda names: collected(frame.select(names))
 
 
 def _filtered(frame: "pl.LazyFrame", condition: Filter) -> "pl.LazyFrame":
@@ -151,10 +136,6 @@ def _filtered(frame: "pl.LazyFrame", condition: Filter) -> "pl.LazyFrame":
             kept.collect_schema()
             return kept
     return frame
-
-
-def _uncollected(error: BaseException) -> SourceError:
-    return SourceError(f"The polars LazyFrame cannot be collected: {first_line(error)}")
 
 
 def arrow_schema(schema: Mapping[str, Any]) -> pa.Schema:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tensorstash.columns.names import check_for_polars
 from tensorstash.columns.types import BFLOAT16
 from tensorstash.errors import SchemaError, SourceError
-from tensorstash.sources.scan import BATCH_ROWS, Scan, Wanted, in_order
+from tensorstash.sources.scan import BATCH_ROWS, Scan, Wanted, check_unique, in_order
 from tensorstash.sources.storage import without_null_views
 
 _UNCONVERTED = (pa.ArrowException, TypeError, ValueError, OverflowError, NotImplementedError)
@@ -47,8 +47,7 @@ def scan_pandas(frame: Any, wanted: Wanted) -> Scan:
     if levels:
         frame = frame.reset_index(level=levels)
     names = _checked_names(frame.columns, "the pandas frame")
-    if twice := sorted({name for name in wanted.among(names) if names.count(name) > 1}):
-        raise SchemaError(f"Column names must be unique; the pandas frame has {twice} twice. Rename them.")
+    check_unique(names, wanted, "the pandas frame")
     convert = lambda columns: pa.Table.from_pandas(frame[columns], preserve_index=False)  # noqa: E731
     table = _converted(convert, wanted.among(names), frame.dtypes, "the pandas frame")
     return scan_table(table, _with_unwanted(table, names), "the pandas frame")
@@ -163,8 +162,7 @@ def _arrow_of(values: Any) -> tuple[pa.Array, dict[bytes, bytes] | None]:
         return pa.array(values), metadata
     mask = np.ma.getmaskarray(values).reshape(-1) if isinstance(values, np.ma.MaskedArray) else None
     plain = np.ascontiguousarray(np.ma.getdata(values)).reshape(-1)
-    if not plain.dtype.isnative:
-        plain = plain.astype(plain.dtype.newbyteorder("="))
+    plain = plain.astype(plain.dtype.newbyteorder("="), copy=False)
     array = pa.array(_in_arrows_unit(plain), mask=mask)
     for size in reversed(values.shape[1:]):
         array = pa.FixedSizeListArray.from_arrays(array, size)

@@ -7,8 +7,8 @@ from operator import itemgetter
 import pyarrow as pa
 
 from tensorstash.columns.types import is_bfloat16, is_text
-from tensorstash.errors import SchemaError, SourceError
-from tensorstash.sources.scan import Wanted
+from tensorstash.errors import SourceError
+from tensorstash.sources.scan import Wanted, check_unique
 
 _MOST_SHOWN = 10
 
@@ -21,7 +21,7 @@ def unify(names: Sequence[str], schemas: Sequence[pa.Schema], wanted: Wanted) ->
         files.setdefault(schema.remove_metadata().serialize().to_pybytes(), []).append(file)
     kinds = [(schemas[which[0]], which) for which in files.values()]
     for schema, which in kinds:
-        _check_names(schema, names[which[0]], wanted)
+        check_unique(schema.names, wanted, names[which[0]])
     first = schemas[0].remove_metadata()
     if len(kinds) == 1:
         return first, ()
@@ -48,13 +48,6 @@ def unify(names: Sequence[str], schemas: Sequence[pa.Schema], wanted: Wanted) ->
             "all files with one schema."
         )
     return pa.schema([unified.get(field.name, field) for field in first]), tuple(notes)
-
-
-def _check_names(schema: pa.Schema, where: str, wanted: Wanted) -> None:
-    counts = Counter(schema.names)
-    for name in wanted.among(counts):
-        if counts[name] > 1:
-            raise SchemaError(f"Column names must be unique; {where} has {counts[name]} columns {name!r}. Rename them.")
 
 
 def _type_name(field: pa.Field) -> str:
