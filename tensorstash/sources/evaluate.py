@@ -141,11 +141,8 @@ def _computing(expr: "pl.Expr", name: str, schema: "pl.Schema", fields: Sequence
 
     def compute(arrays: Sequence[pa.Array], place: str, _row: int) -> pa.Array:
         try:
-            columns = zip(schema.items(), arrays, fields)
-            frame = pl.DataFrame(
-                [_series(array, field, kind).alias(column) for (column, kind), array, field in columns]
-            )
-            values = frame.with_columns(expr.alias(name))[name]
+            series = [*map(_series, arrays, fields, schema.values())]
+            values = pl.DataFrame(dict(zip(schema, series))).with_columns(expr.alias(name))[name]
             if values.dtype != dtype:
                 raise TypeError(f"its values are {values.dtype}, not {dtype}")
         except (Exception, pl.exceptions.PanicException) as error:  # raised by polars or by a Python function
@@ -176,7 +173,7 @@ def _arrow_type(name: str, dtype: Any) -> pa.DataType:
 def _polars_type(field: pa.Field) -> Any:
     import polars as pl
 
-    if pa.types.is_dictionary(field.type) and field.metadata:
+    if pa.types.is_dictionary(field.type) and field.metadata:  # which may say that it is an enum
         with suppress(pa.ArrowException):
             dtype = pl.Series(pl.from_arrow(pa.schema([field]).empty_table())).dtype
             if isinstance(dtype, pl.Enum):

@@ -150,9 +150,7 @@ def _is_member(column: pc.Expression, values: pa.Array) -> pc.Expression:
 
 
 def _is_term(term: Any) -> bool:
-    if not (isinstance(term, tuple) and len(term) == 3):
-        return False
-    return isinstance(term[0], str) and isinstance(term[1], str) and term[1] in _OPERATORS
+    return isinstance(term, tuple) and len(term) == 3 and isinstance(term[0], str) and term[1] in _OPERATORS
 
 
 def _checked(name: str, operator: str, value: Any) -> Any:

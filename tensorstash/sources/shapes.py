@@ -23,30 +23,26 @@ def shaped(scanned: Scan, names: Collection[str]) -> Scan:
     return with_derived(scanned, derived)
 
 
-def _value_type(arrow: pa.DataType) -> pa.DataType:
-    return arrow.value_type if pa.types.is_dictionary(arrow) else arrow
+def _levels(arrow: pa.DataType) -> list[pa.DataType]:
+    """The type of values, of the lists in them, and so on to the items."""
+    levels = [arrow.value_type if pa.types.is_dictionary(arrow) else arrow]
+    while _is_list(levels[-1]) or pa.types.is_fixed_size_list(levels[-1]):
+        levels.append(levels[-1].value_type)
+    return levels
 
 
 def _has_bytes_or_lists(arrow: pa.DataType) -> bool:
-    """Whether the values of a type are lists of numbers or bytes, and become a tensor if their lengths are equal."""
-    arrow, depth = _value_type(arrow), 0
-    while _is_list(arrow) or pa.types.is_fixed_size_list(arrow):
-        arrow, depth = arrow.value_type, depth + 1
-    return bool(pa.types.is_fixed_size_binary(arrow)) or (depth > 0 and is_number(arrow))
+    """Whether values of this type become a tensor if their lengths are equal."""
+    *lists, item = _levels(arrow)
+    return bool(pa.types.is_fixed_size_binary(item) or (lists and is_number(item)))
 
 
 def _is_list(arrow: pa.DataType) -> bool:
     return bool(pa.types.is_list(arrow) or pa.types.is_large_list(arrow))
 
 
-def _is_ragged(arrow: pa.DataType) -> bool:
-    """Whether lists of this type may differ in length."""
-    arrow = _value_type(arrow)
-    return _is_list(arrow) or (bool(pa.types.is_fixed_size_list(arrow)) and _is_ragged(arrow.value_type))
-
-
 def _type_of_field(scanned: Scan, field: pa.Field) -> pa.DataType:
-    if not _is_ragged(field.type):
+    if not any(map(_is_list, _levels(field.type))):
         return _fixed_type(pa.nulls(0, field.type)) or field.type
     for unit in scanned.units:
         for _, batch in read(unit, [field.name]):

@@ -71,13 +71,11 @@ def _leaves(meta: pq.FileMetaData, names: Sequence[str]) -> list[int]:
     return [leaf for leaf in range(meta.num_columns) if meta.schema.column(leaf).path.partition(".")[0] in names]
 
 
-def _leaf_of(meta: pq.FileMetaData, field: int, name: str) -> int | None:
-    """The index of a column without nested fields among the leaf columns of a Parquet file.
-
-    `field` is its index in the Arrow schema, or -1 for a partition key.
-    """
-    if 0 <= field < meta.num_columns and meta.schema.column(field).path == name:
-        return field
+def _leaf_of(meta: pq.FileMetaData, schema: pa.Schema, name: str) -> int | None:
+    """The index of a column without nested fields among the leaf columns of a Parquet file; `None` for a key."""
+    index = schema.get_field_index(name)
+    if 0 <= index < meta.num_columns and meta.schema.column(index).path == name:
+        return index
     return next((leaf for leaf in range(meta.num_columns) if meta.schema.column(leaf).path == name), None)
 
 
@@ -88,8 +86,7 @@ def check_counts(meta: pq.FileMetaData, group: int, schema: pa.Schema, names: It
     """
     row_group = meta.row_group(group)
     for name in names:
-        field = schema.get_field_index(name)
-        leaf = None if pa.types.is_nested(schema.field(field).type) else _leaf_of(meta, field, name)
+        leaf = None if pa.types.is_nested(schema.field(name).type) else _leaf_of(meta, schema, name)
         if leaf is not None and (count := row_group.column(leaf).num_values) != row_group.num_rows:
             raise SourceError(
                 f"{place} has {count:,} values in column {name!r}, its footer says {row_group.num_rows:,} rows: it is "
@@ -105,7 +102,7 @@ def as_dictionaries(meta: pq.FileMetaData, group: int, schema: pa.Schema, names:
         return []
     if not is_sound(meta, group, names):
         return list(names)  # reading them raises the error
-    leaves = ((name, _leaf_of(meta, schema.get_field_index(name), name)) for name in names)
+    leaves = ((name, _leaf_of(meta, schema, name)) for name in names)
     return [name for name, leaf in leaves if leaf is None or _is_dictionary(row_group.column(leaf))]
 
 
@@ -159,7 +156,7 @@ def range_of(files: Sequence[tuple[pq.FileMetaData, pa.Schema] | None], name: st
 
 def _chunk_ranges(meta: pq.FileMetaData, schema: pa.Schema, name: str) -> Iterator[tuple[Range, bool]]:
     """The range of each row group, and whether it may hold values that are not null."""
-    leaf = _leaf_of(meta, schema.get_field_index(name), name) if name in schema.names else None
+    leaf = _leaf_of(meta, schema, name) if name in schema.names else None
     for group in range(meta.num_row_groups):
         if leaf is None or not is_sound(meta, group, [name]):
             yield Range(), True

@@ -53,8 +53,8 @@ def _unwrapped(target: pa.DataType, arrays: Sequence[pa.Array], _place: str, _ro
     while array.type != target:
         arrow = array.type
         if isinstance(arrow, pa.BaseExtensionType):
-            shape = arrow.shape if arrow.extension_name == "arrow.fixed_shape_tensor" else ()
-            array = _as_tensor(array.storage, shape) if len(shape) > 1 else array.storage
+            is_tensor = arrow.extension_name == "arrow.fixed_shape_tensor"
+            array = _as_tensor(array.storage, arrow.shape) if is_tensor else array.storage
         elif pa.types.is_run_end_encoded(arrow):
             array = _decoded(array)
         elif pa.types.is_list_view(arrow) or pa.types.is_large_list_view(arrow):

@@ -196,9 +196,9 @@ def _in_equal_pieces(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> It
     """The same rows in pieces of one size; of text each piece has the values that occur in it."""
     waiting: list[pa.RecordBatch] = []
     count = rows = 0
-    for batch in batches:
+    for batch in filter(len, batches):
         rows = rows or _rows_of(batch)
-        for start in range(0, batch.num_rows, rows or 1):
+        for start in range(0, batch.num_rows, rows):
             waiting.append(plain(batch.slice(start, rows)))
             count += waiting[-1].num_rows
             if count >= rows:
@@ -210,9 +210,7 @@ def _in_equal_pieces(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> It
 
 
 def _rows_of(batch: pa.RecordBatch) -> int:
-    """How many rows a piece has: fewer than usual, if the first row has many columns or long lists; 0 without rows."""
-    if not batch.num_rows:
-        return 0
+    """How many rows a piece has: fewer than usual, if the first row has many columns or long lists."""
     values = sum(_count(column.slice(0, 1)) for column in batch.columns)
     return max(1, min(ROWS, _VALUES // max(values, 1)))
 
