@@ -16,7 +16,7 @@ from tensorstash.sources.file import HERE, File
 from tensorstash.sources.filter import Filter
 from tensorstash.sources.footers import constant, kept_files, key_types
 from tensorstash.sources.iso_times import as_times, iso_type
-from tensorstash.sources.scan import Scan, Wanted
+from tensorstash.sources.scan import Scan, Wanted, check_unique
 from tensorstash.sources.spool import Spool
 from tensorstash.sources.streams import arrow_schema, collected, kept_type, spooled_parts
 
@@ -89,10 +89,7 @@ def _opened(file: File) -> _Csv:
             names = next((tuple(record) for record in csv.reader(lines, delimiter=separator) if record), None)
     if names is None:
         raise SourceError(f"A CSV file begins with a line of column names; {file} is empty.")
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise SchemaError(
-            f"Column names must be unique; {file} has {names.count(twice[0])} columns {twice[0]!r}. Rename them."
-        )
+    check_unique(names, Wanted(None), str(file))
     if len(names) == 1 and (mark := next((mark for mark in ",;\t|" if mark in names[0] and mark != separator), None)):
         raise SourceError(
             f"The values of {file} are separated by {separator!r}, as its name says, but its first line has only "
@@ -102,9 +99,8 @@ def _opened(file: File) -> _Csv:
 
 
 def _copy(file: File) -> Spool:
-    system = file.system or HERE
-    copy = Spool(str(file), system.get_file_info(file.path).size or 0)
-    with system.open_input_stream(file.path, compression="detect") as stream:
+    copy = Spool(str(file))
+    with (file.system or HERE).open_input_stream(file.path, compression="detect") as stream:
         while data := stream.read(_COPIED):
             copy.append(data)
     return copy

@@ -11,7 +11,7 @@ from tensorstash.columns.expression import Compute, Expression, printed, seriali
 from tensorstash.columns.types import from_arrow, is_bfloat16
 from tensorstash.common.forks import check_pool
 from tensorstash.errors import DataError, SchemaError
-from tensorstash.sources.storage import without_views
+from tensorstash.sources.storage import decoded
 
 if TYPE_CHECKING:
     import polars as pl
@@ -51,26 +51,20 @@ def first_line(error: BaseException) -> str:
 
 def _check_elementwise(expr: "pl.Expr", schema: "pl.Schema") -> None:
     """Refuse values that depend on other rows: a batch does not have them."""
-    culprit = _smallest_beyond_rows(expr, schema)
-    if culprit is not None:
-        raise SchemaError(
-            "Expressions are computed batch by batch, so each value must come from its own row; "
-            f"{printed(culprit)} needs other rows. Compute it in polars and load the LazyFrame: "
-            "pl.scan_parquet(path).with_columns(lag=pl.col('y').shift(1).over('station', order_by='hour'))."
-        )
-
-
-def _smallest_beyond_rows(expr: "pl.Expr", schema: "pl.Schema") -> "pl.Expr | None":
     import polars as pl
 
     if is_elementwise(expr, schema):
-        return None
-    for part in expr.meta.pop(schema=schema):
-        if part.meta.root_names():
-            with suppress(pl.exceptions.PolarsError):  # pl.element() has a type only inside its list
-                if (culprit := _smallest_beyond_rows(part, schema)) is not None:
-                    return culprit
-    return expr
+        return
+    culprit = expr
+    for part in _parts(expr, schema):  # each before its own parts, so that the last one to fail is a smallest one
+        with suppress(pl.exceptions.PolarsError):  # pl.element() has a type only inside its list
+            if part.meta.root_names() and not is_elementwise(part, schema):
+                culprit = part
+    raise SchemaError(
+        "Expressions are computed batch by batch, so each value must come from its own row; "
+        f"{printed(culprit)} needs other rows. Compute it in polars and load the LazyFrame: "
+        "pl.scan_parquet(path).with_columns(lag=pl.col('y').shift(1).over('station', order_by='hour'))."
+    )
 
 
 def is_elementwise(expr: "pl.Expr", schema: "pl.Schema") -> bool:
@@ -147,11 +141,8 @@ def _computing(expr: "pl.Expr", name: str, schema: "pl.Schema", fields: Sequence
 
     def compute(arrays: Sequence[pa.Array], place: str, _row: int) -> pa.Array:
         try:
-            columns = zip(schema.items(), arrays, fields)
-            frame = pl.DataFrame(
-                [_series(array, field, kind).alias(column) for (column, kind), array, field in columns]
-            )
-            values = frame.with_columns(expr.alias(name))[name]
+            series = [*map(_series, arrays, fields, schema.values())]
+            values = pl.DataFrame(dict(zip(schema, series))).with_columns(expr.alias(name))[name]
             if values.dtype != dtype:
                 raise TypeError(f"its values are {values.dtype}, not {dtype}")
         except (Exception, pl.exceptions.PanicException) as error:  # raised by polars or by a Python function
@@ -182,7 +173,7 @@ def _arrow_type(name: str, dtype: Any) -> pa.DataType:
 def _polars_type(field: pa.Field) -> Any:
     import polars as pl
 
-    if pa.types.is_dictionary(field.type) and field.metadata:
+    if pa.types.is_dictionary(field.type) and field.metadata:  # which may say that it is an enum
         with suppress(pa.ArrowException):
             dtype = pl.Series(pl.from_arrow(pa.schema([field]).empty_table())).dtype
             if isinstance(dtype, pl.Enum):
@@ -195,7 +186,7 @@ def _series(array: pa.Array, field: pa.Field, dtype: Any) -> "pl.Series":
     import polars as pl
 
     if pa.types.is_dictionary(array.type):
-        array = without_views(array).dictionary_decode()
+        array = decoded(array)
     if pa.types.is_date64(array.type):
         array = array.cast(pa.date32())
     series = pl.Series(pl.from_arrow(_float32(array) if is_bfloat16(field) else array))

@@ -47,8 +47,8 @@ class File:
         return self.path.lower().endswith(TABS)
 
     def open(self) -> Any:
-        """What pyarrow reads: the path, or an open file of another file system."""
-        return self.path if self.system is None else self.system.open_input_file(self.path)
+        """The file, open for reading."""
+        return (self.system or HERE).open_input_file(self.path)
 
 
 # File systems
@@ -92,16 +92,14 @@ def _place_of_url(url: str) -> File:
     try:
         try:
             system, path = fs.FileSystem.from_uri(plain + mark + options)
-            place = (
-                File("") if isinstance(system, fs.LocalFileSystem) else File("", system, f"{bare.partition(':')[0]}://")
-            )
         except pa.ArrowInvalid:
             system, path = fsspec.core.url_to_fs(plain + mark + options)
-            place = given_system(system)
+        place = given_system(system)
     except (ImportError, ValueError, OSError, pa.ArrowException) as error:
         raise SourceError(f"{without_secrets(url)} names no file system that can be reached: {error}") from error
+    scheme = f"{bare.partition('://')[0]}://" if place.system is not None else ""
     slash = "/" if magic and plain.endswith("/") and not path.endswith("/") else ""
-    return replace(place, path=path + slash + bare[len(plain) :])
+    return replace(place, path=path + slash + bare[len(plain) :], scheme=scheme)
 
 
 def before_wildcard(pattern: str) -> str:

@@ -103,10 +103,9 @@ def _parquet_batches(footer: Footer, group: int, names: Collection[str]) -> Iter
     assert footer.fragment is not None
     meta = footer.fragment.metadata
     texts = [name for name in names if is_text(footer.schema.field(name).type)]
-    checked = [*texts, *(name for name in names if _is_wrapped(footer.schema.field(name).type))]
     remote = footer.file.system is not None
     with (
-        footer.file.open() if remote else pa.OSFile(footer.file.path) as source,
+        footer.file.open() as source,
         pq.ParquetFile(
             source,
             metadata=meta,
@@ -123,22 +122,14 @@ def _parquet_batches(footer: Footer, group: int, names: Collection[str]) -> Iter
         for number, batch in enumerate(batches):
             if not number:
                 check_counts(meta, group, footer.schema, names, _place(footer, group))
-            for name in checked:  # in a damaged file, codes may be out of range and texts invalid UTF-8
-                batch.column(name).validate(full=True)
+            batch.validate(full=True)  # in a damaged file, codes may be out of range and texts invalid UTF-8
             yield batch
-
-
-def _is_wrapped(arrow: pa.DataType) -> bool:
-    """Whether there may be offsets, codes and texts inside."""
-    return bool(pa.types.is_nested(arrow) or pa.types.is_run_end_encoded(arrow)) or isinstance(
-        arrow, pa.BaseExtensionType
-    )
 
 
 def _arrow_batches(footer: Footer, index: int, names: Collection[str]) -> Iterator[pa.RecordBatch]:
     fields = sorted(footer.schema.get_field_index(name) for name in names)
     options = pa.ipc.IpcReadOptions(included_fields=fields, use_threads=False)
-    with pa.OSFile(footer.file.path) if footer.file.system is None else footer.file.open() as opened:
+    with footer.file.open() as opened:
         if footer.piece == "stream":
             batches: Iterable[pa.RecordBatch] = pa.ipc.open_stream(opened, options=options)
         else:

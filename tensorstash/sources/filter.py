@@ -107,11 +107,8 @@ def parse(condition: Any) -> Filter:
                 f"A filter names its columns; {condition} refers to one by its number. Write pc.field('name')."
             )
         return Filter(condition)
-    groups: Any = (
-        condition
-        if isinstance(condition, list) and condition and all(isinstance(item, list) for item in condition)
-        else [condition]
-    )
+    is_nested = isinstance(condition, list) and condition and all(isinstance(item, list) for item in condition)
+    groups: Any = condition if is_nested else [condition]
     for group in groups:
         if not isinstance(group, list) or not group or not all(map(_is_term, group)):
             raise TypeError(
@@ -153,9 +150,7 @@ def _is_member(column: pc.Expression, values: pa.Array) -> pc.Expression:
 
 
 def _is_term(term: Any) -> bool:
-    if not (isinstance(term, tuple) and len(term) == 3):
-        return False
-    return isinstance(term[0], str) and isinstance(term[1], str) and term[1] in _OPERATORS
+    return isinstance(term, tuple) and len(term) == 3 and isinstance(term[0], str) and term[1] in _OPERATORS
 
 
 def _checked(name: str, operator: str, value: Any) -> Any:
@@ -206,19 +201,17 @@ def _as_floats(name: str, value: Any) -> Any:
 def _fitted(term: tuple[str, str, Any], schema: pa.Schema) -> Any:
     """The value of a term in the type of its column: integers as floats, texts in ISO 8601 as dates and times."""
     name, _, value = term
-    kinds = [field.type for field in schema if field.name == name]
-    if len(kinds) == 1 and pa.types.is_floating(kinds[0]):
+    index = schema.get_field_index(name)
+    kind = schema.field(index).type if index >= 0 else pa.null()
+    if pa.types.is_floating(kind):
         return _as_floats(name, value)
-    if len(kinds) != 1 or not (pa.types.is_date(kinds[0]) or pa.types.is_timestamp(kinds[0])):
+    if not (pa.types.is_date(kind) or pa.types.is_timestamp(kind)):
         return value
-    several = isinstance(value, _LISTS)
-    texts = list(value) if several else [value]
-    if not all(text is None or isinstance(text, str) for text in texts):
+    items = list(value) if isinstance(value, _LISTS) else [value]
+    times = [_as_time(item, kind) if isinstance(item, str) else None for item in items if item is not None]
+    if any(time is None for time in times):
         return value
-    times = [None if text is None else _as_time(text, kinds[0]) for text in texts]
-    if any(text is not None and time is None for text, time in zip(texts, times)):
-        return value
-    return times if several else times[0]
+    return times if isinstance(value, _LISTS) else times[0]
 
 
 def _as_time(text: str, kind: pa.DataType) -> pa.Scalar | None:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
@@ -53,7 +54,7 @@ def _parquet_footer(file: File, types: Mapping[str, pa.DataType]) -> Footer:
             f"{file} is damaged: its row groups have {sum(rows):,} rows, its footer says {meta.num_rows:,}. Write the "
             "file again."
         )
-    return Footer(file, with_keys(schema, file, types), frozenset(schema.names), rows, "row group", fragment)
+    return Footer(file, _with_keys(schema, file, types), frozenset(schema.names), rows, "row group", fragment)
 
 
 def _arrow_footer(file: File, types: Mapping[str, pa.DataType], wanted: Wanted) -> Footer:
@@ -71,7 +72,12 @@ def _arrow_footer(file: File, types: Mapping[str, pa.DataType], wanted: Wanted) 
         else:
             rows = [sum(batch.num_rows for batch in pa.ipc.open_stream(opened, options=options))]
     piece = "record batch" if whole else "stream"
-    return Footer(file, with_keys(schema, file, types), frozenset(schema.names), tuple(rows), piece, None)
+    return Footer(file, _with_keys(schema, file, types), frozenset(schema.names), tuple(rows), piece, None)
+
+
+def _with_keys(schema: pa.Schema, file: File, types: Mapping[str, pa.DataType]) -> pa.Schema:
+    """The schema with the keys of the path appended; a column stored in the file takes precedence over a key."""
+    return pa.schema([*schema, *((key, types[key]) for key in dict(file.keys) if key not in schema.names)])
 
 
 # Partition keys: the columns that come from directories named `key=value`
@@ -91,21 +97,9 @@ def _is_integer(value: str | None) -> bool:
     return value is None or (value.removeprefix("-").isdecimal() and value.isascii() and len(value) < 19)
 
 
-def with_keys(schema: pa.Schema, file: File, types: Mapping[str, pa.DataType]) -> pa.Schema:
-    """The schema with the keys of the path appended; a column stored in the file takes precedence over a key."""
-    for key in dict(file.keys):
-        if key not in schema.names:
-            schema = schema.append(pa.field(key, types[key]))
-    return schema
-
-
 def constant(value: str | None, arrow: pa.DataType, rows: int) -> pa.Array:
     """An array that repeats the value of a key."""
-    if value is None:
-        return pa.nulls(rows, arrow)
-    if pa.types.is_dictionary(arrow):
-        return pa.repeat(pa.scalar(value), rows).dictionary_encode()
-    return pa.repeat(pa.scalar(int(value), arrow), rows)
+    return pa.array([value], pa.string()).cast(arrow).take(pa.array(np.zeros(rows, np.int32)))
 
 
 def kept_files(

@@ -91,53 +91,51 @@ def _natural(path: str) -> tuple[list[str | int], str]:
 
 def _expand(path: str, given: File | None) -> list[File]:
     place = place_of(path, given)
-    files, problem = _local(place.path) if place.system is None else _remote(place)
+    files = _local(place.path) if place.system is None else _remote(place)
     if not files:
+        problem = f"{str(place)!r} matches no file"
+        if place.system is None and os.path.isdir(place.path):
+            problem = f"the directory {place.path!r} holds no {', '.join(PARQUET + ARROW + CSV)} file"
         where = f" (working directory {os.getcwd()!r})" if place.system is None else ""
         raise SourceError(f"A source needs at least one file; {problem}{where}.")
     return files
 
 
-def _local(path: str) -> tuple[list[File], str]:
+def _local(path: str) -> list[File]:
     if os.path.isdir(path):
         paths = [os.path.join(top, name) for top, _, names in os.walk(path) for name in names]
-        paths = [file for file in _data(paths, path) if os.path.isfile(file)]
-        return _files(paths, path), f"the directory {path!r} holds no {', '.join(PARQUET + ARROW + CSV)} file"
+        return _files([file for file in _data(paths, path) if os.path.isfile(file)], path)
     if os.path.exists(path):
         if not os.path.isfile(path):
             raise SourceError(
                 f"A source is regular files; {path!r} is a pipe, a socket or a device. Write its bytes to a file."
             )
-        return [File(path)], ""
+        return [File(path)]
     paths = [file for file in glob.glob(path, recursive=True) if os.path.isfile(file)]
-    return _files(paths, before_wildcard(path)), f"{path!r} matches no file"
+    return _files(paths, before_wildcard(path))
 
 
-def _remote(place: File) -> tuple[list[File], str]:
+def _remote(place: File) -> list[File]:
     """As `_local`; a directory is listed recursively in one call, which takes the fewest requests."""
     from fsspec.utils import glob_translate  # here, because fsspec is slow to import
 
-    system, path, shown = place.system, place.path, str(place)
+    system, path = place.system, place.path
     assert system is not None
     try:
         info = system.get_file_info(path)
         if info.type == fs.FileType.File:
-            return [place], ""
-        directory = info.type == fs.FileType.Directory
-        root = path.rstrip("/") if directory else before_wildcard(path)
-        if not directory and not WILDCARD.search(path):
-            return [], f"{shown!r} is not there"
+            return [place]
+        is_directory = info.type == fs.FileType.Directory
+        if not is_directory and not WILDCARD.search(path):
+            return []
+        root = path.rstrip("/") if is_directory else before_wildcard(path)
         listed = system.get_file_info(fs.FileSelector(root, recursive=True, allow_not_found=True))
     except OSError as error:
-        raise SourceError(f"{shown} cannot be listed: {error}") from error
+        raise SourceError(f"{place} cannot be listed: {error}") from error
     paths = [info.path for info in listed if info.type == fs.FileType.File]
-    if directory:
-        paths = _data(paths, root)
-        problem = f"the directory {shown!r} holds no {', '.join(PARQUET + ARROW + CSV)} file"
-    else:
-        pattern = re.compile(glob_translate(path))
-        paths, problem = [path for path in paths if pattern.match(path)], f"{shown!r} matches no file"
-    return [replace(file, system=system, scheme=place.scheme) for file in _files(paths, root)], problem
+    pattern = re.compile(glob_translate(path))
+    paths = _data(paths, root) if is_directory else [path for path in paths if pattern.match(path)]
+    return [replace(file, system=system, scheme=place.scheme) for file in _files(paths, root)]
 
 
 def _files(paths: Iterable[str], root: str) -> list[File]:

@@ -18,7 +18,7 @@ from tensorstash.errors import DataError, SchemaError, unknown
 from tensorstash.sources.filter import Filter
 from tensorstash.sources.pyarrow_texts import missing_column
 from tensorstash.sources.scan import Scan, Unit, read
-from tensorstash.sources.storage import without_views
+from tensorstash.sources.storage import decoded, without_views
 
 _TEXT_BYTES = 1 << 26  # of a column, decoded at a time
 
@@ -56,13 +56,16 @@ def _combined(unit: Unit, bits: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def _judge(names: Sequence[str], condition: Filter, unit: Unit) -> tuple[NDArray[np.uint8], int]:
-    if not names:
-        batches: Iterator[pa.RecordBatch] = iter([pa.record_batch({"": pa.nulls(unit.rows)})])
-    else:
-        batches = (batch for _, batch in read(unit, names))
-    flags_of_batches = [_flags(batch, condition, unit.place) for batch in batches]
-    flags = np.concatenate([np.empty(0, np.bool_), *flags_of_batches])
-    return np.packbits(flags), int(np.count_nonzero(flags))
+    batches = (batch for _, batch in read(unit, names)) if names else [pa.record_batch({"": pa.nulls(unit.rows)})]
+    flags = [np.empty(0, np.bool_)]
+    for batch in batches:
+        rows = _rows_at_a_time(batch)
+        try:
+            flags += [_mask(batch.slice(at, rows), condition.expression) for at in range(0, batch.num_rows, rows)]
+        except pa.ArrowException as error:  # a division by zero, for example
+            raise DataError(f"filter= must have a value for every row; in {unit.place} it fails: {error}.") from error
+    kept = np.concatenate(flags)
+    return np.packbits(kept), int(np.count_nonzero(kept))
 
 
 def _kept_batches(unit: Unit, bits: NDArray[np.uint8], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -76,15 +79,6 @@ def _kept_batches(unit: Unit, bits: NDArray[np.uint8], names: Sequence[str]) -> 
             yield plain.filter(pa.array(flags))
 
 
-def _flags(batch: pa.RecordBatch, condition: Filter, place: str) -> NDArray[np.bool_]:
-    rows = _rows_at_a_time(batch)
-    try:
-        parts = [_mask(batch.slice(start, rows), condition.expression) for start in range(0, len(batch), rows)]
-        return np.concatenate([np.empty(0, np.bool_), *parts])
-    except pa.ArrowException as error:  # a division by zero, for example
-        raise DataError(f"filter= must have a value for every row; in {place} it fails: {error}.") from error
-
-
 def _rows_at_a_time(batch: pa.RecordBatch) -> int:
     """How many rows to compare together: one long text in a dictionary may stand in every row."""
     dictionaries = [without_views(array.dictionary) for array in batch.columns if pa.types.is_dictionary(array.type)]
@@ -94,7 +88,7 @@ def _rows_at_a_time(batch: pa.RecordBatch) -> int:
 
 def _mask(batch: pa.RecordBatch, expression: pc.Expression) -> NDArray[np.bool_]:
     """Where an expression is true: neither false nor null."""
-    plain = pa.table([_comparable(column) for column in batch.columns], names=batch.schema.names)
+    plain = pa.table([*map(decoded, batch.columns)], names=batch.schema.names)
     steps = [
         acero.Declaration("table_source", acero.TableSourceNodeOptions(plain)),
         acero.Declaration("project", acero.ProjectNodeOptions([expression], ["kept"])),
@@ -103,12 +97,6 @@ def _mask(batch: pa.RecordBatch, expression: pc.Expression) -> NDArray[np.bool_]
     if not pa.types.is_boolean(kept.type):
         raise pa.ArrowTypeError(f"its values are {kept.type}, not true or false")
     return np.asarray(pc.fill_null(kept, False).combine_chunks().to_numpy(zero_copy_only=False))
-
-
-def _comparable(array: pa.Array) -> pa.Array:
-    """The values in a type that pyarrow has comparison functions for."""
-    array = without_views(array)
-    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
 
 
 def columns_of(condition: Filter, schema: pa.Schema, where: str) -> list[str]:
@@ -142,5 +130,5 @@ def columns_of(condition: Filter, schema: pa.Schema, where: str) -> list[str]:
 
 def _nothing(fields: Sequence[pa.Field]) -> pa.RecordBatch:
     """A batch of one row of nulls with at least one column: without a row, some functions do not check types."""
-    arrays = [pa.nulls(1, pa.string() if is_text(field.type) else field.type) for field in fields] or [pa.nulls(1)]
+    arrays = [pa.nulls(1, field.type) for field in fields] or [pa.nulls(1)]
     return pa.RecordBatch.from_arrays(arrays, names=[field.name for field in fields] or [""])

@@ -1,5 +1,6 @@
 """A source as units of work: ranges of rows that are decoded to Arrow record batches on demand."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -11,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tensorstash.columns.expression import Compute
-from tensorstash.errors import SourceError
+from tensorstash.errors import SchemaError, SourceError
 from tensorstash.sources.pyarrow_texts import may_mention
 
 BATCH_ROWS = 262_144  # rows decoded at a time: large enough for vectorized casts, small enough for the cache
@@ -30,6 +31,13 @@ class Wanted:
         """Select the wanted columns among `names`, in order."""
         wanted = self.names
         return [name for name in names if wanted is None or name in wanted or may_mention(self.mentions, name)]
+
+
+def check_unique(names: Sequence[str], wanted: Wanted, where: str) -> None:
+    """Refuse wanted columns of which there are several."""
+    for name, count in Counter(names).items():
+        if count > 1 and wanted.among([name]):
+            raise SchemaError(f"Column names must be unique; {where} has {count} columns {name!r}. Rename them.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 from tensorstash.columns.types import is_number
 from tensorstash.errors import DataError, SchemaError
 from tensorstash.sources.scan import Derived, Scan, read, with_derived
+from tensorstash.sources.storage import decoded
 
 
 def shaped(scanned: Scan, names: Collection[str]) -> Scan:
@@ -22,30 +23,26 @@ def shaped(scanned: Scan, names: Collection[str]) -> Scan:
     return with_derived(scanned, derived)
 
 
-def _value_type(arrow: pa.DataType) -> pa.DataType:
-    return arrow.value_type if pa.types.is_dictionary(arrow) else arrow
+def _levels(arrow: pa.DataType) -> list[pa.DataType]:
+    """The type of values, of the lists in them, and so on to the items."""
+    levels = [arrow.value_type if pa.types.is_dictionary(arrow) else arrow]
+    while _is_list(levels[-1]) or pa.types.is_fixed_size_list(levels[-1]):
+        levels.append(levels[-1].value_type)
+    return levels
 
 
 def _has_bytes_or_lists(arrow: pa.DataType) -> bool:
-    """Whether the values of a type are lists of numbers or bytes, and become a tensor if their lengths are equal."""
-    arrow, depth = _value_type(arrow), 0
-    while _is_list(arrow) or pa.types.is_fixed_size_list(arrow):
-        arrow, depth = arrow.value_type, depth + 1
-    return bool(pa.types.is_fixed_size_binary(arrow)) or (depth > 0 and is_number(arrow))
+    """Whether values of this type become a tensor if their lengths are equal."""
+    *lists, item = _levels(arrow)
+    return bool(pa.types.is_fixed_size_binary(item) or (lists and is_number(item)))
 
 
 def _is_list(arrow: pa.DataType) -> bool:
     return bool(pa.types.is_list(arrow) or pa.types.is_large_list(arrow))
 
 
-def _is_ragged(arrow: pa.DataType) -> bool:
-    """Whether lists of this type may differ in length."""
-    arrow = _value_type(arrow)
-    return _is_list(arrow) or (bool(pa.types.is_fixed_size_list(arrow)) and _is_ragged(arrow.value_type))
-
-
 def _type_of_field(scanned: Scan, field: pa.Field) -> pa.DataType:
-    if not _is_ragged(field.type):
+    if not any(map(_is_list, _levels(field.type))):
         return _fixed_type(pa.nulls(0, field.type)) or field.type
     for unit in scanned.units:
         for _, batch in read(unit, [field.name]):
@@ -59,7 +56,7 @@ def _type_of_field(scanned: Scan, field: pa.Field) -> pa.DataType:
 
 def _fixed_type(array: pa.Array) -> pa.DataType | None:
     """The type of an array with fixed-size lists in place of lists and bytes; `None` if it has no list with an item."""
-    array = _without_dictionary(array)
+    array = decoded(array)
     arrow = array.type
     if pa.types.is_fixed_size_binary(arrow):
         return pa.list_(pa.uint8(), arrow.byte_width)
@@ -69,10 +66,6 @@ def _fixed_type(array: pa.Array) -> pa.DataType | None:
     size = arrow.list_size if pa.types.is_fixed_size_list(arrow) else next((n for n in lengths.to_pylist() if n), 0)
     inside = _fixed_type(array.flatten()) if size else None
     return None if inside is None else pa.list_(inside, size)
-
-
-def _without_dictionary(array: pa.Array) -> pa.Array:
-    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
 
 
 def _fixed(scanned: Scan, name: str, arrow: pa.DataType, arrays: Sequence[pa.Array], _place: str, row: int) -> pa.Array:
@@ -85,7 +78,7 @@ def _fixed(scanned: Scan, name: str, arrow: pa.DataType, arrays: Sequence[pa.Arr
             "with filter=, or pad the lists."
         )
 
-    return _as_lists(_without_dictionary(arrays[0]), arrow, refuse, 1)
+    return _as_lists(decoded(arrays[0]), arrow, refuse, 1)
 
 
 def _as_lists(

@@ -66,10 +66,10 @@ def scan(
 
 
 def _are_csv(files: Sequence[File]) -> bool:
-    csv = next((file for file in files if file.is_csv), None)
-    other = next((file for file in files if not file.is_csv), None)
-    if csv is not None and other is not None:
+    csv, other = ([file for file in files if file.is_csv is kind] for kind in (True, False))
+    if csv and other:
         raise SourceError(
-            f"The files of a source are all CSV or none is; {csv} is CSV, and {other} is not. Name files of one kind."
+            f"The files of a source are all CSV or none is; {csv[0]} is CSV, and {other[0]} is not. Name files of one "
+            "kind."
         )
-    return csv is not None
+    return bool(csv)

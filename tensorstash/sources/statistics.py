@@ -19,24 +19,21 @@ from tensorstash.sources.filter import Filter
 from tensorstash.sources.scan import BATCH_ROWS, Range
 
 _MOST_GROUPS = 4096  # row groups whose statistics are read for a plan, at half a millisecond each
-
 _FEW_ROWS = 4096  # of a row group whose texts are read in less time than it takes to look at their encodings
-
 _MOST_BYTES = 1 << 30  # of the texts of so few rows, if each were as long as the row group
-
 _CODE_BYTES, _DICTIONARY_BYTES = 4, 1 << 20  # at most, of a row and of a dictionary, as writers limit it
-
 # encodings of Parquet version 2 that pyarrow cannot read as dictionaries
 _NO_DICTIONARIES = frozenset({"DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY"})
 
 
-class _Unread(io.RawIOBase):
-    """A file of any size that refuses to be read and records the attempt."""
+class _ReadError(Exception):
+    """Raised instead of reading a file."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.touched = False
-        self._at = 0
+
+class _Unread(io.RawIOBase):
+    """A file of any size that refuses to be read."""
+
+    _at = 0
 
     def readable(self) -> bool:
         return True
@@ -52,33 +49,33 @@ class _Unread(io.RawIOBase):
         return self._at
 
     def read(self, size: int = -1) -> bytes:
-        self.touched = True
-        raise OSError(f"{size} bytes of a file that is not to be read")
+        raise _ReadError(size)
 
 
 def is_sound(meta: pq.FileMetaData, group: int, names: Sequence[str]) -> bool:
     """Whether pyarrow can read the metadata and statistics of columns of a row group without ending the process."""
-    unread = _Unread()
     try:
         # with a buffer, readers for all columns are created before the first byte is requested
-        file = pq.ParquetFile(pa.PythonFile(unread, "r"), metadata=meta, buffer_size=1 << 20, pre_buffer=False)
+        file = pq.ParquetFile(pa.PythonFile(_Unread(), "r"), metadata=meta, buffer_size=1 << 20, pre_buffer=False)
         next(file.iter_batches(1, row_groups=[group], columns=list(names), use_threads=False), None)
     except (pa.ArrowException, OSError, UnicodeDecodeError):
-        if not unread.touched:
-            return False
-    columns = range(meta.num_columns)
-    leaves = [leaf for leaf in columns if meta.schema.column(leaf).path.partition(".")[0] in names]
-    row_group = meta.row_group(group)
-    return all(row_group.column(leaf).physical_type == meta.schema.column(leaf).physical_type for leaf in leaves)
+        return False
+    except _ReadError:
+        pass
+    chunks, leaves = meta.row_group(group), _leaves(meta, names)
+    return all(chunks.column(leaf).physical_type == meta.schema.column(leaf).physical_type for leaf in leaves)
 
 
-def leaf_of(meta: pq.FileMetaData, field: int, name: str) -> int | None:
-    """The index of a column without nested fields among the leaf columns of a Parquet file.
+def _leaves(meta: pq.FileMetaData, names: Sequence[str]) -> list[int]:
+    """The indices of the leaf columns in these columns."""
+    return [leaf for leaf in range(meta.num_columns) if meta.schema.column(leaf).path.partition(".")[0] in names]
 
-    `field` is its index in the Arrow schema, or -1 for a partition key.
-    """
-    if 0 <= field < meta.num_columns and meta.schema.column(field).path == name:
-        return field
+
+def _leaf_of(meta: pq.FileMetaData, schema: pa.Schema, name: str) -> int | None:
+    """The index of a column without nested fields among the leaf columns of a Parquet file; `None` for a key."""
+    index = schema.get_field_index(name)
+    if 0 <= index < meta.num_columns and meta.schema.column(index).path == name:
+        return index
     return next((leaf for leaf in range(meta.num_columns) if meta.schema.column(leaf).path == name), None)
 
 
@@ -89,8 +86,7 @@ def check_counts(meta: pq.FileMetaData, group: int, schema: pa.Schema, names: It
     """
     row_group = meta.row_group(group)
     for name in names:
-        field = schema.get_field_index(name)
-        leaf = None if pa.types.is_nested(schema.field(field).type) else leaf_of(meta, field, name)
+        leaf = None if pa.types.is_nested(schema.field(name).type) else _leaf_of(meta, schema, name)
         if leaf is not None and (count := row_group.column(leaf).num_values) != row_group.num_rows:
             raise SourceError(
                 f"{place} has {count:,} values in column {name!r}, its footer says {row_group.num_rows:,} rows: it is "
@@ -106,7 +102,7 @@ def as_dictionaries(meta: pq.FileMetaData, group: int, schema: pa.Schema, names:
         return []
     if not is_sound(meta, group, names):
         return list(names)  # reading them raises the error
-    leaves = ((name, leaf_of(meta, schema.get_field_index(name), name)) for name in names)
+    leaves = ((name, _leaf_of(meta, schema, name)) for name in names)
     return [name for name, leaf in leaves if leaf is None or _is_dictionary(row_group.column(leaf))]
 
 
@@ -122,8 +118,7 @@ def rows_at_a_time(meta: pq.FileMetaData, group: int, schema: pa.Schema, names: 
     if not nested or not is_sound(meta, group, nested):
         return BATCH_ROWS  # reading them raises the error
     row_group = meta.row_group(group)
-    leaves = [leaf for leaf in range(meta.num_columns) if meta.schema.column(leaf).path.partition(".")[0] in nested]
-    values = max((row_group.column(leaf).num_values for leaf in leaves), default=0)
+    values = max((row_group.column(leaf).num_values for leaf in _leaves(meta, nested)), default=0)
     return BATCH_ROWS if values <= row_group.num_rows else max(1, BATCH_ROWS * row_group.num_rows // values)
 
 
@@ -149,34 +144,31 @@ def range_of(files: Sequence[tuple[pq.FileMetaData, pa.Schema] | None], name: st
     known = [file for file in files if file is not None]
     if len(known) < len(files) or sum(meta.num_row_groups for meta, _ in known) > _MOST_GROUPS:
         return Range()
-    chunks = [chunk for meta, schema in known for chunk in _chunk_ranges(meta, schema, name)]
-    nulls = [chunk.nulls for chunk, _ in chunks]
-    bounded = [chunk for chunk, is_empty in chunks if not is_empty]
-    lows, highs = [chunk.low for chunk in bounded], [chunk.high for chunk in bounded]
-    whole = sum(count for count in nulls if count is not None) if None not in nulls else None
-    if None in lows or not lows:
-        return Range(whole)
-    try:
-        return Range(whole, min(lows), max(highs))
-    except TypeError:  # times with a zone and without
-        return Range(whole)
+    ranges = [chunk for meta, schema in known for chunk in _chunk_ranges(meta, schema, name)]
+    nulls = None if any(chunk.nulls is None for chunk, _ in ranges) else sum(chunk.nulls or 0 for chunk, _ in ranges)
+    bounded = [chunk for chunk, has_values in ranges if has_values]
+    if not bounded or any(chunk.low is None for chunk in bounded):
+        return Range(nulls)
+    with suppress(TypeError):  # times with a zone and without
+        return Range(nulls, min(chunk.low for chunk in bounded), max(chunk.high for chunk in bounded))
+    return Range(nulls)
 
 
 def _chunk_ranges(meta: pq.FileMetaData, schema: pa.Schema, name: str) -> Iterator[tuple[Range, bool]]:
-    """The range of each row group, and whether it holds only nulls."""
-    leaf = leaf_of(meta, schema.get_field_index(name), name) if name in schema.names else None
+    """The range of each row group, and whether it may hold values that are not null."""
+    leaf = _leaf_of(meta, schema, name) if name in schema.names else None
     for group in range(meta.num_row_groups):
         if leaf is None or not is_sound(meta, group, [name]):
-            yield Range(), False
+            yield Range(), True
             continue
         chunk = meta.row_group(group).column(leaf)
         statistics = chunk.statistics
         nulls = statistics.null_count if statistics is not None and statistics.has_null_count else None
-        bounds = Range(nulls)
+        bounds = None, None
         if statistics is not None and statistics.has_min_max:
             with suppress(ValueError, OverflowError, pa.ArrowException):  # invalid UTF-8, years out of range
-                bounds = Range(nulls, *_bounds(statistics.min, statistics.max, schema.field(name).type))
-        yield bounds, nulls == chunk.num_values
+                bounds = _bounds(statistics.min, statistics.max, schema.field(name).type)
+        yield Range(nulls, *bounds), nulls != chunk.num_values
 
 
 def _bounds(low: Any, high: Any, arrow: pa.DataType) -> tuple[Any, Any]:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from tensorstash.columns.types import is_text
 from tensorstash.sources.scan import Derived, Scan, with_derived
 
 _VIEW_BYTES = 16  # per view: the size, then the text itself or its location
@@ -52,8 +53,8 @@ def _unwrapped(target: pa.DataType, arrays: Sequence[pa.Array], _place: str, _ro
     while array.type != target:
         arrow = array.type
         if isinstance(arrow, pa.BaseExtensionType):
-            shape = arrow.shape if arrow.extension_name == "arrow.fixed_shape_tensor" else ()
-            array = _as_tensor(array.storage, shape) if len(shape) > 1 else array.storage
+            is_tensor = arrow.extension_name == "arrow.fixed_shape_tensor"
+            array = _as_tensor(array.storage, arrow.shape) if is_tensor else array.storage
         elif pa.types.is_run_end_encoded(arrow):
             array = _decoded(array)
         elif pa.types.is_list_view(arrow) or pa.types.is_large_list_view(arrow):
@@ -115,6 +116,15 @@ def without_views(array: pa.Array) -> pa.Array:
     if not is_view(arrow):
         return array
     return array.cast(pa.large_string() if pa.types.is_string_view(arrow) else pa.large_binary())
+
+
+def decoded(array: pa.Array) -> pa.Array:
+    """The same values without a dictionary and views, text as large strings."""
+    array = without_views(array)
+    if pa.types.is_dictionary(array.type):
+        values = array.dictionary.cast(pa.large_string()) if is_text(array.type) else array.dictionary
+        array = pa.DictionaryArray.from_arrays(array.indices, values).dictionary_decode()
+    return array.cast(pa.large_string()) if is_text(array.type) else array
 
 
 def _cleared(array: pa.Array) -> pa.Array:

@@ -21,7 +21,7 @@ from tensorstash.sources.filter import Filter
 from tensorstash.sources.locate import kind_of
 from tensorstash.sources.scan import Scan, Unit, Wanted, in_order
 from tensorstash.sources.spool import Spool
-from tensorstash.sources.storage import without_views
+from tensorstash.sources.storage import decoded
 
 if TYPE_CHECKING:
     import polars as pl
@@ -56,28 +56,24 @@ def scan_stream(source: Any, wanted: Wanted, condition: Filter | None) -> Scan:
     try:
         schema, batches = _OPENERS.get(kind, _open_arrow)(source)
         names = wanted.among(dict.fromkeys(schema.names))
-        for name in names if wanted.names is None else _named(wanted.names, schema.names):
-            field_of(schema, name, label)  # before it is used up
+        for name in names if wanted.names is None else sorted(wanted.names):
+            is_path = "." in name or any(other.startswith(f"{name}.") for other in wanted.names or ())
+            if name in schema.names or not is_path:
+                field_of(schema, name, label)  # before the stream is used up
         units = spooled_parts([(label, batches(names))], pa.schema([schema.field(name) for name in names]), label)
     except SourceError:
         raise
-    except (pa.ArrowException, OSError) as error:
-        raise SourceError(f"{label} cannot be read to its end: {' '.join(str(error).split())}") from error
+    except BaseException as error:  # panics of polars are no exceptions
+        library = kind_of(error).partition(".")[0]
+        if not isinstance(error, OSError) and library not in ("pyarrow", "pyo3_runtime", kind.partition(".")[0]):
+            raise  # it is ours, or one of the user's own code
+        raise SourceError(f"{label} cannot be read to its end: {first_line(error)}") from error
     if not units and isinstance(source, pa.RecordBatchReader):
         raise SourceError(
             f"{label} has no rows: it is empty, or has been read before, which can be done only once. Make it again."
         )
     whole = pa.schema([field.with_type(kept_type(field.type)) for field in schema])
     return Scan(label, whole, units, len(units))
-
-
-def _named(wanted: Iterable[str], names: Sequence[str]) -> list[str]:
-    """The wanted names, longest paths first, without paths to fields of a column and without beginnings of a name."""
-    return [
-        name
-        for name in sorted(wanted, key=lambda name: (-name.count("."), name))
-        if name in names or not any(name.startswith(f"{column}.") or column.startswith(f"{name}.") for column in names)
-    ]
 
 
 # Producers: the schema, and how the batches of some columns are asked for
@@ -91,16 +87,10 @@ def _open_arrow(source: Any) -> tuple[pa.Schema, Batches]:
 def _open_duckdb(source: Any) -> tuple[pa.Schema, Batches]:
     import duckdb
 
-    def opened(choose: Callable[[], Any]) -> pa.RecordBatchReader:
-        try:
-            return pa.RecordBatchReader.from_stream(choose())
-        except duckdb.Error as error:  # such as a table that is no longer there
-            raise OSError(str(error)) from error
-
     def batches(names: Sequence[str]) -> Iterable[pa.RecordBatch]:
-        return opened(lambda: source.select(*map(duckdb.ColumnExpression, names)))
+        return pa.RecordBatchReader.from_stream(source.select(*map(duckdb.ColumnExpression, names)))
 
-    return opened(lambda: source.limit(0)).read_all().schema, batches
+    return pa.RecordBatchReader.from_stream(source.limit(0)).schema, batches
 
 
 def _open_ibis(source: Any) -> tuple[pa.Schema, Batches]:
@@ -129,20 +119,8 @@ def _open_ray(source: Any) -> tuple[pa.Schema, Batches]:
 
 
 def _open_lazy(frame: "pl.LazyFrame") -> tuple[pa.Schema, Batches]:
-    import polars as pl
-
     check_pool()
-
-    def batches(names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        try:
-            yield from collected(frame.select(names))
-        except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-            raise _uncollected(error) from error
-
-    try:
-        return arrow_schema(frame.collect_schema()), batches
-    except pl.exceptions.PolarsError as error:
-        raise _uncollected(error) from error
+    return arrow_schema(frame.collect_schema()), lambda names: collected(frame.select(names))
 
 
 def _filtered(frame: "pl.LazyFrame", condition: Filter) -> "pl.LazyFrame":
@@ -158,10 +136,6 @@ def _filtered(frame: "pl.LazyFrame", condition: Filter) -> "pl.LazyFrame":
             kept.collect_schema()
             return kept
     return frame
-
-
-def _uncollected(error: BaseException) -> SourceError:
-    return SourceError(f"The polars LazyFrame cannot be collected: {first_line(error)}")
 
 
 def arrow_schema(schema: Mapping[str, Any]) -> pa.Schema:
@@ -222,9 +196,9 @@ def _in_equal_pieces(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> It
     """The same rows in pieces of one size; of text each piece has the values that occur in it."""
     waiting: list[pa.RecordBatch] = []
     count = rows = 0
-    for batch in batches:
+    for batch in filter(len, batches):
         rows = rows or _rows_of(batch)
-        for start in range(0, batch.num_rows, rows or 1):
+        for start in range(0, batch.num_rows, rows):
             waiting.append(plain(batch.slice(start, rows)))
             count += waiting[-1].num_rows
             if count >= rows:
@@ -236,9 +210,7 @@ def _in_equal_pieces(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> It
 
 
 def _rows_of(batch: pa.RecordBatch) -> int:
-    """How many rows a piece has: fewer than usual, if the first row has many columns or long lists; 0 without rows."""
-    if not batch.num_rows:
-        return 0
+    """How many rows a piece has: fewer than usual, if the first row has many columns or long lists."""
     values = sum(_count(column.slice(0, 1)) for column in batch.columns)
     return max(1, min(ROWS, _VALUES // max(values, 1)))
 
@@ -251,15 +223,7 @@ def _count(array: pa.Array) -> int:
 
 def plain(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The same values without dictionaries, which differ from batch to batch, and without views."""
-    return pa.RecordBatch.from_arrays([*map(_plain_array, batch.columns)], names=batch.schema.names)
-
-
-def _plain_array(array: pa.Array) -> pa.Array:
-    array = without_views(array)
-    if pa.types.is_dictionary(array.type):
-        values = array.dictionary.cast(pa.large_string()) if is_text(array.type) else array.dictionary
-        array = pa.DictionaryArray.from_arrays(array.indices, values).dictionary_decode()
-    return array.cast(pa.large_string()) if is_text(array.type) else array
+    return pa.RecordBatch.from_arrays([*map(decoded, batch.columns)], names=batch.schema.names)
 
 
 def plain_type(arrow: pa.DataType) -> pa.DataType:

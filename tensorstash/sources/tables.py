@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tensorstash.columns.names import check_for_polars
 from tensorstash.columns.types import BFLOAT16
 from tensorstash.errors import SchemaError, SourceError
-from tensorstash.sources.scan import BATCH_ROWS, Scan, Wanted, in_order
+from tensorstash.sources.scan import BATCH_ROWS, Scan, Wanted, check_unique, in_order
 from tensorstash.sources.storage import without_null_views
 
 _UNCONVERTED = (pa.ArrowException, TypeError, ValueError, OverflowError, NotImplementedError)
@@ -37,8 +37,8 @@ def scan_polars(frame: Any, wanted: Wanted) -> Scan:
     """The columns of a polars frame that are wanted, converted to Arrow."""
     names = wanted.among(frame.columns)
     check_for_polars(names)
-    kept = _converted(lambda columns: frame.select(columns).to_arrow(), names, frame.schema, "the polars frame")
-    return scan_table(kept, with_unwanted(kept, frame.columns), "the polars frame")
+    table = _converted(lambda columns: frame.select(columns).to_arrow(), names, frame.schema, "the polars frame")
+    return scan_table(table, _with_unwanted(table, frame.columns), "the polars frame")
 
 
 def scan_pandas(frame: Any, wanted: Wanted) -> Scan:
@@ -46,34 +46,29 @@ def scan_pandas(frame: Any, wanted: Wanted) -> Scan:
     levels = [name for name in frame.index.names if name is not None and name not in frame.columns]
     if levels:
         frame = frame.reset_index(level=levels)
-    names = checked_names(frame.columns, "the pandas frame")
-    twice = {name for name in wanted.among(names) if names.count(name) > 1}
-    if twice:
-        raise SchemaError(f"Column names must be unique; the pandas frame has {sorted(twice)} twice. Rename them.")
+    names = _checked_names(frame.columns, "the pandas frame")
+    check_unique(names, wanted, "the pandas frame")
     convert = lambda columns: pa.Table.from_pandas(frame[columns], preserve_index=False)  # noqa: E731
     table = _converted(convert, wanted.among(names), frame.dtypes, "the pandas frame")
-    return scan_table(table, with_unwanted(table, names), "the pandas frame")
+    return scan_table(table, _with_unwanted(table, names), "the pandas frame")
 
 
 def _converted(convert: Callable[[list[str]], pa.Table], names: list[str], types: Any, where: str) -> pa.Table:
+    """The columns as a table; if it cannot be made, the error names the first column that is to blame."""
     try:
         return convert(names)
-    except _UNCONVERTED:
-        for name in names:
-            _check_convertible(convert, name, str(types[name]), where)
-        raise
-
-
-def _check_convertible(convert: Callable[[list[str]], pa.Table], name: str, kind: str, where: str) -> None:
-    try:
-        convert([name])
     except _UNCONVERTED as error:
+        if len(names) > 1:
+            for name in names:
+                _converted(convert, [name], types, where)
+            raise
+        kind = str(types[names[0]])
         remedies = (remedy for begin, remedy in _CONVERSIONS.items() if kind.startswith(begin))
-        remedy = next(remedies, "Convert it before loading")
+        remedy = next(remedies, "Convert it before loading").format(name=names[0])
         why = " ".join(str(error.args[0] if error.args else error).split()).rstrip(".")
         raise SchemaError(
-            f"A column has values of one type that Arrow can hold; column {name!r} of {where} is {kind}, and Arrow "
-            f"cannot: {why}. {remedy.format(name=name)}."
+            f"A column has values of one type that Arrow can hold; column {names[0]!r} of {where} is {kind}, and Arrow "
+            f"cannot: {why}. {remedy}."
         ) from error
 
 
@@ -102,13 +97,13 @@ def _selected(batch: pa.RecordBatch, names: Sequence[str]) -> list[pa.RecordBatc
     return [without_null_views(batch.select(list(names)))]
 
 
-def with_unwanted(table: pa.Table, names: Iterable[str]) -> pa.Schema:
+def _with_unwanted(table: pa.Table, names: Iterable[str]) -> pa.Schema:
     """The schema of a table, with the null type for the columns that were not wanted and so not converted."""
     known = set(table.column_names)
     return pa.schema(table.schema.field(name) if name in known else pa.field(name, pa.null()) for name in names)
 
 
-def checked_names(names: Iterable[Any], where: str) -> list[str]:
+def _checked_names(names: Iterable[Any], where: str) -> list[str]:
     """Check that column names are valid text."""
     for name in names:
         if not isinstance(name, str):
@@ -123,9 +118,9 @@ def checked_names(names: Iterable[Any], where: str) -> list[str]:
 
 def scan_arrays(source: Mapping[Any, Any], wanted: Wanted) -> Scan:
     """The arrays of a mapping that are wanted, converted to Arrow."""
-    names = checked_names(source, "the mapping")
+    names = _checked_names(source, "the mapping")
     table = _table_of({name: source[name] for name in wanted.among(names)})
-    return scan_table(table, with_unwanted(table, names), "the mapping")
+    return scan_table(table, _with_unwanted(table, names), "the mapping")
 
 
 def _table_of(arrays: Mapping[str, Any]) -> pa.Table:
@@ -167,8 +162,7 @@ def _arrow_of(values: Any) -> tuple[pa.Array, dict[bytes, bytes] | None]:
         return pa.array(values), metadata
     mask = np.ma.getmaskarray(values).reshape(-1) if isinstance(values, np.ma.MaskedArray) else None
     plain = np.ascontiguousarray(np.ma.getdata(values)).reshape(-1)
-    if not plain.dtype.isnative:
-        plain = plain.astype(plain.dtype.newbyteorder("="))
+    plain = plain.astype(plain.dtype.newbyteorder("="), copy=False)
     array = pa.array(_in_arrows_unit(plain), mask=mask)
     for size in reversed(values.shape[1:]):
         array = pa.FixedSizeListArray.from_arrays(array, size)

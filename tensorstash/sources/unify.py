@@ -4,14 +4,12 @@ from collections import Counter
 from collections.abc import Sequence
 from operator import itemgetter
 
-import numpy as np
 import pyarrow as pa
 
 from tensorstash.columns.types import is_bfloat16, is_text
-from tensorstash.errors import SchemaError, SourceError
-from tensorstash.sources.scan import Wanted
+from tensorstash.errors import SourceError
+from tensorstash.sources.scan import Wanted, check_unique
 
-_UNITS = ("s", "ms", "us", "ns")
 _MOST_SHOWN = 10
 
 
@@ -23,7 +21,7 @@ def unify(names: Sequence[str], schemas: Sequence[pa.Schema], wanted: Wanted) ->
         files.setdefault(schema.remove_metadata().serialize().to_pybytes(), []).append(file)
     kinds = [(schemas[which[0]], which) for which in files.values()]
     for schema, which in kinds:
-        _check_names(schema, names[which[0]], wanted)
+        check_unique(schema.names, wanted, names[which[0]])
     first = schemas[0].remove_metadata()
     if len(kinds) == 1:
         return first, ()
@@ -52,13 +50,6 @@ def unify(names: Sequence[str], schemas: Sequence[pa.Schema], wanted: Wanted) ->
     return pa.schema([unified.get(field.name, field) for field in first]), tuple(notes)
 
 
-def _check_names(schema: pa.Schema, where: str, wanted: Wanted) -> None:
-    counts = Counter(schema.names)
-    for name in wanted.among(counts):
-        if counts[name] > 1:
-            raise SchemaError(f"Column names must be unique; {where} has {counts[name]} columns {name!r}. Rename them.")
-
-
 def _type_name(field: pa.Field) -> str:
     return "bfloat16" if is_bfloat16(field) else str(field.type)
 
@@ -77,28 +68,16 @@ def wider(left: pa.Field, right: pa.Field) -> pa.Field | None:
     """A field that holds every value of both, or `None` if their meanings differ."""
     if is_bfloat16(left) != is_bfloat16(right):
         return None
-    wide = _wider_type(left.type, right.type)
-    return None if wide is None else left.with_type(wide)
-
-
-def _wider_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    if left == right or (is_text(left) and is_text(right)) or pa.types.is_null(right):
+    if left.type == right.type or (is_text(left.type) and is_text(right.type)):
         return left
-    if pa.types.is_null(left):
-        return right
-    left, right = (arrow.value_type if pa.types.is_dictionary(arrow) else arrow for arrow in (left, right))
-    if _is_number(left) and _is_number(right):
-        wide = pa.from_numpy_dtype(np.promote_types(left.to_pandas_dtype(), right.to_pandas_dtype()))
-        # int64 and uint64 would give float64; integers read as floats are checked to be exact when they are decoded
-        are_integers = pa.types.is_integer(left) and pa.types.is_integer(right)
-        return None if are_integers and not pa.types.is_integer(wide) else wide
-    if pa.types.is_timestamp(left) and pa.types.is_timestamp(right) and left.tz == right.tz:
-        return left if _UNITS.index(left.unit) > _UNITS.index(right.unit) else right
-    if pa.types.is_fixed_size_list(left) and pa.types.is_fixed_size_list(right) and left.list_size == right.list_size:
-        item = _wider_type(left.value_type, right.value_type)
-        return None if item is None else pa.list_(item, left.list_size)
-    return left if left == right else None
-
-
-def _is_number(arrow: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(arrow) or pa.types.is_floating(arrow))
+    types = [field.type.value_type if pa.types.is_dictionary(field.type) else field.type for field in (left, right)]
+    try:
+        both = pa.unify_schemas([pa.schema({"": arrow}) for arrow in types], promote_options="permissive").field(0).type
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        return None
+    refused = (
+        pa.types.is_int64(both) and pa.uint64() in types,  # which do not all fit
+        pa.types.is_floating(both) and any(map(pa.types.is_decimal, types)),  # which would be rounded
+        pa.types.is_list(both) and all(map(pa.types.is_fixed_size_list, types)),  # of different lengths
+    )
+    return None if any(refused) else left.with_type(both)

@@ -269,7 +269,7 @@ def test_names_are_texts() -> None:
 
 
 def test_a_pandas_frame_with_a_name_that_stands_twice_is_refused() -> None:
-    message = "the pandas frame has ['a'] twice"
+    message = "the pandas frame has 2 columns 'a'"
     with pytest.raises(ts.errors.SchemaError, match=like(message)):
         ts.load(pd.DataFrame([[1, 2]], columns=["a", "a"]))
 

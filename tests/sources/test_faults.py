@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ import torch
 import tensorstash as ts
 from tensorstash.sources import files
 from tests.fuzz_load import CHECKED, KINDS, MUTATIONS
-from tests.oracle_load import whole, write_ipc, write_parquet
+from tests.oracle_load import write_ipc, write_parquet
 from tests.processes import run
 
 
@@ -190,7 +191,7 @@ def test_a_failed_load_leaves_no_segment(tmp_path: Path) -> None:
     data[len(data) * 2 // 3] ^= 1
     path.write_bytes(data)
     for _ in range(2):
-        with pytest.raises(ts.errors.SourceError, match=rf"\A{whole(str(path))[2:-2]}, row group \d cannot be decoded"):
+        with pytest.raises(ts.errors.SourceError, match=rf"\A{re.escape(str(path))}, row group \d cannot be decoded"):
             ts.load(path, share=label)
         assert label not in ts.shared.list()["label"]
 
@@ -203,7 +204,7 @@ def test_damage_is_said_with_its_column(others: list[str], tmp_path: Path) -> No
     data = bytearray(path.read_bytes())
     data[about.dictionary_page_offset + about.total_compressed_size - 5] ^= 1
     path.write_bytes(data)
-    message = rf"\A{whole(str(path))[2:-2]}, row group 0 cannot be decoded: column 'y': .+\. Write the file again\.\Z"
+    message = rf"\A{re.escape(str(path))}, row group 0 cannot be decoded: column 'y': .+\. Write the file again\.\Z"
     with pytest.raises(ts.errors.SourceError, match=message):
         ts.load(path, [*others, "y"])
     if others:

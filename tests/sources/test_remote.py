@@ -99,13 +99,13 @@ def test_a_url_a_directory_a_glob_and_a_list_of_s3(port: int, s3: fs.S3FileSyste
 
 def test_what_is_not_there_is_said_without_the_keys(port: int, bucket: str) -> None:
     for path, why in {
-        f"{bucket}/no.parquet": f"'s3://{bucket}/no.parquet' is not there",
+        f"{bucket}/no.parquet": f"'s3://{bucket}/no.parquet' matches no file",
         f"{bucket}/no/*.parquet": f"'s3://{bucket}/no/*.parquet' matches no file",
     }.items():
         with pytest.raises(ts.errors.SourceError, match=like(why)):
             ts.load(url(port, path))
     with pytest.raises(
-        ts.errors.SourceError, match=r"\As3://none/x names no file system .*|.*'s3://none/x' is not there\.\Z"
+        ts.errors.SourceError, match=r"\As3://none/x names no file system .*|.*'s3://none/x' matches no file\.\Z"
     ):
         ts.load(url(port, "none/x"))
     message = r"\Aodd://host/x\.parquet names no file system that can be reached: .*odd\Z"

@@ -180,6 +180,8 @@ def test_times_of_different_units_are_equal_instants_as_keys(tmp_path: Path) -> 
     ("one", "other"),
     [
         (pa.array([1], pa.int64()), pa.array([1], pa.uint64())),
+        (pa.array([1], pa.int8()), pa.array([1], pa.uint64())),
+        (pa.array([0.5]), pa.array([1]).cast(pa.decimal128(19, 0))),
         (pa.array([True]), pa.array([1.0])),
         (pa.array([1], pa.int64()), pa.array(["1"])),
         (pa.array([True]), pa.array([1], pa.int8())),
