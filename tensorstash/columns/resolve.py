@@ -1,6 +1,6 @@
 """Column specs to columns: each spec is resolved against the schema of the source."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -26,11 +26,20 @@ def resolve(
         shown = list(spec.members) if isinstance(spec.source, tuple) else spec.source
         check_name(name, "a column", repr(shown), argument)
         fields = [field_of(schema, str(member), where) for member in spec.members]
-        resolved.append(_RESOLVERS[type(spec.codec)](name, spec, fields, dtype))
+        match spec.codec:
+            case Validity():
+                resolved.append(_validity(name, spec, fields))
+            case Given() as codec:
+                resolved.append(_given(name, spec, fields, codec.vocabulary))
+            case Hashed():
+                field, _is_text = _coded("Hashing is", name, spec, fields)
+                resolved.append(Column(name, (field.name,), torch.int32, kind="hashed", codec=spec.codec))
+            case _:
+                resolved.append(_plain(name, spec, fields, dtype))
     return tuple(resolved)
 
 
-def _validity(name: str, spec: ColumnSpec, fields: Sequence[pa.Field], _: torch.dtype | None) -> Column:
+def _validity(name: str, spec: ColumnSpec, fields: Sequence[pa.Field]) -> Column:
     parts = [from_arrow(name, field) for field in fields]
     members = tuple(part.members[0] for part in parts)
     if not isinstance(spec.source, tuple):
@@ -43,15 +52,8 @@ def _validity(name: str, spec: ColumnSpec, fields: Sequence[pa.Field], _: torch.
     return Column(name, members, torch.bool, (len(parts),), codec=Validity())
 
 
-def _hashed(name: str, spec: ColumnSpec, fields: Sequence[pa.Field], _: torch.dtype | None) -> Column:
-    field, _is_text = _coded("Hashing is", name, spec, fields)
-    return Column(name, (field.name,), torch.int32, kind="hashed", codec=spec.codec)
-
-
-def _given(name: str, spec: ColumnSpec, fields: Sequence[pa.Field], _: torch.dtype | None) -> Column:
-    assert isinstance(spec.codec, Given)
+def _given(name: str, spec: ColumnSpec, fields: Sequence[pa.Field], known: Sequence[object]) -> Column:
     field, holds_text = _coded("A vocabulary is", name, spec, fields)
-    known = spec.codec.vocabulary
     if holds_text != isinstance(known[0], str):
         raise SchemaError(
             f"vocabulary= holds values of its column; {known[0]!r} is none of {spec.source!r}, which is {field.type}. "
@@ -132,21 +134,19 @@ def _choose(whole: Column, parts: list[Column], spec: ColumnSpec, dtype: torch.d
     return replace(whole, dtype=chosen, fill=spec.fill, empty=spec.empty, calendar=spec.calendar, codec=codec)
 
 
-_RESOLVERS: dict[type, Callable[[str, ColumnSpec, Sequence[pa.Field], torch.dtype | None], Column]] = {
-    Plain: _plain,
-    Validity: _validity,
-    Given: _given,
-    Hashed: _hashed,
-}
-
-
 def time_column(schema: pa.Schema, name: str, where: str) -> Column:
     """The time column: int64 with the unit and zone of its source."""
     field = field_of(schema, name, where)
     plain = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
     if pa.types.is_timestamp(plain) or pa.types.is_date(plain):
         column = from_arrow("__time", field)
-        _check_zone(name, column.zone)
+        try:
+            check_zone(column.zone)
+        except DataError as error:  # its times could be neither shown nor cut at a date
+            raise SchemaError(
+                "time= names times in a zone of the IANA database, or at an offset from UTC such as '+05:30'; "
+                f"{name!r} is in {column.zone!r}, which this machine does not know. Install tzdata, or convert the times to UTC."
+            ) from error
         return column
     if pa.types.is_integer(plain) and not is_bfloat16(field):
         return Column("__time", (field.name,), torch.int64)
@@ -154,17 +154,6 @@ def time_column(schema: pa.Schema, name: str, where: str) -> Column:
         f"time= names a timestamp, date or integer column; {name!r} is {field.type}. Convert it before "
         f"loading{_as_time(field)}."
     )
-
-
-def _check_zone(name: str, zone: str | None) -> None:
-    """Refuse a time zone that Python does not know: its times could be neither shown nor cut at a date."""
-    try:
-        check_zone(zone)
-    except DataError as error:
-        raise SchemaError(
-            f"time= names times in a zone of the IANA database, or at an offset from UTC such as '+05:30'; {name!r} "
-            f"is in {zone!r}, which this machine does not know. Install tzdata, or convert the times to UTC."
-        ) from error
 
 
 def _as_time(field: pa.Field) -> str:

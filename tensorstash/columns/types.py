@@ -52,14 +52,17 @@ def from_arrow(name: str, field: pa.Field) -> Column:
         item = from_arrow(name, pa.field(field.name, arrow.value_type, metadata=field.metadata))
         if item.kind == "number":
             return replace(item, shape=(arrow.list_size, *item.shape))
-    if field.metadata is not None and BFLOAT16.items() <= field.metadata.items():
+    if is_bfloat16(field):
         return Column(name, (field.name,), torch.bfloat16, codec=Plain(bits=True))
     if arrow in _NUMBERS:
         return Column(name, (field.name,), _NUMBERS[arrow])
     if pa.types.is_decimal(arrow):
         return Column(name, (field.name,), torch.float64, codec=Plain(digits=True))
     if pa.types.is_temporal(arrow) and not pa.types.is_interval(arrow):
-        return Column(name, (field.name,), torch.int64, *_temporal(arrow))
+        unit = "d" if pa.types.is_date(arrow) else arrow.unit
+        return Column(
+            name, (field.name,), torch.int64, kind=_kind_of_time(arrow), unit=unit, zone=getattr(arrow, "tz", None)
+        )
     raise SchemaError(
         "A stash holds numbers, booleans, text, dates, times, and bytes and lists of numbers of one length; column "
         f"{field.name!r} is {arrow}. Leave it out of columns= and static=, or {_conversion(field)}."
@@ -80,12 +83,10 @@ def _conversion(field: pa.Field) -> str:
     return "convert it before loading"
 
 
-def _temporal(arrow: pa.DataType) -> tuple[tuple[int, ...], Kind, str, str | None]:
+def _kind_of_time(arrow: pa.DataType) -> Kind:
     if pa.types.is_timestamp(arrow):
-        return (), "timestamp", arrow.unit, arrow.tz
-    if pa.types.is_date(arrow):
-        return (), "date", "d", None
-    return (), "duration" if pa.types.is_duration(arrow) else "time", arrow.unit, None
+        return "timestamp"
+    return "date" if pa.types.is_date(arrow) else "duration" if pa.types.is_duration(arrow) else "time"
 
 
 def is_bfloat16(field: pa.Field) -> bool:

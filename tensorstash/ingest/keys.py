@@ -14,7 +14,7 @@ from tensorstash.columns.codec import Ascending
 from tensorstash.columns.column import Column
 from tensorstash.columns.types import is_text
 from tensorstash.common.clock import Clock
-from tensorstash.common.dtypes import Bools
+from tensorstash.common.dtypes import Bools, Int64s
 from tensorstash.common.progress import Progress
 from tensorstash.common.threads import in_threads
 from tensorstash.ingest.bundles import Bundle, bundles, each_or_all, read_bundle
@@ -152,7 +152,8 @@ def units_of_keys(work: Work, keys: Keys) -> list[Unit]:
 
     def read(start: int, stop: int, names: Sequence[str]) -> list[pa.RecordBatch]:
         first, end = int(np.searchsorted(offsets, start, "right")) - 1, int(np.searchsorted(offsets, stop, "left"))
-        codes = np.repeat(np.arange(first, end), np.diff(np.clip(offsets[first : end + 1], start, stop)))
+        borders: Int64s = np.clip(offsets[first : end + 1], start, stop)
+        codes = np.repeat(np.arange(first, end), np.diff(borders))
         columns = {name: pa.DictionaryArray.from_arrays(codes, values) for name, values in entities.items()}
         if planned.time:
             times = work.draft.read("__time", start, stop - start)

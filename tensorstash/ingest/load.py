@@ -9,14 +9,13 @@ import torch
 
 from tensorstash.columns.spec import Columns
 from tensorstash.common.checks import is_integer
-from tensorstash.ingest.memory import check_columns
 from tensorstash.ingest.request import Request, Static, parse_request
 from tensorstash.ingest.segment_key import argument_keys, check_rows_key, check_share, check_unchanged, contents, key_of
 from tensorstash.segments.directory import Name
 from tensorstash.segments.limits import memory_limits
 from tensorstash.segments.on_disk import FileTarget, obtain_file
 from tensorstash.segments.publish import Build, UnpublishedFile, obtain
-from tensorstash.segments.segment import Segment
+from tensorstash.segments.segment import Segment, mapped
 from tensorstash.sources.file import File, stamps
 from tensorstash.sources.locate import find, is_reordered
 from tensorstash.stash.stash import Stash
@@ -214,18 +213,15 @@ def _warnings_of(stash: Stash) -> Iterator[str]:
 
 
 def _load_private(request: Request, progress: bool | None) -> tuple[Stash, tuple[str, ...]]:
-    from tensorstash.ingest.write import draft, ingest
+    from tensorstash.ingest.write import write_load
 
     files = find(request.source, request.filesystem)
     before = stamps(files or [])
-    surveyed = _surveyed(request, files, progress)
-    check_columns(surveyed.planned.nbytes, surveyed.planned.source, memory_limits())
-    segment = draft(surveyed.planned, None)
-    written = ingest(surveyed, segment, progress, lambda _: None)
+    draft, noted = write_load(_surveyed(request, files, progress), None, memory_limits(), progress=progress)
     check_unchanged(request.source, request.filesystem, before)
-    stash = Stash(segment.finish(written.header))
+    stash = Stash(mapped(os.dup(draft.fd)))
     stash.segment.populate()
-    return stash, written.warnings
+    return stash, noted
 
 
 def _load_once(
@@ -250,11 +246,16 @@ def _load_once(
     def build(target: UnpublishedFile, report: Callable[[float], None]) -> None:
         from tensorstash.ingest.write import write_load
 
-        limits, on_disk = target.limits(), target.on_disk
-        whole = in_memory or _surveyed(request, files, progress)
-        noted.extend(
-            write_load(whole, target.fd, limits, on_disk=on_disk, key=segment_key, progress=progress, report=report)
+        _, texts = write_load(
+            in_memory or _surveyed(request, files, progress),
+            target.fd,
+            target.limits(),
+            on_disk=target.on_disk,
+            key=segment_key,
+            progress=progress,
+            report=report,
         )
+        noted.extend(texts)
         check_unchanged(request.source, request.filesystem, before)
 
     return Stash(get(segment_key, build)), tuple(noted)
