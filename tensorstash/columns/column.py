@@ -16,12 +16,10 @@ Fill = Number | str
 
 def fits(value: Number, dtype: torch.dtype) -> bool:
     """Whether a tensor of that type can hold a number: exactly, except for the rounding of floating types."""
+    if dtype.is_floating_point and abs(value) <= sys.float_info.max:
+        return bool(torch.tensor(float(value), dtype=torch.float64).to(dtype).isfinite())
     if dtype.is_floating_point:
-        if value != value or abs(value) == math.inf:  # noqa: PLR0124
-            return True
-        return abs(value) <= sys.float_info.max and bool(
-            torch.tensor(float(value), dtype=torch.float64).to(dtype).isfinite()
-        )
+        return value != value or abs(value) == math.inf  # noqa: PLR0124
     low, high = (0, 1) if dtype == torch.bool else (torch.iinfo(dtype).min, torch.iinfo(dtype).max)
     return value == value and low <= value <= high and value == int(value)  # noqa: PLR0124  NaN is no integer
 

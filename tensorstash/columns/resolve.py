@@ -145,7 +145,8 @@ def time_column(schema: pa.Schema, name: str, where: str) -> Column:
         except DataError as error:  # its times could be neither shown nor cut at a date
             raise SchemaError(
                 "time= names times in a zone of the IANA database, or at an offset from UTC such as '+05:30'; "
-                f"{name!r} is in {column.zone!r}, which this machine does not know. Install tzdata, or convert the times to UTC."
+                f"{name!r} is in {column.zone!r}, which this machine does not know. Install tzdata, or convert the "
+                "times to UTC."
             ) from error
         return column
     if pa.types.is_integer(plain) and not is_bfloat16(field):

@@ -123,15 +123,14 @@ def label_of(source: Any) -> str:
     """
     while isinstance(source, (list, tuple)) and source:
         source = source[0]
-    if not isinstance(source, (str, os.PathLike)):
-        return _as_label(type(source).__name__.lower()) or "stash"
-    path = os.path.abspath(label_of_paths(source))
-    name = Path(path).stem
-    wildcard = None if os.path.exists(path) else WILDCARD.search(name)
-    if wildcard is None:
-        return _as_label(name) or "stash"
-    label = _as_label(name[: wildcard.start()]).rstrip("_.+@=-")
-    return label or _as_label(os.path.basename(before_wildcard(path))) or "stash"
+    name = type(source).__name__.lower()
+    if isinstance(source, (str, os.PathLike)):
+        path = os.path.abspath(label_of_paths(source))
+        name = Path(path).stem
+        if not os.path.exists(path) and (wildcard := WILDCARD.search(name)):
+            before = _as_label(name[: wildcard.start()]).rstrip("_.+@=-")
+            name = before or os.path.basename(before_wildcard(path))
+    return _as_label(name) or "stash"
 
 
 def _as_label(name: str) -> str:
