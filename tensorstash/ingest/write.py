@@ -81,9 +81,8 @@ def write_load(
         if (names := decoder.names) is not None:
             write_names(draft, f"{name}.__vocabulary", names, bool(names) and isinstance(names[0], int))
     for name, constant in constants.items():
-        constant.check(work.scanned, keys.names, decoders[name].names or [])
         draft.blob(name, constant.values, constant.column.dtype)
-        decoders[name].stats.missing, decoders[name].stats.unknown = constant.missing, constant.unknown
+        constant.count(decoders[name].stats)
     for column in planned.joined:
         draft.blob(column.name, joined[column.name], column.dtype)
     draft.seal(to_header(_info(planned, decoders, keys)), key)
@@ -131,6 +130,8 @@ def _decode_columns(work: Work, keys: Keys, decoders: Mapping[str, Decoder]) -> 
     arrays = {} if arranger.arranged else {column.name: draft.array(column.name) for column in others}
     _decode(_Target(work, decoders, arranger, {}), units_of_keys(work, keys), of_keys, {})
     _decode(_Target(work, decoders, arranger, arrays), work.scanned.units, [*others, *planned.static], constants)
+    for name, constant in constants.items():
+        constant.check(work.scanned, keys.names, decoders[name].names or [])
     if planned.entity and not keys.has_rows.all():
         _fill_constants(work, constants, decoders, keys)
     for name in (column.name for column in (*planned.columns, *planned.static)):
