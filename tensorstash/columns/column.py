@@ -7,7 +7,7 @@ from typing import Literal
 
 import torch
 
-from tensorstash.columns.codec import PLAIN, Codec, Given, Plain, Validity
+from tensorstash.columns.codec import PLAIN, Codec, Given
 
 Kind = Literal["number", "category", "hashed", "timestamp", "date", "time", "duration"]
 Number = float | int | bool
@@ -37,6 +37,8 @@ class Column:
     zone: str | None = None
     fill: Fill | None = None
     codec: Codec = PLAIN
+    bits: bool = False  # whether the source holds bfloat16, as the bits of uint16
+    digits: bool = False  # whether decimals of the source must keep all their digits
     empty: Fill | None = None  # what stands in a slot without a row, where it is not `fill`
     calendar: tuple[tuple[str, str], ...] = ()  # field and form of each member that is computed from the time
 
@@ -44,16 +46,6 @@ class Column:
     def is_coded(self) -> bool:
         """Whether it holds codes for values, and -1 for a missing one."""
         return self.kind in ("category", "hashed")
-
-    @property
-    def bits(self) -> bool:
-        """Whether the source has bfloat16, as uint16."""
-        return isinstance(self.codec, (Plain, Validity)) and self.codec.bits
-
-    @property
-    def digits(self) -> bool:
-        """Whether decimals of the source must keep all their digits."""
-        return isinstance(self.codec, Plain) and self.codec.digits
 
     @property
     def vocabulary(self) -> tuple[str, ...] | tuple[int, ...] | None:

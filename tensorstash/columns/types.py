@@ -5,7 +5,7 @@ from dataclasses import replace
 import pyarrow as pa
 import torch
 
-from tensorstash.columns.codec import Ascending, Plain
+from tensorstash.columns.codec import Ascending
 from tensorstash.columns.column import Column, Kind
 from tensorstash.errors import SchemaError
 
@@ -53,16 +53,15 @@ def from_arrow(name: str, field: pa.Field) -> Column:
         if item.kind == "number":
             return replace(item, shape=(arrow.list_size, *item.shape))
     if is_bfloat16(field):
-        return Column(name, (field.name,), torch.bfloat16, codec=Plain(bits=True))
+        return Column(name, (field.name,), torch.bfloat16, bits=True)
     if arrow in _NUMBERS:
         return Column(name, (field.name,), _NUMBERS[arrow])
     if pa.types.is_decimal(arrow):
-        return Column(name, (field.name,), torch.float64, codec=Plain(digits=True))
+        return Column(name, (field.name,), torch.float64, digits=True)
     if pa.types.is_temporal(arrow) and not pa.types.is_interval(arrow):
-        unit = "d" if pa.types.is_date(arrow) else arrow.unit
-        return Column(
-            name, (field.name,), torch.int64, kind=_kind_of_time(arrow), unit=unit, zone=getattr(arrow, "tz", None)
-        )
+        kind = _kind_of_time(arrow)
+        unit, zone = "d" if kind == "date" else arrow.unit, getattr(arrow, "tz", None)
+        return Column(name, (field.name,), torch.int64, kind=kind, unit=unit, zone=zone)
     raise SchemaError(
         "A stash holds numbers, booleans, text, dates, times, and bytes and lists of numbers of one length; column "
         f"{field.name!r} is {arrow}. Leave it out of columns= and static=, or {_conversion(field)}."

@@ -23,17 +23,17 @@ Result = TypeVar("Result")
 def bundles(units: Sequence[Unit]) -> list[Bundle]:
     """Units in their order, with small neighbours together."""
     most = min(_MOST, len(units) // (_SHARE * threads()))
-    found: list[list[Unit]] = []
+    groups: list[list[Unit]] = []
     rows = 0
     for unit in units:
-        fits = found and max(unit.rows, found[-1][0].rows) < _SMALL and len(found[-1]) < most
+        fits = groups and max(unit.rows, groups[-1][0].rows) < _SMALL and len(groups[-1]) < most
         if fits and rows + unit.rows <= _ROWS:
-            found[-1].append(unit)
+            groups[-1].append(unit)
             rows += unit.rows
         else:
-            found.append([unit])
+            groups.append([unit])
             rows = unit.rows
-    return [tuple(bundle) for bundle in found]
+    return [tuple(group) for group in groups]
 
 
 def each_or_all(bundle: Bundle, work: Callable[[Bundle], Result]) -> list[Result]:

@@ -184,9 +184,7 @@ def _check_targets(share: object, file: object, overwrite: bool, timeout: Any) -
     if file is not None and shared:
         raise ValueError("A stash is shared memory or a file; got share= and file=. Leave one out.")
     if file is None and not shared and timeout is not None:
-        raise ValueError(
-            "timeout= limits the wait for the load of another process, so it needs share= or file=. Leave it out."
-        )
+        raise ValueError("timeout= needs share= or file=: it limits the wait for another process. Leave it out.")
     if timeout is not None and not ((is_integer(timeout) or isinstance(timeout, float)) and timeout >= 0):
         raise ValueError(f"timeout= is a number of seconds, at least 0; got {timeout!r}.")
     if file is None:

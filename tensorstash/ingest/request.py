@@ -101,8 +101,11 @@ def parse_request(
         raise ValueError(f"dtype= casts the floating columns and must be floating; got {dtype}. Use ts.column(dtype=).")
     if repeated not in ("error", "keep"):
         raise ValueError(f'repeated= is "error" or "keep"; got {repeated!r}.')
-    from tensorstash.sources.filter import parse  # here, because pyarrow's expressions are slow to import
+    condition = None
+    if filter is not None:
+        from tensorstash.sources.filter import parse  # here, because pyarrow's expressions are slow to import
 
+        condition = parse(filter)
     formulas: dict[str, Formula] = {}
     chosen = check_shard(shard)
     if chosen is not None and entity is None:
@@ -115,7 +118,7 @@ def parse_request(
             for name, spec in named(given, argument)
         }
 
-    request = Request(
+    return Request(
         source=source,
         filesystem=filesystem,
         columns=None if columns is None else specs(columns, "columns"),
@@ -124,27 +127,20 @@ def parse_request(
         entity=entity if entity is None or isinstance(entity, str) else entity_columns(entity),
         time=time,
         dtype=dtype,
-        filter=None if filter is None else parse(filter),
+        filter=condition,
         shard=chosen,
         like=check_like(like, entity),
         repeated=repeated == "keep",
         table=table,
     )
-    if request.columns is not None and formulas and not request.named:
-        raise ValueError(
-            "A load reads at least one column of the source, which has the rows; "
-            f"{next(iter(formulas.values()))!r} names none, and no other argument does. Name one in columns=, "
-            "entity= or time=."
-        )
-    return request
 
 
 def _table(
     static: Any, entity: str | Sequence[str] | None, dtype: torch.dtype | None, shard: tuple[int, int] | None, like: Any
 ) -> Request | None:
     """The request for static columns that come from a table of their own; `None` if they are columns of the source."""
-    with_choice = isinstance(static, tuple) and len(static) == 2 and is_table(static[0])
-    table, columns = static if with_choice else (static, None)
+    chooses = isinstance(static, tuple) and len(static) == 2
+    table, columns = static if chooses else (static, None)
     if not is_table(table):
         return None
     if entity is None:
