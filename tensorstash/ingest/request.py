@@ -195,7 +195,7 @@ def check_table(
     """Refuse a table of static columns that repeats the name of another column, or has entities of another type."""
     _check_apart(columns, static)
     for column in static:
-        _check_no_key(column, {request.time}, f"one of {table.label}", "static")
+        _check_no_key(column, {request.time}, f"a column of {table.label}", "static")
     for name in entity_columns(request.entity):
         here, there = (field_of(side.schema, name, side.label).type for side in (scanned, table))
         if is_text(here) != is_text(there):

@@ -41,6 +41,9 @@ class _Digest(io.RawIOBase):
     def __init__(self) -> None:
         self.hash = blake2b(digest_size=32)
 
+    def writable(self) -> bool:
+        return True
+
     def write(self, data: Any) -> int:
         self.hash.update(data)
         return memoryview(data).nbytes

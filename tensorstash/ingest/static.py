@@ -211,4 +211,4 @@ def _rows(names: list[Any], entities: Sequence[Any], has_rows: Bools, label: str
 
 def _listed(names: list[Any]) -> str:
     shown = ", ".join(map(repr, names[:_SHOWN]))
-    return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN:,} others"
+    return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN:,} more"

@@ -175,32 +175,24 @@ def test_helpful_errors() -> None:
     names = "'second', 'minute', 'hour', 'day', 'dayofweek', 'dayofyear', 'week', 'month', 'quarter'"
     wrong: list[tuple[Any, ...]] = [(), ("hours",), ("hour", "hour"), (["hour"],), (7,)]
     for fields in wrong:
-        message = f"ts.calendar takes some of {names}, each once; got {[*fields]}."
-        with pytest.raises(ValueError, match=whole(message)):
+        message = f"takes some of {names} ... got {[*fields]}"
+        with pytest.raises(ValueError, match=like(message)):
             ts.calendar(*fields)
-    message = "ts.calendar takes cyclic=True or scaled=True, not both. Make a column of each."
-    with pytest.raises(ValueError, match=whole(message)):
+    message = "cyclic=True or scaled=True, not both"
+    with pytest.raises(ValueError, match=like(message)):
         ts.calendar("hour", cyclic=True, scaled=True)
     hour = {"c": ts.calendar("hour")}
-    message = "ts.calendar computes columns from the time column, and time= is missing. Name it: time=."
-    with pytest.raises(ValueError, match=whole(message)):
+    message = "time= is missing"
+    with pytest.raises(ValueError, match=like(message)):
         ts.load({"t": [datetime.datetime(2024, 1, 1)]}, hour)
-    message = (
-        "ts.calendar needs times or dates; time='t' is int64. Convert it before loading, or leave ts.calendar out."
-    )
-    with pytest.raises(ts.errors.SchemaError, match=whole(message)):
+    message = "needs times or dates; ... 't' is int64"
+    with pytest.raises(ts.errors.SchemaError, match=like(message)):
         ts.load({"t": [1, 2]}, hour, time="t")
-    message = (
-        "Times are timestamps, dates, integers, or text in ISO 8601; '1 January 2024' in column 't' of the mapping is "
-        "not. Convert it, for example with polars: pl.col('t').str.to_datetime('%d.%m.%Y %H:%M')."
-    )
-    with pytest.raises(ts.errors.SchemaError, match=whole(message)):
+    message = "ISO 8601; '1 January 2024' in column 't'"
+    with pytest.raises(ts.errors.SchemaError, match=like(message)):
         ts.load({"t": ["1 January 2024"]}, hour, time="t")
-    message = (
-        "time= names times in a zone of the IANA database, or at an offset from UTC such as '+05:30'; 't' is in "
-        "'Mars/Olympus', which this machine does not know. Install tzdata, or convert the times to UTC."
-    )
-    with pytest.raises(ts.errors.SchemaError, match=whole(message)):
+    message = "'t' ... 'Mars/Olympus' ... this machine does not know"
+    with pytest.raises(ts.errors.SchemaError, match=like(message)):
         ts.load(pa.table({"t": pa.array([1], pa.timestamp("s", "Mars/Olympus"))}), hour, time="t")
     with pytest.raises(
         ValueError, match=r"\AA pack needs a name; got \[Moment\(field='hour', form='number'\)\] in a list\. "
