@@ -37,7 +37,7 @@ def bundles(units: Sequence[Unit]) -> list[Bundle]:
 
 
 def each_or_all(bundle: Bundle, work: Callable[[Bundle], Result]) -> list[Result]:
-    """What `work` makes of a bundle; if it fails, of each unit alone, so that the error names the unit."""
+    """The result for a bundle; if `work` fails, the results for its units one by one, so that the error names one."""
     if len(bundle) > 1:
         with suppress(DataError, SourceError):
             return [work(bundle)]

@@ -78,7 +78,7 @@ def read_keys(work: Work) -> Keys:
 
 
 def _arrange(work: Work, entities: Entities | None, arranger: Arranger) -> Stats | None:
-    """Pass all rows to the arranger, in their order, and write their times to the draft; the times' statistics."""
+    """Pass the entities of all rows to the arranger, write the times to the draft, and return their statistics."""
     planned = work.planned
     if not (planned.entity or planned.time):
         for start in range(0, planned.rows, _BLOCK):
@@ -138,13 +138,13 @@ def _write_entities(work: Work, parts: list[list[Any]]) -> list[Any]:
 
 
 def holds_keys(column: Column, planned: Plan) -> bool:
-    """Whether a column is a key, or computed from the times, so that `units_of_keys` has its values."""
+    """Whether a column is a key or computed from the times: `units_of_keys` has its values."""
     keys = [member for key in (planned.entity, planned.time) if key for member in key.members]
     return bool(column.calendar) or (not column.bits and set(column.members) <= {*keys})
 
 
 def units_of_keys(work: Work, keys: Keys) -> list[Unit]:
-    """The keys, and fields of the calendar, in the order of the stash: they are not read from the source again."""
+    """Units that yield keys and fields of the calendar in stash order, from memory: the source is not read again."""
     planned, offsets = work.planned, keys.arranger.offsets
     parts = [*zip(*keys.names)] if planned.entity and planned.entity.shape else [keys.names]
     entities = dict(zip(planned.entity.members, map(as_arrow, parts))) if planned.entity else {}

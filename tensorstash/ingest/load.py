@@ -177,7 +177,7 @@ def load(
 
 
 def _check_targets(share: object, file: object, overwrite: bool, timeout: Any) -> str | None:
-    """Refuse arguments that contradict each other; the path of `file=`."""
+    """Check that the arguments agree, and return the path of `file=`."""
     shared = share is not None and share is not False
     if file is None and overwrite:
         raise ValueError("overwrite= replaces the file of file=, so it needs file=. Leave it out.")

@@ -9,7 +9,7 @@ SORT_BYTES = 24  # per row: its entity, its place there before and after sorting
 
 
 def check_columns(nbytes: int, source: str, limits: Sequence[Limit], on_disk: bool = False) -> None:
-    """Refuse columns that do not fit."""
+    """Raise `NoMemoryError` if the columns do not fit."""
     check_free(
         nbytes,
         limits,
@@ -20,7 +20,7 @@ def check_columns(nbytes: int, source: str, limits: Sequence[Limit], on_disk: bo
 
 
 def check_static(static: Sequence[Column], entities: int, source: str) -> None:
-    """Refuse static columns that do not fit. The number of entities is known only when the keys have been read."""
+    """Raise `NoMemoryError` if static columns do not fit. The number of entities is known only when the keys have been read."""
     # while the values are gathered there is a second copy of them, and the row of each value
     check_free(
         entities * sum(2 * column.row_bytes + 8 for column in static),
@@ -32,7 +32,7 @@ def check_static(static: Sequence[Column], entities: int, source: str) -> None:
 
 
 def check_sorting(rows: int, row_bytes: int, source: str) -> None:
-    """Refuse rows that cannot be sorted in memory. Whether they must be is known only when the keys have been read."""
+    """Raise `NoMemoryError` if rows cannot be sorted in memory. Only their keys tell whether they must be."""
     check_free(
         rows * row_bytes,
         memory_limits(),

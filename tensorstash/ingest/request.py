@@ -32,7 +32,7 @@ Static = Columns | Any | tuple[Any, Columns]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A source, and what is wanted of it.
+    """A source, and the parsed arguments of its load.
 
     In `columns` and `static` every formula is replaced by its name in `formulas`, as if it were a source column.
     """
@@ -66,7 +66,7 @@ class Request:
 
     @property
     def specs(self) -> tuple[ColumnSpec, ...]:
-        """What was chosen for each column that the arguments name."""
+        """The specs of all columns that the arguments name."""
         return (*(self.columns or {}).values(), *self.static.values())
 
     @property

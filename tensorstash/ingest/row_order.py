@@ -110,7 +110,7 @@ class Arranger:
         return self._sort(times)
 
     def _shifts(self, first: int, end: int) -> Int64s:
-        """How far the rows of some runs stand behind their place in the source."""
+        """By how many rows each of some runs moves from source order to stash order."""
         runs = slice(first, end)
         return self.offsets[self._codes[runs]] + self._ranks[runs] - self._begins[runs]
 
@@ -167,7 +167,7 @@ class Arranger:
         return next(start + int(is_there.argmax()) for start, is_there in matches if is_there.any())
 
     def _of_rows(self, start: int, stop: int, of_runs: Callable[[int, int], NDArray[Any]]) -> NDArray[Any]:
-        """What each row of the source from `start` on has of its run; `of_runs(first, end)` is given for some runs."""
+        """The values `of_runs(first, end)`, one for each run, repeated for the rows `start` to `stop` of the source."""
         # in the type of the array, which would be copied otherwise
         first = max(int(np.searchsorted(self._begins, self._integer(start), "right")) - 1, 0)
         end = int(np.searchsorted(self._begins, self._integer(stop), "left"))

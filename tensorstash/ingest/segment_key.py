@@ -96,7 +96,7 @@ def argument_keys(request: Request) -> dict[str, object]:
 
 
 def check_rows_key(key: object, request: Request, *, kept: bool) -> None:
-    """Refuse `key=` if it is not a text, if the stash is not kept, or if files, which have stamps, are all it names."""
+    """Raise unless `key=` is a text, the stash is kept, and the source is not only files, whose stamps are enough."""
     if key is None:
         return
     if not isinstance(key, str):
@@ -112,7 +112,7 @@ def check_rows_key(key: object, request: Request, *, kept: bool) -> None:
 
 
 def check_share(share: object, source: Any) -> str:
-    """The label that `share=` stands for, checked."""
+    """The checked label of `share=`."""
     return check_label(label_of(source) if share is True else share)
 
 

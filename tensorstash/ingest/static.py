@@ -52,7 +52,7 @@ class Constant:
         self._other: tuple[int, int, Bits] | None = None
 
     def add(self, rows: Int64s, codes: Int32s, bits: Bits) -> None:
-        """Take the next `deciding_rows`."""
+        """Add the next rows that `deciding_rows` chose."""
         new = np.flatnonzero(self._rows[codes] < 0)[::-1]  # backwards, so that an entity's first row is written last
         self._rows[codes[new]] = rows[new]
         self._bits[codes[new]] = bits[new]
@@ -65,7 +65,7 @@ class Constant:
         self._bits[entities] = _bits(value, self.column)
 
     def renumber(self, changed: Int32s) -> None:
-        """Put `changed[code]` in the place of each code."""
+        """Replace each code by `changed[code]`."""
         self._bits = changed[self._bits]
 
     @property

@@ -23,7 +23,7 @@ _MOST_DIGITS = 76
 
 @dataclass(slots=True)
 class Stats:
-    """Counts that are made while decoding, so that the data need not be read again for them."""
+    """Statistics of values, collected while they are decoded."""
 
     nulls: int = 0  # nulls in the source
     missing: int = 0  # missing values in the stash: NaN, or code -1

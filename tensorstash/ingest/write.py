@@ -34,7 +34,7 @@ _FIRST_ROWS = 4096  # whose times are looked at
 
 @dataclass(frozen=True, slots=True)
 class _Decoded:
-    """What is known of a bundle whose rows have been written."""
+    """The result of a bundle, whose other rows are written."""
 
     stats: dict[str, Stats]
     deciding: list[tuple[str, Deciding]]  # rows of static columns, for `Constant.add`

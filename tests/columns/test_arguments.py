@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import tensorstash as ts
-from tests.oracle_load import like, whole, write_parquet
+from tests.oracle_load import like, write_parquet
 
 
 @pytest.mark.parametrize("fill", [[1], 1j, b"a", np.datetime64("2020", "D"), torch.tensor([1, 2])], ids=repr)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import tensorstash as ts
-from tests.oracle_load import like, whole
+from tests.oracle_load import like
 
 FIELDS = ("second", "minute", "hour", "day", "dayofweek", "dayofyear", "week", "month", "quarter")
 # how many values each has, and the first

@@ -1,6 +1,5 @@
 """Codes of given vocabularies and of hashes: against a loop over the rows, golden values, and every way of a stash."""
 
-import re
 import warnings
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
@@ -17,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tensorstash as ts
-from tests.oracle_load import whole
+from tests.oracle_load import like
 
 TEXT_TYPES = [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.string())]
 INTEGER_TYPES = [pa.int8(), pa.uint16(), pa.int64(), pa.uint64(), pa.dictionary(pa.int32(), pa.int64())]

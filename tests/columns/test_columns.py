@@ -14,7 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import tensorstash as ts
-from tests.oracle_load import DATES, KINDS, NUMBERS, STAMPS, TEXTS, Kind, arrow_field, kind_of, like, whole
+from tests.oracle_load import DATES, KINDS, NUMBERS, STAMPS, TEXTS, Kind, arrow_field, kind_of, like
 
 RULE = 'reserved; a column is named {!r}. ... columns={{"new_name": {!r}}}'
 

@@ -13,7 +13,7 @@ import pytest
 import tensorstash as ts
 from tensorstash.columns.info import ColumnInfo, from_header, to_header
 from tensorstash.segments.format import header_bytes, parse
-from tests.oracle_load import whole
+from tests.oracle_load import like
 
 
 def loaded() -> ts.Stash:

@@ -41,10 +41,10 @@ from tests.oracle_load import (
     exact,
     holds,
     kind_of,
+    like,
     run_python,
     source_of,
     value,
-    whole,
     write_ipc,
     write_parquet,
 )

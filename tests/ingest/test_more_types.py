@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tensorstash as ts
-from tests.oracle_load import whole, write_ipc, write_parquet
+from tests.oracle_load import like, write_ipc, write_parquet
 
 ROWS = 12
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import tensorstash as ts
 from tensorstash.segments.limits import Limit
 from tests.cases_load import cases
-from tests.oracle_load import FORMS, Form, check, like, run_python, source_of, whole, write_parquet
+from tests.oracle_load import FORMS, Form, check, like, run_python, source_of, write_parquet
 
 
 def same(one: torch.Tensor, other: torch.Tensor) -> bool:

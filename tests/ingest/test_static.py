@@ -35,9 +35,9 @@ from tests.oracle_load import (
     exact,
     flat,
     kind_of,
+    like,
     source_of,
     value,
-    whole,
     write_parquet,
 )
 
@@ -310,7 +310,9 @@ def test_pieces_of_any_length_give_each_entity_its_first_value(data: st.DataObje
         assert held.values.tolist() == [values[row] for row in firsts]
         return
     row, first = wrong[0], firsts[codes[wrong[0]]]
-    message = f"'s' of entity {'abcd'[codes[row]]!r} is {values[first]} in source row {first} and {values[row]} in {row}."
+    message = (
+        f"'s' of entity {'abcd'[codes[row]]!r} is {values[first]} in source row {first} and {values[row]} in {row}."
+    )
     with pytest.raises(ts.errors.DataError, match=like(message)):
         held.check(scanned, list("abcd"), [])
 

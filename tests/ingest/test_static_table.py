@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tensorstash as ts
-from tests.oracle_load import exact, whole
+from tests.oracle_load import exact, like
 
 SALES: dict[str, Any] = {"shop": ["B", "A", "B", "C"], "day": [1, 1, 2, 1], "sales": [1.0, 2.0, 3.0, 4.0]}
 SHOPS = pl.DataFrame({"shop": ["A", "B", "C"], "size": [10, 20, 30], "region": ["SE", None, "NO"]})

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import tensorstash as ts
 from tensorstash.columns.column import Column
 from tensorstash.ingest.values import from_bfloat16, to_bfloat16, values
-from tests.oracle_load import KINDS, Held, Kind, arrow_array, arrow_field, flat, kind_of, value, whole, write_parquet
+from tests.oracle_load import KINDS, Held, Kind, arrow_array, arrow_field, flat, kind_of, like, value, write_parquet
 
 # Where the source has a value
 
