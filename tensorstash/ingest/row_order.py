@@ -63,15 +63,16 @@ class Arranger:
         if not len(codes):
             return
         starts = _starts(codes)
-        runs, sizes = codes[starts], np.diff(starts, append=len(codes))
+        runs, sizes = codes[starts], _sizes(starts, len(codes))
         self._grow(int(runs.max()) + 1)
         order = _by_code(runs)
         sizes, entities = sizes[order], runs[order]
-        firsts = _starts(entities)
+        firsts = _starts(entities)  # the first run of each entity
         self._watch_groups(runs, repeated=len(firsts) < len(runs))
         before = np.cumsum(sizes) - sizes
+        earlier = self._counts[entities[firsts]] - before[firsts]
         ranks = np.empty(len(runs), self._integer)
-        ranks[order] = self._counts[entities] + before - np.repeat(before[firsts], np.diff(firsts, append=len(runs)))
+        ranks[order] = before + np.repeat(earlier, _sizes(firsts, len(runs)))
         self._counts[entities[firsts]] += np.add.reduceat(sizes, firsts)
         self._parts.append(((self._taken + starts).astype(self._integer), runs, ranks))
         self._taken += len(codes)
@@ -98,7 +99,10 @@ class Arranger:
         self._begins, self._codes, self._ranks = map(np.concatenate, zip(*self._parts))
         self._parts.clear()
         self._codes = inverse(order).astype(np.int32)[self._codes]
-        self.arranged = not any(self._shifts(at, end).any() for at, end in _blocks(0, len(self._codes)))
+        blocks = (slice(*block) for block in _blocks(0, len(self._codes)))
+        self.arranged = all(
+            np.array_equal(self.offsets[self._codes[runs]] + self._ranks[runs], self._begins[runs]) for runs in blocks
+        )
         if times is None:
             return None
         if not self.arranged:
@@ -108,11 +112,6 @@ class Arranger:
         if self._is_grouped:
             self._check(SORT_BYTES)
         return self._sort(times)
-
-    def _shifts(self, first: int, end: int) -> Int64s:
-        """By how many rows each of some runs moves from source order to stash order."""
-        runs = slice(first, end)
-        return self.offsets[self._codes[runs]] + self._ranks[runs] - self._begins[runs]
 
     def _move(self, times: Int64s) -> None:
         if self._is_grouped:
@@ -166,24 +165,26 @@ class Arranger:
         matches = ((start, self.places(start, stop) == place) for start, stop in _blocks(0, self.rows))
         return next(start + int(is_there.argmax()) for start, is_there in matches if is_there.any())
 
-    def _of_rows(self, start: int, stop: int, of_runs: Callable[[int, int], NDArray[Any]]) -> NDArray[Any]:
-        """The values `of_runs(first, end)`, one for each run, repeated for the rows `start` to `stop` of the source."""
-        # in the type of the array, which would be copied otherwise
-        first = max(int(np.searchsorted(self._begins, self._integer(start), "right")) - 1, 0)
-        end = int(np.searchsorted(self._begins, self._integer(stop), "left"))
-        values = of_runs(first, end)
-        if end - first == stop - start:
-            return values
-        borders = np.clip(np.append(self._begins[first:end], stop), start, stop)
-        return np.repeat(values, np.diff(borders))
+    def _runs_of(self, start: int, stop: int) -> tuple[slice, Int64s | None]:
+        """The runs of the rows `start` to `stop` of the source, and their rows; `None` if these are runs of one row."""
+        begins, row = self._begins, self._integer  # numpy would copy the array to compare it with another type
+        first = max(int(np.searchsorted(begins, row(start), "right")) - 1, 0)
+        end = int(np.searchsorted(begins, row(stop), "left"))
+        if end - first == stop - start and (start == stop or begins[first] == start):
+            return slice(first, end), None
+        return slice(first, end), np.diff(np.clip(np.append(begins[first:end], stop), start, stop))
 
     def codes(self, start: int, stop: int) -> Int32s:
         """`(stop - start,)`, the entities of the rows of the source from `start` on."""
-        return self._of_rows(start, stop, lambda first, end: self._codes[first:end])
+        runs, sizes = self._runs_of(start, stop)
+        return self._codes[runs] if sizes is None else np.repeat(self._codes[runs], sizes)
 
     def places(self, start: int, stop: int) -> Int64s:
         """`(stop - start,)`, the places in the stash of the source rows from `start` on, as far as they are known."""
-        places = np.arange(start, stop) + self._of_rows(start, stop, self._shifts)
+        runs, sizes = self._runs_of(start, stop)
+        places = self.offsets[self._codes[runs]] + self._ranks[runs]
+        if sizes is not None:
+            places = np.arange(start, stop) + np.repeat(places - self._begins[runs], sizes)
         return places if self._place_by_time is None else self._place_by_time[places]
 
 
@@ -193,6 +194,10 @@ def _blocks(low: int, high: int) -> Iterator[tuple[int, int]]:
 
 def _starts(codes: Int32s) -> Int64s:
     return np.flatnonzero(np.append(True, codes[1:] != codes[:-1]))
+
+
+def _sizes(starts: Int64s, rows: int) -> Int64s:
+    return np.append(starts[1:], rows) - starts  # a fifteenth of the time of numpy.diff(append=)
 
 
 def _by_code(codes: Int32s) -> Int64s:

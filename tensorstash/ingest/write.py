@@ -34,7 +34,7 @@ _FIRST_ROWS = 4096  # whose times are looked at
 
 @dataclass(frozen=True, slots=True)
 class _Decoded:
-    """The result of a bundle, whose other rows are written."""
+    """What a bundle gives beside the rows that are written."""
 
     stats: dict[str, Stats]
     deciding: list[tuple[str, Deciding]]  # rows of static columns, for `Constant.add`
@@ -127,8 +127,10 @@ def _decode_columns(work: Work, keys: Keys, decoders: Mapping[str, Decoder]) -> 
     constants = {column.name: Constant(column, len(keys.names)) for column in planned.static}
     of_keys = [column for column in planned.columns if holds_keys(column, planned)]
     others = [column for column in planned.columns if column not in of_keys]
-    arrays = {} if arranger.arranged else {column.name: draft.array(column.name) for column in others}
-    _decode(_Target(work, decoders, arranger, {}), units_of_keys(work, keys), of_keys, {})
+    moved = [] if arranger.arranged else [column.name for column in others]
+    arrays = dict(in_threads(moved, lambda name, _: draft.array(name)))
+    if of_keys:
+        _decode(_Target(work, decoders, arranger, {}), units_of_keys(work, keys), of_keys, {})
     _decode(_Target(work, decoders, arranger, arrays), work.scanned.units, [*others, *planned.static], constants)
     for name, constant in constants.items():
         constant.check(work.scanned, keys.names, decoders[name].names or [])

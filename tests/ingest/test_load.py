@@ -949,7 +949,10 @@ def test_files_that_differ_are_refused_with_all_differences(tmp_path: Path) -> N
         pa.table({"y": [1], "t": pa.array([1], pa.timestamp("us"))}),
     ]
     one, two, three = (write_parquet(tmp_path / f"{k}.parquet", [table]) for k, table in enumerate(tables))
-    message = f"first, {one}: {two} has 'y' as bool, not int64; {two} has 't' as timestamp[us, tz=UTC], not timestamp[us]; {three} has no column 's'"
+    message = (
+        f"first, {one}: {two} has 'y' as bool, not int64; {two} has 't' as timestamp[us, tz=UTC], not timestamp[us]; "
+        f"{three} has no column 's'"
+    )
     with pytest.raises(ts.errors.SourceError, match=like(message)):
         ts.load(tmp_path)
 

@@ -222,8 +222,8 @@ def refusal(case: Case, name: str, pair: tuple[int, int], form: Form, directory:
     whose = f"entity {case.entity.source[pair[0]]!r}" if case.entity else "the series (no entity= was given)"
     rows = [f"{row}{place(case, row, form, directory)}" for row in pair]
     return (
-        f"one value in each entity; 's_{name}'{index} of {whose} is {shown[0]} in source row {rows[0]} and {shown[1]} in "
-        f"{rows[1]}. "
+        f"one value in each entity; 's_{name}'{index} of {whose} is {shown[0]} in source row {rows[0]} and {shown[1]} "
+        f"in {rows[1]}. "
     )
 
 
