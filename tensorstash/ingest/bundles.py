@@ -49,19 +49,19 @@ def read_bundle(bundle: Bundle, names: Sequence[str]) -> Iterator[tuple[int, pa.
     if len(bundle) == 1:
         yield from read(bundle[0], names)
         return
-    start, held, rows, nbytes = bundle[0].start, list[pa.RecordBatch](), 0, 0
+    start, waiting, rows, nbytes = bundle[0].start, list[pa.RecordBatch](), 0, 0
     for unit in bundle:
         for row, batch in read(unit, names):
             full = rows >= _ROWS or nbytes >= _BYTES
-            if held and (full or not batch.schema.equals(held[0].schema)):
-                yield start, _together(held)
-                start, held, rows, nbytes = row, [], 0, 0
+            if waiting and (full or not batch.schema.equals(waiting[0].schema)):
+                yield start, _concatenated(waiting)
+                start, waiting, rows, nbytes = row, [], 0, 0
             if batch.num_rows:
-                held.append(batch)
+                waiting.append(batch)
                 rows, nbytes = rows + batch.num_rows, nbytes + batch.nbytes
-    if held:
-        yield start, _together(held)
+    if waiting:
+        yield start, _concatenated(waiting)
 
 
-def _together(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+def _concatenated(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]

@@ -183,10 +183,10 @@ def plan(
     surveyed = survey(request, find(source, filesystem), None)
     scanned, planned = surveyed.scanned, surveyed.planned
     keys = [column for column in (planned.entity, planned.time) if column]
-    held = [*planned.columns, *planned.static, *keys]
-    names = dict.fromkeys(member for column in held for member in column.members)
+    chosen = [*planned.columns, *planned.static, *keys]
+    names = dict.fromkeys(member for column in chosen for member in column.members)
     ranges = {name: values for name in names if (values := scanned.range_of(name)) != Range()}
-    notes = [note for column in held for note in losses(column, ranges)]
+    notes = [note for column in chosen for note in losses(column, ranges)]
     if share is not None and share is not False:
         checks = (lambda: check_share(share, source), lambda: argument_keys(request), lambda: _check_memory(planned))
         for check in checks:
