@@ -103,9 +103,7 @@ def frequency_of(reports: Sequence[ShardReport]) -> str | int | None:
 def _write(store: Store, file: str, key: str, source: Survey) -> ShardReport:
     with store.scratch() as folder, open(os.path.join(folder, file), "w+b") as target, ThreadPoolExecutor(1) as beside:
         limits = [disk_limit(target.fileno(), folder)]
-        warnings = write_load(
-            source, target.fileno(), limits, on_disk=True, key=key, progress=False, report=lambda _: None
-        )
+        _, warnings = write_load(source, target.fileno(), limits, on_disk=True, key=key, progress=False)
         digest = beside.submit(checksum, target.fileno())  # while the file goes to its disk
         stash, nbytes = Stash(open_saved(target.name)), os.stat(target.fileno()).st_size
         store.put(target.name, file)

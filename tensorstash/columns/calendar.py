@@ -78,15 +78,9 @@ class Moment:
         (field,) = fields
         kind = time_column(pa.schema([field]), field.name, "it").kind
         if kind == "number":
-            raise SchemaError(
-                f"ts.calendar needs times or dates; time={field.name!r} is {field.type}. Convert it before loading, or "
-                "leave ts.calendar out."
-            )
+            raise SchemaError(f"ts.calendar needs times or dates; time={field.name!r} is {field.type}. Convert it.")
         if kind == "date" and self.field in ("second", "minute", "hour"):
-            raise SchemaError(
-                f"A date has no hour, minute or second; time={field.name!r} is {field.type}. Leave {self.field!r} out "
-                "of ts.calendar."
-            )
+            raise SchemaError(f"A date has no {self.field}; time={field.name!r} is {field.type}. Leave it out.")
 
         def compute(arrays: Sequence[pa.Array], _place: str, _row: int) -> pa.Array:
             return pa.array(calendar_values([(self.field, self.form)], *_ticks(arrays[0]))[:, 0])

@@ -11,15 +11,10 @@ from typing import Any
 class Plain:
     """Numbers and times as they are."""
 
-    bits: bool = False  # whether the source holds bfloat16 as uint16 bits
-    digits: bool = False  # whether decimals of the source must keep all their digits
-
 
 @dataclass(frozen=True, slots=True)
 class Validity:
     """Booleans that say where the source has a value."""
-
-    bits: bool = False  # as in `Plain`
 
 
 @dataclass(frozen=True, slots=True)

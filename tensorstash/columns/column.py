@@ -1,12 +1,13 @@
 """A column of a stash, resolved against the schema of its source."""
 
 import math
+import sys
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 
-from tensorstash.columns.codec import PLAIN, Codec, Given, Plain, Validity
+from tensorstash.columns.codec import PLAIN, Codec, Given
 
 Kind = Literal["number", "category", "hashed", "timestamp", "date", "time", "duration"]
 Number = float | int | bool
@@ -15,8 +16,10 @@ Fill = Number | str
 
 def fits(value: Number, dtype: torch.dtype) -> bool:
     """Whether a tensor of that type can hold a number: exactly, except for the rounding of floating types."""
+    if dtype.is_floating_point and abs(value) <= sys.float_info.max:
+        return bool(torch.tensor(float(value), dtype=torch.float64).to(dtype).isfinite())
     if dtype.is_floating_point:
-        return value != value or abs(value) == math.inf or abs(value) <= torch.finfo(dtype).max  # noqa: PLR0124
+        return value != value or abs(value) == math.inf  # noqa: PLR0124
     low, high = (0, 1) if dtype == torch.bool else (torch.iinfo(dtype).min, torch.iinfo(dtype).max)
     return value == value and low <= value <= high and value == int(value)  # noqa: PLR0124  NaN is no integer
 
@@ -34,6 +37,8 @@ class Column:
     zone: str | None = None
     fill: Fill | None = None
     codec: Codec = PLAIN
+    bits: bool = False  # whether the source holds bfloat16, as the bits of uint16
+    digits: bool = False  # whether decimals of the source must keep all their digits
     empty: Fill | None = None  # what stands in a slot without a row, where it is not `fill`
     calendar: tuple[tuple[str, str], ...] = ()  # field and form of each member that is computed from the time
 
@@ -41,16 +46,6 @@ class Column:
     def is_coded(self) -> bool:
         """Whether it holds codes for values, and -1 for a missing one."""
         return self.kind in ("category", "hashed")
-
-    @property
-    def bits(self) -> bool:
-        """Whether the source has bfloat16, as uint16."""
-        return isinstance(self.codec, (Plain, Validity)) and self.codec.bits
-
-    @property
-    def digits(self) -> bool:
-        """Whether decimals of the source must keep all their digits."""
-        return isinstance(self.codec, Plain) and self.codec.digits
 
     @property
     def vocabulary(self) -> tuple[str, ...] | tuple[int, ...] | None:

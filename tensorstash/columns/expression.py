@@ -89,13 +89,31 @@ def is_expression(value: object) -> bool:
 
 def source_of(value: Any) -> str | Formula | tuple[str | Formula, ...]:
     """The source of a column: a source column or an expression, or several of them as a pack."""
-    if _is_member(value):
-        return _member(value)
-    if not isinstance(value, (list, tuple)) or not all(map(_is_member, value)):
+    return tuple(map(_member, value)) if isinstance(value, (list, tuple)) else _member(value)
+
+
+def _member(value: Any) -> str | Expression:
+    if isinstance(value, str):
+        return value
+    if not is_expression(value):
         raise TypeError(
             f"A column is named by a text, a list of texts, a polars expression, or ts.column(...); got {value!r}."
         )
-    return tuple(map(_member, value))
+    if value.meta.has_multiple_outputs():
+        raise ValueError(
+            f"An expression names its columns one by one and gives one; {printed(value)} may stand for several. "
+            "Write pl.col('name') for each, and one expression for each column of the stash."
+        )
+    columns = tuple(dict.fromkeys(name for name in value.meta.root_names() if name))  # elements of lists have no name
+    if not columns:
+        raise ValueError(
+            f"An expression names a column of the source; {printed(value)} names none. Add constants to the batches, "
+            "in a transform."
+        )
+    renamed = value.meta.undo_aliases().meta.ne(value)
+    alias = value.meta.output_name(raise_if_undetermined=False) if renamed else None
+    expression = Expression(value, alias, columns)
+    return columns[0] if expression.is_column and alias in (None, columns[0]) else expression
 
 
 def alias_of(source: "str | Formula | tuple[str | Formula, ...]") -> str:
@@ -107,32 +125,3 @@ def alias_of(source: "str | Formula | tuple[str | Formula, ...]") -> str:
     raise ValueError(
         f"An expression needs a name; got {source!r} in a list. Write {{'name': ...}}, or add .alias('name') to it."
     )
-
-
-def _is_member(value: object) -> bool:
-    return isinstance(value, str) or is_expression(value)
-
-
-def _member(value: Any) -> str | Expression:
-    if isinstance(value, str):
-        return value
-    expression = _expression(value)
-    if not expression.columns:
-        raise ValueError(
-            f"An expression names a column of the source; {expression!r} names none. Add constants to the batches, in "
-            "a transform."
-        )
-    if expression.is_column and expression.alias in (None, expression.columns[0]):
-        return expression.columns[0]
-    return expression
-
-
-def _expression(expr: "pl.Expr") -> Expression:
-    if expr.meta.has_multiple_outputs():
-        raise ValueError(
-            f"An expression names its columns one by one and gives one; {printed(expr)} may stand for several. "
-            "Write pl.col('name') for each, and one expression for each column of the stash."
-        )
-    columns = tuple(dict.fromkeys(name for name in expr.meta.root_names() if name))  # elements of lists have no name
-    renamed = expr.meta.undo_aliases().meta.ne(expr)
-    return Expression(expr, expr.meta.output_name(raise_if_undetermined=False) if renamed else None, columns)

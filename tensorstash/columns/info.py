@@ -109,14 +109,8 @@ _TICKS = ("s", "ms", "us", "ns")
 _UNITS: dict[str, tuple[str | None, ...]] = {"timestamp": _TICKS, "time": _TICKS, "duration": _TICKS, "date": ("d",)}
 
 
-_OPTIONAL: dict[str, Any] = {
-    "static": [],
-    "unknown": None,
-    "empty": None,
-    "calendar": [],
-    "is_validity": False,
-    "repeated": False,
-}
+# fields that files of earlier releases do not have
+_ABSENT = dict[str, Any](static=[], unknown=None, empty=None, calendar=[], is_validity=False, repeated=False)
 
 
 def _check_range(name: str, number: int | None, least: int) -> None:
@@ -131,7 +125,7 @@ def _parsed(hint: Any, value: Any, what: str) -> Any:
         if is_dataclass(kind) and type(value) is dict:
             made: Any = kind
             hints = _hints(made)
-            value = _OPTIONAL | value
+            value = _ABSENT | value
             if missing := hints.keys() - value.keys():
                 raise ValueError(f"{min(missing)!r} is not there")
             return made(**{name: _parsed(hints[name], value[name], repr(name)) for name in hints})

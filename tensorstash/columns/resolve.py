@@ -1,13 +1,13 @@
 """Column specs to columns: each spec is resolved against the schema of the source."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import torch
 
-from tensorstash.columns.codec import Ascending, Given, Hashed, Plain, Validity
+from tensorstash.columns.codec import Ascending, Given, Hashed, Validity
 from tensorstash.columns.column import Column, fits
 from tensorstash.columns.names import check_name, field_of
 from tensorstash.columns.spec import ColumnSpec
@@ -26,16 +26,25 @@ def resolve(
         shown = list(spec.members) if isinstance(spec.source, tuple) else spec.source
         check_name(name, "a column", repr(shown), argument)
         fields = [field_of(schema, str(member), where) for member in spec.members]
-        resolved.append(_RESOLVERS[type(spec.codec)](name, spec, fields, dtype))
+        match spec.codec:
+            case Validity():
+                resolved.append(_validity(name, spec, fields))
+            case Given() as codec:
+                resolved.append(_given(name, spec, fields, codec.vocabulary))
+            case Hashed():
+                field, _is_text = _coded("Hashing is", name, spec, fields)
+                resolved.append(Column(name, (field.name,), torch.int32, kind="hashed", codec=spec.codec))
+            case _:
+                resolved.append(_plain(name, spec, fields, dtype))
     return tuple(resolved)
 
 
-def _validity(name: str, spec: ColumnSpec, fields: Sequence[pa.Field], _: torch.dtype | None) -> Column:
+def _validity(name: str, spec: ColumnSpec, fields: Sequence[pa.Field]) -> Column:
     parts = [from_arrow(name, field) for field in fields]
     members = tuple(part.members[0] for part in parts)
     if not isinstance(spec.source, tuple):
-        return Column(name, members, torch.bool, parts[0].shape, codec=Validity(is_bfloat16(fields[0])))
-    if not parts or any(part.shape or part.codec == Plain(bits=True) for part in parts):
+        return Column(name, members, torch.bool, parts[0].shape, codec=Validity(), bits=parts[0].bits)
+    if not parts or any(part.shape or part.bits for part in parts):
         raise SchemaError(
             f"A pack of masks is made of plain columns; {name!r} is made of {list(members)}. Take one mask for each "
             "column."
@@ -43,15 +52,8 @@ def _validity(name: str, spec: ColumnSpec, fields: Sequence[pa.Field], _: torch.
     return Column(name, members, torch.bool, (len(parts),), codec=Validity())
 
 
-def _hashed(name: str, spec: ColumnSpec, fields: Sequence[pa.Field], _: torch.dtype | None) -> Column:
-    field, _is_text = _coded("Hashing is", name, spec, fields)
-    return Column(name, (field.name,), torch.int32, kind="hashed", codec=spec.codec)
-
-
-def _given(name: str, spec: ColumnSpec, fields: Sequence[pa.Field], _: torch.dtype | None) -> Column:
-    assert isinstance(spec.codec, Given)
+def _given(name: str, spec: ColumnSpec, fields: Sequence[pa.Field], known: Sequence[object]) -> Column:
     field, holds_text = _coded("A vocabulary is", name, spec, fields)
-    known = spec.codec.vocabulary
     if holds_text != isinstance(known[0], str):
         raise SchemaError(
             f"vocabulary= holds values of its column; {known[0]!r} is none of {spec.source!r}, which is {field.type}. "
@@ -98,8 +100,8 @@ def _pack(name: str, parts: list[Column]) -> Column:
             )
     promoted = np.result_type(*(DTYPES[part.dtype][1] for part in parts))
     dtype = next(torch_ for torch_, (_, numpy_) in DTYPES.items() if numpy_ == promoted.name)
-    codec = Plain(digits=any(part.digits for part in parts))
-    return Column(name, tuple(part.members[0] for part in parts), dtype, (len(parts),), codec=codec)
+    members, digits = tuple(part.members[0] for part in parts), any(part.digits for part in parts)
+    return Column(name, members, dtype, (len(parts),), digits=digits)
 
 
 def _choose(whole: Column, parts: list[Column], spec: ColumnSpec, dtype: torch.dtype | None) -> Column:
@@ -128,16 +130,8 @@ def _choose(whole: Column, parts: list[Column], spec: ColumnSpec, dtype: torch.d
                 f"{argument}= must be a value of its column; {value!r} is none of {whole.name!r} ({chosen})."
             )
     # a caller who names a dtype accepts its precision
-    codec = Plain() if whole.digits and (dtype is not None or spec.dtype is not None) else whole.codec
-    return replace(whole, dtype=chosen, fill=spec.fill, empty=spec.empty, calendar=spec.calendar, codec=codec)
-
-
-_RESOLVERS: dict[type, Callable[[str, ColumnSpec, Sequence[pa.Field], torch.dtype | None], Column]] = {
-    Plain: _plain,
-    Validity: _validity,
-    Given: _given,
-    Hashed: _hashed,
-}
+    digits = whole.digits and dtype is None and spec.dtype is None
+    return replace(whole, dtype=chosen, fill=spec.fill, empty=spec.empty, calendar=spec.calendar, digits=digits)
 
 
 def time_column(schema: pa.Schema, name: str, where: str) -> Column:
@@ -146,7 +140,13 @@ def time_column(schema: pa.Schema, name: str, where: str) -> Column:
     plain = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
     if pa.types.is_timestamp(plain) or pa.types.is_date(plain):
         column = from_arrow("__time", field)
-        _check_zone(name, column.zone)
+        try:
+            zone_of(column.zone)
+        except DataError as error:  # its times could be neither shown nor cut at a date
+            raise SchemaError(
+                f"time={name!r} is in the zone {column.zone!r}, which is no offset from UTC such as '+05:30', and "
+                "which this machine does not know. Install tzdata, or convert the times to UTC."
+            ) from error
         return column
     if pa.types.is_integer(plain) and not is_bfloat16(field):
         return Column("__time", (field.name,), torch.int64)
@@ -154,17 +154,6 @@ def time_column(schema: pa.Schema, name: str, where: str) -> Column:
         f"time= names a timestamp, date or integer column; {name!r} is {field.type}. Convert it before "
         f"loading{_as_time(field)}."
     )
-
-
-def _check_zone(name: str, zone: str | None) -> None:
-    """Refuse a time zone that Python does not know: its times could be neither shown nor cut at a date."""
-    try:
-        zone_of(zone)
-    except DataError as error:
-        raise SchemaError(
-            f"time= names times in a zone of the IANA database, or at an offset from UTC such as '+05:30'; {name!r} "
-            f"is in {zone!r}, which this machine does not know. Install tzdata, or convert the times to UTC."
-        ) from error
 
 
 def _as_time(field: pa.Field) -> str:
@@ -191,13 +180,12 @@ def entity_columns(entity: str | Sequence[str] | None) -> tuple[str, ...]:
 
 
 def entity_column(schema: pa.Schema, entity: str | Sequence[str], where: str) -> Column:
-    """The entity column, or several as one of shape `(k,)`; a single one is int32 for text, int64 for integers."""
-    names, dtype = entity_columns(entity), torch.int32
+    """The entity column, or several as one of shape `(k,)`."""
+    names = entity_columns(entity)
     for name in names:
         field = field_of(schema, name, where)
         arrow = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
         if not (is_text(arrow) or pa.types.is_integer(arrow)):
             raise SchemaError(f"entity= names a text or integer column; {name!r} is {field.type}. Convert it to text.")
-        dtype = torch.int32 if is_text(arrow) else torch.int64
     shape = () if isinstance(entity, str) else (len(names),)
-    return Column("__entity", names, dtype, shape, kind="category", codec=Ascending())
+    return Column("__entity", names, torch.int64, shape, kind="category", codec=Ascending())

@@ -66,13 +66,9 @@ def check_shard(shard: object) -> tuple[int, int] | None:
     return number, shards
 
 
-def _bytes_of(entity: Any) -> bytes:
-    if isinstance(entity, tuple):
-        return b"".join([b"%d:%b" % (len(part), part) for part in map(_bytes, entity)])
-    return _bytes(entity)
-
-
-def _bytes(value: Any) -> bytes:
+def _bytes_of(value: Any) -> bytes:
+    if isinstance(value, tuple):
+        return b"".join([b"%d:%b" % (len(part), part) for part in map(_bytes_of, value)])
     if isinstance(value, str):
         return value.encode()
     if isinstance(value, np.datetime64) and value.dtype == "datetime64[D]":

@@ -84,34 +84,26 @@ def column(
 
 def _fill_of(value: object, argument: str) -> Fill | None:
     """The value of `fill=` or `empty=`, as a plain number, truth value or text."""
-    if value is None:
-        return None
     plain = _python_value(value, argument)
-    if not isinstance(plain, (float, int, str)):
-        raise TypeError(
-            f"{argument}= is one number, truth value or text; got {value!r}. For times, give the integer that the "
-            "tensor stores."
-        )
-    if isinstance(plain, str):
-        _check_text(plain, argument)
-    return plain
+    if plain is None or isinstance(plain, (float, int, str)):
+        return plain
+    raise TypeError(
+        f"{argument}= is one number, truth value or text; got {value!r}. For times, give the integer that the tensor "
+        "stores."
+    )
 
 
 def _python_value(value: object, argument: str) -> object:
+    """A value of numpy or torch as one of Python. A text with a lone surrogate is refused: UTF-8 cannot hold it."""
     if isinstance(value, torch.Tensor) and value.is_meta:
         raise TypeError(f"{argument}= has values; got a tensor on the meta device, which has none.")
-    is_one = isinstance(value, np.generic) or (isinstance(value, torch.Tensor) and value.numel() == 1)
-    return value.item() if is_one and isinstance(value, (np.generic, torch.Tensor)) else value
-
-
-def _check_text(text: str, argument: str) -> None:
-    """Refuse half of a surrogate pair, which no UTF-8 can hold."""
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
+    if isinstance(value, np.generic) or (isinstance(value, torch.Tensor) and value.numel() == 1):
+        value = value.item()
+    if isinstance(value, str) and any("\ud800" <= letter <= "\udfff" for letter in value):
         raise ValueError(
-            f"{argument}= holds texts of Unicode characters; {text!r} has a lone surrogate. Correct the text."
-        ) from error
+            f"{argument}= holds texts of Unicode characters; {value!r} has a lone surrogate. Correct the text."
+        )
+    return value
 
 
 def check_dtype(dtype: object) -> None:
@@ -149,8 +141,8 @@ def named(columns: Columns, argument: str = "columns") -> list[tuple[str, Column
     if isinstance(columns, Mapping):
         if wrong := [name for name in columns if not isinstance(name, str)]:
             raise TypeError(f"Columns are named by texts; got {wrong[0]!r}. Write {str(wrong[0])!r}.")
-        return [(name, _spec(spec)) for name, spec in columns.items()]
-    specs = [_spec(spec) for spec in columns]
+        return [(name, _spec(choice)) for name, choice in columns.items()]
+    specs = [*map(_spec, columns)]
     for spec in specs:
         if isinstance(spec.codec, Validity):
             raise ValueError(
@@ -165,9 +157,7 @@ def named(columns: Columns, argument: str = "columns") -> list[tuple[str, Column
 
 
 def _spec(choice: object) -> ColumnSpec:
-    if isinstance(choice, ColumnSpec):
-        return choice
-    return ColumnSpec(source_of(choice))
+    return choice if isinstance(choice, ColumnSpec) else ColumnSpec(source_of(choice))
 
 
 _MOST = 1 << 31  # the codes are int32
@@ -202,30 +192,21 @@ def hashed(source: "Source", buckets: int) -> ColumnSpec:
     return ColumnSpec(parsed, codec=Hashed(int(buckets)))
 
 
-def _check_ordered(vocabulary: object) -> None:
-    if isinstance(vocabulary, (str, bytes)) or not isinstance(vocabulary, Iterable):
-        raise TypeError(f"vocabulary= is a list of texts or of integers; got {vocabulary!r}. Write [{vocabulary!r}].")
-    if isinstance(vocabulary, (set, frozenset)):
-        raise TypeError(
-            f"vocabulary= gives each value the code of its place; a {type(vocabulary).__name__} has another order in "
-            "each process. Write sorted(...)."
-        )
-    if isinstance(vocabulary, Mapping):
-        raise TypeError("vocabulary= is a list whose value k has code k; got a mapping. Write list(...) of its values.")
-
-
 def vocabulary_of(vocabulary: Iterable[object]) -> tuple[str, ...] | tuple[int, ...]:
     """The values of a vocabulary, as plain texts or integers."""
-    _check_ordered(vocabulary)
+    if isinstance(vocabulary, (str, bytes)) or not isinstance(vocabulary, Iterable):
+        raise TypeError(f"vocabulary= is a list of texts or of integers; got {vocabulary!r}. Write [{vocabulary!r}].")
+    if isinstance(vocabulary, (set, frozenset, Mapping)):
+        raise TypeError(
+            f"vocabulary= gives each value the code of its place; got a {type(vocabulary).__name__}. Write a list: "
+            "sorted(...) of a set, list(...) of the values of a mapping."
+        )
     values: list[Any] = [_python_value(value, "vocabulary") for value in vocabulary]
     if not values:
         raise ValueError("vocabulary= has at least one value; got none.")
     kind = str if isinstance(values[0], str) else int
     if wrong := [value for value in values if not isinstance(value, kind) or isinstance(value, bool)]:
         raise TypeError(f"vocabulary= holds texts, or integers; got {wrong[0]!r} among {len(values):,} values.")
-    if kind is str:
-        for value in values:
-            _check_text(value, "vocabulary")
     if kind is int:
         low, high = min(values), max(values)
         if low < -(1 << 63) or high >= 1 << (63 if low < 0 else 64):

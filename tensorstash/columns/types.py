@@ -5,7 +5,7 @@ from dataclasses import replace
 import pyarrow as pa
 import torch
 
-from tensorstash.columns.codec import Ascending, Plain
+from tensorstash.columns.codec import Ascending
 from tensorstash.columns.column import Column, Kind
 from tensorstash.errors import SchemaError
 
@@ -52,14 +52,16 @@ def from_arrow(name: str, field: pa.Field) -> Column:
         item = from_arrow(name, pa.field(field.name, arrow.value_type, metadata=field.metadata))
         if item.kind == "number":
             return replace(item, shape=(arrow.list_size, *item.shape))
-    if field.metadata is not None and BFLOAT16.items() <= field.metadata.items():
-        return Column(name, (field.name,), torch.bfloat16, codec=Plain(bits=True))
+    if is_bfloat16(field):
+        return Column(name, (field.name,), torch.bfloat16, bits=True)
     if arrow in _NUMBERS:
         return Column(name, (field.name,), _NUMBERS[arrow])
     if pa.types.is_decimal(arrow):
-        return Column(name, (field.name,), torch.float64, codec=Plain(digits=True))
+        return Column(name, (field.name,), torch.float64, digits=True)
     if pa.types.is_temporal(arrow) and not pa.types.is_interval(arrow):
-        return Column(name, (field.name,), torch.int64, *_temporal(arrow))
+        kind = _kind_of_time(arrow)
+        unit, zone = "d" if kind == "date" else arrow.unit, getattr(arrow, "tz", None)
+        return Column(name, (field.name,), torch.int64, kind=kind, unit=unit, zone=zone)
     raise SchemaError(
         "A stash holds numbers, booleans, text, dates, times, and bytes and lists of numbers of one length; column "
         f"{field.name!r} is {arrow}. Leave it out of columns= and static=, or {_conversion(field)}."
@@ -80,12 +82,10 @@ def _conversion(field: pa.Field) -> str:
     return "convert it before loading"
 
 
-def _temporal(arrow: pa.DataType) -> tuple[tuple[int, ...], Kind, str, str | None]:
+def _kind_of_time(arrow: pa.DataType) -> Kind:
     if pa.types.is_timestamp(arrow):
-        return (), "timestamp", arrow.unit, arrow.tz
-    if pa.types.is_date(arrow):
-        return (), "date", "d", None
-    return (), "duration" if pa.types.is_duration(arrow) else "time", arrow.unit, None
+        return "timestamp"
+    return "date" if pa.types.is_date(arrow) else "duration" if pa.types.is_duration(arrow) else "time"
 
 
 def is_bfloat16(field: pa.Field) -> bool:

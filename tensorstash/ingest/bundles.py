@@ -23,21 +23,21 @@ Result = TypeVar("Result")
 def bundles(units: Sequence[Unit]) -> list[Bundle]:
     """Units in their order, with small neighbours together."""
     most = min(_MOST, len(units) // (_SHARE * threads()))
-    found: list[list[Unit]] = []
+    groups: list[list[Unit]] = []
     rows = 0
     for unit in units:
-        fits = found and max(unit.rows, found[-1][0].rows) < _SMALL and len(found[-1]) < most
+        fits = groups and max(unit.rows, groups[-1][0].rows) < _SMALL and len(groups[-1]) < most
         if fits and rows + unit.rows <= _ROWS:
-            found[-1].append(unit)
+            groups[-1].append(unit)
             rows += unit.rows
         else:
-            found.append([unit])
+            groups.append([unit])
             rows = unit.rows
-    return [tuple(bundle) for bundle in found]
+    return [tuple(group) for group in groups]
 
 
 def each_or_all(bundle: Bundle, work: Callable[[Bundle], Result]) -> list[Result]:
-    """What `work` makes of a bundle; if it fails, of each unit alone, so that the error names the unit."""
+    """The result for a bundle; if `work` fails, the results for its units one by one, so that the error names one."""
     if len(bundle) > 1:
         with suppress(DataError, SourceError):
             return [work(bundle)]
@@ -49,19 +49,19 @@ def read_bundle(bundle: Bundle, names: Sequence[str]) -> Iterator[tuple[int, pa.
     if len(bundle) == 1:
         yield from read(bundle[0], names)
         return
-    start, held, rows, nbytes = bundle[0].start, list[pa.RecordBatch](), 0, 0
+    start, waiting, rows, nbytes = bundle[0].start, list[pa.RecordBatch](), 0, 0
     for unit in bundle:
         for row, batch in read(unit, names):
             full = rows >= _ROWS or nbytes >= _BYTES
-            if held and (full or not batch.schema.equals(held[0].schema)):
-                yield start, _together(held)
-                start, held, rows, nbytes = row, [], 0, 0
+            if waiting and (full or not batch.schema.equals(waiting[0].schema)):
+                yield start, _concatenated(waiting)
+                start, waiting, rows, nbytes = row, [], 0, 0
             if batch.num_rows:
-                held.append(batch)
+                waiting.append(batch)
                 rows, nbytes = rows + batch.num_rows, nbytes + batch.nbytes
-    if held:
-        yield start, _together(held)
+    if waiting:
+        yield start, _concatenated(waiting)
 
 
-def _together(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+def _concatenated(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]

@@ -65,8 +65,8 @@ def inverse(order: Int64s) -> Int64s:
     return places
 
 
-class _Few:
-    """The codes of integers, or of few texts, by a dictionary, which needs the interpreter's lock."""
+class _DictCoder:
+    """Codes from a dictionary, for integers and small vocabularies; a look-up holds the interpreter's lock."""
 
     def __init__(self, names: Iterable[Any]) -> None:
         self._codes: defaultdict[Any, int] = defaultdict(None, zip(names, count()))
@@ -84,8 +84,8 @@ class _Few:
         return np.fromiter(map(self._codes.__getitem__, values.to_pylist()), np.int32, len(values))
 
 
-class _Many:
-    """The codes of many texts, by a table of polars, in which several threads look texts up at the same time."""
+class _PolarsCoder:
+    """Codes from a table of polars, for large vocabularies; several threads look texts up at the same time."""
 
     def __init__(self, names: Iterable[str]) -> None:
         import polars as pl  # here, because it is slow to import
@@ -101,7 +101,7 @@ class _Many:
         return len(self.names)
 
     def codes(self, texts: pa.Array) -> Int32s:
-        """As `_Few.codes`; a dictionary may have a text twice."""
+        """As `_DictCoder.codes`; a dictionary may have a text twice."""
         import polars as pl
 
         numbers = pl.Series(texts, dtype=pl.String()).cast(self._type).to_physical().to_numpy().astype(np.int64)
@@ -127,7 +127,7 @@ class Vocabulary:
         self.fill = fill
         self._known = len(known)
         others = dict.fromkeys(name for name in (fill, empty) if name is not None)
-        self._coder: _Few | _Many = _Few(dict.fromkeys((*known, *others)))
+        self._coder: _DictCoder | _PolarsCoder = _DictCoder(dict.fromkeys((*known, *others)))
         self._occurs: Bools = np.zeros(len(self), np.bool_)  # whether rows have these names; rows have all later ones
         self._lock = Lock()
 
@@ -149,15 +149,15 @@ class Vocabulary:
         """`(values,)`, the codes of values that occur."""
         with self._lock:
             many = is_text(values.type) and len(self) + len(values) > _MANY and has_pool()
-            if isinstance(self._coder, _Few) and many:
-                self._coder = _Many(self._coder.names)
-            codes = self._few(self._coder, values) if isinstance(self._coder, _Few) else None
+            if isinstance(self._coder, _DictCoder) and many:
+                self._coder = _PolarsCoder(self._coder.names)
+            codes = self._by_dict(self._coder, values) if isinstance(self._coder, _DictCoder) else None
         if codes is None:
             codes = self._coder.codes(values)
         self._occurs[codes[codes < len(self._occurs)]] = True
         return codes
 
-    def _few(self, coder: _Few, values: pa.Array) -> Int32s:
+    def _by_dict(self, coder: _DictCoder, values: pa.Array) -> Int32s:
         if len(self) > len(self._occurs):
             return coder.codes(values)
         # The first values get ascending codes. Often there are no others, and no code has to be changed.
@@ -176,7 +176,7 @@ class Vocabulary:
         if (order[1:] > order[:-1]).all():
             return None
         changed = np.append(inverse(order), -1).astype(np.int32)
-        self._coder = _Few(map(names.__getitem__, order.tolist()))
+        self._coder = _DictCoder(map(names.__getitem__, order.tolist()))
         occurs = np.append(self._occurs, np.ones(len(order) - len(self._occurs), np.bool_))
         self._occurs = occurs[order]
         return changed

@@ -24,7 +24,7 @@ class Entities:
     """Numbers the entities as they come, by the values of one column or the tuples of several."""
 
     def __init__(self, columns: int, known: Sequence[Any]) -> None:
-        """The entities in `known` are entities even if no row has them."""
+        """Entities in `known` exist even without rows."""
         self._parts = [Vocabulary() for _ in range(columns)]
         self._pairs = [Vocabulary() for _ in range(columns - 1)]  # of (number of leading parts, next part)
         values = [known] if columns == 1 else [*zip(*known)]

@@ -14,7 +14,7 @@ from tensorstash.columns.codec import Ascending
 from tensorstash.columns.column import Column
 from tensorstash.columns.types import is_text
 from tensorstash.common.clock import Clock
-from tensorstash.common.dtypes import Bools
+from tensorstash.common.dtypes import Bools, Int64s
 from tensorstash.common.progress import Progress
 from tensorstash.common.threads import in_threads
 from tensorstash.ingest.bundles import Bundle, bundles, each_or_all, read_bundle
@@ -78,7 +78,7 @@ def read_keys(work: Work) -> Keys:
 
 
 def _arrange(work: Work, entities: Entities | None, arranger: Arranger) -> Stats | None:
-    """Pass all rows to the arranger, in their order, and write their times to the draft; the times' statistics."""
+    """Pass the entities of all rows to the arranger, write the times to the draft, and return their statistics."""
     planned = work.planned
     if not (planned.entity or planned.time):
         for start in range(0, planned.rows, _BLOCK):
@@ -138,13 +138,13 @@ def _write_entities(work: Work, parts: list[list[Any]]) -> list[Any]:
 
 
 def holds_keys(column: Column, planned: Plan) -> bool:
-    """Whether a column is a key, or computed from the times, so that `units_of_keys` has its values."""
+    """Whether a column is a key or computed from the times: `units_of_keys` has its values."""
     keys = [member for key in (planned.entity, planned.time) if key for member in key.members]
     return bool(column.calendar) or (not column.bits and set(column.members) <= {*keys})
 
 
 def units_of_keys(work: Work, keys: Keys) -> list[Unit]:
-    """The keys, and fields of the calendar, in the order of the stash: they are not read from the source again."""
+    """Units that yield keys and fields of the calendar in stash order, from memory: the source is not read again."""
     planned, offsets = work.planned, keys.arranger.offsets
     parts = [*zip(*keys.names)] if planned.entity and planned.entity.shape else [keys.names]
     entities = dict(zip(planned.entity.members, map(as_arrow, parts))) if planned.entity else {}
@@ -152,7 +152,8 @@ def units_of_keys(work: Work, keys: Keys) -> list[Unit]:
 
     def read(start: int, stop: int, names: Sequence[str]) -> list[pa.RecordBatch]:
         first, end = int(np.searchsorted(offsets, start, "right")) - 1, int(np.searchsorted(offsets, stop, "left"))
-        codes = np.repeat(np.arange(first, end), np.diff(np.clip(offsets[first : end + 1], start, stop)))
+        borders: Int64s = np.clip(offsets[first : end + 1], start, stop)
+        codes = np.repeat(np.arange(first, end), np.diff(borders))
         columns = {name: pa.DictionaryArray.from_arrays(codes, values) for name, values in entities.items()}
         if planned.time:
             times = work.draft.read("__time", start, stop - start)

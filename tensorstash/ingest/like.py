@@ -15,7 +15,7 @@ from tensorstash.stash.stash import Stash
 
 
 def check_like(like: object, entity: Any) -> Stash | None:
-    """Refuse what is no stash, or one with another number of entity columns."""
+    """Raise if `like` is no stash, or has another number of entity columns."""
     if like is None:
         return None
     if not isinstance(like, Stash):

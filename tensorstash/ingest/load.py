@@ -3,20 +3,19 @@
 import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from tensorstash.columns.spec import Columns
 from tensorstash.common.checks import is_integer
-from tensorstash.ingest.memory import check_columns
 from tensorstash.ingest.request import Repeated, Request, Static, parse_request
 from tensorstash.ingest.segment_key import argument_keys, check_rows_key, check_share, check_unchanged, contents, key_of
 from tensorstash.segments.directory import Name
 from tensorstash.segments.limits import memory_limits
 from tensorstash.segments.on_disk import FileTarget, obtain_file
 from tensorstash.segments.publish import Build, UnpublishedFile, obtain
-from tensorstash.segments.segment import Segment
+from tensorstash.segments.segment import Segment, mapped
 from tensorstash.sources.file import File, stamps
 from tensorstash.sources.locate import find, is_reordered
 from tensorstash.stash.stash import Stash
@@ -64,22 +63,21 @@ def load(
             system: a path, a glob, a directory, a URL such as `s3://bucket/weather/*.parquet`, or a list of them; a
             polars or pandas frame; a pyarrow Table, RecordBatch or Dataset; a Hugging Face Dataset; a mapping of arrays
             or tensors. Files come in natural order of their paths, part-2 before part-10, and need the same columns;
-            integers, floats and timestamps of different widths and units are widened to the widest, and integers in
-            some files and floats in others to floats, if no integer is rounded. Of a directory or glob, parts of paths
-            such as `year=2024` are columns.
+            types of different widths or units are widened, and integers in some files to the floats of others, if no
+            integer is rounded. Parts of paths such as `year=2024` in a directory or glob are columns.
             Also a polars LazyFrame, a pyarrow RecordBatchReader or Scanner, a Ray Dataset (Ray keeps the order of its
             rows only with `preserve_order`), and whatever has `__arrow_c_stream__`, such as relations of DuckDB: these
-            are read once, never whole in memory, into an unnamed file in the temporary directory (TMPDIR).
+            are read once into an unnamed file in the temporary directory (TMPDIR), never whole into memory.
         columns: a list of source names, or a mapping from your names to a source name, a list of names (packed into one
             `(rows, k)` column), a `ts.column`, `ts.hashed`, `ts.is_valid` or `ts.calendar`. Only these are decoded.
             `None`: all columns that entity, time and static do not name. A field of a struct column has a dotted path,
-            `{"speed": "wind.speed"}`, wherever a source name may stand. A polars expression may replace any source
-            name. Each value is computed from its own row; for a lag and others that need more rows, load a LazyFrame.
-            Columns that only an expression names are not stored. Text is a String in it, bfloat16 a Float32.
+            `{"speed": "wind.speed"}`, wherever a source name may stand. So may a polars expression that computes each
+            value from its own row; for lags and the like, load a LazyFrame. Columns that only an expression names are
+            not stored. In an expression text is a String, and bfloat16 a Float32.
         entity: the text or integer column that identifies the series of each row, or a list of such columns: then an
             entity is a tuple of their values. Without it all rows are one series.
-        time: the timestamp, date or integer column that orders the rows of a series, kept as int64. Text is taken if
-            it is in ISO 8601, as timestamps in microseconds.
+        time: the timestamp, date or integer column that orders the rows of a series, kept as int64. Text in ISO 8601
+            is read as timestamps in microseconds.
         static: columns that have one value in each entity, written like `columns`; `stash.static` holds them,
             `(entities, ...)`. Values are compared as they are stored, and missing values are equal. Or a frame or table
             in memory, `static=stores`, that has the entity columns and one row for each entity; `static=(stores,
@@ -96,13 +94,12 @@ def load(
             have any. For many shards, `ts.cluster.shard` reads the source once.
         like: a stash whose entities and codes of text keep their numbers, as for a model that has embeddings of them;
             new ones follow in ascending order. Entities of `like` without rows become series without rows, whose static
-            values are missing: NaN, code -1 or `fill=`, and without one an error. A vocabulary that is given for a
-            column takes precedence.
+            values are missing: NaN, code -1 or `fill=`, or else an error. A column's own vocabulary takes precedence.
         repeated: `"error"` refuses a time that an entity has in several rows, which in regular series is a mistake.
             `"keep"` is for events: rows of one time stay in the order of the source. Their windows need
             `gaps="ignore"`, or spans in time.
-        filesystem: where the paths are: a `pyarrow.fs.FileSystem` or an fsspec file system; `None` takes this machine,
-            and for a URL what pyarrow or fsspec have for its scheme.
+        filesystem: where the paths are: a `pyarrow.fs.FileSystem` or an fsspec file system; `None`: this machine, or
+            for a URL what pyarrow or fsspec have for its scheme.
         share: a label for a copy that all processes of this user attach; `True` makes one of the source's name.
             Changed files, other data or other arguments are another copy under the same label.
         file: a path for a stash on disk, such as "weather.safetensors". It appears when it is whole and on disk. A file
@@ -117,9 +114,9 @@ def load(
         progress: show a bar, in rows and MB/s; `None` shows it when the output is a terminal or a notebook.
 
     Returns:
-        A `Stash` whose rows are grouped by entity, the entities in ascending order, and ordered by time. A load that is
-        interrupted (Ctrl-C) frees what it has taken. A `UserWarning` is given if no value of a given vocabulary occurs
-        in its column, or if most distinct values of a text column read as numbers.
+        A `Stash` whose rows are grouped by entity, the entities in ascending order, and ordered by time. Ctrl-C frees
+        what the load has taken. A `UserWarning` is given if no value of a given vocabulary occurs in its column, or if
+        most distinct values of a text column read as numbers.
 
     Raises:
         SourceError: no file, an unreadable one, or files that differ. ColumnError: no such column. SchemaError: a type
@@ -169,7 +166,7 @@ def load(
     elif share is None or share is False:
         stash, noted = _load_private(request, progress)
     else:
-        label = check_share(share, request.source)
+        label = check_share(share, source)
         stash, noted = _load_once(
             request, key, progress, lambda hash_, build: obtain(Name(label, hash_[:16]), build, timeout)
         )
@@ -179,20 +176,16 @@ def load(
     return stash
 
 
-def _check_targets(share: object, file: object, overwrite: bool, timeout: object) -> str | None:
-    """Refuse arguments that contradict each other; the path of `file=`."""
+def _check_targets(share: object, file: object, overwrite: bool, timeout: Any) -> str | None:
+    """Check that the arguments agree, and return the path of `file=`."""
     shared = share is not None and share is not False
     if file is None and overwrite:
         raise ValueError("overwrite= replaces the file of file=, so it needs file=. Leave it out.")
     if file is not None and shared:
         raise ValueError("A stash is shared memory or a file; got share= and file=. Leave one out.")
     if file is None and not shared and timeout is not None:
-        raise ValueError(
-            "timeout= limits the wait for the load of another process, so it needs share= or file=. Leave it out."
-        )
-    if timeout is not None and (
-        not (is_integer(timeout) or isinstance(timeout, float)) or not cast("float", timeout) >= 0
-    ):
+        raise ValueError("timeout= needs share= or file=: it limits the wait for another process. Leave it out.")
+    if timeout is not None and not ((is_integer(timeout) or isinstance(timeout, float)) and timeout >= 0):
         raise ValueError(f"timeout= is a number of seconds, at least 0; got {timeout!r}.")
     if file is None:
         return None
@@ -214,18 +207,15 @@ def _warnings_of(stash: Stash) -> Iterator[str]:
 
 
 def _load_private(request: Request, progress: bool | None) -> tuple[Stash, tuple[str, ...]]:
-    from tensorstash.ingest.write import draft, ingest
+    from tensorstash.ingest.write import write_load
 
     files = find(request.source, request.filesystem)
     before = stamps(files or [])
-    surveyed = _surveyed(request, files, progress)
-    check_columns(surveyed.planned.nbytes, surveyed.planned.source, memory_limits())
-    segment = draft(surveyed.planned, None)
-    written = ingest(surveyed, segment, progress, lambda _: None)
+    draft, noted = write_load(_surveyed(request, files, progress), None, memory_limits(), progress=progress)
     check_unchanged(request.source, request.filesystem, before)
-    stash = Stash(segment.finish(written.header))
+    stash = Stash(mapped(os.dup(draft.fd)))
     stash.segment.populate()
-    return stash, written.warnings
+    return stash, noted
 
 
 def _load_once(
@@ -250,11 +240,16 @@ def _load_once(
     def build(target: UnpublishedFile, report: Callable[[float], None]) -> None:
         from tensorstash.ingest.write import write_load
 
-        limits, on_disk = target.limits(), target.on_disk
-        whole = in_memory or _surveyed(request, files, progress)
-        noted.extend(
-            write_load(whole, target.fd, limits, on_disk=on_disk, key=segment_key, progress=progress, report=report)
+        _, texts = write_load(
+            in_memory or _surveyed(request, files, progress),
+            target.fd,
+            target.limits(),
+            on_disk=target.on_disk,
+            key=segment_key,
+            progress=progress,
+            report=report,
         )
+        noted.extend(texts)
         check_unchanged(request.source, request.filesystem, before)
 
     return Stash(get(segment_key, build)), tuple(noted)

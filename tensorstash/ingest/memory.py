@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from tensorstash.columns.column import Column
 from tensorstash.segments.limits import Limit, check_free, memory_limits
 
-SORT_BYTES = 24  # per row: its entity, its place there before and after sorting, and the times once more
+SORT_BYTES = 24  # per row, if each is a run of its own: 12 bytes, twice while the runs are joined
 
 
 def check_columns(nbytes: int, source: str, limits: Sequence[Limit], on_disk: bool = False) -> None:
-    """Refuse columns that do not fit."""
+    """Raise `NoMemoryError` if the columns do not fit."""
     check_free(
         nbytes,
         limits,
@@ -20,7 +20,7 @@ def check_columns(nbytes: int, source: str, limits: Sequence[Limit], on_disk: bo
 
 
 def check_static(static: Sequence[Column], entities: int, source: str) -> None:
-    """Refuse static columns that do not fit. The number of entities is known only when the keys have been read."""
+    """Raise `NoMemoryError` if static columns do not fit, once the keys have told the number of entities."""
     # while the values are gathered there is a second copy of them, and the row of each value
     check_free(
         entities * sum(2 * column.row_bytes + 8 for column in static),
@@ -32,7 +32,7 @@ def check_static(static: Sequence[Column], entities: int, source: str) -> None:
 
 
 def check_sorting(rows: int, row_bytes: int, source: str) -> None:
-    """Refuse rows that cannot be sorted in memory. Whether they must be is known only when the keys have been read."""
+    """Raise `NoMemoryError` if rows cannot be sorted in memory. Only their keys tell whether they must be."""
     check_free(
         rows * row_bytes,
         memory_limits(),

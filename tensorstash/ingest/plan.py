@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -26,7 +26,6 @@ from tensorstash.segments.limits import directory_limit, disk_limit, memory_limi
 from tensorstash.segments.on_disk import directory_of_file
 from tensorstash.sources.derive import bound, check_utf8, fields_of
 from tensorstash.sources.file import File
-from tensorstash.sources.filter import Filter
 from tensorstash.sources.iso_times import with_iso_time
 from tensorstash.sources.locate import find
 from tensorstash.sources.rows import columns_of, filtered
@@ -51,13 +50,13 @@ class Plan:
     time: Column | None
     static: tuple[Column, ...]  # one value per entity
     derived: Inputs  # computed columns and fields of structs
-    skipped: tuple[str, ...]  # source columns that are never decoded
     free: int  # bytes of memory available now
     pieces: int  # row groups, record batches or slices of the source
     kept: int  # pieces in which the filter keeps rows
     notes: tuple[str, ...]  # differences between the files that are unified, and casts that would fail
-    types: Mapping[str, str]  # the Arrow type of each source column
-    ranges: Mapping[str, Range]  # statistics of source columns before the filter; `load` reads none
+    types: Mapping[str, str] = field(default_factory=dict)  # the Arrow type of each source column
+    skipped: tuple[str, ...] = ()  # source columns that are never decoded
+    ranges: Mapping[str, Range] = field(default_factory=dict)  # statistics of them before the filter; of `ts.plan` only
     chosen_by: str = ""  # the arguments that leave rows out
     repeated: bool = False  # whether an entity may have several rows of one time
     table: "Plan | None" = None  # the plan of the table of static columns, joined by entity
@@ -184,16 +183,13 @@ def plan(
     surveyed = survey(request, find(source, filesystem), None)
     scanned, planned = surveyed.scanned, surveyed.planned
     keys = [column for column in (planned.entity, planned.time) if column]
-    columns_ = [*planned.columns, *planned.static, *keys]
-    names = dict.fromkeys(member for column in columns_ for member in column.members)
+    chosen = [*planned.columns, *planned.static, *keys]
+    names = dict.fromkeys(member for column in chosen for member in column.members)
     ranges = {name: values for name in names if (values := scanned.range_of(name)) != Range()}
-    notes = [note for column in columns_ for note in losses(column, ranges)]
+    notes = [note for column in chosen for note in losses(column, ranges)]
     if share is not None and share is not False:
-        for check in (
-            lambda: check_share(share, source),
-            lambda: argument_keys(request),
-            lambda: _check_memory(planned),
-        ):
+        checks = (lambda: check_share(share, source), lambda: argument_keys(request), lambda: _check_memory(planned))
+        for check in checks:
             notes += _refusal(f"share={share!r}", check)
     if file is not None:
         needed = f"{planned.rows * SORT_BYTES / 1e6:,.1f} MB of memory"
@@ -233,16 +229,14 @@ class Survey:
 
 
 def survey(request: Request, files: Sequence[File] | None, progress: bool | None) -> Survey:
-    """Survey the source, or its files; the only values read are those of the columns of the filter and the shard."""
+    """Survey the source, or its files; the only values read are those of the columns of the filter and the shard.
+
+    Rows are chosen first; of those alone columns are computed.
+    """
     table = None if request.table is None else survey(request.table, None, progress)
     source = scan(request.source, files, request.wanted, request.filter, progress)
     if request.argument != "columns":
         source = replace(source, label=f"{source.label} of {request.argument}=")
-    return surveyed(request, source, table, progress)
-
-
-def surveyed(request: Request, source: Scan, table: Survey | None, progress: bool | None) -> Survey:
-    """The survey of a source as a scan. Rows are chosen first; of those alone columns are computed."""
     check_utf8(source)
     fields = fields_of(source, request.named, request.wanted.mentions)
     scanned = with_iso_time(stored(with_derived(source, fields)), request.time)
@@ -252,40 +246,22 @@ def surveyed(request: Request, source: Scan, table: Survey | None, progress: boo
     members = {str(member) for spec in (*specs.values(), *request.static.values()) for member in spec.members}
     for name in (*request.keys, *sorted(members.difference(request.formulas))):
         field_of(scanned.schema, name, scanned.label)  # a wrong name is refused before the filter reads its columns
-    condition = None if request.filter is None else request.filter.fitted(scanned.schema)
-    judged = [] if condition is None else columns_of(condition, scanned.schema, scanned.label)
-    rows = scanned if condition is None else _kept(condition, request.time, scanned, judged, progress)
-    if request.shard is not None and request.entity is not None:
-        rows = of_shard(rows, request.entity, request.shard, progress)
+    rows, judged = _chosen_rows(request, scanned, progress)
     whole = shaped(with_derived(rows, formulas), members)
-    used = request.keys.union(members, judged, *derived.values())
+    planned = _planned(request, whole, specs, derived)
     types = {field.name: type_name(field.type) for field in (*whole.schema, *source.schema)}
-    skipped = tuple(name for name in whole.schema.names if name not in used)
-    columns, static, entity, times = _resolved(request, whole, specs)
-    if table is not None:
-        check_table(request, columns, whole, table.planned.columns, table.scanned)
-    planned = Plan(
-        source=whole.label,
-        rows=whole.rows,
-        columns=columns,
-        entity=entity,
-        time=times,
-        static=static,
-        derived=derived,
-        skipped=skipped,
-        free=tightest(memory_limits()).free,
-        pieces=whole.pieces,
-        kept=len(whole.units),
-        notes=whole.notes,
+    used = request.keys.union(members, judged, *derived.values())
+    planned = replace(
+        planned,
+        skipped=tuple(name for name in whole.schema.names if name not in used),
         types={name: types[name] for name in whole.schema.names},
-        ranges={},
-        chosen_by=" and ".join(name for name in ("filter", "shard") if getattr(request, name) is not None),
-        repeated=request.repeated,
         table=None if table is None else table.planned,
     )
+    if table is not None:
+        check_table(request, planned.columns, whole, table.planned.columns, table.scanned)
     if planned.header_bytes > MAX_HEADER:
         raise SchemaError(
-            f"The header of a stash has at most {MAX_HEADER / 1e6:,.0f} MB; for {len(columns):,} columns of "
+            f"The header of a stash has at most {MAX_HEADER / 1e6:,.0f} MB; for {len(planned.columns):,} columns of "
             f"{whole.label} it may need {planned.header_bytes / 1e6:,.0f} MB. Load fewer columns, or pack them: "
             'columns={"x": [...]}.'
         )
@@ -300,28 +276,46 @@ def _chosen_columns(request: Request, schema: pa.Schema, derived: Inputs) -> Spe
     return {name: ColumnSpec(name) for name in schema.names if name not in named}
 
 
-def _kept(condition: Filter, time: str | None, scanned: Scan, judged: Sequence[str], progress: bool | None) -> Scan:
-    """The rows of the filter; `judged` are its columns. The flags of an expression of polars are read as a column."""
-    if condition.formula is None:
-        return filtered(scanned, condition, judged, progress)
-    flags = bound({"filter=": condition.formula}, time, scanned)
-    if flags[0].field.type != pa.bool_():
-        raise SchemaError(
-            f"filter= must be true or false for every row; {condition.formula!r} is {flags[0].field.type}. Compare it "
-            "with a value."
-        )
-    rows = filtered(with_derived(scanned, flags), condition, ["filter="], progress)
-    return replace(rows, schema=scanned.schema)
+def _chosen_rows(request: Request, scanned: Scan, progress: bool | None) -> tuple[Scan, Sequence[str]]:
+    """The rows of the filter and the shard, and the columns that the filter reads."""
+    rows, judged = scanned, list[str]()
+    if request.filter is not None:
+        condition = request.filter.fitted(scanned.schema)
+        judged = columns_of(condition, scanned.schema, scanned.label)
+        flags = () if condition.formula is None else bound({"filter=": condition.formula}, request.time, scanned)
+        if flags and flags[0].field.type != pa.bool_():
+            raise SchemaError(
+                f"filter= must be true or false for every row; {condition.formula!r} is {flags[0].field.type}. "
+                "Compare it with a value."
+            )
+        rows = filtered(with_derived(scanned, flags), condition, ["filter="] if flags else judged, progress)
+        rows = replace(rows, schema=scanned.schema)
+    if request.shard is not None and request.entity is not None:
+        rows = of_shard(rows, request.entity, request.shard, progress)
+    return rows, judged
 
 
-def _resolved(
-    request: Request, scanned: Scan, specs: Specs
-) -> tuple[tuple[Column, ...], tuple[Column, ...], Column | None, Column | None]:
-    schema, where = scanned.schema, scanned.label
-    columns = resolve(schema, specs, request.dtype, where, request.argument)
-    static = resolve(schema, request.static, request.dtype, where, "static")
-    columns, static = (tuple(numbered_like(column, request.like) for column in part) for part in (columns, static))
+def _planned(request: Request, scanned: Scan, specs: Specs, derived: Inputs) -> Plan:
+    """The plan of a load from these rows."""
+    schema, where, like = scanned.schema, scanned.label, request.like
+    columns, static = (
+        tuple(numbered_like(column, like) for column in resolve(schema, part, request.dtype, where, argument))
+        for part, argument in ((specs, request.argument), (request.static, "static"))
+    )
     check_names(request, columns, static, where)
     entity = None if request.entity is None else entity_column(schema, request.entity, where)
-    entity = None if entity is None else entity_like(entity, request.like, schema, where)
-    return columns, static, entity, None if request.time is None else time_column(schema, request.time, where)
+    return Plan(
+        source=where,
+        rows=scanned.rows,
+        columns=columns,
+        entity=None if entity is None else entity_like(entity, like, schema, where),
+        time=None if request.time is None else time_column(schema, request.time, where),
+        static=static,
+        derived=derived,
+        free=tightest(memory_limits()).free,
+        pieces=scanned.pieces,
+        kept=len(scanned.units),
+        notes=scanned.notes,
+        chosen_by=" and ".join(name for name in ("filter", "shard") if getattr(request, name) is not None),
+        repeated=request.repeated,
+    )

@@ -1,14 +1,12 @@
 """The text of a plan: a line per column, aligned."""
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-import torch
 
 from tensorstash.columns.codec import Validity
-from tensorstash.columns.column import Column
+from tensorstash.columns.column import Column, fits
 from tensorstash.sources.scan import Range
 
 HEAD = ("column", "from", "source", "kind", "dtype", "nulls", "min", "max", "MB")
@@ -80,15 +78,7 @@ def losses(column: Column, ranges: Mapping[str, Range]) -> Iterator[str]:
     for member in column.members:
         values = ranges.get(member, Range())
         for value in (values.low, values.high):
-            if column.kind == "number" and isinstance(value, (int, float)) and not _holds(column.dtype, value):
+            if column.kind == "number" and isinstance(value, (int, float)) and not fits(value, column.dtype):
                 cannot = f"which {column.dtype} cannot hold: a load will refuse it. Widen dtype=."
                 yield f"{member!r} has the value {value:g}, {cannot}"
                 break
-
-
-def _holds(dtype: torch.dtype, value: float) -> bool:
-    if not math.isfinite(value) or dtype == torch.bool:
-        return True
-    if dtype.is_floating_point:
-        return bool(torch.tensor(float(value), dtype=torch.float64).to(dtype).isfinite())
-    return torch.iinfo(dtype).min <= value <= torch.iinfo(dtype).max

@@ -1,6 +1,6 @@
 """What `ts.load` or `ts.plan` was asked for: every argument checked and parsed once, before the source is looked at."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -33,7 +33,7 @@ Static = Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A source, and what is wanted of it.
+    """A source, and the parsed arguments of its load.
 
     In `columns` and `static` every formula is replaced by its name in `formulas`, as if it were a source column.
     """
@@ -67,7 +67,7 @@ class Request:
 
     @property
     def specs(self) -> tuple[ColumnSpec, ...]:
-        """What was chosen for each column that the arguments name."""
+        """The specs of all columns that the arguments name."""
         return (*(self.columns or {}).values(), *self.static.values())
 
     @property
@@ -102,6 +102,11 @@ def parse_request(
         raise ValueError(f"dtype= casts the floating columns and must be floating; got {dtype}. Use ts.column(dtype=).")
     if repeated not in ("error", "keep"):
         raise ValueError(f'repeated= is "error" or "keep"; got {repeated!r}.')
+    condition = None
+    if filter is not None:
+        from tensorstash.sources.filter import parse  # here, because pyarrow's expressions are slow to import
+
+        condition = parse(filter)
     formulas: dict[str, Formula] = {}
     chosen = check_shard(shard)
     if chosen is not None and entity is None:
@@ -114,7 +119,7 @@ def parse_request(
             for name, spec in named(given, argument)
         }
 
-    request = Request(
+    return Request(
         source=source,
         filesystem=filesystem,
         columns=None if columns is None else specs(columns, "columns"),
@@ -123,33 +128,20 @@ def parse_request(
         entity=entity if entity is None or isinstance(entity, str) else entity_columns(entity),
         time=time,
         dtype=dtype,
-        filter=None if filter is None else _parsed(filter),
+        filter=condition,
         shard=chosen,
         like=check_like(like, entity),
         repeated=repeated == "keep",
         table=table,
     )
-    if request.columns is not None and formulas and not request.named:
-        raise ValueError(
-            "A load reads at least one column of the source, which has the rows; "
-            f"{next(iter(formulas.values()))!r} names none, and no other argument does. Name one in columns=, "
-            "entity= or time=."
-        )
-    return request
-
-
-def _parsed(condition: Any) -> "Filter":
-    from tensorstash.sources.filter import parse  # here, because pyarrow's expressions are slow to import
-
-    return parse(condition)
 
 
 def _table(
     static: Any, entity: str | Sequence[str] | None, dtype: torch.dtype | None, shard: tuple[int, int] | None, like: Any
 ) -> Request | None:
     """The request for static columns that come from a table of their own; `None` if they are columns of the source."""
-    with_choice = isinstance(static, tuple) and len(static) == 2 and is_table(static[0])
-    table, columns = static if with_choice else (static, None)
+    chooses = isinstance(static, tuple) and len(static) == 2
+    table, columns = static if chooses else (static, None)
     if not is_table(table):
         return None
     if entity is None:
@@ -187,26 +179,15 @@ def _same(formula: Formula, other: Formula) -> bool:
 
 def check_names(request: Request, columns: Sequence[Column], static: Sequence[Column], where: str) -> None:
     """Refuse a load without columns, a name used for two columns, and the name of a key used for another column."""
+    if not columns and request.argument == "static":
+        raise ValueError(f"A table of static columns has a column beside the entity; {where} has none. Add one.")
     if not columns:
-        if request.argument == "static":
-            raise ValueError(f"A table of static columns has a column beside the entity; {where} has none. Add one.")
         raise ValueError(f"A stash has at least one column; none of {where} was chosen. Name some in columns=.")
     _check_apart(columns, static)
     for column in (*columns, *static):
-        if column.name in request.keys and column.members != (column.name,):
+        if column.members != (column.name,):
             argument = request.argument if column in columns else "static"
-            raise SchemaError(
-                f"A column has the name of the entity or time column only if it is that column; {column.name!r} is "
-                f"{', '.join(column.members)}. Give it another name in {argument}=."
-            )
-
-
-def _check_apart(columns: Sequence[Column], static: Sequence[Column]) -> None:
-    if twice := {column.name for column in columns} & {column.name for column in static}:
-        raise SchemaError(
-            f"A name stands for one column; {sorted(twice)[0]!r} is in both columns= and static=. Leave it out of one, "
-            "or give it another name there."
-        )
+            _check_no_key(column, request.keys, ", ".join(column.members), argument)
 
 
 def check_table(
@@ -215,11 +196,7 @@ def check_table(
     """Refuse a table of static columns that repeats the name of another column, or has entities of another type."""
     _check_apart(columns, static)
     for column in static:
-        if column.name == request.time:
-            raise SchemaError(
-                f"A column has the name of the time column only if it is that column; {column.name!r} is one of "
-                f"{table.label}. Give it another name in static=."
-            )
+        _check_no_key(column, {request.time}, f"a column of {table.label}", "static")
     for name in entity_columns(request.entity):
         here, there = (field_of(side.schema, name, side.label).type for side in (scanned, table))
         if is_text(here) != is_text(there):
@@ -227,3 +204,19 @@ def check_table(
                 f"Entity columns have one kind of values; {name!r} is {type_name(here)} in {scanned.label} and "
                 f"{type_name(there)} in {table.label}. Convert one of them."
             )
+
+
+def _check_apart(columns: Sequence[Column], static: Sequence[Column]) -> None:
+    if twice := {column.name for column in columns} & {column.name for column in static}:
+        raise SchemaError(
+            f"A name stands for one column; {min(twice)!r} is in both columns= and static=. Leave it out of one, or "
+            "give it another name there."
+        )
+
+
+def _check_no_key(column: Column, keys: Collection[str | None], origin: str, argument: str) -> None:
+    if column.name in keys:
+        raise SchemaError(
+            f"A column has the name of the entity or time column only if it is that column; {column.name!r} is "
+            f"{origin}. Give it another name in {argument}=."
+        )

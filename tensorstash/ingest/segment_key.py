@@ -96,7 +96,7 @@ def argument_keys(request: Request) -> dict[str, object]:
 
 
 def check_rows_key(key: object, request: Request, *, kept: bool) -> None:
-    """Refuse `key=` if it is not a text, if the stash is not kept, or if files, which have stamps, are all it names."""
+    """Raise unless `key=` is a text, the stash is kept, and the source is not only files, whose stamps are enough."""
     if key is None:
         return
     if not isinstance(key, str):
@@ -112,7 +112,7 @@ def check_rows_key(key: object, request: Request, *, kept: bool) -> None:
 
 
 def check_share(share: object, source: Any) -> str:
-    """The label that `share=` stands for, checked."""
+    """The checked label of `share=`."""
     return check_label(label_of(source) if share is True else share)
 
 
@@ -123,15 +123,14 @@ def label_of(source: Any) -> str:
     """
     while isinstance(source, (list, tuple)) and source:
         source = source[0]
-    if not isinstance(source, (str, os.PathLike)):
-        return _as_label(type(source).__name__.lower()) or "stash"
-    path = os.path.abspath(label_of_paths(source))
-    name = Path(path).stem
-    wildcard = None if os.path.exists(path) else WILDCARD.search(name)
-    if wildcard is None:
-        return _as_label(name) or "stash"
-    label = _as_label(name[: wildcard.start()]).rstrip("_.+@=-")
-    return label or _as_label(os.path.basename(before_wildcard(path))) or "stash"
+    name = type(source).__name__.lower()
+    if isinstance(source, (str, os.PathLike)):
+        path = os.path.abspath(label_of_paths(source))
+        name = Path(path).stem
+        if not os.path.exists(path) and (wildcard := WILDCARD.search(name)):
+            before = _as_label(name[: wildcard.start()]).rstrip("_.+@=-")
+            name = before or os.path.basename(before_wildcard(path))
+    return _as_label(name) or "stash"
 
 
 def _as_label(name: str) -> str:

@@ -15,6 +15,7 @@ from tensorstash.common.dtypes import Bools, Int32s, Int64s
 from tensorstash.errors import DataError
 from tensorstash.ingest.decoders import Decoder
 from tensorstash.ingest.plan import Survey
+from tensorstash.ingest.values import Stats
 from tensorstash.sources.scan import Scan, read
 from tensorstash.sources.storage import without_views
 
@@ -51,7 +52,7 @@ class Constant:
         self._other: tuple[int, int, Bits] | None = None
 
     def add(self, rows: Int64s, codes: Int32s, bits: Bits) -> None:
-        """Take the next `deciding_rows`."""
+        """Add the next rows that `deciding_rows` chose."""
         new = np.flatnonzero(self._rows[codes] < 0)[::-1]  # backwards, so that an entity's first row is written last
         self._rows[codes[new]] = rows[new]
         self._bits[codes[new]] = bits[new]
@@ -64,28 +65,19 @@ class Constant:
         self._bits[entities] = _bits(value, self.column)
 
     def renumber(self, changed: Int32s) -> None:
-        """Put `changed[code]` in the place of each code."""
+        """Replace each code by `changed[code]`."""
         self._bits = changed[self._bits]
-        if self._other is not None:
-            row, entity, bits = self._other
-            self._other = row, entity, changed[bits]
 
     @property
     def values(self) -> Bits:
         """`(entities, *shape)`, as a segment takes them."""
         return self._bits.reshape(-1, *self.column.shape)
 
-    @property
-    def missing(self) -> int:
-        """How many of the values are NaN or code -1."""
-        values = _values(self._bits, self.column)
-        return int((values < 0 if self.column.is_coded else values.isnan()).sum())
-
-    @property
-    def unknown(self) -> int | None:
-        """How many of the values are not in the given vocabulary; `None` without one."""
-        vocabulary = self.column.vocabulary
-        return None if vocabulary is None else int(np.count_nonzero(self._bits == len(vocabulary)))
+    def count(self, stats: Stats) -> None:
+        """Count the missing and unknown values once per entity."""
+        values, vocabulary = _values(self._bits, self.column), self.column.vocabulary
+        stats.missing = int((values < 0 if self.column.is_coded else values.isnan()).sum())
+        stats.unknown = None if vocabulary is None else int(np.count_nonzero(self._bits == len(vocabulary)))
 
     def check(self, scanned: Scan, entities: list[Any], vocabulary: list[Any]) -> None:
         """Refuse an entity with several values, or with none (only possible in a source without rows and entities)."""
@@ -220,4 +212,4 @@ def _rows(names: list[Any], entities: Sequence[Any], has_rows: Bools, label: str
 
 def _listed(names: list[Any]) -> str:
     shown = ", ".join(map(repr, names[:_SHOWN]))
-    return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN:,} others"
+    return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN:,} more"

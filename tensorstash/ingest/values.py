@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import torch
 from numpy.typing import NDArray
 
-from tensorstash.columns.column import Column, Fill, Number
+from tensorstash.columns.column import Column, Number
 from tensorstash.common.dtypes import DTYPES, Bools
 from tensorstash.errors import DataError
 
@@ -23,7 +23,7 @@ _MOST_DIGITS = 76
 
 @dataclass(slots=True)
 class Stats:
-    """Counts that are made while decoding, so that the data need not be read again for them."""
+    """Statistics of values, collected while they are decoded."""
 
     nulls: int = 0  # nulls in the source
     missing: int = 0  # missing values in the stash: NaN, or code -1
@@ -80,7 +80,8 @@ def _member(array: pa.Array, column: Column, name: str, place: str, stats: Stats
             f"{keep if column.kind == 'number' else 'Store'} a value that counts as data: ts.column(..., fill=...)."
         )
     holes = flat.is_null().to_numpy(zero_copy_only=False) if nulls else None
-    raw = _numpy(pc.fill_null(flat, pa.scalar(0).cast(flat.type)) if nulls else flat)
+    flat = pc.fill_null(flat, pa.scalar(0).cast(flat.type)) if nulls else flat
+    raw: NDArray[Any] = np.asarray(flat.to_numpy(zero_copy_only=False))  # the memory of Arrow: never written to
     if column.bits and column.dtype == torch.bfloat16 and holes is None and fill is None:
         return raw
     raw = from_bfloat16(raw) if column.bits else raw
@@ -89,13 +90,11 @@ def _member(array: pa.Array, column: Column, name: str, place: str, stats: Stats
         holes = unknown if holes is None else holes | unknown
         raw = np.where(unknown, raw.dtype.type(0), raw)
     out = _cast(raw, column, name, place)
-    return out if holes is None else np.where(holes, _stored(math.nan if fill is None else fill, column.dtype), out)
-
-
-def _stored(fill: Fill, dtype: torch.dtype) -> NDArray[Any]:
-    if dtype == torch.bfloat16:
-        return to_bfloat16(np.array(fill, np.float32))
-    return np.asarray(fill).astype(DTYPES[dtype][1])
+    if holes is None:
+        return out
+    value = np.asarray(math.nan if fill is None else fill)
+    value = to_bfloat16(value.astype(np.float32)) if column.dtype == torch.bfloat16 else value.astype(out.dtype)
+    return np.where(holes, value, out)
 
 
 def to_bfloat16(array: NDArray[np.float32]) -> NDArray[np.uint16]:
@@ -148,11 +147,6 @@ def _in_unit(array: pa.Array, unit: str, name: str, place: str) -> pa.Array:
 
 def _plain(array: pa.Array) -> pa.Array:
     return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
-
-
-def _numpy(array: pa.Array) -> NDArray[Any]:
-    """The same memory as a numpy array (a copy for booleans, which Arrow keeps as bits); never written to."""
-    return np.asarray(array.to_numpy(zero_copy_only=False))
 
 
 def _cast(raw: NDArray[Any], column: Column, name: str, place: str) -> NDArray[Any]:
@@ -219,7 +213,13 @@ def _from_decimals(array: pa.Array, column: Column, name: str, place: str) -> pa
     Arrow's own cast multiplies by a power of ten that is not exact: it makes 0.35000000000000003 of 0.35.
     """
     if not column.dtype.is_floating_point:
-        return _integers(array, name, place)
+        try:
+            return array.cast(pa.int64())
+        except pa.ArrowInvalid as error:
+            raise DataError(
+                f"A cast must keep the values; column {name!r} ({place}) has a decimal that is no integer of 64 bits. "
+                "Choose a floating type: ts.column(..., dtype=...)."
+            ) from error
     few = array.type.precision <= _EXACT_DIGITS
     if few and 0 <= array.type.scale <= _EXACT_POWERS:
         return _few_digits(array)
@@ -236,16 +236,6 @@ def _few_digits(array: pa.Array) -> pa.Array:
     low = words[2 * array.offset : 2 * (array.offset + len(array)) : 2]
     mask = array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
     return pa.array(low / 10.0**array.type.scale, mask=mask)
-
-
-def _integers(array: pa.Array, name: str, place: str) -> pa.Array:
-    try:
-        return array.cast(pa.int64())
-    except pa.ArrowInvalid as error:
-        raise DataError(
-            f"A cast must keep the values; column {name!r} ({place}) has a decimal that is no integer of 64 bits. "
-            "Choose a floating type: ts.column(..., dtype=...)."
-        ) from error
 
 
 def _check_digits(array: pa.Array, floats: pa.Array, name: str, place: str) -> None:

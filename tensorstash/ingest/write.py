@@ -34,7 +34,7 @@ _FIRST_ROWS = 4096  # whose times are looked at
 
 @dataclass(frozen=True, slots=True)
 class _Decoded:
-    """What is known of a bundle whose rows have been written."""
+    """What a bundle gives beside the rows that are written."""
 
     stats: dict[str, Stats]
     deciding: list[tuple[str, Deciding]]  # rows of static columns, for `Constant.add`
@@ -50,72 +50,43 @@ class _Target:
     arrays: Mapping[str, NDArray[Any]]  # the mapped columns, if their rows do not come in the order of the stash
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
-    """The metadata of a segment, and the warnings for its user."""
-
-    header: dict[str, Any]
-    warnings: tuple[str, ...]
-
-
-def draft(planned: Plan, fd: int | None, on_disk: bool = False) -> Draft:
-    """The draft of a segment with the layout of a plan, in the file of descriptor `fd`, or in a new unnamed file."""
-    tensors = [(column.name, column.dtype, (planned.rows, *column.shape)) for column in planned.stored]
-    return Draft(tensors, planned.header_bytes, fd, on_disk)
-
-
 def write_load(
     surveyed: Survey,
-    fd: int,
+    fd: int | None,
     limits: Sequence[Limit],
     *,
-    on_disk: bool,
-    key: str,
+    on_disk: bool = False,
+    key: str | None = None,
     progress: bool | None,
-    report: Callable[[float], None],
-) -> tuple[str, ...]:
-    """Write the whole segment of a load into the empty file `fd`, if the limits allow; the warnings for its user."""
-    check_columns(surveyed.planned.nbytes, surveyed.planned.source, limits, on_disk)
-    segment = draft(surveyed.planned, fd, on_disk)
-    written = ingest(surveyed, segment, progress, report)
-    segment.seal(written.header, key)
-    return written.warnings
+    report: Callable[[float], None] = lambda _: None,
+) -> tuple[Draft, tuple[str, ...]]:
+    """Write the whole segment of a load, if the limits allow, and collect the warnings for its user.
 
-
-def ingest(surveyed: Survey, draft: Draft, progress: bool | None, report: Callable[[float], None]) -> Written:
-    """Write all tensors of a segment. `report` is called with the fraction of the values that are done."""
-    scanned, planned = surveyed.scanned, surveyed.planned
-    columns = (*planned.columns, *planned.static)
+    It goes into the empty file `fd`, or into a new unnamed file. `report` is called with the fraction that is done.
+    """
+    planned = surveyed.planned
+    check_columns(planned.nbytes, planned.source, limits, on_disk)
+    tensors = [(column.name, column.dtype, (planned.rows, *column.shape)) for column in planned.stored]
+    draft = Draft(tensors, planned.header_bytes, fd, on_disk)
     with Progress(planned.rows, progress, report) as done:
-        work = Work(scanned, planned, draft, done)
-        done.expect(planned.rows * sum(len(c.members) for c in (*columns, planned.entity, planned.time) if c))
+        work = Work(surveyed.scanned, planned, draft, done)
+        columns = (*planned.columns, *planned.static, planned.entity, planned.time)
+        done.expect(planned.rows * sum(len(column.members) for column in columns if column))
         keys = read_keys(work)
         check_static((*planned.static, *planned.joined), len(keys.names), planned.source)
-        decoders = {column.name: decoder_of(column) for column in (*columns, *planned.joined)}
+        decoders = {c.name: decoder_of(c) for c in (*planned.columns, *planned.static, *planned.joined)}
         joined, notes = join_table(surveyed.table, keys.names, keys.has_rows, decoders) if surveyed.table else ({}, ())
-        constants = {column.name: Constant(column, len(keys.names)) for column in planned.static}
-        of_keys = [column for column in planned.columns if holds_keys(column, planned)]
-        _decode(_Target(work, decoders, keys.arranger, {}), units_of_keys(work, keys), of_keys, {})
-        others = [column for column in columns if column not in of_keys]
-        arrays = (
-            {} if keys.arranger.arranged else {c.name: draft.array(c.name) for c in others if c.name not in constants}
-        )
-        _decode(_Target(work, decoders, keys.arranger, arrays), scanned.units, others, constants)
-    if planned.entity and not keys.has_rows.all():
-        _fill_constants(work, constants, decoders, keys)
-    _put_in_order(columns, decoders, draft, constants)
+        constants = _decode_columns(work, keys, decoders)
     for name, decoder in decoders.items():
-        names = decoder.names
-        if names is not None:
+        if (names := decoder.names) is not None:
             write_names(draft, f"{name}.__vocabulary", names, bool(names) and isinstance(names[0], int))
     for name, constant in constants.items():
-        constant.check(scanned, keys.names, decoders[name].names or [])
         draft.blob(name, constant.values, constant.column.dtype)
-        decoders[name].stats.missing, decoders[name].stats.unknown = constant.missing, constant.unknown
+        constant.count(decoders[name].stats)
     for column in planned.joined:
         draft.blob(column.name, joined[column.name], column.dtype)
-    warnings = [*notes, *_warnings(work, keys, decoders)]
-    return Written(to_header(_info(planned, decoders, keys)), tuple(warnings))
+    draft.seal(to_header(_info(planned, decoders, keys)), key)
+    return draft, (*notes, *_warnings(work, keys, decoders))
 
 
 def _warnings(work: Work, keys: Keys, decoders: Mapping[str, Decoder]) -> Iterator[str]:
@@ -148,6 +119,32 @@ def _are_dates(draft: Draft, times: Stats) -> bool:
     with suppress(ValueError):
         return all(date(number // 10_000, number // 100 % 100, number % 100) for number in map(int, numbers))
     return False
+
+
+def _decode_columns(work: Work, keys: Keys, decoders: Mapping[str, Decoder]) -> dict[str, Constant]:
+    """Decode all columns into the draft, and the static ones, which are returned."""
+    planned, draft, arranger = work.planned, work.draft, keys.arranger
+    constants = {column.name: Constant(column, len(keys.names)) for column in planned.static}
+    of_keys = [column for column in planned.columns if holds_keys(column, planned)]
+    others = [column for column in planned.columns if column not in of_keys]
+    moved = [] if arranger.arranged else [column.name for column in others]
+    arrays = dict(in_threads(moved, lambda name, _: draft.array(name)))
+    if of_keys:
+        _decode(_Target(work, decoders, arranger, {}), units_of_keys(work, keys), of_keys, {})
+    _decode(_Target(work, decoders, arranger, arrays), work.scanned.units, [*others, *planned.static], constants)
+    for name, constant in constants.items():
+        constant.check(work.scanned, keys.names, decoders[name].names or [])
+    if planned.entity and not keys.has_rows.all():
+        _fill_constants(work, constants, decoders, keys)
+    for name in (column.name for column in (*planned.columns, *planned.static)):
+        new_codes = decoders[name].finish()
+        if new_codes is not None and name in constants:
+            constants[name].renumber(new_codes)
+        elif new_codes is not None:
+            for start in range(0, planned.rows, _BLOCK):
+                codes = draft.read(name, start, min(_BLOCK, planned.rows - start))
+                draft.write(name, start, new_codes[codes])
+    return constants
 
 
 def _decode(
@@ -201,22 +198,6 @@ def _fill_constants(work: Work, constants: Mapping[str, Constant], decoders: Map
     for name, constant in constants.items():
         nulls = [pa.nulls(1, work.scanned.schema.field(member).type) for member in constant.column.members]
         constant.fill(entities, decoders[name].decode(nulls, place)[0])
-
-
-def _put_in_order(
-    columns: Sequence[Column], decoders: Mapping[str, Decoder], draft: Draft, constants: Mapping[str, Constant]
-) -> None:
-    """Vocabularies in ascending order; codes that were assigned in another order are renumbered."""
-    for name in (column.name for column in columns):
-        new_codes = decoders[name].finish()
-        if new_codes is None:
-            continue
-        if name in constants:
-            constants[name].renumber(new_codes)
-            continue
-        rows = draft.entries[name].shape[0]
-        for start in range(0, rows, _BLOCK):
-            draft.write(name, start, new_codes[draft.read(name, start, min(_BLOCK, rows - start))])
 
 
 def _info(planned: Plan, decoders: Mapping[str, Decoder], keys: Keys) -> StashInfo:

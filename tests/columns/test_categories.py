@@ -1,6 +1,5 @@
 """Codes of given vocabularies and of hashes: against a loop over the rows, golden values, and every way of a stash."""
 
-import re
 import warnings
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
@@ -17,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tensorstash as ts
-from tests.oracle_load import whole
+from tests.oracle_load import like
 
 TEXT_TYPES = [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.string())]
 INTEGER_TYPES = [pa.int8(), pa.uint16(), pa.int64(), pa.uint64(), pa.dictionary(pa.int32(), pa.int64())]
@@ -284,14 +283,11 @@ def test_another_vocabulary_is_another_shared_copy(tmp_path: Path) -> None:
 
 
 def test_a_vocabulary_of_which_nothing_occurs_is_warned_of(tmp_path: Path) -> None:
-    message = (
-        "No value of 'c' and 's' is in the given vocabulary: all have the code of unknown values. Compare the "
-        "spelling with the source."
-    )
+    message = "No value of 'c' and 's' is in the given vocabulary"
     source = {"c": ["se", None], "s": ["x", "x"], "d": ["a", "b"]}
     chosen = {"c": ts.column("c", vocabulary=["SE"]), "d": ts.column("d", vocabulary=["b"])}
     for _ in range(2):  # who attaches is told too
-        with pytest.warns(UserWarning, match=whole(message)) as told:
+        with pytest.warns(UserWarning, match=like(message)) as told:
             stash = ts.load(source, chosen, static={"s": ts.column("s", vocabulary=["X"])}, share="strangers")
         assert [record.filename for record in told] == [__file__]
         assert stash["c"].tolist() == [1, -1]
@@ -322,8 +318,7 @@ def test_helpful_errors() -> None:
         (
             TypeError,
             lambda: ts.column("c", vocabulary={"SE"}),
-            "vocabulary= gives each value the code of its place; a set has another order in each process. Write "
-            "sorted(...).",
+            "the code of its place; got a set ... sorted(...)",
         ),
         (ValueError, lambda: ts.column("c", vocabulary=[]), "vocabulary= has at least one value; got none."),
         (
@@ -437,5 +432,5 @@ def test_helpful_errors() -> None:
         ),
     ]
     for kind, call, message in cases:
-        with pytest.raises(kind, match=f"^{re.escape(message)}$"):
+        with pytest.raises(kind, match=like(message)):
             call()

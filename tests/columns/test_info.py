@@ -13,7 +13,7 @@ import pytest
 import tensorstash as ts
 from tensorstash.columns.info import ColumnInfo, from_header, to_header
 from tensorstash.segments.format import header_bytes, parse
-from tests.oracle_load import whole
+from tests.oracle_load import like
 
 
 def loaded() -> ts.Stash:
@@ -70,11 +70,8 @@ def test_a_fill_that_is_not_in_the_vocabulary_is_refused(key: str, tmp_path: Pat
     schema = ts.open(path).segment.metadata
     schema["columns"][0][key] = "w"
     with_schema(path, schema)
-    message = (
-        f"{path} is not a whole stash: column 'c' is filled with 'w', which is not in its vocabulary. Make it again "
-        "with stash.save(path)."
-    )
-    with pytest.raises(ts.errors.SegmentError, match=whole(message)):
+    message = f"{path} is not a whole stash: column 'c' is filled with 'w'"
+    with pytest.raises(ts.errors.SegmentError, match=like(message)):
         ts.Windows(ts.open(path), 2, gaps="mask", frequency=1)
 
 
@@ -85,11 +82,8 @@ def test_codes_that_are_not_in_the_vocabulary_are_refused(tmp_path: Path) -> Non
     with path.open("r+b") as file:
         file.seek(entry.begin)
         file.write(np.array([7], np.int32).tobytes())
-    message = (
-        f"{path} is not a whole stash: column 'c' has codes that are not in its vocabulary. Make it again with "
-        "stash.save(path)."
-    )
-    with pytest.raises(ts.errors.SegmentError, match=whole(message)):
+    message = f"{path} is not a whole stash: column 'c' has codes that are not in its vocabulary"
+    with pytest.raises(ts.errors.SegmentError, match=like(message)):
         ts.open(path).to_arrow()
 
 

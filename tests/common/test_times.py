@@ -347,10 +347,7 @@ def test_more_empty_slots_than_can_be_counted_are_refused() -> None:
 def test_a_zone_that_nobody_knows_is_refused_and_can_be_printed(zone: str) -> None:
     """A file may come from a machine that knows more zones than this one."""
     times = pa.array([0, 3600], pa.timestamp("s", zone))
-    message = (
-        f"time= names times in a zone of the IANA database, or at an offset from UTC such as '+05:30'; 't' is in "
-        f"{zone!r}, which this machine does not know. Install tzdata, or convert the times to UTC."
-    )
+    message = f"in the zone {zone!r} ... which this machine does not know"
     with pytest.raises(ts.errors.SchemaError, match=like(message)):
         ts.load(pa.table({"t": times, "y": [1.0, 2.0]}), ["y"], time="t")
     assert ts.load(pa.table({"other": times})).to_polars()["other"].dt.hour().to_list() == [0, 1]

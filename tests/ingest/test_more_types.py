@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tensorstash as ts
-from tests.oracle_load import whole, write_ipc, write_parquet
+from tests.oracle_load import like, write_ipc, write_parquet
 
 ROWS = 12
 
@@ -185,22 +185,16 @@ def test_a_decimal_is_the_nearest_float_or_refused(digits: list[int], scale: int
 def test_digits_are_given_up_only_by_who_names_a_type() -> None:
     large = Decimal(2**53 + 1)
     table = pa.table({"x": pa.array([Decimal(5), large], pa.decimal128(20, 0)), "f": [0.5, 1.5]})
-    message = (
-        "Decimals are stored as float64 if they keep their digits; 9007199254740993 in column 'x' (the pyarrow Table; "
-        "1 such values) does not. Accept the nearest value: ts.column(..., dtype=torch.float64)."
-    )
+    message = "9007199254740993 in column 'x' (the pyarrow Table; 1 such values)"
     for columns in (["x"], {"p": ["f", "x"]}):
-        with pytest.raises(ts.errors.DataError, match=whole(message)):
+        with pytest.raises(ts.errors.DataError, match=like(message)):
             ts.load(table, columns)
     assert ts.load(table, {"x": ts.column("x", dtype=torch.int64)})["x"].tolist() == [5, 2**53 + 1]
     assert ts.load(table, ["x"], dtype=torch.float64)["x"].tolist() == [5.0, 2.0**53]
     assert ts.load(table, {"p": ["f", "x"]}, dtype=torch.float64)["p"].tolist() == [[0.5, 5.0], [1.5, 2.0**53]]
     cents = pa.table({"x": pa.array([Decimal("1.50")], pa.decimal128(20, 2))})
-    message = (
-        "A cast must keep the values; column 'x' (the pyarrow Table) has a decimal that is no integer of 64 bits. "
-        "Choose a floating type: ts.column(..., dtype=...)."
-    )
-    with pytest.raises(ts.errors.DataError, match=whole(message)):
+    message = "column 'x' (the pyarrow Table) has a decimal that is no integer"
+    with pytest.raises(ts.errors.DataError, match=like(message)):
         ts.load(cents, {"x": ts.column("x", dtype=torch.int64)})
 
 
@@ -219,11 +213,8 @@ def test_lists_of_one_length_are_a_tensor_and_others_are_refused(lists: list[lis
         with pytest.raises(ts.errors.SchemaError, match=r"neither null nor empty; column 'x' of the pyarrow Table is"):
             ts.load(table, ["x"])
     elif (odd := next((row for row, one in enumerate(lists) if len(one) != size), None)) is not None:
-        message = (
-            f"Lists of a column have one length; column 'x' has one of {len(lists[odd])} in row {odd} of the pyarrow "
-            f"Table, and the first one has {size}. Leave such rows out with filter=, or pad the lists."
-        )
-        with pytest.raises(ts.errors.DataError, match=whole(message)):
+        message = f"one of {len(lists[odd])} in row {odd} of the pyarrow Table, and the first one has {size}"
+        with pytest.raises(ts.errors.DataError, match=like(message)):
             ts.load(table, ["x"])
     else:
         assert ts.load(table, ["x"])["x"].tolist() == lists
@@ -232,11 +223,8 @@ def test_lists_of_one_length_are_a_tensor_and_others_are_refused(lists: list[lis
 def test_the_error_names_file_and_row_and_a_filter_leaves_rows_out(tmp_path: Path) -> None:
     table = pa.table({"x": [[9], [1, 2], [3, 4], [5]], "y": range(4)})
     path = write_parquet(tmp_path / "one.parquet", [table[:2], table[2:]])
-    message = (
-        f"Lists of a column have one length; column 'x' has one of 1 in row 3 ({path}, row group 1) of {path}, and the "
-        "first one has 2. Leave such rows out with filter=, or pad the lists."
-    )
-    with pytest.raises(ts.errors.DataError, match=whole(message)):
+    message = f"one of 1 in row 3 ({path}, row group 1) of {path}, and the first one has 2"
+    with pytest.raises(ts.errors.DataError, match=like(message)):
         ts.load(path, ["x"], filter=[("y", ">", 0)])
     assert ts.load(path, ["x"], filter=[("y", "in", [1, 2])])["x"].tolist() == [[1, 2], [3, 4]]
     assert ts.load(path, {"x": pl.col("x").list.len()})["x"].tolist() == [1, 2, 2, 1]
@@ -246,16 +234,13 @@ def test_missing_items_are_filled_and_missing_lists_refused() -> None:
     items = pa.table({"x": pa.array([[1, None], [3, 4]])})
     assert ts.load(items, {"x": ts.column("x", fill=0)})["x"].tolist() == [[1, 0], [3, 4]]
     assert ts.load(items, {"ok": ts.is_valid("x")})["ok"].tolist() == [[True, False], [True, True]]
-    message = (
-        "A list column has a list in every row; column 'x' has 1 null lists in the pyarrow Table. Fill them before "
-        "loading."
-    )
+    message = "column 'x' has 1 null lists in the pyarrow Table"
     for array in (
         pa.array([None, [1, 2], [3, 4]]),
         pa.array([[1, 2], None, [3, 4]], pa.list_view(pa.int64())),
         pa.array([b"ab", None], pa.binary(2)),
     ):
-        with pytest.raises(ts.errors.DataError, match=whole(message)):
+        with pytest.raises(ts.errors.DataError, match=like(message)):
             ts.load(pa.table({"x": array}), ["x"])
 
 
@@ -320,12 +305,8 @@ def test_a_dotted_path_stands_wherever_a_source_name_stands(
 def test_all_columns_beside_a_key_that_is_a_field() -> None:
     table = pa.table({"k": [{"id": "a"}, {"id": "b"}], "y": [1, 2]})
     assert ts.load(table, ["y"], entity="k.id").entities == ["a", "b"]
-    message = (
-        "A stash holds numbers, booleans, text, dates, times, and bytes and lists of numbers of one length; column 'k' "
-        "is struct<id: string>. Leave it out of columns= and static=, or load its fields by their paths, such as "
-        "'k.id'."
-    )
-    with pytest.raises(ts.errors.SchemaError, match=whole(message)):
+    message = "column 'k' is struct<id: string> ... 'k.id'"
+    with pytest.raises(ts.errors.SchemaError, match=like(message)):
         ts.load(table, entity="k.id")
 
 
@@ -333,10 +314,10 @@ def test_paths_are_told_from_columns_and_from_mistakes() -> None:
     table = pa.table({"a.b": [1], "a": [{"b": 2, "c.d": 3}]})
     assert ts.load(table, {"x": "a.b", "y": "a.c.d"})["x"].tolist() == [1]
     assert ts.load(table, {"x": "a.b", "y": "a.c.d"})["y"].tolist() == [3]
-    message = "the pyarrow Table has no column 'a.e'; did you mean 'a.b' or 'a.c.d'?"
-    with pytest.raises(ts.errors.ColumnError, match=whole(message)):
+    message = "no column 'a.e'; did you mean 'a.b' or 'a.c.d'"
+    with pytest.raises(ts.errors.ColumnError, match=like(message)):
         ts.load(table, {"x": "a.e"})
     twice = pa.table({"a": pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], names=["b", "b"])})
-    message = "Fields of a column have names of their own; 'a' of the pyarrow Table has two 'b'. Rename one."
-    with pytest.raises(ts.errors.SchemaError, match=whole(message)):
+    message = "'a' of the pyarrow Table has two 'b'"
+    with pytest.raises(ts.errors.SchemaError, match=like(message)):
         ts.load(twice, {"x": "a.b"})

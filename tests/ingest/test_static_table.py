@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tensorstash as ts
-from tests.oracle_load import exact, whole
+from tests.oracle_load import exact, like
 
 SALES: dict[str, Any] = {"shop": ["B", "A", "B", "C"], "day": [1, 1, 2, 1], "sales": [1.0, 2.0, 3.0, 4.0]}
 SHOPS = pl.DataFrame({"shop": ["A", "B", "C"], "size": [10, 20, 30], "region": ["SE", None, "NO"]})
@@ -177,11 +177,8 @@ def test_a_stash_on_disk_is_of_the_values_of_the_table(tmp_path: Any) -> None:
 
 def test_rows_of_unknown_entities_are_named_and_not_used() -> None:
     more = pl.concat([SHOPS, pl.DataFrame({"shop": list("UVWXYZ"), "size": range(6), "region": ["??"] * 6})])
-    message = (
-        "The polars frame of static= has rows for entities that the source does not have: 'U', 'V', 'W', 'X', 'Y' and "
-        "1 others. They are not used. Drop them, or compare the spelling."
-    )
-    with pytest.warns(UserWarning, match=whole(message)):
+    message = "does not have: 'U', 'V', 'W', 'X', 'Y' and 1 more"
+    with pytest.warns(UserWarning, match=like(message)):
         stash = load(static=more)
     assert stash.vocabulary("region") == ["NO", "SE"]
     same_static(stash, load(static=SHOPS))
@@ -239,8 +236,7 @@ WRONG: dict[str, tuple[Any, dict[str, Any], type[Exception], str]] = {
         SHOPS.rename({"size": "day"}),
         {},
         ts.errors.SchemaError,
-        f"A column has the name of the time column only if it is that column; 'day' is one of {OF}. Give it another "
-        "name in static=.",
+        f"'day' is a column of {OF}. Give it another name in static=.",
     ),
     "another kind": (
         SHOPS.with_columns(shop=pl.Series([1, 2, 3])),

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import tensorstash as ts
 from tensorstash.columns.column import Column
 from tensorstash.ingest.values import from_bfloat16, to_bfloat16, values
-from tests.oracle_load import KINDS, Held, Kind, arrow_array, arrow_field, flat, kind_of, value, whole, write_parquet
+from tests.oracle_load import KINDS, Held, Kind, arrow_array, arrow_field, flat, kind_of, like, value, write_parquet
 
 # Where the source has a value
 
@@ -70,13 +70,13 @@ def test_masks_are_packed_and_static_and_refused_in_lists() -> None:
     assert stash["ok"].tolist() == [[True, True], [False, True], [True, False]]
     assert stash.static["known"].tolist() == [True, False]
     assert (stash.about("ok").missing, stash.about("ok").low, stash.about("ok").high) == (0, False, True)
-    message = "A mask needs a name; got ts.is_valid('a') in a list. Write {'name': ts.is_valid(...)}."
-    with pytest.raises(ValueError, match=whole(message)):
+    message = "got ts.is_valid('a') in a list"
+    with pytest.raises(ValueError, match=like(message)):
         ts.load(source, ["a", ts.is_valid("a")])
-    message = "A pack of masks is made of plain columns; 'm' is made of ['l', 'l']. Take one mask for each column."
-    with pytest.raises(ts.errors.SchemaError, match=whole(message)):
+    message = "'m' is made of ['l', 'l']"
+    with pytest.raises(ts.errors.SchemaError, match=like(message)):
         ts.load({"l": np.zeros((2, 3))}, {"m": ts.is_valid(["l", "l"])})
-    with pytest.raises(ts.errors.ColumnError, match=whole("the mapping has no column 'zz'; it has 'y'.")):
+    with pytest.raises(ts.errors.ColumnError, match=like("no column 'zz'; it has 'y'")):
         ts.load({"y": [1]}, {"m": ts.is_valid("zz")})
 
 
