@@ -66,6 +66,14 @@ def test_every_python_block_of_a_page_runs_and_gives_the_values_it_states(path: 
         assert size_of(Path(picture)) == size_of(ROOT / "docs" / "pictures" / picture), "make pictures"
 
 
+@pytest.mark.usefixtures("workplace")
+def test_the_messages_of_the_tutorial_are_what_its_code_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    page = ROOT / "docs" / "start" / "own-csv.md"
+    shown = re.findall(r"^```text\n(.*?)\n```$", page.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    run(page)
+    assert capsys.readouterr().out.splitlines() == shown
+
+
 def test_a_page_that_states_another_value_is_found(tmp_path: Path) -> None:
     (tmp_path / "page.md").write_text("```python\nx = 2\nx + 1  # -> 4\n```\n")
     with pytest.raises(AssertionError, match=r"^page\.md: x \+ 1 is 3$"):
