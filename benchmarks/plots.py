@@ -102,6 +102,14 @@ def compare(about: record.Row, rows: list[record.Row]) -> Figure:
     return signed(figure, about)
 
 
+def label(row: record.Row) -> str:
+    """The contestant, with its workers, threads and rows where these are not what one expects."""
+    extra = [f"{row[what]} {what}" for what, usual in (("workers", 0), ("threads", 1)) if row.get(what, usual) != usual]
+    if row.get("smaller"):
+        extra.append(f"on {row['rows']:,} rows")
+    return ", ".join([row["name"], *extra])
+
+
 def is_ours(row: record.Row) -> bool:
     return str(row["name"]).startswith(("tensorstash", "stash"))
 
