@@ -12,6 +12,7 @@ from tensorstash.common.html import lanes, lines, table
 from tensorstash.gather.span import Span
 from tensorstash.stash.display import picture
 from tensorstash.windows.placement import Chain, Placement
+from tensorstash.windows.slots import nearest_rows
 
 _FIRST = 3  # windows that are drawn
 _MOST_SPANS = 20
@@ -33,7 +34,9 @@ def as_text(placement: Placement) -> str:
 def as_html(placement: Placement) -> str:
     """The caption of `print`, and three pictures."""
     spans = placement.spans[:_MOST_SPANS]
-    caption = f"<p>{html.escape(as_text(placement).partition(';')[0])}</p>{picture(placement.stash)}"
+    caption = (
+        f"<p>{html.escape(as_text(placement).partition(';')[0])}</p>{picture(placement.stash, _within(placement))}"
+    )
     if not spans:
         return caption + _first(placement, placement.shown[:_MOST_SPANS])
     labels = [f"{span.name} = {span.column}" for span in spans]
@@ -43,6 +46,16 @@ def as_html(placement: Placement) -> str:
         f"{caption}<p>The slots of each span:</p>{lanes(labels, slots, foot)}"
         f"{_first(placement, placement.shown[:_MOST_SPANS])}"
     )
+
+
+def _within(placement: Placement) -> tuple[int, int] | None:
+    """The times of the first and the last row that windows see; `None` where they may see all."""
+    times, seen = placement.stash.time, placement.intervals
+    if times is None or placement.points is not None or placement.reaches or not len(placement):
+        return None
+    last = seen.first + seen.stride * (np.diff(seen.ends, prepend=0) - 1) + placement.length - 1
+    moments = times.numpy()[nearest_rows(placement.slots, np.concatenate([seen.first, last]))[0]]
+    return int(moments.min()), int(moments.max())
 
 
 def _slots(span: Span, placement: Placement) -> NDArray[np.float64]:
