@@ -84,7 +84,7 @@ def evaluate(batches: Iterable[dict[str, torch.Tensor]]) -> tuple[torch.Tensor, 
 
 
 def mean_over_ranks(losses: torch.Tensor, valid: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """From `(batch,)` losses: the exact mean over the valid windows of all ranks, and the loss for backward()."""
+    """The mean of `(batch,)` losses over all ranks, and the loss for backward()."""
     total = losses[valid].sum()
     sums = torch.stack([total.detach(), valid.sum().to(total)])
     ranks = 1

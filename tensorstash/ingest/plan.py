@@ -1,5 +1,6 @@
 """The plan of a load: its columns and its memory, known before anything is decoded or allocated."""
 
+import html
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +14,7 @@ from tensorstash.columns.column import Column
 from tensorstash.columns.names import field_of
 from tensorstash.columns.resolve import entity_column, resolve, time_column
 from tensorstash.columns.spec import Columns, ColumnSpec
+from tensorstash.common.html import table
 from tensorstash.errors import NoMemoryError, SchemaError, SegmentError, SourceError
 from tensorstash.ingest.entities import of_shard
 from tensorstash.ingest.like import entity_like, numbered_like
@@ -111,6 +113,11 @@ class Plan:
             lines += [column_line(column, self.table.rows, self.table.types, {}, "static") for column in self.joined]
         lines += entity_lines(self.entity, self.types, self.ranges) if self.entity else []
         return lines + ([column_line(self.time, *source, "time")] if self.time else [])
+
+    def _repr_html_(self) -> str:
+        caption, *others = html.escape(repr(self)).splitlines()
+        notes = "".join(f"<p>{line}</p>" for line in others[len(self.lines) + 1 :])
+        return f"<p><b>Plan</b>: {caption}</p>{table(HEAD, self.lines)}{notes}"
 
     def __repr__(self) -> str:
         upper = self.nbytes + sum(self.rows * column.row_bytes for column in self.static)

@@ -77,4 +77,6 @@ def legend_above(axes: Any, colours: Mapping[str, str], edge: str | None = None)
     from matplotlib.patches import Patch
 
     handles = [Patch(facecolor=colour, edgecolor=edge, label=label) for label, colour in colours.items()]
-    axes.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=len(handles), frameon=False)
+    lines = -(-len(handles) // 4)  # a wider legend would leave no room for the axes
+    columns = -(-len(handles) // lines)
+    axes.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=columns, frameon=False)

@@ -1,6 +1,6 @@
 """`ts.plot.forecast`: one window and its prediction."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from tensorstash.plot.axes import COLOURS, pyplot
 
 if TYPE_CHECKING:
+    import polars as pl
     from matplotlib.axes import Axes
 
 _TRUTH, _PREDICTION, _BAND = COLOURS
@@ -20,19 +21,20 @@ Numbers = NDArray[np.float64]
 def forecast(
     history: torch.Tensor,
     truth: torch.Tensor | None = None,
-    prediction: torch.Tensor | None = None,
+    prediction: "torch.Tensor | pl.DataFrame | None" = None,
     quantiles: torch.Tensor | None = None,
     *,
     axes: "Axes | None" = None,
 ) -> "Axes":
     """Draw the history of one window, the truth after it, and a prediction with bands between its quantiles.
 
-    The axis counts slots from the anchor. NaN breaks a line.
+    The axis counts slots from the anchor, or shows the times of a frame. NaN breaks a line.
 
     Args:
         history: `(history,)` values before the anchor.
         truth: `(horizon,)` values from the anchor on; `None` if they are not known yet.
-        prediction: `(horizon,)`; `None` draws the middle one of an odd number of quantiles.
+        prediction: `(horizon,)`; `None` draws the middle one of an odd number of quantiles. Or the rows of
+            `Windows.to_frame` for one window: its values, or its quantiles if it has several, and their times.
         quantiles: `(horizon, n)`, ascending along the last dimension. A band lies between the first and the last one,
             a darker one between the second and the last but one, and so on.
         axes: the axes to draw on; `None` makes a figure.
@@ -53,21 +55,25 @@ def forecast(
         ['history', 'truth', 'prediction']
     """
     plt = pyplot("forecast")
+    times, when = None, "slots from the anchor"
+    if prediction is not None and not isinstance(prediction, torch.Tensor):
+        prediction, framed, times, when = _of_frame(prediction)
+        quantiles = quantiles if framed is None else framed
     past, future, line, bands = _checked(history, truth, prediction, quantiles)
+    before, after = _positions(len(past), max(len(one) for one in (future, line, bands, ()) if one is not None), times)
     if axes is None:
         _, axes = plt.subplots(figsize=(10, 3), layout="constrained")
-    axes.plot(np.arange(-len(past), 0), past, color=_TRUTH, linewidth=1, label="history")
+    axes.plot(before, past, color=_TRUTH, linewidth=1, label="history")
     if future is not None:
         # joined to the history, or the line would have a gap
         joined = np.concatenate([past[-1:], future])
-        axes.plot(
-            np.arange(len(joined)) - len(past[-1:]), joined, color=_TRUTH, linewidth=1, dashes=_DASHED, label="truth"
-        )
+        ahead = np.concatenate([before[-1:], after])
+        axes.plot(ahead, joined, color=_TRUTH, linewidth=1, dashes=_DASHED, label="truth")
     if bands is not None:
         pairs = bands.shape[1] // 2
         for k in range(pairs):
             axes.fill_between(
-                np.arange(len(bands)),
+                after,
                 bands[:, k],
                 bands[:, -1 - k],
                 color=_BAND,
@@ -76,13 +82,34 @@ def forecast(
                 label="quantiles" if k == 0 else None,
             )
     if line is not None:
-        axes.plot(np.arange(len(line)), line, color=_PREDICTION, linewidth=1.5, label="prediction")
-    axes.axvline(-0.5, color="grey", linewidth=0.8, linestyle=":")
-    axes.set_xlabel("slots from the anchor")
+        axes.plot(after, line, color=_PREDICTION, linewidth=1.5, label="prediction")
+    if times is None:
+        axes.axvline(-0.5, color="grey", linewidth=0.8, linestyle=":")
+    axes.set_xlabel(when)
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     return axes
+
+
+def _of_frame(frame: "pl.DataFrame") -> tuple[torch.Tensor | None, torch.Tensor | None, NDArray[Any], str]:
+    """The prediction or quantiles in the last columns of a frame, the times in the column before, and its name."""
+    first = next(k for k in range(len(frame.columns) + 1) if all(dtype.is_float() for dtype in frame.dtypes[k:]))
+    if not 0 < first < len(frame.columns):
+        raise ValueError(f"prediction must be a frame of Windows.to_frame, got the columns {frame.columns}.")
+    time = frame.to_series(first - 1)
+    times = (time.dt.replace_time_zone(None) if hasattr(time.dtype, "time_zone") else time).to_numpy()
+    values = torch.from_numpy(frame[:, first:].to_numpy().copy())
+    if len(times) < 2 or (np.diff(times) <= np.zeros(1, np.diff(times).dtype)).any():
+        raise ValueError("prediction must have the rows of one window, at least two; filter the frame by its entity.")
+    return (values[:, 0], None, times, time.name) if values.shape[1] == 1 else (None, values, times, time.name)
+
+
+def _positions(history: int, horizon: int, times: NDArray[Any] | None) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Where the slots of the history and of the horizon stand; before the times of a frame they go on in its step."""
+    if times is None:
+        return np.arange(-history, 0), np.arange(horizon)
+    return times[0] - (times[1] - times[0]) * np.arange(history, 0, -1), times
 
 
 def _checked(

@@ -1,4 +1,4 @@
-"""`ts.plot.series`: columns of one entity over time."""
+"""`ts.plot.series`: columns of one entity, or a few, over time."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -32,7 +32,7 @@ def series(
     frequency: Duration | None = None,
     axes: "Sequence[Axes] | None" = None,
 ) -> "list[Axes]":
-    """Draw columns of one entity over time, each column in its own axes, with one line for each number of a pack.
+    """Draw columns over time, each column in its own axes, with one line for each entity and each number of a pack.
 
     A line is broken where time steps or values (NaN, infinite, or code -1) are missing; a value alone between breaks
     is a dot. If there are more rows than pixels, only the first, last, smallest and largest value of each pixel are
@@ -41,7 +41,7 @@ def series(
 
     Args:
         stash: the stash that holds the columns.
-        entity: one of `stash.entities`; `None` if the stash has none.
+        entity: one of `stash.entities`, or a list of some; `None` if the stash has none.
         columns: names of columns.
         start: the first time that is drawn, written like the cuts of `Windows.split`.
         end: the time before which drawing ends.
@@ -49,7 +49,7 @@ def series(
         axes: axes to draw on, one for each column; `None` makes a figure.
 
     Returns:
-        The axes, one for each column. Without a time column they count the rows of the entity.
+        The axes, one for each column. Without a time column they count the rows of an entity.
 
     Raises:
         ColumnError: a column or the entity does not exist. ValueError: there is no row in these times. ImportError:
@@ -60,10 +60,11 @@ def series(
     names = names_in(columns, "columns")
     if not names:
         raise ValueError("columns must name at least one column, got none.")
-    series = stash.series(entity)
+    entities = entity if isinstance(entity, list) else [entity]
+    all_series = [stash.series(one) for one in entities]
     for name in names:
         stash[name]  # raises an error if there is no such column
-    rows, times, gaps = _rows_drawn(stash, series, start, end, frequency)
+    drawn = [_rows_drawn(stash, series, start, end, frequency) for series in all_series]
     if axes is None:
         _, grid = plt.subplots(
             len(names), squeeze=False, sharex=True, figsize=(10, 1 + 2 * len(names)), layout="constrained"
@@ -73,10 +74,13 @@ def series(
     if count != len(names):
         got = repr(axes) if count is None else count
         raise ValueError(f"axes must be a list of axes, one for each column, got {got} for {len(names)} columns.")
-    for name, column_axes in zip(names, axes):
-        _draw(column_axes, stash, name, series[name][rows], times=times, gaps=gaps)
+    for one, series, (rows, times, gaps) in zip(entities, all_series, drawn):
+        of = [str(one)] if len(entities) > 1 else []
+        for name, column_axes in zip(names, axes):
+            _draw(column_axes, stash, name, series[name][rows], times=times, gaps=gaps, of=of)
     if stash.entity_names:
-        axes[0].set_title(f"{', '.join(stash.entity_names)} {entity}", loc="left")
+        title = ", ".join(stash.entity_names)
+        axes[0].set_title(title if len(entities) > 1 else f"{title} {entity}", loc="left")
     axes[-1].set_xlabel(time_label(stash))
     return [*axes]
 
@@ -103,22 +107,27 @@ def _rows_drawn(
     return slice(low, high), times[low:high], gaps[low:high]
 
 
-def _draw(axes: "Axes", stash: Stash, name: str, values: torch.Tensor, *, times: Int64s, gaps: Bools) -> None:
+def _draw(
+    axes: "Axes", stash: Stash, name: str, values: torch.Tensor, *, times: Int64s, gaps: Bools, of: list[str]
+) -> None:
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
     info = stash.about(name)
     flat = values.flatten(1) if values.ndim > 1 else values[:, None]
+    lines = len(axes.lines) // 2  # those of the entities before
     for k in range(flat.shape[1]):
         numbers = flat[:, k].to(torch.float64).numpy()
         if info.is_coded:
             numbers = np.where(numbers < 0, np.nan, numbers)
         label = info.members[k] if len(info.members) > 1 else str(k)
-        colour, dashes = COLOURS[k % len(COLOURS)], DASHES[k // len(COLOURS) % len(DASHES)]
+        label = " ".join([*of, label]) if flat.shape[1] > 1 else " ".join(of) or label
+        nth = lines + k
+        colour, dashes = COLOURS[nth % len(COLOURS)], DASHES[nth // len(COLOURS) % len(DASHES)]
         moments, drawn, alone = _line(times, numbers, gaps)
         steps = "steps-post" if info.is_coded or values.dtype == torch.bool else "default"
         axes.plot(time_axis(stash, moments), drawn, dashes, linewidth=1, color=colour, drawstyle=steps, label=label)
         axes.plot(time_axis(stash, moments[alone]), drawn[alone], ".", markersize=3, color=colour)
-    if flat.shape[1] > 1:
+    if of or flat.shape[1] > 1:
         axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
     if info.kind == "category" and len(stash.vocabulary(name)) <= _MOST_NAMES:
         shown = [*map(str, stash.vocabulary(name)), *(["(unknown)"] if info.unknown else [])]

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from tensorstash.common.checks import at_least
+from tensorstash.common.html import table
 from tensorstash.errors import SchemaError
 from tensorstash.sampling.components import components
 from tensorstash.sampling.tree import counts
@@ -104,14 +105,23 @@ class Mix:
             )
 
     def __repr__(self) -> str:
-        lines = [
-            f"Mix: {self.count:,} windows an epoch, of {len(self.windows):,} components with {len(self):,} windows"
-        ]
-        total = sum(self.components.weights)
-        for name, weight in [*zip(self.windows, self.components.weights)][:_SHOWN]:
-            lines.append(f"  {weight / total:7.2%}  {name}: {self.windows[name]}")
+        lines = [f"  {share}  {name}: {windows}" for share, name, windows in self._lines()]
         rest = len(self.windows) - _SHOWN
-        return "\n".join([*lines, f"  and {rest:,} more"] if rest > 0 else lines)
+        return "\n".join([f"Mix: {self._caption()}", *lines, *([f"  and {rest:,} more"] if rest > 0 else [])])
+
+    def _repr_html_(self) -> str:
+        rest = len(self.windows) - _SHOWN
+        more = f"<p>and {rest:,} more</p>" if rest > 0 else ""
+        lines = ((share, name, f"{len(self.windows[name]):,}") for share, name, _ in self._lines())
+        return f"<p><b>Mix</b>: {self._caption()}</p>{table(('share', 'component', 'windows'), lines)}{more}"
+
+    def _caption(self) -> str:
+        return f"{self.count:,} windows an epoch, of {len(self.windows):,} components with {len(self):,} windows"
+
+    def _lines(self) -> list[tuple[str, str, str]]:
+        total = sum(self.components.weights)
+        shown = [*zip(self.windows, self.components.weights)][:_SHOWN]
+        return [(f"{weight / total:7.2%}", name, str(self.windows[name])) for name, weight in shown]
 
 
 _SHOWN = 8  # components in a repr

@@ -31,12 +31,15 @@ def as_html(stash: StashLike) -> str:
     return caption + table(head, body[:_MOST_COLUMNS]) + more + picture(stash)
 
 
-def picture(stash: StashLike) -> str:
-    """A lane per entity, darker where it has more rows, and darkest where no step seems to be missing."""
+def picture(stash: StashLike, within: tuple[int, int] | None = None) -> str:
+    """A lane per entity, darker where it has more rows, and darkest where no step seems to be missing.
+
+    `within` are the first and the last time that are drawn.
+    """
     if not stash.rows:
         return ""
-    chosen, shares = row_shares(stash)
-    first, last = stash.time_range
+    chosen, shares = row_shares(stash, within)
+    first, last = within or stash.time_range
     foot = ("first row", "last row")
     if first is not None and last is not None:
         foot = (stash.clock.format(first), stash.clock.format(last))
@@ -54,7 +57,7 @@ def entity_text(stash: StashLike, entity: int) -> str:
     return ", ".join(map(str, name)) if isinstance(name, tuple) else str(name)
 
 
-def row_shares(stash: StashLike) -> tuple[list[int], NDArray[np.float64]]:
+def row_shares(stash: StashLike, within: tuple[int, int] | None = None) -> tuple[list[int], NDArray[np.float64]]:
     """At most 20 entities at equal distances, as indices, and their rows per bin of time as shares of the largest bin.
 
     The shares, `(entities, bins)`, are found by bisection, which reads a few times per entity. Bins of equal length
@@ -64,18 +67,17 @@ def row_shares(stash: StashLike) -> tuple[list[int], NDArray[np.float64]]:
     offsets = stash.offsets.numpy()
     count = len(offsets) - 1
     chosen = np.unique(np.linspace(0, count - 1, min(count, _MOST_ENTITIES)).astype(np.int64)).tolist()
-    low, high = stash.time_range
+    low, high = within or stash.time_range
     times = None if stash.time is None else stash.time.numpy()
     if times is None or low is None or high is None:
         low, high = 0, int(np.diff(offsets).max(initial=1)) - 1
     # in Python's integers: nanoseconds times a number of bins overflow
     bins = min(_BINS, high + 1 - low)
-    edges = np.array([low + (high + 1 - low) * k // bins for k in range(bins)], np.int64)
+    edges = np.array([low + (high + 1 - low) * k // bins for k in range(bins + 1)], np.int64)
     rows = np.zeros((len(chosen), bins), np.int64)
     for line, entity in zip(rows, chosen):
         first, end = int(offsets[entity]), int(offsets[entity + 1])
-        first_rows = np.minimum(edges, end - first) if times is None else np.searchsorted(times[first:end], edges)
-        line[:] = np.diff(first_rows, append=end - first)
+        line[:] = np.diff(np.minimum(edges, end - first) if times is None else np.searchsorted(times[first:end], edges))
     most = max(int(rows.max(initial=0)), 1)
     return chosen, np.where(rows >= most - (most > _FEW), 1.0, np.minimum(rows / most, 2 / 3))
 

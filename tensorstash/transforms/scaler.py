@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from tensorstash.common.checks import is_integer, names_in
+from tensorstash.common.html import table
 from tensorstash.errors import DataError, SchemaError
 from tensorstash.errors import unknown as unknown_name
 from tensorstash.sampling.mix import Mix
@@ -356,12 +357,19 @@ class Scaler:
         return cls(**fields_of(state), starts=None)
 
     def __repr__(self) -> str:
+        lines = (f"  {name}  center {center}  scale {scale}  for {of}" for name, center, scale, of in self._lines())
+        return "\n".join([f"Scaler: {self._caption()}", *lines])
+
+    def _repr_html_(self) -> str:
+        return f"<p><b>Scaler</b>: {self._caption()}</p>{table(('column', 'center', 'scale', 'spans'), self._lines())}"
+
+    def _caption(self) -> str:
         by = f" by entity, {len(self.entities):,} of them" if self.by else ""
-        lines = [f"Scaler: {self.kind}{by}, of the {self.rows:,} rows seen"]
-        for name, center in self.center.items():
-            spans = ", ".join(span for span, column in self.spans.items() if column == name)
-            lines.append(f"  {name}  center {_summary(center)}  scale {_summary(self.scale[name])}  for {spans}")
-        return "\n".join(lines)
+        return f"{self.kind}{by}, of the {self.rows:,} rows seen"
+
+    def _lines(self) -> list[tuple[str, str, str, str]]:
+        spans = {name: ", ".join(span for span, of in self.spans.items() if of == name) for name in self.center}
+        return [(name, _summary(self.center[name]), _summary(self.scale[name]), spans[name]) for name in self.center]
 
 
 def _summary(values: torch.Tensor) -> str:

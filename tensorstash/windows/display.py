@@ -12,6 +12,7 @@ from tensorstash.common.html import lanes, lines, table
 from tensorstash.gather.span import Span
 from tensorstash.stash.display import picture
 from tensorstash.windows.placement import Chain, Placement
+from tensorstash.windows.slots import nearest_rows
 
 _FIRST = 3  # windows that are drawn
 _MOST_SPANS = 20
@@ -33,13 +34,24 @@ def as_text(placement: Placement) -> str:
 def as_html(placement: Placement) -> str:
     """The caption of `print`, and three pictures."""
     spans, shown = placement.spans[:_MOST_SPANS], placement.shown[:_MOST_SPANS]
-    parts = [f"<p>{html.escape(as_text(placement).partition(';')[0])}</p>{picture(placement.stash)}"]
+    caption = html.escape(as_text(placement).partition(";")[0])
+    parts = [f"<p>{caption}</p>{picture(placement.stash, _within(placement))}"]
     if spans:
         labels = [f"{span.name} = {span.column}" for span in spans]
         foot = (f"{-placement.history} slots", f"{placement.horizon} from the anchor")
         slots = np.array([_slots(span, placement) for span in spans])
         parts.append(f"<p>The slots of each span:</p>{lanes(labels, slots, foot)}")
     return "".join([*parts, _first_windows(placement, shown)])
+
+
+def _within(placement: Placement) -> tuple[int, int] | None:
+    """The times of the first and the last row that windows see; `None` where they may see all."""
+    times, seen = placement.stash.time, placement.intervals
+    if times is None or placement.points is not None or placement.reaches or not len(placement):
+        return None
+    last = seen.first + seen.stride * (np.diff(seen.ends, prepend=0) - 1) + placement.length - 1
+    moments = times.numpy()[nearest_rows(placement.slots, np.concatenate([seen.first, last]))[0]]
+    return int(moments.min()), int(moments.max())
 
 
 def _slots(span: Span, placement: Placement) -> NDArray[np.float64]:

@@ -106,3 +106,26 @@ def test_without_linesor_windows_there_is_no_picture() -> None:
     assert "<svg" not in stash._repr_html_()
     one = ts.Windows(ts.load({"t": [1, 2, 3, 4], "y": np.zeros(4)}, ["y"], time="t"), history=1, horizon=1)
     assert "There is no window." in one.split(2)[0]._repr_html_()
+
+
+def test_the_newest_windows_are_drawn_near_their_times() -> None:
+    hours = np.arange("2023-01-01", "2024-01-01", dtype="M8[h]")
+    stash = ts.load({"t": hours, "y": np.zeros(len(hours))}, ["y"], time="t")
+    page = ts.Windows(stash, history=24, horizon=6).latest()._repr_html_()
+    assert ">2023-12-31 00:00:00<" in page
+    assert ">2023-01-01 00:00:00<" not in page
+    assert ">2023-01-01 00:00:00<" in stash._repr_html_()
+
+
+def test_plans_scalers_and_mixes_are_tables() -> None:
+    data = {"e": ["a&b", "c"] * 8, "y": np.arange(16.0)}
+    plan, stash = ts.plan(data, ["y"], entity="e"), ts.load(data, ["y"], entity="e")
+    windows = ts.Windows(stash, history=2)
+    mix = ts.Mix({f"<{k}>": windows for k in range(9)})
+    for shown, cells in (
+        (plan, ["Plan", "y", "float64", "page tables: 0.0 MB in each process"]),
+        (ts.Scaler.fit(windows, ["y"]), ["Scaler", "y", "7.5"]),
+        (mix, ["Mix", "<0>", "14", "and 1 more"]),
+    ):
+        found = [text.strip() for text in parsed(shown._repr_html_()).itertext()]
+        assert [cell for cell in cells if cell not in found] == []

@@ -322,6 +322,15 @@ def test_each_column_has_axes_and_each_number_of_a_pack_a_line() -> None:
     assert len({line.get_color() for line in every[1].lines[::2]}) == 2
 
 
+def test_several_entities_are_lines_of_one_axes() -> None:
+    stash = ts.load({"e": ["a", "a", "b", "b"], "t": [1, 2, 1, 2], "y": np.arange(4.0)}, ["y"], entity="e", time="t")
+    (axes,) = ts.plot.series(stash, ["a", "b"], ["y"])
+    assert [heights(line) for line in axes.lines[::2]] == [[0, 1], [2, 3]]
+    assert [line.get_label() for line in axes.lines[::2]] == ["a", "b"]
+    assert len({line.get_color() for line in axes.lines[::2]}) == 2
+    assert axes.get_title("left") == "e"
+
+
 def test_many_lines_differ_in_colour_or_dashes() -> None:
     values = np.arange(24.0).reshape(3, 8)
     (axes,) = ts.plot.series(ts.load({"t": [1, 2, 3], "l": values}, ["l"], time="t"), None, ["l"])

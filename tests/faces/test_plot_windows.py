@@ -7,6 +7,7 @@ from unittest import mock
 
 import matplotlib.pyplot as plt
 import numpy as np
+import polars as pl
 import pytest
 import torch
 from matplotlib.colors import to_hex
@@ -152,3 +153,24 @@ def test_without_matplotlib_the_error_names_the_extra(name: str) -> None:
         ),
     ):
         getattr(ts.plot, name)(given)
+
+
+def test_a_forecast_of_a_frame_stands_at_its_times() -> None:
+    days = np.datetime64("2024-01-01", "us") + np.arange(9) * np.timedelta64(1, "D")
+    windows = ts.Windows(ts.load({"day": days, "y": np.arange(9.0)}, time="day"), history=3, horizon=2)
+    batch, ahead = windows[[1]], torch.tensor([[[4.0, 5.0, 6.0], [4.0, 5.5, 7.0]]])
+    axes = ts.plot.forecast(
+        batch["y"][0, :3], batch["y"][0, 3:], windows.to_frame([1], ahead, names=["low", "mid", "high"])
+    )
+    past, future, line = axes.lines
+    assert np.array_equal(np.asarray(past.get_xdata()), days[1:4])
+    assert np.array_equal(np.asarray(future.get_xdata()), days[3:6])
+    assert np.array_equal(np.asarray(line.get_xdata()), days[4:6])
+    assert np.asarray(line.get_ydata()).tolist() == [5.0, 5.5]
+    assert axes.get_xlabel() == "day"
+    axes = ts.plot.forecast(batch["y"][0, :3], prediction=windows.to_frame([1], ahead[..., 0]))
+    assert np.asarray(axes.lines[1].get_ydata()).tolist() == [4.0, 4.0]
+    with pytest.raises(ValueError, match=like("the rows of one window")):
+        ts.plot.forecast(torch.zeros(1), prediction=windows.to_frame([1, 0], ahead[[0, 0], :, 0]))
+    with pytest.raises(ValueError, match=like("a frame of Windows.to_frame")):
+        ts.plot.forecast(torch.zeros(1), prediction=pl.DataFrame({"y": [1, 2]}))

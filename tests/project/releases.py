@@ -24,12 +24,15 @@ def problems(changelog: str, citation: str, version: str, tag: str | None = None
     wrong = [head for head in heads if not re.fullmatch(r"Unreleased|\d+\.\d+\.\d+ \(\d{4}-\d{2}-\d{2}\)", head)]
     found += [f"the changelog has {head!r}; write 'Unreleased' or '0.2.0 (2026-12-31)'" for head in wrong]
     released = [head.split(" ")[0] for head in heads if head != "Unreleased" and head not in wrong]
+    dates = [head[-11:-1] for head in heads if head != "Unreleased" and head not in wrong]
     if "Unreleased" in heads[1:] or released != sorted(released, key=numbers, reverse=True):
         found.append("the changelog's newest release comes first, 'Unreleased' before it")
     if released and numbers(released[0]) > numbers(version):
         found.append(f"the changelog is at {released[0]}, pyproject.toml at {version}")
     if f"\nversion: {version}\n" not in citation:
         found.append(f"CITATION.cff has not version {version}")
+    if tag is not None and dates and f"\ndate-released: {dates[0]}\n" not in citation:
+        found.append(f"CITATION.cff is not released on {dates[0]}, as the changelog says")
     for part in re.split(r"^## ", changelog, flags=re.MULTILINE)[1:]:
         sections = re.findall(r"^### (.*)$", part, re.MULTILINE)
         if sections != [section for section in SECTIONS if section in sections]:

@@ -1,5 +1,6 @@
 """The README, the pages of the guide and the examples do what they say."""
 
+import ast
 import os
 import re
 import warnings
@@ -66,6 +67,21 @@ def test_every_python_block_of_a_page_runs_and_gives_the_values_it_states(path: 
         assert size_of(Path(picture)) == size_of(ROOT / "docs" / "pictures" / picture), "make pictures"
 
 
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_code_on_a_page_fits_its_width(path: Path) -> None:
+    """88 columns; the values that are stated after it may be longer."""
+    lines = [line.partition("  # -> ")[0] for block in blocks(path) for line in block.splitlines()]
+    assert [line for line in lines if len(line) > 88] == []
+
+
+@pytest.mark.usefixtures("workplace")
+def test_the_messages_of_the_tutorial_are_what_its_code_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    page = ROOT / "docs" / "start" / "own-csv.md"
+    shown = re.findall(r"^```text\n(.*?)\n```$", page.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    run(page)
+    assert capsys.readouterr().out.splitlines() == shown
+
+
 def test_a_page_that_states_another_value_is_found(tmp_path: Path) -> None:
     (tmp_path / "page.md").write_text("```python\nx = 2\nx + 1  # -> 4\n```\n")
     with pytest.raises(AssertionError, match=r"^page\.md: x \+ 1 is 3$"):
@@ -101,9 +117,11 @@ def test_the_mean_over_ranks_in_the_guide_is_that_of_one_process(monkeypatch: py
 
 
 def test_the_mean_over_ranks_of_the_example_is_that_of_the_guide() -> None:
-    source = (ROOT / "examples" / "masked_mean.py").read_text("utf-8")
-    (function,) = re.findall(r"^def mean_over_ranks\(.*?(?=^\S)", source, re.DOTALL | re.MULTILINE)
-    assert any(function.strip() in block for block in blocks(RANKS))
+    """Apart from the lines that it is broken into."""
+    texts = [(ROOT / "examples" / "masked_mean.py").read_text("utf-8"), "\n".join(blocks(RANKS))]
+    parts = [part for text in texts for part in ast.parse(text).body if isinstance(part, ast.FunctionDef)]
+    one, other = (ast.dump(part) for part in parts if part.name == "mean_over_ranks")
+    assert one == other
 
 
 def test_the_claims_of_every_example_are_checked() -> None:

@@ -8,7 +8,7 @@ from tests.project import releases
 
 NEXT = "## Unreleased\n\n### Added\n\n- B.\n\n"
 LAST = "## 0.2.0 (2026-11-22)\n\n### Changed\n\n- A.\n\n### Fixed\n\n- A.\n\n## 0.1.9 (2026-01-01)\n"
-CITATION = "title: a\nversion: 0.2.0\nlicense: b\n"
+CITATION = "title: a\nversion: 0.2.0\ndate-released: 2026-11-22\nlicense: b\n"
 SECTIONS = "['Changed', 'Added', 'Removed', 'Fixed', 'Security']"
 
 
@@ -52,6 +52,13 @@ def test_what_does_not_fit_is_said(changelog: str, tag: str | None, found: list[
 
 def test_another_version_in_the_citation_is_said() -> None:
     assert releases.problems(LAST, CITATION.replace("0.2", "0.3"), "0.2.0") == ["CITATION.cff has not version 0.2.0"]
+
+
+def test_another_date_in_the_citation_is_said() -> None:
+    citation = CITATION.replace("11-22", "11-20")
+    assert releases.problems(LAST, citation, "0.2.0") == []
+    said = ["CITATION.cff is not released on 2026-11-22, as the changelog says"]
+    assert releases.problems(LAST, citation, "0.2.0", "v0.2.0") == said
 
 
 def test_every_issue_form_asks_for_the_info_command() -> None:
