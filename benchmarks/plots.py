@@ -80,7 +80,7 @@ def round_number(value: float) -> str:
 
 def compare(about: record.Row, rows: list[record.Row]) -> Figure:
     """Every contestant, as a ratio to the C loop, on a logarithmic axis."""
-    rows = sorted((row for row in rows if row.get("ratio")), key=lambda row: -row["ratio"])
+    rows = by_shape(rows)
     figure, axes = plt.subplots(figsize=(9, 1.2 + 0.24 * len(rows)), layout="constrained")
     texts = [f"{round_number(row['ratio'])}   {round_number(row['windows_per_s'])} windows/s" for row in rows]
     bars(axes, [label(row) for row in rows], [row["ratio"] for row in rows], texts, [is_ours(row) for row in rows])
@@ -92,12 +92,16 @@ def compare(about: record.Row, rows: list[record.Row]) -> Figure:
     return signed(figure, about)
 
 
+def by_shape(rows: Sequence[record.Row]) -> list[record.Row]:
+    """The contestants of each shape of data and batches together, the fastest first."""
+    shapes = list(dict.fromkeys(row["shape"] for row in rows))
+    return sorted(rows, key=lambda row: (shapes.index(row["shape"]), -row["ratio"]))
+
+
 def label(row: record.Row) -> str:
-    """The contestant, with its workers, threads and rows where these are not what one expects."""
+    """The contestant, with its workers, threads and shape where these are not what one expects."""
     extra = [f"{row[what]} {what}" for what, usual in (("workers", 0), ("threads", 1)) if row.get(what, usual) != usual]
-    if row.get("smaller"):
-        extra.append(f"on {row['rows']:,} rows")
-    return ", ".join([row["name"], *extra])
+    return ", ".join(filter(None, [row["name"], *extra, row.get("shape")]))
 
 
 def is_ours(row: record.Row) -> bool:
