@@ -16,7 +16,7 @@ import timeit
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -153,7 +153,7 @@ def empty_slots(rows: int, batch: int = 1024, length: int = 120) -> None:
     times = np.cumsum(1 + missing[:rows])  # one step of time in twenty is missing
     columns = {f"c{k}": rng.random(rows, np.float32) for k in range(COLUMNS)}
     stash = ts.load({"t": times, **columns}, list(columns), time="t")
-    kinds = {"whole": "ignore", "with empty slots": "mask"}
+    kinds: dict[str, Literal["ignore", "mask"]] = {"whole": "ignore", "with empty slots": "mask"}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         made = {name: ts.Windows(stash, history=length, gaps=gaps) for name, gaps in kinds.items()}
@@ -178,13 +178,14 @@ def scaling(case: Case) -> None:
     out = windows[ids[0]]
     for by in (None, "entity"):
         shape = (1 if by is None else entities, *(COLUMNS,) * case.packed)
-        # to and back by powers of two, which is exact, so that the values stay what they are
+        # by a power of two, which is exact
         centers, scales = (
             {name: torch.full(shape, value, dtype=torch.float64) for name in out} for value in (0.0, 2.0)
         )
         names = [] if by is None else [*range(entities)]
         scaler = ts.Scaler("standard", by, 0, {name: name for name in out}, centers, scales, names)
         group = {} if by is None else {"entity": torch.from_numpy(ids[0] % entities)}
+        windows.gather(ids[0], out=out)
         before = {name: tensor.clone() for name, tensor in out.items()}
         scaler(out | group)
         assert all(torch.equal(out[name], before[name] / 2) for name in out)

@@ -106,7 +106,7 @@ def simulated(repeats: int) -> None:
     legs = (Leg(1250, 8, 1024, 10_000), Leg(1000, 8, 512, 7), Leg(1, 8, 64, 3))
     works: dict[str, Callable[[], object]] = {
         "which node holds what": lambda: table.holds(1250),
-        "steps of an epoch": lambda: remainder(table, (), 1250, 8 * 1024),
+        "steps of an epoch": lambda: remainder(table, [0] * len(table.windows), 1250, 8 * 1024),
         "positions after 3 legs": lambda: fold(table, legs),
         "consumed after 3 legs": lambda: windows_shown(table, legs),
     }

@@ -28,8 +28,9 @@ import numpy as np
 import torch
 
 import tensorstash as ts
-from tensorstash.sampling.by_time import order_of_times, sections
+from tensorstash.sampling.by_time import sections
 from tensorstash.sampling.components import components
+from tensorstash.sampling.order import order as order_at
 from tensorstash.sampling.ordering import Ordering, _of_mix, of_count
 
 COLUMNS = 8
@@ -200,9 +201,8 @@ def ordering_of(name: str, n: int, weights: Any) -> Ordering:
     if name == "weighted":
         return of_count(ts.Weighted(weights[:n]), n)
     if name == "by time":
-        found = sections(lambda ids: ids % max(1, n // 500), n)
-        by_time = ts.ByTime(shuffle=True)
-        return Ordering(by_time, name, n, partial(order_of_times, by_time, found), {}, found)
+        table = sections(lambda ids: ids % max(1, n // 500), n)
+        return Ordering(ts.ByTime(shuffle=True), name, n, partial(order_at, True, len(table.ends)), {}, table)
     count = int(name.removeprefix("mix of "))
     parts = np.diff(np.linspace(0, n, count + 1).astype(np.int64)).tolist()
     of = components({f"part {k}": size for k, size in enumerate(parts)})

@@ -32,10 +32,16 @@ import torch
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, RobustScaler, StandardScaler
 
 import tensorstash as ts
+from tensorstash.transforms.statistics import By
 
 COLUMNS = 8
 BATCHES = 300
-THEIRS = {"standard": StandardScaler, "minmax": MinMaxScaler, "maxabs": MaxAbsScaler, "robust": RobustScaler}
+THEIRS: dict[Any, Any] = {
+    "standard": StandardScaler,
+    "minmax": MinMaxScaler,
+    "maxabs": MaxAbsScaler,
+    "robust": RobustScaler,
+}
 
 
 def main() -> None:
@@ -96,7 +102,7 @@ def timed(call: Callable[[], Any]) -> tuple[float, Any]:
     return time.perf_counter() - began, result
 
 
-def applied(stash: ts.Stash, length: int, by: str | None) -> float:
+def applied(stash: ts.Stash, length: int, by: By | None) -> float:
     """Median seconds of scaling a batch, divided by the mean seconds of gathering one."""
     windows = ts.Windows(stash, history=length)
     scaler = ts.Scaler.fit(windows, [*stash], by=by, sample=100_000)

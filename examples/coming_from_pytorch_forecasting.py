@@ -8,6 +8,8 @@ names and sizes of its inputs; the batches come from a loader, whose last transf
 
 import sys
 import time
+from collections.abc import Iterable
+from typing import Any
 
 import lightning
 import numpy as np
@@ -121,10 +123,11 @@ def main() -> None:
     trainer = lightning.Trainer(max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False)
     trainer.fit(model, loader)
     sys.stdout.write(f"loss {float(trainer.callback_metrics['train_loss_epoch']):.3f}\n")
-    for name, one in (
-        ("pytorch-forecasting", described(frame).to_dataloader(train=True, batch_size=256)),
-        ("tensorstash", loader),
-    ):
+    loaders: dict[str, Iterable[Any]] = {  # of pairs, as `as_pair` makes them
+        "pytorch-forecasting": described(frame).to_dataloader(train=True, batch_size=256),
+        "tensorstash": loader,
+    }
+    for name, one in loaders.items():
         began = time.perf_counter()
         count = sum(len(x["groups"]) for x, _ in one)
         sys.stdout.write(f"{name}: {count / (time.perf_counter() - began):,.0f} windows/s\n")

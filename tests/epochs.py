@@ -9,7 +9,7 @@ import torch
 
 import tensorstash as ts
 from tensorstash.sampling.order import order
-from tensorstash.sampling.steps import Steps
+from tensorstash.sampling.steps import Steps, Tail
 from tests import oracle
 from tests.data import Table
 
@@ -50,7 +50,7 @@ def anchors_of(n: int) -> list[int]:
 
 
 def loaders_of(
-    n: int, ranks: int, batch_size: int, kind: str = "shuffled", tail: str = "keep", seed: int = 0
+    n: int, ranks: int, batch_size: int, kind: str = "shuffled", tail: Tail = "keep", seed: int = 0
 ) -> list[ts.Loader]:
     """The loaders of all ranks, every other one with prefetch."""
     return [

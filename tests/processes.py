@@ -268,7 +268,7 @@ def _become(fds: list[int]) -> None:
 
     from tensorstash.common import forks
 
-    forks._forked = False  # torch has started no thread that this process could lack
+    forks._state["forked"] = False  # torch has started no thread that this process could lack
     with os.fdopen(fds[0]) as file:
         request = json.load(file)
     numbers = [0, 1, 2, *request["inherited"]]

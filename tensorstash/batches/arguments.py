@@ -18,7 +18,7 @@ from tensorstash.transforms.scaler import Scaler
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.windows import Windows
 
-Transform = Callable[[Any], Any]
+Transform = Callable[[dict[str, torch.Tensor]], Any]  # each but the last returns the batch
 
 
 def check_windows(windows: object) -> None:

@@ -35,7 +35,7 @@ from tensorstash.sampling.ordering import Shuffle, of_windows
 from tensorstash.sampling.passes import Position, Schedule
 from tensorstash.sampling.sampler import Sampler
 from tensorstash.sampling.sharded import ShardedWindows
-from tensorstash.sampling.steps import Consumed
+from tensorstash.sampling.steps import Consumed, Tail
 from tensorstash.sampling.weighted import Weighted
 from tensorstash.transforms.pack import Pack, check_packs
 from tensorstash.windows.windows import Windows
@@ -115,7 +115,7 @@ class Loader:
         prefetch: int | None = None,
         num_replicas: int | None = None,
         rank: int | None = None,
-        tail: str = "keep",
+        tail: Tail = "keep",
         with_ids: bool = False,
         with_valid: bool = False,
         transform: Sequence[Transform] = (),
@@ -173,7 +173,7 @@ class Loader:
         """Batches of a whole pass, the same on every rank."""
         return len(self.sampler)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Batch]:
         """One pass, or the rest of one after `load_state_dict`. Only the last iterator is alive."""
         self._end_pass()
         schedule, start = self.sampler.begin()

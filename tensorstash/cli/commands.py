@@ -16,7 +16,7 @@ from dataclasses import asdict
 from datetime import timedelta
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -24,6 +24,7 @@ from tensorstash.cli.options import arguments, with_options
 from tensorstash.errors import TensorstashError
 from tensorstash.segments import shared
 from tensorstash.segments.directory import shared_path
+from tensorstash.windows.gaps import Gaps
 
 if TYPE_CHECKING:
     from tensorstash.ingest.plan import Plan
@@ -187,7 +188,7 @@ def load_command(share: str | None, file: str | None, overwrite: bool, **options
 @click.option("--to", metavar="DIR", required=True, help="A directory, or the URL of one in an object store.")
 @click.option("--shards", metavar="N", type=int, default=64, show_default=True, help="How many shards.")
 @click.option("--engine", type=click.Choice(["ray"]), help="Let a Ray cluster do it. Default: this machine.")
-def shard_command(*, to: str, shards: int, engine: str | None, **options: Any) -> None:
+def shard_command(*, to: str, shards: int, engine: Literal["ray"] | None, **options: Any) -> None:
     """Cut columns by entity into shards for several machines.
 
     They are stash files, and a manifest. A killed command resumes when it is given again. In Python,
@@ -260,7 +261,7 @@ def bench_command(
     workers: int,
     seconds: float,
     frequency: str | None,
-    gaps: str,
+    gaps: Gaps,
     as_json: bool,
     **options: Any,
 ) -> None:

@@ -11,15 +11,15 @@ from tensorstash.errors import NoWindowError
 from tensorstash.sampling.sharded import Count, ShardedWindows, merge_counts
 from tensorstash.transforms.scaler import Scaler
 from tensorstash.transforms.sharded import of_node
-from tensorstash.transforms.statistics import check_kind
+from tensorstash.transforms.statistics import By, Kind, Unknown, check_kind
 
 
-class Told(NamedTuple):
-    """The windows of one rank, for the others."""
+class RankCounts(NamedTuple):
+    """The windows of one rank, as it sends them to the others."""
 
     node: int
     nodes: int
-    described: dict[str, Any] | None  # the spans and the stride of its windows, if it has any
+    windows: dict[str, Any] | None  # their spans and stride; `None` if the rank has no window
     counts: dict[int, Count]
 
 
@@ -27,7 +27,7 @@ def exchange_counts(windows: ShardedWindows, group: Any = None) -> ShardedWindow
     """The same windows, with the number of windows in each shard of all nodes: a few integers per shard.
 
     This is a collective: every rank calls it, once for each part after the last split. A loader over several nodes
-    needs it. One node without a process group exchanges nothing.
+    needs it. Without a process group, one node exchanges nothing.
 
     Args:
         windows: of the shards of this node.
@@ -35,13 +35,13 @@ def exchange_counts(windows: ShardedWindows, group: Any = None) -> ShardedWindow
 
     Raises:
         ValueError: there is no process group for several nodes; or ranks disagree about the nodes, the shards or the
-            windows, which all ranks find alike. NoWindowError: no shard of any node has a window.
+            windows, which is raised on all ranks. NoWindowError: no shard of any node has a window.
     """
     division = windows.division
-    mine = Told(division.node, division.nodes, windows.described(), windows.counts_of_node())
-    told = everyone(mine, division.nodes, group)
-    counts = agreed(told, len(division.entity_offsets) - 1)
-    if all(rank.described is None for rank in told):
+    mine = RankCounts(division.node, division.nodes, windows.described(), windows.counts_of_node())
+    ranks = gather_from_ranks(mine, division.nodes, group)
+    counts = count_of_each_shard(ranks, len(division.entity_offsets) - 1)
+    if all(rank.windows is None for rank in ranks):
         raise NoWindowError(
             f"None of the {len(counts):,} shards has a window: all series are too short, or require= or where= leaves "
             "no window. Shorten the window, or see ts.Windows of one shard."
@@ -53,9 +53,9 @@ def fit_scaler(
     windows: ShardedWindows,
     columns: Sequence[str],
     *,
-    kind: str = "standard",
-    by: str | None = None,
-    unknown: str = "error",
+    kind: Kind = "standard",
+    by: By | None = None,
+    unknown: Unknown = "error",
     group: Any = None,
 ) -> Scaler:
     """`ts.Scaler.fit` for the windows of shards, over the rows of all nodes: bit by bit the same on every rank.
@@ -76,15 +76,15 @@ def fit_scaler(
     """
     check_kind(kind, by, unknown)
     mine = of_node(windows, names_in(columns, "columns"), kind, by)
-    return Scaler.of_shards(windows, everyone(mine, windows.division.nodes, group), kind, by, unknown)
+    return Scaler.of_shards(windows, gather_from_ranks(mine, windows.division.nodes, group), kind, by, unknown)
 
 
-def everyone(mine: Any, nodes: int, group: Any) -> list[Any]:
+def gather_from_ranks(mine: Any, nodes: int, group: Any) -> list[Any]:
     """The objects of all ranks, by rank: a collective, unless there is one node and no process group."""
     if dist.is_available() and dist.is_initialized():
-        answers: list[Any] = [None] * dist.get_world_size(group)
-        dist.all_gather_object(answers, mine, group=group)
-        return answers
+        objects: list[Any] = [None] * dist.get_world_size(group)
+        dist.all_gather_object(objects, mine, group=group)
+        return objects
     if nodes > 1:
         raise ValueError(
             f"The {nodes} nodes exchange numbers through a process group, and there is none. Call "
@@ -93,9 +93,9 @@ def everyone(mine: Any, nodes: int, group: Any) -> list[Any]:
     return [mine]
 
 
-def agreed(told: Sequence[Told], shards: int) -> list[Count]:
-    """The count of each shard, if the ranks agree."""
-    totals, windows = {rank.nodes for rank in told}, {repr(rank.described) for rank in told if rank.described}
+def count_of_each_shard(ranks: Sequence[RankCounts], shards: int) -> list[Count]:
+    """The count of each shard; a `ValueError` if ranks disagree."""
+    totals, windows = {rank.nodes for rank in ranks}, {repr(rank.windows) for rank in ranks if rank.windows}
     if len(totals) > 1:
         got = " and ".join(map(str, sorted(totals)))
         raise ValueError(f"All ranks must open shards for the same number of nodes, got {got}. See ts.cluster.open.")
@@ -105,16 +105,16 @@ def agreed(told: Sequence[Told], shards: int) -> list[Count]:
             "the same arguments on every rank."
         )
     counts: dict[int, Count] = {}
-    for number, rank in enumerate(told):
+    for number, rank in enumerate(ranks):
         for shard, count in rank.counts.items():
             if counts.setdefault(shard, count) != count:
                 raise ValueError(
-                    f"All ranks that hold a shard have the same windows of it; of shard {shard}, rank {number} has "
-                    f"{count}, and an earlier one {counts[shard]}. Use the same arguments on every rank."
+                    f"All ranks that hold a shard must have the same windows of it; for shard {shard}, rank {number} "
+                    f"has {count}, and an earlier rank has {counts[shard]}. Use the same arguments on every rank."
                 )
     if missing := [shard for shard in range(shards) if shard not in counts]:
         raise ValueError(
-            f"Each shard is held by a node, and {len(missing):,} by none of these, such as shard {missing[0]}: the "
-            f"ranks are on nodes {[rank.node for rank in told]}. See node= and nodes= of ts.cluster.open, and group=."
+            f"Each shard must be held by a node; {len(missing):,} are held by none, such as shard {missing[0]}: the "
+            f"ranks are on nodes {[rank.node for rank in ranks]}. See node= and nodes= of ts.cluster.open, and group=."
         )
     return [counts[shard] for shard in range(shards)]

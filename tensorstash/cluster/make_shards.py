@@ -1,10 +1,12 @@
-"""`ts.cluster.shard`: a source cut by entity into stash files, which nodes share out among them."""
+"""`ts.cluster.shard`: cut a source by entity into stash files, of which each node opens some."""
 
 import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import torch
@@ -14,11 +16,12 @@ from tensorstash.cluster.resume import resume
 from tensorstash.cluster.rows import Rows
 from tensorstash.cluster.shard_file import ShardReport, ShardWriter, frequency_of, write_index
 from tensorstash.cluster.with_ray import ray_data, write_with_ray
+from tensorstash.columns.resolve import entity_columns
 from tensorstash.columns.sharding import HASH, check_shards
 from tensorstash.columns.spec import Columns
-from tensorstash.common.progress import Bar
+from tensorstash.common.progress import rows_bar
 from tensorstash.ingest.plan import Survey, survey
-from tensorstash.ingest.request import Request, Static, parse_request
+from tensorstash.ingest.request import Repeated, Request, Static, parse_request
 from tensorstash.ingest.segment_key import argument_keys, check_unchanged, contents, key_of
 from tensorstash.ingest.vocabularies import with_vocabularies
 from tensorstash.segments.store import Store
@@ -37,9 +40,9 @@ def shard(
     static: Static | None = None,
     dtype: torch.dtype | None = None,
     filter: Any = None,  # noqa: A002  as in ts.load
-    repeated: str = "error",
+    repeated: Repeated = "error",
     filesystem: Any = None,
-    engine: str | None = None,
+    engine: Literal["ray"] | None = None,
     progress: bool | None = None,
 ) -> Manifest:
     """Cut a source by entity into shards, each a stash file, for `ts.cluster.open`.
@@ -82,6 +85,9 @@ def shard(
     """
     if engine not in (None, "ray"):
         raise ValueError(f'engine= is None, which is this machine, or "ray"; got {engine!r}.')
+    if not entity_columns(entity):
+        raise ValueError("Rows go to shards by their entity; got no entity=. Name the entity column.")
+    check_shards(shards)
     request = parse_request(
         source=source,
         filesystem=filesystem,
@@ -92,20 +98,18 @@ def shard(
         dtype=dtype,
         filter=filter,
         repeated=repeated,
-        shard=(0, shards),  # refuses a wrong number, and a source without entities
     )
-    table = None if request.table is None else replace(request.table, shard=None)
     ray = None if engine is None else ray_data()
     store = Store(os.fspath(to))
     with store.alone():
-        manifest, notes = _make(replace(request, shard=None, table=table), check_shards(shards), store, ray, progress)
+        manifest, notes = _make(request, shards, store, ray, progress)
     for note in notes:
         warnings.warn(note, UserWarning, stacklevel=2)
     return manifest
 
 
 def _make(request: Request, shards: int, store: Store, ray: Any, progress: bool | None) -> tuple[Manifest, list[str]]:
-    """The manifest, and what the user is warned of."""
+    """The manifest, and the texts of the warnings."""
     files = find(request.source, request.filesystem)
     before = stamps(files or [])
     source = survey(request, files, progress)
@@ -121,12 +125,11 @@ def _make(request: Request, shards: int, store: Store, ray: Any, progress: bool 
         planned = replace(planned, table=with_vocabularies(table.plan, table.scan))
     writer = ShardWriter(store, arguments, planned, static, tuple((unit.first, unit.place) for unit in rows.scan.units))
     missing = [number for number in range(shards) if number not in run.reports]
-    hidden = None if progress is None else not progress
-    with Bar(total=planned.rows, unit=" rows", unit_scale=True, disable=hidden) as bar:
+    made = _write_here(rows, missing, writer)
+    if ray is not None:
+        made = write_with_ray(ray, rows, missing, writer, is_paths(request.source))
+    with closing(made), rows_bar(planned.rows, progress) as bar:
         bar.update(sum(report.record.rows for report in run.reports.values()))
-        made = _write_here(rows, missing, writer)
-        if ray is not None:
-            made = write_with_ray(ray, rows, missing, writer, is_paths(request.source))
         for place, (number, report) in enumerate(made):
             if place == 0:  # all rows have been read
                 check_unchanged(request.source, request.filesystem, before)
@@ -149,14 +152,15 @@ def _make(request: Request, shards: int, store: Store, ray: Any, progress: bool 
     return manifest, [*dict.fromkeys(note for report in reports for note in report.warnings)]
 
 
-def _write_here(rows: Rows, numbers: Sequence[int], writer: ShardWriter) -> Iterator[tuple[int, ShardReport]]:
-    with writer.store.scratch() as folder:
-        for number, table in rows.by_shard(numbers, folder):
-            yield number, writer.write(number, table)
+def _write_here(rows: Rows, numbers: Sequence[int], writer: ShardWriter) -> Generator[tuple[int, ShardReport]]:
+    # two threads: while the file of a shard is hashed and goes to its disk, the next one is loaded
+    with writer.store.scratch() as folder, ThreadPoolExecutor(2, "tensorstash-shard") as pool:
+        rows_of = rows.by_shard(numbers, folder)
+        yield from pool.map(lambda number: (number, writer.write(number, rows_of(number))), numbers)
 
 
 def _arguments(request: Request, shards: int, source: Survey, before: Sequence[Any]) -> dict[str, str]:
-    """What decides every byte of the shards, as texts."""
+    """The source and the arguments, as texts; equal texts give equal bytes."""
     data: object = [*before] or contents(source.scanned, source.planned.read)
     label = label_of_paths(request.source) if is_paths(request.source) else source.planned.source
     if source.table is not None:

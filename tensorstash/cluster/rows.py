@@ -1,8 +1,9 @@
 """The rows of a source, each with its shard and its number, brought together by shard on one machine."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pyarrow as pa
 
 from tensorstash.columns.resolve import entity_columns
 from tensorstash.columns.sharding import shard_of
+from tensorstash.common.threads import in_threads
 from tensorstash.errors import SourceError
 from tensorstash.ingest.entities import entities_of_rows
 from tensorstash.ingest.plan import Plan
@@ -61,19 +63,24 @@ class Rows:
             yield pa.table(columns, schema=schema)
 
     def _shards_of(self, entities: Sequence[Any]) -> Any:
-        known = self.shard_by_entity
-        new = [entity for entity in entities if entity not in known]
-        known.update(zip(new, shard_of(new, self.shards).tolist()))
-        return np.fromiter(map(known.__getitem__, entities), np.int16, len(entities))
+        new = [entity for entity in entities if entity not in self.shard_by_entity]
+        self.shard_by_entity.update(zip(new, shard_of(new, self.shards).tolist()))
+        return np.fromiter(map(self.shard_by_entity.__getitem__, entities), np.int16, len(entities))
 
-    def by_shard(self, numbers: Sequence[int], folder: str) -> Iterator[tuple[int, pa.Table]]:
-        """The rows of each shard, in the order of the source, which go through a temporary file in a folder."""
-        path, schema = Path(folder, "rows.arrow"), self.schema
+    def by_shard(self, numbers: Sequence[int], folder: str) -> Callable[[int], pa.Table]:
+        """Write the rows to a temporary file in a folder; returns what gives the rows of a shard in source order."""
+        path, schema, lock = Path(folder, "rows.arrow"), self.schema, Lock()
+
+        def keep(unit: Unit, go_on: Callable[[], None]) -> None:
+            for table in self.read(unit, numbers):
+                go_on()
+                with lock:
+                    file.write(table)
+
         try:
             with pa.ipc.new_file(path, schema) as file:
-                for unit in self.scan.units:
-                    for table in self.read(unit, numbers):
-                        file.write(table)
+                for _ in in_threads(self.scan.units, keep):
+                    pass
         except OSError as error:
             if isinstance(error, SourceError):
                 raise
@@ -85,10 +92,10 @@ class Rows:
         batches = [file.get_batch(k) for k in range(file.num_record_batches)]
         edges = np.arange(self.shards + 1, dtype=np.int16)  # in the type of the column, which would be cast as a whole
         bounds = [np.searchsorted(batch.column(SHARD).to_numpy(), edges) for batch in batches]
-        for number in numbers:
-            slices = [
-                batch.slice(int(at[number]), int(at[number + 1] - at[number]))
-                for batch, at in zip(batches, bounds)
-                if at[number] < at[number + 1]
-            ]
-            yield number, pa.Table.from_batches(slices, schema)
+
+        def rows_of(number: int) -> pa.Table:
+            slices = [batch.slice(at[number], at[number + 1] - at[number]) for batch, at in zip(batches, bounds)]
+            slices = [part for part in slices if part.num_rows]
+            return pa.Table.from_batches(sorted(slices, key=lambda part: part.column(ROW)[0].as_py()), schema)
+
+        return rows_of

@@ -4,7 +4,7 @@ Ray runs a task again whose worker or node has died, and the tasks whose results
 """
 
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -26,7 +26,7 @@ def ray_data() -> Any:
 
 def write_with_ray(
     ray: Any, rows: Rows, numbers: Sequence[int], writer: ShardWriter, in_files: bool
-) -> Iterator[tuple[int, ShardReport]]:
+) -> Generator[tuple[int, ShardReport]]:
     """Write the shards of these numbers. If the source is not files, this process reads it for all nodes."""
 
     def write(group: pa.Table) -> pa.Table:

@@ -88,7 +88,7 @@ class Moment:
                 "of ts.calendar."
             )
 
-        def compute(arrays: Sequence[pa.Array], _place: str) -> pa.Array:
+        def compute(arrays: Sequence[pa.Array], _place: str, _row: int) -> pa.Array:
             return pa.array(calendar_values([(self.field, self.form)], *_ticks(arrays[0]))[:, 0])
 
         return pa.from_numpy_dtype(_values(_CYCLES[self.field], self.form).dtype), compute

@@ -11,7 +11,8 @@ import pyarrow as pa
 if TYPE_CHECKING:
     import polars as pl
 
-Compute = Callable[[Sequence[pa.Array], str], pa.Array]  # input arrays and their place in the source -> the values
+# input arrays, their place in the source, their first row counted among the loaded rows -> the values
+Compute = Callable[[Sequence[pa.Array], str, int], pa.Array]
 
 _PICKLE = b"\x80\x05\x95"  # how a Python function begins in a serialized expression: protocol 5, then a frame
 

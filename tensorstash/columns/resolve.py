@@ -12,7 +12,7 @@ from tensorstash.columns.column import Column, fits
 from tensorstash.columns.names import check_name, field_of
 from tensorstash.columns.spec import ColumnSpec
 from tensorstash.columns.types import from_arrow, is_bfloat16, is_text
-from tensorstash.common.clock import check_zone
+from tensorstash.common.clock import zone_of
 from tensorstash.common.dtypes import DTYPES
 from tensorstash.errors import DataError, SchemaError
 
@@ -159,7 +159,7 @@ def time_column(schema: pa.Schema, name: str, where: str) -> Column:
 def _check_zone(name: str, zone: str | None) -> None:
     """Refuse a time zone that Python does not know: its times could be neither shown nor cut at a date."""
     try:
-        check_zone(zone)
+        zone_of(zone)
     except DataError as error:
         raise SchemaError(
             f"time= names times in a zone of the IANA database, or at an offset from UTC such as '+05:30'; {name!r} "

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     import polars as pl
 
 Source = Union[str, "pl.Expr"]
-Columns = Sequence["Source | ColumnSpec"] | Mapping[str, "Source | Sequence[Source] | ColumnSpec"]
+# a value is a source, several in a list, or a `ColumnSpec`; mypy takes a dict of them, held in a variable, for objects
+Columns = Sequence["Source | ColumnSpec"] | Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,9 +38,12 @@ _MOMENT = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d(:\d\d(:\d\d)?)?(Z|[+-]\d\d:\d\d(
 _ONE_DIGIT = re.compile(r"(?<=-)\d(?=-|$|[T ])")  # of a month or day
 
 
-def _zone(name: str) -> tzinfo:
-    """A zone of the IANA database, or one that Arrow writes as an offset from UTC, such as "+05:30"."""
-    if name in UTC_NAMES:
+def zone_of(name: str | None) -> tzinfo:
+    """A zone of the IANA database, or one that Arrow writes as an offset from UTC, such as "+05:30".
+
+    Raises `DataError` for a zone that this machine does not know.
+    """
+    if name in UTC_NAMES or not name:
         return timezone.utc
     try:
         if re.fullmatch(r"[+-]\d\d:?\d\d", name):
@@ -51,12 +54,6 @@ def _zone(name: str) -> tzinfo:
             f"A time zone is one of the IANA database, or an offset from UTC such as '+05:30'; {name!r} is neither, "
             "or this machine has no such zone. Install tzdata, or convert the times to UTC before loading."
         ) from error
-
-
-def check_zone(name: str | None) -> None:
-    """Raise `DataError` for a time zone that this machine does not know."""
-    if name:
-        _zone(name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +78,7 @@ class Clock:
             return str(moment).replace("T", " ")  # it may lie outside the years that a datetime can hold
         when = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(seconds=ticks // per_second)
         with suppress(DataError):  # a file may come from a machine that knows more zones: then the text is in UTC
-            when = when.astimezone(_zone(self.zone)) if self.zone else when.replace(tzinfo=None)
+            when = when.astimezone(zone_of(self.zone)) if self.zone else when.replace(tzinfo=None)
         text, fraction = when.isoformat(" "), f"{ticks % per_second:0{len(str(per_second)) - 1}d}".rstrip("0")
         return f"{text[:19]}.{fraction}{text[19:]}" if fraction else text
 
@@ -108,7 +105,7 @@ class Clock:
         if self.unit == "d":
             when = when.replace(tzinfo=timezone.utc)
         elif when.tzinfo is None:
-            when = when.replace(tzinfo=_zone(self.zone) if self.zone else timezone.utc)
+            when = when.replace(tzinfo=zone_of(self.zone))
             _check_unique(when, str(self.zone))
         seconds = (when - datetime(1970, 1, 1, tzinfo=timezone.utc)) // timedelta(seconds=1)
         nanoseconds = seconds * 10**9 + (int(fraction[2].ljust(9, "0")) if fraction else 0)
@@ -161,7 +158,7 @@ def from_wall_clock(local: Int64s, clock: Clock) -> tuple[Int64s, Int64s]:
 @lru_cache(maxsize=64)
 def _transitions(zone: str, first_day: int, last_day: int) -> tuple[Int64s, Int64s]:
     """The seconds from which each offset from UTC holds, and these offsets, between two days."""
-    info = _zone(zone)
+    info = zone_of(zone)
 
     def offset(second: int) -> int:
         moment = datetime.fromtimestamp(second, timezone.utc).astimezone(info)

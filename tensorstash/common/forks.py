@@ -5,21 +5,24 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-_pool = {"seen": False, "lost": False}  # the threads of polars: whether a fork saw them, and so left them behind
+# whether this process is a forked child, and whether polars had threads before the fork, which the child lacks
+_state = {"forked": False, "polars_started": False, "polars_lost": False}
 
 
-def _look_for_pool() -> None:
+def _look_for_polars() -> None:
     with suppress(OSError):  # only Linux lists threads
         for thread in Path("/proc/self/task").iterdir():
-            _pool["seen"] |= (thread / "comm").read_text() == "polars-0\n"
+            _state["polars_started"] |= (thread / "comm").read_text() == "polars-0\n"
 
 
-os.register_at_fork(before=_look_for_pool, after_in_child=lambda: _pool.update(lost=_pool["seen"]))
+os.register_at_fork(
+    before=_look_for_polars, after_in_child=lambda: _state.update(forked=True, polars_lost=_state["polars_started"])
+)
 
 
 def has_pool() -> bool:
     """Whether this process can compute with polars: not a forked child that inherits its pool without its threads."""
-    return not _pool["lost"]
+    return not _state["polars_lost"]
 
 
 def check_pool() -> None:
@@ -31,20 +34,9 @@ def check_pool() -> None:
         )
 
 
-_forked = False
-
-
-def _mark_forked() -> None:
-    global _forked  # noqa: PLW0603  that a process was forked is a fact about the whole of it
-    _forked = True
-
-
-os.register_at_fork(after_in_child=_mark_forked)
-
-
 def check_threads() -> None:
     """A forked child inherits torch's thread pool without its threads: a gather on several would wait for ever."""
-    if not _forked:
+    if not _state["forked"]:
         return
     import torch  # here, because the command line does without it
 
@@ -60,7 +52,7 @@ _kept: set[int] = set()
 
 
 def keep_from_children(fd: int) -> None:
-    """Register a descriptor that a forked child gets a harmless one in place of."""
+    """Register a descriptor that becomes /dev/null in a forked child."""
     _kept.add(fd)
 
 
@@ -72,7 +64,7 @@ def close_kept(fd: int) -> None:
     os.close(fd)
 
 
-def _let_go() -> None:
+def _replace_kept() -> None:
     # the numbers stay taken, because whoever owns them may close them in the child too
     if _kept:
         null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
@@ -82,4 +74,4 @@ def _let_go() -> None:
         _kept.clear()
 
 
-os.register_at_fork(after_in_child=_let_go)
+os.register_at_fork(after_in_child=_replace_kept)

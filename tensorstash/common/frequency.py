@@ -31,51 +31,23 @@ class Frequency:
     clock: Clock
 
     def follows(self, before: Int64s, after: Int64s, steps: Int64s | int = 1) -> Bools:
-        """Whether each time is so many steps after the one before it, all `(n,)`."""
+        """Whether each time is so many steps after the one before it, all `(n,)`.
+
+        Calendar steps may also be counted back: from the last day of March to that of February, not from it.
+        """
         if self.kind == "ticks":
             return np.abs(after - before - self.count * steps) <= self.tolerance
-        matches = self._follows_on_the_wall(before, after, self.count * steps)
-        if self.clock.zone not in UTC_NAMES and not matches.all():
-            rest = np.flatnonzero(~matches)
-            counts = np.broadcast_to(steps, matches.shape)[rest]
-            matches[rest] = self._follows_where_skipped(before[rest], after[rest], counts)
+        matches = self._reaches(before, after, steps)
+        rest = np.flatnonzero(~matches)
+        matches[rest] = self._reaches(after[rest], before[rest], -np.broadcast_to(steps, matches.shape)[rest])
+        if self.kind == "business days":
+            for times in (before, after):
+                matches &= np.is_busday(_days(wall_clock(times, self.clock), self.clock.day))
         return matches
 
-    def _follows_on_the_wall(self, before: Int64s, after: Int64s, count: Int64s | int) -> Bools:
-        day = self.clock.day
-        local_before, local_after = wall_clock(before, self.clock), wall_clock(after, self.clock)
-        if self.kind == "days":
-            return np.abs(local_after - local_before - count * day) <= self.tolerance
-        if self.kind == "months":
-            return self._months_follow(local_before, local_after, count)
-        from_day, to_day = _days(local_before, day), _days(local_after, day)
-        target = np.busday_offset(from_day, count, roll="backward").astype(np.int64) * day + local_before % day
-        working = np.is_busday(from_day) & np.is_busday(to_day)
-        return working & (np.abs(local_after - target) <= self.tolerance)
-
-    def _follows_where_skipped(self, before: Int64s, after: Int64s, steps: Int64s) -> Bools:
-        """The same where a change of the clock skips the local time of one of the two, which moves it."""
-        matches = np.zeros(len(before), np.bool_)
-        for times, moved, count in ((before, after, steps), (after, before, -steps)):
-            earliest, latest = self._moved(times, count)
-            near = np.minimum(np.abs(moved - earliest), np.abs(moved - latest)) <= self.tolerance
-            matches |= near & (earliest < latest)
-        return matches
-
-    def _months_follow(self, local_before: Int64s, local_after: Int64s, months: Int64s | int) -> Bools:
-        """The same day so many months on, or the last day of the month where one of the two months is too short."""
-        day = self.clock.day
-        month = _days(local_before, day).astype("datetime64[M]")
-        month_day = local_before // day - _first_day(month)
-        last_of_source = _first_day(month + 1) - _first_day(month) - 1
-        earliest, last_of_target = _later_month(month, month_day, months)
-        latest = np.where(month_day == last_of_source, last_of_target, earliest)
-        low, high = (
-            earliest * day + local_before % day - self.tolerance,
-            latest * day + local_before % day + self.tolerance,
-        )
-        same_hour = np.abs((local_after - local_before + day // 2) % day - day // 2) <= self.tolerance
-        return (low <= local_after) & (local_after <= high) & same_hour
+    def _reaches(self, times: Int64s, targets: Int64s, steps: Int64s | int) -> Bools:
+        earliest, latest = self._moved(times, steps)
+        return np.minimum(np.abs(targets - earliest), np.abs(targets - latest)) <= self.tolerance
 
     def steps(self, before: Int64s, after: Int64s) -> Int64s:
         """How many steps lie between each pair of times, both `(n,)`; 0 where it is not a whole number."""
@@ -100,7 +72,7 @@ class Frequency:
         earliest, latest = self._moved(times, steps)
         return np.where(steps > 0, earliest, latest)
 
-    def _moved(self, times: Int64s, steps: Int64s) -> tuple[Int64s, Int64s]:
+    def _moved(self, times: Int64s, steps: Int64s | int) -> tuple[Int64s, Int64s]:
         """The times so many calendar steps later; two of them where a change of the clock skips the local time."""
         count, day = self.count * steps, self.clock.day
         local = wall_clock(times, self.clock)

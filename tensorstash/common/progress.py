@@ -23,18 +23,23 @@ class Bar(tqdm):  # type: ignore[misc]
     _lock = RLock()
 
 
+def rows_bar(rows: int, shown: bool | None) -> Bar:
+    """A bar of rows; `shown` is `progress=` of a load, and `None` shows it on a terminal."""
+    return Bar(total=rows, unit=" rows", unit_scale=True, disable=None if shown is None else not shown)
+
+
 class Progress:
     """Counts values that are written, from any thread, and shows them as rows: columns may be at different rows."""
 
     def __init__(self, rows: int, shown: bool | None, report: Callable[[float], None]) -> None:
-        """Show a bar if `shown` (`None`: on a terminal), and call `report` with the fraction that is done."""
+        """Show a bar as `rows_bar` does, and call `report` with the fraction that is done."""
         self._rows = rows
         self._values = 1
         self._report = report
         self._lock = RLock()
         self._done = self._nbytes = 0
         self._reported = self._began = time.monotonic()
-        self._bar = Bar(total=rows, unit=" rows", unit_scale=True, disable=None if shown is None else not shown)
+        self._bar = rows_bar(rows, shown)
 
     def __enter__(self) -> "Progress":
         return self

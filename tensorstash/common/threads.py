@@ -12,6 +12,7 @@ from tensorstash.common.progress import Bar
 Job = TypeVar("Job")
 Result = TypeVar("Result")
 _MOST_THREADS = 8
+_DELAY = 1.0  # seconds before a bar appears
 
 
 class Stopped(Exception):  # noqa: N818  it is no error
@@ -51,24 +52,16 @@ def in_threads(jobs: Sequence[Job], work: Callable[[Job, Callable[[], None]], Re
         pool.shutdown(cancel_futures=True)
 
 
-_DELAY = 1.0  # seconds before a bar appears
-T = TypeVar("T")
-R = TypeVar("R")
+def each(
+    work: Callable[[Job], Result], jobs: Sequence[Job], threads: int, what: str, progress: bool | None
+) -> list[Result]:
+    """The results of all jobs in their order; the first failure, or Ctrl-C, ends the rest.
 
-
-def each(work: Callable[[T], R], items: Sequence[T], threads: int, what: str, progress: bool | None) -> list[R]:
-    """The results for all items in their order; the first failure, or Ctrl-C, ends the rest.
-
-    After a second a bar counts the items; `progress` is that of `ts.load`.
+    After a second a bar counts the jobs; `progress` is that of `ts.load`.
     """
-    pool = ThreadPoolExecutor(max(1, min(threads, len(items))), "tensorstash-look")
+    pool = ThreadPoolExecutor(max(1, min(threads, len(jobs))), "tensorstash-look")
     hidden = None if progress is None else not progress
     try:
-        with Bar(total=len(items), desc=what, delay=_DELAY, disable=hidden) as bar:
-            results = []
-            for result in pool.map(work, items):
-                results.append(result)
-                bar.update()
-            return results
+        return [*Bar(pool.map(work, jobs), what, len(jobs), delay=_DELAY, disable=hidden)]
     finally:
         pool.shutdown(cancel_futures=True)

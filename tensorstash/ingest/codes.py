@@ -1,7 +1,7 @@
 """Text and integers as codes: in ascending order, by a given vocabulary, or hashed."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from threading import Lock
@@ -17,6 +17,7 @@ from tensorstash.columns.types import is_text
 from tensorstash.common.dtypes import Bools, Int32s, Int64s
 from tensorstash.common.forks import has_pool
 from tensorstash.ingest.values import Stats
+from tensorstash.sources.storage import without_views
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,29 +27,22 @@ class Piece:
     indices: NDArray[np.signedinteger[Any]]
     values: pa.Array  # without null
 
-    @property
-    def names(self) -> list[Any]:
-        """The values as Python has them."""
-        return self.values.to_pylist()
-
 
 def piece_of(array: pa.Array) -> Piece:
-    """The distinct values of an array of text or integers, and the index of the value in each row."""
-    array = plain_text(array)
-    if pa.types.is_dictionary(array.type) and array.dictionary.null_count:
-        array = array.dictionary_decode()
-    if not pa.types.is_dictionary(array.type):
-        array = pc.dictionary_encode(array)
-        return Piece(_int32(array.indices), array.dictionary)
-    places = _int32(array.indices)
+    """The distinct values of an array of text or integers; an `ArrowInvalid` if a text is not UTF-8."""
+    array = without_views(array)
+    if not pa.types.is_dictionary(array.type) or array.dictionary.null_count:
+        array = pc.dictionary_encode(array.dictionary_decode() if pa.types.is_dictionary(array.type) else array)
+    indices = np.asarray(pc.fill_null(array.indices.cast(pa.int32()), -1))
     occurs = np.zeros(len(array.dictionary) + 1, np.bool_)
-    occurs[places] = True  # the last one is for null
-    used = np.flatnonzero(occurs[:-1])
-    if len(used) == len(array.dictionary):
-        return Piece(places, array.dictionary)
-    compact = np.full(len(occurs), -1, np.int32)
-    compact[used] = np.arange(len(used), dtype=np.int32)
-    return Piece(compact[places], array.dictionary.take(pa.array(used)))
+    occurs[indices] = True  # the last item is for null
+    used, values = np.flatnonzero(occurs[:-1]), array.dictionary
+    if len(used) < len(values):
+        compact = np.full(len(occurs), -1, np.int32)
+        compact[used] = np.arange(len(used), dtype=np.int32)
+        indices, values = compact[indices], values.take(pa.array(used))
+    values.validate(full=True)  # polars trusts that texts are UTF-8
+    return Piece(indices, values)
 
 
 def as_arrow(names: Sequence[Any]) -> pa.Array:
@@ -96,7 +90,7 @@ class _Many:
     def __init__(self, names: Iterable[str]) -> None:
         import polars as pl  # here, because it is slow to import
 
-        self._texts, self._type = pl.String(), pl.Categorical(pl.Categories.random())
+        self._type = pl.Categorical(pl.Categories.random())
         self._kept = pl.Series([], dtype=self._type)  # the table lives as long as a series of its type
         self._codes: Int32s = np.zeros(0, np.int32)  # by the numbers of the table; -1 for a text without a code
         self._lock = Lock()
@@ -108,20 +102,18 @@ class _Many:
 
     def codes(self, texts: pa.Array) -> Int32s:
         """As `_Few.codes`; a dictionary may have a text twice."""
-        numbers = self._numbers(texts)
+        import polars as pl
+
+        numbers = pl.Series(texts, dtype=pl.String()).cast(self._type).to_physical().to_numpy().astype(np.int64)
         with self._lock:
-            self._codes = _longer(self._codes, int(numbers.max(initial=-1)) + 1, -1)
+            size = int(numbers.max(initial=-1)) + 1
+            if size > len(self._codes):  # at least double it
+                self._codes = np.append(self._codes, np.full(size, -1, np.int32))
             new = np.flatnonzero(self._codes[numbers] < 0)
             new = new[np.sort(np.unique(numbers[new], return_index=True)[1])]
             self._codes[numbers[new]] = np.arange(len(self), len(self) + len(new))
             self.names += texts.take(pa.array(new)).to_pylist()
             return self._codes[numbers]
-
-    def _numbers(self, texts: pa.Array) -> Int64s:
-        import polars as pl
-
-        numbers = pl.Series(texts, dtype=self._texts).cast(self._type).to_physical()
-        return numbers.to_numpy().astype(np.int64)
 
 
 _MANY = 1 << 14  # names, from which a table of polars is faster, and worth the import
@@ -131,10 +123,7 @@ class Vocabulary:
     """The texts or integers that codes stand for. Threads bring pieces in any order; `renumbering` sorts the names."""
 
     def __init__(self, known: Sequence[Any] = (), fill: str | None = None, empty: str | None = None) -> None:
-        """The names in `known` keep their codes. `fill` is the name for nulls, `empty` that for slots without a row.
-
-        All these are names even if no row has them.
-        """
+        """The names in `known`, which keep their codes, `fill` for nulls and `empty` are names even without rows."""
         self.fill = fill
         self._known = len(known)
         others = dict.fromkeys(name for name in (fill, empty) if name is not None)
@@ -158,7 +147,6 @@ class Vocabulary:
 
     def _codes_of(self, values: pa.Array) -> Int32s:
         """`(values,)`, the codes of values that occur."""
-        values.validate(full=True)  # polars trusts that texts are UTF-8
         with self._lock:
             many = is_text(values.type) and len(self) + len(values) > _MANY and has_pool()
             if isinstance(self._coder, _Few) and many:
@@ -205,11 +193,6 @@ class Vocabulary:
         return (int(codes.min()), int(codes.max())) if len(codes) else (None, None)
 
 
-def _longer(array: NDArray[Any], size: int, value: int) -> NDArray[Any]:
-    """The array with room for so many items, at least doubled if it grows; `value` stands in the new ones."""
-    return array if size <= len(array) else np.append(array, np.full(size, value, array.dtype))
-
-
 def count_codes(codes: Int32s) -> Stats:
     """The statistics of codes: the number of -1, and the minimum and maximum of the others."""
     known = codes[codes >= 0]
@@ -218,38 +201,16 @@ def count_codes(codes: Int32s) -> Stats:
     return Stats(missing, missing, low=low, high=high)
 
 
-def plain_text(array: pa.Array) -> pa.Array:
-    """The same values without string views, which few kernels of Arrow support."""
-    if pa.types.is_dictionary(array.type) and pa.types.is_string_view(array.type.value_type):
-        return pa.DictionaryArray.from_arrays(array.indices, array.dictionary.cast(pa.large_string()))
-    return array.cast(pa.large_string()) if pa.types.is_string_view(array.type) else array
-
-
-def _int32(array: pa.Array) -> Int32s:
-    filled = pc.fill_null(array.cast(pa.int32()), -1)
-    return np.asarray(filled.to_numpy(zero_copy_only=False))
-
-
-class FixedVocabulary:
-    """Value k has code k. All unknown values have the code after the last."""
-
-    def __init__(self, values: Sequence[str] | Sequence[int], fill: object) -> None:
-        """`fill` is the value that null gets, or `None`."""
-        self.names = [*values]
-        self._codes: dict[object, int] = {value: code for code, value in enumerate(values)}
-        self._null = self._codes.get(fill, -1)
-
-    def encode(self, piece: Piece) -> tuple[Int32s, Stats]:
-        """Codes, `(n,)`; -1 for null if there is no fill."""
-        other = len(self.names)
-        each = [self._codes.get(name, other) for name in piece.names]
-        codes = np.array([*each, -1], np.int32)[piece.indices]
-        nulls = int(np.count_nonzero(codes < 0))
-        if nulls and self._null >= 0:
-            codes[codes < 0] = self._null
-        stats = count_codes(codes)
-        stats.nulls, stats.unknown = nulls, int(np.count_nonzero(codes == other))
-        return codes, stats
+def given_codes(piece: Piece, code_of: Mapping[Any, int], fill: object) -> tuple[Int32s, Stats]:
+    """`(n,)` codes of a given vocabulary: `len(code_of)` for an unknown value; for null the code of `fill`, or -1."""
+    unknown = len(code_of)
+    by_value = [code_of.get(value, unknown) for value in piece.values.to_pylist()]
+    codes = np.array([*by_value, -1], np.int32)[piece.indices]
+    nulls = int(np.count_nonzero(codes < 0))
+    codes[codes < 0] = code_of.get(fill, -1)
+    stats = count_codes(codes)
+    stats.nulls, stats.unknown = nulls, int(np.count_nonzero(codes == unknown))
+    return codes, stats
 
 
 def bucket_codes(piece: Piece, buckets: int) -> tuple[Int32s, Stats]:

@@ -13,8 +13,9 @@ from tensorstash.columns.codec import Ascending, Given, Hashed, Plain, Validity
 from tensorstash.columns.column import Column
 from tensorstash.columns.types import is_text
 from tensorstash.common.dtypes import Int32s
-from tensorstash.ingest.codes import FixedVocabulary, Vocabulary, bucket_codes, piece_of, plain_text
+from tensorstash.ingest.codes import Vocabulary, bucket_codes, given_codes, piece_of
 from tensorstash.ingest.values import Stats, flatten, from_bfloat16, values
+from tensorstash.sources.storage import without_views
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,7 @@ class Decoder:
 
     # from the arrays of the members and their place in the source, for errors, to `(n, *shape)` values
     decode: Callable[[Sequence[pa.Array], str], tuple[NDArray[Any], Stats]]
+    stats: Stats  # of all rows, to which the caller adds those of batches
     vocabulary: Vocabulary | None = None  # ascends only when all batches have been decoded
     given: list[Any] | None = None  # a vocabulary that does not change
 
@@ -31,12 +33,12 @@ class Decoder:
         """The names that the codes stand for, if the column has codes with names."""
         return self.given if self.vocabulary is None else self.vocabulary.names
 
-    def finish(self, stats: Stats) -> Int32s | None:
-        """Complete the statistics of all rows. Returns the new code of each code, as `Vocabulary.renumbering`."""
+    def finish(self) -> Int32s | None:
+        """Complete the statistics. Returns the new code of each code, as `Vocabulary.renumbering`."""
         if self.vocabulary is None:
             return None
         new_codes = self.vocabulary.renumbering()
-        stats.low, stats.high = self.vocabulary.range
+        self.stats.low, self.stats.high = self.vocabulary.range
         return new_codes
 
 
@@ -44,21 +46,25 @@ def decoder_of(column: Column) -> Decoder:
     """The decoder for the codec of a column."""
     match column.codec:
         case Plain():
-            return Decoder(lambda arrays, place: values(arrays, column, place))
+            return Decoder(lambda arrays, place: values(arrays, column, place), Stats())
         case Validity():
-            return Decoder(lambda arrays, place: validity(arrays, column, place))
+            return Decoder(lambda arrays, place: _validity(arrays, column, place), Stats())
         case Ascending(known):
             fill, empty = (name if isinstance(name, str) else None for name in (column.fill, column.empty))
             ascending = Vocabulary(known, fill, empty)
-            return Decoder(lambda arrays, _: ascending.encode(piece_of(arrays[0])), ascending)
+            return Decoder(lambda arrays, _: ascending.encode(piece_of(arrays[0])), Stats(), ascending)
         case Given(vocabulary):
-            fixed = FixedVocabulary(vocabulary, column.fill)
-            return Decoder(lambda arrays, _: fixed.encode(piece_of(arrays[0])), given=fixed.names)
+            code_of = {name: code for code, name in enumerate(vocabulary)}
+            return Decoder(
+                lambda arrays, _: given_codes(piece_of(arrays[0]), code_of, column.fill),
+                Stats(unknown=0),
+                given=[*vocabulary],
+            )
         case Hashed(count):
-            return Decoder(lambda arrays, _: bucket_codes(piece_of(arrays[0]), count))
+            return Decoder(lambda arrays, _: bucket_codes(piece_of(arrays[0]), count), Stats())
 
 
-def validity(arrays: Sequence[pa.Array], column: Column, place: str) -> tuple[NDArray[Any], Stats]:
+def _validity(arrays: Sequence[pa.Array], column: Column, place: str) -> tuple[NDArray[Any], Stats]:
     """`(n, *column.shape)` booleans: true where the value is neither null nor NaN."""
     flat = [_valid(array, column, name, place) for array, name in zip(arrays, column.members)]
     present = (flat[0] if len(flat) == 1 else np.stack(flat, axis=1)).reshape(-1, *column.shape)
@@ -68,7 +74,7 @@ def validity(arrays: Sequence[pa.Array], column: Column, place: str) -> tuple[ND
 
 def _valid(array: pa.Array, column: Column, name: str, place: str) -> NDArray[Any]:
     if is_text(array.type):
-        plain = plain_text(array)
+        plain = without_views(array)
         if pa.types.is_dictionary(plain.type):
             plain = plain.dictionary_decode() if plain.dictionary.null_count else plain.indices
         return np.asarray(plain.is_valid().to_numpy(zero_copy_only=False))

@@ -12,9 +12,10 @@ from tensorstash.columns.resolve import entity_columns
 from tensorstash.columns.sharding import shard_of
 from tensorstash.common.dtypes import Int32s, Int64s
 from tensorstash.errors import DataError
-from tensorstash.ingest.codes import Piece, Vocabulary, as_arrow, ascending, inverse, piece_of, plain_text
+from tensorstash.ingest.codes import Piece, Vocabulary, as_arrow, ascending, inverse, piece_of
 from tensorstash.sources.rows import with_rows
 from tensorstash.sources.scan import Scan, Unit, read
+from tensorstash.sources.storage import without_views
 
 Entity = str | Sequence[str]  # `entity=` of a load
 
@@ -71,7 +72,7 @@ class Entities:
 def check_key(array: pa.Array, name: str, scanned: Scan, row: int, *, is_time: bool = False) -> None:
     """Refuse a null in an entity or time column, whose rows begin with `row`."""
     if pa.types.is_dictionary(array.type) and array.dictionary.null_count:
-        array = plain_text(array).dictionary_decode()
+        array = without_views(array).dictionary_decode()
     if array.null_count:
         remedy = "Drop or fill these rows before loading."
         if is_time:

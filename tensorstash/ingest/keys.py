@@ -1,31 +1,35 @@
 """The entity and the time of every row: read before the other columns, and written as entities, offsets and times."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import torch
 
+from tensorstash.columns.calendar import calendar_values
 from tensorstash.columns.codec import Ascending
+from tensorstash.columns.column import Column
 from tensorstash.columns.types import is_text
+from tensorstash.common.clock import Clock
 from tensorstash.common.dtypes import Bools
 from tensorstash.common.progress import Progress
 from tensorstash.common.threads import in_threads
 from tensorstash.ingest.bundles import Bundle, bundles, each_or_all, read_bundle
-from tensorstash.ingest.codes import Piece
+from tensorstash.ingest.codes import Piece, as_arrow
 from tensorstash.ingest.entities import Entities, check_key, key_piece
 from tensorstash.ingest.memory import check_sorting
 from tensorstash.ingest.plan import Plan
 from tensorstash.ingest.row_order import Arranger, duplicate_time
 from tensorstash.ingest.values import Stats, values
 from tensorstash.segments.draft import Draft
-from tensorstash.sources.scan import Scan, damage_named
+from tensorstash.sources.scan import Scan, Unit, damage_named
 
 _BLOCK = 1 << 17  # rows processed at a time
 
-_Stretch = tuple[int, int, list[Piece]]  # the first row, the number of rows, and a piece of each entity column
+_Stretch = tuple[int, list[Piece]]  # the number of rows, and a piece of each entity column
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,23 +67,22 @@ def read_keys(work: Work) -> Keys:
         entities=1 if entities is None else len(known),
         repeated=planned.repeated,
     )
-    times = _stream(work, entities, arranger)
+    times = _arrange(work, entities, arranger)
     order = np.arange(1) if entities is None else entities.order()
-    parts = [] if entities is None else entities.values(order)
-    names = _write_entities(work, parts)
-    duplicate = arranger.finish(order, lambda: draft.array("__time") if planned.time else None)
+    names = [None] if entities is None else _write_entities(work, entities.values(order))
+    duplicate = arranger.finish(order, draft.array("__time") if planned.time else None)
     if duplicate:
         raise duplicate_time(planned, work.scanned, names[duplicate.entity], duplicate)
     draft.blob("__offsets", arranger.offsets, torch.int64)
     return Keys(arranger, names, times)
 
 
-def _stream(work: Work, entities: Entities | None, arranger: Arranger) -> Stats | None:
+def _arrange(work: Work, entities: Entities | None, arranger: Arranger) -> Stats | None:
     """Pass all rows to the arranger, in their order, and write their times to the draft; the times' statistics."""
-    planned, draft = work.planned, work.draft
+    planned = work.planned
     if not (planned.entity or planned.time):
         for start in range(0, planned.rows, _BLOCK):
-            arranger.add(np.zeros(min(_BLOCK, planned.rows - start), np.int32), None)
+            arranger.add(np.zeros(min(_BLOCK, planned.rows - start), np.int32))
         return None
     times = Stats()
 
@@ -89,37 +92,36 @@ def _stream(work: Work, entities: Entities | None, arranger: Arranger) -> Stats 
     for _, parts in in_threads(bundles(work.scanned.units), read_keys_of):
         for stretches, part_stats in parts:
             times.add(part_stats)
-            for start, rows, pieces in stretches:
-                codes = np.zeros(rows, np.int32) if entities is None else entities.encode(pieces)
-                arranger.add(codes, draft.read("__time", start, rows) if planned.time else None)
+            for rows, pieces in stretches:
+                arranger.add(np.zeros(rows, np.int32) if entities is None else entities.encode(pieces))
     return times if planned.time else None
 
 
 def _read_bundle(work: Work, bundle: Bundle, go_on: Callable[[], None]) -> tuple[list[_Stretch], Stats]:
-    planned = work.planned
-    members = planned.entity.members if planned.entity else ()
-    names = list(dict.fromkeys([*members, *(planned.time.members if planned.time else ())]))
+    entity, time = work.planned.entity, work.planned.time
+    members = entity.members if entity else ()
+    names = list(dict.fromkeys([*members, *(time.members if time else ())]))
     stretches, stats, unit = [], Stats(), bundle[0]
     with damage_named(unit, names):
         for row, batch in read_bundle(bundle, names):
             go_on()
+            arrays = dict(zip(names, batch.columns))
+            pieces = [_narrow(key_piece(arrays[member], member, work.scanned, row)) for member in members]
+            stretches.append((batch.num_rows, pieces))
             nbytes = 0
-            pieces = [_narrow(key_piece(batch.column(names.index(m)), m, work.scanned, row)) for m in members]
-            stretches.append((row, batch.num_rows, pieces))
-            if planned.time:
-                array = batch.column(names.index(planned.time.members[0]))
-                check_key(array, planned.time.members[0], work.scanned, row, is_time=True)
-                times, batch_stats = values([array], planned.time, unit.place)
+            if time:
+                array = arrays[time.members[0]]
+                check_key(array, time.members[0], work.scanned, row, is_time=True)
+                times, batch_stats = values([array], time, unit.place)
                 stats.add(batch_stats)
                 work.draft.write("__time", row, times)
                 nbytes = times.nbytes
-            work.progress.add(batch.num_rows * (len(members) + bool(planned.time)), nbytes)
+            work.progress.add(batch.num_rows * (len(members) + bool(time)), nbytes)
     return stretches, stats
 
 
 def _narrow(piece: Piece) -> Piece:
     """The same piece in less memory: all pieces of a unit are held until it is read, and most have few entities."""
-    piece.values.validate(full=True)  # here, where an error names the unit and the column
     count = len(piece.values)
     kind = np.int8 if count < 1 << 7 else np.int16 if count < 1 << 15 else np.int32
     return replace(piece, indices=piece.indices.astype(kind, copy=False))
@@ -128,21 +130,47 @@ def _narrow(piece: Piece) -> Piece:
 def _write_entities(work: Work, parts: list[list[Any]]) -> list[Any]:
     """Write the names of the entities, those of several entity columns apart, and return them."""
     entity = work.planned.entity
-    if entity is None:
-        return [None]
+    assert entity is not None
     for k, (member, names) in enumerate(zip(entity.members, parts)):
-        arrow = work.scanned.schema.field(member).type
-        integers = not is_text(arrow.value_type if pa.types.is_dictionary(arrow) else arrow)
+        integers = not is_text(work.scanned.schema.field(member).type)
         write_names(work.draft, f"__entities.{k}" if entity.shape else "__entities", names, integers)
     return [*zip(*parts)] if entity.shape else parts[0]
+
+
+def holds_keys(column: Column, planned: Plan) -> bool:
+    """Whether a column is a key, or computed from the times, so that `units_of_keys` has its values."""
+    keys = [member for key in (planned.entity, planned.time) if key for member in key.members]
+    return bool(column.calendar) or (not column.bits and set(column.members) <= {*keys})
+
+
+def units_of_keys(work: Work, keys: Keys) -> list[Unit]:
+    """The keys, and fields of the calendar, in the order of the stash: they are not read from the source again."""
+    planned, offsets = work.planned, keys.arranger.offsets
+    parts = [*zip(*keys.names)] if planned.entity and planned.entity.shape else [keys.names]
+    entities = dict(zip(planned.entity.members, map(as_arrow, parts))) if planned.entity else {}
+    calendar = {name: pair for column in planned.columns for name, pair in zip(column.members, column.calendar)}
+
+    def read(start: int, stop: int, names: Sequence[str]) -> list[pa.RecordBatch]:
+        first, end = int(np.searchsorted(offsets, start, "right")) - 1, int(np.searchsorted(offsets, stop, "left"))
+        codes = np.repeat(np.arange(first, end), np.diff(np.clip(offsets[first : end + 1], start, stop)))
+        columns = {name: pa.DictionaryArray.from_arrays(codes, values) for name, values in entities.items()}
+        if planned.time:
+            times = work.draft.read("__time", start, stop - start)
+            clock = Clock(planned.time.unit, planned.time.zone)
+            columns[planned.time.members[0]] = pa.array(times)
+            for name in calendar.keys() & names:
+                columns[name] = pa.array(calendar_values([calendar[name]], times, clock)[:, 0])
+        return [pa.RecordBatch.from_arrays([columns[name] for name in names], names=list(names))]
+
+    blocks = [(start, min(start + _BLOCK, planned.rows)) for start in range(0, planned.rows, _BLOCK)]
+    return [Unit(planned.source, start, stop - start, partial(read, start, stop), start) for start, stop in blocks]
 
 
 def write_names(draft: Draft, name: str, names: list[Any], integers: bool) -> None:
     """Write integers, or texts as two blobs: their UTF-8 bytes, and the end of each text."""
     if integers:
-        large = max(names, default=0) > np.iinfo(np.int64).max
-        numbers = np.array(names, np.uint64 if large else np.int64)
-        draft.blob(f"{name}.integers", numbers, torch.uint64 if large else torch.int64)
+        numbers = as_arrow(names).to_numpy()
+        draft.blob(f"{name}.integers", numbers, torch.uint64 if numbers.dtype == np.uint64 else torch.int64)
         return
     encoded = [text.encode() for text in names]
     ends = np.cumsum([len(text) for text in encoded], dtype=np.int64)

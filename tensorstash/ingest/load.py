@@ -10,7 +10,7 @@ import torch
 from tensorstash.columns.spec import Columns
 from tensorstash.common.checks import is_integer
 from tensorstash.ingest.memory import check_columns
-from tensorstash.ingest.request import Request, Static, parse_request
+from tensorstash.ingest.request import Repeated, Request, Static, parse_request
 from tensorstash.ingest.segment_key import argument_keys, check_rows_key, check_share, check_unchanged, contents, key_of
 from tensorstash.segments.directory import Name
 from tensorstash.segments.limits import memory_limits
@@ -42,7 +42,7 @@ def load(
     filter: Any = None,  # noqa: A002  as in pyarrow
     shard: tuple[int, int] | None = None,
     like: Stash | None = None,
-    repeated: str = "error",
+    repeated: Repeated = "error",
     filesystem: Any = None,
     share: str | bool | None = None,
     file: str | os.PathLike[str] | None = None,

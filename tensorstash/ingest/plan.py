@@ -18,19 +18,19 @@ from tensorstash.ingest.entities import of_shard
 from tensorstash.ingest.like import entity_like, numbered_like
 from tensorstash.ingest.memory import SORT_BYTES, check_columns
 from tensorstash.ingest.plan_text import HEAD, aligned, column_line, entity_lines, losses, type_name
-from tensorstash.ingest.request import Request, Specs, Static, check_names, check_table, parse_request
+from tensorstash.ingest.request import Repeated, Request, Specs, Static, check_names, check_table, parse_request
 from tensorstash.ingest.segment_key import argument_keys, check_share
 from tensorstash.segments.directory import opened
 from tensorstash.segments.format import MAX_HEADER, PAGE, pages
 from tensorstash.segments.limits import directory_limit, disk_limit, memory_limits, tightest
 from tensorstash.segments.on_disk import directory_of_file
-from tensorstash.sources.derive import bound, check_utf8, fields_of, with_derived
+from tensorstash.sources.derive import bound, check_utf8, fields_of
 from tensorstash.sources.file import File
 from tensorstash.sources.filter import Filter
 from tensorstash.sources.iso_times import with_iso_time
 from tensorstash.sources.locate import find
 from tensorstash.sources.rows import columns_of, filtered
-from tensorstash.sources.scan import Range, Scan
+from tensorstash.sources.scan import Range, Scan, with_derived
 from tensorstash.sources.shapes import shaped
 from tensorstash.sources.source import scan
 from tensorstash.sources.storage import stored
@@ -143,7 +143,7 @@ def plan(
     filter: Any = None,  # noqa: A002  as in pyarrow
     shard: tuple[int, int] | None = None,
     like: Stash | None = None,
-    repeated: str = "error",
+    repeated: Repeated = "error",
     filesystem: Any = None,
     share: str | bool | None = None,
     file: str | os.PathLike[str] | None = None,

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 _LONGEST = 80  # characters of the name of a formula
 
 Specs = Mapping[str, ColumnSpec]
+Repeated = Literal["error", "keep"]
 # static columns of the source, or a table with a row for each entity, or one and a choice of its columns
-Static = Columns | Any | tuple[Any, Columns]
+Static = Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +88,7 @@ def parse_request(
     filter: Any = None,  # noqa: A002  as in ts.load
     shard: tuple[int, int] | None = None,
     like: Stash | None = None,
-    repeated: str = "error",
+    repeated: Repeated = "error",
     filesystem: Any = None,
 ) -> Request:
     """Check and parse the arguments that decide what a stash holds.

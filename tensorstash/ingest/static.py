@@ -1,9 +1,7 @@
 """Static columns: one value for each entity, from its rows or from a table that is joined by entity."""
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from threading import Lock
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,49 +13,45 @@ from tensorstash.columns.column import Column
 from tensorstash.common.clock import Clock
 from tensorstash.common.dtypes import Bools, Int32s, Int64s
 from tensorstash.errors import DataError
-from tensorstash.ingest.codes import plain_text
-from tensorstash.ingest.decoders import Decoder, decoder_of
+from tensorstash.ingest.decoders import Decoder
 from tensorstash.ingest.plan import Survey
-from tensorstash.ingest.values import Stats
 from tensorstash.sources.scan import Scan, read
+from tensorstash.sources.storage import without_views
 
 _SHOWN = 5  # entities in a message
 Bits = NDArray[np.signedinteger[Any]]  # (n, items) values as integers of their width, so that NaN can be compared
+Deciding = tuple[Int64s, Int32s, Bits]  # rows of the source, their entities, and their values
+
+
+def deciding_rows(column: Column, start: int, codes: Int32s, values: NDArray[Any]) -> Deciding:
+    """Of the rows `start, start + 1, ...`, whose entities are `codes`, those that `Constant.add` needs.
+
+    These are each entity's first row, and the first row of each stretch with a different value.
+    """
+    bits = _bits(values, column)
+    starts = np.ones(len(codes), np.bool_)
+    starts[1:] = (codes[1:] != codes[:-1]) | _differ(bits[1:], bits[:-1])
+    rows = np.flatnonzero(starts)  # few if rows are grouped by entity, so that the rest is cheap
+    codes, bits = codes[rows], bits[rows]
+    first = np.empty(int(codes.max(initial=-1)) + 1, np.int64)
+    first[codes[::-1]] = np.arange(len(codes))[::-1]  # of equal indices, the last write stays
+    firsts = first[codes]
+    chosen = (firsts == np.arange(len(codes))) | _differ(bits, bits[firsts])
+    return start + rows[chosen], codes[chosen], bits[chosen]
 
 
 class Constant:
-    """The values of a static column, one per entity.
+    """The values of a static column, one per entity, from rows that come in the order of the source."""
 
-    Threads add pieces in any order. Pieces are processed in the order of the source, so that an error is always the
-    same.
-    """
-
-    def __init__(self, column: Column, codes: Callable[[int, int], Int32s], entities: int) -> None:
-        """`codes(start, stop)` are the entities of some rows of the source."""
+    def __init__(self, column: Column, entities: int) -> None:
         self.column = column
-        self._codes = codes
         self._bits: Bits = np.zeros((entities, math.prod(column.shape)), f"i{column.dtype.itemsize}")
         self._rows: Int64s = np.full(entities, -1)  # the source row of each value; -1: none has come yet
         # the first row whose value differs from its entity's value, the entity, and the value
         self._other: tuple[int, int, Bits] | None = None
-        self._waiting: dict[int, tuple[int, Int64s, Int32s, Bits]] = {}  # start -> end, and the rows that decide
-        self._next = 0
-        self._lock = Lock()
 
-    def add(self, start: int, values: NDArray[Any]) -> None:
-        """Take the rows `start, start + 1, ...`, `(n, *shape)`."""
-        if not len(values) or self._other is not None:
-            return
-        bits, end = _bits(values, self.column), start + len(values)
-        codes = self._codes(start, end)
-        rows = _changes(codes, bits)
-        with self._lock:
-            self._waiting[start] = end, start + rows, codes[rows], bits[rows]
-            while self._next in self._waiting:
-                self._next, rows, codes, bits = self._waiting.pop(self._next)
-                self._take(rows, codes, bits)
-
-    def _take(self, rows: Int64s, codes: Int32s, bits: Bits) -> None:
+    def add(self, rows: Int64s, codes: Int32s, bits: Bits) -> None:
+        """Take the next `deciding_rows`."""
         new = np.flatnonzero(self._rows[codes] < 0)[::-1]  # backwards, so that an entity's first row is written last
         self._rows[codes[new]] = rows[new]
         self._bits[codes[new]] = bits[new]
@@ -113,19 +107,6 @@ class Constant:
         )
 
 
-def _changes(codes: Int32s, bits: Bits) -> Int64s:
-    """The rows that matter: each entity's first row, and the first row of each stretch with a different value."""
-    starts = np.ones(len(codes), np.bool_)
-    starts[1:] = (codes[1:] != codes[:-1]) | _differ(bits[1:], bits[:-1])
-    rows = np.flatnonzero(starts)  # few if rows are grouped by entity, so that the rest is cheap
-    codes, bits = codes[rows], bits[rows]
-    places = codes - codes.min()
-    first = np.empty(int(places.max()) + 1, np.int64)
-    first[places[::-1]] = np.arange(len(codes))[::-1]  # of equal indices, the last write stays
-    firsts = first[places]
-    return rows[(firsts == np.arange(len(codes))) | _differ(bits, bits[firsts])]
-
-
 def _differ(bits: Bits, others: Bits) -> Bools:
     return (bits != others).any(1)
 
@@ -165,78 +146,71 @@ def _value_text(bits: Bits, column: Column, vocabulary: list[Any], item: int) ->
     return str((value.float() if column.dtype in (torch.float16, torch.bfloat16) else value).numpy())
 
 
-@dataclass(frozen=True, slots=True)
-class Joined:
-    """A static column: `(entities, *shape)` values as a segment takes them, their decoder and their statistics."""
+def join_table(
+    table: Survey, entities: Sequence[Any], has_rows: Bools, decoders: Mapping[str, Decoder]
+) -> tuple[dict[str, NDArray[Any]], tuple[str, ...]]:
+    """The columns of a table, `(entities, *shape)` each, for entities, tuples of several entity columns; and warnings.
 
-    values: NDArray[Any]
-    decoder: Decoder
-    stats: Stats
-
-
-def joined(table: Survey, entities: Sequence[Any], has_rows: Bools) -> tuple[dict[str, Joined], tuple[str, ...]]:
-    """The columns of the table for these entities, tuples of several entity columns, and warnings.
-
-    An entity that has no rows in the source needs none in the table: its values are missing.
-
-    Rows are brought into the order of the entities before they are decoded, so that vocabularies and statistics are
-    those of a static column of the source.
+    An entity that has no rows in the source needs none in the table: its values are missing. Rows are brought into the
+    order of the entities before they are decoded, so that vocabularies and statistics are those of a static column of
+    the source.
     """
-    keys = table.planned.entity
+    keys, label = table.planned.entity, table.scanned.label
     assert keys is not None
     members = dict.fromkeys(member for column in table.planned.columns for member in column.members)
-    arrays = _read(table.scanned, list(dict.fromkeys([*keys.members, *members])))
-    names = [_entity_values(arrays[name], name, table.scanned) for name in keys.members]
-    rows, strangers = _rows([*zip(*names)] if keys.shape else names[0], entities, has_rows, table.scanned)
+    arrays = read_columns(table.scanned, list(dict.fromkeys([*keys.members, *members])))
+    names = [_entity_values(arrays[name], name, label) for name in keys.members]
+    rows, strangers = _rows([*zip(*names)] if keys.shape else names[0], entities, has_rows, label)
     ordered = {name: arrays[name].take(rows).combine_chunks() for name in members}
-    columns = {}
+    joined = {}
     for column in table.planned.columns:
-        decoder, stats = decoder_of(column), Stats(unknown=None if column.vocabulary is None else 0)
-        values, value_stats = decoder.decode([ordered[member] for member in column.members], table.scanned.label)
-        stats.add(value_stats)
-        new_codes = decoder.finish(stats)
-        columns[column.name] = Joined(values if new_codes is None else new_codes[values], decoder, stats)
+        decoder = decoders[column.name]
+        values, stats = decoder.decode([ordered[member] for member in column.members], label)
+        decoder.stats.add(stats)
+        new_codes = decoder.finish()
+        joined[column.name] = values if new_codes is None else new_codes[values]
     if not strangers:
-        return columns, ()
-    label = table.scanned.label
-    return columns, (
+        return joined, ()
+    return joined, (
         f"{label[0].upper()}{label[1:]} has rows for entities that the source does not have: {_listed(strangers)}. "
         "They are not used. Drop them, or compare the spelling.",
     )
 
 
-def _read(scanned: Scan, names: list[str]) -> dict[str, pa.ChunkedArray]:
+def read_columns(scanned: Scan, names: list[str]) -> dict[str, pa.ChunkedArray]:
+    """Columns of a small table, whole."""
     batches = [batch for unit in scanned.units for _, batch in read(unit, names)]
+    fields = [scanned.schema.field(name) for name in names]
     return {
-        name: pa.chunked_array(
-            [plain_text(batch.column(k)) for batch in batches], None if batches else scanned.schema.field(name).type
+        field.name: pa.chunked_array(
+            [without_views(batch.column(k)) for batch in batches], None if batches else field.type
         )
-        for k, name in enumerate(names)
+        for k, field in enumerate(fields)
     }
 
 
-def _entity_values(array: pa.ChunkedArray, name: str, scanned: Scan) -> list[Any]:
+def _entity_values(array: pa.ChunkedArray, name: str, label: str) -> list[Any]:
     values: list[Any] = array.to_pylist()
     if None in values:
         raise DataError(
             f"Every row of a table of static columns has an entity; column {name!r} is null in row "
-            f"{values.index(None):,} of {scanned.label} (the first such). Drop these rows."
+            f"{values.index(None):,} of {label} (the first such). Drop these rows."
         )
     return values
 
 
-def _rows(names: list[Any], entities: Sequence[Any], has_rows: Bools, scanned: Scan) -> tuple[pa.Array, list[Any]]:
+def _rows(names: list[Any], entities: Sequence[Any], has_rows: Bools, label: str) -> tuple[pa.Array, list[Any]]:
     """The row of each entity in the table, null without one, and the entities that only the table has."""
     row_of = {name: row for row, name in enumerate(names)}
     if len(row_of) < len(names):
         row = next(row for row, name in enumerate(names) if row_of[name] != row)
         raise DataError(
-            f"A table of static columns has one row for each entity; {scanned.label} has {names[row]!r} in rows "
+            f"A table of static columns has one row for each entity; {label} has {names[row]!r} in rows "
             f"{row:,} and {names.index(names[row], row + 1):,}. Drop all but one."
         )
     if missing := [name for name, has in zip(entities, has_rows.tolist()) if has and name not in row_of]:
         raise DataError(
-            f"A table of static columns has a row for each entity of the source; {scanned.label} has none for "
+            f"A table of static columns has a row for each entity of the source; {label} has none for "
             f"{_listed(missing)}. Add rows for them, or leave these entities out with filter=."
         )
     rows = pa.array([row_of.get(name) for name in entities], pa.int64())

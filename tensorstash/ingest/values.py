@@ -68,7 +68,7 @@ def values(arrays: Sequence[pa.Array], column: Column, place: str) -> tuple[NDAr
 def _member(array: pa.Array, column: Column, name: str, place: str, stats: Stats) -> NDArray[Any]:
     flat = flatten(array, column, name, place)
     if pa.types.is_decimal(flat.type):
-        flat = from_decimals(flat, column, name, place)
+        flat = _from_decimals(flat, column, name, place)
     nulls, fill = flat.null_count, column.fill
     stats.nulls += nulls
     if nulls and fill is None and not column.dtype.is_floating_point:
@@ -77,7 +77,7 @@ def _member(array: pa.Array, column: Column, name: str, place: str, stats: Stats
         )
         raise DataError(
             f"Integers, booleans and times have no missing value; column {name!r} has {nulls:,} nulls in {place}. "
-            f"{keep} a value that counts as data: ts.column(..., fill=...)."
+            f"{keep if column.kind == 'number' else 'Store'} a value that counts as data: ts.column(..., fill=...)."
         )
     holes = flat.is_null().to_numpy(zero_copy_only=False) if nulls else None
     raw = _numpy(pc.fill_null(flat, pa.scalar(0).cast(flat.type)) if nulls else flat)
@@ -213,21 +213,20 @@ def _summary(array: NDArray[Any]) -> tuple[Number | None, Number | None, int]:
 # Decimals
 
 
-def from_decimals(array: pa.Array, column: Column, name: str, place: str) -> pa.Array:
+def _from_decimals(array: pa.Array, column: Column, name: str, place: str) -> pa.Array:
     """The nearest float64, or for a column of integers the equal int64; an error if digits would be lost.
 
     Arrow's own cast multiplies by a power of ten that is not exact: it makes 0.35000000000000003 of 0.35.
     """
     if not column.dtype.is_floating_point:
         return _integers(array, name, place)
-    floats = _few_digits(array) if _is_small(array.type) else array.cast(pa.string()).cast(pa.float64())
-    if column.digits and array.type.precision > _EXACT_DIGITS:
+    few = array.type.precision <= _EXACT_DIGITS
+    if few and 0 <= array.type.scale <= _EXACT_POWERS:
+        return _few_digits(array)
+    floats = array.cast(pa.string()).cast(pa.float64())
+    if column.digits and not few:
         _check_digits(array, floats, name, place)
     return floats
-
-
-def _is_small(arrow: pa.DataType) -> bool:
-    return bool(arrow.precision <= _EXACT_DIGITS and 0 <= arrow.scale <= _EXACT_POWERS)
 
 
 def _few_digits(array: pa.Array) -> pa.Array:

@@ -1,10 +1,9 @@
 """Decoding a source into a segment: first the keys, which give each row its place, then the columns."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import date
-from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -15,25 +14,40 @@ from tensorstash.columns.codec import Validity
 from tensorstash.columns.column import Column
 from tensorstash.columns.info import ColumnInfo, StashInfo, TimeInfo, to_header
 from tensorstash.columns.number_texts import look_like_numbers
-from tensorstash.common.dtypes import Int64s
 from tensorstash.common.progress import Progress
 from tensorstash.common.threads import in_threads, threads
 from tensorstash.ingest.bundles import Bundle, bundles, each_or_all, read_bundle
 from tensorstash.ingest.decoders import Decoder, decoder_of
-from tensorstash.ingest.keys import Keys, Work, read_keys, write_names
+from tensorstash.ingest.keys import Keys, Work, holds_keys, read_keys, units_of_keys, write_names
 from tensorstash.ingest.memory import check_columns, check_static
 from tensorstash.ingest.plan import Plan, Survey
-from tensorstash.ingest.static import Constant, joined
+from tensorstash.ingest.row_order import Arranger
+from tensorstash.ingest.static import Constant, Deciding, deciding_rows, join_table
 from tensorstash.ingest.values import Stats
 from tensorstash.segments.draft import Draft
 from tensorstash.segments.limits import Limit
-from tensorstash.sources.scan import damage_named
+from tensorstash.sources.scan import Unit, damage_named
 
 _BLOCK = 1 << 17  # rows looked at together
 _FIRST_ROWS = 4096  # whose times are looked at
 
-# a column, its first row in the source, their places (None: as in the source), and the values
-Put = Callable[[Column, int, "Int64s | None", NDArray[Any]], None]
+
+@dataclass(frozen=True, slots=True)
+class _Decoded:
+    """What is known of a bundle whose rows have been written."""
+
+    stats: dict[str, Stats]
+    deciding: list[tuple[str, Deciding]]  # rows of static columns, for `Constant.add`
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """Where the rows of columns go."""
+
+    work: Work
+    decoders: Mapping[str, Decoder]
+    arranger: Arranger
+    arrays: Mapping[str, NDArray[Any]]  # the mapped columns, if their rows do not come in the order of the stash
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,38 +85,58 @@ def write_load(
 def ingest(surveyed: Survey, draft: Draft, progress: bool | None, report: Callable[[float], None]) -> Written:
     """Write all tensors of a segment. `report` is called with the fraction of the values that are done."""
     scanned, planned = surveyed.scanned, surveyed.planned
+    columns = (*planned.columns, *planned.static)
     with Progress(planned.rows, progress, report) as done:
         work = Work(scanned, planned, draft, done)
-        columns = (*planned.columns, *planned.static)
         done.expect(planned.rows * sum(len(c.members) for c in (*columns, planned.entity, planned.time) if c))
         keys = read_keys(work)
         check_static((*planned.static, *planned.joined), len(keys.names), planned.source)
-        looked_up, notes = joined(surveyed.table, keys.names, keys.has_rows) if surveyed.table else ({}, ())
-        constants = {c.name: Constant(c, keys.arranger.codes, len(keys.names)) for c in planned.static}
-        stats, decoders = _decode(work, columns, keys, _placer(draft, constants))
+        decoders = {column.name: decoder_of(column) for column in (*columns, *planned.joined)}
+        joined, notes = join_table(surveyed.table, keys.names, keys.has_rows, decoders) if surveyed.table else ({}, ())
+        constants = {column.name: Constant(column, len(keys.names)) for column in planned.static}
+        of_keys = [column for column in planned.columns if holds_keys(column, planned)]
+        _decode(_Target(work, decoders, keys.arranger, {}), units_of_keys(work, keys), of_keys, {})
+        others = [column for column in columns if column not in of_keys]
+        arrays = (
+            {} if keys.arranger.arranged else {c.name: draft.array(c.name) for c in others if c.name not in constants}
+        )
+        _decode(_Target(work, decoders, keys.arranger, arrays), scanned.units, others, constants)
     if planned.entity and not keys.has_rows.all():
         _fill_constants(work, constants, decoders, keys)
-    _put_in_order(decoders, draft, constants, stats)
-    decoders |= {name: column.decoder for name, column in looked_up.items()}
-    stats |= {name: column.stats for name, column in looked_up.items()}
-    names = {name: decoder.names for name, decoder in decoders.items() if decoder.names is not None}
-    for column in (*planned.columns, *planned.static, *planned.joined):
-        if column.name in names:
-            words = names[column.name]
-            write_names(draft, f"{column.name}.__vocabulary", words, bool(words) and isinstance(words[0], int))
-    for name, held in constants.items():
-        held.check(scanned, keys.names, names.get(name, []))
-        draft.blob(name, held.values, held.column.dtype)
-        stats[name].missing, stats[name].unknown = held.missing, held.unknown
+    _put_in_order(columns, decoders, draft, constants)
+    for name, decoder in decoders.items():
+        names = decoder.names
+        if names is not None:
+            write_names(draft, f"{name}.__vocabulary", names, bool(names) and isinstance(names[0], int))
+    for name, constant in constants.items():
+        constant.check(scanned, keys.names, decoders[name].names or [])
+        draft.blob(name, constant.values, constant.column.dtype)
+        decoders[name].stats.missing, decoders[name].stats.unknown = constant.missing, constant.unknown
     for column in planned.joined:
-        draft.blob(column.name, looked_up[column.name].values, column.dtype)
+        draft.blob(column.name, joined[column.name], column.dtype)
+    warnings = [*notes, *_warnings(work, keys, decoders)]
+    return Written(to_header(_info(planned, decoders, keys)), tuple(warnings))
+
+
+def _warnings(work: Work, keys: Keys, decoders: Mapping[str, Decoder]) -> Iterator[str]:
+    """Warnings of texts that read as numbers, and of integer times that read as dates."""
+    planned = work.planned
     labels = {c.name for c in planned.columns if planned.entity and c.members[0] in planned.entity.members}
-    ascending = {name: d.vocabulary.names for name, d in decoders.items() if d.vocabulary is not None}
-    numeric = [name for name, texts in ascending.items() if name not in labels and look_like_numbers(texts)]
-    warnings = [*notes, *map(_warning_of_numbers, numeric)]
-    if planned.time and planned.time.unit is None and keys.times and _are_dates(draft, keys.times):
-        warnings.append(_warning_of_dates(planned.time.members[0]))
-    return Written(to_header(_info(planned, stats, keys)), tuple(warnings))
+    for name, decoder in decoders.items():
+        if decoder.vocabulary is not None and name not in labels and look_like_numbers(decoder.vocabulary.names):
+            yield (
+                f"Column {name!r} is text, which is stored as codes, but most of its distinct values read as numbers. "
+                f"Load the numbers: ts.column(pl.col({name!r}).cast(pl.Float64, strict=False)), where other texts "
+                'become NaN; .str.replace_all("[,%]", "") before it removes marks. If they are labels, give them as '
+                "vocabulary=."
+            )
+    if planned.time and planned.time.unit is None and keys.times and _are_dates(work.draft, keys.times):
+        name = planned.time.members[0]
+        yield (
+            f"Times in {name!r} are integers that read as dates, such as 20240131, and their steps are irregular at "
+            f"the end of a month. Load a LazyFrame with dates: frame.with_columns(pl.col({name!r}).cast(pl.String)"
+            ".str.to_date('%Y%m%d'))."
+        )
 
 
 def _are_dates(draft: Draft, times: Stats) -> bool:
@@ -116,91 +150,65 @@ def _are_dates(draft: Draft, times: Stats) -> bool:
     return False
 
 
-def _warning_of_dates(name: str) -> str:
-    return (
-        f"Times in {name!r} are integers that read as dates, such as 20240131, and their steps are irregular at "
-        f"the end of a month. Load a LazyFrame with dates: frame.with_columns(pl.col({name!r}).cast(pl.String)"
-        ".str.to_date('%Y%m%d'))."
-    )
-
-
-def _warning_of_numbers(name: str) -> str:
-    return (
-        f"Column {name!r} is text, which is stored as codes, but most of its distinct values read as numbers. Load the "
-        f"numbers: ts.column(pl.col({name!r}).cast(pl.Float64, strict=False)), where other texts become NaN; "
-        '.str.replace_all("[,%]", "") before it removes marks. If they are labels, give them as vocabulary=.'
-    )
-
-
-def _placer(draft: Draft, constants: dict[str, Constant]) -> Put:
-    """The function that writes values: to consecutive or scattered rows, or for static columns to their entities."""
-    arrays: dict[str, NDArray[Any]] = {}
-    lock = Lock()  # mapping a column is slow; two threads must not map the same one
-
-    def place(column: Column, start: int, places: Int64s | None, values: NDArray[Any]) -> None:
-        if column.name in constants:
-            constants[column.name].add(start, values)
-        elif places is None:
-            draft.write(column.name, start, values)
-        else:
-            with lock:
-                if column.name not in arrays:
-                    arrays[column.name] = draft.array(column.name)
-            arrays[column.name][places] = values
-
-    return place
-
-
-def _decode(work: Work, columns: Sequence[Column], keys: Keys, put: Put) -> tuple[dict[str, Stats], dict[str, Decoder]]:
+def _decode(
+    target: _Target, units: Sequence[Unit], columns: Sequence[Column], constants: Mapping[str, Constant]
+) -> None:
     """Decode columns, several bundles at a time, or several columns of a bundle where there are few."""
-    stats = {column.name: Stats(unknown=None if column.vocabulary is None else 0) for column in columns}
-    decoders = {column.name: decoder_of(column) for column in columns}
 
-    def decode(bundle: Bundle, chosen: Sequence[Column], go_on: Callable[[], None]) -> dict[str, Stats]:
-        names = list(dict.fromkeys(member for column in chosen for member in column.members))
-        counts = {column.name: Stats() for column in chosen}
-        unit = bundle[0]
-        with damage_named(unit, names):
-            for row, batch in read_bundle(bundle, names):
-                go_on()
-                places = None if keys.arranger.arranged else keys.arranger.places(row, row + batch.num_rows)
-                nbytes = 0
-                for column in chosen:
-                    arrays = [batch.column(names.index(member)) for member in column.members]
-                    values, value_stats = decoders[column.name].decode(arrays, unit.place)
-                    counts[column.name].add(value_stats)
-                    put(column, row, places, values)
-                    nbytes += values.nbytes
-                work.progress.add(batch.num_rows * sum(len(column.members) for column in chosen), nbytes)
-        return counts
+    def decode(job: tuple[Bundle, Sequence[Column]], go_on: Callable[[], None]) -> list[_Decoded]:
+        return each_or_all(job[0], lambda bundle: _decode_bundle(target, bundle, job[1], go_on))
 
-    def decode_job(job: tuple[Bundle, Sequence[Column]], go_on: Callable[[], None]) -> list[dict[str, Stats]]:
-        return each_or_all(job[0], lambda bundle: decode(bundle, job[1], go_on))
-
-    parts = bundles(work.scanned.units)
+    parts = bundles(units)
     shares = min(len(columns), -(-threads() // max(len(parts), 1)))
     jobs = [(part, columns[share::shares]) for part in parts for share in range(shares)]
-    for _, parts_of_job in in_threads(jobs, decode_job):
-        for name, part_stats in (item for counts in parts_of_job for item in counts.items()):
-            stats[name].add(part_stats)
-    return stats, decoders
+    for _, decoded in in_threads(jobs, decode):
+        for bundle in decoded:
+            for name, stats in bundle.stats.items():
+                target.decoders[name].stats.add(stats)
+            for name, rows in bundle.deciding:
+                constants[name].add(*rows)
 
 
-def _fill_constants(work: Work, constants: dict[str, Constant], decoders: dict[str, Decoder], keys: Keys) -> None:
+def _decode_bundle(target: _Target, bundle: Bundle, columns: Sequence[Column], go_on: Callable[[], None]) -> _Decoded:
+    work, arranger = target.work, target.arranger
+    names = list(dict.fromkeys(member for column in columns for member in column.members))
+    decoded = _Decoded({column.name: Stats() for column in columns}, [])
+    with damage_named(bundle[0], names):
+        for row, batch in read_bundle(bundle, names):
+            go_on()
+            end, nbytes = row + batch.num_rows, 0
+            places = arranger.places(row, end) if target.arrays else None
+            for column in columns:
+                members = [batch.column(names.index(member)) for member in column.members]
+                values, stats = target.decoders[column.name].decode(members, bundle[0].place)
+                decoded.stats[column.name].add(stats)
+                if column in work.planned.static:
+                    rows = deciding_rows(column, row, arranger.codes(row, end), values)
+                    decoded.deciding.append((column.name, rows))
+                elif places is None:
+                    work.draft.write(column.name, row, values)
+                else:
+                    target.arrays[column.name][places] = values
+                nbytes += values.nbytes
+            work.progress.add(batch.num_rows * sum(len(column.members) for column in columns), nbytes)
+    return decoded
+
+
+def _fill_constants(work: Work, constants: Mapping[str, Constant], decoders: Mapping[str, Decoder], keys: Keys) -> None:
     """Give entities without rows the static values of a row that has none."""
     entities = np.flatnonzero(~keys.has_rows)
     place = f"entities of like= without rows, such as {keys.names[entities[0]]!r}"
-    for name, held in constants.items():
-        nulls = [pa.nulls(1, work.scanned.schema.field(member).type) for member in held.column.members]
-        held.fill(entities, decoders[name].decode(nulls, place)[0])
+    for name, constant in constants.items():
+        nulls = [pa.nulls(1, work.scanned.schema.field(member).type) for member in constant.column.members]
+        constant.fill(entities, decoders[name].decode(nulls, place)[0])
 
 
 def _put_in_order(
-    decoders: dict[str, Decoder], draft: Draft, constants: dict[str, Constant], stats: dict[str, Stats]
+    columns: Sequence[Column], decoders: Mapping[str, Decoder], draft: Draft, constants: Mapping[str, Constant]
 ) -> None:
     """Vocabularies in ascending order; codes that were assigned in another order are renumbered."""
-    for name, decoder in decoders.items():
-        new_codes = decoder.finish(stats[name])
+    for name in (column.name for column in columns):
+        new_codes = decoders[name].finish()
         if new_codes is None:
             continue
         if name in constants:
@@ -211,9 +219,9 @@ def _put_in_order(
             draft.write(name, start, new_codes[draft.read(name, start, min(_BLOCK, rows - start))])
 
 
-def _info(planned: Plan, stats: dict[str, Stats], keys: Keys) -> StashInfo:
+def _info(planned: Plan, decoders: Mapping[str, Decoder], keys: Keys) -> StashInfo:
     def info_of(c: Column) -> ColumnInfo:
-        info = ColumnInfo(c.name, c.members, c.kind, c.unit, c.zone, c.fill, **asdict(stats[c.name]))
+        info = ColumnInfo(c.name, c.members, c.kind, c.unit, c.zone, c.fill, **asdict(decoders[c.name].stats))
         return replace(info, empty=c.empty, calendar=c.calendar, is_validity=isinstance(c.codec, Validity))
 
     time, entity = None, None

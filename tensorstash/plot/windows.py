@@ -99,7 +99,7 @@ def _stretches(placement: Placement) -> tuple[Int64s, tuple[Stretch, Stretch]]:
     first = within.first
     last = first + within.stride * (np.diff(within.ends, prepend=0) - 1)
     judged = placement.history if placement.horizon else 0  # the first slot that a split goes by
-    entity = placement.entities_of(first + placement.history)
+    entity = placement.entities_at(placement.label_rows(first + placement.history))
     edges = (first, last + max(placement.history, 1) - 1, first + judged, last + placement.length - 1)
     begin_history, end_history, begin, end = (_times(placement, edge) for edge in edges)
     return entity, ((begin_history, end_history), (begin, end))
@@ -110,7 +110,6 @@ def _of_moments(placement: Placement) -> tuple[Int64s, tuple[Stretch, Stretch]]:
     ids = np.arange(len(placement))
     anchors = placement.anchor_slots(ids)
     moments = placement.window_times(ids, anchors)
-    assert moments is not None
     begins, ends = [moments], [moments]
     for reach in placement.reaches:
         begins.append(reach.begin.moved(moments))
@@ -124,6 +123,6 @@ def _of_moments(placement: Placement) -> tuple[Int64s, tuple[Stretch, Stretch]]:
 
 def _times(placement: Placement, slots: Int64s) -> NDArray[np.int64]:
     """The time of each slot, or without times its row, or the nearest one of its run."""
-    if placement.times is None:
+    if placement.stash.time is None:
         return nearest_rows(placement.slots, slots)[0]
     return times_at(placement.slots, placement.times, slots)

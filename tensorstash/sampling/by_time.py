@@ -12,8 +12,8 @@ import numpy as np
 
 from tensorstash.common.dtypes import Int32s, Int64s
 from tensorstash.native.permutation import BLOCK, Order
-from tensorstash.sampling.order import checksum, chunks, order
-from tensorstash.sampling.steps import Epoch, Layout, Steps, part
+from tensorstash.sampling.order import chunks
+from tensorstash.sampling.steps import Epoch, Layout, Steps, part_with_filler
 from tensorstash.segments.limits import check_free, memory_limits
 
 _BUILDING = 16  # bytes per window while a table is made
@@ -63,9 +63,6 @@ def sections(times_of: Order, windows: int) -> Sections:
     """Sort the ids `0..windows-1` by the times that `times_of(ids)` gives, `(k,)` int64; equal times by id.
 
     `times_of` is called twice for each id, with 65,536 ids at a time. The sort takes up to 16 bytes per window.
-
-    Raises:
-        NoMemoryError: this memory is not free.
     """
     check_free(
         _BUILDING * windows,
@@ -114,16 +111,12 @@ def _distinct(times_of: Order, windows: int) -> Int64s:
     return times[:count].copy()
 
 
-def order_of_times(by_time: ByTime, of: Sections, seed: int, epoch: int) -> Order:
-    """The order of the times in an epoch: a function from places, `(k,)` int64, to indexes into `of.ends`."""
-    return order(by_time.shuffle, len(of.ends), seed, epoch)
-
-
 def count_steps(of: Sections, size: int | None, drop: bool = False) -> int:
     """Steps of a whole epoch with `size` windows per step over all ranks; with `None`, one step per time."""
     if size is None:
         return len(of.ends)
-    return sum(int(_steps_in(_bounds(of, places)[1], size, drop).sum()) for places in _places(of, 0))
+    counts = (_bounds(of, np.arange(low, high))[1] for low, high in chunks(len(of.ends)))
+    return sum(int(_steps_in(count, size, drop).sum()) for count in counts)
 
 
 def cuts(of: Sections, order: Order, consumed: int, size: int | None, drop: bool = False) -> Iterator[Cuts]:
@@ -132,15 +125,18 @@ def cuts(of: Sections, order: Order, consumed: int, size: int | None, drop: bool
     A partly consumed time continues with its other windows, whatever the size of the earlier steps was. With `drop`, a
     step of fewer than `size` windows is left out.
     """
-    place, before = _place_of(of, order, consumed)
-    for places in _places(of, place):
-        begin, count = _bounds(of, order(places))
+    before = 0  # windows of earlier times
+    for low, high in chunks(len(of.ends)):
+        begin, count = _bounds(of, order(np.arange(low, high)))
         ends = before + np.cumsum(count)
-        skip = max(0, consumed - before)  # above 0 only for the first time
-        begin[0] += skip
-        count[0] -= skip
-        yield from _cut(begin, count, ends, int(count.max()) if size is None else size, drop)
         before = int(ends[-1])
+        if before > consumed:
+            left = slice(int(np.searchsorted(ends, consumed, "right")), None)
+            begin, count, ends = begin[left], count[left], ends[left]
+            skip = max(0, consumed - int(ends[0] - count[0]))
+            begin[0] += skip
+            count[0] -= skip
+            yield from _cut(begin, count, ends, int(count.max()) if size is None else size, drop)
 
 
 def _cut(begin: Int64s, count: Int64s, ends: Int64s, size: int, drop: bool) -> Iterator[Cuts]:
@@ -159,27 +155,10 @@ def _steps_in(count: Int64s, size: int, drop: bool) -> Int64s:
     return count // size if drop else -(-count // size)
 
 
-def _places(of: Sections, begin: int) -> Iterator[Int64s]:
-    for low, high in chunks(len(of.ends) - begin):
-        yield np.arange(begin + low, begin + high, dtype=np.int64)
-
-
 def _bounds(of: Sections, times: Int64s) -> tuple[Int64s, Int64s]:
     """Where the ids of each time begin, and their number."""
     begin = np.where(times > 0, of.ends[times - 1], 0).astype(np.int64)
     return begin, of.ends[times] - begin
-
-
-def _place_of(of: Sections, order: Order, consumed: int) -> tuple[int, int]:
-    """The place of the first time that is not wholly consumed, and the number of windows of the times before it."""
-    before = 0
-    for places in _places(of, 0):
-        ends = before + np.cumsum(_bounds(of, order(places))[1])
-        k = int(np.searchsorted(ends, consumed, "right"))
-        if k < len(ends):
-            return int(places[k]), int(ends[k - 1]) if k else before
-        before = int(ends[-1])
-    return len(of.ends), before
 
 
 def largest(of: Sections) -> int:
@@ -189,11 +168,10 @@ def largest(of: Sections) -> int:
 
 def consumed_after(of: Sections, order: Order, steps: int, layout: Layout) -> int:
     """The number of windows in the first `steps` steps of an epoch."""
-    left = steps
     for batch in cuts(of, order, 0, layout.size, layout.tail == "drop"):
-        if left <= len(batch.consumed):
-            return int(batch.consumed[left - 1]) if left else 0
-        left -= len(batch.consumed)
+        if steps <= len(batch.consumed):
+            return int(batch.consumed[steps - 1]) if steps else 0
+        steps -= len(batch.consumed)
     return len(of.ids)
 
 
@@ -215,16 +193,7 @@ def steps_by_time(of: Sections, epoch: Epoch, begin: int, layout: Layout, most: 
 def _rank_part(of: Sections, batch: Cuts, which: slice, epoch: int, layout: Layout) -> Steps:
     """This rank's part of steps that all have the same number of windows."""
     begins, count = batch.begin[which], int(batch.end[which.start] - batch.begin[which.start])
-    first, last = part(count, layout.ranks, layout.rank)
-    mine = last - first
-    wanted = -(-count // layout.ranks) if layout.varies else layout.batch_size
-    filler = wanted - mine if layout.tail == "pad" else int(mine == 0)
-    offsets = np.concatenate([np.arange(first, last), np.zeros(filler, np.int64)])
-    ids = of.ids[np.add.outer(begins, offsets)].astype(np.int64)
+    of_rank, mine = part_with_filler(count, layout)
+    ids = of.ids[np.add.outer(begins, of_rank)].astype(np.int64)
     consumed = batch.consumed[which]
-    return Steps(ids, np.add.outer(consumed - count, offsets), mine, epoch, consumed.tolist())
-
-
-def sections_checksum(of: Sections) -> int:
-    """Of the ends and then the ids."""
-    return checksum(of.ends, of.ids)
+    return Steps(ids, np.add.outer(consumed - count, of_rank), mine, epoch, consumed.tolist())

@@ -6,18 +6,17 @@ its draw k. A component of n windows shows them in epochs of its own: draw k is 
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from math import isfinite, isqrt
-from typing import Protocol, cast
+from math import isqrt
+from typing import cast
 
 import numpy as np
 
 from tensorstash.common.dtypes import Int32s, Int64s
-from tensorstash.errors import unknown
 from tensorstash.native import kernel, library
-from tensorstash.native.guide import Guide, find, guide
 from tensorstash.native.permutation import BLOCK, feistel
 from tensorstash.sampling.order import CHUNK, Uint64s, hashes, keys
-from tensorstash.sampling.tree import Tree, descend, tree, whole_weights
+from tensorstash.sampling.tree import Tree, choose, tree, whole_weights
+from tensorstash.sampling.weighted import by_name, checked_weights
 
 _SMALL = 1 << 12  # up to here a permutation is drawn uniformly, as a whole
 _ROUNDS = 6
@@ -36,7 +35,7 @@ class Components:
     sizes: Int64s  # (components,) windows of each
     weights: list[int]
     tree: Tree
-    pieces: Guide  # over the concatenated windows, one piece per component
+    first: Int64s  # (components,) the number of the first window of each, all windows one component after the other
 
     @property
     def block(self) -> int:
@@ -44,64 +43,34 @@ class Components:
         return CHUNK if len(self.sizes) > _MANY_COMPONENTS else BLOCK
 
     def flat(self, component: Int32s, within: Int64s) -> Int64s:
-        """Window numbers in the concatenation of all components: first all of component 0, then all of component 1."""
-        return self.pieces.ends[component] - self.sizes[component] + within
-
-    def split(self, flat: Int64s) -> tuple[Int32s, Int64s]:
-        """The inverse of `flat`: the component of each number, `(k,)`, and the window within that component."""
-        component = find(self.pieces, flat)
-        return component, flat - (self.pieces.ends[component] - self.sizes[component])
+        """The numbers of windows among those of all components."""
+        return self.first[component] + within
 
 
 def components(sizes: Mapping[str, int], weights: Mapping[str, float] | None = None) -> Components:
-    """The components of a mix from their numbers of windows, which are also the weights if none are given.
-
-    Raises:
-        ValueError: no component; a weight that is negative or not finite; no weight above 0; a component without a
-            weight, or one that has a weight but no windows. ColumnError: a weight names no component. TypeError: a
-            weight is not a number.
-    """
+    """The components of a mix from their numbers of windows, which are also the weights if none are given."""
     if not sizes:
         raise ValueError("A mix must have at least one component, got none.")
-    names = tuple(sizes)
-    if weights is None:
-        checked: Mapping[str, float] = sizes
-    else:
-        checked = {name: _checked(name, weights, sizes) for name in names}
-        for name in weights:
-            if name not in sizes:
-                raise unknown(name, names, "the mix", "component")
-    if not any(sizes.values()):
+    names, windows = tuple(sizes), np.array(list(sizes.values()), np.int64)
+    if not windows.any():
         raise ValueError(f"A mix must have at least one window; its {len(names):,} components have none.")
-    if not any(checked.values()):
-        raise ValueError(f"At least one weight must be > 0; all {len(names):,} are 0.")
-    whole = whole_weights(list(checked.values()))
-    windows = np.array(list(sizes.values()), np.int64)
-    return Components(names, windows, whole, tree(whole), guide(np.cumsum(windows)[:, None]))
+    shares = list(sizes.values())
+    if weights is not None:
+        given = by_name(weights, names, "the mix", "component")
+        shares = checked_weights(given, len(names), "component", names).tolist()
+    for name, share in zip(names, shares):
+        if share and not sizes[name]:
+            raise ValueError(
+                f"A component with a weight must have windows; {name!r} has none. Leave it out, or give it 0."
+            )
+    whole = whole_weights(shares)
+    return Components(names, windows, whole, tree(whole), np.cumsum(windows) - windows)
 
 
-def _checked(name: str, weights: Mapping[str, float], sizes: Mapping[str, int]) -> float:
-    if name not in weights:
-        raise ValueError(f"weights must name each component; {name!r} has none. Give it 0 to leave it out.")
-    weight: object = weights[name]  # not checked yet
-    if isinstance(weight, (bool, np.bool_)) or not isinstance(weight, (int, float, np.integer, np.floating)):
-        raise TypeError(f"A weight must be a number, got {weight!r} for {name!r}.")
-    if not (isfinite(weight) and weight >= 0):
-        raise ValueError(f"A weight must be finite and >= 0, got {weight!r} for {name!r}.")
-    if weight and not sizes[name]:
-        raise ValueError(f"A component with a weight must have windows; {name!r} has none. Leave it out, or give it 0.")
-    return int(weight) if isinstance(weight, (int, np.integer)) else float(weight)
+def draws(of: Components, shuffle: bool, seed: int) -> Callable[[Int64s], tuple[Int32s, Int64s]]:
+    """The component and the window at positions, `(k,)` in any order, the lowest and highest less than 2**48 apart.
 
-
-class Draws(Protocol):
-    """The draws of a mix: for positions, `(k,)` int64, the component and the id within that component."""
-
-    def __call__(self, positions: Int64s) -> tuple[Int32s, Int64s]:
-        """The draws at positions in any order; the lowest and the highest are less than 2**48 apart."""
-
-
-def draws(of: Components, shuffle: bool, seed: int) -> Draws:
-    """The draws of a mix; each component is permuted in each of its epochs, or sequential.
+    Each component is permuted in each of its epochs, or sequential.
 
     The returned function caches one permutation, as uint16, for each component of up to 4,096 windows, because the
     next positions need it again. Only one thread at a time may call it.
@@ -109,8 +78,7 @@ def draws(of: Components, shuffle: bool, seed: int) -> Draws:
     permuted = _Permuted(of, seed) if shuffle else None
 
     def at(positions: Int64s) -> tuple[Int32s, Int64s]:
-        component, index, before = descend(of.tree, positions)
-        index += before[component]
+        component, index, before = choose(of.tree, positions)
         size = of.sizes[component].view(np.uint64)  # unsigned numbers are divided faster
         epoch = (index.view(np.uint64) // size).view(np.int64)
         within = index - epoch * size.view(np.int64)

@@ -1,4 +1,4 @@
-"""Which node this is, among all nodes of a job: as torchrun, Ray Train and Lightning tell their processes."""
+"""Which node this is, among all nodes of a job, from the variables of torchrun, Ray Train and Lightning."""
 
 import os
 from collections.abc import Mapping
@@ -19,9 +19,9 @@ class Node:
 
 
 def node_of(node: int | None, nodes: int | None, environment: Mapping[str, str] = os.environ) -> Node:
-    """The node of this process: as given, else as torchrun or Ray Train tell it, else the only one."""
+    """The node of this process: as given, else as torchrun or Ray Train set it, else the only one."""
     if (node is None) != (nodes is None):
-        raise ValueError(f"node= and nodes= are given together; got node={node!r} and nodes={nodes!r}.")
+        raise ValueError(f"node and nodes must be given together, got {node!r} and {nodes!r}.")
     name = next((name for name in _NODE if name in environment), None)
     if node is not None:
         here = Node(at_least(0, node, "node"), at_least(1, nodes, "nodes"), "from the arguments")
@@ -30,16 +30,14 @@ def node_of(node: int | None, nodes: int | None, environment: Mapping[str, str] 
     else:
         names = name, "WORLD_SIZE", "LOCAL_WORLD_SIZE"
         if not all(environment[each].isdecimal() for each in names):
-            raise ValueError(f"{names} are numbers; the environment has {[environment[n] for n in names]}. Set them.")
+            raise ValueError(f"{names} must be numbers, got {[environment[n] for n in names]} in the environment.")
         number, world, local = (int(environment[each]) for each in names)
         if local < 1 or world % local:
             raise ValueError(
-                f"Nodes have equally many ranks each; WORLD_SIZE is {world} and LOCAL_WORLD_SIZE {local}. Start as "
-                "many on every node, or give node= and nodes=."
+                f"All nodes must have equally many ranks, got WORLD_SIZE={world} and LOCAL_WORLD_SIZE={local}. Start "
+                "as many on every node, or give node= and nodes=."
             )
         here = Node(number, world // local, f"from {name}, WORLD_SIZE and LOCAL_WORLD_SIZE")
     if here.number >= here.nodes:
-        raise ValueError(
-            f"The number of a node lies in [0, {here.nodes}); got {here.number} ({here.origin}). Count nodes from 0 on."
-        )
+        raise ValueError(f"node must lie in [0, {here.nodes}), got {here.number} ({here.origin}). Count nodes from 0.")
     return here

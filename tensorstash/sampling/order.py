@@ -145,7 +145,7 @@ class OwnIds:
         """Ids per epoch."""
         return len(self._sampler)
 
-    def order(self, epoch: int) -> Order:
+    def at(self, _seed: int, epoch: int) -> Order:
         """The order of an epoch: positions to ids."""
         if epoch not in self._epochs:
             ids = self._drawn(epoch)

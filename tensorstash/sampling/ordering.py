@@ -12,22 +12,22 @@ from numpy.typing import NDArray
 from tensorstash.common.dtypes import Int64s
 from tensorstash.errors import SchemaError, unknown
 from tensorstash.native.permutation import BLOCK, Order
-from tensorstash.sampling.by_time import ByTime, Sections, order_of_times, sections, sections_checksum
+from tensorstash.sampling.by_time import ByTime, Sections, sections
 from tensorstash.sampling.components import Components
 from tensorstash.sampling.components import draws as mix_draws
 from tensorstash.sampling.mix import Mix
-from tensorstash.sampling.order import Blocks, Exact, Lanes, OwnIds, chunks, name_of, order
+from tensorstash.sampling.order import Blocks, Exact, Lanes, OwnIds, checksum, chunks, name_of, order
 from tensorstash.sampling.sharded import ShardedWindows
 from tensorstash.sampling.sharded_steps import Sharding
 from tensorstash.sampling.weighted import (
     DrawTable,
     Weighted,
     as_array,
+    checked_weights,
+    draw_table,
     draws,
     entity_draws,
     entity_table,
-    weights_checksum,
-    window_table,
 )
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.windows import Windows
@@ -82,7 +82,7 @@ def of_windows(shuffle: Shuffle, windows: Windows | Mix | ShardedWindows) -> Ord
 
 def _exact(shuffle: Any, n: int, fingerprint: Mapping[str, Any]) -> Ordering:
     if isinstance(shuffle, OwnIds):
-        return Ordering(shuffle, "own ids", len(shuffle), partial(_caller_order, shuffle), fingerprint)
+        return Ordering(shuffle, "own ids", len(shuffle), shuffle.at, fingerprint)
     if isinstance(shuffle, np.bool_):
         shuffle = bool(shuffle)
     if not isinstance(shuffle, (bool, Blocks, Lanes)):
@@ -91,10 +91,6 @@ def _exact(shuffle: Any, n: int, fingerprint: Mapping[str, Any]) -> Ordering:
             f"{shuffle!r}."
         )
     return Ordering(shuffle, name_of(shuffle), n, partial(order, shuffle, n), fingerprint)
-
-
-def _caller_order(ids: OwnIds, _: int, epoch: int) -> Order:
-    return ids.order(epoch)
 
 
 def _weighted(weighted: Weighted, windows: Windows, fingerprint: Mapping[str, Any]) -> Ordering:
@@ -106,7 +102,7 @@ def _weighted(weighted: Weighted, windows: Windows, fingerprint: Mapping[str, An
     if isinstance(weighted.weights, str):
         weighted = replace(weighted, weights=_number(windows.stash, weighted.weights, windows.stash.static))
     first = np.append(0, np.cumsum(windows.per_entity()["count"].numpy()))
-    table = entity_table(weighted, windows.stash.entities, first)
+    table = entity_table(weighted.weights, windows.stash.entities, first)
     points, at = windows.placement.points, partial(entity_draws, table, first)
     if points is not None:
         at = partial(_of_sorted, at, np.argsort(points.entity, kind="stable"))
@@ -120,7 +116,7 @@ def _of_sorted(at: Callable[[int, int], Order], ids: Int64s, seed: int, epoch: i
 
 
 def _by_window(weighted: Weighted, count: int, fingerprint: Mapping[str, Any]) -> Ordering:
-    table = window_table(weighted, count)
+    table = draw_table(checked_weights(weighted.weights, count, "window", range(count)))
     return _drawn(weighted, table, partial(draws, table), count, fingerprint)
 
 
@@ -129,7 +125,7 @@ def _drawn(
 ) -> Ordering:
     n = count if weighted.count is None else weighted.count
     kept = replace(weighted, weights=())  # the table replaces the weights, whose memory is released
-    fingerprint = {**fingerprint, "draws": n, "weights": weights_checksum(table)}
+    fingerprint = {**fingerprint, "draws": n, "weights": checksum(table.ends)}
     return Ordering(kept, f"weighted by {weighted.per}", n, at, fingerprint)
 
 
@@ -165,16 +161,14 @@ def _by_time(by_time: ByTime, windows: Windows, fingerprint: Mapping[str, Any]) 
     if windows.stash.time is None:
         raise ValueError("ts.ByTime needs times, and this stash has none. Load it with time=.")
     table = sections(partial(_anchor_times, windows), len(windows))
-    name = "by time, shuffled" if by_time.shuffle else "by time"
-    fingerprint = {**fingerprint, "times": sections_checksum(table)}
-    return Ordering(by_time, name, len(windows), partial(order_of_times, by_time, table), fingerprint, table)
+    name, at = "by time, shuffled" if by_time.shuffle else "by time", partial(order, by_time.shuffle, len(table.ends))
+    fingerprint = {**fingerprint, "times": checksum(table.ends, table.ids)}
+    return Ordering(by_time, name, len(windows), at, fingerprint, table)
 
 
 def _anchor_times(windows: Windows, ids: Int64s) -> Int64s:
     placement = windows.placement
-    times = placement.window_times(ids, placement.anchor_slots(ids))
-    assert times is not None
-    return times
+    return placement.window_times(ids, placement.anchor_slots(ids))
 
 
 def _at_anchors(windows: Windows, name: str) -> NDArray[Any]:

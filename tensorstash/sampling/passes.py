@@ -28,13 +28,7 @@ class Schedule:
     steps: int | None  # per pass; None: a pass is an epoch
 
     def next(self, here: Position, begun: bool, asked: int | None) -> Position:
-        """Where the next pass begins.
-
-        Args:
-            here: the position of the last pass, or of a loaded state.
-            begun: whether a pass has begun at `here`, so that the next one is another pass.
-            asked: the pass that `set_epoch` asked for, if any.
-        """
+        """Where the next pass begins: after `here` if a pass has `begun` there, or where `set_epoch` asked for it."""
         following = self.after(here) if begun or self._over(here) else here
         if asked is None or asked == following.number:
             return following

@@ -4,7 +4,7 @@ import operator
 import os
 import warnings
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, get_args
 
 import torch.distributed
 
@@ -14,10 +14,9 @@ from tensorstash.sampling.by_time import ByTime, largest
 from tensorstash.sampling.order import Lanes, OwnIds
 from tensorstash.sampling.ordering import Ordering, Shuffle, of_count
 from tensorstash.sampling.passes import Position, Schedule
-from tensorstash.sampling.steps import Consumed, Layout
+from tensorstash.sampling.steps import Consumed, Layout, Tail
 
 VERSION = 1
-_TAILS = ("keep", "pad", "drop")
 _MOST_WINDOWS = 1 << 62  # positions are 64-bit integers
 _MOST_PADDED = 1 << 31  # ids per step: filler is made too
 
@@ -75,7 +74,7 @@ class Sampler:
         seed: int = 0,
         num_replicas: int | None = None,
         rank: int | None = None,
-        tail: str = "keep",
+        tail: Tail = "keep",
         global_batch_size: int | None = None,
         steps: int | None = None,
     ) -> None:
@@ -91,7 +90,7 @@ class Sampler:
                 'tail="drop" leaves out steps that are not full, but over shards filler is spread over all steps of an '
                 'epoch. Use tail="keep" or "pad", which fill every batch up to batch_size.'
             )
-        if tail not in _TAILS:
+        if tail not in get_args(Tail):
             raise ValueError(f'tail must be "keep", "pad" or "drop", got {tail!r}.')
         if (num_replicas is None) != (rank is None):
             raise ValueError(f"num_replicas and rank must be given together, got {num_replicas} and {rank}.")
@@ -260,7 +259,7 @@ class Sampler:
             )
         start = schedule.next(self._position, self._begin_of_pass is not None, self._requested)
         if isinstance(self.shuffle, OwnIds):
-            self.shuffle.order(start.epoch)  # the caller's code runs in the thread of the loop
+            self.shuffle.at(self.seed, start.epoch)  # the caller's code runs in the thread of the loop
         return schedule, start
 
     def hand_out(self, start: Position, taken: int, epoch: int, consumed: Consumed) -> None:

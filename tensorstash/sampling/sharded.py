@@ -106,11 +106,7 @@ class ShardedWindows:
 
     @cached_property
     def table(self) -> ShardTable:
-        """The number of windows in each shard.
-
-        Raises:
-            ValueError: several nodes have not exchanged it yet.
-        """
+        """The number of windows in each shard; several nodes must have exchanged it."""
         return ShardTable(self._counts.windows, self.division.holds)
 
     @cached_property
@@ -141,8 +137,7 @@ class ShardedWindows:
     def mix_of_node(self) -> Mix:
         """The windows of this node as one mix, whose components are `shard 0`, `shard 1` and so on.
 
-        Raises:
-            ValueError: a node has no windows, which is found on every node.
+        A node without windows is an error on every node.
         """
         for node, shards in enumerate(self._held):
             if not any(self.table.windows[shard] for shard in shards):
@@ -167,13 +162,13 @@ class ShardedWindows:
 
     def uneven_text(self) -> str | None:
         """A warning if more than a tenth of an epoch is filler."""
-        uneven, division = self.unevenness(), self.division
+        uneven = self.unevenness()
         if uneven <= _UNEVEN:
             return None
         return (
-            f"The windows of {len(self.table.windows):,} shards are uneven on {division.nodes} nodes: all take as many "
-            f"steps as the one with the most, so {uneven:.0%} of what they show is filler. Use more shards or fewer "
-            "nodes."
+            f"The windows of {len(self.table.windows):,} shards are uneven on {self.division.nodes} nodes: all take as "
+            f"many steps as the one with the most, so {uneven:.0%} of what they show is filler. Use more shards or "
+            "fewer nodes."
         )
 
     def __repr__(self) -> str:

@@ -48,38 +48,30 @@ def shown_after(steps: int, total: int, every: int) -> int:
     return total * steps // every if every else 0
 
 
-def remainder(table: ShardTable, legs: Legs, nodes: int, size: int) -> Remainder:
-    """What is left after the legs, for nodes that each show up to `size` windows in a step."""
-    return _remainder(table, fold(table, legs), nodes, size)
-
-
-def fold(table: ShardTable, legs: Legs) -> list[int]:
-    """The windows of each shard that all nodes together have shown in these legs.
-
-    Raises:
-        ValueError: a leg has more steps than were left.
-    """
-    shown = [0] * len(table.windows)
-    for leg in legs:
-        part = _remainder(table, shown, leg.nodes, leg.size)
-        if leg.steps > part.steps:
-            raise ValueError(
-                f"A leg ends when all windows have been shown; {leg.nodes} nodes with {leg.ranks} ranks and batches of "
-                f"{leg.batch_size} have {part.steps:,} steps left, and the state says {leg.steps:,}."
-            )
-        for node, shards in enumerate(part.held):
-            if part.totals[node]:
-                mixed = tree([part.left[shard] for shard in shards])
-                for shard, taken in zip(shards, counts(mixed, shown_after(leg.steps, part.totals[node], part.steps))):
-                    shown[shard] += taken
-    return shown
-
-
-def _remainder(table: ShardTable, shown: Sequence[int], nodes: int, size: int) -> Remainder:
+def remainder(table: ShardTable, shown: Sequence[int], nodes: int, size: int) -> Remainder:
+    """What is left when `shown` windows of each shard are, for nodes that each show up to `size` windows in a step."""
     held = table.holds(nodes)
     left = [count - before for count, before in zip(table.windows, shown)]
     totals = [sum(left[shard] for shard in shards) for shards in held]
     return Remainder(held, shown, left, totals, -(-max(totals, default=0) // size))
+
+
+def fold(table: ShardTable, legs: Legs) -> list[int]:
+    """The windows of each shard that all nodes have shown in these legs; no leg has more steps than were left."""
+    shown = [0] * len(table.windows)
+    for leg in legs:
+        part = remainder(table, shown, leg.nodes, leg.size)
+        if leg.steps > part.steps:
+            raise ValueError(
+                f"A leg must have at most as many steps as are left, {part.steps:,} for {leg.nodes} nodes with "
+                f"{leg.ranks} ranks and batches of {leg.batch_size}, got {leg.steps:,} in the state."
+            )
+        for shards, total in zip(part.held, part.totals):
+            if total:
+                mixed = tree([part.left[shard] for shard in shards])
+                for shard, taken in zip(shards, counts(mixed, shown_after(leg.steps, total, part.steps))):
+                    shown[shard] += taken
+    return shown
 
 
 def windows_shown(table: ShardTable, legs: Legs) -> int:
@@ -87,7 +79,7 @@ def windows_shown(table: ShardTable, legs: Legs) -> int:
     if not legs:
         return 0
     *earlier, leg = legs
-    part = remainder(table, tuple(earlier), leg.nodes, leg.size)
+    part = remainder(table, fold(table, tuple(earlier)), leg.nodes, leg.size)
     return sum(part.shown) + sum(shown_after(leg.steps, total, part.steps) for total in part.totals)
 
 
@@ -115,11 +107,7 @@ class Sharding:
     shuffle: bool
 
     def leg(self, layout: Layout, steps: int) -> Leg:
-        """A leg of `steps` steps with a layout.
-
-        Raises:
-            ValueError: the nodes do not have equally many ranks, or this rank belongs to another node.
-        """
+        """A leg of `steps` steps with a layout, whose ranks must be as many on each node."""
         each, rest = divmod(layout.ranks, self.nodes)
         if rest or not each:
             raise ValueError(
@@ -136,14 +124,14 @@ class Sharding:
 
     def steps_left(self, consumed: Consumed, layout: Layout) -> int:
         """The steps of an epoch that are left."""
-        part, _, taken = self._remainder(consumed, layout)
+        part, _, taken = self._last_leg(consumed, layout)
         return part.steps - taken
 
-    def _remainder(self, consumed: Consumed, layout: Layout) -> tuple[Remainder, Legs, int]:
+    def _last_leg(self, consumed: Consumed, layout: Layout) -> tuple[Remainder, Legs, int]:
         """What was left when this layout began, the legs before it, and the steps already taken with it."""
         leg = self.leg(layout, 0)
         earlier, taken = divided(legs_of(consumed), *leg[:3])
-        return remainder(self.table, earlier, self.nodes, leg.size), earlier, taken
+        return remainder(self.table, fold(self.table, earlier), self.nodes, leg.size), earlier, taken
 
     def state(self, consumed: Consumed) -> dict[str, Any]:
         """The progress of an epoch as plain values: the windows that all ranks have used, and the legs."""
@@ -151,11 +139,7 @@ class Sharding:
         return {"consumed": windows_shown(self.table, legs), "legs": [list(leg) for leg in legs]}
 
     def loaded(self, legs: object) -> Legs:
-        """The legs of a state.
-
-        Raises:
-            ValueError: they are not legs, or have more steps than the windows of this table.
-        """
+        """The legs of a state, checked."""
         if not isinstance(legs, Sequence) or not all(isinstance(leg, Sequence) and len(leg) == 4 for leg in legs):
             raise ValueError(f"legs must list [nodes, ranks of a node, batch size, steps] per layout, got {legs!r}.")
         loaded = tuple(Leg(*(at_least(1, value, "a number in legs") for value in leg)) for leg in legs)
@@ -166,7 +150,7 @@ class Sharding:
         self, seed: int, epoch: int, consumed: Consumed, layout: Layout, most: int | None
     ) -> Iterator[Steps]:
         """The steps left in an epoch, at most `most`, in groups that are computed together."""
-        part, earlier, taken = self._remainder(consumed, layout)
+        part, earlier, taken = self._last_leg(consumed, layout)
         end = part.steps if most is None else min(part.steps, taken + most)
         at, total, every = self._order(part, seed, epoch), part.totals[self.node], part.steps
         del part  # it has a few numbers for each shard, and the pass may take hours
@@ -192,7 +176,7 @@ class Sharding:
         permuted = in_epoch(self.of, seed, epoch) if self.shuffle else None
 
         def at(left: Int64s) -> tuple[Int64s, Int64s]:
-            component, within = choose(mixed, left)
+            component, within, _ = choose(mixed, left)
             within += begun[component]
             positions = first[component] + within
             if permuted is not None:
@@ -205,13 +189,9 @@ class Sharding:
 def _shared(done: Int64s, layout: Layout, ranks: int) -> tuple[Int64s, Int64s]:
     """The positions of this rank in each step, `(steps, batch)`, and how many of them are not filler, `(steps,)`.
 
-    The ranks of a node share the windows of a step in parts that differ by at most one. Filler repeats the first window
-    of the step; if the step has none, it is the node's next window.
-
-    Args:
-        done: `(steps + 1,)` windows that the node has shown before each step and after the last one.
-        layout: of all ranks.
-        ranks: of this node.
+    `done`, `(steps + 1,)`, are the windows that the node has shown before each step and after the last one. Its ranks
+    share the windows of a step in parts that differ by at most one. Filler repeats the first window of the step; if the
+    step has none, it is the node's next window.
     """
     rank = layout.rank % ranks
     share, more = np.divmod(np.diff(done), ranks)

@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from tensorstash.common.dtypes import Int64s
 from tensorstash.native.permutation import BLOCK, Order
+
+Tail = Literal["keep", "pad", "drop"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +19,7 @@ class Layout:
     ranks: int
     rank: int
     batch_size: int
-    tail: str  # "keep", "pad" or "drop"
+    tail: Tail
     varies: bool = False  # whether steps vary in size, so that `batch_size` is only the largest
 
     @property
@@ -86,16 +88,17 @@ def steps_after(epoch: Epoch, begin: int, layout: Layout, most: int | None, bloc
         ids = at(positions.reshape(-1)).reshape(positions.shape)
         yield Steps(ids, positions, batch, epoch.number, range(starts.start + size, starts.stop + size, size))
     if left and layout.tail != "drop" and (most is None or most > whole):
-        positions, valid = _last_part(count - left, count, layout)
+        of_rank, valid = part_with_filler(left, layout)
+        positions = of_rank + (count - left)
         yield Steps(at(positions)[None], positions[None], valid, epoch.number, range(count, count + 1))
 
 
-def _last_part(start: int, count: int, layout: Layout) -> tuple[Int64s, int]:
-    """This rank's positions in an incomplete last step, and how many of them are not filler."""
-    first, last = part(count - start, layout.ranks, layout.rank)
-    mine = last - first
-    filler = layout.batch_size - mine if layout.tail == "pad" else int(mine == 0)
-    return start + np.concatenate([np.arange(first, last), np.zeros(filler, np.int64)]), mine
+def part_with_filler(count: int, layout: Layout) -> tuple[Int64s, int]:
+    """This rank's positions in a step of `count` windows, and how many of them are not filler."""
+    first, last = part(count, layout.ranks, layout.rank)
+    mine, wanted = last - first, -(-count // layout.ranks) if layout.varies else layout.batch_size
+    filler = wanted - mine if layout.tail == "pad" else int(mine == 0)
+    return np.concatenate([np.arange(first, last), np.zeros(filler, np.int64)]), mine
 
 
 def part(count: int, ranks: int, rank: int) -> tuple[int, int]:

@@ -101,26 +101,26 @@ def _before(of: Tree, n: int) -> tuple[list[int], list[int]]:
     return rest, done
 
 
-def choose(of: Tree, positions: Int64s) -> tuple[Int32s, Int64s]:
+def choose(of: Tree, positions: Int64s) -> tuple[Int32s, Int64s, Int64s]:
     """The component of each position, `(k,)` int64 in any order, and the number of earlier positions in it.
 
-    The lowest and the highest position of one call are less than 2**48 apart.
+    Also, for each component, the number of its positions before the lowest given one. The positions of one call are
+    less than 2**48 apart.
     """
-    component, index, before = descend(of, positions)
-    index += before[component]
-    return component, index
-
-
-def descend(of: Tree, positions: Int64s) -> tuple[Int32s, Int64s, Int64s]:
-    """As `choose`, but indexes count from the first given position; `before[k]` counts earlier ones of component k."""
     base = int(positions.min()) if len(positions) else 0
     rest, done = _before(of, base)
     component, index = np.full(len(positions), of.only or 0, np.int32), positions - base
     if int(index.max(initial=0)) >= _WIDEST:
-        raise ValueError(f"Positions of one call are less than 2**48 apart; got {base} and {int(positions.max())}.")
+        raise ValueError(f"Positions of one call must be less than 2**48 apart, got {base} and {int(positions.max())}.")
     if of.only is None:
-        component, index = _reach(_nodes(of, rest), component, index)
-    return component, index, np.array(done, np.int64)
+        nodes = _nodes(of, rest)
+        if library.LIBRARY is None:
+            _down(nodes, component, index)
+        else:
+            component, index = kernel.descend(nodes, index)
+    before = np.array(done, np.int64)
+    index += before[component]
+    return component, index, before
 
 
 def _nodes(of: Tree, rest: list[int]) -> kernel.Nodes:
@@ -129,13 +129,6 @@ def _nodes(of: Tree, rest: list[int]) -> kernel.Nodes:
     start = np.array(rest, np.int64)
     child = np.array(of.children, np.int32).ravel()
     return kernel.Nodes(child, two_left, two_weight, start, two_left / two_weight, start / two_weight - 0.5)
-
-
-def _reach(nodes: kernel.Nodes, component: Int32s, index: Int64s) -> tuple[Int32s, Int64s]:
-    if library.LIBRARY is None:
-        _down(nodes, component, index)
-        return component, index
-    return kernel.descend(nodes, index)
 
 
 def _down(nodes: kernel.Nodes, component: Int32s, index: Int64s) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -12,7 +12,8 @@ from tensorstash.common.checks import at_least
 from tensorstash.common.dtypes import Int32s, Int64s
 from tensorstash.errors import unknown
 from tensorstash.native import kernel, library
-from tensorstash.sampling.order import Uint64s, checksum, chunks, hashes, keys
+from tensorstash.native.guide import first_rows_in_numpy
+from tensorstash.sampling.order import Uint64s, chunks, hashes, keys
 
 Floats = NDArray[np.float64]
 
@@ -53,7 +54,7 @@ class Weighted:
     """
 
     weights: Any
-    per: str = "window"
+    per: Literal["window", "entity"] = "window"
     count: int | None = None
 
     def __post_init__(self) -> None:
@@ -80,17 +81,11 @@ class DrawTable:
     cells: Int32s | Int64s  # (count + 1,) cells[c] is the owner of the number c << shift
 
 
-def window_table(weighted: Weighted, windows: int) -> DrawTable:
-    """The table of windows by their weights; a wrong weight, or a wrong number of weights, is an error."""
-    return draw_table(_checked(weighted.weights, windows, "window", range(windows)))
-
-
-def entity_table(weighted: Weighted, entities: Sequence[Any], first: Int64s) -> DrawTable:
+def entity_table(weights: Any, entities: Sequence[Any], first: Int64s) -> DrawTable:
     """The table of entities by their weights; entity e has the windows `[first[e], first[e + 1])`."""
-    weights = weighted.weights
     if isinstance(weights, Mapping):
-        weights = _by_name(weights, entities)
-    weights = _checked(weights, len(entities), "entity", entities)
+        weights = by_name(weights, entities, "the stash", "entity")
+    weights = checked_weights(weights, len(entities), "entity", entities)
     has_windows = np.diff(first) > 0
     if not weights[has_windows].any():
         raise ValueError(
@@ -134,13 +129,8 @@ def owners(table: DrawTable, numbers: Int64s) -> Int64s:
     """The owner of each number in `[0, 2**52)`: a cell gives a range of weights, bisection the weight."""
     cell = numbers >> table.shift
     low, high = table.cells[cell].astype(np.int64), table.cells[cell + 1].astype(np.int64)
-    pending = np.flatnonzero(low < high)
-    while len(pending):
-        middle = (low[pending] + high[pending]) >> 1
-        is_above = table.ends[middle] <= numbers[pending]
-        low[pending] = np.where(is_above, middle + 1, low[pending])
-        high[pending] = np.where(is_above, high[pending], middle)
-        pending = pending[low[pending] < high[pending]]
+    several = np.flatnonzero(low < high)
+    low[several] = first_rows_in_numpy(table.ends, low[several], high[several], numbers[several] + 1)
     return low
 
 
@@ -148,7 +138,8 @@ def draws(table: DrawTable, seed: int, epoch: int) -> Callable[[Int64s], Int64s]
     """The draws of an epoch: positions, `(k,)` int64, to indexes of weights."""
     first, second = _keys(seed, epoch)[:2]
     if library.LIBRARY is None:
-        return lambda positions: owners(table, _upper(hashes(positions, first, second)))
+        upper = np.uint64(64 - _BITS)
+        return lambda positions: owners(table, (hashes(positions, first, second) >> upper).astype(np.int64))
     arguments = table.ends, table.cells, table.shift, (int(first), int(second))
     return lambda positions: kernel.draw(*arguments, np.ascontiguousarray(positions))
 
@@ -167,35 +158,29 @@ def entity_draws(table: DrawTable, first: Int64s, seed: int, epoch: int) -> Call
     return at
 
 
-def weights_checksum(table: DrawTable) -> int:
-    """Equal for weights that draw the same."""
-    return checksum(table.ends)
-
-
 def _keys(seed: int, epoch: int) -> Uint64s:
     return keys(f"tensorstash weighted 1, seed {seed}, epoch {epoch}")
 
 
-def _upper(hashed: Uint64s) -> Int64s:
-    return (hashed >> np.uint64(64 - _BITS)).astype(np.int64)
-
-
-def _by_name(weights: Mapping[Any, Any], entities: Sequence[Any]) -> list[Any]:
-    known = set(entities)
+def by_name(weights: Mapping[Any, Any], names: Sequence[Any], source: str, what: str) -> list[Any]:
+    """The weights in the order of the names, each of which must have one."""
+    known = set(names)
     for name in weights:
         if name not in known:
-            raise unknown(name, entities, "the stash", "entity")
-    for name in entities:
+            raise unknown(name, names, source, what)
+    for name in names:
         if name not in weights:
-            raise ValueError(f"weights must name each entity; {name!r} has none. Give it 0 to leave it out.")
-    return [weights[name] for name in entities]
+            raise ValueError(f"weights must name each {what}; {name!r} has none. Give it 0 to leave it out.")
+    return [weights[name] for name in names]
 
 
-def _checked(values: Any, count: int, what: str, names: Sequence[Any]) -> NDArray[Any]:
+def checked_weights(values: Any, count: int, what: str, names: Sequence[Any]) -> NDArray[Any]:
     """Weights as an array of numbers; the error for a wrong weight names it."""
     weights = as_array(values)
     if weights.ndim != 1 or weights.dtype.kind not in "fiub":
-        raise TypeError(f"weights must be a list of numbers, got {weights.ndim} dimensions of {weights.dtype}.")
+        raise TypeError(
+            f"weights must be numbers, one for each {what}, got {weights.ndim} dimensions of {weights.dtype}."
+        )
     if len(weights) != count:
         raise ValueError(f"weights must have one number for each {what}, {count:,} in all, got {len(weights):,}.")
     low, high = weights.min(initial=0), weights.max(initial=0)

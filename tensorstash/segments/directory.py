@@ -74,11 +74,9 @@ def opened(path: str | None = None) -> Iterator[Directory]:
     path = _create() if path is None else path
     try:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except (NotADirectoryError, PermissionError) as error:
-        raise _not_ours(path, "it is a link, not a directory, or closed to you") from error
     except OSError as error:
-        if error.errno == errno.ELOOP:
-            raise _not_ours(path, "it is a link") from error
+        if error.errno in (errno.ENOTDIR, errno.EACCES, errno.ELOOP):
+            raise _not_ours(path, "it is a link, not a directory, or closed to you") from error
         raise
     try:
         status = os.fstat(fd)

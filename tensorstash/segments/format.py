@@ -15,7 +15,7 @@ import stat
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from tensorstash.errors import SegmentError
 
@@ -122,11 +122,11 @@ def parse(fd: int, path: str | None, label: str | None) -> Header:
         raise damaged(path, "its tensors are not aligned; it may be a safetensors file of another library", label)
     text = os.pread(fd, begin - 8, 8).rstrip(b" ")
     try:
-        header = json.loads(text.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_constant)
+        header = json.loads(text.decode("utf-8"), object_pairs_hook=_unique)
         fields = header.pop("__metadata__")
         crc, version = fields["tensorstash.crc"], fields["tensorstash.version"]
         metadata = json.loads(fields["tensorstash.schema"])
-        checksums = _mapping(json.loads(fields["tensorstash.blobs"]))
+        checksums = dict(json.loads(fields["tensorstash.blobs"]))
         key = fields.get("tensorstash.key")
         if rb"\ud" in text.lower():  # half a pair of surrogates is valid JSON, but not text
             json.dumps([header, metadata], ensure_ascii=False).encode()
@@ -159,20 +159,10 @@ def _entries(header: dict[str, Any], begin: int, size: int) -> dict[str, Entry]:
     return entries
 
 
-def _mapping(value: object) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise TypeError(f"{value!r} is not an object")
-    return value
-
-
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len({name for name, _ in pairs}) != len(pairs):
         raise ValueError("a key occurs twice")
     return dict(pairs)
-
-
-def _no_constant(text: str) -> NoReturn:
-    raise ValueError(f"{text} is not JSON")
 
 
 def _is_shape(shape: object) -> bool:

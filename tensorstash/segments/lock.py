@@ -84,11 +84,9 @@ def _locked(lock: int) -> bool:
 
 def _progress(lock: int, what: object) -> str:
     state = _read_note(lock)
-    return f"Process {state.get('pid', '?')} is loading {what} and has done {_percent(state.get('done'))}"
-
-
-def _percent(done: object) -> str:
-    return f"{done:.0%}" if isinstance(done, float) else "0%"
+    done = state.get("done")
+    done = done if isinstance(done, float) else 0.0
+    return f"Process {state.get('pid', '?')} is loading {what} and has done {done:.0%}"
 
 
 def _read_note(lock: int) -> dict[str, Any]:

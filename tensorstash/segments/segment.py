@@ -18,6 +18,7 @@ from itertools import pairwise
 from typing import cast
 
 import numpy as np
+import psutil
 import torch
 
 from tensorstash.common.dtypes import DTYPES, Int64s
@@ -114,22 +115,13 @@ class Segment:
         return damaged(self.path, why, self.label)
 
     def private_bytes(self) -> int | None:
-        """Bytes of the pages that this process has written to; `None` on systems without `/proc/self/smaps`."""
-        begin = np.frombuffer(self.memory, np.uint8).ctypes.data
-        try:
-            with open("/proc/self/smaps") as file:
-                lines = file.read().splitlines()
-        except OSError:
+        """Bytes of the pages that this process has written to; `None` on macOS, which does not tell."""
+        process = psutil.Process()
+        if not hasattr(process, "memory_maps"):
             return None
-        is_ours, total = False, 0
-        for line in lines:
-            first, *rest = line.split()
-            if not first.endswith(":"):
-                low, high = (int(end, 16) for end in first.split("-"))
-                is_ours = begin <= low and high <= begin + pages(self.size)
-            elif is_ours and first == "Anonymous:":
-                total += 1024 * int(rest[0])
-        return total
+        begin = np.frombuffer(self.memory, np.uint8).ctypes.data
+        maps = [(int(found.addr.split("-")[0], 16), found.anonymous) for found in process.memory_maps(grouped=False)]
+        return sum(anonymous for low, anonymous in maps if begin <= low < begin + self.size)
 
     def advise_random(self) -> None:
         """Tell the kernel not to read ahead: windows are read from anywhere, and other pages would be evicted."""

@@ -2,7 +2,7 @@
 
 import csv
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 _MISSING = ["", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None"]
 _JUDGED = 10_000  # rows that types are inferred from
 _COPIED = 1 << 22  # bytes at a time
-_UNUSED = "\x1f"  # a separator that no text has, so that each line is one value
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +51,14 @@ class _Csv:
             glob=False,
         )
 
-    def wrong_line(self) -> str | None:
+    def uneven_line(self) -> str | None:
         """The first line that has more or fewer values than the header, for messages."""
         with open(self.path, newline="", encoding="utf-8-sig", errors="replace") as lines:
             records = csv.reader(lines, delimiter=self.separator)
-            try:
+            with suppress(csv.Error):  # a value that is too long for this reader
                 for record in records:
                     if len(record) != len(self.names) and (record or len(self.names) > 1) and records.line_num > 1:
                         return f"line {records.line_num:,} has {len(record)} of {len(self.names)} values"
-            except csv.Error:  # a value that is too long for this reader
-                pass
         return None
 
 
@@ -72,17 +69,14 @@ def scan_csv(files: Sequence[File], label: str, wanted: Wanted, condition: Filte
     times = _resolve_texts(first, types, sample)
     whole = arrow_schema(types)
     keys = {key: arrow for key, arrow in key_types(files).items() if key not in types}
-    for key, arrow in keys.items():
-        whole = whole.append(pa.field(key, arrow))
+    whole = pa.schema([*whole, *keys.items()])
     if condition is not None and keys:
         files = kept_files(files, keys, whole, condition) or files[:1]
     schema = pa.schema([whole.field(name) for name in wanted.among(whole.names)])
     opened = (first if file == first.file else _opened(file) for file in files)
     units = spooled_parts(((str(table.file), _batches(table, schema, types)) for table in opened), schema, label)
-    scanned = Scan(label, pa.schema([field.with_type(kept_type(field.type)) for field in whole]), units, len(units))
-    for name, arrow in times.items():
-        scanned = as_times(scanned, name, arrow)
-    return scanned
+    kept = pa.schema([field.with_type(kept_type(field.type)) for field in whole])
+    return as_times(Scan(label, kept, units, len(units)), times)
 
 
 def _opened(file: File) -> _Csv:
@@ -123,10 +117,10 @@ def _first_rows(files: Sequence[File], wanted: Wanted) -> tuple[_Csv, dict[str, 
     for file in files:
         opened = _opened(file)
         with _unreadable(file, opened):
-            frame = opened.frame({})
-            wide = {name: pl.Decimal(38, 0) for name, kind in frame.collect_schema().items() if kind == pl.Int128}
-            types = dict(frame.collect_schema()) | wide  # Arrow has no integers of 128 bits
-            sample = opened.frame(wide).select(wanted.among(types)).head(_JUDGED).collect()
+            inferred = opened.frame({}).collect_schema()
+            # Arrow has no integers of 128 bits
+            types = {name: pl.Decimal(38, 0) if kind == pl.Int128 else kind for name, kind in inferred.items()}
+            sample = opened.frame(types).select(wanted.among(types)).head(_JUDGED).collect()
         if sample.height:
             break
     return opened, types, sample
@@ -172,24 +166,17 @@ def _batches(table: _Csv, schema: pa.Schema, types: Mapping[str, Any]) -> Iterat
                 for field in schema
             ]
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
-    if not complete and _has_short_line(table) and (line := table.wrong_line()):
+    if not complete and _may_have_short_line(table) and (line := table.uneven_line()):
         raise _uneven(table.file, line)
 
 
-def _has_short_line(table: _Csv) -> bool:
-    """Whether a line may have fewer values than the header: one that ends within quotes is only a part of its row."""
+def _may_have_short_line(table: _Csv) -> bool:
+    """Whether a line has fewer separators than the header; one that ends within quotes is only a part of its row."""
     import polars as pl
 
-    lines = pl.scan_csv(
-        table.path,
-        has_header=False,
-        separator=_UNUSED,
-        quote_char=None,
-        schema={"line": pl.String},
-        truncate_ragged_lines=True,
-        encoding="utf8-lossy",
-        glob=False,
-    )
+    no_separator = "\x1f"  # which no text has, so that each line is one value
+    options = {"quote_char": None, "truncate_ragged_lines": True, "encoding": "utf8-lossy", "glob": False}
+    lines = pl.scan_csv(table.path, separator=no_separator, has_header=False, schema={"line": pl.String}, **options)
     separators = pl.col("line").str.count_matches(table.separator, literal=True).fill_null(0)
     return bool(lines.select((separators < len(table.names) - 1).any()).collect(engine="streaming").item())
 
@@ -203,13 +190,14 @@ def _unreadable(file: File, opened: _Csv | None = None) -> Iterator[None]:
         yield
     except SourceError:
         raise
-    except UnicodeError as error:
-        raise SourceError(f"A CSV file is text in UTF-8; {file} is not: {error}. {_encoded(file)}") from error
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+    except (UnicodeError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         why = first_line(error)
         if "utf-8" in why:
-            raise SourceError(f"A CSV file is text in UTF-8; {file} is not. {_encoded(file)}") from error
-        if "more fields" in why and opened is not None and (line := opened.wrong_line()):
+            raise SourceError(
+                f"A CSV file is text in UTF-8; {file} is not: {why}. Write it again, or read it with polars: "
+                f"ts.load(pl.read_csv({str(file)!r}, encoding=...), ...)."
+            ) from error
+        if "more fields" in why and opened is not None and (line := opened.uneven_line()):
             raise _uneven(file, line) from error
         raise SourceError(
             f"{file} cannot be read with the types of its first {_JUDGED:,} rows: {why}. "
@@ -228,7 +216,3 @@ def _uneven(file: File, line: str) -> SourceError:
 
 def _remedy(file: File, arguments: str) -> str:
     return f"Say how to read it, with {arguments}: ts.load(pl.scan_csv({str(file)!r}, ...), ...)."
-
-
-def _encoded(file: File) -> str:
-    return f"Write it again, or read it with polars: ts.load(pl.read_csv({str(file)!r}, encoding=...), ...)."

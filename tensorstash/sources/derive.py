@@ -1,28 +1,18 @@
-"""Columns that are computed while a source is read: a scan with more columns. Their inputs need not be stored."""
+"""Columns that the source does not have: formulas, and the fields of its struct columns."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tensorstash.columns.calendar import Moment
-from tensorstash.columns.expression import Compute, Expression, Formula
+from tensorstash.columns.expression import Expression, Formula
 from tensorstash.columns.names import field_of
 from tensorstash.errors import SchemaError, SourceError, unknown
 from tensorstash.sources.evaluate import bind
 from tensorstash.sources.pyarrow_texts import may_mention
-from tensorstash.sources.scan import Scan, Unit
-
-
-@dataclass(frozen=True, slots=True)
-class Derived:
-    """A column that a formula computes."""
-
-    field: pa.Field
-    inputs: tuple[str, ...]
-    compute: Compute
+from tensorstash.sources.scan import Derived, Scan
 
 
 def bound(formulas: Mapping[str, Formula], time: str | None, scanned: Scan) -> tuple[Derived, ...]:
@@ -31,7 +21,11 @@ def bound(formulas: Mapping[str, Formula], time: str | None, scanned: Scan) -> t
     for name, formula in formulas.items():
         inputs = formula.inputs(time)
         fields = [field_of(scanned.schema, column, scanned.label) for column in inputs]
-        _check_unlike_columns(name, scanned)
+        if name in scanned.schema.names:
+            raise SchemaError(
+                f"An expression is known by its text, and {scanned.label} has a column of that name, {name!r}. Rename "
+                "the column."
+            )
         if isinstance(formula, Expression):
             arrow, compute = bind(formula, name, fields, scanned.label)
         else:
@@ -39,43 +33,6 @@ def bound(formulas: Mapping[str, Formula], time: str | None, scanned: Scan) -> t
             arrow, compute = formula.bind(fields)
         derived.append(Derived(pa.field(name, arrow), inputs, compute))
     return tuple(derived)
-
-
-def _check_unlike_columns(name: str, scanned: Scan) -> None:
-    if name in scanned.schema.names:
-        raise SchemaError(
-            f"An expression is known by its text, and {scanned.label} has a column of that name, {name!r}. Rename "
-            "the column."
-        )
-
-
-def with_derived(scanned: Scan, derived: Sequence[Derived]) -> Scan:
-    """The scan with the derived columns after its own."""
-    if not derived:
-        return scanned
-    by_name = {column.field.name: column for column in derived}
-    schema = pa.schema([*scanned.schema, *(column.field for column in derived)])
-    units = tuple(replace(unit, read=partial(_batches, unit, by_name)) for unit in scanned.units)
-    return replace(scanned, schema=schema, units=units)
-
-
-def _batches(unit: Unit, derived: Mapping[str, Derived], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The batches of a unit, with its own columns and computed ones; only the columns needed for them are read."""
-    wanted = [(name,) if name not in derived else derived[name].inputs for name in names]
-    inputs = list(dict.fromkeys(name for group in wanted for name in group))
-    for batch in unit.read(inputs):
-        columns = dict(zip(inputs, batch.columns))
-        arrays = [
-            columns[name] if name not in derived else _computed(derived[name], columns, unit.place) for name in names
-        ]
-        yield pa.RecordBatch.from_arrays(arrays, names=list(names))
-
-
-def _computed(column: Derived, columns: Mapping[str, pa.Array], place: str) -> pa.Array:
-    return column.compute([columns[name] for name in column.inputs], place)
-
-
-# Fields of struct columns by dotted path: "wind.speed" is the field "speed" of the column "wind"
 
 
 def check_utf8(scanned: Scan) -> None:
@@ -93,58 +50,43 @@ def check_utf8(scanned: Scan) -> None:
         ) from error
 
 
+# Fields of struct columns by dotted path: "wind.speed" is the field "speed" of the column "wind"
+
+
 def fields_of(scanned: Scan, names: Collection[str], mentions: str) -> tuple[Derived, ...]:
     """The fields in `names`, and those that the printed expression `mentions` may name; columns take precedence."""
-    schema = scanned.schema
-    mentioned = [] if not mentions else [path for path in _paths(schema) if may_mention(mentions, path)]
-    wanted = dict.fromkeys([*sorted(name for name in names if "." in name), *mentioned])
-    fields = (_field_of(scanned, name) for name in wanted if name not in schema.names)
-    return tuple(field for field in fields if field is not None)
-
-
-def _field_of(scanned: Scan, name: str) -> Derived | None:
-    """The field of a path; `None` if it does not begin with the name of a struct column."""
-    schema = scanned.schema
-    root = next(
-        (column for column in schema.names if name.startswith(f"{column}.") and _is_struct(schema, column)), None
-    )
-    if root is None:
-        return None
-    field = schema.field(root)
-    path = _path(field.type, name[len(root) + 1 :])
-    if path is None:
-        raise unknown(name, _paths(pa.schema([field])), scanned.label)
-    for index in path:
-        arrow, field = field.type, field.type.field(index)
-        if len(arrow.get_all_field_indices(field.name)) > 1:
+    columns = scanned.schema.names
+    dotted = sorted(name for name in names if "." in name and name not in columns)
+    if not dotted and not mentions:
+        return ()
+    by_path: dict[str, list[Derived]] = {}
+    for column in scanned.schema:
+        for field in _fields(column.name, column.name, (), column.type):
+            by_path.setdefault(field.field.name, []).append(field)
+    mentioned = (path for path in by_path if path not in columns and may_mention(mentions, path))
+    chosen = []
+    for name in dict.fromkeys([*dotted, *mentioned]):
+        matches = by_path.get(name, [])
+        siblings = [path for path, (field, *_) in by_path.items() if name.startswith(f"{field.inputs[0]}.")]
+        if siblings and not matches:
+            raise unknown(name, siblings, scanned.label)
+        if len(matches) > 1:
+            (root,) = matches[0].inputs
             raise SchemaError(
-                f"Fields of a column have names of their own; {root!r} of {scanned.label} has two {field.name!r}. "
-                "Rename one."
+                f"Fields of a column have names of their own; {root!r} of {scanned.label} has two "
+                f"{name.removeprefix(root)[1:]!r}. Rename one."
             )
-    return Derived(field.with_name(name), (root,), lambda arrays, _: pc.struct_field(arrays[0], path))
+        chosen += matches
+    return tuple(chosen)
 
 
-def _is_struct(schema: pa.Schema, name: str) -> bool:
-    return len(schema.get_all_field_indices(name)) == 1 and pa.types.is_struct(schema.field(name).type)
+def _fields(root: str, path: str, indices: tuple[int, ...], arrow: pa.DataType) -> Iterator[Derived]:
+    """All fields below a struct; their names may hold dots themselves."""
+    for index in range(arrow.num_fields if pa.types.is_struct(arrow) else 0):
+        field, name, below = arrow.field(index), f"{path}.{arrow.field(index).name}", (*indices, index)
+        yield Derived(field.with_name(name), (root,), partial(_values, below))
+        yield from _fields(root, name, below, field.type)
 
 
-def _path(arrow: pa.DataType, rest: str) -> list[int] | None:
-    """The index of each step of a path; a name may hold dots itself."""
-    if not pa.types.is_struct(arrow):
-        return None
-    for index in range(arrow.num_fields):
-        field = arrow.field(index)
-        if field.name == rest:
-            return [index]
-        if rest.startswith(f"{field.name}.") and (more := _path(field.type, rest[len(field.name) + 1 :])) is not None:
-            return [index, *more]
-    return None
-
-
-def _paths(fields: Sequence[pa.Field] | pa.Schema, before: str = "") -> Iterator[str]:
-    for field in fields:
-        if before:
-            yield before + field.name
-        if pa.types.is_struct(field.type):
-            inner = [field.type.field(k) for k in range(field.type.num_fields)]
-            yield from _paths(inner, f"{before}{field.name}.")
+def _values(indices: Sequence[int], structs: Sequence[pa.Array], _place: str, _row: int) -> pa.Array:
+    return pc.struct_field(structs[0], indices)

@@ -76,8 +76,23 @@ def _smallest_beyond_rows(expr: "pl.Expr", schema: "pl.Schema") -> "pl.Expr | No
 def is_elementwise(expr: "pl.Expr", schema: "pl.Schema") -> bool:
     """Whether each value depends only on its own row.
 
-    Polars says so by what it does: it asks a source for the first row alone, and not for all, only if every part of the
-    expression is elementwise. `meta.is_row_separable` judges the outermost part only.
+    Polars replaces some comparisons with an integer beyond the type of the column by a constant, which it repeats for
+    all rows: so an expression that is elementwise on wider integers is so, too.
+    """
+    import polars as pl
+
+    if _needs_one_row(expr, schema):
+        return True
+    wide = pl.Schema({name: pl.Int128() if dtype.is_integer() else dtype for name, dtype in schema.items()})
+    with suppress(pl.exceptions.PolarsError, pl.exceptions.PanicException):  # not all functions take such integers
+        return _needs_one_row(expr, wide)
+    return False
+
+
+def _needs_one_row(expr: "pl.Expr", schema: "pl.Schema") -> bool:
+    """Whether polars asks a source for the first row alone, to compute the first value.
+
+    It does so only if every part is elementwise; `meta.is_row_separable` judges the outermost part only.
     """
     import polars as pl
     from polars.io.plugins import register_io_source
@@ -130,7 +145,7 @@ def _parts(expr: "pl.Expr", schema: "pl.Schema") -> "Iterator[pl.Expr]":
 def _computing(expr: "pl.Expr", name: str, schema: "pl.Schema", fields: Sequence[pa.Field], dtype: Any) -> Compute:
     import polars as pl
 
-    def compute(arrays: Sequence[pa.Array], place: str) -> pa.Array:
+    def compute(arrays: Sequence[pa.Array], place: str, _row: int) -> pa.Array:
         try:
             columns = zip(schema.items(), arrays, fields)
             frame = pl.DataFrame(

@@ -1,4 +1,4 @@
-"""A file of a source, the file system of its path, and its stamp."""
+"""A file of a source, its file system, and its stamp."""
 
 import os
 import re
@@ -26,7 +26,7 @@ Stamp = tuple[str | int | None, ...]  # path, size, mtime_ns, ctime_ns and inode
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file of a source."""
+    """A file of a source, or the path that is searched for files."""
 
     path: str  # inside its file system
     system: fs.FileSystem | None = None  # `None`: the file system of this machine
@@ -54,67 +54,54 @@ class File:
 # File systems
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A path in a file system."""
-
-    system: fs.FileSystem | None  # `None`: the file system of this machine
-    scheme: str  # printed before the path in messages, such as "s3://"
-    path: str
-
-
-def given_place(filesystem: Any) -> Place:
+def given_system(filesystem: Any) -> File:
     """The file system given as `filesystem=`, with an empty path."""
     import fsspec  # here and below, because it is slow to import
 
+    if isinstance(filesystem, fs.LocalFileSystem):
+        return File("")
     if isinstance(filesystem, fs.FileSystem):
-        local = isinstance(filesystem, fs.LocalFileSystem)
-        name = filesystem.type_name.rpartition("+")[2]
-        return Place(None, "", "") if local else Place(filesystem, f"{name}://", "")
+        return File("", filesystem, f"{filesystem.type_name.rpartition('+')[2]}://")
     if not isinstance(filesystem, fsspec.AbstractFileSystem):
         raise TypeError(
             f"filesystem= is a pyarrow.fs.FileSystem or an fsspec file system; got a {type(filesystem).__name__}."
         )
     names = filesystem.protocol if isinstance(filesystem.protocol, (list, tuple)) else [filesystem.protocol]
     if "file" in names:
-        return Place(None, "", "")
-    return Place(fs.PyFileSystem(fs.FSSpecHandler(filesystem)), f"{names[0]}://", "")
+        return File("")
+    return File("", fs.PyFileSystem(fs.FSSpecHandler(filesystem)), f"{names[0]}://")
 
 
-def place_of(path: str, place: Place | None) -> Place:
+def place_of(path: str, given: File | None) -> File:
     """A path or URL in the given file system; without one, a URL chooses its own and a path is local."""
-    if place is None:
-        return _place_of_url(path) if "://" in path else Place(None, "", path)
-    handler = getattr(place.system, "handler", None)
+    if given is None:
+        return _place_of_url(path) if "://" in path else File(path)
+    handler = getattr(given.system, "handler", None)
     if isinstance(handler, fs.FSSpecHandler):
         path = handler.fs._strip_protocol(path)
-    return replace(place, path=path.removeprefix(place.scheme) if place.scheme else path)
+    return replace(given, path=path.removeprefix(given.scheme))
 
 
-def _place_of_url(url: str) -> Place:
+def _place_of_url(url: str) -> File:
     """The file system of a URL: from pyarrow if it knows the scheme, else from fsspec."""
     import fsspec
 
     bare, mark, options = url.partition("?")
     magic = WILDCARD.search(bare)
     plain = bare[: magic.start()] if magic else bare
-    scheme = bare.partition("://")[0] + "://"
     try:
         try:
             system, path = fs.FileSystem.from_uri(plain + mark + options)
+            place = (
+                File("") if isinstance(system, fs.LocalFileSystem) else File("", system, f"{bare.partition(':')[0]}://")
+            )
         except pa.ArrowInvalid:
-            other, path = fsspec.core.url_to_fs(plain + mark + options)
-            return replace(given_place(other), path=_joined(path, plain, bare))
+            system, path = fsspec.core.url_to_fs(plain + mark + options)
+            place = given_system(system)
     except (ImportError, ValueError, OSError, pa.ArrowException) as error:
         raise SourceError(f"{without_secrets(url)} names no file system that can be reached: {error}") from error
-    path = _joined(path, plain, bare)
-    return Place(None, "", path) if isinstance(system, fs.LocalFileSystem) else Place(system, scheme, path)
-
-
-def _joined(path: str, plain: str, bare: str) -> str:
-    """Append to `path`, the resolved part of a URL before its first wildcard, the rest of the URL."""
-    slash = "/" if plain != bare and plain.endswith("/") and not path.endswith("/") else ""
-    return path + slash + bare[len(plain) :]
+    slash = "/" if magic and plain.endswith("/") and not path.endswith("/") else ""
+    return replace(place, path=path + slash + bare[len(plain) :])
 
 
 def before_wildcard(pattern: str) -> str:
@@ -160,9 +147,5 @@ def _version(file: File) -> str | None:
         return str(handler.fs.ukey(file.path))
     with file.open() as opened:
         metadata = opened.metadata() or {}
-    texts = {_text(name).lower(): _text(value) for name, value in metadata.items()}
+    texts = {name.lower(): value.decode() for name, value in metadata.items()}
     return next((texts[name] for name in ("etag", "generation", "versionid") if name in texts), None)
-
-
-def _text(value: str | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else value

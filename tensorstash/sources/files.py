@@ -16,7 +16,7 @@ from tensorstash.errors import DataError, SourceError
 from tensorstash.sources.file import REQUESTS, File
 from tensorstash.sources.filter import Filter
 from tensorstash.sources.footers import Footer, constant, kept_files, key_types, read_footer
-from tensorstash.sources.scan import BATCH_ROWS, Scan, Unit, Wanted
+from tensorstash.sources.scan import BATCH_ROWS, Scan, Wanted, in_order
 from tensorstash.sources.statistics import (
     as_dictionaries,
     check_counts,
@@ -47,20 +47,14 @@ def scan_files(
     footers = each(look, files, at_a_time, "footers", progress)
     names = [str(footer.file) for footer in footers]
     whole, notes = unify(names, [footer.schema for footer in footers], wanted)
-    units, start, first = [], 0, 0
+    pieces = []
     for footer in footers:
-        kept: Collection[int] = range(len(footer.rows))
-        if condition is not None and footer.fragment is not None:
-            kept = kept_groups(footer.fragment, footer.schema, condition, whole)
+        kept = range(len(footer.rows)) if footer.fragment is None else kept_groups(footer.fragment, whole, condition)
         for index, rows in enumerate(footer.rows):
-            if index in kept:
-                read = partial(_cast_batches, footer, index, whole)
-                units.append(Unit(_place(footer, index), start, rows, read, first))
-                start += rows
-            first += rows
-    pieces = sum(len(footer.rows) for footer in footers)
+            batches = partial(_cast_batches, footer, index, whole) if index in kept else None
+            pieces.append((_place(footer, index), rows, batches))
     metas = [footer.fragment and (footer.fragment.metadata, footer.fragment.physical_schema) for footer in footers]
-    return Scan(label, whole, tuple(units), pieces, notes, partial(range_of, metas))
+    return Scan(label, whole, in_order(pieces), len(pieces), notes, partial(range_of, metas))
 
 
 def _place(footer: Footer, index: int) -> str:
@@ -99,17 +93,9 @@ def _widened(array: pa.Array, field: pa.Field, place: str) -> pa.Array:
     try:
         return array.cast(field.type)
     except pa.ArrowInvalid as error:
-        if pa.types.is_floating(field.type):
-            raise DataError(
-                f"Integers and floats of one column in different files are read as floats, exactly; column "
-                f"{field.name!r} is {array.type} in {place}, and does not fit into {field.type}: {error}. Write all "
-                "files with one type."
-            ) from error
-        if not pa.types.is_timestamp(field.type):
-            raise
         raise DataError(
-            f"Files of different units are read in the finest; column {field.name!r} is {array.type} in {place}, and "
-            f"does not fit into {field.type}: {error}. Write all files with one unit."
+            f"A column has one type that holds the values of all files; {field.name!r} is {array.type} in {place}, and "
+            f"does not fit into {field.type}: {error}. Write all files with one type."
         ) from error
 
 
@@ -177,17 +163,13 @@ def scan_pyarrow_dataset(source: Any, wanted: Wanted, condition: Filter | None) 
     for name in wanted.among(dict.fromkeys(schema.names)):
         field_of(schema, name, label)
     footers = [_footer_of(fragment) for fragment in fragments]
-    units, start, first = [], 0, 0
+    pieces = []
     for fragment in fragments:
-        kept = _kept_groups(fragment, schema, condition)
+        kept = kept_groups(fragment, schema, condition)
         for group in fragment.row_groups:
-            if group.id in kept:
-                read = partial(_fragment_batches, fragment, group.id, schema)
-                units.append(Unit(f"{fragment.path}, row group {group.id}", start, group.num_rows, read, first))
-                start += group.num_rows
-            first += group.num_rows
-    pieces = sum(len(fragment.row_groups) for fragment in fragments)
-    return Scan(label, schema, tuple(units), pieces, (), partial(range_of, footers))
+            batches = partial(_fragment_batches, fragment, group.id, schema) if group.id in kept else None
+            pieces.append((f"{fragment.path}, row group {group.id}", group.num_rows, batches))
+    return Scan(label, schema, in_order(pieces), len(pieces), (), partial(range_of, footers))
 
 
 def _fragments(source: Any, condition: Filter | None) -> list[pads.Fragment]:
@@ -202,14 +184,6 @@ def _footer_of(fragment: pads.ParquetFileFragment) -> tuple[Any, pa.Schema]:
         return fragment.metadata, fragment.physical_schema
     except (pa.ArrowException, OSError) as error:
         raise SourceError(f"{fragment.path} is not a readable Parquet file: {error}") from error
-
-
-def _kept_groups(fragment: pads.ParquetFileFragment, schema: pa.Schema, condition: Filter | None) -> Collection[int]:
-    if condition is None:
-        return range(fragment.metadata.num_row_groups)
-    physical = fragment.physical_schema
-    stored = pa.schema([physical.field(field.name) if field.name in physical.names else field for field in schema])
-    return kept_groups(fragment, stored, condition, schema)
 
 
 def _fragment_batches(

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import date
 from functools import reduce
 from hashlib import blake2b
+from numbers import Integral
 from operator import and_, eq, ge, gt, le, lt, ne, or_
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 _COMPARISONS = {"=": eq, "==": eq, "!=": ne, "<": lt, ">": gt, "<=": le, ">=": ge}
 _OPERATORS = (*_COMPARISONS, "in", "not in")
 _FEW_VALUES = 64  # compared one by one
+_LISTS = (list, tuple, set, frozenset)
 
 Clauses = tuple[tuple[tuple[str, str, Any], ...], ...]  # OR of ANDs of (column, operator, value)
 
@@ -57,10 +59,7 @@ class Filter:
         return wanted if wanted.names is None else replace(wanted, names=wanted.names | self.named)
 
     def fitted(self, schema: pa.Schema) -> "Filter":
-        """The same filter, in which texts that are compared with dates and timestamps are times.
-
-        Columns of half precision, which Arrow cannot compare, are compared as float32.
-        """
+        """The same filter, with values in the types of their columns. Half floats are compared as float32."""
         if self.clauses is None:
             return self
         clauses = tuple(tuple((*term[:2], _fitted(term, schema)) for term in clause) for clause in self.clauses)
@@ -118,12 +117,9 @@ def parse(condition: Any) -> Filter:
             raise TypeError(
                 "filter= is an expression, as pl.col('t') > 5 or pyarrow.compute.field('t') > 5, a list of tuples "
                 "(column, operator, value), or a list of such lists, of which one must hold; operators are "
-                f"{', '.join(_OPERATORS)}; "
-                f"got {condition!r}."
+                f"{', '.join(_OPERATORS)}; got {condition!r}."
             )
-        for term in group:
-            _check_value(*term)
-    clauses = tuple(tuple((name, operator, _exact(value)) for name, operator, value in group) for group in groups)
+    clauses = tuple(tuple((*term[:2], _checked(*term)) for term in group) for group in groups)
     return Filter(_any_clause(clauses), clauses)
 
 
@@ -162,8 +158,8 @@ def _is_term(term: Any) -> bool:
     return isinstance(term[0], str) and isinstance(term[1], str) and term[1] in _OPERATORS
 
 
-def _check_value(name: str, operator: str, value: Any) -> None:
-    """Refuse a value that no column can be compared with; whether it fits its column is checked later."""
+def _checked(name: str, operator: str, value: Any) -> Any:
+    """The value as `_exact`, if a column can be compared with it; whether it fits its column is checked later."""
     shown = " ".join(repr(value).split())
     if value is None and operator not in ("in", "not in"):
         raise ValueError(
@@ -175,8 +171,11 @@ def _check_value(name: str, operator: str, value: Any) -> None:
         raise TypeError(
             f"The operator {operator!r} takes a list of values; {name!r} is compared with {shown}. Write [{shown}]."
         )
+    if isinstance(value, _LISTS) and any(isinstance(item, float) for item in value):
+        value = _as_floats(name, value)
     try:
-        _holds(pc.field(name), operator, _exact(value))
+        exact = _exact(value)
+        _holds(pc.field(name), operator, exact)
     except OverflowError as error:
         raise ValueError(
             f"Integers in filter= lie in [-2**63, 2**63); {name!r} is compared with {shown}. For an unsigned one write "
@@ -187,15 +186,32 @@ def _check_value(name: str, operator: str, value: Any) -> None:
             f"filter= compares a column with numbers, texts, dates and times; {name!r} is compared with {shown}, "
             f"a {type(value).__name__}. For one of several values write ({name!r}, 'in', [...])."
         ) from error
+    return exact
+
+
+def _as_floats(name: str, value: Any) -> Any:
+    """Integers, alone or in a list, as floats: Arrow would refuse some that a float can hold."""
+    if isinstance(value, _LISTS):
+        return [_as_floats(name, item) for item in value]
+    if not isinstance(value, Integral) or isinstance(value, bool):
+        return value
+    if float(value) != value:
+        raise ValueError(
+            f"Floats are compared with numbers that a float can hold; filter= compares {name!r} with {value}, and the "
+            f"nearest float is {float(value)!r}. Write that."
+        )
+    return float(value)
 
 
 def _fitted(term: tuple[str, str, Any], schema: pa.Schema) -> Any:
-    """The value of a term: texts in ISO 8601 as times, in the zone of the column, where it holds dates or times."""
+    """The value of a term in the type of its column: integers as floats, texts in ISO 8601 as dates and times."""
     name, _, value = term
     kinds = [field.type for field in schema if field.name == name]
+    if len(kinds) == 1 and pa.types.is_floating(kinds[0]):
+        return _as_floats(name, value)
     if len(kinds) != 1 or not (pa.types.is_date(kinds[0]) or pa.types.is_timestamp(kinds[0])):
         return value
-    several = isinstance(value, (list, tuple, set, frozenset))
+    several = isinstance(value, _LISTS)
     texts = list(value) if several else [value]
     if not all(text is None or isinstance(text, str) for text in texts):
         return value
@@ -219,7 +235,7 @@ def _in_polars(name: str, operator: str, value: Any, schema: Mapping[str, Any]) 
     import polars as pl
 
     kind = schema.get(name)
-    values = value if operator == "in" and isinstance(value, (list, tuple)) else [value]
+    values = value if operator == "in" and isinstance(value, _LISTS) else [value]
     alike = {int: kind is not None and kind.is_integer(), float: kind == pl.Float64, str: kind == pl.String}
     if not all((alike | {date: kind == pl.Date}).get(type(each), False) for each in values):
         return None
@@ -242,7 +258,7 @@ def _exact(value: Any) -> Any:
     polars, pandas = sys.modules.get("polars"), sys.modules.get("pandas")
     if polars is not None and isinstance(value, polars.Series):
         return value.to_arrow()
-    several = isinstance(value, (list, tuple, set, frozenset))
+    several = isinstance(value, _LISTS)
     items = list(value) if several else [value]
     if pandas is None or not any(isinstance(item, (pandas.Timestamp, pandas.Timedelta)) for item in items):
         return value

@@ -1,7 +1,6 @@
 """Columns of text in ISO 8601, parsed as times while the source is read."""
 
-import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -11,50 +10,40 @@ import pyarrow.compute as pc
 
 from tensorstash.columns.types import is_text
 from tensorstash.errors import DataError, SchemaError
-from tensorstash.sources.scan import Scan, damage_named
-from tensorstash.sources.storage import changed
-
-_ZONE = re.compile(r"(Z|[+-]\d\d(:?\d\d)?)$")
-_DATE = 10  # characters
+from tensorstash.sources.scan import Derived, Scan, read, with_derived
 
 
 def with_iso_time(scanned: Scan, time: str | None) -> Scan:
     """The same scan, with timestamps where its time column is text whose first value is one."""
-    fields = [field for field in scanned.schema if field.name == time]
-    if len(fields) != 1 or not is_text(fields[0].type):
+    index = -1 if time is None else scanned.schema.get_field_index(time)  # -1 too if the name is not unique
+    if time is None or index < 0 or not is_text(scanned.schema.field(index).type):
         return scanned
-    name = fields[0].name
-    first = _first(scanned, name)
+    batches = (batch.column(0).drop_null() for unit in scanned.units for _, batch in read(unit, [time]))
+    first = next((str(texts[0].as_py()) for texts in batches if len(texts)), None)
     if first is None:
         return scanned
     arrow = iso_type([first], "us")
     if arrow is None:
         raise SchemaError(
             f"Times are timestamps, dates, integers, or text in ISO 8601; {first!r} in column {time!r} of "
-            f"{scanned.label} is not. {_convert(name)}"
+            f"{scanned.label} is not. {_convert(time)}"
         )
-    return as_times(scanned, name, arrow)
+    return as_times(scanned, {time: arrow})
 
 
 def iso_type(texts: Sequence[str], unit: str) -> pa.DataType | None:
-    """The Arrow type of texts that are all times in ISO 8601; `None` if some are not."""
-    arrow = pa.timestamp(unit, "UTC" if _ZONE.search(texts[0][_DATE:]) else None)
-    return None if _parsed(pa.array(texts), arrow) is None else arrow
+    """The Arrow type of texts that are all times in ISO 8601, all with a zone or all without; `None` if not."""
+    types = (pa.timestamp(unit), pa.timestamp(unit, "UTC"))
+    return next((arrow for arrow in types if _parsed(pa.array(texts), arrow) is not None), None)
 
 
-def as_times(scanned: Scan, name: str, arrow: pa.DataType) -> Scan:
-    """The same scan, with a column of text as timestamps of this type."""
-    timed = changed(scanned, {name: arrow}, {name: partial(_times, scanned, name, arrow)})
-    return replace(timed, notes=(*timed.notes, f"{name!r} is text, and read as {arrow}"))
-
-
-def _first(scanned: Scan, time: str) -> str | None:
-    for unit in scanned.units:
-        with damage_named(unit, [time]):
-            for batch in unit.read([time]):
-                if batch.column(0).null_count < batch.num_rows:
-                    return str(batch.column(0).drop_null()[0].as_py())
-    return None
+def as_times(scanned: Scan, types: Mapping[str, pa.DataType]) -> Scan:
+    """The same scan, with columns of text as timestamps of these types."""
+    derived = [
+        Derived(pa.field(name, arrow), (name,), partial(_times, scanned, name, arrow)) for name, arrow in types.items()
+    ]
+    notes = (f"{name!r} is text, and read as {arrow}" for name, arrow in types.items())
+    return replace(with_derived(scanned, derived), notes=(*scanned.notes, *notes))
 
 
 def _parsed(texts: pa.Array, arrow: pa.DataType) -> pa.Array | None:
@@ -64,7 +53,8 @@ def _parsed(texts: pa.Array, arrow: pa.DataType) -> pa.Array | None:
         return None
 
 
-def _times(scanned: Scan, time: str, arrow: pa.DataType, array: pa.Array, row: int) -> pa.Array:
+def _times(scanned: Scan, name: str, arrow: pa.DataType, arrays: Sequence[pa.Array], _place: str, row: int) -> pa.Array:
+    (array,) = arrays
     texts = array if pa.types.is_dictionary(array.type) else pc.dictionary_encode(array.cast(pa.large_string()))
     values = texts.dictionary.cast(pa.large_string())
     parsed = _parsed(values, arrow)
@@ -73,10 +63,10 @@ def _times(scanned: Scan, time: str, arrow: pa.DataType, array: pa.Array, row: i
         bad_row = row + int(np.argmax(texts.indices.to_numpy(zero_copy_only=False) == bad))
         raise DataError(
             f"Text times must be in ISO 8601, all with a zone or all without; {values[bad].as_py()!r} in column "
-            f"{time!r} is not (row {scanned.name_row(bad_row)}, in {scanned.label}). {_convert(time)}"
+            f"{name!r} is not (row {scanned.name_row(bad_row)}, in {scanned.label}). {_convert(name)}"
         )
     return parsed.take(texts.indices)
 
 
-def _convert(time: str) -> str:
-    return f"Convert it, for example with polars: pl.col({time!r}).str.to_datetime('%d.%m.%Y %H:%M')."
+def _convert(name: str) -> str:
+    return f"Convert it, for example with polars: pl.col({name!r}).str.to_datetime('%d.%m.%Y %H:%M')."

@@ -18,9 +18,8 @@ from tensorstash.sources.file import (
     PARQUET,
     WILDCARD,
     File,
-    Place,
     before_wildcard,
-    given_place,
+    given_system,
     place_of,
     without_secrets,
 )
@@ -36,8 +35,8 @@ _TABLES = (
 
 
 def kind_of(source: object) -> str:
-    """The library and the type of a source."""
-    return f"{type(source).__module__.split('.')[0]}.{type(source).__name__}"
+    """The library and the type of a source, such as "polars.LazyFrame"."""
+    return f"{type(source).__module__.partition('.')[0].lstrip('_')}.{type(source).__name__}"
 
 
 def is_table(source: object) -> bool:
@@ -65,8 +64,8 @@ def find(source: Any, filesystem: Any = None) -> list[File] | None:
             return None
         raise TypeError(f"filesystem= is where the paths of a source are; got a {type(source).__name__} as the source.")
     several = isinstance(source, (list, tuple))
-    place = None if filesystem is None else given_place(filesystem)
-    files = [file for item in (source if several else [source]) for file in _expand(os.fspath(item), place)]
+    given = None if filesystem is None else given_system(filesystem)
+    files = [file for item in (source if several else [source]) for file in _expand(os.fspath(item), given)]
     if not files:
         raise SourceError("A source needs at least one file; the list of paths is empty.")
     real = lru_cache(maxsize=None)(os.path.realpath)  # called with directories, which many files share
@@ -90,8 +89,8 @@ def _natural(path: str) -> tuple[list[str | int], str]:
     return [int(part) if k % 2 else part for k, part in enumerate(parts)], path
 
 
-def _expand(path: str, system: Place | None) -> list[File]:
-    place = place_of(path, system)
+def _expand(path: str, given: File | None) -> list[File]:
+    place = place_of(path, given)
     files, problem = _local(place.path) if place.system is None else _remote(place)
     if not files:
         where = f" (working directory {os.getcwd()!r})" if place.system is None else ""
@@ -114,17 +113,16 @@ def _local(path: str) -> tuple[list[File], str]:
     return _files(paths, before_wildcard(path)), f"{path!r} matches no file"
 
 
-def _remote(place: Place) -> tuple[list[File], str]:
+def _remote(place: File) -> tuple[list[File], str]:
     """As `_local`; a directory is listed recursively in one call, which takes the fewest requests."""
     from fsspec.utils import glob_translate  # here, because fsspec is slow to import
 
-    system, path = place.system, place.path
-    shown = f"{place.scheme}{path}"
+    system, path, shown = place.system, place.path, str(place)
     assert system is not None
     try:
         info = system.get_file_info(path)
         if info.type == fs.FileType.File:
-            return [File(path, system, place.scheme)], ""
+            return [place], ""
         directory = info.type == fs.FileType.Directory
         root = path.rstrip("/") if directory else before_wildcard(path)
         if not directory and not WILDCARD.search(path):

@@ -1,14 +1,16 @@
 """A source as units of work: ranges of rows that are decoded to Arrow record batches on demand."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tensorstash.columns.expression import Compute
 from tensorstash.errors import SourceError
 from tensorstash.sources.pyarrow_texts import may_mention
 
@@ -78,6 +80,53 @@ class Scan:
             return unit.name(at)
         number = f"{unit.first + at:,}"
         return number if unit.place == self.label else f"{number} ({unit.place})"
+
+
+def in_order(pieces: Iterable[tuple[str, int, Read | None]]) -> tuple[Unit, ...]:
+    """The units of pieces of a source: their place, rows and reader. A piece without a reader is left out."""
+    units, start, first = [], 0, 0
+    for place, rows, reader in pieces:
+        if reader is not None:
+            units.append(Unit(place, start, rows, reader, first))
+            start += rows
+        first += rows
+    return tuple(units)
+
+
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """A column that is computed from others while the source is read."""
+
+    field: pa.Field
+    inputs: tuple[str, ...]
+    compute: Compute
+
+
+def with_derived(scanned: Scan, derived: Sequence[Derived]) -> Scan:
+    """The scan with derived columns: in place of the columns of their names, or after the others."""
+    if not derived:
+        return scanned
+    by_name = {column.field.name: column for column in derived}
+    fields = [by_name[field.name].field if field.name in by_name else field for field in scanned.schema]
+    fields += [column.field for column in derived if column.field.name not in scanned.schema.names]
+    units = tuple(replace(unit, read=partial(_derived_batches, unit, by_name)) for unit in scanned.units)
+    return replace(scanned, schema=pa.schema(fields), units=units)
+
+
+def _derived_batches(unit: Unit, derived: Mapping[str, Derived], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    needed = ([name] if name not in derived else derived[name].inputs for name in names)
+    inputs = list(dict.fromkeys(name for group in needed for name in group))
+    row = unit.start
+    for batch in unit.read(inputs):
+        columns = dict(zip(inputs, batch.columns))
+        computed = {
+            name: column.compute([columns[key] for key in column.inputs], unit.place, row)
+            for name, column in derived.items()
+            if name in names
+        }
+        arrays = [computed.get(name, columns.get(name)) for name in names]
+        yield pa.RecordBatch.from_arrays(arrays, names=list(names))
+        row += batch.num_rows
 
 
 @contextmanager

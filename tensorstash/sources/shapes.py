@@ -1,28 +1,25 @@
 """Lists and bytes whose lengths are equal as fixed-size lists: a tensor has one shape for all rows."""
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from typing import Any
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
+import pyarrow.compute as pc
 
 from tensorstash.columns.types import is_number
 from tensorstash.errors import DataError, SchemaError
-from tensorstash.sources.scan import Scan, read
-from tensorstash.sources.storage import changed
+from tensorstash.sources.scan import Derived, Scan, read, with_derived
 
 
 def shaped(scanned: Scan, names: Collection[str]) -> Scan:
     """The scan with lists and bytes of the named columns as fixed-size lists; of lists the first batch is read."""
-    types: dict[str, pa.DataType] = {}
-    for field in scanned.schema:
-        if field.name in names and _has_bytes_or_lists(field.type):
-            plain = _value_type(field.type)
-            known = _with_lengths(scanned, field) if _is_ragged(plain) else _fixed_type(pa.nulls(0, plain))
-            types |= {} if known in (None, field.type) else {field.name: known}
-    return changed(scanned, types, {name: partial(_fixed, scanned, name, arrow) for name, arrow in types.items()})
+    derived = [
+        Derived(field.with_type(arrow), (field.name,), partial(_fixed, scanned, field.name, arrow))
+        for field in scanned.schema
+        if field.name in names and _has_bytes_or_lists(field.type)
+        if (arrow := _type_of_field(scanned, field)) != field.type
+    ]
+    return with_derived(scanned, derived)
 
 
 def _value_type(arrow: pa.DataType) -> pa.DataType:
@@ -43,54 +40,42 @@ def _is_list(arrow: pa.DataType) -> bool:
 
 def _is_ragged(arrow: pa.DataType) -> bool:
     """Whether lists of this type may differ in length."""
+    arrow = _value_type(arrow)
     return _is_list(arrow) or (bool(pa.types.is_fixed_size_list(arrow)) and _is_ragged(arrow.value_type))
 
 
-def _with_lengths(scanned: Scan, field: pa.Field) -> pa.DataType:
-    for array in _arrays(scanned, field.name):
-        fixed = _fixed_type(_without_dictionary(array))
-        if fixed is not None:
-            return fixed
+def _type_of_field(scanned: Scan, field: pa.Field) -> pa.DataType:
+    if not _is_ragged(field.type):
+        return _fixed_type(pa.nulls(0, field.type)) or field.type
+    for unit in scanned.units:
+        for _, batch in read(unit, [field.name]):
+            if (fixed := _fixed_type(batch.column(0))) is not None:
+                return fixed
     raise SchemaError(
         f"Lists have the length of the first one that is neither null nor empty; column {field.name!r} of "
         f"{scanned.label} is {field.type} without such a list. Leave it out of columns= and static=."
     )
 
 
-def _arrays(scanned: Scan, name: str) -> Iterator[pa.Array]:
-    for unit in scanned.units:
-        for _, batch in read(unit, [name]):
-            yield batch.column(0)
-
-
 def _fixed_type(array: pa.Array) -> pa.DataType | None:
     """The type of an array with fixed-size lists in place of lists and bytes; `None` if it has no list with an item."""
+    array = _without_dictionary(array)
     arrow = array.type
     if pa.types.is_fixed_size_binary(arrow):
         return pa.list_(pa.uint8(), arrow.byte_width)
     if not (_is_list(arrow) or pa.types.is_fixed_size_list(arrow)):
         return arrow
-    size = arrow.list_size if pa.types.is_fixed_size_list(arrow) else _first_length(array)
+    lengths = pc.list_value_length(array).drop_null()
+    size = arrow.list_size if pa.types.is_fixed_size_list(arrow) else next((n for n in lengths.to_pylist() if n), 0)
     inside = _fixed_type(array.flatten()) if size else None
     return None if inside is None else pa.list_(inside, size)
-
-
-def _first_length(array: pa.Array) -> int:
-    lengths = _lengths(array)
-    return int(lengths[np.argmax(lengths > 0)]) if len(lengths) else 0
-
-
-def _lengths(array: pa.Array) -> NDArray[Any]:
-    """The length of each list, 0 for a null."""
-    lengths = np.diff(array.offsets.to_numpy())
-    return np.where(array.is_valid().to_numpy(zero_copy_only=False), lengths, 0) if array.null_count else lengths
 
 
 def _without_dictionary(array: pa.Array) -> pa.Array:
     return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
 
 
-def _fixed(scanned: Scan, name: str, arrow: pa.DataType, array: pa.Array, row: int) -> pa.Array:
+def _fixed(scanned: Scan, name: str, arrow: pa.DataType, arrays: Sequence[pa.Array], _place: str, row: int) -> pa.Array:
     """An array as fixed-size lists; a list of another length is refused."""
 
     def refuse(at: int, length: int, expected: int) -> DataError:
@@ -100,7 +85,7 @@ def _fixed(scanned: Scan, name: str, arrow: pa.DataType, array: pa.Array, row: i
             "with filter=, or pad the lists."
         )
 
-    return _as_lists(_without_dictionary(array), arrow, refuse, 1)
+    return _as_lists(_without_dictionary(arrays[0]), arrow, refuse, 1)
 
 
 def _as_lists(
@@ -116,11 +101,9 @@ def _as_lists(
         )
     else:
         if not pa.types.is_fixed_size_list(array.type):
-            lengths = _lengths(array)
-            wrong = (lengths != size) & array.is_valid().to_numpy(zero_copy_only=False)
-            if wrong.any():
-                at = int(np.argmax(wrong))
-                raise refuse(at // items, int(lengths[at]), size)
+            lengths = pc.list_value_length(array)
+            if (at := pc.index(pc.not_equal(lengths, size), True).as_py()) >= 0:
+                raise refuse(at // items, lengths[at].as_py(), size)
             array = array.cast(pa.list_(array.type.value_type, size))
         inside = array.values.slice(array.offset * size, len(array) * size)
     mask = array.is_null() if array.null_count else None

@@ -28,7 +28,7 @@ _REMEDIES = {
     "builtins.list": " Concatenate frames first; files are a list of paths.",
     "numpy.ndarray": " Give it a name: {'x': array}.",
     "polars.Series": " Load series.to_frame().",
-    "_duckdb.DuckDBPyConnection": " Load a relation: connection.sql('from ...').",
+    "duckdb.DuckDBPyConnection": " Load a relation: connection.sql('from ...').",
 }
 
 
@@ -50,12 +50,13 @@ def scan(
     if files is not None:
         return scan_files(files, label_of_paths(source), wanted, condition, progress)
     kind = kind_of(source)
-    look = _SCANS.get(kind, scan_arrays if isinstance(source, Mapping) and kind not in _REMEDIES else None)
-    if look is not None:
-        return look(source, wanted)
+    if (scan_kind := _SCANS.get(kind)) is not None:
+        return scan_kind(source, wanted)
     if kind in _DATASETS_OF_FILES:
         return scan_pyarrow_dataset(source, wanted, condition)
-    if kind not in _REMEDIES and is_stream(source):
+    if isinstance(source, Mapping) and kind not in _REMEDIES:
+        return scan_arrays(source, wanted)
+    if is_stream(source) and kind not in _REMEDIES:
         return scan_stream(source, wanted, condition)
     raise TypeError(
         "A source is a path, a glob, a directory, a URL, a list of them, a polars or pandas DataFrame, a pyarrow Table "

@@ -127,21 +127,17 @@ def rows_at_a_time(meta: pq.FileMetaData, group: int, schema: pa.Schema, names: 
     return BATCH_ROWS if values <= row_group.num_rows else max(1, BATCH_ROWS * row_group.num_rows // values)
 
 
-def kept_groups(
-    fragment: pads.ParquetFileFragment, schema: pa.Schema, condition: Filter, widened: pa.Schema
-) -> Collection[int]:
-    """The row groups whose statistics do not contradict a filter.
-
-    `schema` is the schema of the file; if types of the filter columns differ in the `widened` schema, all are kept.
-    """
-    meta = fragment.metadata
+def kept_groups(fragment: pads.ParquetFileFragment, schema: pa.Schema, condition: Filter | None) -> Collection[int]:
+    """The row groups of a file whose statistics do not contradict a filter of columns with the types of `schema`."""
+    meta, stored = fragment.metadata, fragment.physical_schema
     every = range(meta.num_row_groups)
-    names = condition.names(schema)
-    asked = condition.for_statistics(schema)
-    if asked is None or any(schema.field(name).type != widened.field(name).type for name in names):
+    asked = None if condition is None else condition.for_statistics(schema)
+    if condition is None or asked is None:
         return every
-    stored = [name for name in names if name in fragment.physical_schema.names]
-    if not stored or not all(is_sound(meta, group, stored) for group in every):
+    names = [name for name in condition.names(schema) if name in stored.names]
+    if not names or any(stored.field(name).type != schema.field(name).type for name in names):
+        return every
+    if not all(is_sound(meta, group, names) for group in every):
         return every
     with suppress(pa.ArrowException):
         return {group.id for group in fragment.subset(asked, schema=schema).row_groups}

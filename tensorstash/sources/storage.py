@@ -1,7 +1,6 @@
 """Columns of wrapped types as the types that hold their values: extension types, run-end encoding, views of lists."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from functools import partial
 from math import prod
 from typing import Any
@@ -9,49 +8,33 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tensorstash.sources.scan import Scan, Unit
+from tensorstash.sources.scan import Derived, Scan, with_derived
 
 _VIEW_BYTES = 16  # per view: the size, then the text itself or its location
-
-Change = Callable[[pa.Array, int], pa.Array]  # of an array whose first row, counted among the loaded rows, is given
 
 
 def stored(scanned: Scan) -> Scan:
     """The scan with each column in the type that holds its values."""
-    plain = {field.name: plain_type(field.type) for field in scanned.schema}
-    types = {field.name: plain[field.name] for field in scanned.schema if plain[field.name] != field.type}
-    return changed(scanned, types, {name: partial(_unwrapped, arrow) for name, arrow in types.items()})
+    derived = [
+        Derived(field.with_type(arrow), (field.name,), partial(_unwrapped, arrow))
+        for field in scanned.schema
+        if (arrow := unwrapped_type(field.type)) != field.type
+    ]
+    return with_derived(scanned, derived)
 
 
-def changed(scanned: Scan, types: Mapping[str, pa.DataType], changes: Mapping[str, Change]) -> Scan:
-    """The scan with some columns converted to `types`, each by its function in `changes`."""
-    if not types:
-        return scanned
-    schema = pa.schema([field.with_type(types.get(field.name, field.type)) for field in scanned.schema])
-    units = tuple(replace(unit, read=partial(_changed_batches, unit, changes)) for unit in scanned.units)
-    return replace(scanned, schema=schema, units=units)
-
-
-def _changed_batches(unit: Unit, changes: Mapping[str, Change], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    row = unit.start
-    for batch in unit.read(names):
-        arrays = [changes[name](array, row) if name in changes else array for name, array in zip(names, batch.columns)]
-        yield pa.RecordBatch.from_arrays(arrays, names=list(names))
-        row += batch.num_rows
-
-
-def plain_type(arrow: pa.DataType) -> pa.DataType:
+def unwrapped_type(arrow: pa.DataType) -> pa.DataType:
     """The plain type of a column: without extension types, run-end encoding and views of lists."""
     if isinstance(arrow, pa.BaseExtensionType):
-        return _stored_type(arrow)
+        return _extension_type(arrow)
     if pa.types.is_run_end_encoded(arrow):
-        value = plain_type(arrow.value_type)
+        value = unwrapped_type(arrow.value_type)
         return pa.large_string() if pa.types.is_string_view(value) else value
     is_view = pa.types.is_list_view(arrow) or pa.types.is_large_list_view(arrow)
     return pa.large_list(arrow.value_type) if is_view else arrow
 
 
-def _stored_type(arrow: Any) -> pa.DataType:
+def _extension_type(arrow: Any) -> pa.DataType:
     if arrow.extension_name == "arrow.bool8":
         return pa.bool_()
     if arrow.extension_name == "arrow.fixed_shape_tensor":
@@ -61,10 +44,11 @@ def _stored_type(arrow: Any) -> pa.DataType:
         for size in reversed(arrow.shape):
             whole = pa.list_(whole, size)
         return whole
-    return plain_type(arrow.storage_type)
+    return unwrapped_type(arrow.storage_type)
 
 
-def _unwrapped(target: pa.DataType, array: pa.Array, _row: int) -> pa.Array:
+def _unwrapped(target: pa.DataType, arrays: Sequence[pa.Array], _place: str, _row: int) -> pa.Array:
+    (array,) = arrays
     while array.type != target:
         arrow = array.type
         if isinstance(arrow, pa.BaseExtensionType):

@@ -18,7 +18,8 @@ from tensorstash.common.forks import check_pool
 from tensorstash.errors import SourceError
 from tensorstash.sources.evaluate import first_line, is_elementwise
 from tensorstash.sources.filter import Filter
-from tensorstash.sources.scan import Scan, Unit, Wanted
+from tensorstash.sources.locate import kind_of
+from tensorstash.sources.scan import Scan, Unit, Wanted, in_order
 from tensorstash.sources.spool import Spool
 from tensorstash.sources.storage import without_views
 
@@ -34,11 +35,7 @@ Batches = Callable[[Sequence[str]], Iterable[pa.RecordBatch]]  # columns -> thei
 def is_stream(source: Any) -> bool:
     """Whether a source hands out batches of columns."""
     is_producer = hasattr(source, "__arrow_c_stream__") and not isinstance(source, pa.ChunkedArray)
-    return is_producer or _library_and_type(source) in _OPENERS
-
-
-def _library_and_type(source: Any) -> str:
-    return f"{type(source).__module__.partition('.')[0].lstrip('_')}.{type(source).__name__}"
+    return is_producer or kind_of(source) in _OPENERS
 
 
 def check_repeatable(source: Any) -> None:
@@ -52,13 +49,12 @@ def check_repeatable(source: Any) -> None:
 
 def scan_stream(source: Any, wanted: Wanted, condition: Filter | None) -> Scan:
     """Read the wanted columns of a stream to its end; a LazyFrame leaves out rows that the filter excludes."""
-    kind = _library_and_type(source)
+    kind = kind_of(source)
     label = f"the {kind.replace('.', ' ')}"
     if kind == "polars.LazyFrame" and condition is not None:
         source = _filtered(source, condition)
-    with_library = _OPENERS.get(kind, _open_arrow)
     try:
-        schema, batches = with_library(source)
+        schema, batches = _OPENERS.get(kind, _open_arrow)(source)
         names = wanted.among(dict.fromkeys(schema.names))
         for name in names if wanted.names is None else _named(wanted.names, schema.names):
             field_of(schema, name, label)  # before it is used up
@@ -178,8 +174,6 @@ def arrow_schema(schema: Mapping[str, Any]) -> pa.Schema:
 
 def collected(frame: "pl.LazyFrame") -> Iterator[pa.RecordBatch]:
     """The rows of a frame in their order, a piece at a time."""
-    if not hasattr(frame, "collect_batches"):
-        raise TypeError("polars hands out a LazyFrame in batches from 1.34 on. Update it, or call .collect() first.")
     for piece in frame.collect_batches(chunk_size=ROWS, maintain_order=True):
         yield from piece.to_arrow().to_batches()
 
@@ -208,19 +202,16 @@ def spooled_parts(
 
     Each batch is a stream of its own, because a file would need one dictionary for all of them.
     """
-    spool, written, start = Spool(label), [], 0
+    spool, written = Spool(label), []
     for place, batches in parts:
         for batch in _in_equal_pieces(batches, schema):
             sink = pa.BufferOutputStream()
             with pa.ipc.new_stream(sink, batch.schema) as stream:
                 stream.write_batch(batch)
-            written.append((place, start, batch.num_rows, spool.size))
+            written.append((place, batch.num_rows, spool.size))
             spool.append(sink.getvalue())
-            start += batch.num_rows
     whole = spool.mapped()
-    return tuple(
-        Unit(place, start, rows, partial(_spooled_batch, whole, at), start) for place, start, rows, at in written
-    )
+    return in_order((place, rows, partial(_spooled_batch, whole, offset)) for place, rows, offset in written)
 
 
 def _spooled_batch(whole: pa.Buffer, offset: int, names: Sequence[str]) -> list[pa.RecordBatch]:
@@ -234,14 +225,14 @@ def _in_equal_pieces(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> It
     for batch in batches:
         rows = rows or _rows_of(batch)
         for start in range(0, batch.num_rows, rows or 1):
-            waiting.append(decoded(batch.slice(start, rows), schema))
+            waiting.append(plain(batch.slice(start, rows)))
             count += waiting[-1].num_rows
             if count >= rows:
                 whole = pa.Table.from_batches(waiting)
-                yield encoded(whole.slice(0, rows), schema)
+                yield _encoded(whole.slice(0, rows), schema)
                 waiting, count = whole.slice(rows).to_batches(), count - rows
     if count:
-        yield encoded(pa.Table.from_batches(waiting), schema)
+        yield _encoded(pa.Table.from_batches(waiting), schema)
 
 
 def _rows_of(batch: pa.RecordBatch) -> int:
@@ -258,23 +249,17 @@ def _count(array: pa.Array) -> int:
     return len(array)
 
 
-def decoded(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The same values without dictionaries, which differ from batch to batch."""
-    return pa.RecordBatch.from_arrays([*map(_without_dictionary, batch.columns)], names=schema.names)
-
-
-def _without_dictionary(array: pa.Array) -> pa.Array:
-    if not pa.types.is_dictionary(array.type):
-        return array.cast(pa.large_string()) if is_text(array.type) else array
-    if is_text(array.type):
-        array = pa.DictionaryArray.from_arrays(array.indices, array.dictionary.cast(pa.large_string()))
-    return array.dictionary_decode()
-
-
 def plain(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The same values without dictionaries and views; `plain_type` is the type of each column."""
-    arrays = [*map(without_views, batch.columns)]
-    return decoded(pa.RecordBatch.from_arrays(arrays, names=batch.schema.names), batch.schema)
+    """The same values without dictionaries, which differ from batch to batch, and without views."""
+    return pa.RecordBatch.from_arrays([*map(_plain_array, batch.columns)], names=batch.schema.names)
+
+
+def _plain_array(array: pa.Array) -> pa.Array:
+    array = without_views(array)
+    if pa.types.is_dictionary(array.type):
+        values = array.dictionary.cast(pa.large_string()) if is_text(array.type) else array.dictionary
+        array = pa.DictionaryArray.from_arrays(array.indices, values).dictionary_decode()
+    return array.cast(pa.large_string()) if is_text(array.type) else array
 
 
 def plain_type(arrow: pa.DataType) -> pa.DataType:
@@ -284,7 +269,7 @@ def plain_type(arrow: pa.DataType) -> pa.DataType:
     return arrow.value_type if pa.types.is_dictionary(arrow) else arrow
 
 
-def encoded(table: pa.Table, schema: pa.Schema) -> pa.RecordBatch:
+def _encoded(table: pa.Table, schema: pa.Schema) -> pa.RecordBatch:
     """The same values as one batch, text as codes for the values that occur in it."""
     arrays = [column.combine_chunks() for column in table.columns]
     arrays = [pc.dictionary_encode(array) if is_text(array.type) else array for array in arrays]

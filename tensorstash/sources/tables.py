@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from functools import partial
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 from tensorstash.columns.names import check_for_polars
 from tensorstash.columns.types import BFLOAT16
 from tensorstash.errors import SchemaError, SourceError
-from tensorstash.sources.scan import BATCH_ROWS, Read, Scan, Unit, Wanted
+from tensorstash.sources.scan import BATCH_ROWS, Scan, Wanted, in_order
 from tensorstash.sources.storage import without_null_views
 
 _UNCONVERTED = (pa.ArrowException, TypeError, ValueError, OverflowError, NotImplementedError)
@@ -83,26 +82,24 @@ def scan_dataset(source: Any, wanted: Wanted) -> Scan:  # noqa: ARG001  unread c
 
     def read(start: int, rows: int, names: Sequence[str]) -> list[pa.RecordBatch]:
         view = source.select_columns(list(names)).with_format("arrow")
-        batches = view[start : start + rows].select(list(names)).to_batches()
-        return [without_null_views(batch) for batch in batches]
+        batches = view[start : start + rows].to_batches()
+        return [piece for batch in batches for piece in _selected(batch, names)]
 
     label, count = "the Hugging Face Dataset", len(source)
-    starts = range(0, count, BATCH_ROWS)
-    lengths = [min(BATCH_ROWS, count - start) for start in starts]
-    units = tuple(Unit(label, start, rows, partial(read, start, rows), start) for start, rows in zip(starts, lengths))
+    slices = ((start, min(BATCH_ROWS, count - start)) for start in range(0, count, BATCH_ROWS))
+    units = in_order((label, rows, partial(read, start, rows)) for start, rows in slices)
     return Scan(label, source.features.arrow_schema, units, len(units))
 
 
 def scan_table(table: pa.Table, schema: pa.Schema, label: str) -> Scan:
     """Slices of a table; `schema` may have further columns, which are not in the table and never read."""
     batches = table.to_batches(max_chunksize=BATCH_ROWS)
-    starts = accumulate((batch.num_rows for batch in batches), initial=0)
-    units = (Unit(label, start, batch.num_rows, _selector(batch), start) for batch, start in zip(batches, starts))
-    return Scan(label, schema, tuple(units), len(batches))
+    units = in_order((label, batch.num_rows, partial(_selected, batch)) for batch in batches)
+    return Scan(label, schema, units, len(batches))
 
 
-def _selector(batch: pa.RecordBatch) -> Read:
-    return lambda names: [without_null_views(batch.select(list(names)))]
+def _selected(batch: pa.RecordBatch, names: Sequence[str]) -> list[pa.RecordBatch]:
+    return [without_null_views(batch.select(list(names)))]
 
 
 def with_unwanted(table: pa.Table, names: Iterable[str]) -> pa.Schema:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from operator import itemgetter
 
 import numpy as np
 import pyarrow as pa
@@ -16,84 +17,57 @@ _MOST_SHOWN = 10
 
 def unify(names: Sequence[str], schemas: Sequence[pa.Schema], wanted: Wanted) -> tuple[pa.Schema, tuple[str, ...]]:
     """Merge the schemas of files into one, with notes on what was widened; one error lists all differences."""
-    kinds, kind_of = _distinct(schemas)
-    for kind, schema in enumerate(kinds):
-        _check_names(schema, names[kind_of.index(kind)], wanted)
-    first = kinds[0]
+    files: dict[bytes, list[int]] = {}  # those of each distinct schema: many files have few
+    for file, schema in enumerate(schemas):
+        # the metadata of a file differs by writer; that of fields matters
+        files.setdefault(schema.remove_metadata().serialize().to_pybytes(), []).append(file)
+    kinds = [(schemas[which[0]], which) for which in files.values()]
+    for schema, which in kinds:
+        _check_names(schema, names[which[0]], wanted)
+    first = schemas[0].remove_metadata()
     if len(kinds) == 1:
         return first, ()
-    known = dict.fromkeys(name for schema in kinds for name in schema.names)
-    touched = wanted.among(known)
-    fields = {field.name: field for field in first if first.names.count(field.name) == 1}
-    wrong, notes = [], []
-    for place, name in enumerate(touched):
-        fields_of_kinds = [schema.field(name) if name in schema.names else None for schema in kinds]
-        holder = next(kind for kind, field in enumerate(fields_of_kinds) if field is not None)
-        whole = kinds[holder].field(name)
-        having = names[kind_of.index(holder)] if holder else ""
-        for kind, field in enumerate(fields_of_kinds):
-            wide = None if field is None else wider(whole, field)
-            if wide is None:
-                why = _difference(name, field, whole, having)
-                wrong += [(k, place, f"{names[k]} {why}") for k, other in enumerate(kind_of) if other == kind]
-            else:
+    unified = {field.name: field for field in first if first.names.count(field.name) == 1}
+    differences, notes = [], []
+    for name in wanted.among(dict.fromkeys(name for schema, _ in kinds for name in schema.names)):
+        having = [(schema.field(name), which) for schema, which in kinds if name in schema.names]
+        lacking = [file for schema, which in kinds if name not in schema.names for file in which]
+        differences += [(file, f"{names[file]} has no column {name!r}") for file in lacking]
+        whole = having[0][0]
+        for field, which in having:
+            if (wide := wider(whole, field)) is not None:
                 whole = wide
-        fields[name] = whole
-        notes += _notes(name, [fields_of_kinds[kind] for kind in kind_of], whole)
-    if wrong:
-        lacking = not set(touched) <= set(first.names)
-        shown = "; ".join(text for _, _, text in sorted(wrong)[:_MOST_SHOWN])
-        more = f"; and {len(wrong) - _MOST_SHOWN} more" if len(wrong) > _MOST_SHOWN else ""
-        # the first file is no model if it lacks columns itself
-        model = "same columns and types" if lacking else f"columns and types of the first, {names[0]}"
+            else:
+                why = f"has {name!r} as {_type_name(field)}, not {_type_name(whole)}"
+                differences += [(file, f"{names[file]} {why}") for file in which]
+        unified[name] = whole
+        notes += _notes(name, having, whole)
+    if differences:
+        shown = "; ".join(text for _, text in sorted(differences, key=itemgetter(0))[:_MOST_SHOWN])
+        more = f"; and {len(differences) - _MOST_SHOWN} more" if len(differences) > _MOST_SHOWN else ""
         raise SourceError(
-            f"All files of a source need the {model}: {shown}{more}. Leave such columns out, or write all files with "
-            "one schema."
+            f"All files of a source need the same columns and types: {shown}{more}. Leave such columns out, or write "
+            "all files with one schema."
         )
-    return pa.schema([fields.get(field.name, field) for field in first]), tuple(notes)
-
-
-def _distinct(schemas: Sequence[pa.Schema]) -> tuple[list[pa.Schema], list[int]]:
-    """The distinct schemas, and for each schema the index of its distinct one: many files have few."""
-    kinds: list[pa.Schema] = []
-    kind_of = []
-    for schema in schemas:
-        plain = schema.remove_metadata()  # that of a file differs by writer; the metadata of fields matters
-        for kind, other in enumerate(kinds):
-            if plain.equals(other, check_metadata=True):
-                kind_of.append(kind)
-                break
-        else:
-            kind_of.append(len(kinds))
-            kinds.append(plain)
-    return kinds, kind_of
+    return pa.schema([unified.get(field.name, field) for field in first]), tuple(notes)
 
 
 def _check_names(schema: pa.Schema, where: str, wanted: Wanted) -> None:
-    if len(set(schema.names)) == len(schema.names):
-        return
     counts = Counter(schema.names)
     for name in wanted.among(counts):
         if counts[name] > 1:
             raise SchemaError(f"Column names must be unique; {where} has {counts[name]} columns {name!r}. Rename them.")
 
 
-def _difference(name: str, field: pa.Field | None, whole: pa.Field, having: str) -> str:
-    """How a file differs; `having` is the file that has the column, if it is not the first."""
-    if field is None:
-        return f"has no column {name!r}" + (f", which {having} has" if having else "")
-    return f"has {name!r} as {_type_name(field)}, not {_type_name(whole)}"
-
-
 def _type_name(field: pa.Field) -> str:
     return "bfloat16" if is_bfloat16(field) else str(field.type)
 
 
-def _notes(name: str, fields: Sequence[pa.Field | None], whole: pa.Field) -> list[str]:
-    if is_text(whole.type):
-        return []
-    counts = Counter(_type_name(field) for field in fields if field is not None)
-    if len(counts) < 2:
+def _notes(name: str, having: Sequence[tuple[pa.Field, Sequence[int]]], whole: pa.Field) -> list[str]:
+    counts = Counter[str]()
+    for field, which in having:
+        counts[_type_name(field)] += len(which)
+    if len(counts) < 2 or is_text(whole.type):
         return []
     shares = ", ".join(f"{kind} in {count:,} files" for kind, count in counts.items())
     return [f"{name!r} is read as {whole.type}: {shares}"]

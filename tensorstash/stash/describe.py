@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Table = dict[str, NDArray[Any]]  # a figure -> (groups, items), where items are the numbers of one row
 
-_BLOCK = 1 << 22  # codes that are sorted at a time
+_BLOCK = 1 << 22  # codes that are counted at a time
 _QUANTILES = {"25%": 0.25, "50%": 0.5, "75%": 0.75}
 _NUMBERS = ("mean", "std", "min", *_QUANTILES, "max")
 
@@ -113,47 +113,35 @@ def spread_sample(sizes: Int64s, most: int, seed: int) -> Int64s:
 
 
 def _of_codes(stash: StashLike, name: str, column: Values, rows: Rows) -> Table:
+    import polars as pl
+
     vocabulary = None if stash.about(name).kind == "hashed" else stash.vocabulary(name)
-    group, code, times = _counted(column, rows.offsets)
-    known = (code >= 0) if vocabulary is None else (code >= 0) & (code < len(vocabulary))
-    count, distinct = (np.zeros(rows.groups, np.int64) for _ in range(2))
-    np.add.at(count, group[code >= 0], times[code >= 0])
-    np.add.at(distinct, group[known], 1)
-    group, code, times = group[known], code[known], times[known]
-    first = _starts(group)
-    most = np.repeat(np.maximum.reduceat(times, first), np.diff(first, append=len(times))) if len(times) else times
-    group, code = group[times == most], code[times == most]
-    first = _starts(group)  # of equally common codes, the lowest
-    top = np.full(rows.groups, None)
-    top[group[first]] = [str(k) if vocabulary is None else str(vocabulary[k]) for k in code[first].tolist()]
+    pairs = _counted(column, rows.offsets)
+    count, distinct, top = np.zeros(rows.groups, np.int64), np.zeros(rows.groups, np.int64), np.full(rows.groups, None)
+    total = pairs.group_by("group").agg(pl.sum("times"))
+    count[total["group"]] = total["times"]
+    known = pairs if vocabulary is None else pairs.filter(pl.col("code") < len(vocabulary))
+    # of equally common codes, the lowest
+    ordered = known.sort("times", "code", descending=[True, False]).group_by("group", maintain_order=True)
+    common = ordered.agg(pl.len(), pl.first("code"))
+    distinct[common["group"]] = common["len"]
+    top[common["group"]] = [str(code if vocabulary is None else vocabulary[code]) for code in common["code"]]
     empty = np.full((rows.groups, 1), np.nan)
     counts = {"count": count[:, None], "missing": (np.diff(rows.offsets) - count)[:, None]}
     return counts | dict.fromkeys(_NUMBERS, empty) | {"distinct": distinct[:, None], "top": top[:, None]}
 
 
-def _counted(column: Values, offsets: Int64s) -> tuple[Int64s, Int64s, Int64s]:
-    """The groups and codes of all pairs that occur, and how often each occurs."""
-    codes = column.numbers.numpy()
-    size = int(codes.max(initial=-1)) + 2
-    keys, times = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-    for begin in range(0, len(codes), _BLOCK):
-        end = min(begin + _BLOCK, len(codes))
-        ends = np.clip(offsets, begin, end)
-        group = np.repeat(np.arange(len(offsets) - 1), ends[1:] - ends[:-1])
-        block = codes[begin:end]
+def _counted(column: Values, offsets: Int64s) -> "pl.DataFrame":
+    """How many `times` each `code` occurs in each `group`."""
+    import polars as pl
+
+    codes, parts = column.numbers.numpy(), []
+    for begin in range(0, max(len(codes), 1), _BLOCK):
+        block = codes[begin : begin + _BLOCK]
+        group = np.repeat(np.arange(len(offsets) - 1), np.diff(np.clip(offsets, begin, begin + len(block))))
+        is_code = block >= 0
         if column.valid is not None:
-            block = np.where(column.valid[begin:end].numpy(), block, -1)
-        block_keys, block_times = np.unique(group * size + block + 1, return_counts=True)
-        keys.append(block_keys)
-        times.append(block_times)
-    pairs = np.concatenate(keys)
-    order = np.argsort(pairs, kind="stable")  # fast, because the keys of each block ascend already
-    pairs = pairs[order]
-    first = _starts(pairs)
-    total = np.add.reduceat(np.concatenate(times)[order], first) if len(first) else np.zeros(0, np.int64)
-    return pairs[first] // size, pairs[first] % size - 1, total
-
-
-def _starts(values: Int64s) -> Int64s:
-    """The index where each distinct value begins, for ascending values."""
-    return np.flatnonzero(np.diff(values, prepend=values[:1] - 1))
+            is_code &= column.valid[begin : begin + _BLOCK].numpy()
+        pairs = pl.DataFrame({"group": group[is_code], "code": block[is_code]})
+        parts.append(pairs.group_by("group", "code").len("times"))
+    return pl.concat(parts).group_by("group", "code").agg(pl.sum("times"))

@@ -1,4 +1,4 @@
-"""Statistics of a column over ranges of rows, per group of rows: in float64, in blocks, without a loop over groups.
+"""Statistics of a column over ranges of rows, per group of rows: in float64, and in blocks.
 
 Blocks are merged as in Chan, Golub and LeVeque, "Updating Formulae and a Pairwise Algorithm for Computing Sample
 Variances", 1979.
@@ -6,7 +6,7 @@ Variances", 1979.
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from tensorstash.common.dtypes import Int64s, as_integers
 
 _BLOCK = 1 << 16  # values at a time: the temporary arrays stay in the cache
-_TABLE = 1 << 22  # values that are sorted at a time, unless a single group has more
 
 Floats = NDArray[np.float64]
 _Part = tuple[Floats, Int64s, Int64s]  # values of a block (items, rows), its groups, the row where each begins in it
@@ -97,23 +96,13 @@ def quantiles(column: Values, rows: Rows, at: tuple[float, ...]) -> tuple[Int64s
 
     This needs 8 bytes of memory for each included row.
     """
-    per_item = [_item_quantiles(column, item, rows, at) for item in range(_items(column))]
-    stacked = np.stack([quantile for _, quantile in per_item], -1)
-    return np.stack([count for count, _ in per_item], -1), [*stacked]
+    return _quantiles([(column, rows)], rows.groups, at)
 
 
 def pooled_quantiles(parts: Sequence[tuple[Values, Rows]], at: tuple[float, ...]) -> tuple[Int64s, list[Floats]]:
     """As `quantiles`, of one column in several stashes as one group: `(1, items)` each."""
-    counts, per_item = [], []
-    for item in range(_items(parts[0][0])):
-        flat, count = np.empty(sum(len(rows) for _, rows in parts)), 0
-        for column, rows in parts:
-            for values, _, _ in _blocks(_item(column, item), rows):
-                count = _append(flat, count, values[0])
-        counts.append(count)
-        stretch = np.array([0]), np.array([count])
-        per_item.append(_stretch_quantiles(flat, *stretch, at)[:, 0] if count else np.full(len(at), np.nan))
-    return np.array([counts], np.int64), [*np.stack(per_item, -1)[:, None]]
+    one_group = [(column, replace(rows, offsets=np.array([0, len(column.numbers)]))) for column, rows in parts]
+    return _quantiles(one_group, 1, at)
 
 
 def sampled(column: Values, rows: Rows, which: Int64s) -> tuple[Values, Rows]:
@@ -167,49 +156,38 @@ def _groups(offsets: Int64s, begin: int, end: int) -> tuple[Int64s, Int64s]:
     return groups, np.maximum(offsets[groups] - begin, 0)
 
 
-def _item_quantiles(column: Values, item: int, rows: Rows, at: tuple[float, ...]) -> tuple[Int64s, Floats]:
-    """Counts `(groups,)` and quantiles `(len(at), groups)` of one item of each row."""
-    count, flat, filled = np.zeros(rows.groups, np.int64), np.empty(len(rows)), 0
-    for values, groups, starts in _blocks(_item(column, item), rows):
-        count[groups] += np.add.reduceat(~np.isnan(values[0]), starts, dtype=np.int64)
-        filled = _append(flat, filled, values[0])
-    ends, result = np.cumsum(count), np.full((len(at), rows.groups), np.nan)
-    # groups of similar size share a table, of which at most half is empty
-    _, width = np.frexp(np.maximum(count - 1, 0))
-    for wide in np.unique(width[count > 0]):
-        members = np.flatnonzero((width == wide) & (count > 0))
-        size = max(1, _TABLE >> int(wide))
-        for first in range(0, len(members), size):
-            groups = members[first : first + size]
-            result[:, groups] = _stretch_quantiles(flat, ends[groups] - count[groups], count[groups], at)
-    return count, result
+def _quantiles(parts: Sequence[tuple[Values, Rows]], groups: int, at: tuple[float, ...]) -> tuple[Int64s, list[Floats]]:
+    items = _items(parts[0][0])
+    count, result = np.zeros((items, groups), np.int64), np.empty((len(at), groups, items))
+    flat = np.empty(sum(len(rows) for _, rows in parts))
+    for item in range(items):
+        filled = 0
+        for column, rows in parts:
+            for values, members, starts in _blocks(_item(column, item), rows):
+                is_number = ~np.isnan(values[0])
+                count[item, members] += np.add.reduceat(is_number, starts, dtype=np.int64)
+                kept = values[0, is_number]
+                flat[filled : filled + len(kept)] = kept
+                filled += len(kept)
+        result[:, :, item] = _group_quantiles(flat, count[item], at)
+    return count.T, [*result]
 
 
 def _item(column: Values, item: int) -> Values:
     return column.map(lambda tensor: tensor.flatten(1)[:, item]) if column.pack else column
 
 
-def _append(flat: Floats, filled: int, values: Floats) -> int:
-    """Append the values that are not NaN to the first `filled` of `flat`; returns the new number."""
-    kept = values[~np.isnan(values)]
-    flat[filled : filled + len(kept)] = kept
-    return filled + len(kept)
-
-
-def _stretch_quantiles(flat: Floats, begins: Int64s, counts: Int64s, at: tuple[float, ...]) -> Floats:
-    """The quantiles of stretches of `flat`, which may be reordered: `(len(at), stretches)`."""
-    place = np.array(at)[:, None] * (counts - 1)
+def _group_quantiles(flat: Floats, counts: Int64s, at: tuple[float, ...]) -> Floats:
+    """The quantiles of groups that follow each other in `flat`, which is reordered: `(len(at), groups)`."""
+    result = np.full((len(at), len(counts)), np.nan)
+    groups = np.flatnonzero(counts)
+    begin, last = (np.cumsum(counts) - counts)[groups], counts[groups] - 1
+    place = np.array(at)[:, None] * last
     below = np.floor(place).astype(np.int64)
-    above = np.minimum(below + 1, counts - 1)
-    if len(counts) == 1:
-        table = flat[None, begins[0] : begins[0] + counts[0]]
-        table.partition(np.unique([below, above]), axis=1)
-    else:
-        step = np.arange(counts.max())
-        inside = step < counts[:, None]
-        table = np.full(inside.shape, np.inf)
-        table[inside] = flat[(begins[:, None] + step)[inside]]
-        table.sort(axis=1)
-    row = np.arange(len(counts))
-    low, high, share = table[row, below], table[row, above], place - below
-    return np.where((share == 0) | (low == high), low, low + share * (high - low))  # infinity times 0 would be NaN
+    above = np.minimum(below + 1, last)
+    for first, count, wanted in zip(begin, counts[groups], np.concatenate([below, above]).T):
+        flat[first : first + count].partition(wanted)
+    low, high, share = flat[begin + below], flat[begin + above], place - below
+    # infinity times 0 would be NaN
+    result[:, groups] = np.where((share == 0) | (low == high), low, low + share * (high - low))
+    return result

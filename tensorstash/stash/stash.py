@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from multiprocessing import reduction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from numpy.typing import NDArray
@@ -222,7 +222,7 @@ class Stash(Mapping[str, torch.Tensor]):
         self,
         columns: Sequence[str] | None = None,
         *,
-        by: str | None = None,
+        by: Literal["entity"] | None = None,
         sample: int | None = 100_000,
         seed: int = 0,
     ) -> "pl.DataFrame":

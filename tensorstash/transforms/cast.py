@@ -1,6 +1,7 @@
 """`Cast`: batches in another dtype than the one that the stash holds."""
 
 from collections.abc import Mapping
+from typing import Literal
 
 import torch
 
@@ -34,7 +35,7 @@ class Cast:
                 [1., 2.]])
     """
 
-    def __init__(self, dtypes: Mapping[str, torch.dtype], *, on: str = "device") -> None:
+    def __init__(self, dtypes: Mapping[str, torch.dtype], *, on: Literal["device", "host"] = "device") -> None:
         if not isinstance(dtypes, Mapping):
             raise TypeError(
                 f"dtypes must be a mapping from spans to dtypes, got {dtypes!r}. Write {{'<span>': torch.float32}}."

@@ -2,13 +2,14 @@
 
 from collections import Counter
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 import torch
 
 from tensorstash.common.checks import at_least
 from tensorstash.errors import SchemaError, unknown
 
-_KINDS = ("standard", "last", "mean")
+Kind = Literal["standard", "last", "mean"]
 
 Batch = dict[str, torch.Tensor]
 
@@ -58,15 +59,15 @@ class InstanceNorm:
 
     history: str
     others: tuple[str, ...]
-    kind: str
+    kind: Kind
     eps: float
     rows: int | None
 
     def __init__(
-        self, history: str, *others: str, kind: str = "standard", eps: float = 1e-5, rows: int | None = None
+        self, history: str, *others: str, kind: Kind = "standard", eps: float = 1e-5, rows: int | None = None
     ) -> None:
-        if kind not in _KINDS:
-            raise ValueError(f"kind must be one of {', '.join(map(repr, _KINDS))}, got {kind!r}.")
+        if kind not in get_args(Kind):
+            raise ValueError(f"kind must be one of {', '.join(map(repr, get_args(Kind)))}, got {kind!r}.")
         if odd := [name for name in (history, *others) if not isinstance(name, str)]:
             raise TypeError(f"history and others must be names of spans, got {odd[0]!r}.")
         if not eps > 0:

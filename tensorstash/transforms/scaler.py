@@ -19,7 +19,17 @@ from tensorstash.transforms.bound import Source, entities_in, spans_in
 from tensorstash.transforms.scaling import Constants, is_scaled, mark_scaled
 from tensorstash.transforms.sharded import NodeStatistics, of_all, of_node
 from tensorstash.transforms.state import VERSION, fields_of
-from tensorstash.transforms.statistics import Statistics, check_kind, doubts_text, joined, of_mix, of_source
+from tensorstash.transforms.statistics import (
+    By,
+    Kind,
+    Statistics,
+    Unknown,
+    check_kind,
+    doubts_text,
+    joined,
+    of_mix,
+    of_source,
+)
 from tensorstash.windows.windows import Windows
 
 Batch = dict[str, torch.Tensor]
@@ -71,14 +81,14 @@ class Scaler:
                 [ 3., 99.]], dtype=torch.float64)
     """
 
-    kind: str
-    by: str | None
+    kind: Kind
+    by: By | None
     rows: int
     spans: dict[str, str]
     center: dict[str, torch.Tensor]
     scale: dict[str, torch.Tensor]
     entities: list[Any] = field(default_factory=list)
-    unknown: str = "error"
+    unknown: Unknown = "error"
     starts: tuple[int, ...] | None = ()
     _fitted: "Scaler | None" = None  # a bound scaler may lack entities of it
     _ready: dict[tuple[str, torch.dtype, torch.device], Constants] = field(default_factory=dict, init=False)
@@ -89,9 +99,9 @@ class Scaler:
         source: Windows | Stash | Mix | ShardedWindows,
         columns: Sequence[str],
         *,
-        kind: str = "standard",
-        by: str | None = None,
-        unknown: str = "error",
+        kind: Kind = "standard",
+        by: By | None = None,
+        unknown: Unknown = "error",
         sample: int | None = None,
         seed: int = 0,
     ) -> "Scaler":
@@ -142,7 +152,7 @@ class Scaler:
 
     @classmethod
     def of_shards(
-        cls, windows: ShardedWindows, nodes: Sequence[NodeStatistics], kind: str, by: str | None, unknown: str
+        cls, windows: ShardedWindows, nodes: Sequence[NodeStatistics], kind: Kind, by: By | None, unknown: Unknown
     ) -> "Scaler":
         """The scaler of the statistics of all nodes."""
         statistics = partial(of_all, nodes, windows.division.entity_offsets, kind)
@@ -150,7 +160,7 @@ class Scaler:
 
     @classmethod
     def _of(
-        cls, source: Source, statistics: _Statistics, kind: str, by: str | None, unknown: str, *, stacklevel: int
+        cls, source: Source, statistics: _Statistics, kind: Kind, by: By | None, unknown: Unknown, *, stacklevel: int
     ) -> "Scaler":
         fitted, (names, starts) = statistics(by), ([], ()) if by is None else entities_in(source)
         if fitted.doubts:

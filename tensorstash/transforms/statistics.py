@@ -21,6 +21,9 @@ from tensorstash.windows.slots import rows_from
 from tensorstash.windows.windows import Windows
 
 Fitted = tuple[Int64s, Floats, Floats]  # count of values, centre and scale, (groups, items) each
+Kind = Literal["standard", "minmax", "robust", "maxabs"]
+By = Literal["entity"]
+Unknown = Literal["error", "pooled"]
 Doubt = tuple[Literal["few", "equal"], str, Int64s]  # what is doubtful, in which column, in which entities
 
 _FEWEST = 2  # values of an entity that has statistics of its own

@@ -1,7 +1,7 @@
 """The frame of `at=`: for which entities and times windows are wanted, and its other columns, which batches hold."""
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,11 +16,13 @@ from tensorstash.windows.points import Points
 if TYPE_CHECKING:
     import pyarrow as pa
 
+Missing = Literal["error", "drop"]
+
 
 def check_at(at: Any, closed: object, missing: object, stride: object, where: object) -> None:
     """Refuse arguments of `Windows` that contradict each other."""
     check_side(closed)
-    if missing not in ("error", "drop"):
+    if missing not in get_args(Missing):
         raise ValueError(f'missing must be "error" or "drop", got {missing!r}.')
     if at is None and (closed != "left" or missing != "error"):
         raise ValueError("closed= and missing= must be given with at=. For a span in time, see closed= of ts.During.")
@@ -57,10 +59,8 @@ def points_of(stash: Stash, frame: Any, closed: str, spans: Collection[str]) -> 
 
 
 def _columns(frame: Any) -> "dict[str, pa.ChunkedArray]":
-    import pyarrow as pa
-
-    from tensorstash.ingest.codes import plain_text
-    from tensorstash.sources.scan import Wanted, read
+    from tensorstash.ingest.static import read_columns
+    from tensorstash.sources.scan import Wanted
     from tensorstash.sources.source import scan
 
     if isinstance(frame, (str, list, tuple)) or not (
@@ -71,12 +71,7 @@ def _columns(frame: Any) -> "dict[str, pa.ChunkedArray]":
             f"{type(frame).__name__}."
         )
     scanned = scan(frame, None, Wanted(None), None, progress=False)
-    names = scanned.schema.names
-    batches = [batch for unit in scanned.units for _, batch in read(unit, names)]
-    return {
-        name: pa.chunked_array([plain_text(batch.column(k)) for batch in batches], None if batches else field.type)
-        for k, (name, field) in enumerate(zip(names, scanned.schema))
-    }
+    return read_columns(scanned, scanned.schema.names)
 
 
 def _first_null(array: "pa.ChunkedArray") -> int:

@@ -32,17 +32,14 @@ def as_text(placement: Placement) -> str:
 
 def as_html(placement: Placement) -> str:
     """The caption of `print`, and three pictures."""
-    spans = placement.spans[:_MOST_SPANS]
-    caption = f"<p>{html.escape(as_text(placement).partition(';')[0])}</p>{picture(placement.stash)}"
-    if not spans:
-        return caption + _first(placement, placement.shown[:_MOST_SPANS])
-    labels = [f"{span.name} = {span.column}" for span in spans]
-    slots = np.array([_slots(span, placement) for span in spans])
-    foot = (f"{-placement.history} slots", f"{placement.horizon} from the anchor")
-    return (
-        f"{caption}<p>The slots of each span:</p>{lanes(labels, slots, foot)}"
-        f"{_first(placement, placement.shown[:_MOST_SPANS])}"
-    )
+    spans, shown = placement.spans[:_MOST_SPANS], placement.shown[:_MOST_SPANS]
+    parts = [f"<p>{html.escape(as_text(placement).partition(';')[0])}</p>{picture(placement.stash)}"]
+    if spans:
+        labels = [f"{span.name} = {span.column}" for span in spans]
+        foot = (f"{-placement.history} slots", f"{placement.horizon} from the anchor")
+        slots = np.array([_slots(span, placement) for span in spans])
+        parts.append(f"<p>The slots of each span:</p>{lanes(labels, slots, foot)}")
+    return "".join([*parts, _first(placement, shown)])
 
 
 def _slots(span: Span, placement: Placement) -> NDArray[np.float64]:
@@ -76,6 +73,7 @@ def _anchors(placement: Placement, count: int) -> tuple[list[str], list[list[str
         columns[", ".join(stash.entity_names)] = [
             stash.entities[k] for k in placement.window_entities(ids, slots).tolist()
         ]
-    if (times := placement.window_times(ids, slots)) is not None:
-        columns[f"{stash.time_name} of the anchor"] = [stash.clock.format(time) for time in times.tolist()]
+    if stash.time is not None:
+        times = placement.window_times(ids, slots).tolist()
+        columns[f"{stash.time_name} of the anchor"] = [stash.clock.format(time) for time in times]
     return [*columns], [[str(cell) for cell in cells] for cells in zip(*columns.values())]

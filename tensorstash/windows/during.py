@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
-from itertools import groupby
+from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -18,9 +18,10 @@ from tensorstash.gather.span import Span
 from tensorstash.gather.stretches import TIMES, Stretches
 from tensorstash.native.guide import first_rows
 from tensorstash.stash.stash import Stash
-from tensorstash.windows.points import SIDES
+from tensorstash.windows.shift import FARTHEST, Shift
 
-_FARTHEST = 1 << 61  # ticks
+Side = Literal["left", "right"]
+
 _ZERO = re.compile(r"-?(0+[a-z]+)+")
 
 
@@ -65,7 +66,7 @@ class During:
     most: int
     min_rows: int = 0
     age: bool = False
-    closed: str | None = None
+    closed: Side | None = None
 
     def __post_init__(self) -> None:
         at_least(1, self.most, "most")
@@ -80,24 +81,8 @@ class During:
 
 def check_side(closed: object) -> None:
     """Refuse what is not a side of a stretch."""
-    if closed not in SIDES:
+    if closed not in get_args(Side):
         raise ValueError(f'closed must be "left" or "right", got {closed!r}.')
-
-
-@dataclass(frozen=True, slots=True)
-class Shift:
-    """A length of time, forwards or backwards."""
-
-    text: int | str
-    step: Frequency | None  # None: no time at all
-    steps: int  # 1 or -1
-
-    def moved(self, times: Int64s) -> Int64s:
-        """The times so much later, or earlier, any shape."""
-        if self.step is None:
-            return times
-        flat = times.reshape(-1)
-        return self.step.advance(flat, np.full(flat.shape, self.steps)).reshape(times.shape)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -121,7 +106,7 @@ class Reach:
     @property
     def is_ahead(self) -> bool:
         """Whether it reaches beyond the moment of its window."""
-        return self.end.step is not None and self.end.steps > 0
+        return self.end.steps > 0
 
     @property
     def texts(self) -> list[str]:
@@ -158,30 +143,27 @@ def reaches(stash: Stash, spans: Mapping[str, During], closed: str) -> tuple[Rea
     """The stretches of spans in time, each with all spans over it."""
     if spans and stash.time is None:
         raise ValueError("Spans in time need times, and this stash has none. Load it with time=.")
-    bound = [(name, span, _shifts(name, span, stash.clock), span.closed or closed) for name, span in spans.items()]
-
-    def key(member: tuple[str, During, tuple[Shift, Shift], str]) -> str:
-        _, span, (begin, end), side = member
-        return repr((begin.text, end.text, span.most, side))
-
-    made = []
-    for _, group in groupby(sorted(bound, key=key), key=key):
-        members = [*group]
-        _, first, (begin, end), side = members[0]
-        columns = [Span(name, span.column, -span.most, 0) for name, span, *_ in members]
-        ages = [Span(f"{name}.age", TIMES, -span.most, 0) for name, span, *_ in members if span.age]
-        wanting = max(members, key=lambda member: member[1].min_rows)
-        calendar = [span.column for span in columns if stash.about(span.column).calendar]
-        empty = fills(stash, columns, calendar) | {TIMES: torch.zeros((), dtype=torch.int64)}
-        spans_of = (*columns, *ages)
-        made.append(Reach(begin, end, side, first.most, spans_of, empty, wanting[1].min_rows, wanting[0]))
-        low, high = stash.time_range
-        made[-1].check_range(stash.clock, low or 0, high or 0)
-    order = {name: k for k, name in enumerate(spans)}
-    return tuple(sorted(made, key=lambda reach: order[reach.spans[0].name]))
+    alike: dict[tuple[Shift, Shift, str, int], dict[str, During]] = {}
+    for name, span in spans.items():
+        stretch = (*_edges(name, span, stash.clock), span.closed or closed, span.most)
+        alike.setdefault(stretch, {})[name] = span
+    return tuple(_reach(stash, stretch, members) for stretch, members in alike.items())
 
 
-def _shifts(name: str, span: During, clock: Clock) -> tuple[Shift, Shift]:
+def _reach(stash: Stash, stretch: tuple[Shift, Shift, str, int], members: Mapping[str, During]) -> Reach:
+    begin, end, closed, most = stretch
+    columns = [Span(name, span.column, -most, 0) for name, span in members.items()]
+    ages = [Span(f"{name}.age", TIMES, -most, 0) for name, span in members.items() if span.age]
+    calendar = [span.column for span in columns if stash.about(span.column).calendar]
+    empty = fills(stash, columns, calendar) | {TIMES: torch.zeros((), dtype=torch.int64)}
+    strictest = max(members, key=lambda name: members[name].min_rows)
+    reach = Reach(begin, end, closed, most, (*columns, *ages), empty, members[strictest].min_rows, strictest)
+    low, high = stash.time_range
+    reach.check_range(stash.clock, low or 0, high or 0)
+    return reach
+
+
+def _edges(name: str, span: During, clock: Clock) -> tuple[Shift, Shift]:
     begin, end = _shift(span.begin, clock, f"begin of {name!r}"), _shift(span.end, clock, f"end of {name!r}")
     day = np.array([20_000 * clock.day if clock.unit else 0])  # any, because only months differ in length
     if not begin.moved(day)[0] < end.moved(day)[0]:
@@ -193,31 +175,26 @@ def _shifts(name: str, span: During, clock: Clock) -> tuple[Shift, Shift]:
 
 
 def _shift(text: int | str, clock: Clock, what: str) -> Shift:
+    size: int | str
     if clock.unit is None:
         if not is_integer(text):
             raise ValueError(f"The {what} must be an integer, as the times are, got {text!r}.")
-        ticks = int(text)
-        size: int | str = abs(ticks)
-        negative = ticks < 0
+        is_back, size = text < 0, abs(int(text))
     else:
         if not isinstance(text, str):
             raise ValueError(f"The {what} must be a duration such as '-90d', '-12h', '-1mo' or '0d', got {text!r}.")
-        negative, size = text.startswith("-"), text.removeprefix("-")
+        is_back, size = text.startswith("-"), text.removeprefix("-")
     if size == 0 or (isinstance(size, str) and _ZERO.fullmatch(size)):
-        return Shift(text, None, 1)
-    step = _frequency(size, clock, text, what)
-    ticks_in = {"ticks": 1, "months": 31 * clock.day}.get(step.kind, 2 * clock.day)
-    if step.count * ticks_in > _FARTHEST:
-        raise ValueError(f"The {what} must be less than 2**61 ticks from the window, got {text!r}.")
-    return Shift(text, step, -1 if negative else 1)
-
-
-def _frequency(size: int | str, clock: Clock, text: int | str, what: str) -> Frequency:
+        return Shift(text, Frequency("", "ticks", 1, 0, clock), 0)
     try:
-        return frequency(size, clock, None)
+        step = frequency(size, clock, None)
     except ValueError as error:
         unit = f" and a multiple of the unit of the times, {clock.unit!r}," if "multiple" in str(error) else ""
         raise ValueError(
             f"The {what} must be a duration as polars writes it,{unit} such as '-90d', '-12h' or, alone, '-1mo', got "
             f"{text!r}."
         ) from error
+    shift = Shift(text, step, -1 if is_back else 1)
+    if shift.most_ticks > FARTHEST:
+        raise ValueError(f"The {what} must be less than 2**61 ticks from the window, got {text!r}.")
+    return shift

@@ -25,70 +25,49 @@ def to_frame(
     origin: bool,
     step: bool,
 ) -> "pl.DataFrame":
-    """Entity, time and values of every slot of the horizon (without one: of the window), by the ids of windows."""
+    """Entity, time and values of every slot of the horizon (without one: of the window), by the ids of windows.
+
+    Windows of spans in time alone have no slots: a row each.
+    """
     import polars as pl
 
-    anchors = placement.anchor_slots(ids)
-    if not placement.length:
-        if origin or step:
-            raise ValueError("origin= and step= belong to slots, and these windows have none. Leave them out.")
-        return _of_windows(placement, ids, anchors, predictions, names)
+    anchors, by_slot = placement.anchor_slots(ids), placement.length > 0
+    if not by_slot and (origin or step):
+        raise ValueError("origin= and step= belong to slots, and these windows have none. Leave them out.")
     begin, steps = (0, placement.horizon) if placement.horizon else (-placement.history, placement.history)
-    values = torch.as_tensor(predictions).detach().cpu()
-    if values.shape[:2] != (len(anchors), steps) or values.ndim not in (2, 3):
-        shape = f"({len(anchors)}, {steps})"
-        raise ValueError(
-            f"predictions must have shape {shape}, or {shape[:-1]}, n) for n values a slot, got {tuple(values.shape)}."
-        )
-    slots = anchors[:, None] + np.arange(begin, begin + steps)
-    _, distance = nearest_rows(placement.slots, slots)
-    known = distance >= 0  # slots before a run are left out
-    entities = np.broadcast_to(placement.window_entities(ids, anchors)[:, None], slots.shape)
-    columns = [names.gather(entities[known]) for names in entity_parts(placement.stash)]
-    if placement.times is not None:
-        columns.append(_times(placement, placement.times, slots[known]))
+    values = _checked(predictions, (len(ids), steps) if by_slot else (len(ids),))
+    slots = anchors[:, None] + np.arange(begin, begin + steps) if by_slot else anchors[:, None]
+    # slots before a run are left out
+    known = nearest_rows(placement.slots, slots)[1] >= 0 if by_slot else np.ones(slots.shape, np.bool_)
+    window, slot = np.nonzero(known)
+    entities = placement.window_entities(ids, anchors)[window]
+    columns = [part.gather(entities) for part in entity_parts(placement.stash)]
+    if placement.stash.time is not None:
+        columns.append(_times(placement, slots[known]) if by_slot else _points(placement, ids))
     called, keys = names_of(values, names), [key.name for key in columns]
     added = ["anchor"] * origin + ["step"] * step
     if twice := [name for name in added + called if name in keys or (name in added and name in called)]:
         raise ValueError(f"names must differ from the other columns {keys + added}, got {twice[0]!r}.")
-    window, slot = np.nonzero(known)
     if origin:
-        columns.append(_anchors(placement, ids[window], anchors[window]))
+        columns.append(_anchors(placement, ids[window], anchors[window]).alias("anchor"))
     if step:
         columns.append(pl.Series("step", slot + 1))
-    known_values = values.reshape(len(anchors), steps, len(called))[torch.from_numpy(known)]
-    return pl.DataFrame(columns + _series(known_values, called))
+    table = values.reshape(*slots.shape, len(called))[torch.from_numpy(known)]
+    return pl.DataFrame(columns + [pl.Series(name, table[:, k].numpy()) for k, name in enumerate(called)])
 
 
-def _of_windows(
-    placement: Placement, ids: Int64s, anchors: Int64s, predictions: torch.Tensor, names: Sequence[str] | None
-) -> "pl.DataFrame":
-    """A row per window, of spans in time alone."""
-    import polars as pl
-
+def _checked(predictions: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+    """The predictions on the CPU, `(windows, steps)` or `(windows, steps, n)`; windows without slots have one step."""
     values = torch.as_tensor(predictions).detach().cpu()
-    if len(values) != len(ids) or values.ndim not in (1, 2):
-        shape = f"({len(ids)},)"
-        raise ValueError(
-            f"predictions must have shape {shape}, or {shape[:-1]} n) for n values a window, got {tuple(values.shape)}."
-        )
-    stash, times = placement.stash, placement.window_times(ids, anchors)
-    assert times is not None
-    columns = [part.gather(placement.window_entities(ids, anchors)) for part in entity_parts(stash)]
-    columns.append(time_series(stash, str(stash.time_name), torch.from_numpy(times)))
-    called, keys = names_of(values[:, None], names), [key.name for key in columns]
-    if twice := [name for name in called if name in keys]:
-        raise ValueError(f"names must differ from the other columns {keys}, got {twice[0]!r}.")
-    return pl.DataFrame(columns + _series(values.reshape(len(ids), len(called)), called))
-
-
-def _series(values: torch.Tensor, names: Sequence[str]) -> "list[pl.Series]":
-    """Values `(rows, n)` as named columns."""
-    import polars as pl
-
     if values.dtype == torch.bfloat16:  # which numpy lacks
         values = values.float()
-    return [pl.Series(name, values[:, k].numpy()) for k, name in enumerate(names)]
+    if values.shape[: len(shape)] != shape or values.ndim > len(shape) + 1:
+        more = f"{str(shape).rstrip('),')}, n)"
+        what = "slot" if len(shape) > 1 else "window"
+        raise ValueError(
+            f"predictions must have shape {shape}, or {more} for n values a {what}, got {tuple(values.shape)}."
+        )
+    return values if len(shape) > 1 else values[:, None]
 
 
 def names_of(values: torch.Tensor, names: Sequence[str] | None) -> list[str]:
@@ -106,19 +85,25 @@ def _anchors(placement: Placement, ids: Int64s, anchors: Int64s) -> "pl.Series":
     """The time of each anchor, or without a time column its row."""
     import polars as pl
 
-    if placement.times is None:
-        return pl.Series("anchor", placement.label_rows(anchors))
-    if placement.points is not None:
-        return time_series(placement.stash, "anchor", torch.from_numpy(placement.points.time[ids]))
-    return _times(placement, placement.times, anchors + placement.label).alias("anchor")
+    if placement.stash.time is None:
+        return pl.Series(placement.label_rows(anchors))
+    return _times(placement, anchors + placement.label) if placement.points is None else _points(placement, ids)
 
 
-def _times(placement: Placement, times: Int64s, slots: Int64s) -> "pl.Series":
+def _points(placement: Placement, ids: Int64s) -> "pl.Series":
+    assert placement.points is not None
+    return _series(placement, placement.points.time[ids])
+
+
+def _times(placement: Placement, slots: Int64s) -> "pl.Series":
     """The times of slots; null for a slot without a row if there is no step of time."""
     import polars as pl
 
-    name = str(placement.stash.time_name)
     if placement.slots.frequency is not None:
-        return time_series(placement.stash, name, torch.from_numpy(times_at(placement.slots, times, slots)))
+        return _series(placement, times_at(placement.slots, placement.times, slots))
     rows, distance = nearest_rows(placement.slots, slots)
-    return time_series(placement.stash, name, torch.from_numpy(times[rows])).set(pl.Series(distance != 0), None)
+    return _series(placement, placement.times[rows]).set(pl.Series(distance != 0), None)
+
+
+def _series(placement: Placement, times: Int64s) -> "pl.Series":
+    return time_series(placement.stash, str(placement.stash.time_name), torch.from_numpy(times))

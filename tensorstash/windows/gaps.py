@@ -1,16 +1,20 @@
-"""Gaps in time: where runs end, and the warnings when gaps cost windows."""
+"""Gaps in time: where runs end, and the warnings when gaps, or too few rows, cost windows."""
 
 import warnings
+from typing import Literal, get_args
 
 import numpy as np
 
 from tensorstash.common.dtypes import Int64s
-from tensorstash.common.frequency import Duration
+from tensorstash.common.frequency import Duration, describe_step
 from tensorstash.errors import DataError, NoWindowError
 from tensorstash.stash.stash import Stash
-from tensorstash.windows.intervals import Intervals, windows_in
+from tensorstash.windows.intervals import Intervals, count_before, windows_in
+from tensorstash.windows.placement import Placement
 from tensorstash.windows.runs import Runs, entity_runs, find_runs
-from tensorstash.windows.slots import Slots
+from tensorstash.windows.splits import entity_edges
+
+Gaps = Literal["split", "mask", "ignore"]
 
 _COSTLY = 0.1  # share of the windows
 _MOST_TICKS = 1 << 62
@@ -18,7 +22,7 @@ _MOST_TICKS = 1 << 62
 
 def fragments(stash: Stash, gaps: str, frequency: Duration | None, tolerance: Duration | None) -> Runs:
     """The stretches of rows in which no time step is missing; whole entities if gaps are ignored."""
-    if gaps not in ("split", "mask", "ignore"):
+    if gaps not in get_args(Gaps):
         raise ValueError(f'gaps must be "split", "mask" or "ignore", got {gaps!r}.')
     if gaps == "mask" and stash.time is None:
         raise ValueError("gaps='mask' needs times, and this stash has none. Load it with time=.")
@@ -63,10 +67,10 @@ def too_short(runs: Runs, lengths: Int64s, needed: int, units: str) -> NoWindowE
     )
 
 
-def warn_of_gaps(stash: Stash, runs: Runs, slots: Slots, windows: Intervals, length: int) -> bool:
+def warn_of_gaps(placement: Placement, runs: Runs) -> bool:
     """Warn if gaps cost many windows, which is returned, or make more empty slots than there are rows."""
-    whole = entity_runs(stash.offsets.numpy())
-    possible = int(windows_in(whole.rows, length, windows.stride).sum())
+    windows, slots, rows = placement.intervals, placement.slots, placement.stash.rows
+    possible = int(windows_in(entity_runs(placement.offsets).rows, placement.length, windows.stride).sum())
     if costly := len(windows) < (1 - _COSTLY) * possible:
         warnings.warn(
             f"Gaps cost {1 - len(windows) / possible:.0%} of the windows: {len(windows):,} of {possible:,} are left"
@@ -74,12 +78,55 @@ def warn_of_gaps(stash: Stash, runs: Runs, slots: Slots, windows: Intervals, len
             "tolerance=, or gaps='ignore'; if they are, shorter windows lose fewer.",
             stacklevel=3,
         )
-    runs_begin = int(np.count_nonzero(~slots.joined))
-    empty = slots.total - stash.rows - (slots.lead + slots.tail) * runs_begin
-    if empty > stash.rows:
+    empty = slots.total - rows - (slots.lead + slots.tail) * int(np.count_nonzero(~slots.joined))
+    if empty > rows:
         warnings.warn(
-            f"Gaps make more empty slots than there are rows: {empty:,} and {stash.rows:,}{steps_text(runs)}. Give the "
+            f"Gaps make more empty slots than there are rows: {empty:,} and {rows:,}{steps_text(runs)}. Give the "
             "frequency=, take gaps='split', or leave windows without observations out with require=.",
             stacklevel=3,
         )
     return costly
+
+
+def warn_of_absent(placement: Placement, before_require: Intervals, *, without_gaps: bool) -> None:
+    """Warn of entities that have rows but no window, and name one for each reason; `without_gaps`, leave gaps out."""
+    slots = placement.slots
+    if placement.intervals is before_require and len(before_require.base) == np.count_nonzero(~slots.joined):
+        return  # each run has windows
+    edges, rows = entity_edges(placement), np.diff(placement.offsets)
+    counts = np.diff(count_before(placement.intervals, edges))
+    absent = np.flatnonzero((counts == 0) & (rows > 0))
+    needed = max(1, placement.length - slots.lead - slots.tail)
+    is_incomplete = np.diff(count_before(before_require, edges))[absent] > 0
+    is_short = ~is_incomplete & (rows[absent] < needed)
+    short, incomplete = absent[is_short], absent[is_incomplete]
+    apart = absent[:0] if without_gaps else absent[~is_incomplete & ~is_short]
+    reasons, entities = [], placement.stash.entities
+    if len(short):
+        reasons.append(
+            f"{len(short):,} with too few rows, such as {entities[short[0]]!r} with {rows[short[0]]:,} of {needed:,} "
+            "(shorten the window, or give min_history=)"
+        )
+    if len(apart):
+        assert slots.frequency is not None
+        reasons.append(
+            f"{len(apart):,} with gaps or another step of time than {slots.frequency.text!r}, such as "
+            f"{entities[apart[0]]!r} with steps of {_other_step(placement, apart[0])} (load these series apart, or see "
+            "frequency= and gaps=)"
+        )
+    if len(incomplete):
+        reasons.append(
+            f"{len(incomplete):,} with missing values that require= refuses, such as {entities[incomplete[0]]!r}"
+        )
+    if reasons:
+        total, every = len(short) + len(apart) + len(incomplete), np.count_nonzero(rows)
+        warnings.warn(f"{total:,} of {every:,} entities have no window: {'; '.join(reasons)}.", stacklevel=3)
+
+
+def _other_step(placement: Placement, entity: np.int64) -> str:
+    """The most common step of an entity that is not the frequency."""
+    assert placement.slots.frequency is not None
+    times = placement.times[placement.offsets[entity] : placement.offsets[entity + 1]]
+    gaps: Int64s = np.diff(times)[~placement.slots.frequency.follows(times[:-1], times[1:])]
+    steps, counts = np.unique(gaps, return_counts=True)
+    return describe_step(int(steps[counts.argmax()]), placement.stash.clock)

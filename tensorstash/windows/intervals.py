@@ -56,11 +56,6 @@ def intervals(first: Int64s, counts: Int64s, stride: int) -> Intervals:
     return Intervals(guide(records), stride)
 
 
-def of_runs(first: Int64s, slots: Int64s, length: int, stride: int) -> Intervals:
-    """The windows of `length` slots in runs that begin at `first` and have `slots` slots."""
-    return intervals(first, windows_in(slots, length, stride), stride)
-
-
 def windows_in(slots: Int64s, length: int, stride: int) -> Int64s:
     """How many windows of `length` slots fit into each run."""
     counts = slots - length

@@ -20,11 +20,10 @@ from tensorstash.native.guide import locate as locate_in
 from tensorstash.stash.header import names_checksum
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.during import Reach
-from tensorstash.windows.fills import calendar_fills
 from tensorstash.windows.ids import Ids, as_list, check_ids
 from tensorstash.windows.intervals import Intervals, locate
 from tensorstash.windows.points import Points
-from tensorstash.windows.slots import Slots, fragments_of, nearest_rows, times_at
+from tensorstash.windows.slots import Slots, calendar_fills, fragments_of, nearest_rows, times_at
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,9 +74,10 @@ class Placement:
         return self.stash.offsets.numpy()
 
     @property
-    def times(self) -> Int64s | None:
-        """`(rows,)` or `None`."""
-        return None if self.stash.time is None else self.stash.time.numpy()
+    def times(self) -> Int64s:
+        """`(rows,)`, of a stash with times."""
+        assert self.stash.time is not None
+        return self.stash.time.numpy()
 
     @property
     def store(self) -> Store:
@@ -137,30 +137,24 @@ class Placement:
         """The row that windows go by, of any shape, by the slots of their anchors; at an empty slot the nearest row."""
         return nearest_rows(self.slots, anchors + self.label)[0]
 
-    def label_times(self, anchors: Int64s) -> Int64s | None:
-        """The time that windows go by, of any shape, by the slots of their anchors; `None` without a time column."""
-        return None if self.times is None else times_at(self.slots, self.times, anchors + self.label)
-
-    def entities_of(self, anchors: Int64s) -> Int64s:
-        """The index into `stash.entities` of windows, of any shape, by the slots of their anchors."""
-        return self.entities_at(self.label_rows(anchors))
-
     def window_entities(self, ids: Int64s, anchors: Int64s) -> Int64s:
         """The index into `stash.entities` of windows, of any shape, by their ids and the slots of their anchors."""
-        return self.entities_of(anchors) if self.points is None else self.points.entity[ids].astype(np.int64)
+        if self.points is not None:
+            return self.points.entity[ids].astype(np.int64)
+        return self.entities_at(self.label_rows(anchors))
 
-    def window_times(self, ids: Int64s, anchors: Int64s) -> Int64s | None:
-        """The time that windows go by, of any shape, by their ids and the slots of their anchors."""
-        return self.label_times(anchors) if self.points is None else self.points.time[ids]
+    def window_times(self, ids: Int64s, anchors: Int64s) -> Int64s:
+        """The time that windows go by, of any shape, likewise."""
+        if self.points is not None:
+            return self.points.time[ids]
+        return times_at(self.slots, self.times, anchors + self.label)
 
     def stretches(self, reach: Reach, ids: Int64s, anchors: Int64s) -> Stretches:
         """The rows of windows, of any shape, in a stretch of time, by their ids and the slots of their anchors."""
         entities, moments = self.window_entities(ids, anchors), self.window_times(ids, anchors)
-        assert moments is not None
-        assert self.times is not None
         end = None  # known, if the stretch ends where the history does, and slots are rows
         if self.points is not None and reach.closed == self.points.closed and self.slots.first is self.slots.row:
-            end = anchors if reach.end.step is None else None
+            end = None if reach.end.steps else anchors
         return reach.find(self.times, self.offsets[entities], self.offsets[entities + 1], moments, end)
 
     def entities_at(self, rows: Int64s) -> Int64s:
@@ -216,11 +210,8 @@ class Chain:
         return self._with_stretches(Located(source, within, anchors))
 
     def _with_stretches(self, located: Located) -> Located:
-        made, first = [], self.placements[0]
-        if located.source is None:
-            made = [first.stretches(reach, located.ids, located.anchors) for reach in first.reaches]
-            return located._replace(stretches=tuple(made)) if made else located
-        for number in range(len(first.reaches)):
+        made = []
+        for number in range(len(self.placements[0].reaches)):
             arrays = Stretches(*(np.empty_like(located.ids) for _ in range(3)))
             for placement, which, ids, anchors in self.parts(located):
                 part = placement.stretches(placement.reaches[number], ids, anchors)
@@ -266,8 +257,8 @@ class Chain:
         """The anchor time of each window, or without a time column the row of its anchor."""
         moments = np.empty_like(located.anchors)
         for placement, which, ids, anchors in self.parts(located):
-            times = placement.window_times(ids, anchors)
-            moments[which] = placement.label_rows(anchors) if times is None else times
+            timed = placement.stash.time is not None
+            moments[which] = placement.window_times(ids, anchors) if timed else placement.label_rows(anchors)
         return moments
 
     def labels(self, located: Located) -> dict[str, NDArray[Any]]:

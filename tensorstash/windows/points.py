@@ -13,8 +13,6 @@ from tensorstash.native.guide import first_rows
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.slots import Slots, run_edges, run_rows, slots_at, steps_until
 
-SIDES = ("left", "right")
-
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Points:
@@ -35,10 +33,6 @@ class Points:
         return replace(
             self, slot=self.slot[which], time=self.time[which], row=self.row[which], entity=self.entity[which]
         )
-
-    def per_entity(self, entities: int) -> Int64s:
-        """How many windows each entity has."""
-        return np.bincount(self.entity, minlength=entities)
 
     @property
     def from_time(self) -> Int64s:

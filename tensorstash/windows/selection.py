@@ -66,13 +66,18 @@ def incomplete(placement: Placement, judged: Sequence[Span]) -> tuple[Int64s, In
 
 def chosen(placement: Placement, test: Callable[[Int64s, Int64s], Bools]) -> Placement:
     """The windows for which a test of their ids and the slots of their anchors is true."""
-    kept = np.zeros(len(placement), np.bool_)
-    for begin in range(0, len(kept), _WINDOWS):
-        ids = np.arange(begin, min(begin + _WINDOWS, len(kept)))
-        kept[ids] = test(ids, placement.anchor_slots(ids))
+    kept = _tested(placement, test)
     if placement.points is not None:
         return replace(placement, points=placement.points.taken(kept))
     return replace(placement, intervals=of_ids(placement.intervals, *true_rows(kept, 0)))
+
+
+def _tested(placement: Placement, test: Callable[[Int64s, Int64s], Bools]) -> Bools:
+    result = np.zeros(len(placement), np.bool_)
+    for begin in range(0, len(result), _WINDOWS):
+        ids = np.arange(begin, min(begin + _WINDOWS, len(result)))
+        result[ids] = test(ids, placement.anchor_slots(ids))
+    return result
 
 
 def enough_rows(placement: Placement) -> Placement:
@@ -110,10 +115,8 @@ def at_points(placement: Placement, at: Any, closed: str, judged: Sequence[Span]
         points = refused.leave_out(points, inside, "with a missing value that require= refuses")
     placement = replace(placement, points=points)
     for reach in placement.reaches:
-        if reach.min_rows and len(points):
-            kept = chosen(placement, partial(_has_rows, placement, reach))
-            assert kept.points is not None
-            few = ~np.isin(points.row, kept.points.row)
+        if reach.min_rows:
+            few = ~_tested(placement, partial(_has_rows, placement, reach))
             points = refused.leave_out(points, few, f"with fewer than {reach.min_rows} rows in {reach.named!r}")
             placement = replace(placement, points=points)
     if missing == "error":
@@ -199,7 +202,7 @@ def latest(placement: Placement, judged: Sequence[Span], of: str | None) -> Inte
 
 def _warn_of_ends(newest: Placement) -> None:
     """Warn of latest windows that end at different times, unless rows are events, which always do."""
-    if newest.times is None or newest.slots.frequency is None:
+    if newest.stash.time is None or newest.slots.frequency is None:
         return
     rows, _ = nearest_rows(newest.slots, newest.anchor_slots(np.arange(len(newest))) - 1)
     ends = newest.times[rows]

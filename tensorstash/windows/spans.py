@@ -19,7 +19,7 @@ def make_spans(
     history: int | None,
     horizon: int,
     columns: Sequence[str] | None,
-    spans: Mapping[str, Sequence[Any] | During] | None,
+    spans: Mapping[str, Any] | None,
 ) -> tuple[tuple[Span, ...], dict[str, During]]:
     """The spans that the arguments of `Windows` ask for, checked: in slots, and in time."""
     in_time: dict[str, During] = {}

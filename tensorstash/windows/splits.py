@@ -17,15 +17,14 @@ from tensorstash.native.guide import first_rows
 from tensorstash.native.permutation import shuffled
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.during import Reach
-from tensorstash.windows.intervals import Intervals, keep
+from tensorstash.windows.intervals import keep
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.selection import chosen
-from tensorstash.windows.slots import rows_from, run_edges, run_rows, slots_at, steps_until
+from tensorstash.windows.shift import FARTHEST, Shift
+from tensorstash.windows.slots import rows_from, run_edges, run_rows, slots_at, steps_until, times_at
 
 Moment = SupportsIndex | str | date | np.datetime64
 Length = SupportsIndex | str | timedelta  # of time: slots, or a duration
-
-_FARTHEST = 1 << 61  # ticks from a time, so that int64 holds the time there
 
 
 def check_timed(stash: Stash, what: str) -> None:
@@ -40,67 +39,11 @@ def check_intervals(placement: Placement, what: str, remedy: str) -> None:
         raise ValueError(f"{what} needs all windows of a stash, and these are at given points in time. {remedy}")
 
 
-def moments_of(stash: Stash, cuts: Sequence[Moment]) -> list[int]:
-    """Ascending times as ticks of the clock."""
-    check_timed(stash, "split")
-    if fractions := [cut for cut in cuts if isinstance(cut, (float, np.floating))]:
-        raise ValueError(
-            f"Cuts must be times, got {fractions[0]!r}. To cut at a fraction of the rows of each entity, use "
-            "split_fraction."
-        )
-    moments = [stash.clock.parse(cut) for cut in cuts]
-    if any(earlier >= later for earlier, later in pairwise(moments)):
-        raise ValueError(f"Cuts must ascend, got {', '.join(map(str, cuts))}.")
-    return moments
-
-
 def entity_edges(placement: Placement) -> Int64s:
     """The slot at which the first run of each entity begins, and the end of all slots: `(entities + 1,)`."""
     begins, ends = run_edges(placement.slots)
     first_rows, _ = run_rows(placement.slots, placement.stash.rows)
     return np.append(begins, ends[-1:])[np.searchsorted(first_rows, placement.offsets)]
-
-
-def cut_at_rows(placement: Placement, rows: Int64s) -> Int64s:
-    """The slot of each run at or after one row of each entity, `rows` `(entities,)`: `(runs,)`.
-
-    Where the run begins at that row or later, it is the slot of the run's first row, where it ends before, the run's
-    end.
-    """
-    low, high = run_rows(placement.slots, placement.stash.rows)
-    row = np.clip(rows[placement.entities_at(low)], low, high)
-    _, ends = run_edges(placement.slots)
-    return np.where(row < high, slots_at(placement.slots, np.minimum(row, high - 1)), ends)
-
-
-def cut_at_time(placement: Placement, moment: int) -> Int64s:
-    """The first slot of each run at or after a time, as `cut_at_rows`; empty slots have times as well: `(runs,)`."""
-    slots, times = placement.slots, placement.times
-    assert times is not None
-    rows = bisect_rows(times, placement.offsets, moment)
-    cut = cut_at_rows(placement, rows)
-    low, high = run_rows(slots, placement.stash.rows)
-    before = np.clip(rows[placement.entities_at(low)], low, high) - 1  # the run's last row before the time
-    slot_before = slots_at(slots, np.maximum(before, low))
-    which = np.flatnonzero((before >= low) & (cut - slot_before > 1))
-    if slots.frequency is None or not len(which):
-        return cut
-    most = (cut - slot_before)[which]
-    cut[which] = slot_before[which] + steps_until(slots.frequency, times[before[which]], most, moment)
-    return cut
-
-
-def share(fraction: float, counts: Int64s) -> Int64s:
-    """A fraction of each count, rounded to the nearest."""
-    return np.floor(counts * fraction + 0.5).astype(np.int64)
-
-
-def ascending(fractions: Sequence[float]) -> Sequence[float]:
-    """The fractions, checked: ascending and between 0 and 1."""
-    inside = all(isinstance(fraction, (float, np.floating)) and 0 < fraction < 1 for fraction in fractions)
-    if not inside or any(earlier >= later for earlier, later in pairwise(fractions)):
-        raise ValueError(f"Fractions must lie in (0, 1) and ascend, got {', '.join(map(repr, fractions))}.")
-    return fractions
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,42 +54,80 @@ class Cut:
     moment: int | None
 
 
+def cut_at_time(placement: Placement, moment: int) -> Cut:
+    """The cut at a time in ticks."""
+    offsets = placement.offsets
+    moments = np.full(len(offsets) - 1, moment)
+    return Cut(first_rows(placement.times, offsets[:-1], offsets[1:], moments), moment)
+
+
+def first_slots(placement: Placement, cut: Cut) -> Int64s:
+    """The first slot of each run after a cut, or its end: `(runs,)`. Empty slots between rows have times as well."""
+    slots, (low, high) = placement.slots, run_rows(placement.slots, placement.stash.rows)
+    row = np.clip(cut.rows[placement.entities_at(low)], low, high)
+    _, ends = run_edges(slots)
+    first = np.where(row < high, slots_at(slots, np.minimum(row, high - 1)), ends)
+    if cut.moment is None or slots.frequency is None:
+        return first
+    before = slots_at(slots, np.maximum(row - 1, low))
+    which = np.flatnonzero((row > low) & (first - before > 1))
+    times, most = placement.times[row[which] - 1], (first - before)[which]
+    first[which] = before[which] + steps_until(slots.frequency, times, most, cut.moment)
+    return first
+
+
+def shares(fractions: Sequence[float], counts: Int64s) -> list[Int64s]:
+    """Each fraction of each count, rounded to the nearest; the fractions ascend between 0 and 1."""
+    inside = all(isinstance(fraction, (float, np.floating)) and 0 < fraction < 1 for fraction in fractions)
+    if not inside or any(earlier >= later for earlier, later in pairwise(fractions)):
+        raise ValueError(f"Fractions must lie in (0, 1) and ascend, got {', '.join(map(repr, fractions))}.")
+    return [np.floor(counts * fraction + 0.5).astype(np.int64) for fraction in fractions]
+
+
 def parts_at_times(placement: Placement, cuts: Sequence[Moment]) -> list[Placement]:
-    """The parts before, between and from some times."""
-    moments, times = moments_of(placement.stash, cuts), placement.times
-    assert times is not None
-    return parts_of(placement, [Cut(bisect_rows(times, placement.offsets, moment), moment) for moment in moments])
+    """The parts before, between and from times, which ascend."""
+    check_timed(placement.stash, "split")
+    if fractions := [cut for cut in cuts if isinstance(cut, (float, np.floating))]:
+        raise ValueError(
+            f"Cuts must be times, got {fractions[0]!r}. To cut at a fraction of the rows of each entity, use "
+            "split_fraction."
+        )
+    moments = [placement.stash.clock.parse(cut) for cut in cuts]
+    if any(earlier >= later for earlier, later in pairwise(moments)):
+        raise ValueError(f"Cuts must ascend, got {', '.join(map(str, cuts))}.")
+    return parts_of(placement, [cut_at_time(placement, moment) for moment in moments])
 
 
 def parts_at_shares(placement: Placement, fractions: Sequence[float]) -> list[Placement]:
     """The parts before, between and from fractions of the rows of each entity."""
     first, counts = placement.offsets[:-1], np.diff(placement.offsets)
-    return parts_of(placement, [Cut(first + share(fraction, counts), None) for fraction in ascending(fractions)])
+    return parts_of(placement, [Cut(first + rows, None) for rows in shares(fractions, counts)])
 
 
 def parts_of_entities(placement: Placement, fractions: Sequence[float], seed: int) -> list[Placement]:
     """Parts that share no entity, of fractions of them in an order drawn from the seed."""
     count = len(placement.offsets) - 1
     drawn = shuffled(count, seed, 0)(np.arange(count))
-    cuts = [0, *(int(share(fraction, np.array(count))) for fraction in ascending(fractions)), count]
+    cuts = [0, *map(int, shares(fractions, np.array(count))), count]
     return [of_entities(placement, drawn[low:high]) for low, high in pairwise(cuts)]
 
 
 def parts_of(placement: Placement, cuts: Sequence[Cut]) -> list[Placement]:
     """Part k: the windows that lie from cut k-1 on and before cut k; histories may reach back.
 
-    Slots count as for `divide`. Windows at given points lie from their time, or row, on. Spans in time must end before
-    the next cut.
+    The horizon of a window, or without a horizon the whole window, must lie there. Windows at given points lie from
+    their time, or row, on. Spans in time must end before the next cut.
     """
     bounds = [None, *cuts, None]
     if placement.points is not None:
         parts = [chosen(placement, partial(_between_cuts, placement, *pair)) for pair in pairwise(bounds)]
     else:
-        slots = [
-            cut_at_rows(placement, cut.rows) if cut.moment is None else cut_at_time(placement, cut.moment)
-            for cut in cuts
-        ]
-        parts = [replace(placement, intervals=part) for part in divide(placement, slots)]
+        slots, judged = [first_slots(placement, cut) for cut in cuts], placement.history
+        if not placement.horizon:  # nothing was observed in the lead of a run, so whole windows may begin in it
+            begins, judged = run_edges(placement.slots)[0], 0
+            slots = [np.where(first == begins + placement.slots.lead, begins, first) for first in slots]
+        edges = pairwise([None, *slots, None])
+        parts = [_between(placement, low, high, judged, placement.length - 1) for low, high in edges]
     for reach in placement.reaches:
         if reach.is_ahead:
             ends = zip(parts, bounds[1:])
@@ -174,64 +155,19 @@ def _ends_before(placement: Placement, reach: Reach, cut: Cut, ids: Int64s, anch
     if cut.moment is None:
         entities = placement.window_entities(ids, anchors)
         return placement.stretches(reach, ids, anchors).end <= cut.rows[entities]
-    moments = placement.window_times(ids, anchors)
-    assert moments is not None
-    return reach.end.moved(moments) + (reach.closed == "right") <= cut.moment
+    return reach.end.moved(placement.window_times(ids, anchors)) + (reach.closed == "right") <= cut.moment
 
 
-def divide(placement: Placement, cuts: Sequence[Int64s]) -> list[Intervals]:
-    """Part k: the windows whose whole horizon (without a horizon: whole window) lies in `[cut k-1, cut k)`.
-
-    The lead of a run does not count, because nothing was observed there.
-    """
-    begins, ends = run_edges(placement.slots)
-    parts = []
-    for low, high in pairwise([begins, *cuts, ends]):
-        if placement.horizon:
-            first = np.maximum(low - placement.history, begins)
-        else:
-            first = np.where(low == begins + placement.slots.lead, begins, low)
-        last = np.minimum(high - placement.length + 1, ends)
-        parts.append(keep(placement.intervals, first, np.maximum(first, last)))
-    return parts
-
-
-def of_entities(placement: Placement, some: Int64s) -> Placement:
-    """The windows of some entities, ascending indices into `stash.entities`."""
+def of_entities(placement: Placement, entities: Int64s) -> Placement:
+    """The windows of entities, given as indices into `stash.entities`."""
     wanted = np.zeros(len(placement.offsets) - 1, np.bool_)
-    wanted[some] = True
+    wanted[entities] = True
     if placement.points is not None:
         return replace(placement, points=placement.points.taken(wanted[placement.points.entity]))
     begins, ends = run_edges(placement.slots)
-    low, _ = run_rows(placement.slots, placement.stash.rows)
-    which = wanted[placement.entities_at(low)]
+    first_rows, _ = run_rows(placement.slots, placement.stash.rows)
+    which = wanted[placement.entities_at(first_rows)]
     return replace(placement, intervals=keep(placement.intervals, begins[which], ends[which]))
-
-
-def bisect_rows(times: Int64s, offsets: Int64s, moment: int) -> Int64s:
-    """For each entity its first row at or after a time: `(entities,)`."""
-    return first_rows(times, offsets[:-1], offsets[1:], np.full(len(offsets) - 1, moment))
-
-
-@dataclass(frozen=True, slots=True)
-class _Shift:
-    """A length of time, which times are moved by."""
-
-    frequency: Frequency
-    count: int
-
-    def move(self, time: int, times: int) -> int:
-        """The time so many of these lengths later, or with a negative number earlier."""
-        return int(self.frequency.advance(np.array([time]), np.array([times * self.count]))[0])
-
-    def check(self, times: int, what: str) -> None:
-        """Refuse so many of these lengths if they are longer than times can be apart."""
-        unit = {"ticks": 1, "months": 28 * self.frequency.clock.day}.get(self.frequency.kind, self.frequency.clock.day)
-        if times * self.count * self.frequency.count * unit > _FARTHEST:
-            raise ValueError(
-                f"The cuts of folds must lie within 2**61 ticks before the last anchor; {what} is longer. Take fewer "
-                "folds, or a shorter step= or gap=."
-            )
 
 
 def folds(
@@ -244,16 +180,17 @@ def folds(
         raise ValueError("folds judge slots, and a span in time of these windows reaches into the future. Use split.")
     number, by = at_least(1, count, "count"), _shift(placement, step, 1, "step")
     pause = _shift(placement, gap, 0, "gap")
-    by.check(number, f"{number} x step={step!r}")
-    pause.check(1, f"gap={gap!r}")
+    _check_length(by, number, f"{number} x step={step!r}")
+    _check_length(pause, 1, f"gap={gap!r}")
     begin, end = _anchor_range(placement)
+    anchor = placement.history + placement.label
     made = []
     for k in range(number):
-        cut, following = by.move(end, k - number), by.move(end, k + 1 - number)
-        start = None if expanding else cut_at_time(placement, by.move(begin, k))
-        train = _between(placement, start, cut_at_time(placement, pause.move(cut, -1)), placement.length - 1)
-        low, high = cut_at_time(placement, cut), cut_at_time(placement, following)
-        test = _between(placement, low, high, placement.history + placement.label)
+        cut = _moved(end, by, k - number)
+        times = _moved(begin, by, k), _moved(cut, pause, -1), cut, _moved(end, by, k + 1 - number)
+        start, stop, *edges = (first_slots(placement, cut_at_time(placement, time)) for time in times)
+        train = _between(placement, None if expanding else start, stop, anchor, placement.length - 1)
+        test = _between(placement, *edges, anchor, anchor)
         for part, name in ((train, "training"), (test, "test")):
             if not len(part):
                 form = placement.stash.clock.format
@@ -262,21 +199,32 @@ def folds(
                     f"no {name} window. Anchors lie in [{form(begin)}, {form(end)}). Take fewer folds, or another "
                     "step= or gap=."
                 )
-        made.append((replace(placement, intervals=train), replace(placement, intervals=test)))
+        made.append((train, test))
     return made
 
 
-def _shift(placement: Placement, length: Length, least: int, what: str) -> _Shift:
+def _moved(time: int, by: Shift, times: int) -> int:
+    return int(by.moved(np.array([time]), times)[0])
+
+
+def _shift(placement: Placement, length: Length, least: int, what: str) -> Shift:
     """Slots, which are steps of the frequency, or a duration as polars writes it."""
-    slot_step = placement.slots.frequency
+    clock, slot_step = placement.stash.clock, placement.slots.frequency
     if not is_integer(length):
-        return _Shift(
-            frequency(length if isinstance(length, timedelta) else str(length), placement.stash.clock, None, what), 1
-        )
+        duration = length if isinstance(length, timedelta) else str(length)
+        return Shift(what, frequency(duration, clock, None, what), 1)
     slots = at_least(least, length, what)
     if slot_step is None and slots:
         raise ValueError(f"{what} in slots needs the step of time, which gaps='ignore' lacks. Give a duration.")
-    return _Shift(slot_step or Frequency("", "ticks", 1, 0, placement.stash.clock), slots)
+    return Shift(what, slot_step or Frequency("", "ticks", 1, 0, clock), slots)
+
+
+def _check_length(shift: Shift, times: int, text: str) -> None:
+    if times * shift.most_ticks > FARTHEST:
+        raise ValueError(
+            f"The cuts of folds must lie within 2**61 ticks before the last anchor; {text} is longer. Take fewer "
+            "folds, or a shorter step= or gap=."
+        )
 
 
 def _anchor_range(placement: Placement) -> tuple[int, int]:
@@ -287,19 +235,18 @@ def _anchor_range(placement: Placement) -> tuple[int, int]:
     run = np.searchsorted(run_begins, first, "right") - 1
     whole = (run_ends[run] - placement.slots.tail - placement.length - first) // windows.stride + 1
     last = first + windows.stride * (np.minimum(whole, windows.ends - begins) - 1)
-    times = placement.label_times(last[whole > 0] + placement.history)
-    anchors = placement.label_times(first + placement.history)
-    assert times is not None
-    assert anchors is not None
-    if not len(times):
+    anchor, step = placement.history + placement.label, placement.slots.frequency
+    first_times = times_at(placement.slots, placement.times, first + anchor)
+    last_times = times_at(placement.slots, placement.times, last[whole > 0] + anchor)
+    if not len(last_times):
         raise DataError("Folds need windows with a whole horizon; none of these windows has one.")
-    step = placement.slots.frequency
-    end = int(times.max())
-    return int(anchors.min()), end + 1 if step is None else _Shift(step, 1).move(end, 1)
+    newest = int(last_times.max())
+    return int(first_times.min()), newest + 1 if step is None else _moved(newest, Shift("", step, 1), 1)
 
 
-def _between(placement: Placement, low: Int64s | None, high: Int64s, reach: int) -> Intervals:
-    """The windows whose label slot is at or after `low` and whose slot number `reach` is before `high`, by run."""
+def _between(placement: Placement, low: Int64s | None, high: Int64s | None, first: int, last: int) -> Placement:
+    """The windows whose slot number `first` is at or after `low`, and whose slot number `last` is before `high`."""
     begins, ends = run_edges(placement.slots)
-    first = begins if low is None else np.clip(low - placement.history - placement.label, begins, ends)
-    return keep(placement.intervals, first, np.clip(high - reach, first, ends))
+    lowest = begins if low is None else np.clip(low - first, begins, ends)
+    highest = ends if high is None else np.clip(high - last, lowest, ends)
+    return replace(placement, intervals=keep(placement.intervals, lowest, highest))

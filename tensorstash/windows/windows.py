@@ -14,19 +14,17 @@ from tensorstash.errors import unknown
 from tensorstash.gather.gather import copy_into, gather_into
 from tensorstash.stash.stash import Stash
 from tensorstash.windows import splits
-from tensorstash.windows.absent import warn_of_absent
-from tensorstash.windows.at import check_at
+from tensorstash.windows.at import Missing, check_at
 from tensorstash.windows.display import as_html, as_text
-from tensorstash.windows.during import During, reaches
-from tensorstash.windows.fills import slot_fills
+from tensorstash.windows.during import Side, reaches
 from tensorstash.windows.frame import to_frame
-from tensorstash.windows.gaps import fragments, too_short, warn_of_gaps
+from tensorstash.windows.gaps import Gaps, fragments, too_short, warn_of_absent, warn_of_gaps
 from tensorstash.windows.ids import Ids, check_ids
-from tensorstash.windows.intervals import count_before, intervals, of_runs
+from tensorstash.windows.intervals import count_before, intervals, windows_in
 from tensorstash.windows.placement import Chain, Placement
 from tensorstash.windows.runs import entity_runs
 from tensorstash.windows.selection import Where, anchored, at_points, complete, enough_rows, latest
-from tensorstash.windows.slots import most_empty, place, run_edges, with_tail
+from tensorstash.windows.slots import most_empty, place, run_edges, slot_fills, with_tail
 from tensorstash.windows.spans import judged_spans, make_spans
 
 if TYPE_CHECKING:
@@ -53,7 +51,8 @@ class Windows:
             `(column, begin, end, step)`: half-open slots relative to the anchor. The past 96 are `("y", -96, 0)`. A
             begin may be a `ts.Draw`: then a `Loader` draws how many slots the past has. Or to a `ts.During`, a stretch
             of time; without any span in slots, each row is a window.
-        min_history: windows may begin before their run if at least this many slots of their history lie in it.
+        min_history: windows may begin before their run if at least this many slots of their history lie in it. A past
+            that a `ts.Draw` begins is cut where the run begins, at a length that need not be a multiple of its step.
         min_horizon: windows may extend past their run if at least this many slots of their horizon lie in it (0: none
             needs to). The slots after the run are empty, even if later rows exist after a gap.
         stride: slots from one window to the next, counted from the first window of each run.
@@ -101,18 +100,18 @@ class Windows:
         horizon: int = 0,
         *,
         columns: Sequence[str] | None = None,
-        spans: Mapping[str, Sequence[Any] | During] | None = None,
+        spans: Mapping[str, Any] | None = None,
         min_history: int | None = None,
         min_horizon: int | None = None,
         stride: int = 1,
-        gaps: str = "split",
+        gaps: Gaps = "split",
         frequency: Duration | None = None,
         tolerance: Duration | None = None,
         require: Sequence[str] | None = None,
         where: Where | None = None,
         at: Any = None,
-        closed: str = "left",
-        missing: str = "error",
+        closed: Side = "left",
+        missing: Missing = "error",
     ) -> None:
         if not isinstance(stash, Stash):
             raise TypeError(
@@ -143,13 +142,13 @@ class Windows:
             self._place(at_points(placement, at, closed, self._judged, missing))
             return
         begins, ends = run_edges(slots)
-        whole = of_runs(begins, ends - begins, self.length, self.stride)
+        whole = intervals(begins, windows_in(ends - begins, self.length, self.stride), self.stride)
         if not len(whole):
             raise too_short(pieces, ends - begins, self.length, "slots" if filled else "rows")
-        gaps_told = warn_of_gaps(stash, pieces, slots, whole, self.length)
         placement = replace(placement, intervals=whole)
+        warned = warn_of_gaps(placement, pieces)
         placement = replace(placement, intervals=complete(placement, self._judged))
-        warn_of_absent(placement, whole, gaps_told=gaps_told)
+        warn_of_absent(placement, whole, without_gaps=warned)
         if where is not None:
             placement = replace(placement, intervals=anchored(placement, where))
         self._place(enough_rows(placement))
@@ -214,9 +213,10 @@ class Windows:
         """
         numbers, placement = check_ids(ids, len(self)), self.placement
         slots = placement.anchor_slots(numbers)
-        entities, times = placement.window_entities(numbers, slots), placement.window_times(numbers, slots)
-        time = {} if times is None else {"time": torch.from_numpy(times)}
-        return {"entity": torch.from_numpy(entities)} | time
+        batch = {"entity": torch.from_numpy(placement.window_entities(numbers, slots))}
+        if self.stash.time is not None:
+            batch["time"] = torch.from_numpy(placement.window_times(numbers, slots))
+        return batch
 
     def per_entity(self) -> dict[str, torch.Tensor]:
         """How many windows each entity has and the id of its first one: `count` and `first`, both `(entities,)` int64.
@@ -231,7 +231,8 @@ class Windows:
             {'count': tensor([0, 2, 1]), 'first': tensor([0, 0, 2])}
         """
         if self.placement.points is not None:
-            return {"count": torch.from_numpy(self.placement.points.per_entity(len(self.stash.offsets) - 1))}
+            entities = self.placement.points.entity
+            return {"count": torch.from_numpy(np.bincount(entities, minlength=len(self.stash.offsets) - 1))}
         edges = torch.from_numpy(count_before(self.placement.intervals, splits.entity_edges(self.placement)))
         return {"count": edges.diff(), "first": edges[:-1]}
 

@@ -14,6 +14,7 @@ import torch
 import tensorstash as ts
 from tensorstash.batches import devices
 from tensorstash.batches.devices import Copies, PlainCopies, copies_to, device_of
+from tensorstash.windows.gaps import Gaps
 from tests import oracle
 from tests.data import DTYPES, Table
 from tests.late_device import BROKEN, LateCopies, Memory
@@ -31,7 +32,7 @@ ORDERS: dict[str, Any] = {
 }
 
 
-def windows(gaps: str) -> ts.Windows:
+def windows(gaps: Gaps) -> ts.Windows:
     """Two entities with static columns, and with `gaps="mask"` empty slots in some windows."""
     rows = 150
     times = [t for start in (0, 1000) for t in range(start, start + rows) if gaps == "split" or t % 40 != 7]
@@ -53,7 +54,7 @@ def over(copies: Copies, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tensorstash.batches.loader.copies_to", lambda _: copies)
 
 
-def check(copies: LateCopies, order: str, gaps: str, prefetch: int) -> None:
+def check(copies: LateCopies, order: str, gaps: Gaps, prefetch: int) -> None:
     """One pass over the late device beside one on the host; the loop keeps some batches, and its work is late too."""
     arguments = {"with_ids": True, "tail": "pad", **ORDERS[order]}
     sampled = ts.Mix({"one": windows(gaps), "two": windows("mask")}) if order == "mix" else windows(gaps)
@@ -82,7 +83,7 @@ def check(copies: LateCopies, order: str, gaps: str, prefetch: int) -> None:
 @pytest.mark.parametrize("gaps", ["split", "mask"])
 @pytest.mark.parametrize("order", ORDERS)
 def test_late_copies_give_the_batches_of_the_host(
-    order: str, gaps: str, prefetch: int, monkeypatch: pytest.MonkeyPatch
+    order: str, gaps: Gaps, prefetch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Spans, masks, static columns, ids, `valid` and `reset` all arrive, bit by bit."""
     copies = LateCopies()

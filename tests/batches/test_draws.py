@@ -253,3 +253,20 @@ def test_over_shards_draws_go_by_the_position_that_the_key_tells(nodes: int) -> 
                 assert sum(observed) == len(observed) - hashed(SEED, 0, positions[own], 1) % len(LONG)
                 seen |= {positions[own]} if valid else set()
     assert seen == {*range(len(positions))}
+
+
+def test_with_min_history_a_draw_is_cut_where_the_run_begins() -> None:
+    """So the past has as many slots as were drawn or as there are rows, which need not be a multiple of the step."""
+    spans = {"past": ("y", ts.Draw(-12, -4, step=4), 0), "next": ("y", 0, 1)}
+    stash = ts.load({"y": np.arange(30.0)})
+    seen = set()
+    for epoch in range(20):
+        loader = ts.Loader(ts.Windows(stash, spans=spans, min_history=2), 29, seed=SEED)
+        loader.set_epoch(epoch)
+        (batch,) = loader
+        drawn = [4 + 4 * (2 - hashed(SEED, epoch, k, 1) % 3) for k in range(len(batch["next"]))]
+        rows = batch["next"][:, 0].to(torch.int64).tolist()
+        observed = batch["past.observed"].sum(1).tolist()
+        assert observed == [min(slots, row) for slots, row in zip(drawn, rows)]
+        seen.update(observed)
+    assert seen == {2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import tensorstash as ts
+from tensorstash.windows.gaps import Gaps
 from tests import oracle
 from tests.data import Table
 from tests.late_device import LateCopies
@@ -33,7 +34,7 @@ class Counted(LateCopies):
         return super().copy(staged)
 
 
-def windows(gaps: str = "split") -> ts.Windows:
+def windows(gaps: Gaps = "split") -> ts.Windows:
     times = [t for t in range(230) if t % 23 != 7]
     return ts.Windows(Table([len(times)], times).stash(fills=True), spans=SPANS, gaps=gaps)
 
@@ -45,7 +46,7 @@ def over(copies: LateCopies, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("gaps", ["split", "mask"])
 @pytest.mark.parametrize("prefetch", [0, 2])
 def test_a_cast_on_the_host_gives_the_same_and_copies_less(
-    prefetch: int, gaps: str, monkeypatch: pytest.MonkeyPatch
+    prefetch: int, gaps: Gaps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = windows(gaps)
     for sampled in (own, ts.Mix({"one": own, "two": windows("split")})):
@@ -126,6 +127,6 @@ def test_a_cast_that_cannot_be_on_the_host_is_refused_when_the_loader_is_made(
 
 def test_where_it_may_be() -> None:
     with pytest.raises(ValueError, match=like("'host' ... got 'cuda'")):
-        ts.Cast({"past": torch.float16}, on="cuda")
+        ts.Cast({"past": torch.float16}, on="cuda")  # type: ignore[arg-type]
     assert repr(HALF) == "Cast({'past': torch.float16}, on='host')"
     assert repr(ts.Cast({"past": torch.float16})) == "Cast({'past': torch.float16})"

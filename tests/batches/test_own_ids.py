@@ -9,6 +9,7 @@ import torch
 from torch.utils.data import RandomSampler, WeightedRandomSampler
 
 import tensorstash as ts
+from tensorstash.sampling.steps import Tail
 from tests import oracle
 from tests.epochs import steps_of, taken, windows_of
 from tests.oracle_load import like
@@ -37,7 +38,7 @@ class ByEpoch:
         return np.random.default_rng([epoch, self.salt]).integers(0, N, self.count).tolist()
 
 
-def loaders(make: Any, ranks: int, batch_size: int, tail: str = "keep", **more: Any) -> list[ts.Loader]:
+def loaders(make: Any, ranks: int, batch_size: int, tail: Tail = "keep", **more: Any) -> list[ts.Loader]:
     return [
         ts.Loader(
             windows_of(N),
@@ -55,7 +56,7 @@ def loaders(make: Any, ranks: int, batch_size: int, tail: str = "keep", **more: 
 
 @pytest.mark.parametrize("tail", ["keep", "pad", "drop"])
 @pytest.mark.parametrize("ranks", [1, 2, 3])
-def test_all_ranks_take_the_ids_in_their_order(ranks: int, tail: str) -> None:
+def test_all_ranks_take_the_ids_in_their_order(ranks: int, tail: Tail) -> None:
     made = loaders(ByEpoch, ranks, 4, tail)
     for epoch in range(3):
         ids = ByEpoch().ids(epoch)

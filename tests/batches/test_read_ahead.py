@@ -19,6 +19,7 @@ from tensorstash.batches import read_ahead
 from tensorstash.batches.read_ahead import ranges
 from tensorstash.native import library
 from tensorstash.segments.segment import Segment
+from tensorstash.windows.gaps import Gaps
 from tests.batches.test_loader import run
 
 Asked = list[tuple[str | None, list[int], list[int]]]  # the path, and where ranges begin and end
@@ -76,7 +77,8 @@ def cold(monkeypatch: pytest.MonkeyPatch) -> None:
 @given(data=st.data())
 def test_the_ranges_are_the_pages_of_the_rows_of_windows(data: st.DataObject) -> None:
     """Windows show which rows they hold, because values are rows; NaN stands for an empty slot."""
-    rows, gaps = data.draw(st.integers(200, 2500)), data.draw(st.sampled_from(["ignore", "mask"]))
+    rows = data.draw(st.integers(200, 2500))
+    gaps: Gaps = data.draw(st.sampled_from(["ignore", "mask"]))
     row, random = np.arange(rows), np.random.default_rng(data.draw(st.integers(0, 99)))
     columns = {"y": row.astype(np.float32), "z": row.astype(np.float64), "wide": np.repeat(row[:, None] + 0.0, 300, 1)}
     columns["t"] = np.cumsum(np.where(random.random(rows) < 0.05, random.integers(1, 9, rows), 1))

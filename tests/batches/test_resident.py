@@ -20,6 +20,7 @@ from tensorstash.batches import resident
 from tensorstash.batches.devices import Copies
 from tensorstash.batches.resident import ResidentAssembler
 from tensorstash.segments.limits import Limit
+from tensorstash.windows.gaps import Gaps
 from tests import oracle
 from tests.data import Table, tables
 from tests.late_device import BROKEN, LateCopies
@@ -58,7 +59,7 @@ def stash_of(rows: int, start: int) -> ts.Stash:
     return ts.load(data, COLUMNS, entity="e", time="t", static=["size"])
 
 
-def windows_of(gaps: str = "mask", rows: int = 120, start: int = 0, **arguments: Any) -> ts.Windows:
+def windows_of(gaps: Gaps = "mask", rows: int = 120, start: int = 0, **arguments: Any) -> ts.Windows:
     return ts.Windows(stash_of(rows, start), spans=SPANS, gaps=gaps, **arguments)
 
 
@@ -104,7 +105,7 @@ ORDERS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("gaps", ["split", "mask"])
 @pytest.mark.parametrize("order", ORDERS)
-def test_orders_and_what_batches_carry(order: str, gaps: str) -> None:
+def test_orders_and_what_batches_carry(order: str, gaps: Gaps) -> None:
     """Static columns, computed calendars, ids, anchors and `valid`."""
     least = {"min_history": 2, "min_horizon": 0} if gaps == "mask" else {}
     check(windows_of(gaps, **least), 16, **ORDERS[order])
@@ -124,7 +125,7 @@ def test_cross_sections_vary_in_size(batch_size: int | None) -> None:
 
 @pytest.mark.parametrize("kinds", [("split", "split"), ("split", "mask"), ("mask", "mask")])
 @pytest.mark.parametrize("arguments", [{"shuffle": True, "prefetch": 2, "tail": "pad"}, {"num_replicas": 3, "rank": 2}])
-def test_a_mix_of_stashes(kinds: tuple[str, str], arguments: dict[str, Any]) -> None:
+def test_a_mix_of_stashes(kinds: tuple[Gaps, Gaps], arguments: dict[str, Any]) -> None:
     """Windows of each component are gathered from its own columns, and stand in the order of the batch."""
     parts = {f"part {k}": windows_of(gaps, 80 + 40 * k, 7 * k) for k, gaps in enumerate(kinds)}
     check(ts.Mix(parts | {"rare": windows_of("split", 30, 99)}), 16, with_ids=True, **arguments)

@@ -45,9 +45,9 @@ def test_writing_into_a_batch_leaves_the_autograd_of_others_alone(prefetch: int)
     for batch in batches[::2]:
         batch["past"].zero_()
     for loss in losses[1::2]:
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-        losses[0].backward()
+        losses[0].backward()  # type: ignore[no-untyped-call]
 
 
 @pytest.mark.parametrize("prefetch", [0, 2])

@@ -111,25 +111,25 @@ def test_the_node_is_found(environment: dict[str, str], expected: Node) -> None:
 @pytest.mark.parametrize(
     ("node", "nodes", "environment", "message"),
     [
-        (0, None, {}, r"node= and nodes= are given together; got node=0 and nodes=None\."),
-        (2, 2, {}, r"The number of a node lies in \[0, 2\); got 2 \(from the arguments\)\. Count nodes from 0 on\."),
+        (0, None, {}, r"node and nodes must be given together, got 0 and None\."),
+        (2, 2, {}, r"node must lie in \[0, 2\), got 2 \(from the arguments\)\."),
         (0, 0, {}, r"nodes must be an integer >= 1, got 0\."),
         (
             None,
             None,
             {"NODE_RANK": "0", "WORLD_SIZE": "5", "LOCAL_WORLD_SIZE": "2"},
-            r"Nodes have equally many ranks each; WORLD_SIZE is 5 and LOCAL_WORLD_SIZE 2\. Start as many .*",
+            r"All nodes must have equally many ranks, got WORLD_SIZE=5 and LOCAL_WORLD_SIZE=2\.",
         ),
         (
             None,
             None,
             {"NODE_RANK": "x", "WORLD_SIZE": "5", "LOCAL_WORLD_SIZE": "2"},
-            r"\('NODE_RANK', 'WORLD_SIZE', 'LOCAL_WORLD_SIZE'\) are numbers; .* has \['x', '5', '2'\]\. .*",
+            r"must be numbers, got \['x', '5', '2'\] in the environment\.",
         ),
     ],
 )
 def test_wrong_nodes(node: int | None, nodes: int | None, environment: dict[str, str], message: str) -> None:
-    with pytest.raises(ValueError, match=f"^{message}$"):
+    with pytest.raises(ValueError, match=message):
         node_of(node, nodes, environment)
 
 

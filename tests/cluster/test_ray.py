@@ -4,7 +4,7 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import psutil
 import pyarrow as pa
@@ -62,14 +62,15 @@ def test_the_bytes_are_those_of_one_machine(cluster: Any, source: Path, tmp_path
     made = ts.cluster.shard(source, COLUMNS, shards=S, to=tmp_path / "ray", engine="ray", **KEYS)
     assert files(tmp_path / "ray") == files(tmp_path / "one")
     assert ts.cluster.open(tmp_path / "ray").manifest == made
-    for name, engine in (("a", None), ("b", "ray")):
+    engines: list[tuple[str, Literal["ray"] | None]] = [("a", None), ("b", "ray")]
+    for name, engine in engines:
         ts.cluster.shard(table(), shards=S, to=tmp_path / name, engine=engine, **KEYS)
     assert files(tmp_path / "a") == files(tmp_path / "b")
     odd = pa.table({"e": ["a", "b", "c"] * 2, "d": pa.array([1, 2, None] * 2, pa.timestamp("s"))})
     odd = odd.append_column("wide", pa.array([1, 2, 3, 4, 5, 6]).cast(pa.decimal256(60, 2)))
     fills: dict[str, Any] = {"d": ts.column("d", fill=0), "wide": "wide"}
-    for name, engine in (("c", None), ("d", "ray")):
-        ts.cluster.shard(odd, fills, entity="e", shards=S, to=tmp_path / name, engine=engine)
+    ts.cluster.shard(odd, fills, entity="e", shards=S, to=tmp_path / "c")
+    ts.cluster.shard(odd, fills, entity="e", shards=S, to=tmp_path / "d", engine="ray")
     assert files(tmp_path / "c") == files(tmp_path / "d")
     twice = pa.table({"e": ["a", "a"], "t": [1, 1], "y": [1.0, 2.0]})
     with pytest.raises(ts.errors.DataError, match=r"entity 'a' has t 1 in source rows 0 and 1"):

@@ -242,7 +242,7 @@ def test_a_run_that_is_repeated_writes_nothing(tmp_path: Path, written: list[int
     before = {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
     assert call(tmp_path) == first
     assert {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == before
-    assert written == [*range(S)]
+    assert sorted(written) == [*range(S)]
 
 
 def test_a_run_goes_on_with_the_shards_that_are_right(
@@ -268,7 +268,7 @@ def test_a_run_goes_on_with_the_shards_that_are_right(
     damage(tmp_path / "to" / "shard-00002.safetensors")
     del written[:]
     call(tmp_path / "to")
-    assert written == [1, 2, 4]
+    assert sorted(written) == [1, 2, 4]
     assert files(tmp_path / "to") == files(tmp_path / "whole")
 
 
@@ -464,7 +464,8 @@ def test_a_killed_run_leaves_nothing_half_made(tmp_path: Path, at: int) -> None:
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert [*temporary.iterdir()] == []
     made = {f"shard-{k:05}.safetensors" for k in range(at + 1)}
-    assert {*files(tmp_path / "to")} == {"partial.json", *made}
+    assert {*files(tmp_path / "to")} >= {"partial.json", *made}  # and maybe the one that was written beside it
+    assert not (tmp_path / "to" / "manifest.json").exists()
     call(tmp_path / "to")
     assert files(tmp_path / "to") == files(tmp_path / "whole")
     assert {path.name for path in (tmp_path / "to").iterdir()} == {*files(tmp_path / "whole")}  # hidden ones too
@@ -475,9 +476,9 @@ def test_a_source_must_not_change_meanwhile(tmp_path: Path, monkeypatch: pytest.
     plain: Callable[..., Any] = Rows.by_shard
 
     def changing(*given: Any) -> Any:
-        for shard in plain(*given):
-            pq.write_table(table(50), tmp_path / "a.parquet")
-            yield shard
+        rows_of = plain(*given)
+        pq.write_table(table(50), tmp_path / "a.parquet")
+        return rows_of
 
     monkeypatch.setattr(Rows, "by_shard", changing)
     with pytest.raises(ts.errors.SourceError, match="A source must not change while it is loaded"):
@@ -503,7 +504,7 @@ def test_engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_helpful_errors(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"^shards= is at most 4,096; got 5,000\.$"):
         call(tmp_path, shards=5000)
-    with pytest.raises(ValueError, match=r"^A shard is of entities; got shard=\(0, 5\) and no entity=\."):
+    with pytest.raises(ValueError, match=r"^Rows go to shards by their entity; got no entity="):
         call(tmp_path, entity=None)
     (tmp_path / "file").write_text("x")
     with pytest.raises(ts.errors.SegmentError, match="file cannot be opened: Not a directory"):

@@ -16,8 +16,8 @@ import tensorstash as ts
 from tensorstash.common.clock import Clock
 from tensorstash.common.dtypes import Int64s
 from tensorstash.common.frequency import frequency
+from tensorstash.native.guide import first_rows
 from tensorstash.windows.runs import find_runs
-from tensorstash.windows.splits import bisect_rows
 from tests.oracle_load import like
 
 ZONES = [None, "UTC", "America/New_York", "Europe/Berlin", "Australia/Lord_Howe", "Asia/Kolkata"]
@@ -196,7 +196,7 @@ def test_bisect_finds_the_first_row_from_a_time_on(entities: list[list[int]], mo
     offsets = np.cumsum([0, *map(len, entities)])
     times = np.array([time for entity in entities for time in sorted(entity)], np.int64)
     first = [offset + sum(time < moment for time in entity) for offset, entity in zip(offsets.tolist(), entities)]
-    assert bisect_rows(times, offsets, moment).tolist() == first
+    assert first_rows(times, offsets[:-1], offsets[1:], np.full(len(offsets) - 1, moment)).tolist() == first
 
 
 def test_split_reads_text_in_the_zone_of_the_times() -> None:

@@ -13,6 +13,7 @@ from matplotlib.colors import to_hex
 from matplotlib.patches import Rectangle
 
 import tensorstash as ts
+from tensorstash.windows.gaps import Gaps
 from tests.oracle_load import like
 
 plt.switch_backend("Agg")
@@ -49,7 +50,7 @@ def slow_bars(windows: ts.Windows) -> dict[int, list[Bar]]:
 
 @pytest.mark.filterwarnings("ignore:Gaps cost")
 @pytest.mark.parametrize("gaps", ["split", "mask"])
-def test_bars_cover_the_times_of_the_windows_of_each_part(gaps: str) -> None:
+def test_bars_cover_the_times_of_the_windows_of_each_part(gaps: Gaps) -> None:
     windows = ts.Windows(gappy(), history=2, horizon=2, gaps=gaps, frequency=1)
     train, valid = windows.split(4)
     axes = ts.plot.windows({"train": train, "valid": valid})

@@ -966,9 +966,9 @@ def test_files_that_differ_are_refused_with_all_differences(tmp_path: Path) -> N
         ),
         pa.table({"y": [1], "t": pa.array([1], pa.timestamp("us"))}),
     ]
-    one, two, three = (write_parquet(tmp_path / f"{k}.parquet", [table]) for k, table in enumerate(tables))
+    _, two, three = (write_parquet(tmp_path / f"{k}.parquet", [table]) for k, table in enumerate(tables))
     message = (
-        f"All files of a source need the columns and types of the first, {one}: {two} has 'y' as bool, not int64; "
+        f"All files of a source need the same columns and types: {two} has 'y' as bool, not int64; "
         f"{two} has 't' as timestamp[us, tz=UTC], not timestamp[us]; {three} has no column 's'. Leave such "
         "columns out, or write all files with one schema."
     )
@@ -977,11 +977,11 @@ def test_files_that_differ_are_refused_with_all_differences(tmp_path: Path) -> N
 
 
 def test_of_many_differences_ten_are_shown(tmp_path: Path) -> None:
-    one = write_parquet(tmp_path / "1.parquet", [pa.table({f"c{k}": [k] for k in range(14)})])
+    write_parquet(tmp_path / "1.parquet", [pa.table({f"c{k}": [k] for k in range(14)})])
     two = write_parquet(tmp_path / "2.parquet", [pa.table({"c0": [1]})])
     shown = "; ".join(f"{two} has no column 'c{k}'" for k in range(1, 11))
     message = (
-        f"All files of a source need the columns and types of the first, {one}: {shown}; and 3 more. Leave such "
+        f"All files of a source need the same columns and types: {shown}; and 3 more. Leave such "
         "columns out, or write all files with one schema."
     )
     with pytest.raises(ts.errors.SourceError, match=whole(message)):

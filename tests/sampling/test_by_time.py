@@ -17,10 +17,10 @@ from tensorstash.sampling.by_time import (
     Sections,
     count_steps,
     cuts,
-    order_of_times,
     sections,
-    sections_checksum,
 )
+from tensorstash.sampling.order import checksum
+from tensorstash.sampling.order import order as order_at
 from tensorstash.sampling.steps import part
 from tensorstash.segments.limits import Limit
 
@@ -42,7 +42,7 @@ def steps_of(
     of: Sections, shuffle: bool, seed: int, epoch: int, consumed: int, size: int | None, drop: bool = False
 ) -> list[tuple[list[int], int]]:
     """The windows of each step, and what is consumed behind it."""
-    order = order_of_times(ByTime(shuffle), of, seed, epoch)
+    order = order_at(shuffle, len(of.ends), seed, epoch)
     return [
         (of.ids[begin:end].tolist(), int(behind))
         for made in cuts(of, order, consumed, size, drop)
@@ -66,6 +66,10 @@ def expected_steps(
     return steps
 
 
+def checksum_of(of: Sections) -> int:
+    return checksum(of.ends, of.ids)
+
+
 @given(TIMES)
 @settings(max_examples=100)
 def test_windows_are_sorted_by_time_and_then_by_id(times: list[int]) -> None:
@@ -81,7 +85,7 @@ def test_each_time_is_cut_into_steps_of_its_own_from_any_position_on(
 ) -> None:
     of, groups = sections_of(times), groups_of(times)
     drop = drop and size is not None
-    places = order_of_times(ByTime(shuffle), of, 5, epoch)(np.arange(len(groups)))
+    places = order_at(shuffle, len(of.ends), 5, epoch)(np.arange(len(groups)))
     assert np.array_equal(np.sort(places), np.arange(len(groups)))
     assert shuffle or np.array_equal(places, np.arange(len(groups)))
     consumed = data.draw(st.integers(0, len(times)))
@@ -98,7 +102,7 @@ def test_blocks_of_windows_times_and_steps_make_no_difference(monkeypatch: pytes
         of = sections_of(times)
         assert np.array_equal(of.ids, whole.ids)
         assert np.array_equal(of.ends, whole.ends)
-        assert sections_checksum(of) == sections_checksum(whole)
+        assert checksum_of(of) == checksum_of(whole)
         assert [count_steps(of, size) for size in (None, 1, 4)] == [count_steps(whole, size) for size in (None, 1, 4)]
         found = [steps_of(of, True, 1, 0, consumed, size) for consumed in (0, 7, 500) for size in (None, 1, 4)]
         assert found == expected
@@ -127,8 +131,7 @@ def test_ranks_share_a_step(count: int, replicas: int) -> None:
 
 
 def test_epochs_permute_the_times_anew() -> None:
-    of = sections_of(list(range(300)))
-    orders = [order_of_times(ByTime(shuffle=True), of, 0, epoch)(np.arange(300)) for epoch in range(4)]
+    orders = [order_at(True, 300, 0, epoch)(np.arange(300)) for epoch in range(4)]
     for one in range(4):
         for two in range(one):
             assert (orders[one] == orders[two]).mean() < 0.05
@@ -174,9 +177,9 @@ def test_the_memory_is_checked_first(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_checksums_tell_sections_apart() -> None:
     """Also where only the windows of two times are exchanged."""
-    assert sections_checksum(sections_of([1, 2, 3])) == sections_checksum(sections_of([10, 20, 30]))
-    assert sections_checksum(sections_of([1, 2, 3])) != sections_checksum(sections_of([1, 3, 2]))
-    assert sections_checksum(sections_of([1, 2, 2])) != sections_checksum(sections_of([1, 1, 2]))
+    assert checksum_of(sections_of([1, 2, 3])) == checksum_of(sections_of([10, 20, 30]))
+    assert checksum_of(sections_of([1, 2, 3])) != checksum_of(sections_of([1, 3, 2]))
+    assert checksum_of(sections_of([1, 2, 2])) != checksum_of(sections_of([1, 1, 2]))
 
 
 def test_shuffle_is_a_truth_value() -> None:

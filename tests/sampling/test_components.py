@@ -77,7 +77,7 @@ def test_a_draw_is_what_the_definition_says(
     at = draws(of, shuffle, seed)
     for again in (positions, positions + 7, positions[::-1]):  # also from what was kept
         component, ids = at(again)
-        expected_component, index = choose(of.tree, again)
+        expected_component, index, _ = choose(of.tree, again)
         assert np.array_equal(component, expected_component)
         for c, k, found in zip(component.tolist(), index.tolist(), ids.tolist()):
             epoch, within = divmod(k, sizes[c])
@@ -195,14 +195,14 @@ def test_no_draw_ever_changes(kind: str, first: int, seed: int, shuffle: bool) -
 def test_wrong_components_and_weights_are_errors_that_say_which() -> None:
     sizes = {"web": 5, "power": 7, "none": 0}
     for weights, message in (
-        ({"web": 1, "power": -1, "none": 0}, r"A weight must be finite and >= 0, got -1 for 'power'\."),
+        ({"web": 1, "power": -1, "none": 0}, r"Weights must be finite and >= 0, got -1 for component 'power'\."),
         (
             {"web": 1, "power": math.nan, "none": 0},
-            r"A weight must be finite and >= 0, got nan for 'power'\.",
+            r"Weights must be finite and >= 0, got nan for component 'power'\.",
         ),
         (
             {"web": math.inf, "power": 1, "none": 0},
-            r"A weight must be finite and >= 0, got inf for 'web'\.",
+            r"Weights must be finite and >= 0, got inf for component 'web'\.",
         ),
         (
             {"web": 1, "none": 0},
@@ -218,7 +218,7 @@ def test_wrong_components_and_weights_are_errors_that_say_which() -> None:
             components(sizes, weights)
     with pytest.raises(ColumnError, match=r"did you mean 'power'\?"):
         components(sizes, {**dict.fromkeys(sizes, 0), "power": 1, "pover": 1})
-    with pytest.raises(TypeError, match=r"got '1' for 'web'"):
+    with pytest.raises(TypeError, match=r"weights must be numbers, one for each component"):
         components(sizes, {"web": "1", "power": 1, "none": 0})  # type: ignore[dict-item]  # wrong on purpose
     with pytest.raises(ValueError, match=r"got none"):
         components({})

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -94,7 +94,7 @@ def mixed(epoch: int, shuffle: bool, of: ts.Mix | None = None) -> list[int]:
     of = mix() if of is None else of
     sizes = [len(part) for part in of.windows.values()]
     first = [0, *itertools.accumulate(sizes)]
-    component, index = choose(of.components.tree, np.arange(epoch * of.count, (epoch + 1) * of.count))
+    component, index, _ = choose(of.components.tree, np.arange(epoch * of.count, (epoch + 1) * of.count))
     found = []
     for c, k in zip(component.tolist(), index.tolist()):
         number, within = divmod(k, sizes[c])
@@ -266,7 +266,7 @@ def test_each_number_of_entities_weighs_what_it_says() -> None:
     stash = ts.load(rows, ["y"], static=["size"], entity="e", time="t")
     made = ts.Windows(stash, history=2, horizon=1, columns=["y"])
 
-    def ids(weights: Any, per: str) -> list[int]:
+    def ids(weights: Any, per: Literal["window", "entity"]) -> list[int]:
         loader = ts.Loader(made, 50, shuffle=ts.Weighted(weights, per=per, count=2000), with_ids=True)
         return [k for batch in loader for k in batch["window"].tolist()]
 

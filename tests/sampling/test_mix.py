@@ -13,6 +13,7 @@ import torch
 import tensorstash as ts
 from tensorstash.errors import SchemaError
 from tensorstash.native import library
+from tensorstash.transforms.statistics import Kind
 from tests import oracle
 from tests.data import DTYPES, Table
 from tests.oracle_load import like
@@ -201,7 +202,7 @@ def test_a_state_of_another_mix_is_refused() -> None:
 
 
 @pytest.mark.parametrize("kind", ["standard", "minmax", "maxabs"])
-def test_a_scaler_of_a_mix_is_that_of_its_windows_together(kind: str) -> None:
+def test_a_scaler_of_a_mix_is_that_of_its_windows_together(kind: Kind) -> None:
     """As if the rows stood in one stash; by entity, as the scaler of each component scales its windows."""
     parts = {"one": windows(stash(12)), "none": windows(stash(6)).split(-5)[0], "two": windows(stash(20, 100))}
     mix = ts.Mix(parts)
@@ -249,7 +250,7 @@ def in_two(rows: int, cut: int) -> tuple[ts.Windows, ts.Mix]:
 
 @pytest.mark.parametrize("kind", ["standard", "minmax", "robust", "maxabs"])
 @pytest.mark.parametrize("sample", [None, 1, 7, 20, 1000])
-def test_a_scaler_of_a_mix_is_that_of_its_rows_in_one_stash(kind: str, sample: int | None) -> None:
+def test_a_scaler_of_a_mix_is_that_of_its_rows_in_one_stash(kind: Kind, sample: int | None) -> None:
     one, mix = in_two(60, 14)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # one value is equal to all

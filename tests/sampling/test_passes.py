@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import tensorstash as ts
 from tensorstash.native.permutation import shuffled
+from tensorstash.sampling.steps import Tail
 from tests.oracle_load import like
 
 Step = tuple[int, int, list[int]]  # the epoch, the windows of it that are used after the step, and those of the step
@@ -85,7 +86,7 @@ class Model:
         self.left = False
 
 
-def samplers(n: int, ranks: int, batch_size: int, tail: str, steps: int | None) -> list[ts.Sampler]:
+def samplers(n: int, ranks: int, batch_size: int, tail: Tail, steps: int | None) -> list[ts.Sampler]:
     return [
         ts.Sampler(n, batch_size, shuffle=True, tail=tail, steps=steps, num_replicas=ranks, rank=rank)
         for rank in range(ranks)
@@ -115,7 +116,7 @@ ACTIONS = st.lists(
 @settings(max_examples=200)
 @given(st.integers(1, 14), LAYOUTS, st.sampled_from(["keep", "pad", "drop"]), st.none() | st.integers(1, 7), ACTIONS)
 def test_every_pass_is_the_one_of_the_rules(
-    n: int, layout: tuple[int, int], tail: str, steps: int | None, actions: list[Any]
+    n: int, layout: tuple[int, int], tail: Tail, steps: int | None, actions: list[Any]
 ) -> None:
     """Left early, asked for, or resumed on other ranks and batch sizes: windows and states are those of the model."""
     if tail == "drop":

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tensorstash.sampling.steps import Tail
 from tests import oracle
 from tests.epochs import KINDS, TAILS, Batch, loaders_of, numbers, order_of, valid_numbers
 from tests.oracle_load import like
@@ -23,7 +24,7 @@ def sizes(ranks: int) -> list[int]:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("tail", TAILS)
 @pytest.mark.parametrize("ranks", range(1, 10))
-def test_ranks_take_every_window_once_in_equally_many_steps(ranks: int, tail: str, kind: str) -> None:
+def test_ranks_take_every_window_once_in_equally_many_steps(ranks: int, tail: Tail, kind: str) -> None:
     for n in sizes(ranks):
         loaders = loaders_of(n, ranks, BATCH_SIZE, kind, tail)
         size = ranks * BATCH_SIZE
@@ -67,7 +68,7 @@ def check_shares(n: int, made: list[list[Batch]], tail: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("tail", TAILS)
 @pytest.mark.parametrize("ranks", range(1, 10))
-def test_every_batch_is_the_one_that_the_oracle_cuts(ranks: int, tail: str, kind: str) -> None:
+def test_every_batch_is_the_one_that_the_oracle_cuts(ranks: int, tail: Tail, kind: str) -> None:
     n = 2 * ranks * BATCH_SIZE + ranks // 2 + 1
     expected = oracle.steps(order_of(kind, n, ranks * BATCH_SIZE), BATCH_SIZE, ranks, tail)
     for rank, loader in enumerate(loaders_of(n, ranks, BATCH_SIZE, kind, tail)):

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tensorstash as ts
+from tensorstash.sampling.steps import Tail
 from tests import oracle, processes
 from tests.epochs import KINDS, TAILS, loaders_of, numbers, order_of, shuffle_of, steps_of, taken, windows_of
 from tests.oracle_load import like
@@ -54,7 +55,7 @@ def rest(loaders: list[ts.Loader], state: State) -> list[int]:
 @pytest.mark.parametrize("kind", ELASTIC)
 @pytest.mark.parametrize("tail", TAILS)
 @pytest.mark.parametrize("ranks", range(1, 5))
-def test_a_state_of_any_step_goes_on_with_any_ranks_and_batch_size(ranks: int, tail: str, kind: str) -> None:
+def test_a_state_of_any_step_goes_on_with_any_ranks_and_batch_size(ranks: int, tail: Tail, kind: str) -> None:
     """Both together are the epoch in its order; after its last step it is the next epoch, neither empty nor skipped."""
     order, following = order_of(kind, N), order_of(kind, N, epoch=1)
     steps = len(loaders_of(N, ranks, 4, kind, tail)[0])
@@ -74,7 +75,7 @@ def test_a_state_of_any_step_goes_on_with_any_ranks_and_batch_size(ranks: int, t
 
 
 @pytest.mark.parametrize("tail", ["keep", "pad"])
-def test_a_state_of_lanes_goes_on_with_any_ranks_of_as_many_rows(tail: str) -> None:
+def test_a_state_of_lanes_goes_on_with_any_ranks_of_as_many_rows(tail: Tail) -> None:
     """The same windows, and the same rows go on: the hidden states of a recurrent model stay what they are."""
 
     def rows(loaders: list[ts.Loader]) -> list[tuple[list[int], list[bool]]]:
@@ -111,7 +112,7 @@ LEGS = st.lists(st.tuples(st.integers(1, 4), st.integers(1, 5), st.integers(0, 6
 @settings(max_examples=60)
 @given(LEGS, st.sampled_from(ELASTIC), st.sampled_from(["keep", "pad"]))
 def test_a_run_that_is_resumed_again_and_again_takes_every_window_of_every_epoch_once(
-    legs: list[tuple[int, int, int]], kind: str, tail: str
+    legs: list[tuple[int, int, int]], kind: str, tail: Tail
 ) -> None:
     """Several times in one epoch and over its end, each time with other ranks and another batch size."""
     state, ids = None, []

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import tensorstash as ts
 from tensorstash.native.permutation import BLOCK, shuffled
+from tensorstash.sampling.steps import Tail
 from tests import oracle, processes
 from tests.epochs import groups_of
 from tests.oracle_load import like
@@ -23,13 +24,13 @@ def steps_of(n: int, batch_size: int, ranks: int, tail: str, begin: int = 0) -> 
     return [[ids for ids, _ in step] for step in oracle.steps(order, batch_size, ranks, tail, begin)]
 
 
-def sampler(n: int, batch_size: int, tail: str, ranks: int = 1, rank: int = 0) -> ts.Sampler:
+def sampler(n: int, batch_size: int, tail: Tail, ranks: int = 1, rank: int = 0) -> ts.Sampler:
     return ts.Sampler(n, batch_size, shuffle=True, num_replicas=ranks, rank=rank, tail=tail)
 
 
 @settings(max_examples=150)
 @given(st.integers(1, 60), st.integers(1, 7), st.integers(1, 9), st.sampled_from(TAILS))
-def test_every_rank_takes_its_part_of_every_step(n: int, batch_size: int, ranks: int, tail: str) -> None:
+def test_every_rank_takes_its_part_of_every_step(n: int, batch_size: int, ranks: int, tail: Tail) -> None:
     expected = steps_of(n, batch_size, ranks, tail)
     if not expected:
         with pytest.raises(ValueError, match=like(f'tail="drop" leaves nothing: {n} windows make no step of')):
@@ -43,7 +44,7 @@ def test_every_rank_takes_its_part_of_every_step(n: int, batch_size: int, ranks:
 
 @settings(max_examples=60)
 @given(st.integers(1, 60), st.integers(1, 7), st.integers(1, 9), st.sampled_from(["keep", "pad"]))
-def test_valid_ids_of_all_ranks_are_every_id_once(n: int, batch_size: int, ranks: int, tail: str) -> None:
+def test_valid_ids_of_all_ranks_are_every_id_once(n: int, batch_size: int, ranks: int, tail: Tail) -> None:
     taken = []
     for rank in range(ranks):
         for steps in groups_of(sampler(n, batch_size, tail, ranks, rank)):

@@ -12,22 +12,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tensorstash.errors import ColumnError
+from tensorstash.sampling.order import checksum
 from tensorstash.sampling.weighted import (
     DrawTable,
     Weighted,
+    checked_weights,
     draw_table,
     draws,
     entity_draws,
     entity_table,
     owners,
-    weights_checksum,
-    window_table,
 )
 
 LIMIT = 5.0  # standard deviations that a statistic may be off; seeds are fixed, so nothing is left to chance
 WEIGHTS = st.one_of(
     st.just(0.0), st.floats(0, 1), st.floats(0, 1e300), st.floats(5e-324, 1e-300), st.integers(0, 5).map(float)
 )
+
+
+def window_table(weights: object, windows: int) -> DrawTable:
+    return draw_table(checked_weights(weights, windows, "window", range(windows)))
 
 
 def mix(x: int) -> int:
@@ -61,7 +65,7 @@ def drawn(weights: list[float], seed: int, epoch: int, position: int) -> int:
 def test_a_draw_is_what_the_definition_says(weights: list[float], seed: int, epoch: int, first: int) -> None:
     if not any(weights):
         weights[0] = 1.0
-    shares = window_table(Weighted(weights), len(weights))
+    shares = window_table(weights, len(weights))
     assert shares.ends.tolist() == ends_of(weights)
     positions = np.arange(first, first + 20)
     expected = [drawn(weights, seed, epoch, position) for position in positions.tolist()]
@@ -112,7 +116,7 @@ def test_windows_of_an_entity_are_equally_likely(seed: int) -> None:
     sizes = np.array([0, 1, 7, 300, 0, 64])
     first = np.concatenate([[0], np.cumsum(sizes)])
     weights = np.array([5.0, 1, 0.2, 3, 0, 2])
-    shares = entity_table(Weighted(weights, per="entity"), range(6), first)
+    shares = entity_table(weights, range(6), first)
     ids = entity_draws(shares, first, seed, 0)(np.arange(500_000))
     expected = np.repeat(weights / np.maximum(sizes, 1), sizes)
     assert abs(deviation(np.bincount(ids, minlength=372), expected)) < LIMIT
@@ -131,7 +135,7 @@ def test_a_draw_by_entity_is_what_the_definition_says(sizes: list[int], data: st
     weights = data.draw(st.lists(st.floats(0, 9), min_size=len(sizes), max_size=len(sizes)))
     sizes[0], weights[0] = max(sizes[0], 1), max(weights[0], 0.5)
     first = np.concatenate([[0], np.cumsum(sizes)])
-    shares = entity_table(Weighted(weights, per="entity"), range(len(sizes)), first)
+    shares = entity_table(weights, range(len(sizes)), first)
     expected = []
     for position in range(30):
         entity = drawn([weight * bool(size) for weight, size in zip(weights, sizes)], 4, 2, position)
@@ -183,19 +187,17 @@ def test_epochs_and_seeds_differ() -> None:
 
 
 def test_weights_are_taken_as_arrays_tensors_lists_and_mappings() -> None:
-    expected = weights_checksum(draw_table(np.array([1.0, 0, 2])))
+    expected = checksum(draw_table(np.array([1.0, 0, 2])).ends)
     for weights in ([1, 0, 2], np.array([1, 0, 2], np.uint8), torch.tensor([1.0, 0, 2], dtype=torch.bfloat16)):
-        assert weights_checksum(window_table(Weighted(weights), 3)) == expected
-    by_name = Weighted({"c": 2, "a": 1, "b": 0}, per="entity")
-    assert weights_checksum(entity_table(by_name, ["a", "b", "c"], np.array([0, 5, 6, 9]))) == expected
-    assert weights_checksum(window_table(Weighted([True, False, True]), 3)) == weights_checksum(
-        draw_table(np.array([1, 0, 1]))
-    )
+        assert checksum(window_table(weights, 3).ends) == expected
+    by_name = {"c": 2, "a": 1, "b": 0}
+    assert checksum(entity_table(by_name, ["a", "b", "c"], np.array([0, 5, 6, 9])).ends) == expected
+    assert checksum(window_table([True, False, True], 3).ends) == checksum(draw_table(np.array([1, 0, 1])).ends)
 
 
 def test_the_checksum_tells_weights_apart_but_not_their_scale() -> None:
-    assert weights_checksum(draw_table(np.array([1.0, 2]))) == weights_checksum(draw_table(np.array([2.0, 4])))
-    assert weights_checksum(draw_table(np.array([1.0, 2]))) != weights_checksum(draw_table(np.array([2.0, 1])))
+    assert checksum(draw_table(np.array([1.0, 2])).ends) == checksum(draw_table(np.array([2.0, 4])).ends)
+    assert checksum(draw_table(np.array([1.0, 2])).ends) != checksum(draw_table(np.array([2.0, 1])).ends)
 
 
 @pytest.mark.parametrize("n", [1 << 20, (1 << 20) - 1, 1_500_000])
@@ -222,20 +224,20 @@ def test_wrong_weights_are_errors_that_say_which() -> None:
         ),
     ):
         with pytest.raises(ValueError, match=message):
-            window_table(Weighted(weights), 3)
+            window_table(weights, 3)
     for wrong, message in (
         ([[1.0, 2, 3]], r"got 2 dimensions of float64"),
         (["a", "b", "c"], r"got 1 dimensions of <U1"),
     ):
         with pytest.raises(TypeError, match=message):
-            window_table(Weighted(wrong), 3)
+            window_table(wrong, 3)
 
 
 def test_wrong_weights_of_entities_are_errors_that_say_which() -> None:
     names, first = ["ada", "bob"], np.array([0, 0, 4])
 
     def shares(weights: object) -> DrawTable:
-        return entity_table(Weighted(weights, per="entity"), names, first)
+        return entity_table(weights, names, first)
 
     with pytest.raises(ValueError, match=r"got -1 for entity 'bob'"):
         shares([0, -1])
@@ -253,7 +255,7 @@ def test_wrong_weights_of_entities_are_errors_that_say_which() -> None:
 
 def test_wrong_arguments() -> None:
     with pytest.raises(ValueError, match=r"per.*got \'series\'"):
-        Weighted([1], per="series")
+        Weighted([1], per="series")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"count.*got 0"):
         Weighted([1], count=0)
     message = r'with per="window", got a mapping'

@@ -462,7 +462,7 @@ BAD_HEADERS: dict[str, tuple[Callable[[], bytes], str]] = {
     ),
     "constant": (
         lambda: signed_text(json.dumps(valid_header(y={"dtype": "F32", "shape": [float("nan")]})), DATA),
-        r"its header cannot be read \(ValueError: NaN is not JSON\)",
+        r"its header cannot be read \(.*\)",
     ),
     "depth": (lambda: signed_text('{"a":' + "[" * 50_000, DATA, 16 * PAGE), r"its header cannot be read \(.*\)"),
     "a list": (lambda: signed_text("[1, 2]", DATA), r"its header cannot be read \(.*\)"),

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 import tensorstash as ts
 from tensorstash.stash import describe
 from tensorstash.stash.describe import spread_sample
+from tensorstash.transforms.statistics import By
 from tests.oracle_load import like
 
 DTYPES = [
@@ -82,7 +83,7 @@ def tables(draw: st.DrawFn) -> tuple[list[int], NDArray[Any], torch.dtype, list[
 @settings(max_examples=150)
 @given(tables(), st.sampled_from([None, "entity"]), st.sampled_from([None, 100]))
 def test_every_figure_is_that_of_a_loop(
-    table: tuple[list[int], NDArray[Any], torch.dtype, list[str | None]], by: str | None, sample: int | None
+    table: tuple[list[int], NDArray[Any], torch.dtype, list[str | None]], by: By | None, sample: int | None
 ) -> None:
     entity, pair, dtype, texts = table
     source = {
@@ -224,7 +225,7 @@ def test_helpful_errors() -> None:
         (TypeError, lambda: stash.describe(5), "columns ... got 5"),  # type: ignore[arg-type]
         (ValueError, lambda: stash.describe(seed="x"), "seed ... got 'x'."),  # type: ignore[arg-type]
         (ValueError, lambda: stash.describe([]), "columns ... got none"),
-        (ValueError, lambda: stash.describe(by="day"), "by ... got 'day'"),
+        (ValueError, lambda: stash.describe(by="day"), "by ... got 'day'"),  # type: ignore[arg-type]
         (ValueError, lambda: stash.describe(sample=0), "sample ... got 0"),
         (
             ts.errors.ColumnError,

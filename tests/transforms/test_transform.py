@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import tensorstash as ts
+from tensorstash.transforms.instance_norm import Kind
 from tests import oracle
 from tests.data import Table
 from tests.oracle_load import like
@@ -145,7 +146,7 @@ def level_and_spread(history: NDArray[Any], kind: str, eps: float) -> tuple[floa
     seed=st.integers(0, 1000),
 )
 def test_each_window_is_normalised_by_its_own_history(
-    kind: str, items: int, shape: tuple[int, int, int], holes: float, observed: bool, seed: int
+    kind: Kind, items: int, shape: tuple[int, int, int], holes: float, observed: bool, seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
     count, history, horizon = shape
@@ -177,7 +178,7 @@ def test_each_window_is_normalised_by_its_own_history(
 
 
 @pytest.mark.parametrize("kind", ["standard", "last"])
-def test_a_constant_history_on_a_high_level_is_zero(kind: str) -> None:
+def test_a_constant_history_on_a_high_level_is_zero(kind: Kind) -> None:
     batch = {"past": torch.full((3, 96), 1e4)}
     ts.InstanceNorm("past", kind=kind)(batch)
     assert batch["past"].eq(0).all()
@@ -185,7 +186,7 @@ def test_a_constant_history_on_a_high_level_is_zero(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["standard", "last", "mean"])
 @pytest.mark.parametrize("observed", [False, True])
-def test_the_future_in_a_span_has_no_influence_on_level_and_spread(kind: str, observed: bool) -> None:
+def test_the_future_in_a_span_has_no_influence_on_level_and_spread(kind: Kind, observed: bool) -> None:
     """In the short form of windows one span holds history and horizon."""
     every = ts.Windows(Table([200], [*range(200)]).stash(), 6, 3, columns=["f64", "pack"])
     for name in ("f64", "pack"):
@@ -217,7 +218,7 @@ def test_half_precision_is_summed_in_single() -> None:
 
 @pytest.mark.parametrize("kind", ["standard", "last", "mean"])
 @pytest.mark.parametrize("dtype", [torch.bool, torch.int8, torch.uint8, torch.int64])
-def test_integer_predictions_become_floating_values(kind: str, dtype: torch.dtype) -> None:
+def test_integer_predictions_become_floating_values(kind: Kind, dtype: torch.dtype) -> None:
     norm = ts.InstanceNorm("past", kind=kind)
     batch = norm({"past": torch.tensor([[1.5, 2.25, 0.25], [7.0, 9.5, 8.25]])})
     values = torch.tensor([[1, 0], [0, 1]]).to(dtype)
@@ -255,7 +256,7 @@ def test_instance_normalisation_says_what_does_not_fit() -> None:
     cases: list[tuple[type[Exception], Callable[[], object], str]] = [
         (
             ValueError,
-            lambda: ts.InstanceNorm("past", kind="robust"),
+            lambda: ts.InstanceNorm("past", kind="robust"),  # type: ignore[arg-type]
             "kind ... 'standard', 'last', 'mean' ... 'robust'",
         ),
         (

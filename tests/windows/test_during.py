@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tensorstash as ts
+from tensorstash.windows.during import Side
 
 
 class Seen(NamedTuple):
@@ -75,8 +76,8 @@ def test_each_window_holds_the_newest_rows_of_its_stretch(
     points: list[tuple[int, int]],
     bounds: list[tuple[int, int]],
     most: int,
-    closed: str,
-    own: str | None,
+    closed: Side,
+    own: Side | None,
     min_rows: int,
     native: bool,
 ) -> None:
@@ -121,7 +122,7 @@ def test_each_window_holds_the_newest_rows_of_its_stretch(
 @settings(max_examples=50)
 @given(events=events, bounds=bounds, most=st.integers(1, 4), own=st.sampled_from([None, "left", "right"]))
 def test_without_points_each_row_is_a_window(
-    events: list[tuple[int, int]], bounds: tuple[int, int], most: int, own: str | None
+    events: list[tuple[int, int]], bounds: tuple[int, int], most: int, own: Side | None
 ) -> None:
     """The stretch ends with the row, and with others of its time."""
     stash = stash_of(events)
@@ -218,7 +219,7 @@ def test_durations_are_those_of_polars_across_a_change_of_clocks(begin: str, zon
         (lambda: ts.During("x", -3, 0, most=0), "most must be"),
         (lambda: ts.During("x", -3, 0, most=2, min_rows=3), "min_rows must be at most"),
         (lambda: ts.During("x", -3, 0, most=2, min_rows=-1), "min_rows must be"),
-        (lambda: ts.During("x", -3, 0, most=2, closed="both"), "closed must be"),
+        (lambda: ts.During("x", -3, 0, most=2, closed="both"), "closed must be"),  # type: ignore[arg-type]
         (lambda: ts.During("x", "-3d", "0d", most=2), "must be an integer, as the times are"),
         (lambda: ts.During("z", -3, 0, most=2), "no column 'z'"),
         (lambda: ts.During("count", -3, 0, most=2), "empty slot needs a value"),

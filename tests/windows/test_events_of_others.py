@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import tensorstash as ts
+from tensorstash.windows.during import Side
 
 ROW = {"row": ts.column("row", empty=-1)}
 day = datetime.fromisoformat
@@ -38,7 +39,7 @@ PREDICTIONS = {
 @pytest.mark.parametrize("closed", ["left", "right"])
 @pytest.mark.parametrize("repeats", [1, 3])
 @pytest.mark.parametrize("backwards", [False, True], ids=["sorted", "unsorted"])
-def test_events_up_to_a_prediction(points: list[tuple[int, int]], closed: str, repeats: int, backwards: bool) -> None:
+def test_events_up_to_a_prediction(points: list[tuple[int, int]], closed: Side, repeats: int, backwards: bool) -> None:
     """test_matches_reference, test_unsorted_schema_time_list: their `time <= prediction_time` is closed="right"; events
     of several measurements are rows of one time."""
     rows = [visit for visit in VISITS for _ in range(repeats)]
@@ -109,7 +110,7 @@ def test_slices_are_half_open(start: int, end: int, unit: str | None) -> None:
     ],
 )
 @pytest.mark.parametrize("closed", ["left", "right"])
-def test_hours_in_a_stretch_of_the_calendar(zone: str, t: str, begin: str, hours: int, closed: str) -> None:
+def test_hours_in_a_stretch_of_the_calendar(zone: str, t: str, begin: str, hours: int, closed: Side) -> None:
     start, hour = datetime(2023, 1, 1, tzinfo=timezone.utc), timedelta(hours=1)
     every = pl.Series([start + k * hour for k in range(700 * 24)])
     stash = ts.load(pl.DataFrame({"t": every.dt.convert_time_zone(zone), "row": [*range(len(every))]}), ROW, time="t")

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tensorstash as ts
+from tensorstash.windows.gaps import Gaps
 from tests import oracle
 from tests.data import Table, tables
 from tests.oracle_load import like
@@ -40,7 +41,7 @@ def test_the_latest_windows_are_those_behind_the_last_rows(
     least = data.draw(st.none() | st.integers(1, history))
     require = data.draw(st.sampled_from([None, ["f32"]]))
     lead = 0 if least is None else history - least
-    gaps = "mask" if masked else "split"
+    gaps: Gaps = "mask" if masked else "split"
     try:
         windows = ts.Windows(
             stash,
@@ -82,9 +83,9 @@ def test_the_latest_windows_are_those_behind_the_last_rows(
     values = [[3 if row < 0 else int(stash["i64"][row]) for row in one] for one in rows]
     assert batch["i64"].tolist() == values
     assert batch["i64.observed"].tolist() == [[row >= 0 for row in one] for one in rows]
-    assert [one[history - 1].entity for one in expected] == newest.placement.entities_of(
-        newest.placement.anchor_slots(np.arange(len(newest)))
-    ).tolist()
+    ids = np.arange(len(newest))
+    anchors = newest.placement.anchor_slots(ids)
+    assert [one[history - 1].entity for one in expected] == newest.placement.window_entities(ids, anchors).tolist()
     label = history - (horizon == 0)
     if all(window[label].time is not None for window in expected):
         assert newest.anchors(slice(None))["time"].tolist() == [window[label].time for window in expected]

@@ -15,6 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tensorstash as ts
+from tensorstash.transforms.statistics import By
+from tensorstash.windows.during import Side
 from tests import oracle
 
 _STEP = 10  # of the regular series
@@ -152,7 +154,7 @@ def windows_of(cards: tuple[ts.Stash, pl.DataFrame]) -> ts.Windows:
 
 @pytest.mark.parametrize("closed", ["left", "right"])
 def test_the_last_row_before_a_time_is_that_of_polars_join_asof(
-    cards: tuple[ts.Stash, pl.DataFrame], closed: str
+    cards: tuple[ts.Stash, pl.DataFrame], closed: Side
 ) -> None:
     stash, points = cards
     windows = ts.Windows(
@@ -271,7 +273,7 @@ def test_a_split_goes_by_the_time_and_leaks_nothing(
 
 
 @pytest.mark.parametrize("by", [None, "entity"])
-def test_a_scaler_is_fitted_on_the_rows_that_windows_hold(cards: tuple[ts.Stash, pl.DataFrame], by: str | None) -> None:
+def test_a_scaler_is_fitted_on_the_rows_that_windows_hold(cards: tuple[ts.Stash, pl.DataFrame], by: By | None) -> None:
     windows, stash = windows_of(cards).split("2024-02-01")[0], cards[0]
     seen: set[int] = set()
     for k in range(len(windows)):

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tensorstash as ts
+from tensorstash.windows.gaps import Gaps
 from tests import oracle
 from tests.data import Table, spans, tables
 from tests.oracle_load import like
@@ -42,7 +43,7 @@ def check_batch(windows: ts.Windows, ids: list[int], anchors: list[int], batch: 
 @settings(max_examples=150)
 @given(tables(), spans(), st.integers(1, 4), st.sampled_from(["split", "ignore"]), st.booleans(), st.data())
 def test_every_window_is_the_slice_that_the_oracle_takes(
-    table: Table, chosen: dict[str, Any], stride: int, gaps: str, timed: bool, data: st.DataObject
+    table: Table, chosen: dict[str, Any], stride: int, gaps: Gaps, timed: bool, data: st.DataObject
 ) -> None:
     stash = table.stash(timed)
     history, horizon = hull(chosen)
@@ -530,7 +531,7 @@ def test_what_is_no_stash_or_span_is_said() -> None:
         ts.Windows(stash, spans={"a": (["y", "y"], -1, 0)})
     message = "A span must be ... got None for 'a'"
     with pytest.raises(TypeError, match=like(message)):
-        ts.Windows(stash, spans={"a": None})  # type: ignore[dict-item]
+        ts.Windows(stash, spans={"a": None})
     with pytest.raises(TypeError, match=r"got 1"):
         ts.Windows(stash, spans={1: ("y", -1, 0)})  # type: ignore[dict-item]
     with pytest.raises(ts.errors.SchemaError, match=r'Give it another name: spans=\{"new_name": \(\'y\', -1, 0\)\}\.$'):

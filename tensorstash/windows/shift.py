@@ -1,0 +1,33 @@
+"""Lengths of time, by which times are moved."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tensorstash.common.dtypes import Int64s
+from tensorstash.common.frequency import Frequency
+
+FARTHEST = 1 << 61  # ticks from a time, so that int64 holds the time there
+
+
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """A length of time, forwards or backwards: a number of steps, which may be 0."""
+
+    text: int | str  # as it was given
+    step: Frequency
+    steps: int
+
+    def moved(self, times: Int64s, by: int = 1) -> Int64s:
+        """The times moved `by` such lengths, any shape."""
+        if not self.steps * by:
+            return times  # a calendar would move local times that occur twice
+        flat = times.reshape(-1)
+        return self.step.advance(flat, np.full(flat.shape, self.steps * by)).reshape(times.shape)
+
+    @property
+    def most_ticks(self) -> int:
+        """At least its length in ticks, whatever months and weekends it spans."""
+        day = self.step.clock.day
+        longest = {"ticks": 1, "days": day, "months": 31 * day, "business days": 2 * day}[self.step.kind]
+        return abs(self.steps) * self.step.count * longest
