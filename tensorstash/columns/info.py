@@ -47,6 +47,8 @@ class ColumnInfo:
     """Field and form of each number of a column that `ts.calendar` made."""
     is_validity: bool = False
     """Whether `ts.is_valid` made it."""
+    is_scaled: bool = False
+    """Whether `Scaler.apply` has scaled it."""
 
     @property
     def is_coded(self) -> bool:
@@ -115,6 +117,7 @@ _OPTIONAL: dict[str, Any] = {
     "empty": None,
     "calendar": [],
     "is_validity": False,
+    "is_scaled": False,
     "repeated": False,
 }
 
