@@ -38,10 +38,11 @@ class Run:
 
     def check(self) -> float:
         """Look all windows of the next batches up in the file; the mean number of series in a batch."""
-        more = itertools.islice(self.batches, CHECKED - (self.first is not None))
-        found = [self.starts(batch) for batch in itertools.chain([self.first] * (self.first is not None), more)]
+        more = itertools.islice(self.batches, CHECKED - int(self.first is not None))
+        before = [] if self.first is None else [self.first]
+        found = [self.starts(batch) for batch in (*before, *more)]
         self.first = None
-        return sum(len((starts // self.work.steps).unique()) for starts in found) / len(found)
+        return sum(len(torch.unique(starts // self.work.steps)) for starts in found) / len(found)
 
     def epoch(self) -> int:
         """Fail unless the batches of an epoch, after `begin` alone, show no window twice; how many they are."""
@@ -49,7 +50,7 @@ class Run:
         more = itertools.islice(self.batches, count - 1)
         shown = torch.cat([self.starts(batch) for batch in itertools.chain([self.first], more)])
         self.first = None
-        twice = len(shown) - len(shown.unique())
+        twice = len(shown) - len(torch.unique(shown))
         assert not twice, f"{twice} of {len(shown)} windows of an epoch are not new."
         return len(shown)
 
