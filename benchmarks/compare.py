@@ -1,6 +1,6 @@
 """tensorstash compared with what people use instead, over one Parquet file, as ratios to a loop in C.
 
-    python benchmarks/compare.py                         # all that is installed, about 15 minutes, 8 GB of memory
+    python benchmarks/compare.py                         # all that is installed, about 30 minutes, 12 GB of memory
     python benchmarks/compare.py --quick                 # a small file: does each yield windows that are in the file?
     python benchmarks/compare.py --only tensorstash,darts
 
@@ -11,13 +11,17 @@ The other libraries, in an environment of their own:
     .venv-peers/bin/pip install --no-deps -r benchmarks/peers_tsai.txt
     .venv-peers/bin/python benchmarks/compare.py
 
-500 series of 20,000 steps, 8 float32 columns; batches of 1,024 random windows of 96 + 24 steps. Each contestant runs in
-a process of its own. Before it is timed, every window of its first batches is looked up in the file, by its values,
-which tell the rows apart. Speed is measured in rounds, with the C loop before and after each in a process that is there
-all the time, and the ratio is taken round by round, since machines change their speed. While the C loop runs, the
-contestant is stopped with its workers, so that they gain nothing and disturb nothing. All this is done in three
-processes one after the other, since gathering into fresh memory is faster in some processes than in others; contestants
-that take long to start get one process. Figures are medians.
+500 series of 20,000 steps, 8 float32 columns; batches of 1,024 random windows of 96 + 24 steps. Some run once more in
+batches of 32, and over 50,000 series of 200 steps. Each contestant runs in a process of its own. Before it is timed,
+every window of its first batches is looked up in the file, by its values, which tell the rows apart; afterwards so is
+every window of later batches, and of an epoch of a small file, which must show each once, unless windows are drawn.
+
+Speed is measured in rounds, with the C loop before and after each in a process that is there all the time, and the
+ratio is taken round by round, since machines change their speed. While the C loop runs, the contestant is stopped with
+its workers, so that they gain nothing and disturb nothing. All this is done in three processes one after the other,
+each beside another process of the C loop, since gathering into fresh memory is faster in some processes than in others;
+contestants that take long to start get one process. Figures are medians, with the lowest and highest ratio of all
+rounds.
 
 The first batch is timed from the imported libraries and the closed file, which the page cache holds, to the batch. Peak
 memory is the largest of: the peak resident memory of the process, as the kernel recorded it; the same plus what was
@@ -43,7 +47,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import record
-from contestants import CONTESTANTS, Contestant
+from contestants import CONTESTANTS, FEW, OF_32, SHAPES, SHORT, Contestant
 from contestants.process import Process
 from contestants.serve import CHECKED, Run, answer
 from contestants.workload import Workload, write
@@ -55,6 +59,7 @@ LIBRARIES = (
     *("pytorch-forecasting", "tensordict", "torchrl", "tsai", "xarray", "xbatcher"),
 )
 LIMITS = ("c.loop", "hand.packed_reused")  # the first that is there
+WHOLE = "a whole epoch"
 
 
 @dataclass(frozen=True)
@@ -62,9 +67,12 @@ class Effort:
     """How much is measured: files of `(series, steps)`, and rounds of at least so many seconds or one batch."""
 
     large: tuple[int, int] = (500, 20_000)
-    small: tuple[int, int] = (500, 400)
+    short: tuple[int, int] = (50_000, 200)
+    few: tuple[int, int] = (500, 400)
+    whole: tuple[int, int] = (20, 200)  # of which an epoch is looked at
     batch: int = 1024
     warm: float = 1.0
+    scratch: str = ""  # a directory for temporary files
     processes: int = 3  # but one for who takes longer to start than `slow` seconds
     slow: float = 10.0
     rounds: int = 3  # in each process
@@ -74,7 +82,28 @@ class Effort:
     shared: bool = False  # one process for all contestants of a module
 
 
-QUICK = Effort((40, 500), (40, 250), 64, warm=0.0, processes=1, rounds=1, seconds=0.0, limit_seconds=0.0, shared=True)
+QUICK = Effort(
+    (40, 500),
+    (80, 250),
+    (40, 250),
+    batch=64,
+    warm=0.0,
+    processes=1,
+    rounds=1,
+    seconds=0.0,
+    limit_seconds=0.0,
+    shared=True,
+)
+
+
+def workloads(folder: Path, effort: Effort) -> dict[str, Workload]:
+    """What the contestants of each shape are given, and under `WHOLE` what all go through once."""
+    sizes = {"": effort.large, OF_32: effort.large, SHORT: effort.short, FEW: effort.few, WHOLE: effort.whole}
+    batches = {OF_32: 32, WHOLE: 16}
+    return {
+        shape: Workload(str(folder / f"{series}x{steps}.parquet"), series, steps, batches.get(shape, effort.batch))
+        for shape, (series, steps) in sizes.items()
+    }
 
 
 @dataclass(frozen=True)
@@ -106,7 +135,7 @@ def begin(process: Process, contestant: Contestant, work: Workload) -> Row:
         "threads": contestant.threads,
         "workers": contestant.workers,
         "rows": work.rows,
-        "smaller": contestant.small,
+        "shape": contestant.shape,
         "series_per_batch": series,
         "first_batch_s": first_batch_s,
         "import_s": process.import_s,
@@ -127,6 +156,7 @@ def measure(process: Process, contestant: Contestant, limit: Limit, effort: Effo
         ratios.append(2 * speeds[-1] / (before + after))
         before = after
     process.resume()
+    process.ask("check")  # later batches too
     return row | figures(row, process, limit, speeds, ratios)
 
 
@@ -160,53 +190,63 @@ def medians(rows: Sequence[Row]) -> Row:
 
 
 def compare(contestants: Sequence[Contestant], folder: Path, effort: Effort) -> tuple[list[Row], list[str]]:
-    """A row for each contestant that got through, the limits first; and what failed."""
+    """A row for each contestant that got through, after the limit of its shape; and what failed."""
     rows: list[Row] = []
     failed: list[str] = []
+    works = workloads(folder, effort)
     reference = next(each for each in CONTESTANTS if each.place in LIMITS and installed(each))
-    with TemporaryDirectory() as temporary, ExitStack() as stack:
-        scratch, limits = Path(temporary), {}
-        for small in sorted({False, *(each.small for each in contestants)}):
-            series, steps = effort.small if small else effort.large
-            work = Workload(str(folder / f"{series}x{steps}.parquet"), series, steps, effort.batch)
-            write(work)
-            limits[small] = limit_of(replace(reference, small=small), work, stack, scratch, effort)
-        rest = [each for each in contestants if each != reference]
-        for _, group in itertools.groupby(rest, lambda each: each.module if effort.shared else each):
-            members = list(group)
-            tries = [attempt(members, limits, failed, scratch, effort)]
-            while tries[-1] and len(tries) < effort.processes and is_fast(tries[0].values(), effort):
-                tries.append(attempt(members, limits, failed, scratch, effort))
-            rows += [together([one[each] for one in tries if each in one]) for each in tries[0]]
-    first = [one.row | figures(one.row, one.process, one, one.speeds, [1.0]) for one in limits.values()]
-    return first + rows, failed
+    with TemporaryDirectory() as scratch:
+        effort = replace(effort, scratch=scratch)
+        for shape in [shape for shape in SHAPES if any(each.shape == shape for each in contestants)]:
+            limiting = replace(reference, shape=shape)
+            chosen = [each for each in contestants if each.shape == shape and each != limiting]
+            for work in (works[shape], works[WHOLE]):
+                write(work)
+            with ExitStack() as stack:
+                limits = limits_of(limiting, works[shape], stack, effort)
+                found = []
+                for _, group in itertools.groupby(chosen, lambda each: each.module if effort.shared else each):
+                    members = list(group)
+                    tries = [attempt(members, limits[0], works[WHOLE], failed, effort)]
+                    while tries[-1] and len(tries) < effort.processes and is_fast(tries[0].values(), effort):
+                        limit = limits[len(tries)]
+                        tries.append(attempt(members, limit, None, failed, effort))
+                    found += [together([one[each] for one in tries if each in one]) for each in tries[0]]
+                own = [each.row | figures(each.row, each.process, each, each.speeds, [1.0]) for each in limits]
+                rows += [together(own), *found]
+    return rows, failed
 
 
-def limit_of(reference: Contestant, work: Workload, stack: ExitStack, scratch: Path, effort: Effort) -> Limit:
-    """The limit at work in a process that stays; others tell how long it takes to start."""
-    rows = []
-    for _ in range(effort.processes - 1):
-        with process_of(reference, scratch, effort) as process:
-            rows.append(begin(process, reference, work))
-    process = stack.enter_context(process_of(reference, scratch, effort))
-    rows.append(begin(process, reference, work))
-    process.weigh()
-    limit = Limit(process, work, rows[-1] | medians(rows), effort.limit_seconds)
-    limit.speed()
-    return limit
+def limits_of(reference: Contestant, work: Workload, stack: ExitStack, effort: Effort) -> list[Limit]:
+    """The limit at work in several processes that stay, one for each try of a contestant."""
+    limits = []
+    for _ in range(effort.processes):
+        process = stack.enter_context(process_of(reference, effort))
+        limits.append(Limit(process, work, begin(process, reference, work), effort.limit_seconds))
+        process.weigh()
+        limits[-1].speed()
+    return limits
 
 
 def attempt(
-    members: Sequence[Contestant], limits: dict[bool, Limit], failed: list[str], scratch: Path, effort: Effort
+    members: Sequence[Contestant],
+    limit: Limit,
+    whole: Workload | None,
+    failed: list[str],
+    effort: Effort,
 ) -> dict[Contestant, Row]:
-    """A row for each of them that gets through, in a new process."""
+    """A row for each of them that gets through, in a new process; an epoch over `whole` last."""
     rows = {}
-    with process_of(members[0], scratch, effort) as process:
+    with process_of(members[0], effort) as process:
         for each in members:
             print(f"{title(asdict(each))} ...", end=" ", file=sys.stderr, flush=True)
             try:
-                rows[each] = measure(process, each, limits[each.small], effort)
-                print(f"{rows[each]['ratio']:.4f}", file=sys.stderr)
+                row = measure(process, each, limit, effort)
+                if whole is not None and not each.drawn:
+                    process.ask("begin", each.function, each.threads, asdict(replace(whole, workers=each.workers)))
+                    process.ask("epoch")
+                rows[each] = row
+                print(f"{row['ratio']:.4f}", file=sys.stderr)
             except (RuntimeError, OSError) as error:
                 failed.append(f"{title(asdict(each))}: {error}")
                 print("failed", file=sys.stderr)
@@ -217,8 +257,8 @@ def is_fast(rows: Iterable[Row], effort: Effort) -> bool:
     return all(row["import_s"] + row["first_batch_s"] < effort.slow for row in rows)
 
 
-def process_of(contestant: Contestant, scratch: Path, effort: Effort) -> Process:
-    return Process([sys.executable, __file__, "--serve", contestant.module], scratch, effort.patience)
+def process_of(contestant: Contestant, effort: Effort) -> Process:
+    return Process([sys.executable, __file__, "--serve", contestant.module], Path(effort.scratch), effort.patience)
 
 
 def installed(contestant: Contestant) -> bool:
@@ -232,25 +272,19 @@ def installed(contestant: Contestant) -> bool:
 
 def title(row: Row) -> str:
     about = [f"{row[name]} {name}" for name, usual in (("threads", 1), ("workers", 0)) if row[name] != usual]
-    return ", ".join([row["name"], *about])
+    return ", ".join(filter(None, [row["name"], *about, row["shape"]]))
 
 
 def print_table(rows: Sequence[Row]) -> None:
     print(f"Ratios are to {rows[0]['name']}.\n")
     width = max(len(title(row)) for row in rows)
-    spaces = 11, 8, 8, 14, 8, 8, 8, 8
-    for heads in (
-        ("", "ratio of:", "", "windows", "", "first", "import", "peak"),
-        ("windows/s", "first", "peak", "per second", "GB/s", "s", "s", "MB"),
-    ):
-        print(" " * width + "".join(f"{head:>{space}}" for head, space in zip(heads, spaces)))
-    for smaller in (False, True):
-        chosen = sorted((row for row in rows if row["smaller"] == smaller), key=lambda row: -row["ratio"])
-        if chosen and smaller:
-            print(f"on {chosen[0]['rows']:,} rows only, with ratios to the same on those:")
-        for row in chosen:
+    heads = ("windows/s", "from", "to", "first", "peak", "windows/s", "GB/s", "first, s", "import, s", "peak, MB")
+    print(" " * width + f"{'ratio of:':>10}\n" + " " * width + "".join(f"{head:>11}" for head in heads))
+    for shape in dict.fromkeys(row["shape"] for row in rows):
+        for row in sorted((row for row in rows if row["shape"] == shape), key=lambda row: -row["ratio"]):
+            ratios = [f"{row[key]:.4f}" for key in ("ratio", "ratio_low", "ratio_high")]
             cells = (
-                f"{row['ratio']:.4f}",
+                *ratios,
                 f"{row['first_batch_ratio']:.2f}",
                 f"{row['peak_ratio']:.2f}",
                 f"{row['windows_per_s']:,.0f}",
@@ -259,21 +293,23 @@ def print_table(rows: Sequence[Row]) -> None:
                 f"{row['import_s']:.1f}",
                 f"{row['peak_mb']:,.0f}",
             )
-            printed = "".join(f"{cell:>{space}}" for cell, space in zip(cells, spaces))
+            printed = "".join(f"{cell:>11}" for cell in cells)
             print(f"{title(row):<{width}}{printed}  {row['note']}".rstrip())
 
 
 def print_losses(rows: Sequence[Row]) -> None:
     """Who is ahead of the best of tensorstash; in speed, of that on as many threads."""
-    rows = [row for row in rows if not row["smaller"]]
     if not any(is_ours(row) for row in rows):
         return
     print("\nAhead of tensorstash, in ratios as above:")
-    for threads in (1, 2):
-        alike = [row for row in rows if row["threads"] == threads]
-        print_ahead(f"windows/s, torch threads: {threads}", alike, "ratio", -1)
-    print_ahead("time to the first batch", rows, "first_batch_ratio", 1)
-    print_ahead("peak memory", rows, "peak_ratio", 1)
+    for shape in dict.fromkeys(row["shape"] for row in rows):
+        own = [row for row in rows if row["shape"] == shape]
+        for threads in (1, 2):
+            alike = [row for row in own if row["threads"] == threads]
+            print_ahead(", ".join(filter(None, ["windows/s", shape, f"torch threads: {threads}"])), alike, "ratio", -1)
+    large = [row for row in rows if not row["shape"]]
+    print_ahead("time to the first batch", large, "first_batch_ratio", 1)
+    print_ahead("peak memory", large, "peak_ratio", 1)
 
 
 def print_ahead(what: str, rows: Sequence[Row], key: str, sign: int) -> None:

@@ -90,7 +90,7 @@ SHOWN = {  # what a reader knows; the table has all
 
 def compare(about: record.Row, rows: list[record.Row]) -> Figure:
     """Six contestants on one thread, without workers, on all rows."""
-    usual = {"workers": 0, "threads": 1, "smaller": False}
+    usual = {"workers": 0, "threads": 1, "smaller": False, "shape": ""}
     found = {row["name"]: row for row in rows if all(row.get(what, one) == one for what, one in usual.items())}
     names = sorted(SHOWN.keys() & found.keys(), key=lambda name: -found[name]["windows_per_s"])
     speeds = [found[name]["windows_per_s"] / 1e6 for name in names]
@@ -102,12 +102,16 @@ def compare(about: record.Row, rows: list[record.Row]) -> Figure:
     return signed(figure, about)
 
 
+def by_shape(rows: Sequence[record.Row]) -> list[record.Row]:
+    """The contestants of each shape of data and batches together, the fastest first."""
+    shapes = list(dict.fromkeys(row["shape"] for row in rows))
+    return sorted(rows, key=lambda row: (shapes.index(row["shape"]), -row["ratio"]))
+
+
 def label(row: record.Row) -> str:
-    """The contestant, with its workers, threads and rows where these are not what one expects."""
+    """The contestant, with its workers, threads and shape where these are not what one expects."""
     extra = [f"{row[what]} {what}" for what, usual in (("workers", 0), ("threads", 1)) if row.get(what, usual) != usual]
-    if row.get("smaller"):
-        extra.append(f"on {row['rows']:,} rows")
-    return ", ".join([row["name"], *extra])
+    return ", ".join(filter(None, [row["name"], *extra, row.get("shape")]))
 
 
 def is_ours(row: record.Row) -> bool:

@@ -7,7 +7,7 @@ import argparse
 from collections.abc import Callable, Sequence
 
 import record
-from plots import caption, label, round_number
+from plots import by_shape, caption, label, round_number
 
 Table = tuple[list[str], list[list[str]]]  # the heads, and the cells of each row
 
@@ -36,19 +36,19 @@ def train(rows: list[record.Row]) -> Table:
 
 
 def compare(rows: list[record.Row]) -> Table:
-    heads = ["", "ratio to C", "windows/s", "GB/s", "first batch, s", "peak MB", ""]
-    rows = sorted((row for row in rows if row.get("ratio")), key=lambda row: -row["ratio"])
+    heads = ["", "ratio to C", "windows/s", "GB/s", "first batch, s", "with imports, s", "peak MB", ""]
     return heads, [
         [
             label(row),
-            round_number(row["ratio"]),
-            f"{row['windows_per_s']:,.0f}",
-            round_number(row["gb_per_s"]),
-            round_number(row["first_batch_s"]),
+            f"{row['ratio']:.2g} ({row['ratio_low']:.2g} to {row['ratio_high']:.2g})",
+            f"{float(format(row['windows_per_s'], '.2g')):,.0f}",
+            f"{row['gb_per_s']:.2g}",
+            f"{row['first_batch_s']:.2g}",
+            f"{row['first_batch_s'] + row['import_s']:.2g}",
             f"{row['peak_mb']:,.0f}",
-            row.get("note") or "",
+            row["note"],
         ]
-        for row in rows
+        for row in by_shape(rows)
     ]
 
 

@@ -17,8 +17,9 @@ class Contestant:
     needs: str = "torch"  # the package without which it is left out; "cc" is a command
     threads: int = 1  # of torch
     workers: int = 0
-    small: bool = False  # runs on few rows, because it cannot take all
+    shape: str = ""  # of the data and batches, a key of `SHAPES`
     note: str = ""
+    drawn: bool = False  # an epoch shows some windows twice, or not at all
 
     @property
     def module(self) -> str:
@@ -29,19 +30,33 @@ class Contestant:
         return self.place.partition(".")[2]
 
 
+FEW, SHORT, OF_32 = "200,000 rows", "50,000 series of 200 steps", "batches of 32"
+SHAPES = ("", OF_32, SHORT, FEW)  # the first one is 500 series of 20,000 steps in batches of 1,024; FEW for who cannot
+
 REUSED = "each batch overwrites the last but one"
+HUGE = "packed, huge pages, each batch overwrites the last but one"
+CHUNKED = "packed, huge pages, one call for 1,024 windows, whose views are the batches"
 MATRIX = "x[starts[:, None] + arange(width)]"
 INSIDE = "unfold + index_select inside"
+TENSORS = "batch_size=None; index_select of a strided view inside"
 MAPPED = "reads a memory-mapped file"
+CACHED = "cached values; draws with replacement"
+DEFAULT = "its default batch_size"
+ONE = "about one window of each series in turn, unshuffled"
+SEVERAL = "ten windows of each series in turn, unshuffled"
 OBJECTS = "makes an object for every window first"
 CONTESTANTS = (
     Contestant("C loop", "c.loop", "cc", note="the limit: memcpy and prefetch, separate columns, results reused"),
+    Contestant("C loop (packed)", "c.packed_loop", "cc", note="the same of packed columns"),
     Contestant("tensorstash (packed)", "stash.packed"),
     Contestant("tensorstash (packed)", "stash.packed", threads=2),
     Contestant("tensorstash (separate)", "stash.separate"),
     Contestant("tensorstash (separate)", "stash.separate", threads=2),
+    Contestant("tensorstash (packed, two spans)", "stash.two_spans", note="past and future, as in the README"),
     Contestant("strided index_select (packed, reused)", "hand.packed_reused", note=REUSED),
     Contestant("strided index_select (packed, reused)", "hand.packed_reused", threads=2, note=REUSED),
+    Contestant("strided index_select (huge pages)", "hand.packed_huge", note=HUGE),
+    Contestant("strided index_select (huge pages)", "hand.packed_huge", threads=2, note=HUGE),
     Contestant("strided index_select (separate, reused)", "hand.separate_reused", note=REUSED),
     Contestant("strided index_select (separate, reused)", "hand.separate_reused", threads=2, note=REUSED),
     Contestant("strided index_select (packed)", "hand.packed"),
@@ -56,19 +71,39 @@ CONTESTANTS = (
     Contestant("DataLoader (one packed slice)", "loader.packed_slices", workers=2),
     Contestant("DataLoader (__getitems__)", "loader.getitems", note=INSIDE),
     Contestant("DataLoader (__getitems__)", "loader.getitems", workers=2, note=INSIDE),
+    Contestant("DataLoader (tensors of starts)", "loader.tensors", note=TENSORS),
+    Contestant("DataLoader (tensors of starts)", "loader.tensors", workers=2, note=TENSORS),
     Contestant("tensordict index", "tensordict.indexed", "tensordict"),
-    Contestant("torchrl SliceSampler", "torchrl.slices", "torchrl", note="cached values; draws with replacement"),
+    Contestant("tensordict index (packed)", "tensordict.packed", "tensordict"),
+    Contestant("torchrl SliceSampler", "torchrl.slices", "torchrl", note=CACHED, drawn=True),
+    Contestant("torchrl SliceSampler (packed)", "torchrl.packed", "torchrl", note=CACHED, drawn=True),
     Contestant("pytorch-forecasting", "pytorch_forecasting.shuffled", "pytorch_forecasting"),
     Contestant("pytorch-forecasting", "pytorch_forecasting.shuffled", "pytorch_forecasting", workers=2),
-    Contestant("GluonTS", "gluonts.stacked", "gluonts", note="about one window of each series in turn, unshuffled"),
+    Contestant("GluonTS", "gluonts.stacked", "gluonts", note=ONE, drawn=True),
+    Contestant("GluonTS (NumInstanceSampler)", "gluonts.several", "gluonts", note=SEVERAL, drawn=True),
     Contestant("darts", "darts.sequential", "darts"),
     Contestant("darts", "darts.sequential", "darts", workers=2),
-    Contestant("neuralforecast", "neuralforecast.of_32_series", "neuralforecast", note="its default batch_size"),
-    Contestant("neuralforecast (one series)", "neuralforecast.of_one_series", "neuralforecast"),
-    Contestant("tsai", "tsai.windows", "tsai", small=True, note="makes a copy of every window first"),
+    Contestant("neuralforecast", "neuralforecast.of_32_series", "neuralforecast", note=DEFAULT, drawn=True),
+    Contestant("neuralforecast (one series)", "neuralforecast.of_one_series", "neuralforecast", drawn=True),
+    Contestant("tsai", "tsai.windows", "tsai", shape=FEW, note="makes a copy of every window first"),
     Contestant("grain", "grain.batched", "grain"),
+    Contestant("grain (one packed slice)", "grain.packed", "grain"),
     Contestant("Hugging Face datasets", "datasets.slices", "datasets", note=MAPPED),
     Contestant("Hugging Face datasets", "datasets.slices", "datasets", workers=2, note=MAPPED),
-    Contestant("xbatcher", "xbatcher.windows", "xbatcher", small=True, note=OBJECTS),
-    Contestant("xbatcher", "xbatcher.windows", "xbatcher", workers=2, small=True, note=OBJECTS),
+    Contestant("xbatcher", "xbatcher.windows", "xbatcher", shape=FEW, note=OBJECTS),
+    Contestant("xbatcher", "xbatcher.windows", "xbatcher", workers=2, shape=FEW, note=OBJECTS),
+    Contestant("tensorstash (packed)", "stash.packed", shape=OF_32),
+    Contestant("tensorstash (packed)", "stash.packed", threads=2, shape=OF_32),
+    Contestant("strided index_select (packed, reused)", "hand.packed_reused", shape=OF_32, note=REUSED),
+    Contestant("strided index_select (in chunks)", "hand.chunked", shape=OF_32, note=CHUNKED),
+    Contestant("strided index_select (in chunks)", "hand.chunked", threads=2, shape=OF_32, note=CHUNKED),
+    Contestant("DataLoader (one packed slice)", "loader.packed_slices", shape=OF_32),
+    Contestant("DataLoader (one packed slice)", "loader.packed_slices", workers=2, shape=OF_32),
+    Contestant("DataLoader (tensors of starts)", "loader.tensors", shape=OF_32, note=TENSORS),
+    Contestant("tensorstash (packed)", "stash.packed", shape=SHORT),
+    Contestant("strided index_select (huge pages)", "hand.packed_huge", shape=SHORT, note=HUGE),
+    Contestant("DataLoader (one packed slice)", "loader.packed_slices", shape=SHORT),
+    Contestant("GluonTS", "gluonts.stacked", "gluonts", shape=SHORT, note=ONE, drawn=True),
+    Contestant("GluonTS (NumInstanceSampler)", "gluonts.several", "gluonts", shape=SHORT, note=SEVERAL, drawn=True),
+    Contestant("neuralforecast", "neuralforecast.of_32_series", "neuralforecast", shape=SHORT, drawn=True),
 )

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from contestants.hand import load, starts
-from contestants.workload import Batch, Workload
+from contestants.hand import load, load_packed, starts
+from contestants.workload import NAMES, Batch, Workload
 
 
 def compiled() -> Any:
@@ -37,4 +37,16 @@ def loop(work: Workload) -> Iterator[Batch]:
     for some in starts(work):
         gather(where, len(columns), some.data_ptr(), work.batch, work.width * 4, results[0].data_ptr())
         yield dict(zip(columns, results[0]))
+        results.reverse()
+
+
+def packed_loop(work: Workload) -> Iterator[torch.Tensor]:
+    """The same of packed columns, which is one copy for each window."""
+    table, size = load_packed(work), len(NAMES)
+    where = (ctypes.c_void_p * 1)(table.data_ptr())
+    results = [torch.zeros(work.batch, work.width, size) for _ in range(2)]
+    for some in starts(work):
+        first = some * size
+        gather(where, 1, first.data_ptr(), work.batch, work.width * size * 4, results[0].data_ptr())
+        yield results[0]
         results.reverse()

@@ -7,11 +7,14 @@ import pandas as pd
 import torch
 from gluonts.dataset.loader import as_stacked_batches
 from gluonts.itertools import Cyclic
-from gluonts.transform import ExpectedNumInstanceSampler, InstanceSplitter
+from gluonts.transform import ExpectedNumInstanceSampler, InstanceSplitter, NumInstanceSampler
 
 from contestants.workload import COVARIATES, Batch, Workload
 
 FIELDS = ("past_target", "future_target", "past_feat_dynamic_real", "future_feat_dynamic_real")
+
+
+SEVERAL = 10  # windows of a series each time
 
 
 def entries(work: Workload) -> list[dict[str, Any]]:
@@ -29,6 +32,14 @@ def entries(work: Workload) -> list[dict[str, Any]]:
 
 def stacked(work: Workload) -> Iterator[Any]:
     sampler = ExpectedNumInstanceSampler(num_instances=1.0, min_past=work.history, min_future=work.horizon)
+    return split(sampler, work)
+
+
+def several(work: Workload) -> Iterator[Any]:
+    return split(NumInstanceSampler(N=SEVERAL, min_past=work.history, min_future=work.horizon), work)
+
+
+def split(sampler: Any, work: Workload) -> Iterator[Any]:
     splitter = InstanceSplitter(
         target_field="target",
         is_pad_field="is_pad",

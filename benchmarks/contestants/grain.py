@@ -7,8 +7,25 @@ import grain
 import numpy as np
 import torch
 
-from contestants.hand import load
+from contestants.hand import load, load_packed
 from contestants.workload import Batch, Workload
+
+
+class Packed:
+    """A window per call: one slice of a packed array."""
+
+    def __init__(self, work: Workload) -> None:
+        self.table = load_packed(work).numpy()
+        self.width = work.width
+        self.per_series = work.steps - work.width + 1
+        self.length = work.series * self.per_series
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> Any:
+        start = index + index // self.per_series * (self.width - 1)
+        return self.table[start : start + self.width]
 
 
 class Windows:
@@ -29,7 +46,15 @@ class Windows:
 
 
 def batched(work: Workload) -> Iterator[Batch]:
-    data = grain.MapDataset.source(Windows(work)).shuffle(seed=0).repeat().batch(work.batch, drop_remainder=True)
-    # threads of its own make it slower: one sample is a few microseconds of Python
-    for batch in data.to_iter_dataset(grain.ReadOptions(num_threads=0, prefetch_buffer_size=0)):
+    for batch in shuffled(Windows(work), work):
         yield {name: torch.from_numpy(np.asarray(column)) for name, column in batch.items()}
+
+
+def packed(work: Workload) -> Iterator[torch.Tensor]:
+    return (torch.from_numpy(np.asarray(batch)) for batch in shuffled(Packed(work), work))
+
+
+def shuffled(source: Any, work: Workload) -> Any:
+    data = grain.MapDataset.source(source).shuffle(seed=0).repeat().batch(work.batch, drop_remainder=True)
+    # threads of its own make it slower: one sample is a few microseconds of Python
+    return data.to_iter_dataset(grain.ReadOptions(num_threads=0, prefetch_buffer_size=0))

@@ -10,6 +10,8 @@ import torch
 
 from contestants.workload import NAMES, Batch, Workload
 
+CHUNK = 1024  # windows
+
 for lazy in ("pyarrow.dataset", "pandas"):  # pyarrow imports them when it first reads, the latter if it is there
     with suppress(ImportError):
         importlib.import_module(lazy)
@@ -26,12 +28,17 @@ def load_packed(work: Workload) -> torch.Tensor:
     return torch.stack(list(load(work).values()), dim=1)
 
 
-def starts(work: Workload) -> Iterator[torch.Tensor]:
-    """First rows of the windows of each batch, `(batch,)` int64: every window once, then once more, and so on."""
+def load_packed_huge(work: Workload) -> torch.Tensor:
+    """The same in huge pages where the system has them, which numpy asks for."""
+    return torch.from_numpy(np.stack([column.numpy() for column in load(work).values()], 1))
+
+
+def starts(work: Workload, batches: int = 1) -> Iterator[torch.Tensor]:
+    """First rows of the windows of so many batches, int64: every window once, then once more, and so on."""
     per_series = work.steps - work.width + 1
     while True:
         order = torch.randperm(work.series * per_series)
-        for ids in order[: len(order) // work.batch * work.batch].view(-1, work.batch):
+        for ids in torch.split(order[: len(order) // work.batch * work.batch], batches * work.batch):
             yield ids + ids // per_series * (work.width - 1)
 
 
@@ -62,25 +69,40 @@ def unfold(work: Workload) -> Iterator[Batch]:
         yield {name: view.index_select(0, some) for name, view in views.items()}
 
 
-def strided(work: Workload) -> torch.Tensor:
+def strided(table: torch.Tensor, work: Workload) -> torch.Tensor:
     """Every window of the packed columns as a row of a view, `(rows - width + 1, width * 8)`."""
-    table, columns = load_packed(work), len(NAMES)
+    columns = len(NAMES)
     return table.as_strided((work.rows - work.width + 1, work.width * columns), (columns, 1))
 
 
 def packed(work: Workload) -> Iterator[torch.Tensor]:
-    view = strided(work)
+    view = strided(load_packed(work), work)
     for some in starts(work):
         yield view.index_select(0, some).view(work.batch, work.width, len(NAMES))
 
 
 def packed_reused(work: Workload) -> Iterator[torch.Tensor]:
     """Two results in turn, so that the loop may hold the last one."""
-    view = strided(work)
-    results = [torch.zeros(work.batch, work.width * len(NAMES)) for _ in range(2)]
-    for some in starts(work):
-        torch.index_select(view, 0, some, out=results[0])
-        yield results[0].view(work.batch, work.width, len(NAMES))
+    return reused(strided(load_packed(work), work), work)
+
+
+def packed_huge(work: Workload) -> Iterator[torch.Tensor]:
+    return reused(strided(load_packed_huge(work), work), work)
+
+
+def chunked(work: Workload) -> Iterator[torch.Tensor]:
+    """One call for many small batches, which are views of its result; and huge pages."""
+    return reused(strided(load_packed_huge(work), work), work, max(1, CHUNK // work.batch))
+
+
+def reused(view: torch.Tensor, work: Workload, batches: int = 1) -> Iterator[torch.Tensor]:
+    """So many batches are gathered by one call into one of two results in turn, and are views of it."""
+    size = batches * work.batch, view.shape[1]
+    results = [torch.from_numpy(np.zeros(size, np.float32)) for _ in range(2)]
+    for some in starts(work, batches):
+        out = results[0][: len(some)]
+        torch.index_select(view, 0, some, out=out)
+        yield from out.view(-1, work.batch, work.width, len(NAMES)).unbind()
         results.reverse()
 
 

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from contestants.hand import load, load_packed
-from contestants.workload import Batch, Workload, forever
+from contestants.hand import load, load_packed, load_packed_huge, starts, strided
+from contestants.workload import NAMES, Batch, Workload, forever
 
 
 class Slices(Dataset[Any]):
@@ -62,6 +62,16 @@ class Gathered(Dataset[Any]):
         return {name: view.index_select(0, starts) for name, view in self.views.items()}
 
 
+class Strided(Dataset[Any]):
+    """A batch per call, for a tensor of the first rows of its windows."""
+
+    def __init__(self, work: Workload) -> None:
+        self.view, self.work = strided(load_packed_huge(work), work), work
+
+    def __getitem__(self, some: torch.Tensor) -> torch.Tensor:
+        return self.view.index_select(0, some).view(-1, self.work.width, len(NAMES))
+
+
 def as_it_is(batch: Batch) -> Batch:
     return batch
 
@@ -81,3 +91,8 @@ def packed_slices(work: Workload) -> Iterator[torch.Tensor]:
 
 def getitems(work: Workload) -> Iterator[Batch]:
     return shuffled(Gathered(work), work, as_it_is)
+
+
+def tensors(work: Workload) -> Iterator[torch.Tensor]:
+    """The sampler yields tensors of first rows, and nothing is collated."""
+    return iter(DataLoader(Strided(work), batch_size=None, sampler=starts(work), num_workers=work.workers))

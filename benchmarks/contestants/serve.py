@@ -37,12 +37,25 @@ class Run:
         return time.perf_counter() - began
 
     def check(self) -> float:
-        """Look all windows of the first batches up in the file; the mean number of series in a batch."""
-        columns = getattr(self.module, "columns", plain)
-        more = itertools.islice(self.batches, CHECKED - 1)
-        found = [check(columns(batch, self.work), self.work) for batch in itertools.chain([self.first], more)]
+        """Look all windows of the next batches up in the file; the mean number of series in a batch."""
+        more = itertools.islice(self.batches, CHECKED - int(self.first is not None))
+        before = [] if self.first is None else [self.first]
+        found = [self.starts(batch) for batch in (*before, *more)]
         self.first = None
-        return sum(found) / len(found)
+        return sum(len(torch.unique(starts // self.work.steps)) for starts in found) / len(found)
+
+    def epoch(self) -> int:
+        """Fail unless the batches of an epoch, after `begin` alone, show no window twice; how many they are."""
+        count = self.work.windows // self.work.batch
+        more = itertools.islice(self.batches, count - 1)
+        shown = torch.cat([self.starts(batch) for batch in itertools.chain([self.first], more)])
+        self.first = None
+        twice = len(shown) - len(torch.unique(shown))
+        assert not twice, f"{twice} of {len(shown)} windows of an epoch are not new."
+        return len(shown)
+
+    def starts(self, batch: Any) -> torch.Tensor:
+        return check(getattr(self.module, "columns", plain)(batch, self.work), self.work)
 
     def speed(self, seconds: float) -> float:
         """Windows per second, over so many seconds or one batch."""

@@ -63,7 +63,8 @@ class Run:
         model = MODELS[name](self.task)
         optimizer = torch.optim.Adam(model.parameters(), 1e-3)
         step(model, optimizer, self.first)  # the first one imports and allocates
-        waits, works = [], []
+        waits: list[float] = []
+        works: list[float] = []
         batches, began = iter(self.feed), time.perf_counter()
         while len(waits) < len(self.feed) and (len(waits) < steps or time.perf_counter() - began < seconds):
             asked = time.perf_counter()

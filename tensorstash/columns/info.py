@@ -47,6 +47,8 @@ class ColumnInfo:
     """Field and form of each number of a column that `ts.calendar` made."""
     is_validity: bool = False
     """Whether `ts.is_valid` made it."""
+    is_scaled: bool = False
+    """Whether `Scaler.apply` has scaled it."""
 
     @property
     def is_coded(self) -> bool:
@@ -110,7 +112,9 @@ _UNITS: dict[str, tuple[str | None, ...]] = {"timestamp": _TICKS, "time": _TICKS
 
 
 # fields that files of earlier releases do not have
-_ABSENT = dict[str, Any](static=[], unknown=None, empty=None, calendar=[], is_validity=False, repeated=False)
+_ABSENT = dict[str, Any](
+    static=[], unknown=None, empty=None, calendar=[], is_validity=False, is_scaled=False, repeated=False
+)
 
 
 def _check_range(name: str, number: int | None, least: int) -> None:

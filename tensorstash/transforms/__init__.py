@@ -1,6 +1,6 @@
 """Batch to batch: `Scaler`, `InstanceNorm`, `Cast` and crosses of columns.
 
 It knows nothing of files and ranks. Start with `cast.py`, the shortest one. A `Scaler` (`scaler.py`) takes its
-constants from `statistics.py`, applies them with `scaling.py`, and looks up spans and entities of windows in
-`bound.py`.
+constants from `statistics.py`, applies them to batches with `scaling.py` and to a stash with `apply.py`, and looks up
+spans and entities of windows in `bound.py`.
 """

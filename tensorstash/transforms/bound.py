@@ -1,5 +1,6 @@
 """What a scaler is bound to: the spans of windows and their columns, and the names and numbers of their entities."""
 
+from collections.abc import Iterable
 from itertools import accumulate
 from typing import Any
 
@@ -19,6 +20,25 @@ def spans_in(source: Source) -> dict[str, str]:
         return {span.name: span.column for span in source.spans}
     parts = source.windows if isinstance(source, Mix) else source.parts
     return next(map(spans_in, parts.values()), {})  # all parts have the same
+
+
+def stashes_in(source: Source) -> list[Stash]:
+    """The stashes of a source."""
+    if isinstance(source, Stash):
+        return [source]
+    if isinstance(source, Windows):
+        return [source.stash]
+    return [part.stash for part in (source.windows if isinstance(source, Mix) else source.parts).values()]
+
+
+def check_unscaled(source: Source, columns: Iterable[str]) -> None:
+    """Refuse columns that `Scaler.apply` has scaled."""
+    for stash in stashes_in(source):
+        if scaled := [name for name in columns if name in stash and stash.about(name).is_scaled]:
+            raise ValueError(
+                f"A column must be scaled once; {scaled[0]!r} of this stash is scaled already. Leave the scaler out of "
+                "transform=, or bind it to windows of the stash from which this one was made."
+            )
 
 
 def entities_in(source: Source) -> tuple[list[Any], tuple[int, ...]]:

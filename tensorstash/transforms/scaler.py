@@ -16,7 +16,8 @@ from tensorstash.errors import unknown as unknown_name
 from tensorstash.sampling.mix import Mix
 from tensorstash.sampling.sharded import ShardedWindows
 from tensorstash.stash.stash import Stash
-from tensorstash.transforms.bound import Source, entities_in, spans_in
+from tensorstash.transforms.apply import scaled_stash
+from tensorstash.transforms.bound import Source, check_unscaled, entities_in, spans_in
 from tensorstash.transforms.scaling import Constants, is_scaled, mark_scaled
 from tensorstash.transforms.sharded import NodeStatistics, of_all, of_node
 from tensorstash.transforms.state import VERSION, fields_of
@@ -196,6 +197,7 @@ class Scaler:
                     f"and was of {column!r} where the scaler was fitted. Fit a scaler on these windows."
                 )
         spans = fitted.spans | {span: column for span, column in spans.items() if column in fitted.center}
+        check_unscaled(windows, fitted.center)
         if self.by is None:
             return replace(fitted, spans=spans)
         names, starts = entities_in(windows)
@@ -212,6 +214,33 @@ class Scaler:
         center, scale = ({name: x[rows] for name, x in table.items()} for table in (fitted.center, fitted.scale))
         constants = replace(fitted, spans=spans, center=center, scale=scale)
         return replace(constants, entities=names, starts=starts, _fitted=fitted)
+
+    def apply(self, stash: Stash, *, dtype: torch.dtype | None = None) -> Stash:
+        """A private copy of a stash in which the columns of the scaler are scaled, so that no batch needs to be.
+
+        Its batches are those of `stash` with this scaler as transform, bit for bit in the same dtype. A loader over it
+        refuses the scaler as a transform; `inverse` stays as it is. `share` or `save` the copy as any stash.
+
+        Args:
+            stash: the columns as their tensors are now, all of the scaler's among them.
+            dtype: of the scaled columns, which are scaled in the wider one and rounded once; `None` keeps theirs.
+
+        Raises:
+            ColumnError: a column is not there. SchemaError: it is not floating. ValueError: it is scaled already.
+                DataError: an entity is unknown. NoMemoryError: the copy does not fit.
+
+        Example:
+            >>> import tensorstash as ts
+            >>> stash = ts.load({"y": [1.0, 3.0]}, ["y"])
+            >>> ts.Scaler.fit(stash, ["y"]).apply(stash)["y"]
+            tensor([-1.,  1.], dtype=torch.float64)
+        """
+        for name in self.center:
+            self._check_pack(stash[name][:, None], name, name)
+        bound = replace(self._fitted or self, spans={}).bind(stash)
+        tables = {name: (bound.center[name], bound.scale[name]) for name in bound.center}
+        entities = torch.arange(len(stash.entities)).repeat_interleave(stash.offsets.diff())
+        return scaled_stash(stash, tables, None if self.by is None else entities, dtype)
 
     def __call__(self, batch: Batch) -> Batch:
         """Scale a batch in place and return it."""

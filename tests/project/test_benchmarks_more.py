@@ -116,6 +116,11 @@ def test_the_sweep_notices_values_of_other_rows(monkeypatch: pytest.MonkeyPatch)
         sweep.verify(case)
 
 
+def test_ways_to_scale_many_columns_yield_the_same_windows() -> None:
+    printed = run("bench_wide.py", "--quick")
+    assert len(re.findall(r"^\S.* +\d+\.\d\d ms a batch \(\d+\.\d\d to \d+\.\d\d\)$", printed, re.M)) == 5
+
+
 def test_shards_are_made_and_opened(shm: Path) -> None:
     printed = run("bench_shards.py", "--quick")
     ways = ["ts.load", "ts.load, file=", "shard"]

@@ -1,0 +1,176 @@
+"""A stash of scaled columns yields the batches that its scaler makes of those of the stash."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+import tensorstash as ts
+from tensorstash.errors import ColumnError, DataError, NoMemoryError, SchemaError
+from tensorstash.segments.limits import Limit
+from tensorstash.transforms import apply
+
+ROWS = 90
+
+pytestmark = pytest.mark.filterwarnings("ignore:Gaps cost")
+
+
+def loaded(dtype: torch.dtype | None = None, **more: Any) -> ts.Stash:
+    rng = np.random.default_rng(0)
+    values = rng.normal(50, 20, (4, ROWS))
+    values[0, [3, 40, 41]] = np.nan
+    source = {
+        "site": np.repeat(["a", "b", "c"], ROWS // 3),
+        "t": [t for site in range(3) for t in range(ROWS // 3 + 4) if not 8 + site <= t < 12 + site],
+        **{f"v{k}": column for k, column in enumerate(values)},
+        "code": ["x", "y", None] * (ROWS // 3),
+        "zone": np.repeat(["n", "s", "n"], ROWS // 3),
+        "height": np.repeat([1.5, 2.5, 3.5], ROWS // 3),
+    }
+    columns = {"x": ["v0", "v1", "v2"], "y": ts.column("v3", empty=-7.0), "code": "code"}
+    keys: dict[str, Any] = {"entity": "site", "time": "t", "static": ["zone", "height"]}
+    return ts.load(pa.table(source), columns, dtype=dtype, **keys, **more)
+
+
+def windows(stash: ts.Stash, **more: Any) -> ts.Windows:
+    return ts.Windows(stash, spans={"past": ("x", -4, 0), "next": ("y", -2, 2), "code": ("code", -4, 0)}, **more)
+
+
+def batches(stash: ts.Stash, transform: Any, **more: Any) -> list[dict[str, torch.Tensor]]:
+    loader = ts.Loader(windows(stash, **more), 16, shuffle=True, with_ids=True, transform=transform)
+    return [{name: entry.clone() for name, entry in batch.items()} for batch in loader]
+
+
+def bits(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.contiguous().view(torch.uint8) if tensor.is_floating_point() else tensor
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("by", [None, "entity"])
+@pytest.mark.parametrize("more", [{}, {"gaps": "mask", "min_history": 2}])
+def test_its_batches_are_those_of_the_scaler(dtype: torch.dtype, by: Any, more: dict[str, Any]) -> None:
+    stash = loaded(dtype)
+    scaler = ts.Scaler.fit(windows(stash, **more), ["x", "y"], by=by)
+    scaled = scaler.apply(stash)
+    assert scaled["x"].dtype == dtype
+    expected, found = batches(stash, [scaler], **more), batches(scaled, [], **more)
+    assert len(found) == len(expected) > 1
+    for one, two in zip(expected, found):
+        assert one.keys() == two.keys()
+        for name in one:
+            assert torch.equal(bits(one[name]), bits(two[name])), name
+    prediction, entity = found[0]["next"], found[0]["entity"]
+    raw = stash["y"][stash["y"].isfinite()]
+    back = scaler.inverse(prediction[prediction != -7], "y") if by is None else scaler.inverse(prediction, "y", entity)
+    assert by is not None or raw.min() - 1 <= back.min() <= back.max() <= raw.max() + 1
+
+
+def test_in_another_dtype_values_are_scaled_in_the_wider_one_and_rounded_once() -> None:
+    stash = loaded(torch.float64)
+    scaler = ts.Scaler.fit(stash, ["x", "y"])
+    narrow = scaler.apply(stash, dtype=torch.float32)
+    for name in ("x", "y"):
+        exact = (stash[name] - scaler.center[name]) / scaler.scale[name]
+        assert narrow[name].dtype == torch.float32
+        assert torch.equal(bits(narrow[name]), bits(exact.to(torch.float32)))
+    half = loaded(torch.bfloat16)
+    wide = ts.Scaler.fit(half, ["y"]).apply(half, dtype=torch.float64)
+    assert wide["y"].dtype == torch.float64
+
+
+def test_everything_else_is_as_it_was_and_what_is_known_of_the_columns_fits_them() -> None:
+    stash = loaded()
+    scaler = ts.Scaler.fit(stash, ["x", "y"])
+    scaled = scaler.apply(stash)
+    assert [*scaled] == [*stash]
+    assert (scaled.entities, scaled.offsets.tolist()) == (stash.entities, stash.offsets.tolist())
+    assert scaled.time is not None
+    assert torch.equal(scaled.time, stash.time)  # type: ignore[arg-type]
+    assert torch.equal(scaled["code"], stash["code"])
+    assert scaled.vocabulary("code") == stash.vocabulary("code")
+    assert {name: part.tolist() for name, part in scaled.static.items()} == {
+        name: part.tolist() for name, part in stash.static.items()
+    }
+    assert scaled.vocabulary("zone") == stash.vocabulary("zone")
+    for name in ("x", "y"):
+        values, about = scaled[name], scaled.about(name)
+        assert (about.low, about.high) == (values[~values.isnan()].min().item(), values[~values.isnan()].max().item())
+        assert about.missing == stash.about(name).missing == int(values.isnan().sum())
+        assert (about.is_scaled, stash.about(name).is_scaled) == (True, False)
+    assert scaled.about("code") == stash.about("code")
+
+
+def test_values_written_into_the_tensors_are_scaled() -> None:
+    stash = loaded()
+    scaler = ts.Scaler.fit(stash, ["y"])
+    stash["y"][0] = 1000.0
+    stash["code"][0] = 1
+    scaled = scaler.apply(stash)
+    assert scaled["y"][0] == (1000.0 - scaler.center["y"][0]) / scaler.scale["y"][0]
+    assert scaled["code"][0] == 1
+
+
+def test_a_header_of_many_columns_still_fits() -> None:
+    stash = ts.load({f"column {k}": [1.0, 1e9 / 7, k / 3] for k in range(700)})
+    scaled = ts.Scaler.fit(stash, [*stash]).apply(stash, dtype=torch.float32)
+    assert all(scaled.about(name).is_scaled for name in scaled)
+
+
+def test_columns_without_rows_or_values() -> None:
+    stash = ts.load({"y": [float("nan")] * 3, "z": [1.0, 2.0, 3.0]})
+    scaler = ts.Scaler.fit(stash, ["z"])
+    assert ts.Scaler.fit(stash, ["z"]).apply(stash).about("y").low is None
+    empty = ts.load({"z": np.empty(0)})
+    scaled = scaler.apply(empty)
+    assert (len(scaled["z"]), scaled.about("z").low) == (0, None)
+
+
+def test_a_copy_that_is_saved_or_shared_is_still_known_as_scaled(tmp_path: Path, shm: Path) -> None:
+    stash = loaded()
+    scaler = ts.Scaler.fit(windows(stash), ["x", "y"])
+    scaled = scaler.apply(stash)
+    scaled.save(tmp_path / "scaled.safetensors")
+    for again in (ts.open(tmp_path / "scaled.safetensors"), scaled.share("scaled"), ts.attach("scaled")):
+        assert torch.equal(bits(again["x"]), bits(scaled["x"]))
+        with pytest.raises(ValueError, match=r"^A column must be scaled once; 'x' of this stash is scaled already\. "):
+            scaler.apply(again)
+        with pytest.raises(ValueError, match=r"^A column must be scaled once; 'x' of this stash"):
+            ts.Loader(windows(again), 4, transform=[scaler])
+        with pytest.raises(ValueError, match=r"^A column must be scaled once; 'x' of this stash"):
+            ts.Loader(ts.Mix({"raw": windows(stash), "scaled": windows(again)}), 4, transform=[scaler])
+
+
+def test_entities_are_found_by_name() -> None:
+    stash = ts.load({"e": ["a", "a", "b", "b"], "y": [0.0, 2.0, 10.0, 30.0]}, ["y"], entity="e")
+    later = ts.load({"e": ["b", "b", "c"], "y": [40.0, 50.0, 5.0]}, ["y"], entity="e")
+    scaler = ts.Scaler.fit(stash, ["y"], by="entity", unknown="pooled")
+    pooled = (5.0 - scaler.center["y"][-1]) / scaler.scale["y"][-1]
+    assert scaler.apply(later)["y"].tolist() == [2.0, 3.0, pooled.item()]
+    again = ts.Scaler.from_state(scaler.state_dict())
+    assert again.apply(later)["y"].tolist() == scaler.apply(later)["y"].tolist()
+    strict = ts.Scaler.fit(stash, ["y"], by="entity")
+    with pytest.raises(DataError, match=r"1 of 2 are unknown, such as 'c'\."):
+        strict.apply(later)
+
+
+def test_what_cannot_be_scaled_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    stash = loaded()
+    scaler = ts.Scaler.fit(stash, ["x", "y"])
+    with pytest.raises(ColumnError, match=r"has no column 'x'; it has 'y'\.$"):
+        scaler.apply(ts.load({"y": [1.0, 2.0]}))
+    with pytest.raises(ValueError, match=r"^The last dimensions of 'x' must be \(3,\), got "):
+        scaler.apply(ts.load({"x": np.ones((2, 4)), "y": [1.0, 2.0]}))
+    with pytest.raises(SchemaError, match=r"^A scaled column must be floating; 'y' is torch\.int64\. Load it with"):
+        ts.Scaler.fit(stash, ["y"]).apply(ts.load({"y": [1, 2]}))
+    with pytest.raises(
+        TypeError, match=r"^dtype must be a floating dtype, such as torch\.float32, got torch\.int32\.$"
+    ):
+        scaler.apply(stash, dtype=torch.int32)
+    monkeypatch.setattr(apply, "memory_limits", lambda: [Limit(100, "in RAM", "")])
+    with pytest.raises(
+        NoMemoryError, match=r"^A stash must fit into free memory; a scaled copy needs 4\.1 kB and 0\.1 kB"
+    ):
+        scaler.apply(stash)
