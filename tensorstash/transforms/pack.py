@@ -81,16 +81,14 @@ class Pack:
 
     def pack(self, batch: Batch, take: Take) -> Batch:
         """The same, with the packed spans in memory that `take` gives for a name, a shape and a dtype."""
-        shape, observed = self._slots(batch)
-        packing = self._packing(shape, observed)
+        packing = self._packing(*self._slots(batch))
+        rows = (packing.length,) if self.length is None else (len(packing.used), packing.length)
         entries = self._entries(packing, take)
         ages = [f"{name}.age" for name in self.spans if _has_age(batch, name)]
         for name in (*self.spans, *ages):
             span = batch[name]
-            rows = (packing.length,) if self.length is None else (packing.rows, packing.length)
-            target = take(name, (*rows, *span.shape[2:]), span.dtype)
-            move(packing, span.detach(), target)
-            batch[name] = target
+            batch[name] = take(name, (*rows, *span.shape[2:]), span.dtype)
+            move(packing, span, batch[name])
             batch.pop(f"{name}.observed", None)
         batch.update((f"{name}.{entry}", tensor) for name in self.spans for entry, tensor in entries.items())
         return batch
@@ -102,12 +100,12 @@ class Pack:
 
     def _entries(self, packing: Packing, take: Take) -> dict[str, torch.Tensor]:
         if self.length is None:
-            offsets = np.concatenate([[0], np.cumsum(packing.sizes)]).astype(np.int32)
-            return {"offsets": torch.from_numpy(offsets)}
-        shape = (packing.rows, packing.length)
+            return {"offsets": torch.from_numpy(np.append(packing.place, packing.used).astype(np.int32))}
+        shape = (len(packing.used), packing.length)
         marks = {name: take(f"{self.spans[0]}.{name}", shape, torch.int32) for name in ("segment", "position")}
         mark(packing, *(tensor.view(-1).numpy() for tensor in marks.values()))
-        return marks | {"row": torch.from_numpy(packing.row), "begin": torch.from_numpy(packing.begin)}
+        places = zip(("row", "begin"), np.divmod(packing.place, packing.length))
+        return marks | {name: torch.from_numpy(numbers) for name, numbers in places}
 
     def _slots(self, batch: Batch) -> tuple[tuple[int, int], Bools | None]:
         """`(batch, time)` of the spans, and which slots have a row."""
