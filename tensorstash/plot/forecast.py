@@ -53,66 +53,57 @@ def forecast(
         ['history', 'truth', 'prediction']
     """
     plt = pyplot("forecast")
-    past, future, line, bands = _checked(history, truth, prediction, quantiles)
+    past = _numbers(history, "history", "(history,)")
+    ahead = _checked({"truth": truth, "prediction": prediction, "quantiles": quantiles})
     if axes is None:
         _, axes = plt.subplots(figsize=(10, 3), layout="constrained")
     axes.plot(np.arange(-len(past), 0), past, color=_TRUTH, linewidth=1, label="history")
-    if future is not None:
-        # joined to the history, or the line would have a gap
-        joined = np.concatenate([past[-1:], future])
-        axes.plot(
-            np.arange(len(joined)) - len(past[-1:]), joined, color=_TRUTH, linewidth=1, dashes=_DASHED, label="truth"
-        )
-    if bands is not None:
-        pairs = bands.shape[1] // 2
+    if "truth" in ahead:
+        joined = np.concatenate([past[-1:], ahead["truth"]])  # or the line would have a gap
+        slots = np.arange(len(joined)) - len(past[-1:])
+        axes.plot(slots, joined, color=_TRUTH, linewidth=1, dashes=_DASHED, label="truth")
+    if "quantiles" in ahead:
+        bands = ahead["quantiles"].T
+        pairs = len(bands) // 2
         for k in range(pairs):
-            axes.fill_between(
-                np.arange(len(bands)),
-                bands[:, k],
-                bands[:, -1 - k],
-                color=_BAND,
-                alpha=0.8 / pairs,
-                linewidth=0,
-                label="quantiles" if k == 0 else None,
+            band = axes.fill_between(
+                np.arange(bands.shape[1]), bands[k], bands[-1 - k], color=_BAND, alpha=0.8 / pairs, linewidth=0
             )
-    if line is not None:
-        axes.plot(np.arange(len(line)), line, color=_PREDICTION, linewidth=1.5, label="prediction")
+            if k == 0:
+                band.set_label("quantiles")
+    if "prediction" in ahead:
+        axes.plot(ahead["prediction"], color=_PREDICTION, linewidth=1.5, label="prediction")
     axes.axvline(-0.5, color="grey", linewidth=0.8, linestyle=":")
     axes.set_xlabel("slots from the anchor")
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
+    axes.spines[["top", "right"]].set_visible(False)
     return axes
 
 
-def _checked(
-    history: object, truth: object, prediction: object, quantiles: object
-) -> tuple[Numbers, Numbers | None, Numbers | None, Numbers | None]:
-    """The four as arrays; a missing prediction is the middle quantile where there is one."""
-    past = _numbers(history, "history", 1)
-    future = None if truth is None else _numbers(truth, "truth", 1)
-    bands = None if quantiles is None else _numbers(quantiles, "quantiles", 2)
-    line = None if prediction is None else _numbers(prediction, "prediction", 1)
-    lengths = {
-        name: len(values)
-        for name, values in (("truth", future), ("prediction", line), ("quantiles", bands))
-        if values is not None
-    }
-    if len(set(lengths.values())) > 1:
-        listed = ", ".join(f"{name} has {length}" for name, length in lengths.items())
-        raise ValueError(f"Truth, prediction and quantiles must have one length, the horizon; {listed}.")
-    if bands is not None and (np.diff(bands, axis=1) < 0).any():
-        raise ValueError("Quantiles must ascend along the last dimension; these do not. Use quantiles.sort(-1).values.")
-    if line is None and bands is not None and bands.shape[1] % 2:
-        line = bands[:, bands.shape[1] // 2]
-    return past, future, line, bands
-
-
-def _numbers(values: object, name: str, dimensions: int) -> Numbers:
+def _numbers(values: object, name: str, shape: str) -> Numbers:
+    """A tensor of that shape as an array."""
     if not isinstance(values, torch.Tensor):
         raise ValueError(f"{name} must be a tensor, got a {type(values).__name__}.")
+    dimensions = len(shape.strip("(),").split(","))
     if values.ndim != dimensions:
-        shape = {"history": "(history,)", "quantiles": "(horizon, n)"}.get(name, "(horizon,)")
         remedy = " Take one window of the batch and one column of a pack." if values.ndim > dimensions else ""
         raise ValueError(f"{name} must have the shape {shape}, got {tuple(values.shape)}.{remedy}")
     return values.detach().to("cpu", torch.float64).numpy()
+
+
+def _checked(given: dict[str, object]) -> dict[str, Numbers]:
+    """What is known after the anchor; a missing prediction is the middle one of an odd number of quantiles."""
+    ahead = {
+        name: _numbers(values, name, "(horizon, n)" if name == "quantiles" else "(horizon,)")
+        for name, values in given.items()
+        if values is not None
+    }
+    if len({len(values) for values in ahead.values()}) > 1:
+        listed = ", ".join(f"{name} has {len(values)}" for name, values in ahead.items())
+        raise ValueError(f"Truth, prediction and quantiles must have one length, the horizon; {listed}.")
+    bands = ahead.get("quantiles")
+    if bands is not None and (np.diff(bands, axis=1) < 0).any():
+        raise ValueError("Quantiles must ascend along the last dimension; these do not. Use quantiles.sort(-1).values.")
+    if bands is not None and bands.shape[1] % 2:
+        ahead.setdefault("prediction", bands[:, bands.shape[1] // 2])
+    return ahead

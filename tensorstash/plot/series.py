@@ -69,9 +69,8 @@ def series(
             len(names), squeeze=False, sharex=True, figsize=(10, 1 + 2 * len(names)), layout="constrained"
         )
         axes = [*grid[:, 0]]
-    count = len(axes) if isinstance(axes, (Sequence, np.ndarray)) else None
-    if count != len(names):
-        got = repr(axes) if count is None else count
+    got = len(axes) if isinstance(axes, (Sequence, np.ndarray)) else repr(axes)
+    if got != len(names):
         raise ValueError(f"axes must be a list of axes, one for each column, got {got} for {len(names)} columns.")
     for name, column_axes in zip(names, axes):
         _draw(column_axes, stash, name, series[name][rows], times=times, gaps=gaps)
@@ -98,8 +97,10 @@ def _rows_drawn(
     low = 0 if start is None else int(np.searchsorted(times, stash.clock.parse(start)))
     high = len(times) if end is None else int(np.searchsorted(times, stash.clock.parse(end)))
     if low >= high:
-        known = f"{stash.clock.format(int(times[0]))} to {stash.clock.format(int(times[-1]))}" if len(times) else "none"
-        raise ValueError(f"start and end must enclose at least one row, got {start} to {end}; the times are {known}.")
+        first, last = (stash.clock.format(int(times[k])) for k in (0, -1))
+        raise ValueError(
+            f"start and end must enclose at least one row, got {start} to {end}; the times are {first} to {last}."
+        )
     return slice(low, high), times[low:high], gaps[low:high]
 
 
@@ -128,15 +129,11 @@ def _draw(axes: "Axes", stash: Stash, name: str, values: torch.Tensor, *, times:
         locator = AutoDateLocator()  # type: ignore[no-untyped-call]
         axes.xaxis.set_major_locator(locator)
         axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
+    axes.spines[["top", "right"]].set_visible(False)
 
 
 def _line(times: Int64s, values: NDArray[np.float64], gaps: Bools) -> tuple[Int64s, NDArray[np.float64], Int64s]:
-    """The points of a line that is broken at gaps and missing values: times, values, and which points stand alone.
-
-    The line is broken at NaN. Only the first, last, smallest and largest value of each pixel are kept.
-    """
+    """Times and values of a line, with NaN where it is broken, and which points stand alone; see `series`."""
     finite = np.isfinite(values)
     opens = gaps.copy()
     opens[1:] |= ~finite[:-1]

@@ -81,7 +81,11 @@ class Pack:
 
     def pack(self, batch: Batch, take: Take) -> Batch:
         """The same, with the packed spans in memory that `take` gives for a name, a shape and a dtype."""
-        packing = self._packing(*self._slots(batch))
+        shape, observed = self._slots(batch)
+        if self.length is None:
+            packing = in_a_row(observed, shape, self.multiple)
+        else:
+            packing = in_rows(observed, shape, self.length, self.multiple)
         rows = (packing.length,) if self.length is None else (len(packing.used), packing.length)
         entries = self._entries(packing, take)
         ages = [f"{name}.age" for name in self.spans if _has_age(batch, name)]
@@ -92,11 +96,6 @@ class Pack:
             batch.pop(f"{name}.observed", None)
         batch.update((f"{name}.{entry}", tensor) for name in self.spans for entry, tensor in entries.items())
         return batch
-
-    def _packing(self, shape: tuple[int, int], observed: Bools | None) -> Packing:
-        if self.length is None:
-            return in_a_row(observed, shape, self.multiple)
-        return in_rows(observed, shape, self.length, self.multiple)
 
     def _entries(self, packing: Packing, take: Take) -> dict[str, torch.Tensor]:
         if self.length is None:
@@ -125,16 +124,25 @@ class Pack:
                 raise ValueError(
                     f"ts.Pack runs on the host; {name!r} is on {batch[name].device}. Pack before the copy."
                 )
-        observed = batch.get(f"{first}.observed")
+        (windows, slots), observed = batch[first].shape[:2], batch.get(f"{first}.observed")
+        _check_slots(self, first, slots, alike=True)
         for name in others:
             other = batch.get(f"{name}.observed")
             alike = other is observed or (other is not None and observed is not None and other.equal(observed))
-            if batch[name].shape[:2] != batch[first].shape[:2] or not alike:
-                raise _differ(first, name)
-        batch_size, slots = batch[first].shape[:2]
-        if self.length is not None and slots > self.length:
-            raise _too_long(first, slots, self.length)
-        return (batch_size, slots), None if observed is None else np.ascontiguousarray(observed.numpy())
+            _check_slots(self, name, slots, alike and batch[name].shape[:2] == (windows, slots))
+        return (windows, slots), None if observed is None else np.ascontiguousarray(observed.numpy())
+
+
+def _check_slots(pack: Pack, name: str, slots: int, alike: bool) -> None:
+    if not alike:
+        raise ValueError(
+            f"The spans of a ts.Pack must have the same slots; those of {name!r} differ from those of "
+            f"{pack.spans[0]!r}. Give {name!r} a ts.Pack of its own."
+        )
+    if pack.length is not None and slots > pack.length:
+        raise ValueError(
+            f"A span must fit into a row; {name!r} has {slots} slots and a row {pack.length}. Use length={slots}."
+        )
 
 
 def _has_age(batch: Batch, name: str) -> bool:
@@ -145,13 +153,7 @@ def _has_age(batch: Batch, name: str) -> bool:
 
 
 def check_packs(transforms: Iterable[object], spans: Iterable[Span], stretches: Iterable[Iterable[Span]]) -> None:
-    """Refuse transforms that would pack spans which are not there, too long, of other slots or packed already.
-
-    Args:
-        transforms: of a loader.
-        spans: spans in slots.
-        stretches: the spans over each stretch of time.
-    """
+    """Check the packs among the transforms of a loader against spans in slots, and those over each stretch of time."""
     slots: dict[str, tuple[int, object]] = {span.name: (len(span), span.slots) for span in spans}
     for number, members in enumerate(stretches):
         slots |= {span.name: (len(span), number) for span in members}
@@ -165,18 +167,4 @@ def check_packs(transforms: Iterable[object], spans: Iterable[Span], stretches: 
             if name in packed:
                 raise ValueError(f"A span must be packed once; {name!r} is packed twice. Leave out one ts.Pack.")
             packed.add(name)
-            if slots[name] != slots[pack.spans[0]]:
-                raise _differ(pack.spans[0], name)
-            if pack.length is not None and slots[name][0] > pack.length:
-                raise _too_long(name, slots[name][0], pack.length)
-
-
-def _differ(first: str, other: str) -> ValueError:
-    return ValueError(
-        f"The spans of a ts.Pack must have the same slots; those of {other!r} differ from those of {first!r}. Give "
-        f"{other!r} a ts.Pack of its own."
-    )
-
-
-def _too_long(name: str, slots: int, length: int) -> ValueError:
-    return ValueError(f"A span must fit into a row; {name!r} has {slots} slots and a row {length}. Use length={slots}.")
+            _check_slots(pack, name, slots[name][0], slots[name] == slots[pack.spans[0]])

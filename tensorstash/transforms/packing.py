@@ -1,5 +1,6 @@
 """Where windows go in a packed batch, in integers, and their slots moved there; by the kernel, or by numpy alike."""
 
+from bisect import bisect_left, insort
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -60,28 +61,23 @@ def best_fit(sizes: Int64s, length: int) -> tuple[Int64s, Int64s, int]:
     """The row of each window and its begin there, and the number of rows.
 
     The longest window is placed first. Each goes into the row with the least room that it fits into, of equal ones into
-    the one that was filled last. Rows are kept by their room, so none is looked at twice. Empty windows need no place:
-    theirs is the first slot.
+    the one that was filled last. Empty windows need no place: theirs is the first slot.
     """
     if library.LIBRARY is not None:
         return kernel.best_fit(sizes, length)
-    row, begin, count = np.zeros_like(sizes), np.zeros_like(sizes), 0
-    rows_with: dict[int, list[int]] = {}  # by room
-    rooms = 0  # bit r: some row has the room r
-    for window in np.argsort(-sizes, kind="stable")[: np.count_nonzero(sizes)].tolist():
+    row, begin, rows = np.zeros_like(sizes), np.zeros_like(sizes), 0
+    open_rows: list[tuple[int, int, int]] = []  # ascending: the room of each, minus the time it was filled, its number
+    for time, window in enumerate(np.argsort(-sizes, kind="stable")[: np.count_nonzero(sizes)].tolist()):
         size = int(sizes[window])
-        fitting = rooms >> size
-        if fitting:
-            room = size + (fitting & -fitting).bit_length() - 1
-            k = rows_with[room].pop()
-            rooms ^= (not rows_with[room]) << room
+        at = bisect_left(open_rows, (size,))
+        if at < len(open_rows):
+            room, _, k = open_rows.pop(at)
         else:
-            room, k, count = length, count, count + 1
+            room, k, rows = length, rows, rows + 1
         row[window], begin[window] = k, length - room
         if room > size:
-            rows_with.setdefault(room - size, []).append(k)
-            rooms |= 1 << room - size
-    return row, begin, count
+            insort(open_rows, (room - size, -time, k))
+    return row, begin, rows
 
 
 def move(packing: Packing, values: torch.Tensor, target: torch.Tensor) -> None:
@@ -90,11 +86,10 @@ def move(packing: Packing, values: torch.Tensor, target: torch.Tensor) -> None:
         return
     source = values.detach().contiguous()
     if library.LIBRARY is None:
-        of_slot, slots = _moves(packing)
-        rows = as_integers(target).view(packing.room, -1)
+        taken = source if packing.observed is None else source[torch.from_numpy(packing.observed)]
+        slots, rows = _slots(packing), as_integers(target).view(packing.room, -1)
         rows.zero_()
-        taken = as_integers(source).flatten(0, 1)[torch.from_numpy(of_slot)]
-        rows[torch.from_numpy(slots)] = taken.view(len(slots), -1)
+        rows[torch.from_numpy(slots)] = as_integers(taken).reshape(len(slots), -1)
     else:
         kernel.pack(packing.described, source.data_ptr(), target.data_ptr(), target.nbytes // packing.room)
 
@@ -109,22 +104,23 @@ def mark(packing: Packing, segments: Int32s, positions: Int32s) -> None:
     """
     if library.LIBRARY is not None:
         kernel.mark(packing.described, segments, positions)
-        return
+    elif packing.room:
+        _mark(packing, segments, positions)
+
+
+def _mark(packing: Packing, segments: Int32s, positions: Int32s) -> None:
     order = np.argsort(packing.place, kind="stable")
     order = order[packing.sizes[order] > 0]
     row, number = packing.place[order] // packing.length, np.zeros(len(packing.place), np.int32)
     number[order] = np.arange(len(order)) - np.searchsorted(row, row) + 1
-    of_slot, slots = _moves(packing)
-    window, slot = np.divmod(of_slot, max(1, packing.slots))
-    first = np.zeros(len(number), np.int64) if packing.observed is None else packing.observed.argmax(1)
+    slots = _slots(packing)
+    observed = np.ones((len(number), packing.slots), bool) if packing.observed is None else packing.observed
     segments[:], positions[:] = 0, 0
-    segments[slots] = number[window]
-    positions[slots] = slot - first[window]
+    segments[slots] = np.repeat(number, packing.sizes)
+    positions[slots] = np.nonzero(observed)[1] - np.repeat(observed.argmax(1), packing.sizes)
 
 
-def _moves(packing: Packing) -> tuple[Int64s, Int64s]:
-    """The slots with a row among those of all windows, and the slots of the rows that they go to."""
-    count = len(packing.place) * packing.slots
-    of_slot = np.arange(count) if packing.observed is None else np.flatnonzero(packing.observed)
+def _slots(packing: Packing) -> Int64s:
+    """The slots of the rows that those of the windows go to, in the order of the windows."""
     first = np.cumsum(packing.sizes) - packing.sizes
-    return of_slot, np.arange(len(of_slot)) + np.repeat(packing.place - first, packing.sizes)
+    return np.arange(packing.sizes.sum()) + np.repeat(packing.place - first, packing.sizes)
