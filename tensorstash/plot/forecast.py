@@ -33,8 +33,8 @@ def forecast(
         history: `(history,)` values before the anchor.
         truth: `(horizon,)` values from the anchor on; `None` if they are not known yet.
         prediction: `(horizon,)`; `None` draws the middle one of an odd number of quantiles.
-        quantiles: `(horizon, n)`, ascending along the last dimension. A band lies between the first and the last one,
-            a darker one between the second and the last but one, and so on.
+        quantiles: `(horizon, n)`, ascending along the last dimension. Pairs of them, from the outermost inwards, are
+            drawn as bands over each other.
         axes: the axes to draw on; `None` makes a figure.
 
     Returns:

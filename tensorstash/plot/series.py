@@ -91,7 +91,7 @@ def _rows_drawn(
         return slice(0, count), np.arange(count), np.zeros(count, np.bool_)
     times = series[str(stash.time_name)].numpy()
     if not len(times):
-        raise ValueError("A series is drawn from its rows, and this entity has none. Draw another one.")
+        raise ValueError("A series is drawn from its rows, and this entity has none. Choose another entity.")
     gaps = np.zeros(len(times), np.bool_)
     gaps[find_runs(np.array([0, len(times)]), times, stash.clock, frequency, None).first] = True
     low = 0 if start is None else int(np.searchsorted(times, stash.clock.parse(start)))

@@ -21,20 +21,20 @@ Take = Callable[[str, tuple[int, ...], torch.dtype], torch.Tensor]
 class Pack:
     """Leaves out the empty slots of spans of equal slots, so that short windows cost a model no padding.
 
-    A slot is empty where `<span>.observed` is false, which the packed batch does not hold any more. All other entries
+    A slot is empty where `<span>.observed` is false; a packed batch no longer holds `<span>.observed`. All other entries
     stay `(batch, ...)`. In a `Loader`, this transform and those before it run on the host, before the copy to a device,
-    so that it does not go with `resident=True`. Filler is packed as any window: `valid` tells which it is.
+    so it is refused with `resident=True`. Filler is packed like any window: `valid` tells which windows are filler.
 
     Without a length, windows follow each other in the order of the batch. Entries for each span: itself,
     `(slots, ...)`; `<span>.offsets`, `(batch + 1,)` int32, where each window begins and the last one ends.
 
-    With a length, windows lie in as few rows of so many slots as best fit needs over their sizes in descending order.
-    Entries for each span: itself, `(rows, length, ...)`, with 0 in empty slots; `<span>.segment`, `(rows, length)`
-    int32: 0 for an empty slot, and 1, 2, ... for the windows of a row; `<span>.position`, likewise: how many slots
-    after the first one of its window; `<span>.row` and `<span>.begin`, `(batch,)` int64: where each window begins.
+    With a length, windows are placed by best fit, the longest first, in rows of that many slots. Entries for each span:
+    itself, `(rows, length, ...)`, with 0 in empty slots; `<span>.segment`, `(rows, length)` int32, the number of the
+    window in its row, 1, 2, ..., or 0 for an empty slot; `<span>.position`, likewise, how many slots after the first one
+    of its window; `<span>.row` and `<span>.begin`, `(batch,)` int64, where each window begins.
 
-    The spans of a `Pack` share these entries. Spans of other slots, or of another stretch of time, are packed by a `Pack`
-    of their own. `<span>.age` is packed with its span.
+    The spans of a `Pack` share these entries. Spans of other slots, or over another stretch of time, need a `Pack` of
+    their own. `<span>.age` is packed with its span.
 
     Args:
         spans: the names of the spans.
@@ -42,7 +42,7 @@ class Pack:
         multiple: the number of rows, or without a length of slots, is rounded up to a multiple of this number.
 
     Raises:
-        ValueError: a span is named or packed twice, is longer than a row, or the spans differ in their slots.
+        ValueError: a span is named or packed twice, or is longer than a row, or the slots of the spans differ.
         ColumnError: a batch lacks a span.
 
     Example:
@@ -136,8 +136,8 @@ class Pack:
 def _check_slots(pack: Pack, name: str, slots: int, alike: bool) -> None:
     if not alike:
         raise ValueError(
-            f"The spans of a ts.Pack must have the same slots; those of {name!r} differ from those of "
-            f"{pack.spans[0]!r}. Give {name!r} a ts.Pack of its own."
+            f"The spans of a ts.Pack must have the same slots; {name!r} has others than {pack.spans[0]!r}. Give "
+            f"{name!r} a ts.Pack of its own."
         )
     if pack.length is not None and slots > pack.length:
         raise ValueError(

@@ -121,6 +121,6 @@ def _mark(packing: Packing, segments: Int32s, positions: Int32s) -> None:
 
 
 def _slots(packing: Packing) -> Int64s:
-    """The slots of the rows that those of the windows go to, in the order of the windows."""
+    """Where each slot with a row goes, in the order of the windows."""
     first = np.cumsum(packing.sizes) - packing.sizes
     return np.arange(packing.sizes.sum()) + np.repeat(packing.place - first, packing.sizes)

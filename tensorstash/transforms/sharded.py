@@ -82,7 +82,7 @@ def of_all(nodes: Sequence[NodeStatistics], offsets: Int64s, kind: str, by: str 
 
 
 def _by_entity(each: Mapping[int, Fitted], offsets: Int64s, like: Fitted) -> Fitted:
-    """The entities of all shards; those of shards without windows have no values."""
+    """The entities of all shards; entities of shards without windows have no values."""
     shape = (int(offsets[-1]), like[1].shape[1])
     count: Int64s = np.zeros(shape, np.int64)
     center: Floats = np.zeros(shape)

@@ -205,7 +205,7 @@ def _fitted(column: Values, rows: Rows, kind: str, name: str) -> tuple[Fitted, l
 
 
 def fill_few(each: Fitted, every: Fitted, name: str) -> tuple[Fitted, list[Doubt]]:
-    """Replace the statistics of entities with too few values by those of all entities, `(1, items)`."""
+    """Give entities with too few values the statistics of all entities, `(1, items)`."""
     few: Bools = each[0] < _FEWEST
     if not few.any():
         return each, []
