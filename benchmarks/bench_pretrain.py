@@ -3,20 +3,23 @@
     python benchmarks/bench_pretrain.py          # 200 made data sets, a few minutes
     python benchmarks/bench_pretrain.py --quick  # the same, small, to see that it runs
 
-Each data set has 8 series of 100 to 100,000 steps, contexts have 64 to 2,048 slots, rows 2,048. The others are written
-anew here, after their sources, because their packages do not install beside each other: the way of uni2ts (a series by
-its length, a length, then a cut; a chain of transforms per sample; first fit over the rows in a Python loop), and that
-of Chronos-1's training script (a data set by its weight, a uniform cut, padding on the left with NaN, no packing).
-"By hand" is the best that we found in numpy: cuts of a whole batch at once, written one after the other.
+Each data set has 8 series of 100 to 100,000 steps, contexts have 64 to 2,048 slots, rows 2,048. The others take part in
+two ways. Their own classes are `contestants/uni2ts.py` and `contestants/chronos.py`, which are left out where their
+packages are missing (`pip install --no-deps -r benchmarks/peers_uni2ts.txt`). And their ways are written anew with as
+little Python as they allow: that of uni2ts (a series by its length, a length, then a cut; a chain of transforms per
+sample; first fit over the rows in a Python loop), and that of Chronos-1's training script (a data set by its weight, a
+uniform cut, padding on the left with NaN, no packing). "By hand" is the best that we found in numpy: cuts of a whole
+batch at once, written one after the other, and divided where a row ends.
 
-Before anything is timed, every packed slot is compared with its series. All run on one thread.
+Before anything is timed, every packed slot is compared with its series. All run on one thread. The bytes are those of
+the tensors of a batch, per token; a token is a slot with a row.
 """
 
 import argparse
+import importlib
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -56,34 +59,31 @@ def mix_of(sets: Sets) -> ts.Mix:
     return ts.Mix(parts, dict(zip(parts, weights_of(sets))))
 
 
-# Each way yields the tensors of a batch, and a function that counts the slots that hold a value, and all slots
+# Each way yields the tensors of a batch by name: first the values, and one of these tells which slots hold a value
 
 
-Made = Iterator[tuple[Any, Callable[[], tuple[int, int]]]]
+Batches = Iterator[dict[str, torch.Tensor]]
+
+MARKS = ("past.segment", "past.observed", "observed_mask", "mask")
 
 
-def ours(sets: Sets, length: int | None = ROW) -> Made:
-    pack = ts.Pack("past", length=length)
-    for batch in ts.Loader(mix_of(sets), BATCH, shuffle=True, transform=[pack]):
-        yield batch, partial(_packed_slots, batch)
+def tokens_of(batch: dict[str, torch.Tensor]) -> tuple[int, int]:
+    """Slots that hold a value, and all slots."""
+    slots = next(iter(batch.values())).numel()
+    marks = [batch[name] for name in MARKS if name in batch]
+    return int((marks[0] > 0).sum()) if marks else slots, slots
 
 
-def _packed_slots(batch: dict[str, torch.Tensor]) -> tuple[int, int]:
-    slots = batch["past"].numel()
-    return slots if "past.offsets" in batch else int((batch["past.segment"] > 0).sum()), slots
+def ours(sets: Sets, length: int | None = ROW) -> Batches:
+    return iter(ts.Loader(mix_of(sets), BATCH, shuffle=True, transform=[ts.Pack("past", length=length)]))
 
 
-def unpacked(sets: Sets) -> Made:
+def unpacked(sets: Sets) -> Batches:
     """Ours without packing: what packing costs."""
-    for batch in ts.Loader(mix_of(sets), BATCH, shuffle=True):
-        yield batch, partial(_dense_slots, batch["past.observed"])
+    return iter(ts.Loader(mix_of(sets), BATCH, shuffle=True))
 
 
-def _dense_slots(observed: torch.Tensor) -> tuple[int, int]:
-    return int(observed.sum()), observed.numel()
-
-
-def by_hand(sets: Sets) -> Made:
+def by_hand(sets: Sets) -> Batches:
     rng = np.random.default_rng(0)
     every = [series for part in sets for series in part]
     flat, sizes = np.concatenate(every), np.array([*map(len, every)])
@@ -95,19 +95,19 @@ def by_hand(sets: Sets) -> Made:
         order = np.argsort(-lengths, kind="stable")
         of, ends, lengths = of[order], ends[order], lengths[order]
         total = int(lengths.sum())
+        unused = -total % ROW
         place = np.repeat(begins[of] + ends - np.cumsum(lengths), lengths) + np.arange(total)
-        segment = np.repeat(np.arange(BATCH, dtype=np.int32), lengths)
-        rows = np.zeros(-(-total // ROW) * ROW, np.float32)  # windows are cut at the ends of rows
+        segment = np.repeat(np.arange(1, BATCH + 2, dtype=np.int32), np.append(lengths, unused))
+        segment[total:] = 0
+        rows = np.zeros(total + unused, np.float32)
         np.take(flat, place, out=rows[:total])
-        yield (torch.from_numpy(rows).view(-1, ROW), segment), partial(_told, total, len(rows))
+        yield {
+            "past": torch.from_numpy(rows).view(-1, ROW),
+            "past.segment": torch.from_numpy(segment).view(-1, ROW),
+        }
 
 
-def _told(*slots: int) -> tuple[int, int]:
-    held, room = slots
-    return held, room
-
-
-def uni2ts_way(sets: Sets) -> Made:
+def uni2ts_way(sets: Sets) -> Batches:
     """A dict per sample through transforms, and first fit over the rows of a batch."""
     rng = np.random.default_rng(0)
     every = [series for part in sets for series in part]
@@ -125,11 +125,11 @@ def uni2ts_way(sets: Sets) -> Made:
         return {name: torch.as_tensor(value) for name, value in entry.items()}
 
     while True:
-        samples = sorted((sample() for _ in range(BATCH)), key=lambda s: -len(s["target"]))
+        samples = sorted((sample() for _ in range(BATCH)), key=lambda each: -len(each["target"]))
         rows: list[list[dict[str, Any]]] = []
         room: list[int] = []
-        for one in samples:
-            size = len(one["target"])
+        for entry in samples:
+            size = len(entry["target"])
             for k in range(len(rows)):
                 if room[k] >= size:
                     break
@@ -137,50 +137,50 @@ def uni2ts_way(sets: Sets) -> Made:
                 k = len(rows)
                 rows.append([])
                 room.append(ROW)
-            rows[k].append(one)
+            rows[k].append(entry | {"sample_id": torch.full_like(entry["time_id"], len(rows[k]) + 1)})
             room[k] -= size
-        packed = {}
-        for name in samples[0]:
-            padded = [
-                torch.cat([*(one[name] for one in row), torch.zeros(left, dtype=row[0][name].dtype)])
-                for row, left in zip(rows, room)
-            ]
-            packed[name] = torch.stack(padded)
-        packed["sample_id"] = torch.stack(
-            [
-                torch.cat([*(torch.full_like(one["time_id"], k + 1) for k, one in enumerate(row)), torch.zeros(left)])
-                for row, left in zip(rows, room)
-            ]
-        )
-        yield packed, partial(_told, len(rows) * ROW - sum(room), len(rows) * ROW)
+        yield {
+            name: torch.stack(
+                [
+                    torch.cat([*(entry[name] for entry in row), torch.zeros(left, dtype=row[0][name].dtype)])
+                    for row, left in zip(rows, room)
+                ]
+            )
+            for name in rows[0][0]
+        }
 
 
-def chronos_way(sets: Sets) -> Made:
+def chronos_way(sets: Sets) -> Batches:
     """A data set by its weight, a series and a cut per sample, padded on the left."""
     rng = np.random.default_rng(0)
     shares = np.array(weights_of(sets))
     shares /= shares.sum()
     while True:
-        contexts, tokens = [], 0
+        contexts = []
         for _ in range(BATCH):
             part = sets[rng.choice(len(sets), p=shares)]
             series = part[rng.integers(len(part))]
             end = int(rng.integers(LOW, len(series) + 1))
             past = series[max(0, end - HIGH) : end]
-            tokens += len(past)
             padded = np.concatenate([np.full(HIGH - len(past), np.nan, np.float32), past])
             contexts.append({"past_target": torch.tensor(padded), "mask": torch.tensor(~np.isnan(padded))})
-        batch = {name: torch.stack([context[name] for context in contexts]) for name in contexts[0]}
-        yield batch, partial(_told, tokens, BATCH * HIGH)
+        yield {name: torch.stack([context[name] for context in contexts]) for name in contexts[0]}
 
 
-WAYS: dict[str, Callable[[Sets], Made]] = {
-    "tensorstash, rows of 2,048": ours,
-    "tensorstash, one after the other": lambda sets: ours(sets, None),
-    "tensorstash, not packed": unpacked,
-    "by hand in numpy": by_hand,
-    "as uni2ts does": uni2ts_way,
-    "as Chronos-1 does": chronos_way,
+def classes_of(package: str) -> Callable[[Sets], Batches]:
+    return lambda sets: importlib.import_module(f"contestants.{package}").batches(sets)
+
+
+# each with the number of batches of a measurement
+WAYS: dict[str, tuple[Callable[[Sets], Batches], int]] = {
+    "tensorstash, rows of 2,048": (ours, 40),
+    "tensorstash, one after the other": (lambda sets: ours(sets, None), 40),
+    "tensorstash, not packed": (unpacked, 40),
+    "by hand in numpy": (by_hand, 40),
+    "as uni2ts does, written anew": (uni2ts_way, 4),
+    "as Chronos-1 does, written anew": (chronos_way, 4),
+    "classes of uni2ts": (classes_of("uni2ts"), 2),
+    "classes of GluonTS, as Chronos-1": (classes_of("chronos"), 2),
 }
 
 
@@ -209,22 +209,35 @@ def case(name: str, count: int, batches: int) -> dict[str, float]:
         reset_peak()
         before = resident()
     began = time.perf_counter()
-    made = WAYS[name](sets)
+    made = WAYS[name][0](sets)
     next(made)
     first = time.perf_counter() - began
-    best, tokens, slots = 0.0, 0, 0
+    best, tokens, slots, nbytes = 0.0, 0, 0, 0
     for _ in range(5):
         seconds, counted = 0.0, 0
         for _ in range(batches):
             began = time.perf_counter()
-            kept, counted_in = next(made)
+            batch = next(made)
             seconds += time.perf_counter() - began
-            held, room = counted_in()
+            held, room = tokens_of(batch)
             counted, slots = counted + held, slots + room
-            del kept, counted_in
+            nbytes += sum(tensor.nbytes for tensor in batch.values())
+            del batch
         best, tokens = max(best, counted / seconds), tokens + counted
     grown = float("nan") if before is None else (peak() - before) / 1e6
-    return {"tokens": best, "padding": 1 - tokens / slots, "first": first, "memory": grown}
+    return {
+        "tokens": best,
+        "padding": 1 - tokens / slots,
+        "bytes": nbytes / tokens,
+        "first": first,
+        "memory": grown,
+    }
+
+
+def dealt_out(weights: list[float], workers: int) -> float:
+    """The share of the last data set where data sets are dealt out to workers, and renormalised in each."""
+    parts = [weights[k::workers] for k in range(min(workers, len(weights)))]
+    return next(part[-1] / sum(part) for part in parts if part[-1] == weights[-1]) / len(parts)
 
 
 def shares(sets: Sets) -> None:
@@ -250,13 +263,14 @@ def shares(sets: Sets) -> None:
         return taken, of_second / len(taken), loaders[0].state_dict()
 
     whole, _, _ = keys(1)
-    for ranks in (1, 2, 4):
+    for ranks, others in ((1, 4), (2, 4), (4, 1)):
         begun, share, state = keys(ranks, most=20)
-        rest, _, _ = keys(5 - ranks if ranks < 4 else 1, state) if ranks != 2 else keys(4, state)
+        rest, _, _ = keys(others, state)
         assert begun + rest == whole
-        # data sets are dealt out to workers, and renormalised there: with two or more, each has a worker of its own
-        theirs = 0.1 if ranks == 1 else 0.5
-        print(f"    {ranks} ranks: share of the second set {share:.3f} of 0.1, resumed exactly; dealt out: {theirs}")
+        print(
+            f"    {ranks} ranks: share of the second set {share:.3f} of 0.1, resumed exactly on {others}; dealt out to "
+            f"as many workers, as Chronos-1 does: {dealt_out([0.9, 0.1], ranks):.1f}, and no resume"
+        )
 
 
 def main() -> None:
@@ -266,12 +280,16 @@ def main() -> None:
     count = 12 if quick else 200
     check(made_sets(count))
     print(f"{count} data sets of {SERIES} series, {BATCH} windows a batch, one thread; best of 5")
-    print(f"    {'':34s} tokens/s    padding  first batch  memory")
-    for name in WAYS:
-        told = in_fresh_process(case, name, count, 2 if quick else 40 if not name.startswith("as ") else 4)
+    print(f"    {'':34s} tokens/s    padding  bytes  first batch  memory")
+    for name, (_, batches) in WAYS.items():
+        try:
+            measured = in_fresh_process(case, name, count, 2 if quick else batches)
+        except ImportError as error:
+            print(f"    {name:34s} left out: {error}")
+            continue
         print(
-            f"    {name:34s} {told['tokens'] / 1e6:6.1f} M    {told['padding']:5.1%}   {told['first']:7.2f} s  "
-            f"{told['memory']:6.0f} MB"
+            f"    {name:34s} {measured['tokens'] / 1e6:6.1f} M    {measured['padding']:5.1%}  {measured['bytes']:5.1f}",
+            f"  {measured['first']:7.2f} s  {measured['memory']:6.0f} MB",
         )
     print("shares and resume")
     shares(made_sets(count))

@@ -217,7 +217,7 @@ def gather(  # noqa: PLR0917  in the order of the struct
 
 
 def best_fit(sizes: Int64s, length: int) -> tuple[Int64s, Int64s, int]:
-    """The row and the begin in it of windows of 1 to `length` slots, in this order, and the number of rows."""
+    """The row of each window and its begin there, placed largest first, and the number of rows; 0 for sizes of 0."""
     windows = len(sizes)
     row, begin, following = (np.empty(windows, np.int64) for _ in range(3))
     rooms, first = np.zeros(length // 64 + 1, np.uint64), np.empty(length + 1, np.int64)
@@ -251,10 +251,11 @@ def pack(how: library.Packed, source: int, target: int, nbytes: int) -> None:
     _call("pack", how, source, target, nbytes)
 
 
-def mark(how: library.Packed, segment: Int32s, segments: Int32s, positions: Int32s) -> None:
-    """Write the segment of each window, `(windows,)`, and the positions of its slots, both `(rows * length,)`."""
-    of_window, room = _address(segment, np.int32, how.windows), how.rows * how.length
-    _call("mark", how, of_window, _address(segments, np.int32, room), _address(positions, np.int32, room))
+def mark(how: library.Packed, segments: Int32s, positions: Int32s) -> None:
+    """Write the number of the window of each slot in its row, and the slot's position, both `(rows * length,)`."""
+    numbers, room = np.empty(how.windows, np.int32), how.rows * how.length
+    to = _address(segments, np.int32, room), _address(positions, np.int32, room)
+    _call("mark", how, _address(numbers, np.int32), *to)
 
 
 def _source(source: Source) -> library.SourceStruct:

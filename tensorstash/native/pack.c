@@ -10,12 +10,21 @@ typedef struct {
   int64_t windows, slots, rows, length;
 } Packed;
 
-/* The room that rows have left: row k is the first of `first[room]`, and followed by `next[k]`. */
+/* The room that rows have left: row k is the first of `first[room]`, and followed by `next[k]`. Before it is needed for
+ * that, the memory holds the order of the windows. */
 typedef struct {
   uint64_t *rooms; /* (length / 64 + 1,) a bit for each room that some row has */
   int64_t *first;  /* (length + 1,) */
   int64_t *next;   /* (windows,) */
 } Rooms;
+
+/* The windows by descending size, equal ones in their order; `ends` is memory for `length + 1` numbers. */
+static void by_size(const int64_t *sizes, int64_t windows, int64_t length, int64_t *ends, int64_t *order) {
+  memset(ends, 0, (size_t)(length + 1) * sizeof(int64_t));
+  for (int64_t i = 0; i < windows; i++) ends[sizes[i]]++;
+  for (int64_t size = length, end = 0; size >= 0; size--) ends[size] = end += ends[size];
+  for (int64_t i = windows - 1; i >= 0; i--) order[--ends[sizes[i]]] = i;
+}
 
 /* The smallest room of at least `size` that some row has, or -1. */
 INLINE int64_t tightest(const Rooms *rooms, int64_t size, int64_t length) {
@@ -26,57 +35,95 @@ INLINE int64_t tightest(const Rooms *rooms, int64_t size, int64_t length) {
   return -1;
 }
 
-/* Puts windows, of which none is longer than `length`, into rows of that many slots: each where the least room is left
- * that it fits into, of equal ones where the last one went. Returns how many rows there are. */
+/* Puts windows, of which none is longer than `length`, into rows of that many slots, the longest first: each where the
+ * least room is left that it fits into, of equal ones where the last one went. A window of size 0 goes to the first slot
+ * of all. Returns how many rows there are. */
 EXPORT int64_t tensorstash_best_fit(const int64_t *sizes, int64_t windows, int64_t length, const Rooms *rooms,
                                     int64_t *row, int64_t *begin) {
   int64_t rows = 0;
   for (int64_t i = 0; i < windows; i++)
-    if (sizes[i] < 1 || sizes[i] > length) return MALFORMED;
-  for (int64_t i = 0; i < windows; i++) {
-    int64_t room = tightest(rooms, sizes[i], length), k;
-    if (room < 0) room = length, k = rows++;
+    if (sizes[i] < 0 || sizes[i] > length) return MALFORMED;
+  by_size(sizes, windows, length, rooms->first, rooms->next);
+  for (int64_t k = 0; k < windows; k++) {
+    int64_t i = rooms->next[k], size = sizes[i], at = 0; /* at most k rows have needed `next` yet */
+    row[i] = begin[i] = 0;
+    if (!size) continue;
+    int64_t room = tightest(rooms, size, length);
+    if (room < 0) room = length, at = rows++;
     else {
-      k = rooms->first[room];
-      rooms->first[room] = rooms->next[k];
+      at = rooms->first[room];
+      rooms->first[room] = rooms->next[at];
       if (rooms->first[room] < 0) rooms->rooms[room / 64] &= ~((uint64_t)1 << room % 64);
     }
-    row[i] = k, begin[i] = length - room;
-    int64_t left = room - sizes[i];
+    row[i] = at, begin[i] = length - room;
+    int64_t left = room - size;
     if (!left) continue;
-    rooms->next[k] = rooms->rooms[left / 64] >> left % 64 & 1 ? rooms->first[left] : -1;
-    rooms->first[left] = k;
+    rooms->next[at] = rooms->rooms[left / 64] >> left % 64 & 1 ? rooms->first[left] : -1;
+    rooms->first[left] = at;
     rooms->rooms[left / 64] |= (uint64_t)1 << left % 64;
   }
   return rows;
 }
 
+INLINE uint64_t eight_marks(const uint8_t *mark) {
+  uint64_t eight;
+  memcpy(&eight, mark, 8);
+  return eight;
+}
+
 /* The first slot from `at` on whose mark is not `value`. */
 INLINE int64_t run_end(const uint8_t *mark, int64_t at, int64_t n, uint8_t value) {
-  const uint64_t eight = 0x0101010101010101 * (uint64_t)value;
-  while (at + 8 <= n && !memcmp(mark + at, &eight, 8)) at += 8;
+  const uint64_t same = 0x0101010101010101 * (uint64_t)value;
+  for (; at + 32 <= n; at += 32) {
+    uint64_t others = (eight_marks(mark + at) ^ same) | (eight_marks(mark + at + 8) ^ same);
+    others |= (eight_marks(mark + at + 16) ^ same) | (eight_marks(mark + at + 24) ^ same);
+    if (others) break;
+  }
+  for (; at + 8 <= n; at += 8) {
+    uint64_t others = eight_marks(mark + at) ^ same;
+    if (others) return at + __builtin_ctzll(others) / 8; /* little-endian */
+  }
   while (at < n && mark[at] == value) at++;
   return at;
 }
 
 /* How many of n marks are 1, or -1 if one is neither 0 nor 1. */
 INLINE int64_t count_marks(const uint8_t *mark, int64_t n) {
-  const uint64_t ones = 0x0101010101010101;
-  uint64_t all = 0, eight;
+  const uint64_t ones = 0x0101010101010101, even = 0x00FF00FF00FF00FF;
+  uint64_t all = 0;
   int64_t count = 0;
-  for (; n >= 8; n -= 8, mark += 8) {
-    memcpy(&eight, mark, 8);
-    all |= eight, count += (int64_t)(eight * ones >> 56);
+  while (n >= 8) {
+    int64_t words = least(n / 8, 255);
+    uint64_t sums = 0; /* of eight columns of marks, each of which fits into a byte */
+    for (int64_t k = 0; k < words; k++) {
+      uint64_t eight = eight_marks(mark + 8 * k);
+      all |= eight, sums += eight;
+    }
+    count += (int64_t)(((sums & even) + (sums >> 8 & even)) * 0x0001000100010001 >> 48);
+    mark += 8 * words, n -= 8 * words;
   }
   for (; n > 0; n--, mark++) all |= *mark, count += *mark;
   return all & ~ones ? -1 : count;
 }
 
-/* Counts the marks of each window. */
-EXPORT int64_t tensorstash_count(const uint8_t *mark, int64_t windows, int64_t slots, int64_t *counts) {
+INLINE int64_t count_windows(const uint8_t *mark, int64_t windows, int64_t slots, int64_t *counts) {
   for (int64_t i = 0; i < windows; i++)
     if ((counts[i] = count_marks(mark + i * slots, slots)) < 0) return MALFORMED;
   return DONE;
+}
+
+#ifdef FOR_AVX2
+FOR_AVX2 static int64_t count_avx2(const uint8_t *mark, int64_t windows, int64_t slots, int64_t *counts) {
+  return count_windows(mark, windows, slots, counts);
+}
+#endif
+
+/* Counts the marks of each window. */
+EXPORT int64_t tensorstash_count(const uint8_t *mark, int64_t windows, int64_t slots, int64_t *counts) {
+#ifdef FOR_AVX2
+  if (__builtin_cpu_supports("avx2")) return count_avx2(mark, windows, slots, counts);
+#endif
+  return count_windows(mark, windows, slots, counts);
 }
 
 static bool fits(const Packed *packed) {
@@ -101,7 +148,9 @@ INLINE Run next_run(const Packed *packed, int64_t i, Run run) {
   int64_t n = packed->slots;
   if (!packed->mark) return (Run){0, n, 0};
   const uint8_t *mark = packed->mark + i * n;
-  int64_t begin = run_end(mark, run.end, n, 0), end = least(run_end(mark, begin, n, 1), begin + run.left);
+  int64_t begin = run_end(mark, run.end, n, 0);
+  int64_t end = begin + run.left; /* if that is the last slot, all from `begin` on have a row: no need to look */
+  if (end != n) end = run_end(mark, begin, least(n, end), 1);
   return (Run){begin, end, run.left - (end - begin)};
 }
 
@@ -125,16 +174,27 @@ EXPORT int64_t tensorstash_pack(const Packed *packed, const char *from, char *to
   return DONE;
 }
 
-/* Writes the segment of each window, and the position of each slot after the window's first one that has a row; 0 into
- * the unused slots of rows. */
-EXPORT int64_t tensorstash_mark(const Packed *packed, const int32_t *segment, int32_t *segments, int32_t *positions) {
-  if (!fits(packed)) return MALFORMED;
+/* The number of each window in its row: 1, 2, ... `at` is memory for a number per slot, in which the first slot of each
+ * window tells which it is, so that a row can be walked from window to window. */
+static bool count_in_rows(const Packed *packed, int32_t *at, int32_t *number) {
+  int64_t ahead = 0; /* windows that no row has led to */
+  for (int64_t i = 0; i < packed->windows; i++)
+    if (packed->sizes[i]) at[packed->place[i]] = (int32_t)i, ahead++;
   for (int64_t row = 0; row < packed->rows; row++) {
-    int64_t at = row * packed->length + packed->used[row];
-    size_t unused = (size_t)(packed->length - packed->used[row]) * sizeof(int32_t);
-    memset(segments + at, 0, unused);
-    memset(positions + at, 0, unused);
+    int64_t slot = row * packed->length, end = slot + packed->used[row];
+    for (int32_t count = 1; slot < end; count++) {
+      int64_t i = at[slot];
+      if (i < 0 || i >= packed->windows || packed->place[i] != slot || !packed->sizes[i]) return false;
+      number[i] = count, slot += packed->sizes[i], ahead--;
+    }
+    if (slot != end) return false;
   }
+  return !ahead;
+}
+
+INLINE int64_t mark_windows(const Packed *packed, const int32_t *number, int32_t *segments, int32_t *positions) {
+  const int32_t *counted = positions; /* the longest run of 0, 1, 2, ... so far: copying it is faster than counting */
+  int64_t most = 0;
   for (int64_t i = 0; i < packed->windows; i++) {
     int64_t at = packed->place[i], first = -1;
     for (Run run = {0, 0, packed->sizes[i]}; run.left;) {
@@ -142,10 +202,36 @@ EXPORT int64_t tensorstash_mark(const Packed *packed, const int32_t *segment, in
       int64_t count = run.end - run.begin;
       if (!count) return MALFORMED;
       if (first < 0) first = run.begin;
-      for (int64_t k = 0; k < count; k++) segments[at + k] = segment[i];
-      for (int64_t k = 0; k < count; k++) positions[at + k] = (int32_t)(run.begin - first + k);
+      for (int64_t k = 0; k < count; k++) segments[at + k] = number[i];
+      if (run.begin == first && count <= most) memcpy(positions + at, counted, (size_t)count * sizeof(int32_t));
+      else {
+        for (int64_t k = 0; k < count; k++) positions[at + k] = (int32_t)(run.begin - first + k);
+        if (run.begin == first) counted = positions + at, most = count;
+      }
       at += count;
     }
   }
   return DONE;
+}
+
+#ifdef FOR_AVX2
+FOR_AVX2 static int64_t mark_avx2(const Packed *packed, const int32_t *number, int32_t *segments, int32_t *positions) {
+  return mark_windows(packed, number, segments, positions);
+}
+#endif
+
+/* Writes for each slot the number of its window in the row, and its position after the window's first slot with a row; 0
+ * into the unused slots of rows. `number` is memory for a number per window. */
+EXPORT int64_t tensorstash_mark(const Packed *packed, int32_t *number, int32_t *segments, int32_t *positions) {
+  if (!fits(packed) || !count_in_rows(packed, segments, number)) return MALFORMED;
+  for (int64_t row = 0; row < packed->rows; row++) {
+    int64_t at = row * packed->length + packed->used[row];
+    size_t unused = (size_t)(packed->length - packed->used[row]) * sizeof(int32_t);
+    memset(segments + at, 0, unused);
+    memset(positions + at, 0, unused);
+  }
+#ifdef FOR_AVX2
+  if (__builtin_cpu_supports("avx2")) return mark_avx2(packed, number, segments, positions);
+#endif
+  return mark_windows(packed, number, segments, positions);
 }

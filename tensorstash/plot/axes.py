@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tensorstash.common.dtypes import Int64s
 from tensorstash.stash.display import entity_text
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.windows import Windows
@@ -37,30 +38,30 @@ def time_label(stash: Stash) -> str:
     return f"{stash.time_name}{zone}" if stash.time_name else "row of the entity"
 
 
-def time_axis(stash: Stash, edges: NDArray[np.int64]) -> NDArray[Any]:
+def time_axis(stash: Stash, edges: Int64s) -> NDArray[Any]:
     """Times as matplotlib takes them: dates in UTC, or plain numbers."""
     unit = stash.clock.unit
     return edges if unit is None else edges.astype(f"datetime64[{'D' if unit == 'd' else unit}]")
 
 
-def cuts_of(length: int, bins: int) -> NDArray[np.int64]:
+def cuts_of(length: int, bins: int) -> Int64s:
     """`k * length // bins` for k in 0..bins, without the product, which overflows with nanoseconds."""
     k, (whole, rest) = np.arange(bins + 1), divmod(length, bins)
     return k * whole + k * rest // bins
 
 
-def bin_of(edges: NDArray[np.int64], times: NDArray[np.int64]) -> NDArray[np.int64]:
+def bin_of(edges: Int64s, times: Int64s) -> Int64s:
     """The bin of each time."""
     return np.searchsorted(edges, times, "right") - 1
 
 
-def chosen_entities(stash: Stash, most: int) -> NDArray[np.int64]:
+def chosen_entities(stash: Stash, most: int) -> Int64s:
     """The indices of at most `most` entities at equal distances."""
     count = len(stash.offsets) - 1
     return np.unique(np.linspace(0, count - 1, min(count, most)).astype(np.int64))
 
 
-def entity_lanes(plt: Any, axes: Any, stash: Stash, chosen: NDArray[np.int64], most_names: int) -> Any:
+def entity_lanes(plt: Any, axes: Any, stash: Stash, chosen: Int64s, most_names: int) -> Any:
     """Axes, of a new figure for `None`, with a lane for each entity, and names for at most so many of them."""
     if axes is None:
         _, axes = plt.subplots(figsize=(10, 1.5 + min(6.0, 0.35 * len(chosen))), layout="constrained")

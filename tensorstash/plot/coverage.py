@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensorstash.common.checks import names_in
+from tensorstash.common.dtypes import Int64s
 from tensorstash.common.frequency import Duration
 from tensorstash.plot.axes import (
     bin_of,
@@ -82,8 +83,8 @@ def coverage(
 
 
 def _coverage(
-    stash: Stash, chosen: NDArray[np.int64], names: Sequence[str], frequency: Duration | None = None
-) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    stash: Stash, chosen: Int64s, names: Sequence[str], frequency: Duration | None = None
+) -> tuple[NDArray[np.uint8], Int64s]:
     """The state of every bin of the chosen entities, `(entities, bins)`, and the `(bins + 1,)` edges of the bins."""
     offsets = stash.offsets.numpy()
     if stash.time is None:
@@ -92,10 +93,10 @@ def _coverage(
     else:
         times = stash.time.numpy()
         runs = find_runs(offsets, times, stash.clock, frequency, None)
-    low, high = (int(times.min()), int(times.max())) if stash.rows else (0, 0)
+    begin, end = (int(times.min()), int(times.max())) if stash.rows else (0, 0)
     step = _shortest_step(runs)
-    bins = min(_BINS, (high - low) // step + 1)
-    edges = low + cuts_of(high - low + step, bins)
+    bins = min(_BINS, (end - begin) // step + 1)
+    edges = begin + cuts_of(end - begin + step, bins)
     states = np.zeros((len(chosen), bins), np.uint8)
     incomplete = [missing for name in names if (missing := missing_rows(stash, name)) is not None]
     for state, entity in zip(states, chosen):
@@ -107,12 +108,13 @@ def _coverage(
         state[bins_of_rows[0] : bins_of_rows[-1] + 1] = _COMPLETE
         for missing in incomplete:
             state[bins_of_rows[missing(rows)]] = _MISSING
-        after = _gaps(runs, rows) - rows.start
+        low, high = np.searchsorted(runs.first, (rows.start + 1, rows.stop))
+        after = runs.first[low:high] - rows.start
         # a step shorter than the frequency also ends a run, and no time is missing then
         first_missing = np.minimum(entity_times[after - 1] + step, entity_times[after])
         last_missing = np.maximum(entity_times[after] - 1, first_missing)
-        for begin, end in zip(bin_of(edges, first_missing), bin_of(edges, last_missing)):
-            state[begin : end + 1] = _GAP
+        for first, last in zip(bin_of(edges, first_missing), bin_of(edges, last_missing)):
+            state[first : last + 1] = _GAP
     return states, edges
 
 
@@ -123,8 +125,3 @@ def _shortest_step(runs: Runs) -> int:
     day = runs.frequency.clock.day
     lengths = {"ticks": 1, "days": day, "business days": day, "months": 28 * day}
     return runs.frequency.count * lengths[runs.frequency.kind]
-
-
-def _gaps(runs: Runs, rows: slice) -> NDArray[np.int64]:
-    low, high = np.searchsorted(runs.first, (rows.start + 1, rows.stop))
-    return runs.first[low:high]

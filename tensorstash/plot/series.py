@@ -70,9 +70,8 @@ def series(
             len(names), squeeze=False, sharex=True, figsize=(10, 1 + 2 * len(names)), layout="constrained"
         )
         axes = [*grid[:, 0]]
-    count = len(axes) if isinstance(axes, (Sequence, np.ndarray)) else None
-    if count != len(names):
-        got = repr(axes) if count is None else count
+    got = len(axes) if isinstance(axes, (Sequence, np.ndarray)) else repr(axes)
+    if got != len(names):
         raise ValueError(f"axes must be a list of axes, one for each column, got {got} for {len(names)} columns.")
     for one, series, (rows, times, gaps) in zip(entities, all_series, drawn):
         of = [str(one)] if len(entities) > 1 else []
@@ -96,14 +95,16 @@ def _rows_drawn(
         return slice(0, count), np.arange(count), np.zeros(count, np.bool_)
     times = series[str(stash.time_name)].numpy()
     if not len(times):
-        raise ValueError("A series is drawn from its rows, and this entity has none. Draw another one.")
+        raise ValueError("A series is drawn from its rows, and this entity has none. Choose another entity.")
     gaps = np.zeros(len(times), np.bool_)
     gaps[find_runs(np.array([0, len(times)]), times, stash.clock, frequency, None).first] = True
     low = 0 if start is None else int(np.searchsorted(times, stash.clock.parse(start)))
     high = len(times) if end is None else int(np.searchsorted(times, stash.clock.parse(end)))
     if low >= high:
-        known = f"{stash.clock.format(int(times[0]))} to {stash.clock.format(int(times[-1]))}" if len(times) else "none"
-        raise ValueError(f"start and end must enclose at least one row, got {start} to {end}; the times are {known}.")
+        first, last = (stash.clock.format(int(times[k])) for k in (0, -1))
+        raise ValueError(
+            f"start and end must enclose at least one row, got {start} to {end}; the times are {first} to {last}."
+        )
     return slice(low, high), times[low:high], gaps[low:high]
 
 
@@ -137,15 +138,11 @@ def _draw(
         locator = AutoDateLocator()  # type: ignore[no-untyped-call]
         axes.xaxis.set_major_locator(locator)
         axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
+    axes.spines[["top", "right"]].set_visible(False)
 
 
 def _line(times: Int64s, values: NDArray[np.float64], gaps: Bools) -> tuple[Int64s, NDArray[np.float64], Int64s]:
-    """The points of a line that is broken at gaps and missing values: times, values, and which points stand alone.
-
-    The line is broken at NaN. Only the first, last, smallest and largest value of each pixel are kept.
-    """
+    """Times and values of a line, with NaN where it is broken, and which points stand alone; see `series`."""
     finite = np.isfinite(values)
     opens = gaps.copy()
     opens[1:] |= ~finite[:-1]

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tensorstash.common.dtypes import Int64s
 from tensorstash.plot.axes import chosen_entities, entity_lanes, legend_above, pyplot, time_axis, time_label
@@ -57,13 +56,12 @@ def windows(parts: Windows | Mapping[str, Windows], *, axes: "Axes | None" = Non
     height = _SHARE / len(parts)
     colours = [_PARTS[k % len(_PARTS)] for k in range(len(parts))]
     for k, (part, colour) in enumerate(zip(parts.values(), colours)):
-        entity, stretches = _stretches(part.placement)
-        lane = np.searchsorted(chosen, entity)
-        drawn = chosen[np.minimum(lane, len(chosen) - 1)] == entity
-        for (low, high), alpha in zip(stretches, (0.3, 1.0)):
-            begin, end = (time_axis(stash, edge[drawn]) for edge in (low, high))
-            bottom = lane[drawn] + (1 - _SHARE) / 2 + k * height
-            axes.barh(bottom, end - begin, height, begin, align="edge", color=colour, alpha=alpha, linewidth=0.5)
+        entity, *edges = _stretches(part.placement)
+        drawn = np.isin(entity, chosen)
+        bottom = np.searchsorted(chosen, entity[drawn]) + (1 - _SHARE) / 2 + k * height
+        begin_history, end_history, begin, end = (time_axis(stash, edge[drawn]) for edge in edges)
+        for low, high, alpha in ((begin_history, end_history, 0.3), (begin, end, 1.0)):
+            axes.barh(bottom, high - low, height, low, align="edge", color=colour, alpha=alpha, linewidth=0.5)
     axes.set_ylim(len(chosen), 0)
     axes.set_xlabel(time_label(stash) if stash.time_name else "row of the stash")
     labels = [
@@ -88,40 +86,40 @@ def _stash_of(parts: object) -> Stash:
     return first.stash
 
 
-Stretch = tuple[Int64s, Int64s]  # the first and the last time of each
-
-
-def _stretches(placement: Placement) -> tuple[Int64s, tuple[Stretch, Stretch]]:
-    """For each interval: its entity, and the stretch of times that the histories and that the horizons cover."""
+def _stretches(placement: Placement) -> tuple[Int64s, Int64s, Int64s, Int64s, Int64s]:
+    """For each interval: its entity, and the first and last time of its histories, and those of its horizons."""
     if placement.points is not None or not placement.spans:
         return _of_moments(placement)
     within = placement.intervals
     first = within.first
     last = first + within.stride * (np.diff(within.ends, prepend=0) - 1)
     judged = placement.history if placement.horizon else 0  # the first slot that a split goes by
-    entity = placement.entities_at(placement.label_rows(first + placement.history))
     edges = (first, last + max(placement.history, 1) - 1, first + judged, last + placement.length - 1)
     begin_history, end_history, begin, end = (_times(placement, edge) for edge in edges)
-    return entity, ((begin_history, end_history), (begin, end))
+    entity = placement.entities_at(placement.label_rows(first + placement.history))
+    return entity, begin_history, end_history, begin, end
 
 
-def _of_moments(placement: Placement) -> tuple[Int64s, tuple[Stretch, Stretch]]:
+def _of_moments(placement: Placement) -> tuple[Int64s, Int64s, Int64s, Int64s, Int64s]:
     """The same for each window on its own, from the first to the last moment that it looks at."""
     ids = np.arange(len(placement))
     anchors = placement.anchor_slots(ids)
     moments = placement.window_times(ids, anchors)
-    begins, ends = [moments], [moments]
-    for reach in placement.reaches:
-        begins.append(reach.begin.moved(moments))
-        ends.append(reach.end.moved(moments))
+    begins = [moments, *(reach.begin.moved(moments) for reach in placement.reaches)]
+    ends = [moments, *(reach.end.moved(moments) for reach in placement.reaches)]
     if placement.spans:
         begins.append(_times(placement, anchors - placement.history))
-        ends.append(_times(placement, anchors + max(placement.horizon - 1, 0)) if placement.horizon else moments)
-    begin, end = np.minimum.reduce(begins), np.maximum.reduce(ends)
-    return placement.window_entities(ids, anchors), ((begin, moments), (moments, end))
+        ends.append(_times(placement, anchors + placement.horizon - 1) if placement.horizon else moments)
+    return (
+        placement.window_entities(ids, anchors),
+        np.minimum.reduce(begins),
+        moments,
+        moments,
+        np.maximum.reduce(ends),
+    )
 
 
-def _times(placement: Placement, slots: Int64s) -> NDArray[np.int64]:
+def _times(placement: Placement, slots: Int64s) -> Int64s:
     """The time of each slot, or without times its row, or the nearest one of its run."""
     if placement.stash.time is None:
         return nearest_rows(placement.slots, slots)[0]

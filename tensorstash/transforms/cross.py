@@ -101,15 +101,7 @@ class Cross:
 
 def _mix(x: torch.Tensor) -> torch.Tensor:
     """The next value of SplitMix64. int64 wraps as unsigned integers do; only right shifts need the sign bit masked."""
-    x = x + _signed(0x9E3779B97F4A7C15)
-    x = (x ^ _shifted(x, 30)) * _signed(0xBF58476D1CE4E5B9)
-    x = (x ^ _shifted(x, 27)) * _signed(0x94D049BB133111EB)
-    return x ^ _shifted(x, 31)
-
-
-def _shifted(x: torch.Tensor, by: int) -> torch.Tensor:
-    return (x >> by) & ((1 << (64 - by)) - 1)
-
-
-def _signed(bits: int) -> int:
-    return bits - (1 << 64)
+    x = x - 0x61C8864680B583EB
+    for shift, factor in ((30, -0x40A7B892E31B1A47), (27, -0x6B2FB644ECCEEE15)):
+        x = (x ^ x >> shift & (1 << 64 - shift) - 1) * factor
+    return x ^ x >> 31 & (1 << 33) - 1

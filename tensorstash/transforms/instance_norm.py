@@ -1,7 +1,7 @@
 """`InstanceNorm`: each window normalised by its own history."""
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal, get_args
 
 import torch
@@ -75,42 +75,39 @@ class InstanceNorm:
         if twice := [name for name, count in Counter((history, *others)).items() if count > 1]:
             raise ValueError(f"A span must be named once, got {twice[0]!r} twice.")
         rows = None if rows is None else at_least(1, rows, "rows")
-        fields = {"history": history, "others": others, "kind": kind, "eps": eps, "rows": rows}
-        for name, value in fields.items():
-            object.__setattr__(self, name, value)
+        for field, value in zip(fields(self), (history, others, kind, eps, rows)):
+            object.__setattr__(self, field.name, value)
 
     def __call__(self, batch: Batch) -> Batch:
         """Normalise a batch in place and return it."""
-        names = (self.history, *self.others)
-        if missing := [name for name in names if name not in batch]:
-            raise unknown(missing[0], batch, "the batch", "span")
         if f"{self.history}.center" in batch:
             raise ValueError(
                 f"A batch must be normalised once; it has {self.history + '.center'!r} already. Take a fresh batch."
             )
-        past = batch[self.history]
-        spans = [batch[name] for name in names]
+        names = (self.history, *self.others)
         for name in names:
-            if not batch[name].dtype.is_floating_point:
+            if name not in batch:
+                raise unknown(name, batch, "the batch", "span")
+            past, span = batch[self.history], batch[name]
+            if not span.dtype.is_floating_point:
                 raise SchemaError(
-                    f"A normalised span must be floating; {name!r} is {batch[name].dtype}. Put "
+                    f"A normalised span must be floating; {name!r} is {span.dtype}. Put "
                     f"ts.Cast({{{name!r}: torch.float32}}) before."
                 )
-            if batch[name].shape[2:] != past.shape[2:]:
+            if span.shape[2:] != past.shape[2:]:
                 raise ValueError(
                     f"All spans of an InstanceNorm must be of one column; {self.history!r} is {tuple(past.shape)}, "
-                    f"{name!r} is {tuple(batch[name].shape)}. Make one InstanceNorm for each column."
+                    f"{name!r} is {tuple(span.shape)}. Make one InstanceNorm for each column."
                 )
         if self.rows is not None and self.rows > past.shape[1]:
             raise ValueError(f"rows must be <= {past.shape[1]}, the length of {self.history!r}, got {self.rows}.")
         observed = batch.get(f"{self.history}.observed")
-        rows = slice(self.rows)
-        center, scale = self._statistics(past[:, rows], None if observed is None else observed[:, rows])
-        for span in spans:
+        center, scale = self._statistics(past[:, : self.rows], None if observed is None else observed[:, : self.rows])
+        for name in names:
             if self.kind != "mean":
-                span.sub_(center)
+                batch[name].sub_(center)
             if self.kind != "last":
-                span.div_(scale)
+                batch[name].div_(scale)
         batch[f"{self.history}.center"], batch[f"{self.history}.scale"] = center, scale
         return batch
 

@@ -21,20 +21,20 @@ Take = Callable[[str, tuple[int, ...], torch.dtype], torch.Tensor]
 class Pack:
     """Leaves out the empty slots of spans of equal slots, so that short windows cost a model no padding.
 
-    A slot is empty where `<span>.observed` is false, which the packed batch does not hold any more. All other entries
+    A slot is empty where `<span>.observed` is false; a packed batch no longer holds `<span>.observed`. All other entries
     stay `(batch, ...)`. In a `Loader`, this transform and those before it run on the host, before the copy to a device,
-    so that it does not go with `resident=True`. Filler is packed as any window: `valid` tells which it is.
+    so it is refused with `resident=True`. Filler is packed like any window: `valid` tells which windows are filler.
 
     Without a length, windows follow each other in the order of the batch. Entries for each span: itself,
     `(slots, ...)`; `<span>.offsets`, `(batch + 1,)` int32, where each window begins and the last one ends.
 
-    With a length, windows lie in as few rows of so many slots as best fit needs over their sizes in descending order.
-    Entries for each span: itself, `(rows, length, ...)`, with 0 in empty slots; `<span>.segment`, `(rows, length)`
-    int32: 0 for an empty slot, and 1, 2, ... for the windows of a row; `<span>.position`, likewise: how many slots
-    after the first one of its window; `<span>.row` and `<span>.begin`, `(batch,)` int64: where each window begins.
+    With a length, windows are placed by best fit, the longest first, in rows of that many slots. Entries for each span:
+    itself, `(rows, length, ...)`, with 0 in empty slots; `<span>.segment`, `(rows, length)` int32, the number of the
+    window in its row, 1, 2, ..., or 0 for an empty slot; `<span>.position`, likewise, how many slots after the first one
+    of its window; `<span>.row` and `<span>.begin`, `(batch,)` int64, where each window begins.
 
-    The spans of a `Pack` share these entries. Spans of other slots, or of another stretch of time, are packed by a `Pack`
-    of their own. `<span>.age` is packed with its span.
+    The spans of a `Pack` share these entries. Spans of other slots, or over another stretch of time, need a `Pack` of
+    their own. `<span>.age` is packed with its span.
 
     Args:
         spans: the names of the spans.
@@ -42,7 +42,7 @@ class Pack:
         multiple: the number of rows, or without a length of slots, is rounded up to a multiple of this number.
 
     Raises:
-        ValueError: a span is named or packed twice, is longer than a row, or the spans differ in their slots.
+        ValueError: a span is named or packed twice, or is longer than a row, or the slots of the spans differ.
         ColumnError: a batch lacks a span.
 
     Example:
@@ -82,32 +82,29 @@ class Pack:
     def pack(self, batch: Batch, take: Take) -> Batch:
         """The same, with the packed spans in memory that `take` gives for a name, a shape and a dtype."""
         shape, observed = self._slots(batch)
-        packing = self._packing(shape, observed)
+        if self.length is None:
+            packing = in_a_row(observed, shape, self.multiple)
+        else:
+            packing = in_rows(observed, shape, self.length, self.multiple)
+        rows = (packing.length,) if self.length is None else (len(packing.used), packing.length)
         entries = self._entries(packing, take)
         ages = [f"{name}.age" for name in self.spans if _has_age(batch, name)]
         for name in (*self.spans, *ages):
             span = batch[name]
-            rows = (packing.length,) if self.length is None else (packing.rows, packing.length)
-            target = take(name, (*rows, *span.shape[2:]), span.dtype)
-            move(packing, span.detach(), target)
-            batch[name] = target
+            batch[name] = take(name, (*rows, *span.shape[2:]), span.dtype)
+            move(packing, span, batch[name])
             batch.pop(f"{name}.observed", None)
         batch.update((f"{name}.{entry}", tensor) for name in self.spans for entry, tensor in entries.items())
         return batch
 
-    def _packing(self, shape: tuple[int, int], observed: Bools | None) -> Packing:
-        if self.length is None:
-            return in_a_row(observed, shape, self.multiple)
-        return in_rows(observed, shape, self.length, self.multiple)
-
     def _entries(self, packing: Packing, take: Take) -> dict[str, torch.Tensor]:
         if self.length is None:
-            offsets = np.concatenate([[0], np.cumsum(packing.sizes)]).astype(np.int32)
-            return {"offsets": torch.from_numpy(offsets)}
-        shape = (packing.rows, packing.length)
+            return {"offsets": torch.from_numpy(np.append(packing.place, packing.used).astype(np.int32))}
+        shape = (len(packing.used), packing.length)
         marks = {name: take(f"{self.spans[0]}.{name}", shape, torch.int32) for name in ("segment", "position")}
         mark(packing, *(tensor.view(-1).numpy() for tensor in marks.values()))
-        return marks | {"row": torch.from_numpy(packing.row), "begin": torch.from_numpy(packing.begin)}
+        places = zip(("row", "begin"), np.divmod(packing.place, packing.length))
+        return marks | {name: torch.from_numpy(numbers) for name, numbers in places}
 
     def _slots(self, batch: Batch) -> tuple[tuple[int, int], Bools | None]:
         """`(batch, time)` of the spans, and which slots have a row."""
@@ -127,16 +124,25 @@ class Pack:
                 raise ValueError(
                     f"ts.Pack runs on the host; {name!r} is on {batch[name].device}. Pack before the copy."
                 )
-        observed = batch.get(f"{first}.observed")
+        (windows, slots), observed = batch[first].shape[:2], batch.get(f"{first}.observed")
+        _check_slots(self, first, slots, alike=True)
         for name in others:
             other = batch.get(f"{name}.observed")
             alike = other is observed or (other is not None and observed is not None and other.equal(observed))
-            if batch[name].shape[:2] != batch[first].shape[:2] or not alike:
-                raise _differ(first, name)
-        batch_size, slots = batch[first].shape[:2]
-        if self.length is not None and slots > self.length:
-            raise _too_long(first, slots, self.length)
-        return (batch_size, slots), None if observed is None else np.ascontiguousarray(observed.numpy())
+            _check_slots(self, name, slots, alike and batch[name].shape[:2] == (windows, slots))
+        return (windows, slots), None if observed is None else np.ascontiguousarray(observed.numpy())
+
+
+def _check_slots(pack: Pack, name: str, slots: int, alike: bool) -> None:
+    if not alike:
+        raise ValueError(
+            f"The spans of a ts.Pack must have the same slots; {name!r} has others than {pack.spans[0]!r}. Give "
+            f"{name!r} a ts.Pack of its own."
+        )
+    if pack.length is not None and slots > pack.length:
+        raise ValueError(
+            f"A span must fit into a row; {name!r} has {slots} slots and a row {pack.length}. Use length={slots}."
+        )
 
 
 def _has_age(batch: Batch, name: str) -> bool:
@@ -147,13 +153,7 @@ def _has_age(batch: Batch, name: str) -> bool:
 
 
 def check_packs(transforms: Iterable[object], spans: Iterable[Span], stretches: Iterable[Iterable[Span]]) -> None:
-    """Refuse transforms that would pack spans which are not there, too long, of other slots or packed already.
-
-    Args:
-        transforms: of a loader.
-        spans: spans in slots.
-        stretches: the spans over each stretch of time.
-    """
+    """Check the packs among the transforms of a loader against spans in slots, and those over each stretch of time."""
     slots: dict[str, tuple[int, object]] = {span.name: (len(span), span.slots) for span in spans}
     for number, members in enumerate(stretches):
         slots |= {span.name: (len(span), number) for span in members}
@@ -167,18 +167,4 @@ def check_packs(transforms: Iterable[object], spans: Iterable[Span], stretches: 
             if name in packed:
                 raise ValueError(f"A span must be packed once; {name!r} is packed twice. Leave out one ts.Pack.")
             packed.add(name)
-            if slots[name] != slots[pack.spans[0]]:
-                raise _differ(pack.spans[0], name)
-            if pack.length is not None and slots[name][0] > pack.length:
-                raise _too_long(name, slots[name][0], pack.length)
-
-
-def _differ(first: str, other: str) -> ValueError:
-    return ValueError(
-        f"The spans of a ts.Pack must have the same slots; those of {other!r} differ from those of {first!r}. Give "
-        f"{other!r} a ts.Pack of its own."
-    )
-
-
-def _too_long(name: str, slots: int, length: int) -> ValueError:
-    return ValueError(f"A span must fit into a row; {name!r} has {slots} slots and a row {length}. Use length={slots}.")
+            _check_slots(pack, name, slots[name][0], slots[name] == slots[pack.spans[0]])

@@ -1,5 +1,6 @@
 """Where windows go in a packed batch, in integers, and their slots moved there; by the kernel, or by numpy alike."""
 
+from bisect import bisect_left, insort
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -13,53 +14,41 @@ from tensorstash.native import kernel, library
 
 @dataclass(frozen=True)
 class Packing:
-    """The windows of a batch without their empty slots, in `rows` rows of `length` slots."""
+    """The windows of a batch without their empty slots, in rows of `length` slots."""
 
     observed: Bools | None  # (windows, slots) which slots have a row; None: all
-    sizes: Int64s  # (windows,) how many have one
     slots: int  # of a window
-    row: Int64s  # (windows,)
-    begin: Int64s  # (windows,) in its row
-    rows: int
+    sizes: Int64s  # (windows,) how many have a row
+    place: Int64s  # (windows,) where each begins among the slots of all rows
+    used: Int64s  # (rows,) how many slots of each row hold one of a window
     length: int
 
-    @cached_property
-    def used(self) -> Int64s:
-        """`(rows,)` how many slots of each row hold one of a window."""
-        return np.bincount(self.row[self.sizes > 0], self.sizes[self.sizes > 0], self.rows).astype(np.int64)
+    @property
+    def room(self) -> int:
+        """Slots of all rows."""
+        return len(self.used) * self.length
 
     @cached_property
     def described(self) -> Any:
         """The packing for the kernel, which points to the arrays above."""
         return kernel.packed(self.observed, self.sizes, self.place, self.used, self.slots, self.length)
 
-    @property
-    def room(self) -> int:
-        """Slots of all rows."""
-        return self.rows * self.length
-
-    @cached_property
-    def place(self) -> Int64s:
-        """`(windows,)` where each window begins among the slots of all rows."""
-        return self.row * self.length + self.begin
-
 
 def in_rows(observed: Bools | None, shape: tuple[int, int], length: int, multiple: int) -> Packing:
     """As few rows as best fit needs over the sizes in descending order; equal ones in the order of the batch."""
     sizes = _sizes(observed, shape)
-    row, begin = np.zeros_like(sizes), np.zeros_like(sizes)
-    order = np.argsort(-sizes, kind="stable")
-    order = order[: np.count_nonzero(sizes)]  # a window without a row needs no place
-    row[order], begin[order], rows = best_fit(sizes[order], length)
-    return Packing(observed, sizes, shape[1], row, begin, -(-rows // multiple) * multiple, length)
+    row, begin, rows = best_fit(sizes, length)
+    rows = -(-rows // multiple) * multiple
+    used = np.bincount(row, sizes, rows)[:rows].astype(np.int64)
+    return Packing(observed, shape[1], sizes, row * length + begin, used, length)
 
 
 def in_a_row(observed: Bools | None, shape: tuple[int, int], multiple: int) -> Packing:
     """One window after the other, in the order of the batch."""
     sizes = _sizes(observed, shape)
     ends = np.cumsum(sizes)
-    length = -(-int(ends[-1] if len(ends) else 0) // multiple) * multiple
-    return Packing(observed, sizes, shape[1], np.zeros_like(sizes), ends - sizes, 1, length)
+    total = int(ends[-1]) if len(ends) else 0
+    return Packing(observed, shape[1], sizes, ends - sizes, np.array([total]), -(-total // multiple) * multiple)
 
 
 def _sizes(observed: Bools | None, shape: tuple[int, int]) -> Int64s:
@@ -71,40 +60,38 @@ def _sizes(observed: Bools | None, shape: tuple[int, int]) -> Int64s:
 def best_fit(sizes: Int64s, length: int) -> tuple[Int64s, Int64s, int]:
     """The row of each window and its begin there, and the number of rows.
 
-    Each window goes, in the order of `sizes`, into the row with the least room that it fits into, of equal ones into
-    the one that was filled last. Rows are kept by their room, so none is looked at twice.
+    The longest window is placed first. Each goes into the row with the least room that it fits into, of equal ones into
+    the one that was filled last. Empty windows need no place: theirs is the first slot.
     """
     if library.LIBRARY is not None:
         return kernel.best_fit(sizes, length)
-    row, begin, count = np.empty_like(sizes), np.empty_like(sizes), 0
-    rows_with: dict[int, list[int]] = {}  # by room
-    rooms = 0  # bit r: some row has the room r
-    for window, size in enumerate(sizes.tolist()):
-        fitting = rooms >> size
-        if fitting:
-            room = size + (fitting & -fitting).bit_length() - 1
-            k = rows_with[room].pop()
-            rooms ^= (not rows_with[room]) << room
+    row, begin, rows = np.zeros_like(sizes), np.zeros_like(sizes), 0
+    open_rows: list[tuple[int, int, int]] = []  # ascending: the room of each, minus the time it was filled, its number
+    for time, window in enumerate(np.argsort(-sizes, kind="stable")[: np.count_nonzero(sizes)].tolist()):
+        size = int(sizes[window])
+        at = bisect_left(open_rows, (size,))
+        if at < len(open_rows):
+            room, _, k = open_rows.pop(at)
         else:
-            room, k, count = length, count, count + 1
+            room, k, rows = length, rows, rows + 1
         row[window], begin[window] = k, length - room
         if room > size:
-            rows_with.setdefault(room - size, []).append(k)
-            rooms |= 1 << room - size
-    return row, begin, count
+            insort(open_rows, (room - size, -time, k))
+    return row, begin, rows
 
 
 def move(packing: Packing, values: torch.Tensor, target: torch.Tensor) -> None:
     """Write the slots with a row of `values`, `(windows, slots, ...)`, into `target`, `(rows, length, ...)`."""
     if not packing.room:
         return
-    place, source, rows = packing.place, as_integers(values.contiguous()), as_integers(target).view(packing.room, -1)
+    source = values.detach().contiguous()
     if library.LIBRARY is None:
-        of_slot, slots = _moves(packing, place)
+        taken = source if packing.observed is None else source[torch.from_numpy(packing.observed)]
+        slots, rows = _slots(packing), as_integers(target).view(packing.room, -1)
         rows.zero_()
-        rows[torch.from_numpy(slots)] = source.view(len(place) * packing.slots, -1)[torch.from_numpy(of_slot)]
+        rows[torch.from_numpy(slots)] = as_integers(taken).reshape(len(slots), -1)
     else:
-        kernel.pack(packing.described, source.data_ptr(), rows.data_ptr(), rows[:1].nbytes)
+        kernel.pack(packing.described, source.data_ptr(), target.data_ptr(), target.nbytes // packing.room)
 
 
 def mark(packing: Packing, segments: Int32s, positions: Int32s) -> None:
@@ -115,31 +102,25 @@ def mark(packing: Packing, segments: Int32s, positions: Int32s) -> None:
         segments: 0 for a slot that is empty, else the number of the window in its row: 1, 2, ...
         positions: how many slots after the first one of its window with a row it lies.
     """
-    if not packing.room:
-        return
-    segment = np.zeros(len(packing.row), np.int32)
-    order = np.lexsort((packing.begin, packing.row))
+    if library.LIBRARY is not None:
+        kernel.mark(packing.described, segments, positions)
+    elif packing.room:
+        _mark(packing, segments, positions)
+
+
+def _mark(packing: Packing, segments: Int32s, positions: Int32s) -> None:
+    order = np.argsort(packing.place, kind="stable")
     order = order[packing.sizes[order] > 0]
-    first = np.searchsorted(packing.row[order], packing.row[order])
-    segment[order] = np.arange(len(order)) - first + 1
-    if library.LIBRARY is None:
-        _mark(packing, segment, segments, positions)
-    else:
-        kernel.mark(packing.described, segment, segments, positions)
-
-
-def _mark(packing: Packing, segment: Int32s, segments: Int32s, positions: Int32s) -> None:
-    of_slot, slots = _moves(packing, packing.place)
-    window, slot = np.divmod(of_slot, max(1, packing.slots))
-    first = np.zeros(len(segment), np.int64) if packing.observed is None else packing.observed.argmax(1)
+    row, number = packing.place[order] // packing.length, np.zeros(len(packing.place), np.int32)
+    number[order] = np.arange(len(order)) - np.searchsorted(row, row) + 1
+    slots = _slots(packing)
+    observed = np.ones((len(number), packing.slots), bool) if packing.observed is None else packing.observed
     segments[:], positions[:] = 0, 0
-    segments[slots] = segment[window]
-    positions[slots] = slot - first[window]
+    segments[slots] = np.repeat(number, packing.sizes)
+    positions[slots] = np.nonzero(observed)[1] - np.repeat(observed.argmax(1), packing.sizes)
 
 
-def _moves(packing: Packing, place: Int64s) -> tuple[Int64s, Int64s]:
-    """The slots with a row among those of all windows, and the slots of the rows that they go to."""
-    count = len(place) * packing.slots
-    of_slot = np.arange(count) if packing.observed is None else np.flatnonzero(packing.observed)
+def _slots(packing: Packing) -> Int64s:
+    """Where each slot with a row goes, in the order of the windows."""
     first = np.cumsum(packing.sizes) - packing.sizes
-    return of_slot, np.arange(len(of_slot)) + np.repeat(place - first, packing.sizes)
+    return np.arange(packing.sizes.sum()) + np.repeat(packing.place - first, packing.sizes)

@@ -45,8 +45,8 @@ class Scaler:
 
     `Scaler.fit` makes one. Calling it scales a batch in place, in the memory and on the device of the batch, and
     returns it. It scales every span of its columns; slots without a row (`<span>.observed` is false) keep what `empty=`
-    says. A span that is scaled already and not written since is a `ValueError`. The arithmetic is that of the span's
-    dtype, and that of float32 for half types; integer spans must be cast first with `ts.Cast`.
+    says. A span that is scaled already and not written since is a `ValueError`. The arithmetic has the span's dtype, or
+    float32 for half types; integer spans must be cast first with `ts.Cast`.
 
     A scaler is bound to the windows that it was fitted on, and a `Loader` binds it to its own: to their spans and, with
     `by="entity"`, to the numbers that `batch["entity"]` has for the names of entities. For other batches of another
@@ -58,7 +58,7 @@ class Scaler:
         rows: the number of rows that the statistics are taken over.
         spans: maps each span that is scaled to its column.
         center: per column a float64 tensor `(1, ...)`, or with `by="entity"` `(entities, ...)` in the order of
-            `entities`, and a last row for all others with `unknown="pooled"`; the other dimensions are those of a pack.
+            `entities`, and a last row for all others with `unknown="pooled"`; a pack has its own dimensions after that.
         scale: likewise.
         entities: the names of the entities with `by="entity"`, else empty; of a mix pairs of a component and a name.
         unknown: `"error"`, or `"pooled"`.
@@ -111,7 +111,7 @@ class Scaler:
 
         The statistics are taken in one pass in blocks, in float64; `"robust"` needs 8 bytes per row of one column
         meanwhile. Where all values are equal, the scale is 1. An entity with fewer than two values of a column takes
-        the statistics of all entities for it, in a mix of those of its component. A `UserWarning` names both cases.
+        the statistics of all entities, in a mix of all entities of its component. A `UserWarning` names both cases.
 
         Args:
             source: windows, preferably of the training part alone: rows that only other parts see have no influence.

@@ -15,8 +15,6 @@ from tensorstash.transforms.statistics import (
     Doubt,
     Fitted,
     Statistics,
-    add_fitted,
-    checked,
     fill_few,
     merged,
     rows_seen,
@@ -44,7 +42,7 @@ def of_node(windows: ShardedWindows, columns: list[str], kind: str, by: str | No
     node = NodeStatistics()
     for shard, part in windows.parts.items():
         stash = part.stash
-        node.spans.update(spans_of(part, stash, columns))
+        node.spans.update(spans_of(part, columns))
         names = dict.fromkeys(node.spans.values())
         node.packs.update({name: tuple(stash[name].shape[1:]) for name in names})
         if not len(part):
@@ -79,14 +77,12 @@ def of_all(nodes: Sequence[NodeStatistics], offsets: Int64s, kind: str, by: str 
             if by is not None:
                 each = {shard: columns[name] for shard, columns in result.each.items()}
                 fitted, doubts = fill_few(_by_entity(each, offsets, fitted), fitted, name)
-        count, center, scale = fitted
-        doubts += checked(count, center, scale, name)
-        add_fitted(statistics, name, pack, (center, scale, doubts))
+        statistics.add(name, pack, fitted, doubts)
     return statistics
 
 
 def _by_entity(each: Mapping[int, Fitted], offsets: Int64s, like: Fitted) -> Fitted:
-    """The entities of all shards; those of shards without windows have no values."""
+    """The entities of all shards; entities of shards without windows have no values."""
     shape = (int(offsets[-1]), like[1].shape[1])
     count: Int64s = np.zeros(shape, np.int64)
     center: Floats = np.zeros(shape)

@@ -28,8 +28,7 @@ def fields_of(state: object) -> dict[str, Any]:
     groups = len(names) + (fields["unknown"] == "pooled") if fields["by"] else 1
     columns = state["columns"] if isinstance(state["columns"], Mapping) else {}
     center, scale = ({name: _table(column, which) for name, column in columns.items()} for which in ("center", "scale"))
-    for name in columns:
-        low, high = center[name], scale[name]
+    for name, low, high in zip(columns, center.values(), scale.values()):
         if low is None or high is None or low.shape != high.shape or len(low) != groups or not (high > 0).all():
             raise ValueError(
                 f"A state must have a centre and a scale for each of {groups} entities, finite and the scale above 0; "
@@ -40,13 +39,8 @@ def fields_of(state: object) -> dict[str, Any]:
         raise ValueError("A state must have columns, and spans of these. It is damaged.")
     if not is_integer(state["rows"]):
         raise ValueError(f"rows must be an integer, got {state['rows']!r} in the state.")
-    return fields | {
-        "rows": int(state["rows"]),
-        "spans": dict(spans),
-        "center": center,
-        "scale": scale,
-        "entities": names,
-    }
+    fields |= {"rows": int(state["rows"]), "spans": dict(spans), "entities": names}
+    return fields | {"center": center, "scale": scale}
 
 
 def _names(values: Any) -> list[Any]:

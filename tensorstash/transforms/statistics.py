@@ -1,6 +1,6 @@
 """The statistics that a `Scaler` is fitted on: which rows count, and a centre and a scale for each group of them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -20,6 +20,7 @@ from tensorstash.windows.placement import Placement
 from tensorstash.windows.slots import rows_from
 from tensorstash.windows.windows import Windows
 
+Ranges = tuple[Int64s, Int64s]  # the first row of each, and the one after its last
 Fitted = tuple[Int64s, Floats, Floats]  # count of values, centre and scale, (groups, items) each
 Kind = Literal["standard", "minmax", "robust", "maxabs"]
 By = Literal["entity"]
@@ -43,22 +44,35 @@ class Statistics:
     scale: dict[str, torch.Tensor]
     doubts: list[Doubt]
 
+    def add(self, name: str, pack: tuple[int, ...], fitted: Fitted, doubts: Sequence[Doubt] = ()) -> None:
+        """Add a column, or raise `DataError` if a number is not finite. The scale of equal values becomes 1."""
+        count, center, scale = fitted
+        if not count.all() or not (np.isfinite(center) & np.isfinite(scale)).all():
+            why = "infinite values" if count.all() else "only missing values"
+            raise DataError(
+                f"A scaled column must have finite values; {name!r} has {why} in the rows seen. Leave it out."
+            )
+        self.doubts.extend(doubts)
+        if len(constant := np.flatnonzero((scale == 0).any(1))):
+            self.doubts.append(("equal", name, constant))
+        scale = np.where(scale == 0, 1, scale)
+        self.center[name], self.scale[name] = (torch.tensor(x.reshape(-1, *pack)) for x in (center, scale))
+
 
 def of_source(
     source: Windows | Stash, columns: list[str], kind: str, by: str | None, *, sample: int | None = None, seed: int = 0
 ) -> Statistics:
     """The statistics of one stash, or of the rows that its windows see; by entity, a group for each."""
     stash = source.stash if isinstance(source, Windows) else source
-    spans = spans_of(source, stash, columns)
-    rows = rows_seen(source)
+    spans, rows = spans_of(source, columns), rows_seen(source)
     if by is None:
         rows = Rows(rows.low, rows.high, np.array([0, stash.rows]))
     which = _drawn(len(rows), sample, seed)
     result = Statistics(len(rows) if which is None else len(which), spans, {}, {}, [])
     for name in dict.fromkeys(spans.values()):
         column = values_of(stash, name)
-        sample_of = (column, rows) if which is None else sampled(column, rows, which)
-        add_fitted(result, name, column.pack, _fitted(*sample_of, kind, name))
+        taken = (column, rows) if which is None else sampled(column, rows, which)
+        result.add(name, column.pack, *_fitted(*taken, kind, name))
     return result
 
 
@@ -74,12 +88,11 @@ def of_mix(
     rows = [Rows(part.low, part.high, np.array([0, stash.rows])) for part, stash in zip(seen, stashes)]
     count = sum(map(len, rows))
     which = _drawn(count, sample, seed)
-    spans = spans_of(windows[0], stashes[0], columns)
+    spans = spans_of(windows[0], columns)
     result = Statistics(count if which is None else len(which), spans, {}, {}, [])
     for name in dict.fromkeys(spans.values()):
         parts = [(values_of(stash, name), part) for stash, part in zip(stashes, rows)]
-        fitted = _fitted_together(parts if which is None else _sampled(parts, which), kind, name)
-        add_fitted(result, name, parts[0][0].pack, fitted)
+        result.add(name, parts[0][0].pack, _fitted_together(parts if which is None else _sampled(parts, which), kind))
     return result
 
 
@@ -106,15 +119,6 @@ def _of_component(windows: Windows, columns: list[str], kind: str, every: Statis
     each = np.arange(len(windows.stash.offsets) - 1)
     center, scale = ({name: x[each * 0] for name, x in table.items()} for table in (every.center, every.scale))
     return Statistics(0, every.spans, center, scale, [("few", name, each) for name in center])
-
-
-def add_fitted(
-    result: Statistics, name: str, pack: tuple[int, ...], fitted: tuple[Floats, Floats, list[Doubt]]
-) -> None:
-    """Add a column, whose centre and scale are `(groups, items)`."""
-    center, scale, doubts = fitted
-    result.center[name], result.scale[name] = (torch.from_numpy(x.reshape(-1, *pack).copy()) for x in (center, scale))
-    result.doubts.extend(doubts)
 
 
 def _drawn(count: int, sample: int | None, seed: int) -> Int64s | None:
@@ -147,35 +151,38 @@ def rows_seen(source: Windows | Stash) -> Rows:
         return Rows(np.array([0]), np.array([source.rows]), source.offsets.numpy())
     if not len(source):
         raise ValueError(NO_WINDOWS)
-    at = source.placement
-    ranges = [_rows_in_stretches(at, ids) for ids in _chunks(source) if at.reaches or at.points is not None]
+    at, ranges = source.placement, []
+    if at.reaches or at.points is not None:
+        chunks = (np.arange(k, min(k + _WINDOWS, len(source))) for k in range(0, len(source), _WINDOWS))
+        ranges += [_united(_ranges_of(at, ids)) for ids in chunks]
     if at.points is None and at.spans:
-        first, behind = covered(at.intervals, at.length)
-        ranges.append((rows_from(at.slots, first), rows_from(at.slots, behind)))
-    low, high = map(np.concatenate, zip(*ranges))
-    filled = low < high
-    return Rows(*union(low[filled], high[filled]), source.stash.offsets.numpy())
+        ranges.append(_row_range(at, *covered(at.intervals, at.length)))
+    return Rows(*_united(ranges), source.stash.offsets.numpy())
 
 
-def _chunks(source: Windows) -> Iterator[Int64s]:
-    return (np.arange(begin, min(begin + _WINDOWS, len(source))) for begin in range(0, len(source), _WINDOWS))
-
-
-def _rows_in_stretches(at: Placement, ids: Int64s) -> tuple[Int64s, Int64s]:
-    """The ranges of rows that windows hold in spans in time, and at given points in slots too."""
+def _ranges_of(at: Placement, ids: Int64s) -> list[Ranges]:
+    """The rows of windows in each span in time, and at given points in slots too."""
     anchors = at.anchor_slots(ids)
     stretches = [at.stretches(reach, ids, anchors) for reach in at.reaches]
     ranges = [(part.end - part.rows, part.end) for part in stretches]
     if at.points is not None and at.spans:
-        edges = (anchors - at.history, anchors + at.horizon)
-        ranges.append((rows_from(at.slots, edges[0]), rows_from(at.slots, edges[1])))
+        ranges.append(_row_range(at, anchors - at.history, anchors + at.horizon))
+    return ranges
+
+
+def _row_range(at: Placement, begin: Int64s, end: Int64s) -> Ranges:
+    return rows_from(at.slots, begin), rows_from(at.slots, end)
+
+
+def _united(ranges: Sequence[Ranges]) -> Ranges:
     low, high = map(np.concatenate, zip(*ranges))
     filled = low < high
     return union(low[filled], high[filled])
 
 
-def spans_of(source: Windows | Stash, stash: Stash, columns: list[str]) -> dict[str, str]:
+def spans_of(source: Windows | Stash, columns: list[str]) -> dict[str, str]:
     """Maps each span that will be scaled to its column."""
+    stash = source.stash if isinstance(source, Windows) else source
     if not columns:
         raise ValueError("columns must name at least one column, got none.")
     for name in columns:
@@ -192,20 +199,16 @@ def spans_of(source: Windows | Stash, stash: Stash, columns: list[str]) -> dict[
     return spans
 
 
-def _fitted(column: Values, rows: Rows, kind: str, name: str) -> tuple[Floats, Floats, list[Doubt]]:
-    with np.errstate(invalid="ignore", over="ignore"):  # infinite values are refused below
+def _fitted(column: Values, rows: Rows, kind: str, name: str) -> tuple[Fitted, list[Doubt]]:
+    with np.errstate(invalid="ignore", over="ignore"):  # infinite values are refused later
         fitted = KINDS[kind](column, rows)
-        doubts: list[Doubt] = []
-        if rows.groups > 1 and (fitted[0] < _FEWEST).any():
-            every = KINDS[kind](column, Rows(rows.low, rows.high, rows.offsets[[0, -1]]))
-            fitted, doubts = fill_few(fitted, every, name)
-    count, center, scale = fitted
-    doubts += checked(count, center, scale, name)
-    return center, scale, doubts
+        if rows.groups == 1 or (fitted[0] >= _FEWEST).all():
+            return fitted, []
+        return fill_few(fitted, KINDS[kind](column, Rows(rows.low, rows.high, rows.offsets[[0, -1]])), name)
 
 
 def fill_few(each: Fitted, every: Fitted, name: str) -> tuple[Fitted, list[Doubt]]:
-    """Replace the statistics of entities with too few values by those of all entities, `(1, items)`."""
+    """Give entities with too few values the statistics of all entities, `(1, items)`."""
     few: Bools = each[0] < _FEWEST
     if not few.any():
         return each, []
@@ -213,14 +216,12 @@ def fill_few(each: Fitted, every: Fitted, name: str) -> tuple[Fitted, list[Doubt
     return (count, center, scale), [("few", name, np.flatnonzero(few.any(1)))]
 
 
-def _fitted_together(parts: Sequence[tuple[Values, Rows]], kind: str, name: str) -> tuple[Floats, Floats, list[Doubt]]:
+def _fitted_together(parts: Sequence[tuple[Values, Rows]], kind: str) -> Fitted:
     """Centre and scale, `(1, items)`, of a column over the rows of several stashes, each of which is one group."""
     with np.errstate(invalid="ignore", over="ignore"):
         if kind == "robust":
-            count, center, scale = _quartiles(*pooled_quantiles(parts, _QUARTILES))
-        else:
-            count, center, scale = merged([KINDS[kind](column, rows) for column, rows in parts], kind)
-    return center, scale, checked(count, center, scale, name)
+            return _quartiles(*pooled_quantiles(parts, _QUARTILES))
+        return merged([KINDS[kind](column, rows) for column, rows in parts], kind)
 
 
 def merged(parts: Sequence[Fitted], kind: str) -> Fitted:
@@ -237,29 +238,21 @@ def merged(parts: Sequence[Fitted], kind: str) -> Fitted:
     return count.sum(0)[None], center[None], scale[None]
 
 
-def checked(count: Int64s, center: Floats, scale: Floats, name: str) -> list[Doubt]:
-    """Raise `DataError` for statistics that are not finite; the scale of equal values becomes 1."""
-    if not count.all() or not (np.isfinite(center) & np.isfinite(scale)).all():
-        why = "infinite values" if count.all() else "only missing values"
-        raise DataError(f"A scaled column must have finite values; {name!r} has {why} in the rows seen. Leave it out.")
-    constant = np.flatnonzero((scale == 0).any(1))
-    scale[scale == 0] = 1
-    return [("equal", name, constant)] if len(constant) else []
-
-
 def doubts_text(doubts: list[Doubt], entities: Sequence[Any] | None) -> str:
     """The warning that names the groups whose centre or scale is not from their own data; `entities` if by entity."""
     texts = []
-    for kind, sentence in (("equal", "All values are equal, so the scale is 1"), ("few", "Too few values")):
+    for kind, sentence, remedy in (
+        ("equal", "All values are equal, so the scale is 1", ""),
+        ("few", "Too few values", "; these fall back to the statistics of all entities"),
+    ):
         places = [
-            repr(name) + (f" in {_entities(which, entities)}" if entities is not None else "")
+            repr(name) + ("" if entities is None else f" in {_entities(which, entities)}")
             for what, name, which in doubts
             if what == kind
         ]
+        more = f" and {len(places) - _NAMED} more columns" if len(places) > _NAMED else ""
         if places:
-            rest = f" and {len(places) - _NAMED} more columns" if len(places) > _NAMED else ""
-            remedy = "; these fall back to the statistics of all entities" if kind == "few" else ""
-            texts.append(f"{sentence}: {', '.join(places[:_NAMED])}{rest}{remedy}.")
+            texts.append(f"{sentence}: {', '.join(places[:_NAMED])}{more}{remedy}.")
     return " ".join(texts)
 
 

@@ -359,6 +359,19 @@ def test_windows_that_do_not_fit_into_their_rows_are_not_packed(change: dict[str
         kernel.best_fit(np.array([3, 9]), 8)
 
 
+@pytest.mark.parametrize(
+    "change", [{"place": [0, 3]}, {"place": [0, 0]}, {"used": [5]}, {"sizes": [2, 0]}, {"sizes": [3, 2]}]
+)
+def test_rows_that_windows_do_not_fill_one_after_the_other_are_not_marked(change: dict[str, list[int]]) -> None:
+    numbers = {"sizes": [2, 2], "place": [0, 2], "used": [4]} | change
+    sizes, place, used = (np.array(numbers[name]) for name in ("sizes", "place", "used"))
+    segments, positions = np.full(8, -1, np.int32), np.full(8, -1, np.int32)
+    observed = np.ones((2, 3), bool)
+    with pytest.raises(ValueError, match="contradict each other"):
+        kernel.mark(kernel.packed(observed, sizes, place, used, 3, 8), segments, positions)
+    assert (positions == -1).all()
+
+
 def test_the_oracle_can_fail() -> None:
     """A kernel that did nothing would not pass."""
     world = World(0, sources=1, masked=True)
