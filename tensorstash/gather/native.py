@@ -120,13 +120,13 @@ def copy(
     bases, count = [buffer.data_ptr() for buffer in buffers], len(anchors)
     out = [bases[buffer] + begin * count for buffer, begin in native.places]
     if native.flags is None:
-        kernel.gather(native.plan, anchors, out, None, source)
+        kernel.gather(native.plan, anchors, out, None, source, threads=torch.get_num_threads())
         return {}
     tensors = [torch.empty(count, length, dtype=torch.bool) for length in native.flags.lengths]
     addresses = [0] * len(out)
     for k, tensor in zip(native.flags.written, tensors):
         addresses[k] = tensor.data_ptr()
-    kernel.gather(native.plan, anchors, out, addresses, source, skips)
+    kernel.gather(native.plan, anchors, out, addresses, source, skips, torch.get_num_threads())
     observed = {name: tensors[k] for name, k in native.flags.names.items()}
     for computed in native.computed:
         seen = observed[f"{computed.span.name}.observed"]

@@ -2,44 +2,6 @@
 
 #include "kernel.h"
 
-/* Slots begin, begin + step, ... of a column, relative to a window's anchor. */
-typedef struct {
-  int64_t begin, length, step;
-  int64_t row_bytes, item_bytes; /* a row is one item or, of a pack, several */
-  int64_t draw;                  /* by which windows skip its first slots, or -1 */
-  uint64_t empty;                /* the bits of an item where there is no row */
-} Span;
-
-/* Rows that windows are taken from. Without fragments, windows count in rows. With them, they count in slots: fragment
- * k is the rows row[k] up to row[k] + rows[k], at the slots from first[k] on; its piece in the guide goes on to the
- * next. */
-typedef struct {
-  int64_t rows;
-  const int64_t *first, *row, *count; /* (guide.count,) */
-  Guide guide;
-} Source;
-
-typedef struct {
-  const Span *spans;
-  const Source *sources;
-  const char *const *columns; /* (source_count, span_count) where the first row of each is */
-  int64_t span_count, source_count;
-  int64_t history, horizon; /* slots of a window before its anchor, and from it on */
-} Plan;
-
-/* The windows of a call. */
-typedef struct {
-  const int64_t *anchors; /* (size,) */
-  const int32_t *which;   /* (size,) the source of each, or null where there is only one */
-  int64_t *places; /* (size,) scratch: the anchor's row, or ~k for a window with empty slots that begins at piece k; null
-                      where no source has pieces */
-  char *const *out;      /* (span_count,) where the (size, length) rows of each go */
-  char *const *observed; /* (span_count,) likewise a byte per slot, and null where nobody wants it; or null */
-  const int64_t *skips;  /* (draws, size) from the first slot of a span to the first one that is not empty; or null, and
-                            then no span skips any */
-  int64_t size, draws;
-} Batch;
-
 /* Cache lines asked for in one go, ahead of the windows that are copied: enough to hide memory behind copying, and few
  * enough that the processor drops none. They go to the second cache: the first can wait for far fewer lines at a time,
  * and then copying waits as well. Of a longer window twice as many are asked for: by then it is a known stream. */
@@ -218,10 +180,10 @@ INLINE void cut_window(const Source *source, const Span *span, int64_t start, St
   }
 }
 
-/* Cuts as many windows as there is room for, where the last call ended. */
-static void cut(const Plan *plan, const Batch *batch, const Span *span, Cut *at, Tile *tile) {
+/* Cuts as many windows before window `end` as there is room for, where the last call ended. */
+static void cut(const Plan *plan, const Batch *batch, const Span *span, int64_t end, Cut *at, Tile *tile) {
   tile->stretches = tile->marks = 0;
-  for (; at->i < batch->size; at->slot = 0, at->i++) {
+  for (; at->i < end; at->slot = 0, at->i++) {
     int64_t row = place_of(batch, at->i), slot = at->i * span->length;
     int64_t w = batch->which ? batch->which[at->i] : 0;
     if (tile->stretches == STRETCHES) return;
@@ -277,13 +239,13 @@ INLINE void ask_lines(const char *from, int64_t rows, const Span *span) {
       for (int64_t b = 0; b < bytes; b += LINE, lines++) __builtin_prefetch(from + i * apart + b, 0, 2);
 }
 
-/* What is copied span by span, up to the span `end`: `count` stretches of a tile or, if there is none, all windows of
- * the call, of which every slot has a row. They need no tile, which takes as long as copying a short window. */
+/* What is copied span by span, up to the span `end`: stretches of a tile or, if there is none, windows of the call, of
+ * which every slot has a row. They need no tile, which takes as long as copying a short window. */
 typedef struct {
   const Plan *plan;
   const Batch *batch;
   const Tile *tile;
-  int64_t count, end;
+  int64_t first, last, end; /* the first stretch or window, and the last one + 1 */
 } Job;
 
 /* The next stretch or window of a job to ask for: of one span all of them, and then those of the next. */
@@ -304,14 +266,14 @@ INLINE const char *rows_of(const Job *job, int64_t s, int64_t i) {
 INLINE void ask_next(const Job *job, Next *next, bool pages) {
   if (next->span == job->end) return;
   const Span span = job->plan->spans[next->span];
-  int64_t i = next->at, upto = least(i + block_of(&span) * (pages ? 2 : 1), job->count);
+  int64_t i = next->at, upto = least(i + block_of(&span) * (pages ? 2 : 1), job->last);
   for (; i < upto; i++) {
     const char *from = rows_of(job, next->span, i);
     int64_t rows = job->tile ? job->tile->stretch[i].count : span.length;
     if (pages) ask_pages(from, rows, &span);
     else ask_lines(from, rows, &span);
   }
-  *next = i < job->count ? (Next){next->span, i} : (Next){next->span + 1, 0};
+  *next = i < job->last ? (Next){next->span, i} : (Next){next->span + 1, job->first};
 }
 
 /* Copies the rows of a stretch to the slots that have one, and fills the others. */
@@ -340,18 +302,18 @@ INLINE void copy_stretch(const Job *job, int64_t s, int64_t i, const Span *span,
  * processor looks up several pages at a time, but all that follows in the program waits for them: so they are not asked
  * for one by one between the copies, nor just before their lines. */
 INLINE void copy_job(const Job *job, int64_t s) {
-  Next pages = {s, 0}, lines = {s, 0};
+  Next pages = {s, job->first}, lines = {s, job->first};
   ask_next(job, &pages, true);
   ask_next(job, &lines, false);
   for (; s < job->end; s++) {
     const Span span = job->plan->spans[s];
     uint64_t empty = repeated(span.empty, span.item_bytes);
     int64_t block = block_of(&span);
-    char *to = job->batch->out[s];
-    for (int64_t i = 0, upto, number = 0; i < job->count; number++) {
+    char *to = job->batch->out[s] + job->first * span.length * span.row_bytes;
+    for (int64_t i = job->first, upto, number = 0; i < job->last; number++) {
       if (number % 2 == 0) ask_next(job, &pages, true);
       ask_next(job, &lines, false);
-      upto = least(i + block, job->count);
+      upto = least(i + block, job->last);
       if (job->tile) {
         for (; i < upto; i++) copy_stretch(job, s, i, &span, empty);
       } else
@@ -371,24 +333,45 @@ static bool has_fragments(const Plan *plan) {
   return false;
 }
 
+enum { PART = 1 << 16, SPLIT = 1 << 18 }; /* bytes: of a part, and below which threads gain nothing */
+
+/* The windows of a call, as many in each part. */
+typedef struct {
+  const Plan *plan;
+  const Batch *batch;
+  int64_t each;
+  bool pieces; /* whether slots may be empty */
+} Shared;
+
+static void copy_part(const void *about, int64_t part) {
+  const Shared *all = about;
+  const Plan *plan = all->plan;
+  int64_t first = part * all->each, last = least(first + all->each, all->batch->size);
+  if (!all->pieces) {
+    copy_job(&(Job){plan, all->batch, NULL, first, last, plan->span_count}, 0);
+    return;
+  }
+  Tile tile;
+  for (int64_t s = 0, end; s < plan->span_count; s = end) {
+    const Span *span = &plan->spans[s];
+    for (end = s + 1; end < plan->span_count && same_slots(span, &plan->spans[end]);) end++;
+    Cut at = {first, 0, 0};
+    for (cut(plan, all->batch, span, last, &at, &tile); tile.stretches; cut(plan, all->batch, span, last, &at, &tile))
+      copy_job(&(Job){plan, all->batch, &tile, 0, tile.stretches, end}, s);
+  }
+}
+
 /* Fills a batch: checks first, so that nothing is written where an anchor is out of place. */
 EXPORT int64_t tensorstash_gather(const Plan *plan, const Batch *batch) {
   if (!is_plan(plan) || batch->size < 0 || !are_skips(plan, batch)) return MALFORMED;
   bool pieces = has_fragments(plan);
   if (pieces && !batch->places) return MALFORMED;
   const Batch own = *batch; /* or the compiler would read it again after every byte that is written */
-  int64_t bad = find_places(plan, &own);
+  int64_t bad = find_places(plan, &own), bytes = 1, each = own.size;
   if (bad != DONE) return bad;
-  if (!own.observed && !own.skips && !pieces) {
-    copy_job(&(Job){plan, &own, NULL, own.size, plan->span_count}, 0);
-    return DONE;
-  }
-  Tile tile;
-  for (int64_t s = 0, end; s < plan->span_count; s = end) {
-    for (end = s + 1; end < plan->span_count && same_slots(&plan->spans[s], &plan->spans[end]);) end++;
-    Cut at = {0, 0, 0};
-    for (cut(plan, &own, &plan->spans[s], &at, &tile); tile.stretches; cut(plan, &own, &plan->spans[s], &at, &tile))
-      copy_job(&(Job){plan, &own, &tile, tile.stretches, end}, s);
-  }
+  for (int64_t s = 0; s < plan->span_count; s++) bytes += plan->spans[s].length * plan->spans[s].row_bytes;
+  if (own.threads > 1 && own.size > 1 && bytes >= SPLIT / own.size) each = 1 + PART / bytes;
+  Shared all = {plan, &own, each, own.observed || own.skips || pieces};
+  in_parts(&(Parts){copy_part, &all, each ? ceil_div(own.size, each) : 0}, own.threads);
   return DONE;
 }

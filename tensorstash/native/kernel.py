@@ -192,13 +192,14 @@ def gather(  # noqa: PLR0917  in the order of the struct
     observed: Sequence[int] | None = None,
     which: Int32s | None = None,
     skips: Int64s | None = None,
+    threads: int = 1,
 ) -> None:
     """Fill a batch: windows at `anchors`, `(size,)`, each from the source number `which`.
 
     `out` and `observed`, `(spans,)`, are addresses per span: of its values, `(size, length, ...)`, and of the flags
     that say whether a slot has a row (0: no flags). `skips`, `(draws, size)`, are the slots of the source between the
     first slot of a span with that draw and the first one that is not empty. If a slot of a window is not in the source,
-    this is an `IndexError` and nothing is written.
+    this is an `IndexError` and nothing is written. Up to `threads` threads copy a large batch.
     """
     size, draws = len(anchors), 0 if skips is None else len(skips)
     places = np.empty_like(anchors) if plan.fragmented else None
@@ -211,6 +212,7 @@ def gather(  # noqa: PLR0917  in the order of the struct
         0 if skips is None else _address(skips, np.int64, draws * size),
         size,
         draws,
+        threads,
     )
     _refuse(_call("gather", plan.struct, batch), anchors)
 
