@@ -20,7 +20,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 HOME = Path(__file__).parent / "tensorstash" / "native"
 # contraction would round a product and a sum once on some machines and twice on others
-OPTIONS = ["-std=c11", "-O3", "-shared", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off"]
+OPTIONS = ["-std=c11", "-O3", "-shared", "-fPIC", "-pthread", "-fvisibility=hidden", "-ffp-contract=off"]
 OPTIONS += ["-Wall", "-Wextra", "-Wconversion"]
 MACOS = os.environ.get("MACOSX_DEPLOYMENT_TARGET", "11.0")
 

@@ -1,8 +1,8 @@
 """Whole batches on the host: spans, `observed`, static columns, ids, `valid` and `reset`, all in one order.
 
 Windows, mixes and the shards of a node are made in the same way: windows are a mix of one. Small batches of a few steps
-are made together, each in memory of its own, because most of their cost is the time per call. A batch for a device is
-first made completely on the host, and then all its tensors are sent together, so that none arrives later than others.
+are made as one and cut into batches, because most of their cost is the time per call. A batch for a device is first
+made completely on the host, and then all its tensors are sent together, so that none arrives later than others.
 """
 
 from collections.abc import Iterator
@@ -81,7 +81,7 @@ class Assembler(Protocol):
     def portions(self, groups: Iterator[Group]) -> Iterator[Portion]:
         """The steps of all groups, in portions."""
 
-    def build(self, portion: Portion) -> list[Pending]:
+    def build(self, portion: Portion) -> list[Batch | Pending]:
         """The batches of a portion."""
 
     def copy_seconds(self) -> float:
@@ -153,20 +153,21 @@ class HostAssembler:
             for first in range(0, steps, most):
                 yield Portion(group, range(first, min(first + most, steps)))
 
-    def build(self, portion: Portion) -> list[Pending]:
+    def build(self, portion: Portion) -> list[Batch | Pending]:
         """The batches of a portion."""
-        group, memory, count = portion.group, self._memory, portion.group.count
-        located, buffers = group.located.of(portion.steps), [memory.take(count) for _ in portion.steps]
-        skips = None if group.skips is None else group.skips[portion.steps.start : portion.steps.stop]
-        others = select(
+        group, steps = portion.group, slice(portion.steps.start, portion.steps.stop)
+        located = group.located.of(portion.steps).reshaped(-1)
+        buffers, skips = self._memory.take(len(located.anchors)), None
+        if group.skips is not None:
+            skips = np.concatenate(group.skips[steps], 1)
+        rest = select(
             self._chain.plan, located.source, located.anchors, buffers, stretches=located.stretches, skips=skips
         )
-        for step, batch in zip(portion.steps, others):
-            if group.static_rows is not None:
-                batch.update(static_values(self._chain.static, group.static_rows[step]))
-            for name, values in group.extras.items():
-                batch[name] = torch.from_numpy(values[step].copy())  # a view would keep the values of all steps
-        return [*map(memory.finish, buffers, others)]
+        if group.static_rows is not None:
+            rest |= static_values(self._chain.static, group.static_rows[steps].reshape(-1))
+        for name, values in group.extras.items():
+            rest[name] = torch.from_numpy(values[steps].flatten())  # a view would keep the values of all steps
+        return self._memory.finish(buffers, rest, len(portion.steps))
 
     def anchors(self, portion: Portion) -> Iterator[tuple[Placement, tuple[Int64s, list[Stretches]]]]:
         """The windows of a portion in each stash: the slots of their anchors, and their stretches of rows."""

@@ -18,9 +18,11 @@ from numpy.typing import NDArray
 
 from tensorstash.batches.devices import Copies, Event
 from tensorstash.common.dtypes import DTYPES
-from tensorstash.gather.gather import GatherPlan, as_batch
+from tensorstash.gather.gather import GatherPlan, as_batch, as_batches
 
 _CACHE_LINE = 64  # bytes
+_LARGE = 1 << 20  # bytes, from which on small pages cost time
+_HUGE = 1 << 22  # bytes, from which on numpy asks for huge pages; only pages that are written to take memory
 
 Batch = dict[str, torch.Tensor]
 
@@ -30,17 +32,6 @@ class Pending(Protocol):
 
     def complete(self) -> Batch:
         """Finish the batch in the thread and the stream of the loop: wait for its copy, or gather it."""
-
-
-@dataclass(slots=True)
-class Complete:
-    """A batch that needs no more work."""
-
-    batch: Batch
-
-    def complete(self) -> Batch:
-        """The batch."""
-        return self.batch
 
 
 class _Lease(weakref.ref["NDArray[Any]"]):
@@ -95,9 +86,12 @@ class Pool:
 
 
 def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """An uninitialised array that begins at a cache line: copying rows to other addresses costs a tenth more."""
+    """An uninitialised array, of huge pages if it is large, that begins at a cache line.
+
+    Copying rows to other addresses costs a tenth more, and large batches to small pages up to twice as much.
+    """
     nbytes = math.prod(shape) * dtype.itemsize
-    room = np.empty(nbytes + _CACHE_LINE, np.uint8)
+    room = np.empty(max(nbytes + _CACHE_LINE, _HUGE if nbytes >= _LARGE else 0), np.uint8)
     begin = -room.ctypes.data % _CACHE_LINE
     return room[begin : begin + nbytes].view(dtype).reshape(shape)
 
@@ -113,11 +107,9 @@ class Recycled:
         """A buffer for each group of spans in a batch of `count` windows."""
         return [pool.take(count) for pool in self.pools]
 
-    def finish(self, buffers: Sequence[torch.Tensor], rest: Mapping[str, torch.Tensor]) -> Pending:
-        """The batch of the filled buffers and of its other tensors, which stay on the host."""
-        batch = as_batch(self._plan, buffers)
-        batch.update(rest)
-        return Complete(batch)
+    def finish(self, buffers: Sequence[torch.Tensor], rest: Mapping[str, torch.Tensor], steps: int) -> list[Batch]:
+        """The batches of some steps: of the filled buffers and of other tensors, which stay on the host."""
+        return as_batches(self._plan, buffers, rest, steps)
 
     def copy_seconds(self) -> float:
         """Time for copies to a device: there are none."""
@@ -260,8 +252,9 @@ class Staged:
         groups = enumerate(self._plan.groups)
         return [self._staging.part(k, group.buffer_shape(count), group.dtype) for k, group in groups]
 
-    def finish(self, buffers: Sequence[torch.Tensor], rest: Mapping[str, torch.Tensor]) -> Pending:
+    def finish(self, buffers: Sequence[torch.Tensor], rest: Mapping[str, torch.Tensor], steps: int) -> list[Pending]:
         """The batch of the filled buffers and of its other tensors, which is being copied to the device."""
+        assert steps == 1  # each batch is copied by itself
         if self._gathered is not None:
             buffers, rest = [], as_batch(self._plan, buffers) | dict(rest)
             rest = rest if self._early is None else self._early(rest)
@@ -277,7 +270,7 @@ class Staged:
         sent = self._staging.send(staged)
         batch = as_batch(self._plan, sent.tensors[: len(buffers)]) if buffers else {}
         batch.update((name, sent.tensors[k]) for name, k in places.items())
-        return Copied(batch, sent)
+        return [Copied(batch, sent)]
 
     def copy_seconds(self) -> float:
         """Time so far in which the making of batches waited for copies, or made them."""

@@ -22,7 +22,7 @@ from tensorstash.batches.arguments import (
     ids_of,
     on_host,
 )
-from tensorstash.batches.assemble import Assembler, HostAssembler, Sampled, together
+from tensorstash.batches.assemble import Assembler, HostAssembler, Sampled
 from tensorstash.batches.buffers import Batch, Entries, Pending, Recycled, Staged, Staging
 from tensorstash.batches.devices import PlainCopies, copies_to, device_of
 from tensorstash.batches.read_ahead import ReadAhead, is_on_disk
@@ -44,7 +44,8 @@ _SPARE_BUFFERS = 3  # idle buffers kept in addition to those in flight
 _SPARE_STAGES = 2  # one that is filled, and one whose copy may be under way while the loop takes its batch
 
 Item = TypeVar("Item")
-_Made = tuple[int, Consumed, Pending]  # the epoch of a step, how far the epoch is after it, and its batch
+# of a portion: the epoch of its steps, how far that is after each of them, and their batches
+_Made = tuple[int, Sequence[Consumed], list[Batch | Pending]]
 
 
 class Loader:
@@ -53,8 +54,8 @@ class Loader:
     Passes, ranks and states are those of its `Sampler`, which is `loader.sampler`.
 
     A batch is yours for as long as anything refers to it: its memory is used again only when no tensor, slice, numpy
-    array, autograd graph or DLPack capsule can see it. Columns of one item size share that memory, so to keep a single
-    column of many batches, keep its `.clone()`. On the CPU small batches are made a few at a time, at most 512 KB.
+    array, autograd graph or DLPack capsule can see it. Columns of one item size share that memory, and on the CPU small
+    batches are made and held a few at a time, at most 512 KB. To keep a part of many batches, keep its `.clone()`.
 
     Args:
         windows: the windows to sample, a `ts.Mix` of several, or those of shards (`ts.cluster.windows`).
@@ -68,8 +69,8 @@ class Loader:
             resumed if the sampler yields the same ids again for the same epoch; otherwise it is a `ValueError`.
         device: where the batches go; `"accelerator"` is the device that torch finds on this machine, else the CPU. On
             CUDA, ROCm and XPU everything in a batch is copied from pinned memory in a stream of its own.
-        prefetch: the number of batches that are gathered ahead in a thread. `None` is 0 on the CPU, where gathering
-            uses all cores already, and 2 for other devices.
+        prefetch: the number of batches, on the CPU of portions of small ones, that are gathered ahead in a thread.
+            `None` is 0 on the CPU, where gathering uses all cores already, and 2 for other devices.
         num_replicas: as for `Sampler`.
         rank: as for `Sampler`.
         tail: as for `Sampler`.
@@ -178,7 +179,8 @@ class Loader:
         self._end_pass()
         schedule, start = self.sampler.begin()
         # the assembler is made here, in the thread of the loop: each thread has a current device of its own
-        assembler, times = self._of_pass(), Times(begin=_row(schedule, start.epoch, start.consumed))
+        here = (start.epoch, start.consumed)
+        assembler, times = self._of_pass(), Times(begin=here, now=here)
         self._times = times
         timer = Timer(times, assembler.copy_seconds, gathers_in_loop=self.resident)
         making = self._make(assembler, schedule, start, timer)
@@ -186,16 +188,22 @@ class Loader:
         transformed, taken = timer.transforming(partial(self._transformed, self._late)), 0
         try:
             for epoch, consumed, pending in made:
-                batch = timer.complete(pending)
-                if self._late:
-                    batch = transformed(batch)
-                taken += 1
-                self.sampler.hand_out(start, taken, epoch, consumed)
-                timer.hand_out(_row(schedule, epoch, consumed))
-                yield batch
-                del batch, pending  # or their memory could not serve the next batch
-                if self._making is not made:
-                    raise RuntimeError("A loader has one live iterator, and another was started. Make a second Loader.")
+                timer.given()
+                for after in consumed:
+                    batch = pending.pop(0)
+                    if not isinstance(batch, dict):
+                        batch = timer.complete(batch)
+                    if self._late:
+                        batch = transformed(batch)
+                    taken += 1
+                    self.sampler.hand_out(start, taken, epoch, after)
+                    times.steps, times.now = taken, (epoch, after)
+                    yield batch
+                    del batch  # or its memory could not serve the next portion
+                    if self._making is not made:
+                        raise RuntimeError(
+                            "A loader has one live iterator, and another was started. Make a second Loader."
+                        )
                 timer.ask()
             self.sampler.finish(start, taken)
         finally:
@@ -219,13 +227,13 @@ class Loader:
     def _make(
         self, assembler: Assembler, schedule: Schedule, start: Position, timer: Timer
     ) -> Generator[_Made, None, None]:
-        """Build the batches of a pass one after the other, in whichever thread iterates; it changes nothing."""
+        """Build the portions of a pass one after the other, in whichever thread iterates; it changes nothing."""
         groups = (self._sampled.locate(steps, schedule) for steps in schedule.groups(start))
         build = timer.building(assembler.build, self._sampled.chain.plan.window_bytes)
         for portion in assembler.portions(groups):
-            steps, pending = portion.group.steps, build(portion)[::-1]
-            for step in portion.steps:
-                yield steps.epoch, steps.consumed[step], pending.pop()  # nothing here may keep its memory
+            steps, of_portion = portion.group.steps, portion.steps
+            consumed = steps.consumed[of_portion.start : of_portion.stop]
+            yield steps.epoch, consumed, build(portion)  # nothing here may keep their memory
 
     def _transformed(self, transforms: Sequence[Transform], batch: Any) -> Any:
         for transform in transforms:
@@ -256,8 +264,7 @@ class Loader:
         if copies is not None:
             early = self._before_copy if self._early else None
             return HostAssembler(chain, Staged(chain.plan, Staging(copies, stages), self._casts, early))
-        spare = self.prefetch + _SPARE_BUFFERS + together(chain.plan.window_bytes * self.sampler.batch_size) - 1
-        return HostAssembler(chain, Recycled(chain.plan, spare))
+        return HostAssembler(chain, Recycled(chain.plan, self.prefetch + _SPARE_BUFFERS))
 
     @cached_property
     def _packed(self) -> Entries:
@@ -305,9 +312,8 @@ class Loader:
         columns, counts only until it is queued. For a mix also `windows`: how many of each component all ranks together
         have taken, by name.
         """
-        times = self._times
-        counts = {"windows": shown(self.windows, times.begin, times.now)} if isinstance(self.windows, Mix) else {}
-        return times.stats() | counts
+        times, rows = self._times, [_row(self.sampler.n, *at) for at in (self._times.begin, self._times.now)]
+        return times.stats() | ({"windows": shown(self.windows, *rows)} if isinstance(self.windows, Mix) else {})
 
     def __getstate__(self) -> dict[str, Any]:
         """All but the assembler and what it makes, which refer to buffers, streams and threads."""
@@ -319,9 +325,9 @@ class Loader:
         return f"Loader: to {where}, prefetch {self.prefetch}\n  {self.sampler}\n  {self.windows}"
 
 
-def _row(schedule: Schedule, epoch: int, consumed: Consumed) -> int:
-    """The position in the endless sequence of epochs; shards have no such sequence."""
-    return epoch * schedule.ordering.n + consumed if isinstance(consumed, int) else 0
+def _row(n: int, epoch: int, consumed: Consumed) -> int:
+    """The position in the endless sequence of epochs of n windows; shards have no such sequence."""
+    return epoch * n + consumed if isinstance(consumed, int) else 0
 
 
 # what a forked child must never free: that takes locks which the thread may have held when the process was forked

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tensorstash.batches.assemble import Group, HostAssembler, Portion
-from tensorstash.batches.buffers import Pending
+from tensorstash.batches.buffers import Batch, Pending
 from tensorstash.common.dtypes import Int64s
 from tensorstash.gather.span import Span
 from tensorstash.gather.stretches import Stretches
@@ -61,7 +61,7 @@ class ReadAhead:
             self._unasked.popleft()
         return portion
 
-    def build(self, portion: Portion) -> list[Pending]:
+    def build(self, portion: Portion) -> list[Batch | Pending]:
         """The batches of a portion."""
         before = used()
         while self._unasked and min(self._read) >= _WORTH:

@@ -180,7 +180,7 @@ class ResidentAssembler:
         sent = self._integers.copy_in(flat, self._memory)
         return OnDevice(source, anchors, skips, dict(zip(integers, sent.tensors)), sent)
 
-    def build(self, portion: Portion) -> list[Pending]:
+    def build(self, portion: Portion) -> list[Batch | Pending]:
         """The batches of a portion, which are not gathered yet."""
         assert portion.on_device is not None
         (step,), on_device = portion.steps, portion.on_device

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from tensorstash.batches.assemble import Portion
-from tensorstash.batches.buffers import Batch, Complete, Pending
+from tensorstash.batches.buffers import Batch, Pending
+from tensorstash.sampling.steps import Consumed
 
 _clock = time.perf_counter
 Transformed = TypeVar("Transformed")
@@ -25,8 +26,8 @@ class Times:
     gathered: float = 0.0
     copied: float = 0.0
     nbytes: int = 0  # of what was gathered
-    begin: int = 0  # where the pass began in the endless sequence of epochs
-    now: int = 0  # where it stands
+    begin: tuple[int, Consumed] = (0, 0)  # the epoch in which the pass began, and how far that was
+    now: tuple[int, Consumed] = (0, 0)  # likewise where it stands
 
     def stats(self) -> dict[str, Any]:
         """The times as they are shown."""
@@ -45,7 +46,7 @@ class Times:
 
 
 class Timer:
-    """Measures the functions of a pass, and how long its loop waits for each batch."""
+    """Measures the functions of a pass, and how long its loop waits for each portion and each batch."""
 
     def __init__(self, times: Times, copy_seconds: Callable[[], float], *, gathers_in_loop: bool) -> None:
         """`copy_seconds` is the time so far that building batches has spent on copies."""
@@ -55,27 +56,25 @@ class Timer:
         self.ask()
 
     def ask(self) -> None:
-        """The loop asks for a batch."""
+        """The loop asks for a portion."""
         self._asked, self._copying = _clock(), self._copy_seconds()
 
-    def hand_out(self, now: int) -> None:
-        """The loop is given the batch."""
-        times = self._times
-        times.now = now
-        times.steps += 1
-        times.waited += _clock() - self._asked
+    def given(self) -> None:
+        """The loop is given the portion."""
+        self._times.waited_for_copies += self._copy_seconds() - self._copying
+        self._times.waited += _clock() - self._asked
 
     def end(self) -> None:
         """The pass is over."""
         self._times.ended = _clock()
 
     def building(
-        self, build: Callable[[Portion], list[Pending]], window_bytes: int
-    ) -> Callable[[Portion], list[Pending]]:
+        self, build: Callable[[Portion], list[Batch | Pending]], window_bytes: int
+    ) -> Callable[[Portion], list[Batch | Pending]]:
         """`build`, measured in whichever thread calls it."""
         times, copy_seconds = self._times, self._copy_seconds
 
-        def measured(portion: Portion) -> list[Pending]:
+        def measured(portion: Portion) -> list[Batch | Pending]:
             began, before = _clock(), copy_seconds()
             pending = build(portion)
             copied = copy_seconds() - before
@@ -88,13 +87,10 @@ class Timer:
 
     def complete(self, pending: Pending) -> Batch:
         """`pending.complete()`, measured: the loop waits for a copy, or gathers."""
-        if isinstance(pending, Complete):
-            return pending.batch
-        times = self._times
-        times.waited_for_copies += self._copy_seconds() - self._copying  # while the loop waited for this batch
-        began = _clock()
+        times, began = self._times, _clock()
         batch = pending.complete()
         spent = _clock() - began
+        times.waited += spent
         if self._gathers_in_loop:
             times.gathered += spent
         else:
@@ -109,7 +105,9 @@ class Timer:
         def measured(batch: Batch) -> Transformed:
             began = _clock()
             done = transform(batch)
-            times.transformed += _clock() - began
+            spent = _clock() - began
+            times.transformed += spent
+            times.waited += spent
             return done
 
         return measured

@@ -33,14 +33,14 @@ class SpanGroup:
     names: tuple[str, ...]  # of the spans
     dtypes: tuple[torch.dtype, ...]  # of the spans
     dtype: torch.dtype  # of the buffer: the one floating dtype of all spans, else integers of their width
-    items: tuple[int, ...]  # the shape of one window in the buffer: (items,) or, strided, (slots, items of a row)
-    shape: tuple[int, ...]  # of one window as it is selected
+    items: tuple[int, ...]  # the shape of a window for `index_select`: (items,) or, strided, (slots, items of a row)
+    shape: tuple[int, ...]  # of one window in the buffer
     slice_step: int  # above 1, the batch takes every n-th of the selected slots
-    plain: bool  # whether the buffer is `(batch, time)` of the right dtype already
+    plain: bool  # whether the buffer has the values of batches as they are handed out
 
     def buffer_shape(self, count: int) -> tuple[int, ...]:
         """The shape of the buffer for a batch of `count` windows."""
-        return (len(self.names) * count, *self.items)
+        return (len(self.names) * count, *self.shape)
 
     def batch_shape(self, count: int) -> tuple[int, ...]:
         """The shape of each span in a batch of `count` windows."""
@@ -129,7 +129,7 @@ def _group(members: list[Span], columns: Mapping[str, torch.Tensor], by_torch: b
         items=(slots * row,) if sliced or first.step == 1 else (slots, row),
         shape=(slots, *tail),
         slice_step=first.step if sliced else 1,
-        plain=dtype == dtypes[0] and len(set(dtypes)) == 1 and not tail and first.step == 1,
+        plain=not sliced and {*dtypes} == {dtype},
     )
 
 
@@ -169,8 +169,8 @@ def gather(
     plan: GatherPlan, source: Int32s | None, anchors: Int64s, stretches: Sequence[Stretches] = ()
 ) -> dict[str, torch.Tensor]:
     """A fresh batch of the windows at the slots `anchors` of the stores `source`, both `(batch,)`."""
-    buffers, of_step = _fresh(plan, len(anchors)), [part.reshaped(1, -1) for part in stretches]
-    (observed,) = select(plan, None if source is None else source[None], anchors[None], [buffers], stretches=of_step)
+    buffers = _fresh(plan, len(anchors))
+    observed = select(plan, source, anchors, buffers, stretches=stretches)
     return as_batch(plan, buffers) | observed
 
 
@@ -182,22 +182,22 @@ def select(
     plan: GatherPlan,
     source: Int32s | None,
     anchors: Int64s,
-    buffers: Sequence[Sequence[torch.Tensor]],
+    buffers: Sequence[torch.Tensor],
     *,
     stretches: Sequence[Stretches] = (),
     skips: Int64s | None = None,
-) -> list[dict[str, torch.Tensor]]:
-    """Fill the buffers of some steps: each step has one per group, of its `buffer_shape` and dtype.
+) -> dict[str, torch.Tensor]:
+    """Fill buffers, one per group, of its `buffer_shape` and dtype.
 
-    Returns for each step, where slots may be empty, `<span>.observed`: a `(batch, time)` bool tensor per span.
+    Returns `<span>.observed` where slots may be empty: a `(batch, time)` bool tensor per span.
 
     Args:
         plan: how windows are taken.
-        source: the store of each window, `(steps, batch)`; `None` if there is one store.
-        anchors: the slots of the windows' anchors, `(steps, batch)`.
-        buffers: of each step.
-        stretches: of each plan for stretches, arrays of (steps, batch).
-        skips: the slots that the draws of spans leave out, `(steps, draws, batch)`; `None` takes the longest spans.
+        source: the store of each window, `(batch,)`; `None` if there is one store.
+        anchors: the slots of the windows' anchors, `(batch,)`.
+        buffers: of each group.
+        stretches: of each plan for stretches, arrays `(batch,)`.
+        skips: the slots that the draws of spans leave out, `(draws, batch)`; `None` takes the longest spans.
     """
     if plan.stretches:
         return _select_parts(plan, source, anchors, buffers, stretches=stretches, skips=skips)
@@ -206,52 +206,47 @@ def select(
     check_threads()
     if source is None:
         return _select(plan, 0, anchors, buffers, skips)
-    every = [None] * len(anchors) if skips is None else skips
-    return [_scatter(plan, *step) for step in zip(source, anchors, buffers, every)]
+    return _scatter(plan, source, anchors, buffers, skips)
 
 
 def _select_parts(
     plan: GatherPlan,
     source: Int32s | None,
     anchors: Int64s,
-    buffers: Sequence[Sequence[torch.Tensor]],
+    buffers: Sequence[torch.Tensor],
     *,
     stretches: Sequence[Stretches],
     skips: Int64s | None,
-) -> list[dict[str, torch.Tensor]]:
+) -> dict[str, torch.Tensor]:
     at = 0 if plan.slots is None else len(plan.slots.groups)
-    observed: list[dict[str, torch.Tensor]] = [{} for _ in buffers]
-    if plan.slots is not None:
-        observed = select(plan.slots, source, anchors, [of_step[:at] for of_step in buffers], skips=skips)
+    observed = {} if plan.slots is None else select(plan.slots, source, anchors, buffers[:at], skips=skips)
     for part, rows in zip(plan.stretches, stretches):
-        of_part = [of_step[at : at + len(part.groups)] for of_step in buffers]
+        of_part = buffers[at : at + len(part.groups)]
         at += len(part.groups)
         fragments, ends = as_fragments(rows, len(part.spans[0]))
         native = None if part.native is None else with_fragments(part.native, fragments)
         fillings = tuple(replace(filling, fragments=fragments) for filling in part.fillings if filling is not None)
         seen = select(replace(part, native=native, fillings=fillings), source, ends, of_part)
         ages = [span for span in part.spans if span.column == TIMES]
-        for step, (of_step, flags) in enumerate(zip(of_part, seen)):
-            if ages:
-                to_ages(ages, as_batch(part, of_step), flags, rows.moments[step])
-            for span in ages:
-                del flags[f"{span.name}.observed"]
-            observed[step].update(flags)
+        if ages:
+            to_ages(ages, as_batch(part, of_part), seen, rows.moments)
+        for span in ages:
+            del seen[f"{span.name}.observed"]
+        observed |= seen
     return observed
 
 
 def _scatter(
     plan: GatherPlan, source: Int32s, anchors: Int64s, buffers: Sequence[torch.Tensor], skips: Int64s | None
 ) -> dict[str, torch.Tensor]:
-    """Fill the buffers of one step with what each store gathers of its own."""
+    """Fill the buffers with what each store gathers of its own."""
     lengths = {f"{span.name}.observed": len(span) for span in plan.spans} if plan.filled else {}
     observed = {name: torch.ones(len(anchors), length, dtype=torch.bool) for name, length in lengths.items()}
     for k, which in by_source(source):
         rows, parts = torch.from_numpy(np.arange(len(anchors))[which]), _fresh(plan, len(anchors[which]))
-        of_part = None if skips is None else skips[None, :, which]
-        (seen,) = _select(plan, k, anchors[which][None], [parts], of_part)
+        seen = _select(plan, k, anchors[which], parts, None if skips is None else skips[:, which])
         for group, buffer, part in zip(plan.groups, buffers, parts):
-            target, values = (as_integers(tensor).view(len(group.names), -1, *group.items) for tensor in (buffer, part))
+            target, values = (as_integers(tensor).view(len(group.names), -1, *group.shape) for tensor in (buffer, part))
             target.index_copy_(1, rows, values)
         for name, values in seen.items():
             observed[name].index_copy_(0, rows, values)
@@ -259,36 +254,25 @@ def _scatter(
 
 
 def _select(
-    plan: GatherPlan,
-    store: int,
-    anchors: Int64s,
-    buffers: Sequence[Sequence[torch.Tensor]],
-    skips: Int64s | None,
-) -> list[dict[str, torch.Tensor]]:
-    """Fill the buffers of some steps with windows of one store."""
+    plan: GatherPlan, store: int, anchors: Int64s, buffers: Sequence[torch.Tensor], skips: Int64s | None
+) -> dict[str, torch.Tensor]:
+    """Fill the buffers with windows of one store."""
     views, filling = plan.views[store], plan.fillings[store]
     rows, whole = (anchors, None) if filling is None else anchor_rows(filling, anchors)
     if whole is not None and skips is not None:
-        whole &= ~skips.any(1)
-    per_group = []
-    for view in views:
-        positions = rows.astype(view.offsets.dtype)[:, None] + view.offsets
-        per_group.append(torch.from_numpy(positions.reshape(len(anchors), -1)).unbind())
-    observed: list[dict[str, torch.Tensor]] = []
-    for step, (index, of_step) in enumerate(zip(zip(*per_group), buffers)):
-        if whole is None or whole[step].any():
-            for view, positions, buffer in zip(views, index, of_step):
-                torch.index_select(view.memory, 0, positions, out=buffer)
-        broken = np.empty(0, np.int64) if whole is None else np.flatnonzero(~whole[step])
-        if filling is None:
-            observed.append({})
-        else:
-            left_out = None if skips is None else skips[step][:, broken]
-            observed.append(_patched(plan.spans, filling, views, anchors[step], broken, of_step, left_out))
-    return observed
+        whole &= ~skips.any(0)
+    if whole is None or whole.any():
+        for group, view, buffer in zip(plan.groups, views, buffers):
+            positions = torch.from_numpy((rows.astype(view.offsets.dtype) + view.offsets).reshape(-1))
+            torch.index_select(view.memory, 0, positions, out=buffer.view(-1, *group.items))
+    if filling is None or whole is None:
+        return {}
+    broken = np.flatnonzero(~whole)
+    left_out = None if skips is None else skips[:, broken]
+    return _patched(plan.spans, filling, views, anchors, broken, buffers, left_out)
 
 
-def _patched(  # noqa: PLR0917  the parts of one step
+def _patched(  # noqa: PLR0917  what `_select` knows
     spans: Sequence[Span],
     filling: Filling,
     views: Sequence[View],
@@ -314,25 +298,43 @@ def _patched(  # noqa: PLR0917  the parts of one step
 
 
 def as_batch(plan: GatherPlan, buffers: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Filled buffers, on any device, as one `(batch, time, ...)` tensor per span, all views of them.
+    """Filled buffers, on any device, as one `(batch, time, ...)` tensor per span, all views of them."""
+    (batch,) = as_batches(plan, buffers, {}, 1)
+    return batch
 
-    Keep the number of operations low: after a gather, their code is no longer in the CPU caches.
+
+def as_batches(
+    plan: GatherPlan, buffers: Sequence[torch.Tensor], rest: Mapping[str, torch.Tensor], steps: int
+) -> list[dict[str, torch.Tensor]]:
+    """The same and other tensors, of equally many windows, as the batches of some steps.
+
+    Each tensor has a counter of writes of its own; what is one tensor in `rest` is one in each batch. Keep the number
+    of operations low: after a gather, their code is no longer in the CPU caches.
     """
-    batch: dict[str, torch.Tensor] = {}
+    parts: dict[str, Sequence[torch.Tensor]] = {}
     for group, buffer in zip(plan.groups, buffers):
         spans = len(group.names)
-        # a counter of writes for each column; unsafe would be to write into the buffer itself later, which nobody can
-        tensors = buffer.unsafe_chunk(spans) if len(buffer) else (buffer,) * spans
+        every = _cut(buffer, spans * steps if group.plain else spans)
         if not group.plain:
-            tensors = tuple(_shaped(tensor, group, dtype) for tensor, dtype in zip(tensors, group.dtypes))
-        batch.update(zip(group.names, tensors))
-    return batch if len(plan.groups) == 1 else {span.name: batch[span.name] for span in plan.spans}
+            typed = map(partial(_typed, group), every, group.dtypes)
+            every = [part for whole in typed for part in _cut(whole, steps)]
+        parts.update((name, every[k * steps : (k + 1) * steps]) for k, name in enumerate(group.names))
+    if len(plan.groups) > 1:
+        parts = {span.name: parts[span.name] for span in plan.spans}
+    if rest:
+        cut = {id(tensor): _cut(tensor, steps) for tensor in rest.values()}
+        parts.update((name, cut[id(tensor)]) for name, tensor in rest.items())
+    return [dict(zip(parts, of_step)) for of_step in zip(*parts.values())]
 
 
-def _shaped(tensor: torch.Tensor, group: SpanGroup, dtype: torch.dtype) -> torch.Tensor:
+def _cut(tensor: torch.Tensor, count: int) -> Sequence[torch.Tensor]:
+    # unsafe would be to write into the whole tensor later, which nobody can
+    return tensor.unsafe_chunk(count) if len(tensor) else (tensor,) * count
+
+
+def _typed(group: SpanGroup, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     typed = tensor if tensor.dtype == dtype else tensor.view(dtype)
-    shaped = typed.view(len(tensor), *group.shape)
-    return shaped[:, :: group.slice_step] if group.slice_step > 1 else shaped
+    return typed[:, :: group.slice_step] if group.slice_step > 1 else typed
 
 
 def gather_into(plan: GatherPlan, anchors: Int64s, out: Mapping[str, torch.Tensor]) -> None:
@@ -343,7 +345,7 @@ def gather_into(plan: GatherPlan, anchors: Int64s, out: Mapping[str, torch.Tenso
         fits = group.slice_step == 1 and _plain_memory(target)
         shape = group.buffer_shape(len(anchors))
         buffers.append(target.view(group.dtype).view(shape) if fits else torch.empty(shape, dtype=group.dtype))
-    (observed,) = select(plan, None, anchors[None], [buffers])
+    observed = select(plan, None, anchors, buffers)
     for buffer in buffers:  # so that autograd notices the writes of the kernel; torch 2.4 takes one at a time
         torch.autograd.graph.increment_version(buffer)
     batch = as_batch(plan, buffers) | observed

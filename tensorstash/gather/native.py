@@ -1,4 +1,4 @@
-"""The same batches by the compiled kernel: the spans of a few steps in one call."""
+"""The same batches by the compiled kernel: all spans of windows in one call."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +13,6 @@ from tensorstash.common.dtypes import Int32s, Int64s, as_integers
 from tensorstash.gather.span import Compute, Draw, Filling, Fragments, Span, Store, by_source, draw_number, draws_of
 from tensorstash.native import kernel
 
-Addresses = NDArray[np.uintp]
 _WORD = (1 << 64) - 1
 
 
@@ -41,8 +40,7 @@ class NativePlan:
     """How the spans of a window are copied, and where they go in the buffers of a batch."""
 
     plan: kernel.Compiled
-    buffer: NDArray[np.intp]  # (spans,) the buffer that holds each
-    begin: Addresses  # (spans,) where it begins there, in bytes per window of the batch
+    places: tuple[tuple[int, int], ...]  # of each span, its buffer and where it begins there, in bytes per window
     flags: Flags | None  # where slots may be empty
     computed: tuple[Computed, ...]
 
@@ -68,9 +66,9 @@ def native_plan(spans: Sequence[Span], groups: Sequence[Sequence[Span]], stores:
         history=max(0, *(-span.begin for span in spans)),
         horizon=max(0, *(span.end for span in spans)),
     )
-    buffer = np.repeat(np.arange(len(groups)), [len(members) for members in groups])
+    buffer = (k for k, members in enumerate(groups) for _ in members)
     flags = _flags(spans, ordered) if fillings else None
-    return NativePlan(plan, buffer, np.array(begins, np.uintp), flags, _computed(groups, stores))
+    return NativePlan(plan, tuple(zip(buffer, begins)), flags, _computed(groups, stores))
 
 
 def _source(items: list[NDArray[Any]], filling: Filling | None) -> kernel.Source:
@@ -112,30 +110,27 @@ def copy(
     native: NativePlan,
     source: Int32s | None,
     anchors: Int64s,
-    buffers: Sequence[Sequence[torch.Tensor]],
+    buffers: Sequence[torch.Tensor],
     skips: Int64s | None,
-) -> list[dict[str, torch.Tensor]]:
-    """Fill the buffers of each step with windows of the stores `source` at the slots `anchors`, both `(steps, batch)`.
+) -> dict[str, torch.Tensor]:
+    """Fill the buffers with windows of the stores `source` at the slots `anchors`, both `(batch,)`.
 
-    If slots may be empty, returns the `<span>.observed` tensors of each step.
+    Returns the `<span>.observed` tensors, if slots may be empty.
     """
-    steps, count = anchors.shape
-    bases = np.array([[buffer.data_ptr() for buffer in of_step] for of_step in buffers], np.uintp)
-    out = bases.take(native.buffer, 1) + native.begin * np.uintp(count)
+    bases, count = [buffer.data_ptr() for buffer in buffers], len(anchors)
+    out = [bases[buffer] + begin * count for buffer, begin in native.places]
     if native.flags is None:
-        kernel.gather(native.plan, anchors, out, None, source)
-        return [{} for _ in range(steps)]
-    addresses, observed = np.zeros_like(out), []
-    for of_step in addresses:
-        tensors = [torch.empty(count, length, dtype=torch.bool) for length in native.flags.lengths]
-        of_step[[*native.flags.written]] = [tensor.data_ptr() for tensor in tensors]
-        observed.append({name: tensors[k] for name, k in native.flags.names.items()})
-    kernel.gather(native.plan, anchors, out, addresses, source, skips)
+        kernel.gather(native.plan, anchors, out, None, source, threads=torch.get_num_threads())
+        return {}
+    tensors = [torch.empty(count, length, dtype=torch.bool) for length in native.flags.lengths]
+    addresses = [0] * len(out)
+    for k, tensor in zip(native.flags.written, tensors):
+        addresses[k] = tensor.data_ptr()
+    kernel.gather(native.plan, anchors, out, addresses, source, skips, torch.get_num_threads())
+    observed = {name: tensors[k] for name, k in native.flags.names.items()}
     for computed in native.computed:
-        for step, (of_step, flags) in enumerate(zip(buffers, observed)):
-            seen = flags[f"{computed.span.name}.observed"]
-            sources = None if source is None else source[step]
-            _compute_in(computed, sources, anchors[step], of_step[computed.buffer], seen)
+        seen = observed[f"{computed.span.name}.observed"]
+        _compute_in(computed, source, anchors, buffers[computed.buffer], seen)
     return observed
 
 

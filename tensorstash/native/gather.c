@@ -2,44 +2,6 @@
 
 #include "kernel.h"
 
-/* Slots begin, begin + step, ... of a column, relative to a window's anchor. */
-typedef struct {
-  int64_t begin, length, step;
-  int64_t row_bytes, item_bytes; /* a row is one item or, of a pack, several */
-  int64_t draw;                  /* by which windows skip its first slots, or -1 */
-  uint64_t empty;                /* the bits of an item where there is no row */
-} Span;
-
-/* Rows that windows are taken from. Without fragments, windows count in rows. With them, they count in slots: fragment
- * k is the rows row[k] up to row[k] + rows[k], at the slots from first[k] on; its piece in the guide goes on to the
- * next. */
-typedef struct {
-  int64_t rows;
-  const int64_t *first, *row, *count; /* (guide.count,) */
-  Guide guide;
-} Source;
-
-typedef struct {
-  const Span *spans;
-  const Source *sources;
-  const char *const *columns; /* (source_count, span_count) where the first row of each is */
-  int64_t span_count, source_count;
-  int64_t history, horizon; /* slots of a window before its anchor, and from it on */
-} Plan;
-
-/* The windows of a call: `steps` batches of `size` windows each. */
-typedef struct {
-  const int64_t *anchors; /* (steps, size) */
-  const int32_t *which;   /* (steps, size) the source of each, or null where there is only one */
-  int64_t
-      *places; /* (steps, size) scratch: the anchor's row, or ~k for a window with empty slots that begins at piece k */
-  char *const *out;      /* (steps, span_count) where the (size, length) rows of each go */
-  char *const *observed; /* (steps, span_count) likewise a byte per slot, and null where nobody wants it; or null */
-  const int64_t *skips;   /* (steps, draws, size) from the first slot of a span to the first one that is not empty;
-                             or null, and then no span skips any */
-  int64_t size, steps, draws;
-} Batches;
-
 /* Cache lines asked for in one go, ahead of the windows that are copied: enough to hide memory behind copying, and few
  * enough that the processor drops none. They go to the second cache: the first can wait for far fewer lines at a time,
  * and then copying waits as well. Of a longer window twice as many are asked for: by then it is a known stream. */
@@ -85,22 +47,23 @@ static bool is_plan(const Plan *plan) {
   return plan->source_count >= 1 && plan->history >= 0 && plan->horizon >= 0;
 }
 
-/* How many slots of a span are skipped by window i of a step. */
-INLINE int64_t skipped(const Batches *batches, const Span *span, int64_t step, int64_t i) {
-  if (!batches->skips || span->draw < 0) return 0;
-  return batches->skips[(step * batches->draws + span->draw) * batches->size + i] / span->step;
+INLINE int64_t place_of(const Batch *batch, int64_t i) { return batch->places ? batch->places[i] : batch->anchors[i]; }
+
+/* How many slots of a span are skipped by window i. */
+INLINE int64_t skipped(const Batch *batch, const Span *span, int64_t i) {
+  if (!batch->skips || span->draw < 0) return 0;
+  return batch->skips[span->draw * batch->size + i] / span->step;
 }
 
 /* Whether of each span some slot is left. */
-static bool are_skips(const Plan *plan, const Batches *batches) {
-  for (int64_t s = 0; batches->skips && s < plan->span_count; s++) {
+static bool are_skips(const Plan *plan, const Batch *batch) {
+  for (int64_t s = 0; batch->skips && s < plan->span_count; s++) {
     const Span *span = &plan->spans[s];
-    if (span->draw < -1 || span->draw >= batches->draws) return false;
-    for (int64_t step = 0; step < batches->steps; step++)
-      for (int64_t i = 0; i < batches->size; i++) {
-        int64_t skip = skipped(batches, span, step, i);
-        if (skip < 0 || skip >= span->length) return false;
-      }
+    if (span->draw < -1 || span->draw >= batch->draws) return false;
+    for (int64_t i = 0; i < batch->size; i++) {
+      int64_t skip = skipped(batch, span, i);
+      if (skip < 0 || skip >= span->length) return false;
+    }
   }
   return true;
 }
@@ -129,26 +92,26 @@ INLINE void ask_for_fragments(const Source *source, int64_t k) {
 }
 
 /* Checks all windows of a call and writes their places; nothing is copied yet. */
-static int64_t find_places(const Plan *plan, const Batches *batches) {
-  int64_t n = batches->size * batches->steps, starts[FOUND_TOGETHER], k[FOUND_TOGETHER];
+static int64_t find_places(const Plan *plan, const Batch *batch) {
+  int64_t n = batch->size, starts[FOUND_TOGETHER], k[FOUND_TOGETHER];
   for (int64_t at = 0, some; at < n; at += some) {
-    int64_t w = batches->which ? batches->which[at] : 0;
+    int64_t w = batch->which ? batch->which[at] : 0;
     if (w < 0 || w >= plan->source_count) return at;
     const Source *source = &plan->sources[w];
     int64_t upto = source->guide.count ? end_of(&source->guide, source->guide.count - 1) : source->rows;
     for (some = 0; some < FOUND_TOGETHER && at + some < n; some++) { /* neighbours of one source go together */
-      if (batches->which && batches->which[at + some] != w) break;
-      int64_t anchor = batches->anchors[at + some];
+      if (batch->which && batch->which[at + some] != w) break;
+      int64_t anchor = batch->anchors[at + some];
       if (anchor < plan->history || anchor > upto - plan->horizon) return at + some;
       starts[some] = anchor - plan->history;
-      batches->places[at + some] = anchor;
+      if (batch->places) batch->places[at + some] = anchor;
     }
     if (!source->guide.count) continue;
     int64_t bad = find_pieces(&source->guide, starts, some, k);
     if (bad != DONE) return bad < 0 ? bad : at + bad;
     for (int64_t soon = least(SOON, some), i = -soon; i < some; i++) {
       if (i + soon < some) ask_for_fragments(source, k[i + soon]);
-      if (i >= 0 && !place(source, plan, starts[i] + plan->history, k[i], &batches->places[at + i])) return at + i;
+      if (i >= 0 && !place(source, plan, starts[i] + plan->history, k[i], &batch->places[at + i])) return at + i;
     }
   }
   return DONE;
@@ -160,7 +123,7 @@ typedef struct {
   int64_t slot, length; /* the first slot, counted through all windows of the batch, and how many there are */
   int64_t row, count;   /* likewise of the rows */
   int64_t marks;        /* where the marks of these slots begin in the tile, or -1 if none of them is empty */
-  int32_t step, source;
+  int64_t source;
 } Stretch;
 
 enum { STRETCHES = 1024, MARKS = 1 << 15 };
@@ -171,9 +134,9 @@ typedef struct {
   uint8_t mark[MARKS]; /* 1 for a slot with a row, 0 for an empty one */
 } Tile;
 
-/* Where the next stretch begins: a window of a step, a slot in it, and a fragment of its source. */
+/* Where the next stretch begins: a window, a slot in it, and a fragment of its source. */
 typedef struct {
-  int64_t step, i, slot, k;
+  int64_t i, slot, k;
 } Cut;
 
 /* Empty slots, and then as many slots as there are rows, one in every `step` of the span. */
@@ -217,32 +180,29 @@ INLINE void cut_window(const Source *source, const Span *span, int64_t start, St
   }
 }
 
-/* Cuts as many windows as there is room for, where the last call ended. */
-static void cut(const Plan *plan, const Batches *batches, const Span *span, Cut *at, Tile *tile) {
+/* Cuts as many windows before window `end` as there is room for, where the last call ended. */
+static void cut(const Plan *plan, const Batch *batch, const Span *span, int64_t end, Cut *at, Tile *tile) {
   tile->stretches = tile->marks = 0;
-  for (; at->step < batches->steps; at->i = 0, at->step++)
-    for (; at->i < batches->size; at->slot = 0, at->i++) {
-      int64_t number = at->step * batches->size + at->i, row = batches->places[number];
-      int64_t w = batches->which ? batches->which[number] : 0, slot = at->i * span->length;
+  for (; at->i < end; at->slot = 0, at->i++) {
+    int64_t row = place_of(batch, at->i), slot = at->i * span->length;
+    int64_t w = batch->which ? batch->which[at->i] : 0;
+    if (tile->stretches == STRETCHES) return;
+    if (!at->slot) {
+      at->k = ~row;
+      at->slot = skipped(batch, span, at->i);
+      if (at->slot) tile->stretch[tile->stretches++] = (Stretch){slot, at->slot, 0, 0, 0, w};
       if (tile->stretches == STRETCHES) return;
-      if (!at->slot) {
-        at->k = ~row;
-        at->slot = skipped(batches, span, at->step, at->i);
-        if (at->slot)
-          tile->stretch[tile->stretches++] =
-              (Stretch){slot, at->slot, 0, 0, 0, (int32_t)at->step, (int32_t)w};
-        if (tile->stretches == STRETCHES) return;
-      }
-      slot += at->slot;
-      if (row >= 0) {
-        int64_t n = span->length - at->slot, from = row + span->begin + at->slot * span->step;
-        tile->stretch[tile->stretches++] = (Stretch){slot, n, from, n, -1, (int32_t)at->step, (int32_t)w};
-        continue;
-      }
-      Stretch next = {slot, 0, 0, 0, 0, (int32_t)at->step, (int32_t)w};
-      cut_window(&plan->sources[w], span, batches->anchors[number] + span->begin, next, at, tile);
-      if (at->slot < span->length) return;
     }
+    slot += at->slot;
+    if (row >= 0) {
+      int64_t n = span->length - at->slot, from = row + span->begin + at->slot * span->step;
+      tile->stretch[tile->stretches++] = (Stretch){slot, n, from, n, -1, w};
+      continue;
+    }
+    Stretch next = {slot, 0, 0, 0, 0, w};
+    cut_window(&plan->sources[w], span, batch->anchors[at->i] + span->begin, next, at, tile);
+    if (at->slot < span->length) return;
+  }
 }
 
 /* How many of n marks follow each other that are the same as the first. */
@@ -279,13 +239,13 @@ INLINE void ask_lines(const char *from, int64_t rows, const Span *span) {
       for (int64_t b = 0; b < bytes; b += LINE, lines++) __builtin_prefetch(from + i * apart + b, 0, 2);
 }
 
-/* What is copied span by span, up to the span `end`: `count` stretches of a tile or, if there is none, all windows of
- * the call, of which every slot has a row. They need no tile, which takes as long as copying a short window. */
+/* What is copied span by span, up to the span `end`: stretches of a tile or, if there is none, windows of the call, of
+ * which every slot has a row. They need no tile, which takes as long as copying a short window. */
 typedef struct {
   const Plan *plan;
-  const Batches *batches;
+  const Batch *batch;
   const Tile *tile;
-  int64_t count, end;
+  int64_t first, last, end; /* the first stretch or window, and the last one + 1 */
 } Job;
 
 /* The next stretch or window of a job to ask for: of one span all of them, and then those of the next. */
@@ -297,8 +257,8 @@ typedef struct {
 INLINE const char *rows_of(const Job *job, int64_t s, int64_t i) {
   const Span *span = &job->plan->spans[s];
   const Stretch *one = job->tile ? &job->tile->stretch[i] : NULL;
-  int64_t source = one ? one->source : job->batches->which ? job->batches->which[i] : 0;
-  int64_t row = one ? one->row : job->batches->places[i] + span->begin;
+  int64_t source = one ? one->source : job->batch->which ? job->batch->which[i] : 0;
+  int64_t row = one ? one->row : place_of(job->batch, i) + span->begin;
   return job->plan->columns[source * job->plan->span_count + s] + row * span->row_bytes;
 }
 
@@ -306,14 +266,14 @@ INLINE const char *rows_of(const Job *job, int64_t s, int64_t i) {
 INLINE void ask_next(const Job *job, Next *next, bool pages) {
   if (next->span == job->end) return;
   const Span span = job->plan->spans[next->span];
-  int64_t i = next->at, upto = least(i + block_of(&span) * (pages ? 2 : 1), job->count);
+  int64_t i = next->at, upto = least(i + block_of(&span) * (pages ? 2 : 1), job->last);
   for (; i < upto; i++) {
     const char *from = rows_of(job, next->span, i);
     int64_t rows = job->tile ? job->tile->stretch[i].count : span.length;
     if (pages) ask_pages(from, rows, &span);
     else ask_lines(from, rows, &span);
   }
-  *next = i < job->count ? (Next){next->span, i} : (Next){next->span + 1, 0};
+  *next = i < job->last ? (Next){next->span, i} : (Next){next->span + 1, job->first};
 }
 
 /* Copies the rows of a stretch to the slots that have one, and fills the others. */
@@ -321,9 +281,9 @@ INLINE void copy_stretch(const Job *job, int64_t s, int64_t i, const Span *span,
   const Stretch *one = &job->tile->stretch[i];
   const uint8_t *mark = job->tile->mark + (one->marks < 0 ? 0 : one->marks);
   const char *from = rows_of(job, s, i);
-  int64_t bytes = span->row_bytes, n = one->length, number = one->step * job->plan->span_count + s;
-  char *to = job->batches->out[number] + one->slot * bytes;
-  char *seen = job->batches->observed ? job->batches->observed[number] : NULL;
+  int64_t bytes = span->row_bytes, n = one->length;
+  char *to = job->batch->out[s] + one->slot * bytes;
+  char *seen = job->batch->observed ? job->batch->observed[s] : NULL;
   if (one->marks < 0) copy_rows(to, from, n, span);
   else if (!one->count) fill(to, n * bytes, empty);
   else if (bytes <= 8) expand(to, from, one->count, span->step, bytes, mark, n, empty);
@@ -342,25 +302,23 @@ INLINE void copy_stretch(const Job *job, int64_t s, int64_t i, const Span *span,
  * processor looks up several pages at a time, but all that follows in the program waits for them: so they are not asked
  * for one by one between the copies, nor just before their lines. */
 INLINE void copy_job(const Job *job, int64_t s) {
-  Next pages = {s, 0}, lines = {s, 0};
+  Next pages = {s, job->first}, lines = {s, job->first};
   ask_next(job, &pages, true);
   ask_next(job, &lines, false);
   for (; s < job->end; s++) {
     const Span span = job->plan->spans[s];
     uint64_t empty = repeated(span.empty, span.item_bytes);
-    int64_t block = block_of(&span), step = 0, left = 0;
-    char *to = NULL;
-    for (int64_t i = 0, upto, number = 0; i < job->count; number++) {
+    int64_t block = block_of(&span);
+    char *to = job->batch->out[s] + job->first * span.length * span.row_bytes;
+    for (int64_t i = job->first, upto, number = 0; i < job->last; number++) {
       if (number % 2 == 0) ask_next(job, &pages, true);
       ask_next(job, &lines, false);
-      upto = least(i + block, job->count);
+      upto = least(i + block, job->last);
       if (job->tile) {
         for (; i < upto; i++) copy_stretch(job, s, i, &span, empty);
       } else
-        for (; i < upto; i++, left--, to += span.length * span.row_bytes) {
-          if (!left) left = job->batches->size, to = job->batches->out[step++ * job->plan->span_count + s];
+        for (; i < upto; i++, to += span.length * span.row_bytes)
           copy_rows(to, rows_of(job, s, i), span.length, &span);
-        }
     }
   }
 }
@@ -375,22 +333,45 @@ static bool has_fragments(const Plan *plan) {
   return false;
 }
 
-/* Fills the batches of a few steps: checks first, so that nothing is written where an anchor is out of place. */
-EXPORT int64_t tensorstash_gather(const Plan *plan, const Batches *batches) {
-  if (!is_plan(plan) || batches->size < 0 || batches->steps < 0 || !are_skips(plan, batches)) return MALFORMED;
-  const Batches own = *batches; /* or the compiler would read it again after every byte that is written */
-  int64_t bad = find_places(plan, &own);
-  if (bad != DONE) return bad;
-  if (!own.observed && !own.skips && !has_fragments(plan)) {
-    copy_job(&(Job){plan, &own, NULL, own.size * own.steps, plan->span_count}, 0);
-    return DONE;
+enum { PART = 1 << 16, SPLIT = 1 << 18 }; /* bytes: of a part, and below which threads gain nothing */
+
+/* The windows of a call, as many in each part. */
+typedef struct {
+  const Plan *plan;
+  const Batch *batch;
+  int64_t each;
+  bool pieces; /* whether slots may be empty */
+} Shared;
+
+static void copy_part(const void *about, int64_t part) {
+  const Shared *all = about;
+  const Plan *plan = all->plan;
+  int64_t first = part * all->each, last = least(first + all->each, all->batch->size);
+  if (!all->pieces) {
+    copy_job(&(Job){plan, all->batch, NULL, first, last, plan->span_count}, 0);
+    return;
   }
   Tile tile;
   for (int64_t s = 0, end; s < plan->span_count; s = end) {
-    for (end = s + 1; end < plan->span_count && same_slots(&plan->spans[s], &plan->spans[end]);) end++;
-    Cut at = {0, 0, 0, 0};
-    for (cut(plan, &own, &plan->spans[s], &at, &tile); tile.stretches; cut(plan, &own, &plan->spans[s], &at, &tile))
-      copy_job(&(Job){plan, &own, &tile, tile.stretches, end}, s);
+    const Span *span = &plan->spans[s];
+    for (end = s + 1; end < plan->span_count && same_slots(span, &plan->spans[end]);) end++;
+    Cut at = {first, 0, 0};
+    for (cut(plan, all->batch, span, last, &at, &tile); tile.stretches; cut(plan, all->batch, span, last, &at, &tile))
+      copy_job(&(Job){plan, all->batch, &tile, 0, tile.stretches, end}, s);
   }
+}
+
+/* Fills a batch: checks first, so that nothing is written where an anchor is out of place. */
+EXPORT int64_t tensorstash_gather(const Plan *plan, const Batch *batch) {
+  if (!is_plan(plan) || batch->size < 0 || !are_skips(plan, batch)) return MALFORMED;
+  bool pieces = has_fragments(plan);
+  if (pieces && !batch->places) return MALFORMED;
+  const Batch own = *batch; /* or the compiler would read it again after every byte that is written */
+  int64_t bad = find_places(plan, &own), bytes = 1, each = own.size;
+  if (bad != DONE) return bad;
+  for (int64_t s = 0; s < plan->span_count; s++) bytes += plan->spans[s].length * plan->spans[s].row_bytes;
+  if (own.threads > 1 && own.size > 1 && bytes >= SPLIT / own.size) each = 1 + PART / bytes;
+  Shared all = {plan, &own, each, own.observed || own.skips || pieces};
+  in_parts(&(Parts){copy_part, &all, each ? ceil_div(own.size, each) : 0}, own.threads);
   return DONE;
 }

@@ -1,8 +1,8 @@
 /* The kernel: which windows come next and where they are (`draws.c`), their bytes (`gather.c`, and `expand.c` where
  * slots are empty), and batches without empty slots (`pack.c`).
  *
- * Every function does a bounded amount of work, allocates nothing, starts no thread and keeps nothing, so that it may
- * run without the interpreter's lock and in a forked child. Each checks every index first, and writes nothing to a
+ * Every function does a bounded amount of work, allocates nothing and keeps nothing but sleeping threads (`threads.c`),
+ * which a forked child starts anew, so that it may run without the interpreter's lock and in any process. Each checks every index first, and writes nothing to a
  * batch before it has: it returns DONE, MALFORMED, or the number of the first index that is out of place. numpy and
  * torch do the same, bit by bit, where these files were not compiled; `library.py` declares the same structs.
  *
@@ -23,7 +23,7 @@
 #define INLINE static inline __attribute__((always_inline))
 #define EXPORT __attribute__((visibility("default")))
 
-enum { VERSION = 7 }; /* of the functions and structs; `library.py` refuses another */
+enum { VERSION = 8 }; /* of the functions and structs; `library.py` refuses another */
 enum { DONE = -1, MALFORMED = -2 };
 enum { FOUND_TOGETHER = 256 };
 
@@ -52,5 +52,53 @@ INLINE void fill(char *to, int64_t n, uint64_t bits) {
  * the others. */
 void expand(char *to, const char *from, int64_t count, int64_t step, int64_t bytes, const uint8_t *mark, int64_t n,
             uint64_t empty);
+
+/* Slots begin, begin + step, ... of a column, relative to a window's anchor. */
+typedef struct {
+  int64_t begin, length, step;
+  int64_t row_bytes, item_bytes; /* a row is one item or, of a pack, several */
+  int64_t draw;                  /* by which windows skip its first slots, or -1 */
+  uint64_t empty;                /* the bits of an item where there is no row */
+} Span;
+
+/* Rows that windows are taken from. Without fragments, windows count in rows. With them, they count in slots: fragment
+ * k is the rows row[k] up to row[k] + rows[k], at the slots from first[k] on; its piece in the guide goes on to the
+ * next. */
+typedef struct {
+  int64_t rows;
+  const int64_t *first, *row, *count; /* (guide.count,) */
+  Guide guide;
+} Source;
+
+typedef struct {
+  const Span *spans;
+  const Source *sources;
+  const char *const *columns; /* (source_count, span_count) where the first row of each is */
+  int64_t span_count, source_count;
+  int64_t history, horizon; /* slots of a window before its anchor, and from it on */
+} Plan;
+
+/* The windows of a call. */
+typedef struct {
+  const int64_t *anchors; /* (size,) */
+  const int32_t *which;   /* (size,) the source of each, or null where there is only one */
+  int64_t *places; /* (size,) scratch: the anchor's row, or ~k for a window with empty slots that begins at piece k; null
+                      where no source has pieces */
+  char *const *out;      /* (span_count,) where the (size, length) rows of each go */
+  char *const *observed; /* (span_count,) likewise a byte per slot, and null where nobody wants it; or null */
+  const int64_t *skips;  /* (draws, size) from the first slot of a span to the first one that is not empty; or null, and
+                            then no span skips any */
+  int64_t size, draws, threads;
+} Batch;
+
+/* Work that is done part by part, in any order and by any thread. */
+typedef struct {
+  void (*work)(const void *about, int64_t part);
+  const void *about;
+  int64_t count;
+} Parts;
+
+/* Does all parts with up to so many threads, of which the caller is one. */
+void in_parts(const Parts *parts, int64_t threads);
 
 #endif

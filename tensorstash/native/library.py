@@ -8,7 +8,7 @@ from ctypes import POINTER, c_int64, c_uint64, c_void_p
 from pathlib import Path
 from typing import Any
 
-_VERSION = 7  # of the functions and structs below; must equal the version in kernel.h
+_VERSION = 8  # of the functions and structs below; must equal the version in kernel.h
 _SWITCH = "TENSORSTASH_NATIVE"  # 0: not used; a path: this library instead of the one beside this file
 _ROUNDS = 6
 
@@ -64,10 +64,14 @@ class PlanStruct(ctypes.Structure):
     )
 
 
-class BatchesStruct(ctypes.Structure):
+class BatchStruct(ctypes.Structure):
     """The windows of one call, and the addresses that they are written to."""
 
-    _fields_ = _fields("anchors which places out observed skips", "size steps draws")
+    _fields_ = (
+        *_fields("anchors which places", ""),
+        *((name, POINTER(c_void_p)) for name in ("out", "observed")),
+        *_fields("skips", "size draws threads"),
+    )
 
 
 class Packed(ctypes.Structure):
@@ -90,7 +94,7 @@ _ARGUMENTS = {
     "permute": (c_void_p, c_int64, c_void_p, c_void_p, c_int64, c_void_p),
     "descend": (POINTER(TreeStruct), c_void_p, c_int64, c_void_p, c_void_p),
     "draw": (POINTER(Shares), c_uint64, c_uint64, c_void_p, c_int64, c_void_p),
-    "gather": (POINTER(PlanStruct), POINTER(BatchesStruct)),
+    "gather": (POINTER(PlanStruct), POINTER(BatchStruct)),
     "best_fit": (c_void_p, c_int64, c_int64, POINTER(Rooms), c_void_p, c_void_p),
     "count": (c_void_p, c_int64, c_int64, c_void_p),
     "pack": (POINTER(Packed), c_void_p, c_void_p, c_int64),

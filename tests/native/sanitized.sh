@@ -7,7 +7,7 @@ cd "$(dirname "$0")/../.."
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 
-cc -std=c11 -O1 -g -shared -fPIC -ffp-contract=off -fno-omit-frame-pointer \
+cc -std=c11 -O1 -g -shared -fPIC -pthread -ffp-contract=off -fno-omit-frame-pointer \
   -fsanitize=address,undefined -fno-sanitize-recover=all tensorstash/native/*.c -o "$folder/gather.so"
 # the interpreter was not compiled with the sanitizer, so its runtime comes first, and C++'s for what torch throws;
 # what Python keeps until it exits is no leak

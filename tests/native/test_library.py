@@ -20,7 +20,7 @@ compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C 
 def compiled(folder: Path, target: Path, *options: str) -> str:
     """Compile the C of a folder to a library; what the compiler says comes back."""
     sources = map(str, folder.glob("*.c"))
-    command = ["cc", "-std=c11", "-shared", "-fPIC", *options, *sources, "-o", str(target)]
+    command = ["cc", "-std=c11", "-shared", "-fPIC", "-pthread", *options, *sources, "-o", str(target)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done.stdout + done.stderr
 
@@ -61,9 +61,9 @@ def test_another_version_is_refused(tmp_path: Path) -> None:
     path, other = tmp_path / "other.so", tmp_path / "other"
     shutil.copytree(SOURCES, other)
     header = other / "kernel.h"
-    header.write_text(header.read_text().replace("VERSION = 7", "VERSION = 0"))
+    header.write_text(header.read_text().replace("VERSION = 8", "VERSION = 0"))
     assert compiled(other, path) == ""
-    expected = f"not native: {path} has version 0, this package needs 7; install it again"
+    expected = f"not native: {path} has version 0, this package needs 8; install it again"
     assert library.load(str(path)) == (None, expected)
     unrelated = tmp_path / "unrelated"
     unrelated.mkdir()
@@ -86,6 +86,6 @@ def test_a_forked_child_gathers() -> None:
     plan = kernel.compile_plan([kernel.SlotRange(0, 3, 1, 0)], [kernel.Source([column], None, None)], 0, 3)
     child = os.fork()
     if not child:
-        kernel.gather(plan, np.array([[5, 97]]), np.array([[out.ctypes.data]], np.uintp))
+        kernel.gather(plan, np.array([5, 97]), [out.ctypes.data])
         os._exit(0 if out.tolist() == [[5, 6, 7], [97, 98, 99]] else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -1,0 +1,104 @@
+/* A few threads that help a caller with the parts of its work. They sleep if the next call does not come at once. */
+
+#include "kernel.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+
+/* To wake a thread takes up to 100 us on a virtual machine, in which a hundred windows are copied. So a thread looks for
+ * what it waits for some 50 us long before it sleeps: helpers for the next call, and the caller for the last helper. */
+enum { MOST_THREADS = 64, LOOKS = 2000 };
+
+typedef struct {
+  Parts parts;
+  _Atomic int64_t next;    /* the part that nobody has taken yet */
+  _Atomic int64_t helping; /* threads that may still work on a part */
+  _Atomic int64_t places;  /* how many more may help */
+  int64_t started;
+} Pool;
+
+static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER; /* of the caller that is helped */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the pool, except `next` and `helping` */
+static pthread_cond_t wake = PTHREAD_COND_INITIALIZER, rest = PTHREAD_COND_INITIALIZER;
+static Pool pool;
+
+/* A forked child has none of the threads, and whoever held a lock is not there to release it. */
+static void forget(void) {
+  turn = lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+  wake = rest = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
+  pool = (Pool){0};
+}
+
+static void watch_forks(void) { pthread_atfork(NULL, NULL, forget); }
+
+static void look_again(void) {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("yield");
+#endif
+}
+
+static void take_parts(const Parts *parts) {
+  for (int64_t k; (k = atomic_fetch_add(&pool.next, 1)) < parts->count;) parts->work(parts->about, k);
+}
+
+static void *help(void *unused) {
+  pthread_mutex_lock(&lock);
+  for (;;) {
+    while (!pool.places) pthread_cond_wait(&wake, &lock);
+    pool.places--;
+    Parts parts = pool.parts;
+    atomic_fetch_add(&pool.helping, 1);
+    pthread_mutex_unlock(&lock);
+    take_parts(&parts);
+    pthread_mutex_lock(&lock);
+    if (atomic_fetch_sub(&pool.helping, 1) == 1) pthread_cond_signal(&rest);
+    pthread_mutex_unlock(&lock);
+    for (int64_t k = 0; k < LOOKS && !atomic_load(&pool.places); k++) look_again();
+    pthread_mutex_lock(&lock);
+  }
+  return unused;
+}
+
+/* Starts threads until there are so many, or the system gives no more. Signals are for the threads of the program. */
+static void start(int64_t threads) {
+  sigset_t all, before;
+  pthread_attr_t detached;
+  pthread_t thread;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  pthread_attr_init(&detached);
+  pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
+  while (pool.started < threads && !pthread_create(&thread, &detached, help, NULL)) pool.started++;
+  pthread_attr_destroy(&detached);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+/* The caller begins at once, and does not wait for a thread that wakes up after the last part is taken. */
+void in_parts(const Parts *parts, int64_t threads) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  int64_t helpers = least(least(threads, MOST_THREADS), parts->count) - 1;
+  if (helpers < 1 || pthread_mutex_trylock(&turn)) { /* another caller is being helped */
+    for (int64_t k = 0; k < parts->count; k++) parts->work(parts->about, k);
+    return;
+  }
+  pthread_once(&once, watch_forks);
+  pthread_mutex_lock(&lock);
+  if (pool.started < helpers) start(helpers);
+  pool.parts = *parts;
+  pool.places = least(helpers, pool.started);
+  atomic_store(&pool.next, 0);
+  for (int64_t k = 0; k < pool.places; k++) pthread_cond_signal(&wake);
+  pthread_mutex_unlock(&lock);
+  take_parts(parts);
+  pthread_mutex_lock(&lock);
+  pool.places = 0;
+  pthread_mutex_unlock(&lock);
+  for (int64_t k = 0; k < LOOKS && atomic_load(&pool.helping); k++) look_again();
+  pthread_mutex_lock(&lock);
+  while (atomic_load(&pool.helping)) pthread_cond_wait(&rest, &lock);
+  pthread_mutex_unlock(&lock);
+  pthread_mutex_unlock(&turn);
+}
