@@ -87,7 +87,8 @@ def forecast(
         axes.axvline(-0.5, color="grey", linewidth=0.8, linestyle=":")
     axes.set_xlabel(when)
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
-    axes.spines[["top", "right"]].set_visible(False)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
     return axes
 
 
@@ -142,21 +143,3 @@ def _numbers(values: object, name: str, dimensions: int) -> Numbers:
         remedy = " Take one window of the batch and one column of a pack." if values.ndim > dimensions else ""
         raise ValueError(f"{name} must have the shape {shape}, got {tuple(values.shape)}.{remedy}")
     return values.detach().to("cpu", torch.float64).numpy()
-
-
-def _checked(given: dict[str, object]) -> dict[str, Numbers]:
-    """What is known after the anchor; a missing prediction is the middle one of an odd number of quantiles."""
-    ahead = {
-        name: _numbers(values, name, "(horizon, n)" if name == "quantiles" else "(horizon,)")
-        for name, values in given.items()
-        if values is not None
-    }
-    if len({len(values) for values in ahead.values()}) > 1:
-        listed = ", ".join(f"{name} has {len(values)}" for name, values in ahead.items())
-        raise ValueError(f"Truth, prediction and quantiles must have one length, the horizon; {listed}.")
-    bands = ahead.get("quantiles")
-    if bands is not None and (np.diff(bands, axis=1) < 0).any():
-        raise ValueError("Quantiles must ascend along the last dimension; these do not. Use quantiles.sort(-1).values.")
-    if bands is not None and bands.shape[1] % 2:
-        ahead.setdefault("prediction", bands[:, bands.shape[1] // 2])
-    return ahead
