@@ -120,7 +120,7 @@ class Segment:
         if not hasattr(process, "memory_maps"):
             return None
         begin = np.frombuffer(self.memory, np.uint8).ctypes.data
-        maps = [(int(found.addr.split("-")[0], 16), found.anonymous) for found in process.memory_maps(grouped=False)]
+        maps = [(int(area.addr.split("-")[0], 16), area.anonymous) for area in process.memory_maps(grouped=False)]
         return sum(anonymous for low, anonymous in maps if begin <= low < begin + self.size)
 
     def advise_random(self) -> None:
