@@ -170,9 +170,16 @@ def _may_have_short_line(table: _Csv) -> bool:
     """Whether a line has fewer separators than the header; one that ends within quotes is only a part of its row."""
     import polars as pl
 
-    no_separator = "\x1f"  # which no text has, so that each line is one value
-    options = {"quote_char": None, "truncate_ragged_lines": True, "encoding": "utf8-lossy", "glob": False}
-    lines = pl.scan_csv(table.path, separator=no_separator, has_header=False, schema={"line": pl.String}, **options)
+    lines = pl.scan_csv(
+        table.path,
+        has_header=False,
+        separator="\x1f",  # which no text has, so that each line is one value
+        quote_char=None,
+        schema={"line": pl.String},
+        truncate_ragged_lines=True,
+        encoding="utf8-lossy",
+        glob=False,
+    )
     separators = pl.col("line").str.count_matches(table.separator, literal=True).fill_null(0)
     return bool(lines.select((separators < len(table.names) - 1).any()).collect(engine="streaming").item())
 

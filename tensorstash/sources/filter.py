@@ -188,7 +188,7 @@ def _as_floats(name: str, value: Any) -> Any:
     """Integers, alone or in a list, as floats: Arrow would refuse some that a float can hold."""
     if isinstance(value, _LISTS):
         return [_as_floats(name, item) for item in value]
-    if not isinstance(value, Integral) or isinstance(value, bool):
+    if isinstance(value, bool) or not isinstance(value, Integral):
         return value
     if float(value) != value:
         raise ValueError(
