@@ -51,11 +51,12 @@ class Arranger:
         self._known = entities
         self._counts: Int64s = np.zeros(entities, np.int64)  # the rows of each entity so far, with room for more
         self._integer: type[np.signedinteger[Any]] = np.int32 if rows <= np.iinfo(np.int32).max else np.int64
-        # of each run: its first row, its entity, and how many rows of the entity come before
-        self._begins: Integers = np.zeros(0, self._integer)
-        self._codes: Int32s = np.zeros(0, np.int32)
-        self._ranks: Integers = np.zeros(0, self._integer)
-        self._parts = [(self._begins, self._codes, self._ranks)]  # until they are joined
+        # of each run: its first row, its entity, and how many rows of the entity come before; the system gives memory
+        # only for the runs that are written
+        self._runs = 0
+        self._begins: Integers = np.empty(rows, self._integer)
+        self._codes: Int32s = np.empty(rows, np.int32)
+        self._ranks: Integers = np.empty(rows, self._integer)
         self._place_by_time: Integers | None = None  # of each place before sorting by time
 
     def add(self, codes: Int32s) -> None:
@@ -71,10 +72,12 @@ class Arranger:
         self._watch_groups(runs, repeated=len(firsts) < len(runs))
         before = np.cumsum(sizes) - sizes
         earlier = self._counts[entities[firsts]] - before[firsts]
-        ranks = np.empty(len(runs), self._integer)
-        ranks[order] = before + np.repeat(earlier, _sizes(firsts, len(runs)))
+        new = slice(self._runs, self._runs + len(runs))
+        self._begins[new] = self._taken + starts
+        self._codes[new] = runs
+        self._ranks[new][order] = before + np.repeat(earlier, _sizes(firsts, len(runs)))
         self._counts[entities[firsts]] += np.add.reduceat(sizes, firsts)
-        self._parts.append(((self._taken + starts).astype(self._integer), runs, ranks))
+        self._runs += len(runs)
         self._taken += len(codes)
 
     def _grow(self, entities: int) -> None:
@@ -84,8 +87,7 @@ class Arranger:
 
     def _watch_groups(self, runs: Int32s, *, repeated: bool) -> None:
         """Check the memory as soon as rows of an entity come in several places."""
-        last = self._parts[-1][1][-1:]
-        new = runs[1:] if np.array_equal(last, runs[:1]) else runs
+        new = runs[1:] if self._runs and self._codes[self._runs - 1] == runs[0] else runs
         if self._is_grouped and (repeated or self._counts[new].any()):
             self._is_grouped = False
             self._check(SORT_BYTES)
@@ -96,13 +98,13 @@ class Arranger:
         `order` has the entities, as they were numbered, in the order of the stash.
         """
         self.offsets = np.append(0, np.cumsum(self._counts[order]))
-        self._begins, self._codes, self._ranks = map(np.concatenate, zip(*self._parts))
-        self._parts.clear()
-        self._codes = inverse(order).astype(np.int32)[self._codes]
-        blocks = (slice(*block) for block in _blocks(0, len(self._codes)))
-        self.arranged = all(
-            np.array_equal(self.offsets[self._codes[runs]] + self._ranks[runs], self._begins[runs]) for runs in blocks
-        )
+        self._begins = self._begins[: self._runs]  # for look-ups
+        numbers = inverse(order)
+        for first, end in _blocks(0, self._runs):
+            self._codes[first:end] = numbers[self._codes[first:end]]
+            if self.arranged:
+                places = self.offsets[self._codes[first:end]] + self._ranks[first:end]
+                self.arranged = np.array_equal(places, self._begins[first:end])
         if times is None:
             return None
         if not self.arranged:
