@@ -1,6 +1,7 @@
 """The text of a plan: a line per column, aligned."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ from tensorstash.columns.column import Column, fits
 from tensorstash.sources.scan import Range
 
 HEAD = ("column", "from", "source", "kind", "dtype", "nulls", "min", "max", "MB")
+_NUMBERS = ("nulls", "min", "max", "MB")
 _WIDEST = 26  # characters of a minimum or maximum that are shown: a time with its zone
 
 
@@ -22,7 +24,7 @@ def column_line(
     """
     name = column.members[0] if role == "time" else column.name
     origin = ", ".join(column.members) if column.members != (name,) else ""
-    source = ", ".join(dict.fromkeys(types[member] for member in column.members))
+    source = ", ".join(dict.fromkeys(_without_unit(types[member]) for member in column.members))
     words = (role, "" if role == "time" else column.kind, column.unit, column.zone)
     kind = " ".join(word for word in words if word)
     dtype = str(column.dtype).removeprefix("torch.") + "".join(f" x {size}" for size in column.shape)
@@ -31,10 +33,15 @@ def column_line(
     return name, origin, source, kind, dtype, *_range_cells(_range(column, ranges)), most
 
 
+def _without_unit(name: str) -> str:
+    """A type of Arrow; the unit and the zone of times stand in the kind."""
+    return name.partition("[")[0] if name.startswith(("timestamp", "duration", "time", "date")) else name
+
+
 def entity_lines(entity: Column, types: Mapping[str, str], ranges: Mapping[str, Range]) -> list[tuple[str, ...]]:
     """A line for each source column of the entity; a stash keeps no tensor of these columns."""
     return [
-        (member, "", types[member], "entity", "", *_range_cells(ranges.get(member, Range())), "")
+        (member, "", _without_unit(types[member]), "entity", "", *_range_cells(ranges.get(member, Range())), "")
         for member in entity.members
     ]
 
@@ -45,13 +52,14 @@ def type_name(arrow: pa.DataType) -> str:
 
 
 def aligned(lines: Sequence[tuple[str, ...]]) -> str:
-    """Cells aligned to the left, numbers in the last column to the right. Columns without any text are left out."""
-    lines = [*zip(*[cells for cells in zip(*lines) if any(cells[1:])])]
-    widths = [max(map(len, cells)) for cells in zip(*lines)]
-    return "\n".join(
-        "  " + "  ".join(cell.ljust(width) for cell, width in zip(cells[:-1], widths)) + cells[-1].rjust(widths[-1] + 2)
-        for cells in lines
+    """Cells aligned to the left, those of numbers to the right. Columns without any text are left out."""
+    columns = [cells for cells in zip(*lines) if any(cells[1:])]
+    widths = [max(map(len, cells)) for cells in columns]
+    aligned_columns = (
+        [cell.rjust(width) if cells[0] in _NUMBERS else cell.ljust(width) for cell in cells]
+        for cells, width in zip(columns, widths)
     )
+    return "\n".join(f"  {'  '.join(cells)}" for cells in zip(*aligned_columns))
 
 
 def _range(column: Column, ranges: Mapping[str, Range]) -> Range:
@@ -70,6 +78,8 @@ def _range_cells(values: Range) -> tuple[str, str, str]:
 
 def _cut(value: Any) -> str:
     text = "" if value is None else f"{value + 0.0:g}" if isinstance(value, float) else str(value)
+    if isinstance(value, datetime):
+        text = value.isoformat(" ", "auto" if value.second or value.microsecond else "minutes").replace("+00:00", "Z")
     return text if len(text) <= _WIDEST else text[: _WIDEST - 1] + "…"
 
 
