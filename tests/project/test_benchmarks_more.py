@@ -33,20 +33,10 @@ def results(name: str) -> list[dict[str, Any]]:
 
 
 def test_all_run_and_their_results_are_drawn() -> None:
-    for old in QUICK.glob("*"):
-        old.unlink()
-    printed = run("run.py", "--quick", "--only", "train", "sweep", "formats", "pipeline", "plots")
-
-    train = results("train")
-    cases = [(model, data) for data in ("one long series", "many short series") for model in MODELS]
-    assert list(dict.fromkeys((row["model"], row["data"]) for row in train)) == cases
-    assert len({(row["name"], row["workers"]) for row in train}) >= 6
-    for row in train:
-        assert row["epoch_s"] > 0
-        assert 0 < row["waiting"] < 1
-        assert row["memory_mb"] > 10
-    said = r"^(\w+, [a-z ]+): (?:faster than|nothing won over|slower than) Dataset, DataLoader.* of its time"
-    assert re.findall(said, printed, re.MULTILINE) == [f"{model}, {data}" for model, data in cases]
+    for name in ("sweep", "formats", "pipeline"):
+        for old in QUICK.glob(f"{name}.*"):
+            old.unlink()
+    printed = run("run.py", "--quick", "--only", "sweep", "formats", "pipeline", "plots")
 
     sweep = results("sweep")
     axes = ["threads", "batch size", "length", "columns", "windows", "entities", "ranks"]
@@ -66,16 +56,43 @@ def test_all_run_and_their_results_are_drawn() -> None:
         assert 0 < way["preprocess_s"] < way["first_batch_s"]
         assert 0 <= way["waiting"] <= 1
 
-    for name in ("train", "sweep", "formats", "pipeline"):
+    for name in ("sweep", "formats", "pipeline"):
         picture = QUICK / f"{name}.png"
         assert picture.read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
         assert picture.stat().st_size < 150_000
 
     run("table.py", "--quick")
     tables = (QUICK / "README.md").read_text()
+    tables = tables[tables.index("## pipeline.py") :]
     for row in [*formats.values(), *ways.values()]:
         assert f"\n| {row['name']} | " in tables
-    assert tables.count("\n| ") == len(train) + len(sweep) + len(formats) + len(ways) + 8  # a head and a rule each
+    assert tables.count("\n| ") == len(sweep) + len(formats) + len(ways) + 6  # a head and a rule each
+
+
+def test_training_is_compared_and_drawn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    printed = run("train.py", "--quick")
+    train = results("train")
+    cases = [(model, data) for data in ("one long series", "many short series") for model in MODELS]
+    assert list(dict.fromkeys((row["model"], row["data"]) for row in train)) == cases
+    assert len({(row["name"], row["workers"]) for row in train}) >= 6
+    for row in train:
+        assert row["epoch_s"] > 0
+        assert 0 < row["waiting"] < 1
+        assert row["memory_mb"] > 10
+    said = r"^(\w+, [a-z ]+): (?:faster than|nothing won over|slower than) Dataset, DataLoader.* of its time"
+    assert re.findall(said, printed, re.MULTILINE) == [f"{model}, {data}" for model, data in cases]
+
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    import plots
+    import record
+    import table
+
+    picture = tmp_path / "train.png"
+    plots.write(plots.train(*record.saved("train", quick=True)), picture)
+    assert picture.read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+    heads, cells = table.train(train)
+    assert len(cells) == len(train)
+    assert {len(row) for row in cells} == {len(heads)}
 
 
 def test_the_ways_to_a_device_are_compared_on_any_machine() -> None:
