@@ -252,7 +252,7 @@ class Staged:
         groups = enumerate(self._plan.groups)
         return [self._staging.part(k, group.buffer_shape(count), group.dtype) for k, group in groups]
 
-    def finish(self, buffers: Sequence[torch.Tensor], rest: Mapping[str, torch.Tensor], steps: int) -> list[Pending]:
+    def finish(self, buffers: Sequence[torch.Tensor], rest: Mapping[str, torch.Tensor], steps: int) -> list[Copied]:
         """The batch of the filled buffers and of its other tensors, which is being copied to the device."""
         assert steps == 1  # each batch is copied by itself
         if self._gathered is not None:
