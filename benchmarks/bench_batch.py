@@ -107,6 +107,48 @@ def memcpy(case: Case) -> Iterator[dict[str, torch.Tensor]]:
         yield {"all": out}
 
 
+def chunked(case: Case, *, spans: bool = False) -> Iterator[dict[str, torch.Tensor]]:
+    """By hand: a pack in huge pages, one `index_select` into reused memory for 1,024 windows, then views of it."""
+    columns = [*case.stash.values()]
+    source = torch.from_numpy(columns[0].numpy().copy() if case.packed else np.stack(columns, 1))
+    view = source.as_strided((case.stash.rows - case.rows + 1, case.rows * COLUMNS), (COLUMNS, 1))
+    chunk, generator = max(case.batch, 1024), torch.Generator().manual_seed(0)
+    results = [torch.empty(chunk, case.rows * COLUMNS) for _ in range(2)]  # the loop may hold a view of one
+    while True:
+        for result in results:
+            torch.index_select(view, 0, torch.randint(len(view), (chunk,), generator=generator), out=result)
+            for batch in result.view(-1, case.batch, case.rows, COLUMNS).unbind():
+                yield {"past": batch[:, :96], "future": batch[:, 96:]} if spans else {"all": batch}
+
+
+def in_spans(case: Case) -> Iterator[dict[str, torch.Tensor]]:
+    """The same windows as a past of 96 slots and a future, by a loader."""
+    (name,) = case.stash
+    spans = {"past": (name, -96, 0), "future": (name, 0, case.rows - 96)}
+    windows = ts.Windows(case.stash, spans=spans, require=[*spans])
+    yield from _endless(ts.Loader(windows, case.batch, shuffle=True, tail="drop"))
+
+
+def by_hand(stash: ts.Stash, threads: int) -> None:
+    """Small to large batches beside chunks by hand; rounds are long, because torch's threads spin after theirs."""
+    torch.set_num_threads(threads)
+    print(f"\n{threads} threads, chunks of 1,024 windows by hand beside the loop: us a batch, and ratio of speeds")
+    for spans in (False, True):
+        for batch in (32, 128, 1024, 4096):
+            case = Case(stash, True, batch, 120)
+            running = [chunked(case, spans=spans), in_spans(case) if spans else loop(case)]
+            for batches in running:
+                for window in torch.cat([*next(batches).values()], 1)[:64].long():
+                    expected = window[0, 0] + torch.arange(case.rows * COLUMNS).view(case.rows, COLUMNS)
+                    assert torch.equal(window, expected % (1 << 24))
+            steps = max(32, 131_072 // batch)
+            rounds = [[seconds(batches, steps) for batches in running] for _ in range(ROUNDS // 2 + 1)][1:]
+            hand, own = (statistics.median(spent) * 1e6 for spent in zip(*rounds))
+            ratio = statistics.median(one / two for one, two in rounds)
+            print(f"    {'two spans' if spans else 'one span':9} {batch:5,}: {hand:7.1f} {own:7.1f}   {ratio:5.2f}")
+    torch.set_num_threads(1)
+
+
 def verify(case: Case) -> None:
     """With and without the kernel, the loop yields the same slices of the columns, and the raw gather slices too."""
     one, two = next(loop(case)), next(without_kernel(case))
@@ -215,7 +257,7 @@ def breakdown(case: Case) -> None:
         "order": (lambda: next(passes.groups(start)), len(steps.ids)),
         "lookup": (lambda: windows.placement.anchor_slots(steps.ids), len(steps.ids)),
         "take a buffer": (lambda: pool.take(case.batch), 1),
-        "gather": (lambda: select(plan, None, anchors[:1], [[buffer]]), 1),
+        "gather": (lambda: select(plan, None, anchors[0], [buffer]), 1),
         "views of the columns": (lambda: as_batch(plan, [buffer]), 1),
     }
     for name, (part, per_call) in parts.items():
@@ -294,6 +336,8 @@ def main() -> None:
             verify(case)
             compare(f"{batch:,} x {length}, {'packed' if packed else 'separate'}", case)
             breakdown(case)
+        for count in {1, threads} if packed else ():
+            by_hand(stash, count)
         print()
         scaling(Case(stash, packed, 1024, 120))
         if not packed and not quick:

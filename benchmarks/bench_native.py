@@ -59,7 +59,7 @@ def gathers(name: str, columns: list[torch.Tensor], size: int, length: int, roun
     rows, row = len(columns[0]), columns[0][:1].numel()
     calls = max(4, 60_000_000 // (size * length * 32))
     rng = np.random.default_rng(0)
-    anchors = rng.integers(0, rows - length + 1, (calls * 8, 1, size))
+    anchors = rng.integers(0, rows - length + 1, (calls * 8, size))
     block = torch.as_strided(columns[0], (len(columns) * rows * row,), (1,))
     view = block.as_strided((len(columns) * rows - length + 1, length * row), (row, 1))
     offsets = torch.arange(len(columns))[:, None] * rows
@@ -100,10 +100,10 @@ def masked(columns: list[torch.Tensor], rounds: int, size: int = 1024, length: i
     fragments = (first, row, counts)
     plan = compiled(columns, length, fragments, kernel.pieces(ends[:, None], *guide_of(ends)))
     strided = compiled(columns, length, None, None)
-    anchors = np.random.default_rng(0).integers(0, rows - length, (128, 1, size))
+    anchors = np.random.default_rng(0).integers(0, rows - length, (128, size))
     out, seen = torch.empty(len(columns) * size, length), torch.empty(len(columns) * size, length, dtype=torch.bool)
     to, flags = addresses(out, len(columns)), addresses(seen, len(columns))
-    flags[:, 1:] = 0  # spans of the same slots have one tensor together
+    flags[1:] = [0] * (len(flags) - 1)  # spans of the same slots have one tensor together
 
     def with_empty(k: int) -> None:
         for i in range(16):
@@ -114,7 +114,7 @@ def masked(columns: list[torch.Tensor], rounds: int, size: int = 1024, length: i
             kernel.gather(strided, anchors[k % 8 * 16 + i], to)
 
     with_empty(0)
-    slots = anchors[15, 0][:, None] + np.arange(length)
+    slots = anchors[15][:, None] + np.arange(length)
     k = np.searchsorted(ends, slots, "right")
     held = slots - first[k] < counts[k]
     expected = np.where(held, columns[0].numpy()[np.where(held, row[k] + slots - first[k], 0)], np.float32(np.nan))
@@ -172,9 +172,9 @@ def guide_of(ends: NDArray[np.int64]) -> tuple[NDArray[np.int32], int]:
     return whole.table, whole.shift
 
 
-def addresses(tensor: torch.Tensor, spans: int) -> NDArray[np.uintp]:
-    """Where each of the equal pieces of a tensor begins, as one step."""
-    return np.array([[part.data_ptr() for part in tensor.chunk(spans)]], np.uintp)
+def addresses(tensor: torch.Tensor, spans: int) -> list[int]:
+    """Where each of the equal pieces of a tensor begins."""
+    return [part.data_ptr() for part in tensor.chunk(spans)]
 
 
 def measured(runs: list[Run], rounds: int) -> list[list[float]]:

@@ -129,8 +129,8 @@ def bare_native(case: Case) -> Callable[[int], float] | None:
     rng = np.random.default_rng(case.rank)
 
     def gather(steps: int) -> float:
-        to = (out.data_ptr() + np.cumsum([0, *spans[:-1]])).astype(np.uintp)[None]
-        ready = rng.integers(case.length, case.stash.rows + 1, (steps, 1, case.batch))
+        to = [out.data_ptr() + begin for begin in np.cumsum([0, *spans[:-1]]).tolist()]
+        ready = rng.integers(case.length, case.stash.rows + 1, (steps, case.batch))
         began = time.perf_counter()
         for anchors in ready:
             kernel.gather(native.plan, anchors, to)

@@ -167,7 +167,7 @@ class HostAssembler:
             rest |= static_values(self._chain.static, group.static_rows[steps].reshape(-1))
         for name, values in group.extras.items():
             rest[name] = torch.from_numpy(values[steps].flatten())  # a view would keep the values of all steps
-        return self._memory.finish(buffers, rest, len(portion.steps))
+        return [*self._memory.finish(buffers, rest, len(portion.steps))]
 
     def anchors(self, portion: Portion) -> Iterator[tuple[Placement, tuple[Int64s, list[Stretches]]]]:
         """The windows of a portion in each stash: the slots of their anchors, and their stretches of rows."""

@@ -21,8 +21,6 @@ from tensorstash.common.dtypes import DTYPES
 from tensorstash.gather.gather import GatherPlan, as_batch, as_batches
 
 _CACHE_LINE = 64  # bytes
-_LARGE = 1 << 20  # bytes, from which on small pages cost time
-_HUGE = 1 << 22  # bytes, from which on numpy asks for huge pages; only pages that are written to take memory
 
 Batch = dict[str, torch.Tensor]
 
@@ -86,12 +84,9 @@ class Pool:
 
 
 def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """An uninitialised array, of huge pages if it is large, that begins at a cache line.
-
-    Copying rows to other addresses costs a tenth more, and large batches to small pages up to twice as much.
-    """
+    """An uninitialised array that begins at a cache line: copying rows to other addresses costs a tenth more."""
     nbytes = math.prod(shape) * dtype.itemsize
-    room = np.empty(max(nbytes + _CACHE_LINE, _HUGE if nbytes >= _LARGE else 0), np.uint8)
+    room = np.empty(nbytes + _CACHE_LINE, np.uint8)
     begin = -room.ctypes.data % _CACHE_LINE
     return room[begin : begin + nbytes].view(dtype).reshape(shape)
 
@@ -252,7 +247,7 @@ class Staged:
         groups = enumerate(self._plan.groups)
         return [self._staging.part(k, group.buffer_shape(count), group.dtype) for k, group in groups]
 
-    def finish(self, buffers: Sequence[torch.Tensor], rest: Mapping[str, torch.Tensor], steps: int) -> list[Pending]:
+    def finish(self, buffers: Sequence[torch.Tensor], rest: Mapping[str, torch.Tensor], steps: int) -> list[Copied]:
         """The batch of the filled buffers and of its other tensors, which is being copied to the device."""
         assert steps == 1  # each batch is copied by itself
         if self._gathered is not None:

@@ -333,7 +333,7 @@ static bool has_fragments(const Plan *plan) {
   return false;
 }
 
-enum { PART = 1 << 16, SPLIT = 1 << 18 }; /* bytes: of a part, and below which threads gain nothing */
+enum { PART = 1 << 16, SPLIT = 1 << 20 }; /* bytes: of a part, and below which threads gain nothing */
 
 /* The windows of a call, as many in each part. */
 typedef struct {

@@ -38,7 +38,7 @@ def test_any_number_of_threads_gives_the_same_bits(masked: bool, sources: int) -
     for seed in range(4):
         world = World(seed, sources=sources, masked=masked, draws=2)
         plan = kernel.compile_plan(world.spans, world.sources, world.history, world.horizon)
-        size = 5000 + seed
+        size = 30_000 + seed
         which = world.rng.integers(0, sources, size).astype(np.int32)
         anchors, skips = world.anchors((size,), which), world.skips(2, size)
         results = []
@@ -47,7 +47,7 @@ def test_any_number_of_threads_gives_the_same_bits(masked: bool, sources: int) -
             to, seen = result.addresses(result.values), result.addresses(result.seen)
             kernel.gather(plan, anchors, to, seen, which, skips, threads)
             results.append([result.inside(room).tobytes() for room in (*result.values, *result.seen)])
-        assert len(results[0][0]) > 0
+        assert sum(map(len, results[0])) > 1 << 20  # or one thread would have made it
         assert all(result == results[0] for result in results)
 
 
