@@ -99,8 +99,9 @@ def _opened(file: File) -> _Csv:
 
 
 def _copy(file: File) -> Spool:
-    copy = Spool(str(file))
-    with (file.system or HERE).open_input_stream(file.path, compression="detect") as stream:
+    system = file.system or HERE
+    copy = Spool(str(file), system.get_file_info(file.path).size or 0)
+    with system.open_input_stream(file.path, compression="detect") as stream:
         while data := stream.read(_COPIED):
             copy.append(data)
     return copy

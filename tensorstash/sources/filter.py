@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _COMPARISONS = {"=": eq, "==": eq, "!=": ne, "<": lt, ">": gt, "<=": le, ">=": ge}
 _OPERATORS = (*_COMPARISONS, "in", "not in")
+_INT64 = 2.0**63
 _FEW_VALUES = 64  # compared one by one
 _LISTS = (list, tuple, set, frozenset)
 
@@ -198,13 +199,30 @@ def _as_floats(name: str, value: Any) -> Any:
     return float(value)
 
 
+def _as_integers(operator: str, value: Any) -> Any:
+    """Floats, alone or in a list, as integers that compare alike: Arrow would round the column to floats."""
+    if isinstance(value, _LISTS):
+        return [_as_integers("==", item) for item in value if not isinstance(item, float) or _is_int64(item)]
+    if not isinstance(value, float) or not -_INT64 <= value < _INT64:
+        return value
+    if operator in ("<", ">="):
+        return math.ceil(value)
+    return math.floor(value) if operator in ("<=", ">") or _is_int64(value) else value
+
+
+def _is_int64(value: float) -> bool:
+    return value.is_integer() and -_INT64 <= value < _INT64
+
+
 def _fitted(term: tuple[str, str, Any], schema: pa.Schema) -> Any:
-    """The value of a term in the type of its column: integers as floats, texts in ISO 8601 as dates and times."""
-    name, _, value = term
+    """The value of a term in the type of its column: numbers, and texts in ISO 8601 as dates and times."""
+    name, operator, value = term
     index = schema.get_field_index(name)
     kind = schema.field(index).type if index >= 0 else pa.null()
     if pa.types.is_floating(kind):
         return _as_floats(name, value)
+    if pa.types.is_integer(kind) and kind != pa.uint64():
+        return _as_integers(operator, value)
     if not (pa.types.is_date(kind) or pa.types.is_timestamp(kind)):
         return value
     items = list(value) if isinstance(value, _LISTS) else [value]

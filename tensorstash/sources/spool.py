@@ -17,17 +17,20 @@ _REMEDY = "Set TMPDIR to a directory on a disk with more room."
 class Spool:
     """A file without a name: its space is freed with its last reader, even if the process is killed."""
 
-    def __init__(self, who: str) -> None:
-        """`who` names the data in messages."""
+    def __init__(self, who: str, least: int = 0) -> None:
+        """`who` names the data in messages; `least` is the smallest number of bytes that they take."""
         self._who = who
         self.size = 0
         try:
             self._directory = tempfile.gettempdir()
+            status = os.statvfs(self._directory)
             with tempfile.TemporaryFile(prefix="tensorstash-") as file:
                 self._fd = os.dup(file.fileno())
         except OSError as error:
             raise SourceError(f"{who} is kept in a temporary file, which cannot be made: {error}. {_REMEDY}") from error
         weakref.finalize(self, os.close, self._fd)
+        if least > (free := status.f_bavail * status.f_frsize):
+            raise self._full(f"needs {least / 1e6:,.0f} MB and {free / 1e6:,.0f} MB are free in {self._directory}")
 
     def append(self, data: Any) -> None:
         """Append bytes."""
@@ -38,12 +41,12 @@ class Spool:
             except OSError as error:
                 if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                     raise
-                raise SourceError(
-                    f"{self._who} is kept in a temporary file while it is loaded; it has filled {self._directory} "
-                    f"after {self.size / 1e6:,.0f} MB. {_REMEDY}"
-                ) from error
+                raise self._full(f"has filled {self._directory} after {self.size / 1e6:,.0f} MB") from error
             self.size += written
             rest = rest[written:]
+
+    def _full(self, what: str) -> SourceError:
+        return SourceError(f"{self._who} is kept in a temporary file while it is loaded; it {what}. {_REMEDY}")
 
     def mapped(self) -> pa.Buffer:
         """All bytes, without a copy: they stay on disk until they are looked at."""

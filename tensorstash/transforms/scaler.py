@@ -18,6 +18,7 @@ from tensorstash.sampling.sharded import ShardedWindows
 from tensorstash.stash.stash import Stash
 from tensorstash.transforms.apply import scaled_stash
 from tensorstash.transforms.bound import Source, check_unscaled, entities_in, spans_in
+from tensorstash.transforms.display import constants_by_column
 from tensorstash.transforms.scaling import Constants, is_scaled, mark_scaled
 from tensorstash.transforms.sharded import NodeStatistics, of_all, of_node
 from tensorstash.transforms.state import VERSION, fields_of
@@ -386,22 +387,14 @@ class Scaler:
         return cls(**fields_of(state), starts=None)
 
     def __repr__(self) -> str:
-        lines = (f"  {name}  center {center}  scale {scale}  for {of}" for name, center, scale, of in self._lines())
+        rows = constants_by_column(self.center, self.scale, self.spans)
+        lines = (f"  {name}  center {center}  scale {scale}  for {spans}" for name, center, scale, spans in rows)
         return "\n".join([f"Scaler: {self._caption()}", *lines])
 
     def _repr_html_(self) -> str:
-        return f"<p><b>Scaler</b>: {self._caption()}</p>{table(('column', 'center', 'scale', 'spans'), self._lines())}"
+        rows = constants_by_column(self.center, self.scale, self.spans)
+        return f"<p><b>Scaler</b>: {self._caption()}</p>{table(('column', 'center', 'scale', 'spans'), rows)}"
 
     def _caption(self) -> str:
         by = f" by entity, {len(self.entities):,} of them" if self.by else ""
         return f"{self.kind}{by}, of the {self.rows:,} rows seen"
-
-    def _lines(self) -> list[tuple[str, str, str, str]]:
-        spans = {name: ", ".join(span for span, of in self.spans.items() if of == name) for name in self.center}
-        return [(name, _summary(self.center[name]), _summary(self.scale[name]), spans[name]) for name in self.center]
-
-
-def _summary(values: torch.Tensor) -> str:
-    if values.numel() <= 4:
-        return ", ".join(f"{value:.4g}" for value in values.flatten().tolist())
-    return f"{values.min().item():.4g} to {values.max().item():.4g}"

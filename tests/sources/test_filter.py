@@ -483,6 +483,22 @@ def test_floats_are_compared_with_integers_that_a_float_holds(dtype: type[pl.Dat
                 ts.load(source, ["row"], filter=[("f", operator_, value)])
 
 
+@pytest.mark.parametrize("dtype", [pa.int64(), pa.uint32(), pa.int8()])
+def test_integers_are_compared_with_floats_exactly(dtype: pa.DataType) -> None:
+    """As Python compares them. Arrow itself rounds the column to float32 where the float fits that, or refuses it."""
+    beyond = [2**24 + 1, 2**53 + 1, 2**63 - 1, -(2**63), -(2**60)] if dtype == pa.int64() else []
+    values = [0, 1, 2, 100, None, *beyond, *([2**24 + 1, 2**32 - 1] if dtype == pa.uint32() else [])]
+    table = pa.table({"n": pa.array(values, dtype), "row": range(len(values))})
+    for value in (0.5, -0.5, 1.0, 2.0**24, 2.0**53, -(2.0**60), 1e18):
+        for name, holds in COMPARE.items():
+            if name in ("==", "!=") and not value.is_integer():
+                continue  # no integer is equal to it, which nobody asks
+            expected = [row for row, n in enumerate(values) if n is not None and holds(n, value)]
+            assert ts.load(table, ["row"], filter=[("n", name, value)])["row"].tolist() == expected
+        expected = [row for row, n in enumerate(values) if n is not None and n in (value, 1)]
+        assert ts.load(table, ["row"], filter=[("n", "in", [value, 1])])["row"].tolist() == expected
+
+
 def test_integers_beyond_the_type_of_a_column_are_compared_as_polars_compares_them() -> None:
     frame = pl.DataFrame({"i8": pl.Series([1, -128, None], dtype=pl.Int8), "row": range(3)})
     i8 = pl.col("i8")
