@@ -24,10 +24,10 @@ from tensorstash.cli.options import arguments, with_options
 from tensorstash.errors import TensorstashError
 from tensorstash.segments import shared
 from tensorstash.segments.directory import shared_path
-from tensorstash.windows.gaps import Gaps
 
 if TYPE_CHECKING:
     from tensorstash.ingest.plan import Plan
+    from tensorstash.windows.gaps import Gaps
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) *((?:[kmgt]i?)?)b?", re.IGNORECASE)
@@ -261,7 +261,7 @@ def bench_command(
     workers: int,
     seconds: float,
     frequency: str | None,
-    gaps: Gaps,
+    gaps: "Gaps",
     as_json: bool,
     **options: Any,
 ) -> None:

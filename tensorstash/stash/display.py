@@ -73,11 +73,15 @@ def row_shares(stash: StashLike, within: tuple[int, int] | None = None) -> tuple
         low, high = 0, int(np.diff(offsets).max(initial=1)) - 1
     # in Python's integers: nanoseconds times a number of bins overflow
     bins = min(_BINS, high + 1 - low)
-    edges = np.array([low + (high + 1 - low) * k // bins for k in range(bins + 1)], np.int64)
+    edges = np.array([low + (high + 1 - low) * k // bins for k in range(bins)], np.int64)
     rows = np.zeros((len(chosen), bins), np.int64)
     for line, entity in zip(rows, chosen):
         first, end = int(offsets[entity]), int(offsets[entity + 1])
-        line[:] = np.diff(np.minimum(edges, end - first) if times is None else np.searchsorted(times[first:end], edges))
+        if times is None:
+            line[:] = np.diff(np.minimum(edges, end - first), append=end - first)
+        else:
+            seen = times[first : first + np.searchsorted(times[first:end], high, "right")]
+            line[:] = np.diff(np.searchsorted(seen, edges), append=len(seen))
     most = max(int(rows.max(initial=0)), 1)
     return chosen, np.where(rows >= most - (most > _FEW), 1.0, np.minimum(rows / most, 2 / 3))
 
