@@ -149,9 +149,11 @@ def prune(*, older_than: timedelta | str | None = None, max_bytes: int | None = 
         []
     """
     _check_limits(older_than, max_bytes)
-    from tensorstash.common.frequency import duration  # here, because it imports numpy
+    age = older_than
+    if isinstance(age, str):
+        from tensorstash.common.frequency import duration  # here, because it imports numpy
 
-    age = duration(older_than, "older_than") if isinstance(older_than, str) else older_than
+        age = duration(age, "older_than")
     removed = []
     with opened() as directory:
         for name in names(directory):
