@@ -53,6 +53,7 @@ class Timer:
         self._times = times
         self._copy_seconds = copy_seconds
         self._gathers_in_loop = gathers_in_loop
+        self._clock = _clock  # at interpreter exit the globals of modules may be gone
         self.ask()
 
     def ask(self) -> None:
@@ -66,7 +67,7 @@ class Timer:
 
     def end(self) -> None:
         """The pass is over."""
-        self._times.ended = _clock()
+        self._times.ended = self._clock()
 
     def building(
         self, build: Callable[[Portion], list[Batch | Pending]], window_bytes: int
