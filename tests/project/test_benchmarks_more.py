@@ -165,4 +165,4 @@ def test_sampling_over_shards_is_measured_beside_one_stash() -> None:
         len(re.findall(r"^\d ranks +one stash [\d,]+, 16 shards [\d,]+, mix of 16 [\d,]+ thousand", printed, re.M)) == 2
     )
     assert re.search(r"^a state +\d{3} bytes as JSON; its legs: \[\[1, 8, 256, \d+\]\]$", printed, re.MULTILINE)
-    assert len(re.findall(r" ms$", printed, re.MULTILINE)) == 4
+    assert len(re.findall(r" ms$", printed, re.MULTILINE)) == 3

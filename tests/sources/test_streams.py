@@ -3,6 +3,7 @@
 import errno
 import gc
 import os
+import re
 import tempfile
 from collections.abc import Callable, Iterator
 from datetime import date, datetime
@@ -258,7 +259,7 @@ def test_a_dataset_is_read_by_row_groups(tmp_path: Path) -> None:
     assert stash.vocabulary("k") == ["b"]
     planned = ts.plan(dataset, ["y"], filter=[("k", "=", "b"), ("t", ">=", 5)])
     assert (planned.rows, planned.pieces, planned.kept) == (5, 2, 1)
-    assert "0      0    4.5" in repr(ts.plan(dataset, ["y"]))
+    assert re.search(r"y .* 0 +0 +4\.5 ", repr(ts.plan(dataset, ["y"])))
     dataset = pads.dataset(tmp_path, partitioning="hive")
     (tmp_path / "k=b" / "one.parquet").write_bytes(b"PAR1 nothing PAR1")
     with pytest.raises(ts.errors.SourceError, match=rf"\A{tmp_path}/k=b/one.parquet is not a readable Parquet file: "):
