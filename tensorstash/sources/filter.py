@@ -170,6 +170,8 @@ def _checked(name: str, operator: str, value: Any) -> Any:
     if isinstance(value, _LISTS) and any(isinstance(item, float) for item in value):
         value = _as_floats(name, value)
     try:
+        if isinstance(value, _LISTS) and len({isinstance(item, bool) for item in value if item is not None}) > 1:
+            raise TypeError
         exact = _exact(value)
         _holds(pc.field(name), operator, exact)
     except OverflowError as error:

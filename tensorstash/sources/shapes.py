@@ -97,6 +97,8 @@ def _as_lists(
             lengths = pc.list_value_length(array)
             if (at := pc.index(pc.not_equal(lengths, size), True).as_py()) >= 0:
                 raise refuse(at // items, lengths[at].as_py(), size)
+            if array.null_count == len(array):
+                return pa.nulls(len(array), arrow)  # where a file has no items at all, Arrow's cast crashes
             array = array.cast(pa.list_(array.type.value_type, size))
         inside = array.values.slice(array.offset * size, len(array) * size)
     mask = array.is_null() if array.null_count else None

@@ -21,6 +21,16 @@ _BLOCK = 1 << 18  # numbers that are scaled at a time, and lie in the processor'
 Tables = Mapping[str, tuple[torch.Tensor, torch.Tensor]]  # of each column its centre and its scale, (groups, *pack)
 
 
+def columns_of(stash: object, names: Iterable[str]) -> dict[str, torch.Tensor]:
+    """Columns of a stash; other things than a stash are refused."""
+    if not isinstance(stash, Stash):
+        raise TypeError(
+            f"A scaler must be applied to a stash, got a {type(stash).__name__}. Of windows that is windows.stash; a "
+            "batch is scaled by scaler(batch)."
+        )
+    return {name: stash[name] for name in names}
+
+
 def scaled_stash(stash: Stash, tables: Tables, group: torch.Tensor | None, dtype: torch.dtype | None) -> Stash:
     """A private copy of a stash with scaled columns.
 

@@ -11,7 +11,9 @@ from tensorstash.common.checks import at_least
 from tensorstash.common.dtypes import Bools
 from tensorstash.errors import unknown
 from tensorstash.gather.span import Span
+from tensorstash.transforms.instance_norm import InstanceNorm
 from tensorstash.transforms.packing import Packing, in_a_row, in_rows, mark, move
+from tensorstash.transforms.scaler import Scaler
 
 Batch = dict[str, torch.Tensor]
 Take = Callable[[str, tuple[int, ...], torch.dtype], torch.Tensor]
@@ -152,6 +154,19 @@ def _has_age(batch: Batch, name: str) -> bool:
     return age.shape[:2] == batch[name].shape[:2]
 
 
+def _check_order(transform: object, packed: set[str]) -> None:
+    """Refuse transforms that go by window, of spans whose windows share rows already."""
+    spans: list[str] = []
+    if isinstance(transform, InstanceNorm):
+        spans = [transform.history, *transform.others]
+    elif isinstance(transform, Scaler) and transform.by is not None:
+        spans = [*transform.spans]
+    for name in packed.intersection(spans):
+        raise ValueError(
+            f"{type(transform).__name__} must see whole windows; {name!r} is packed before it. Put it before ts.Pack."
+        )
+
+
 def check_packs(transforms: Iterable[object], spans: Iterable[Span], stretches: Iterable[Iterable[Span]]) -> None:
     """Check the packs among the transforms of a loader against spans in slots, and those over each stretch of time."""
     slots: dict[str, tuple[int, object]] = {span.name: (len(span), span.slots) for span in spans}
@@ -160,6 +175,7 @@ def check_packs(transforms: Iterable[object], spans: Iterable[Span], stretches: 
     packed = set[str]()
     for pack in transforms:
         if not isinstance(pack, Pack):
+            _check_order(pack, packed)
             continue
         for name in pack.spans:
             if name not in slots:

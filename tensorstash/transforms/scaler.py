@@ -16,7 +16,7 @@ from tensorstash.errors import unknown as unknown_name
 from tensorstash.sampling.mix import Mix
 from tensorstash.sampling.sharded import ShardedWindows
 from tensorstash.stash.stash import Stash
-from tensorstash.transforms.apply import scaled_stash
+from tensorstash.transforms.apply import columns_of, scaled_stash
 from tensorstash.transforms.bound import Source, check_unscaled, entities_in, spans_in
 from tensorstash.transforms.display import constants_by_column
 from tensorstash.transforms.scaling import Constants, is_scaled, mark_scaled
@@ -236,8 +236,8 @@ class Scaler:
             >>> ts.Scaler.fit(stash, ["y"]).apply(stash)["y"]
             tensor([-1.,  1.], dtype=torch.float64)
         """
-        for name in self.center:
-            self._check_pack(stash[name][:, None], name, name)
+        for name, column in columns_of(stash, self.center).items():
+            self._check_pack(column[:, None], name, name)
         bound = replace(self._fitted or self, spans={}).bind(stash)
         tables = {name: (bound.center[name], bound.scale[name]) for name in bound.center}
         entities = torch.arange(len(stash.entities)).repeat_interleave(stash.offsets.diff())

@@ -54,8 +54,11 @@ def points_of(stash: Stash, frame: Any, closed: str, spans: Collection[str]) -> 
         raise DataError(f"The times of at= must lie within 2**62 ticks of 0, got one {farthest:,} from it.")
     labels = {name: _label(array, name, stash) for name, array in columns.items() if name not in keys}
     entity = _entities(columns, stash)
-    none = np.zeros(len(time), np.int64)
-    return Points(none, time, np.arange(len(time)), entity, labels, closed)
+    none, unknown_entity = np.zeros(len(time), np.int64), ""
+    if (entity < 0).any():
+        row = int(np.argmax(entity < 0))
+        unknown_entity = ", ".join(f"{name} {columns[name][row].as_py()!r}" for name in stash.entity_names)
+    return Points(none, time, np.arange(len(time)), entity, labels, unknown_entity, closed)
 
 
 def _columns(frame: Any) -> "dict[str, pa.ChunkedArray]":
@@ -93,7 +96,10 @@ def _frame_times(array: "pa.ChunkedArray", stash: Stash) -> Int64s:
         wanted = f"a timestamp with the zone {clock.zone}" if clock.zone else "a timestamp without a zone"
         fits = zone is not None if clock.zone else is_date or (pa.types.is_timestamp(kind) and zone is None)
     if not fits:
-        raise SchemaError(f"The times of at= must be {wanted}, as in the stash; column {name!r} is {kind}. Convert it.")
+        raise SchemaError(
+            f"The times of at= must be {wanted}, as in the stash; column {name!r} is {kind}. Convert it"
+            f"{_conversion(kind, clock.zone, clock.unit == 'd')}."
+        )
     if array.null_count:
         raise DataError(
             f"Each row of at= must have a time; column {name!r} is null in row {_first_null(array):,}. Drop such rows."
@@ -105,6 +111,19 @@ def _frame_times(array: "pa.ChunkedArray", stash: Stash) -> Int64s:
             f"The times of at= must be whole ticks of the stash, whose unit is {clock.unit!r}; column {name!r} is "
             f"{kind}, and one would be rounded. Round them yourself, such as with dt.truncate."
         ) from error
+
+
+def _conversion(kind: "pa.DataType", zone: str | None, to_date: bool) -> str:
+    """The method of polars that makes times of a column."""
+    import pyarrow as pa
+
+    from tensorstash.columns.types import is_text
+
+    if is_text(kind):
+        return f", for example with polars: .str.to_{'date' if to_date else 'datetime'}()"
+    if pa.types.is_timestamp(kind):
+        return f", for example with polars: .dt.{'date()' if to_date else f'replace_time_zone({zone!r})'}"
+    return ""
 
 
 def _ticks(times: "pa.ChunkedArray") -> Int64s:

@@ -23,6 +23,7 @@ class Points:
     row: Int64s  # of the frame
     entity: Int32s
     labels: Mapping[str, NDArray[Any]]  # the other columns of the frame, by its rows
+    unknown: str  # the first entity that the stash does not have, as text
     closed: str  # whether history is what was stamped before the time ("left") or up to it ("right")
 
     def __len__(self) -> int:
@@ -55,7 +56,8 @@ class Refused:
             return points
         count, first = int(np.count_nonzero(wrong)), int(wrong.argmax())
         entity = int(points.entity[first])
-        names = [] if entity < 0 or not self._stash.entity_names else [f"entity {self._stash.entities[entity]!r}"]
+        known = entity >= 0 and self._stash.entity_names
+        names = [f"entity {self._stash.entities[entity]!r}"] if known else [points.unknown] * (entity < 0)
         where = ", ".join([f"row {int(points.row[first]):,}", *names])
         where += f", at {self._stash.clock.format(int(points.time[first]))}"
         self._reasons.append(f"{count:,} {reason} (first: {where})")

@@ -17,7 +17,7 @@ import torch
 import tensorstash as ts
 from tensorstash.sources import files
 from tests.fuzz_load import CHECKED, KINDS, MUTATIONS
-from tests.oracle_load import write_ipc, write_parquet
+from tests.oracle_load import like, write_ipc, write_parquet
 from tests.processes import run
 
 
@@ -231,3 +231,14 @@ def test_a_name_that_is_not_utf8_is_refused(form: str, arguments: dict[str, Any]
     source: Any = pa.ipc.open_file(path).read_all() if form == "table" else path
     with pytest.raises(ts.errors.SourceError, match=r"are text in UTF-8; .* has others"):
         ts.load(source, **arguments)
+
+
+@pytest.mark.parametrize("kind", [pa.list_, pa.large_list])
+def test_a_file_whose_lists_are_all_null_is_refused_like_one_of_parquet(tmp_path: Path, kind: Any) -> None:
+    """Arrow's own cast of such a column of an IPC file ends the process."""
+    paths = []
+    for number, values in enumerate([[None], [[1.0, 2.0]]]):
+        table = pa.table({"x": pa.array(values, kind(pa.float32()))})
+        paths.append(write_ipc(tmp_path / f"{number}.arrow", [table], None))
+    with pytest.raises(ts.errors.DataError, match=like("A list column has a list in every row")):
+        ts.load(paths, {"x": ts.column("x", fill=0)})

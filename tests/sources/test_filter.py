@@ -499,6 +499,13 @@ def test_integers_are_compared_with_floats_exactly(dtype: pa.DataType) -> None:
         assert ts.load(table, ["row"], filter=[("n", "in", [value, 1])])["row"].tolist() == expected
 
 
+@pytest.mark.parametrize("values", [[4, True, 3.5], [1.5, True, 4], [True, 4], [None, False, 2]])
+def test_truth_values_beside_numbers_are_refused(values: list[Any]) -> None:
+    for column in ([1, 4], [1.0, 4.0], [True, False]):
+        with pytest.raises(TypeError, match=like("filter= compares a column with numbers, texts, dates and times")):
+            ts.load({"x": column}, filter=[("x", "in", values)])
+
+
 def test_integers_beyond_the_type_of_a_column_are_compared_as_polars_compares_them() -> None:
     frame = pl.DataFrame({"i8": pl.Series([1, -128, None], dtype=pl.Int8), "row": range(3)})
     i8 = pl.col("i8")
@@ -572,7 +579,10 @@ def test_a_text_that_is_no_time_is_refused(text: str) -> None:
         (pl.col("k") + pl.col("row")).cast(pl.Float64).sqrt() < pl.col("v"),
     ],
 )
-def test_an_expression_of_polars_keeps_the_rows_that_polars_keeps(expression: pl.Expr, tmp_path: Path) -> None:
+def test_an_expression_of_polars_keeps_the_rows_that_polars_keeps(
+    expression: pl.Expr, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TENSORSTASH_DIR", str(tmp_path / "shared"))
     rows = [
         {"k": k, "v": v, "w": w, "d": None, "row": 0} for k in VALUES["k"] for v in VALUES["v"] for w in VALUES["w"]
     ]

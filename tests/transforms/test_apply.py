@@ -12,6 +12,7 @@ import tensorstash as ts
 from tensorstash.errors import ColumnError, DataError, NoMemoryError, SchemaError
 from tensorstash.segments.limits import Limit
 from tensorstash.transforms import apply
+from tests.oracle_load import like
 
 ROWS = 90
 
@@ -174,3 +175,12 @@ def test_what_cannot_be_scaled_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
         NoMemoryError, match=r"^A stash must fit into free memory; a scaled copy needs 4\.1 kB and 0\.1 kB"
     ):
         scaler.apply(stash)
+
+
+def test_only_a_stash_is_scaled_once() -> None:
+    stash = ts.load({"y": [1.0, 3.0]}, ["y"])
+    windows = ts.Windows(stash, 1)
+    scaler = ts.Scaler.fit(windows, ["y"])
+    for wrong in (windows, windows[:]):
+        with pytest.raises(TypeError, match=like("must be applied to a stash, got a ... scaler(batch)")):
+            scaler.apply(wrong)  # type: ignore[arg-type]

@@ -339,3 +339,15 @@ def test_each_drawn_past_is_a_stretch_of_its_series_in_whole_patches() -> None:
             assert np.array_equal(past, series[entity][end - len(past) : end])
             seen.add(len(past))
     assert seen == {*range(16, 65, patch)}
+
+
+def test_what_goes_by_window_stands_before_the_pack() -> None:
+    stash = ts.load({"e": ["a"] * 6 + ["b"] * 6, "y": np.arange(12.0)}, ["y"], entity="e")
+    windows = ts.Windows(stash, spans={"past": ("y", -2, 0), "next": ("y", 0, 2)})
+    norm, by_entity = ts.InstanceNorm("past", "next"), ts.Scaler.fit(windows, ["y"], by="entity")
+    for name, step in (("InstanceNorm", norm), ("Scaler", by_entity)):
+        with pytest.raises(ValueError, match=like(f"{name} must see whole windows; 'past' is packed before it")):
+            ts.Loader(windows, 4, with_ids=True, transform=[ts.Pack("past", length=4), step])
+    ts.Loader(windows, 4, with_ids=True, transform=[norm, by_entity, ts.Pack("past", length=4)])
+    whole = ts.Scaler.fit(windows, ["y"])
+    assert len([*ts.Loader(windows, 4, transform=[ts.Pack("past", length=4), whole])]) == 2

@@ -390,7 +390,7 @@ def test_any_frame_will_do(make: Any) -> None:
     assert windows[:]["past"][:, -1].tolist() == [3.0, 1.0, 3.0]
     assert windows[:]["label"].tolist() == [1, 2, 3]
     with pytest.raises(
-        ts.errors.DataError, match=r"1 of an entity that the stash does not have \(first: row 1, at 2\)"
+        ts.errors.DataError, match=r"1 of an entity that the stash does not have \(first: row 1, e 'a', n 2, at 2\)"
     ):
         ts.Windows(stash, 1, gaps="ignore", at=make({"t": [9, 2], "e": ["b", "a"], "n": [2, 2]}))
 
