@@ -257,7 +257,7 @@ def breakdown(case: Case) -> None:
         "order": (lambda: next(passes.groups(start)), len(steps.ids)),
         "lookup": (lambda: windows.placement.anchor_slots(steps.ids), len(steps.ids)),
         "take a buffer": (lambda: pool.take(case.batch), 1),
-        "gather": (lambda: select(plan, None, anchors[0], [buffer]), 1),
+        "gather": (lambda: select(plan, None, anchors[0], [[buffer]]), 1),
         "views of the columns": (lambda: as_batch(plan, [buffer]), 1),
     }
     for name, (part, per_call) in parts.items():

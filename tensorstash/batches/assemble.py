@@ -30,11 +30,18 @@ from tensorstash.windows.windows import Windows
 
 _MOST_TOGETHER = 16  # steps: more save hardly any time
 _BYTES_TOGETHER = 1 << 19  # they stay in the L2 cache until the loop uses them
+_BYTES_SHARED = 1 << 22  # as large a call is worth the time that several threads take to begin it
+_MOST_PARTS = 8
 
 
 def together(batch_bytes: int) -> int:
-    """How many batches of that size are made together on the host."""
+    """How many batches of that size are made together on the host, in one buffer."""
     return max(1, min(_MOST_TOGETHER, _BYTES_TOGETHER // batch_bytes))
+
+
+def parts(batch_bytes: int) -> int:
+    """How many buffers of such batches several threads fill in one call."""
+    return max(1, min(_MOST_PARTS, _BYTES_SHARED // (together(batch_bytes) * batch_bytes)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +80,7 @@ class Portion(NamedTuple):
     group: Group
     steps: range
     on_device: OnDevice | None = None  # for resident columns
+    parts: int = 1  # on the host: how many, of as many steps each, have buffers of their own
 
 
 class Assembler(Protocol):
@@ -146,28 +154,39 @@ class HostAssembler:
 
     def portions(self, groups: Iterator[Group]) -> Iterator[Portion]:
         """The steps of all groups, in portions."""
+        plan, on_host = self._chain.plan, isinstance(self._memory, Recycled)
         for group in groups:
-            steps = len(group.steps.ids)
-            on_host = isinstance(self._memory, Recycled)
-            most = together(group.count * self._chain.plan.window_bytes) if on_host else 1
-            for first in range(0, steps, most):
-                yield Portion(group, range(first, min(first + most, steps)))
+            left, nbytes = range(len(group.steps.ids)), group.count * plan.window_bytes
+            most = together(nbytes) if on_host else 1
+            shared = on_host and plan.native is not None and torch.get_num_threads() > 1
+            while left:
+                count = max(1, min(parts(nbytes), len(left) // most)) if shared else 1
+                yield Portion(group, left[: count * most], parts=count)
+                left = left[count * most :]
 
     def build(self, portion: Portion) -> list[Batch | Pending]:
         """The batches of a portion."""
         group, steps = portion.group, slice(portion.steps.start, portion.steps.stop)
         located = group.located.of(portion.steps).reshaped(-1)
-        buffers, skips = self._memory.take(len(located.anchors)), None
-        if group.skips is not None:
-            skips = np.concatenate(group.skips[steps], 1)
-        rest = select(
+        buffers = [self._memory.take(len(located.anchors) // portion.parts) for _ in range(portion.parts)]
+        skips = None if group.skips is None else np.concatenate(group.skips[steps], 1)
+        observed = select(
             self._chain.plan, located.source, located.anchors, buffers, stretches=located.stretches, skips=skips
         )
+        batches, each = list[Batch | Pending](), len(portion.steps) // portion.parts
+        for first, filled, flags in zip(range(steps.start, steps.stop, each), buffers, observed):
+            rest = flags | self._rest(group, slice(first, first + each))
+            batches += self._memory.finish(filled, rest, each)
+        return batches
+
+    def _rest(self, group: Group, steps: slice) -> Batch:
+        """The entries of some steps that are not gathered in windows."""
+        rest: Batch = {}
         if group.static_rows is not None:
-            rest |= static_values(self._chain.static, group.static_rows[steps].reshape(-1))
+            rest = static_values(self._chain.static, group.static_rows[steps].reshape(-1))
         for name, values in group.extras.items():
             rest[name] = torch.from_numpy(values[steps].flatten())  # a view would keep the values of all steps
-        return [*self._memory.finish(buffers, rest, len(portion.steps))]
+        return rest
 
     def anchors(self, portion: Portion) -> Iterator[tuple[Placement, tuple[Int64s, list[Stretches]]]]:
         """The windows of a portion in each stash: the slots of their anchors, and their stretches of rows."""

@@ -22,7 +22,7 @@ from tensorstash.batches.arguments import (
     ids_of,
     on_host,
 )
-from tensorstash.batches.assemble import Assembler, HostAssembler, Sampled
+from tensorstash.batches.assemble import Assembler, HostAssembler, Sampled, parts
 from tensorstash.batches.buffers import Batch, Entries, Pending, Recycled, Staged, Staging
 from tensorstash.batches.devices import PlainCopies, copies_to, device_of
 from tensorstash.batches.read_ahead import ReadAhead, is_on_disk
@@ -264,7 +264,8 @@ class Loader:
         if copies is not None:
             early = self._before_copy if self._early else None
             return HostAssembler(chain, Staged(chain.plan, Staging(copies, stages), self._casts, early))
-        return HostAssembler(chain, Recycled(chain.plan, self.prefetch + _SPARE_BUFFERS))
+        buffers = parts(max(1, self.sampler.batch_size * chain.plan.window_bytes))
+        return HostAssembler(chain, Recycled(chain.plan, self.prefetch + _SPARE_BUFFERS + buffers - 1))
 
     @cached_property
     def _packed(self) -> Entries:

@@ -170,7 +170,7 @@ def gather(
 ) -> dict[str, torch.Tensor]:
     """A fresh batch of the windows at the slots `anchors` of the stores `source`, both `(batch,)`."""
     buffers = _fresh(plan, len(anchors))
-    observed = select(plan, source, anchors, buffers, stretches=stretches)
+    (observed,) = select(plan, source, anchors, [buffers], stretches=stretches)
     return as_batch(plan, buffers) | observed
 
 
@@ -182,34 +182,35 @@ def select(
     plan: GatherPlan,
     source: Int32s | None,
     anchors: Int64s,
-    buffers: Sequence[torch.Tensor],
+    parts: Sequence[Sequence[torch.Tensor]],
     *,
     stretches: Sequence[Stretches] = (),
     skips: Int64s | None = None,
-) -> dict[str, torch.Tensor]:
-    """Fill buffers, one per group, of its `buffer_shape` and dtype.
+) -> list[dict[str, torch.Tensor]]:
+    """Fill the buffers of parts, in each part one per group, of its `buffer_shape` and dtype.
 
-    Returns `<span>.observed` where slots may be empty: a `(batch, time)` bool tensor per span.
+    Returns `<span>.observed` of each part where slots may be empty: a `(windows, time)` bool tensor per span.
 
     Args:
         plan: how windows are taken.
-        source: the store of each window, `(batch,)`; `None` if there is one store.
-        anchors: the slots of the windows' anchors, `(batch,)`.
-        buffers: of each group.
-        stretches: of each plan for stretches, arrays `(batch,)`.
-        skips: the slots that the draws of spans leave out, `(draws, batch)`; `None` takes the longest spans.
+        source: the store of each window, `(windows,)`; `None` if there is one store.
+        anchors: the slots of the windows' anchors, `(windows,)`.
+        parts: buffers for as many windows each; several parts only where `plan.native` gathers them.
+        stretches: of each plan for stretches, arrays `(windows,)`.
+        skips: the slots that the draws of spans leave out, `(draws, windows)`; `None` takes the longest spans.
     """
-    if plan.stretches:
-        return _select_parts(plan, source, anchors, buffers, stretches=stretches, skips=skips)
     if plan.native is not None:
-        return copy(plan.native, source, anchors, buffers, skips)
+        return copy(plan.native, source, anchors, parts, skips)
+    (buffers,) = parts
+    if plan.stretches:
+        return [_select_by_kind(plan, source, anchors, buffers, stretches=stretches, skips=skips)]
     check_threads()
     if source is None:
-        return _select(plan, 0, anchors, buffers, skips)
-    return _scatter(plan, source, anchors, buffers, skips)
+        return [_select(plan, 0, anchors, buffers, skips)]
+    return [_scatter(plan, source, anchors, buffers, skips)]
 
 
-def _select_parts(
+def _select_by_kind(
     plan: GatherPlan,
     source: Int32s | None,
     anchors: Int64s,
@@ -218,15 +219,16 @@ def _select_parts(
     stretches: Sequence[Stretches],
     skips: Int64s | None,
 ) -> dict[str, torch.Tensor]:
+    """Fill the buffers of spans in slots, and then of each stretch of rows."""
     at = 0 if plan.slots is None else len(plan.slots.groups)
-    observed = {} if plan.slots is None else select(plan.slots, source, anchors, buffers[:at], skips=skips)
+    (observed,) = [{}] if plan.slots is None else select(plan.slots, source, anchors, [buffers[:at]], skips=skips)
     for part, rows in zip(plan.stretches, stretches):
         of_part = buffers[at : at + len(part.groups)]
         at += len(part.groups)
         fragments, ends = as_fragments(rows, len(part.spans[0]))
         native = None if part.native is None else with_fragments(part.native, fragments)
         fillings = tuple(replace(filling, fragments=fragments) for filling in part.fillings if filling is not None)
-        seen = select(replace(part, native=native, fillings=fillings), source, ends, of_part)
+        (seen,) = select(replace(part, native=native, fillings=fillings), source, ends, [of_part])
         ages = [span for span in part.spans if span.column == TIMES]
         if ages:
             to_ages(ages, as_batch(part, of_part), seen, rows.moments)
@@ -345,7 +347,7 @@ def gather_into(plan: GatherPlan, anchors: Int64s, out: Mapping[str, torch.Tenso
         fits = group.slice_step == 1 and _plain_memory(target)
         shape = group.buffer_shape(len(anchors))
         buffers.append(target.view(group.dtype).view(shape) if fits else torch.empty(shape, dtype=group.dtype))
-    observed = select(plan, None, anchors, buffers)
+    (observed,) = select(plan, None, anchors, [buffers])
     for buffer in buffers:  # so that autograd notices the writes of the kernel; torch 2.4 takes one at a time
         torch.autograd.graph.increment_version(buffer)
     batch = as_batch(plan, buffers) | observed

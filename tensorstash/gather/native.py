@@ -110,27 +110,35 @@ def copy(
     native: NativePlan,
     source: Int32s | None,
     anchors: Int64s,
-    buffers: Sequence[torch.Tensor],
+    parts: Sequence[Sequence[torch.Tensor]],
     skips: Int64s | None,
-) -> dict[str, torch.Tensor]:
-    """Fill the buffers with windows of the stores `source` at the slots `anchors`, both `(batch,)`.
+) -> list[dict[str, torch.Tensor]]:
+    """Fill buffers with windows of the stores `source` at the slots `anchors`, both `(windows,)`.
 
-    Returns the `<span>.observed` tensors, if slots may be empty.
+    Each of the `parts` has a buffer for each group of spans and gets as many windows as the others. Returns the
+    `<span>.observed` tensors of each part, if slots may be empty.
     """
-    bases, count = [buffer.data_ptr() for buffer in buffers], len(anchors)
-    out = [bases[buffer] + begin * count for buffer, begin in native.places]
+    count, out = len(anchors) // len(parts), list[int]()
+    for buffers in parts:
+        bases = [buffer.data_ptr() for buffer in buffers]
+        out += [bases[buffer] + begin * count for buffer, begin in native.places]
+    threads = torch.get_num_threads()
     if native.flags is None:
-        kernel.gather(native.plan, anchors, out, None, source, threads=torch.get_num_threads())
-        return {}
-    tensors = [torch.empty(count, length, dtype=torch.bool) for length in native.flags.lengths]
+        kernel.gather(native.plan, anchors, out, None, source, threads=threads, buffers=len(parts))
+        return [{} for _ in parts]
+    tensors = [[torch.empty(count, length, dtype=torch.bool) for length in native.flags.lengths] for _ in parts]
     addresses = [0] * len(out)
-    for k, tensor in zip(native.flags.written, tensors):
-        addresses[k] = tensor.data_ptr()
-    kernel.gather(native.plan, anchors, out, addresses, source, skips, torch.get_num_threads())
-    observed = {name: tensors[k] for name, k in native.flags.names.items()}
+    for part, of_part in enumerate(tensors):
+        for k, tensor in zip(native.flags.written, of_part):
+            addresses[part * len(native.places) + k] = tensor.data_ptr()
+    kernel.gather(native.plan, anchors, out, addresses, source, skips, threads, len(parts))
+    observed = [{name: of_part[k] for name, k in native.flags.names.items()} for of_part in tensors]
     for computed in native.computed:
-        seen = observed[f"{computed.span.name}.observed"]
-        _compute_in(computed, source, anchors, buffers[computed.buffer], seen)
+        for part, (buffers, seen) in enumerate(zip(parts, observed)):
+            among = slice(part * count, (part + 1) * count)
+            stores = None if source is None else source[among]
+            flags = seen[f"{computed.span.name}.observed"]
+            _compute_in(computed, stores, anchors[among], buffers[computed.buffer], flags)
     return observed
 
 

@@ -335,20 +335,34 @@ static bool has_fragments(const Plan *plan) {
 
 enum { PART = 1 << 16, SPLIT = 1 << 20 }; /* bytes: of a part, and below which threads gain nothing */
 
-/* The windows of a call, as many in each part. */
+/* The windows of a call, as many in each part but the last of a buffer. */
 typedef struct {
   const Plan *plan;
   const Batch *batch;
-  int64_t each;
-  bool pieces; /* whether slots may be empty */
+  int64_t each, parts; /* windows of a part, and parts of a buffer */
+  bool pieces;         /* whether slots may be empty */
 } Shared;
+
+/* The windows of one buffer, except that `size` remains the distance between the rows of `skips`. */
+static Batch of_buffer(const Plan *plan, const Batch *batch, int64_t number) {
+  Batch one = *batch;
+  int64_t windows = number * (batch->size / batch->buffers), addresses = number * plan->span_count;
+  one.anchors += windows;
+  if (one.which) one.which += windows;
+  if (one.places) one.places += windows;
+  if (one.skips) one.skips += windows;
+  one.out += addresses;
+  if (one.observed) one.observed += addresses;
+  return one;
+}
 
 static void copy_part(const void *about, int64_t part) {
   const Shared *all = about;
   const Plan *plan = all->plan;
-  int64_t first = part * all->each, last = least(first + all->each, all->batch->size);
+  const Batch batch = of_buffer(plan, all->batch, part / all->parts);
+  int64_t first = part % all->parts * all->each, last = least(first + all->each, batch.size / batch.buffers);
   if (!all->pieces) {
-    copy_job(&(Job){plan, all->batch, NULL, first, last, plan->span_count}, 0);
+    copy_job(&(Job){plan, &batch, NULL, first, last, plan->span_count}, 0);
     return;
   }
   Tile tile;
@@ -356,22 +370,22 @@ static void copy_part(const void *about, int64_t part) {
     const Span *span = &plan->spans[s];
     for (end = s + 1; end < plan->span_count && same_slots(span, &plan->spans[end]);) end++;
     Cut at = {first, 0, 0};
-    for (cut(plan, all->batch, span, last, &at, &tile); tile.stretches; cut(plan, all->batch, span, last, &at, &tile))
-      copy_job(&(Job){plan, all->batch, &tile, 0, tile.stretches, end}, s);
+    for (cut(plan, &batch, span, last, &at, &tile); tile.stretches; cut(plan, &batch, span, last, &at, &tile))
+      copy_job(&(Job){plan, &batch, &tile, 0, tile.stretches, end}, s);
   }
 }
 
 /* Fills a batch: checks first, so that nothing is written where an anchor is out of place. */
 EXPORT int64_t tensorstash_gather(const Plan *plan, const Batch *batch) {
-  if (!is_plan(plan) || batch->size < 0 || !are_skips(plan, batch)) return MALFORMED;
+  if (batch->size < 0 || batch->buffers < 1 || batch->size % batch->buffers) return MALFORMED;
+  if (!is_plan(plan) || !are_skips(plan, batch)) return MALFORMED;
   bool pieces = has_fragments(plan);
   if (pieces && !batch->places) return MALFORMED;
-  const Batch own = *batch; /* or the compiler would read it again after every byte that is written */
-  int64_t bad = find_places(plan, &own), bytes = 1, each = own.size;
-  if (bad != DONE) return bad;
+  int64_t bad = find_places(plan, batch), bytes = 1, windows = batch->size / batch->buffers, each = windows;
+  if (bad != DONE || !windows) return bad;
   for (int64_t s = 0; s < plan->span_count; s++) bytes += plan->spans[s].length * plan->spans[s].row_bytes;
-  if (own.threads > 1 && own.size > 1 && bytes >= SPLIT / own.size) each = 1 + PART / bytes;
-  Shared all = {plan, &own, each, own.observed || own.skips || pieces};
-  in_parts(&(Parts){copy_part, &all, each ? ceil_div(own.size, each) : 0}, own.threads);
+  if (batch->threads > 1 && bytes >= SPLIT / batch->size) each = least(windows, 1 + PART / bytes);
+  Shared all = {plan, batch, each, ceil_div(windows, each), batch->observed || batch->skips || pieces};
+  in_parts(&(Parts){copy_part, &all, all.parts * batch->buffers}, batch->threads);
   return DONE;
 }

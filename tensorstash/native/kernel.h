@@ -24,7 +24,7 @@
 #define INLINE static inline __attribute__((always_inline))
 #define EXPORT __attribute__((visibility("default")))
 
-enum { VERSION = 8 }; /* of the functions and structs; `library.py` refuses another */
+enum { VERSION = 9 }; /* of the functions and structs; `library.py` refuses another */
 enum { DONE = -1, MALFORMED = -2 };
 enum { FOUND_TOGETHER = 256 };
 
@@ -85,11 +85,12 @@ typedef struct {
   const int32_t *which;   /* (size,) the source of each, or null where there is only one */
   int64_t *places; /* (size,) scratch: the anchor's row, or ~k for a window with empty slots that begins at piece k; null
                       where no source has pieces */
-  char *const *out;      /* (span_count,) where the (size, length) rows of each go */
-  char *const *observed; /* (span_count,) likewise a byte per slot, and null where nobody wants it; or null */
+  char *const *out;      /* (buffers, span_count) where the (size / buffers, length) rows of each go */
+  char *const *observed; /* (buffers, span_count) likewise a byte per slot, and null where nobody wants it; or null */
   const int64_t *skips;  /* (draws, size) from the first slot of a span to the first one that is not empty; or null, and
                             then no span skips any */
   int64_t size, draws, threads;
+  int64_t buffers; /* as many windows go to each */
 } Batch;
 
 /* Work that is done part by part, in any order and by any thread. */

@@ -193,13 +193,14 @@ def gather(  # noqa: PLR0917  in the order of the struct
     which: Int32s | None = None,
     skips: Int64s | None = None,
     threads: int = 1,
+    buffers: int = 1,
 ) -> None:
-    """Fill a batch: windows at `anchors`, `(size,)`, each from the source number `which`.
+    """Fill buffers: windows at `anchors`, `(size,)`, each from the source number `which`, as many in each buffer.
 
-    `out` and `observed`, `(spans,)`, are addresses per span: of its values, `(size, length, ...)`, and of the flags
-    that say whether a slot has a row (0: no flags). `skips`, `(draws, size)`, are the slots of the source between the
-    first slot of a span with that draw and the first one that is not empty. If a slot of a window is not in the source,
-    this is an `IndexError` and nothing is written. Up to `threads` threads copy a large batch.
+    `out` and `observed`, `(buffers * spans,)`, are addresses per span: of its values, `(size / buffers, length, ...)`,
+    and of the flags that say whether a slot has a row (0: no flags). `skips`, `(draws, size)`, are the slots of the
+    source between the first slot of a span with that draw and the first one that is not empty. If a slot of a window is
+    not in the source, this is an `IndexError` and nothing is written. Up to `threads` threads copy what is large.
     """
     size, draws = len(anchors), 0 if skips is None else len(skips)
     places = np.empty_like(anchors) if plan.fragmented else None
@@ -207,12 +208,13 @@ def gather(  # noqa: PLR0917  in the order of the struct
         _address(anchors, np.int64),
         0 if which is None else _address(which, np.int32, size),
         0 if places is None else _address(places, np.int64),
-        _addresses(out, plan.spans),
-        None if observed is None else _addresses(observed, plan.spans),
+        _addresses(out, buffers * plan.spans),
+        None if observed is None else _addresses(observed, buffers * plan.spans),
         0 if skips is None else _address(skips, np.int64, draws * size),
         size,
         draws,
         threads,
+        buffers,
     )
     _refuse(_call("gather", plan.struct, batch), anchors)
 
