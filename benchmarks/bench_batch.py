@@ -10,6 +10,7 @@ take turns in short rounds, and ratios are taken round by round: a change of the
 """
 
 import argparse
+import importlib.util
 import statistics
 import time
 import timeit
@@ -20,6 +21,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from contestants.hand import CHUNK, selecting
 
 import tensorstash as ts
 from tensorstash.batches.buffers import Pool
@@ -107,16 +109,21 @@ def memcpy(case: Case) -> Iterator[dict[str, torch.Tensor]]:
         yield {"all": out}
 
 
-def chunked(case: Case, *, spans: bool = False) -> Iterator[dict[str, torch.Tensor]]:
-    """By hand: a pack in huge pages, one `index_select` into reused memory for 1,024 windows, then views of it."""
+def chunked(case: Case, *, spans: bool = False, compiled: bool = False) -> Iterator[dict[str, torch.Tensor]]:
+    """By hand: a pack in huge pages, one call into reused memory for 1,024 windows, then views of it.
+
+    The call is `index_select`, or a loop that numba has compiled.
+    """
     columns = [*case.stash.values()]
     source = torch.from_numpy(columns[0].numpy().copy() if case.packed else np.stack(columns, 1))
     view = source.as_strided((case.stash.rows - case.rows + 1, case.rows * COLUMNS), (COLUMNS, 1))
-    chunk, generator = max(case.batch, 1024), torch.Generator().manual_seed(0)
-    results = [torch.empty(chunk, case.rows * COLUMNS) for _ in range(2)]  # the loop may hold a view of one
+    gather = importlib.import_module("contestants.numba").gathering(source) if compiled else selecting(view)
+    chunk, generator = max(case.batch, CHUNK), torch.Generator().manual_seed(0)
+    shape = chunk, view.shape[1]
+    results = [torch.from_numpy(np.empty(shape, np.float32)) for _ in range(2)]  # the loop may hold a view of one
     while True:
         for result in results:
-            torch.index_select(view, 0, torch.randint(len(view), (chunk,), generator=generator), out=result)
+            gather(torch.randint(len(view), (chunk,), generator=generator), result)
             for batch in result.view(-1, case.batch, case.rows, COLUMNS).unbind():
                 yield {"past": batch[:, :96], "future": batch[:, 96:]} if spans else {"all": batch}
 
@@ -132,21 +139,32 @@ def in_spans(case: Case) -> Iterator[dict[str, torch.Tensor]]:
 def by_hand(stash: ts.Stash, threads: int) -> None:
     """Small to large batches beside chunks by hand; rounds are long, because torch's threads spin after theirs."""
     torch.set_num_threads(threads)
+    ways = [False, *([True] if importlib.util.find_spec("numba") else [])]
     print(f"\n{threads} threads, chunks of 1,024 windows by hand beside the loop: us a batch, and ratio of speeds")
+    print(f"    {'':15} {'index_select':>17}{'numba' if True in ways else '':>17}   loop")
     for spans in (False, True):
         for batch in (32, 128, 1024, 4096):
             case = Case(stash, True, batch, 120)
-            running = [chunked(case, spans=spans), in_spans(case) if spans else loop(case)]
+            running = [chunked(case, spans=spans, compiled=compiled) for compiled in ways]
+            running.append(in_spans(case) if spans else loop(case))
             for batches in running:
-                for window in torch.cat([*next(batches).values()], 1)[:64].long():
-                    expected = window[0, 0] + torch.arange(case.rows * COLUMNS).view(case.rows, COLUMNS)
-                    assert torch.equal(window, expected % (1 << 24))
+                for _ in range(max(1, CHUNK // batch) + 1):  # into both results
+                    counts_on(torch.cat([*next(batches).values()], 1))
             steps = max(32, 131_072 // batch)
             rounds = [[seconds(batches, steps) for batches in running] for _ in range(ROUNDS // 2 + 1)][1:]
-            hand, own = (statistics.median(spent) * 1e6 for spent in zip(*rounds))
-            ratio = statistics.median(one / two for one, two in rounds)
-            print(f"    {'two spans' if spans else 'one span':9} {batch:5,}: {hand:7.1f} {own:7.1f}   {ratio:5.2f}")
+            *hand, own = (statistics.median(spent) * 1e6 for spent in zip(*rounds))
+            ratios = (statistics.median(one[k] / one[-1] for one in rounds) for k in range(len(hand)))
+            shown = "".join(f" {spent:7.1f} ({ratio:5.2f})" for spent, ratio in zip(hand, ratios))
+            print(f"    {'two spans' if spans else 'one span':9} {batch:5,}:{shown} {own:7.1f}")
     torch.set_num_threads(1)
+
+
+def counts_on(windows: torch.Tensor) -> None:
+    """Fail unless each of the first windows `(windows, rows, 8)` is one of rows and columns that follow each other."""
+    for window in windows[:64].long():
+        # row r holds r * 8 + c, modulo 2**24: so do all its rows and columns count on
+        expected = window[0, 0] + torch.arange(window.numel()).view(window.shape)
+        assert torch.equal(window, expected % (1 << 24))
 
 
 def verify(case: Case) -> None:
@@ -158,10 +176,7 @@ def verify(case: Case) -> None:
     taken = raw.view(*sizes) if case.packed else raw.view(*sizes).movedim(0, -1)
     whole = next(iter(one.values())) if case.packed else torch.stack([*one.values()], -1)
     for windows in (taken.reshape(case.batch, case.rows, COLUMNS), whole):
-        for window in windows[:64].long():
-            # row r holds r * 8 + c, modulo 2**24: so do all its rows and columns count on
-            expected = window[0, 0] + torch.arange(case.rows * COLUMNS).view(case.rows, COLUMNS)
-            assert torch.equal(window, expected % (1 << 24))
+        counts_on(windows)
 
 
 def seconds(batches: Iterator[dict[str, torch.Tensor]], steps: int) -> float:

@@ -1,13 +1,13 @@
 """tensorstash compared with what people use instead, over one Parquet file, as ratios to a loop in C.
 
-    python benchmarks/compare.py                         # all that is installed, about 30 minutes, 12 GB of memory
+    python benchmarks/compare.py                         # all that is installed, about 15 minutes, 12 GB of memory
     python benchmarks/compare.py --quick                 # a small file: does each yield windows that are in the file?
     python benchmarks/compare.py --only tensorstash,darts
 
 The other libraries, in an environment of their own:
 
     python3.11 -m venv .venv-peers
-    .venv-peers/bin/pip install -r benchmarks/peers.txt -e .
+    .venv-peers/bin/pip install -r benchmarks/peers.txt -e '.[plot]'
     .venv-peers/bin/pip install --no-deps -r benchmarks/peers_tsai.txt
     .venv-peers/bin/python benchmarks/compare.py
 
@@ -18,10 +18,10 @@ every window of later batches, and of an epoch of a small file, which must show 
 
 Speed is measured in rounds, with the C loop before and after each in a process that is there all the time, and the
 ratio is taken round by round, since machines change their speed. While the C loop runs, the contestant is stopped with
-its workers, so that they gain nothing and disturb nothing. All this is done in three processes one after the other,
+its workers, so that they gain nothing and disturb nothing. All this is done in two processes one after the other,
 each beside another process of the C loop, since gathering into fresh memory is faster in some processes than in others;
-contestants that take long to start get one process. Figures are medians, with the lowest and highest ratio of all
-rounds.
+contestants that take long to start, or are below a tenth of the C loop, get one process. Figures are medians, with the
+lowest and highest ratio of all rounds.
 
 The first batch is timed from the imported libraries and the closed file, which the page cache holds, to the batch. Peak
 memory is the largest of: the peak resident memory of the process, as the kernel recorded it; the same plus what was
@@ -38,6 +38,7 @@ import signal
 import statistics
 import sys
 import textwrap
+import time
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
@@ -56,7 +57,7 @@ Row = dict[str, Any]
 
 LIBRARIES = (
     *("tensorstash", "torch", "numpy", "pyarrow", "pandas", "darts", "datasets", "gluonts", "grain", "neuralforecast"),
-    *("pytorch-forecasting", "tensordict", "torchrl", "tsai", "xarray", "xbatcher"),
+    *("numba", "pytorch-forecasting", "tensordict", "torchrl", "tsai", "xarray", "xbatcher"),
 )
 LIMITS = ("c.loop", "hand.packed_reused")  # the first that is there
 WHOLE = "a whole epoch"
@@ -71,10 +72,11 @@ class Effort:
     few: tuple[int, int] = (500, 400)
     whole: tuple[int, int] = (20, 200)  # of which an epoch is looked at
     batch: int = 1024
-    warm: float = 1.0
+    warm: float = 0.5
     scratch: str = ""  # a directory for temporary files
-    processes: int = 3  # but one for who takes longer to start than `slow` seconds
+    processes: int = 2  # but one for who takes longer to start than `slow` seconds, or is slower than `low`
     slow: float = 10.0
+    low: float = 0.1  # of the limit
     rounds: int = 3  # in each process
     seconds: float = 0.5
     limit_seconds: float = 0.2
@@ -240,13 +242,14 @@ def attempt(
     with process_of(members[0], effort) as process:
         for each in members:
             print(f"{title(asdict(each))} ...", end=" ", file=sys.stderr, flush=True)
+            began = time.perf_counter()
             try:
                 row = measure(process, each, limit, effort)
                 if whole is not None and not each.drawn:
                     process.ask("begin", each.function, each.threads, asdict(replace(whole, workers=each.workers)))
                     process.ask("epoch")
                 rows[each] = row
-                print(f"{row['ratio']:.4f}", file=sys.stderr)
+                print(f"{row['ratio']:.4f}, after {time.perf_counter() - began:.0f} s", file=sys.stderr)
             except (RuntimeError, OSError) as error:
                 failed.append(f"{title(asdict(each))}: {error}")
                 print("failed", file=sys.stderr)
@@ -254,7 +257,7 @@ def attempt(
 
 
 def is_fast(rows: Iterable[Row], effort: Effort) -> bool:
-    return all(row["import_s"] + row["first_batch_s"] < effort.slow for row in rows)
+    return all(row["import_s"] + row["first_batch_s"] < effort.slow and row["ratio"] > effort.low for row in rows)
 
 
 def process_of(contestant: Contestant, effort: Effort) -> Process:

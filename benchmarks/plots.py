@@ -15,6 +15,7 @@ from typing import Any
 
 import matplotlib as mpl
 import record
+from feeds import USUAL, verdict
 
 mpl.use("Agg")
 
@@ -271,7 +272,7 @@ def train(about: record.Row, rows: list[record.Row]) -> Figure:
     """An epoch of each model over each data set beside the usual data set: what trains, and what waits."""
     pairs = epochs(rows)
     figure, axes = plt.subplots(figsize=(9, 1.5 + 0.5 * len(pairs)), layout="constrained")
-    labels = {True: "tensorstash", False: "Dataset, DataLoader (the faster of 0 and 2 workers)"}
+    labels = {True: "tensorstash", False: f"{USUAL} (the faster of 0 and 2 workers)"}
     for k, (_, ours, usual) in enumerate(pairs):
         for row, at in ((ours, k - 0.2), (usual, k + 0.2)):
             own = is_ours(row)
@@ -281,8 +282,9 @@ def train(about: record.Row, rows: list[record.Row]) -> Figure:
             axes.barh(at, trained, color=OURS if own else OTHERS, label="" if k else labels[own], **style)
             waits = "" if k or own else "waiting for data"
             axes.barh(at, share - trained, left=trained, color="white", hatch="////", label=waits, **style)
+            won = f", {verdict(share).rpartition(' ')[0]}" if own else ""
             axes.annotate(
-                f"{share:.2f}   {round_number(row['epoch_s'])} s",
+                f"{share:.2f}   {round_number(row['epoch_s'])} s{won}",
                 (share, at),
                 (4, 0),
                 textcoords="offset points",
@@ -304,7 +306,7 @@ def epochs(rows: Sequence[record.Row]) -> list[tuple[str, record.Row, record.Row
     found = []
     for model, data in dict.fromkeys((row["model"], row["data"]) for row in rows):
         own = [row for row in rows if (row["model"], row["data"]) == (model, data)]
-        usual = min((row for row in own if row["name"].startswith("Dataset")), key=lambda row: row["epoch_s"])
+        usual = min((row for row in own if row["name"] == USUAL), key=lambda row: row["epoch_s"])
         found.append((f"{model}, {data}", next(row for row in own if is_ours(row)), usual))
     return found
 

@@ -1,6 +1,7 @@
 """All figures of the README in one command: the comparisons one after the other, then the pictures and tables.
 
-    python benchmarks/run.py            # about an hour on two cores, which should have nothing else to do
+    python benchmarks/run.py            # about 40 minutes on two cores, which should have nothing else to do
+    python benchmarks/run.py --only compare plots table    # some of it, here the comparison with other libraries
     python benchmarks/run.py --quick    # small, to see that it runs
 
 Results and pictures are written to `benchmarks/results`, those of a quick run to `benchmarks/results/quick`. What

@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 import record
 from plots import by_shape, caption, label, round_number
 
+LONG = 20  # rows
+
 Table = tuple[list[str], list[list[str]]]  # the heads, and the cells of each row
 
 
@@ -125,17 +127,25 @@ def markdown(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(lines).replace("__", r"\_\_")  # two underscores would begin bold text
 
 
+def folded(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """The table, behind a line to click where it is long."""
+    table = markdown(heads, rows)
+    if len(rows) <= LONG:
+        return table
+    return f"<details><summary>All {len(rows)} rows</summary>\n\n{table}\n\n</details>"
+
+
 def page(quick: bool) -> str:
-    """A heading, a picture and a table for everything that has results."""
+    """A heading, a picture and a table for everything that has results; for the others, how to make them."""
     parts = ["# Results\n\nMade by `benchmarks/run.py`; what each script measures, and how, is said at its top."]
     for name, table in TABLES.items():
         try:
             about, rows = record.saved(name, quick)
         except FileNotFoundError:
-            print(f"{name}: no results yet; python benchmarks/{name}.py")
+            parts.append(f"## {name}.py\n\nNo results yet: `python benchmarks/{name}.py` makes them.")
             continue
         below = f"{caption(about)}; `{about['command']}`"
-        parts.append(f"## {name}.py\n\n![{name}]({name}.png)\n\n{markdown(*table(rows))}\n\n{below}")
+        parts.append(f"## {name}.py\n\n![{name}]({name}.png)\n\n{folded(*table(rows))}\n\n{below}")
     return "\n\n".join(parts) + "\n"
 
 

@@ -1,6 +1,6 @@
 """What a user sees: epochs of small models, fed by tensorstash and in other ways; where nothing is won, it says so.
 
-    python benchmarks/train.py                     # about twenty minutes on two cores, 12 GB of memory
+    python benchmarks/train.py                     # about twelve minutes on two cores, 12 GB of memory
     python benchmarks/train.py --series 3000       # fewer short series than 30,000
     python benchmarks/train.py --quick             # small: do all feeds yield the same windows?
     python benchmarks/train.py --only tensorstash,dataset
@@ -36,15 +36,12 @@ import numpy as np
 import record
 from contestants.process import Process
 from contestants.serve import answer
-from feeds import FEEDS, Feed
+from feeds import FEEDS, OURS, USUAL, Feed, verdict
 from feeds.models import MODELS
 from feeds.run import Run
 from feeds.task import Task, expected, long_series, short_series, write
 
 LIBRARIES = ("tensorstash", "torch", "numpy", "pandas", "pytorch-forecasting", "neuralforecast", "darts")
-NEARLY = 0.95  # of the time of the usual data set: more is nothing won
-OURS = "tensorstash"
-USUAL = "Dataset, DataLoader"
 
 
 @dataclass(frozen=True)
@@ -53,7 +50,7 @@ class Effort:
 
     long_steps: int = 20_000
     series: int = 30_000
-    steps: int = 100
+    steps: int = 50
     seconds: float = 1.0
     rounds: int = 3
     patience: float = 600.0
@@ -114,7 +111,8 @@ def compare(feeds: Sequence[Feed], effort: Effort, models: Sequence[str]) -> tup
 
 def begin(process: Process, feed: Feed, task: Task, small: Task, effort: Effort) -> Running:
     """Check the windows of a feed, and stop its process until it trains."""
-    process.ask("open", feed.module, feed.function, asdict(replace(task, workers=feed.workers)), effort.threads)
+    module, function = feed.place.split(".")
+    process.ask("open", module, function, asdict(replace(task, workers=feed.workers)), effort.threads)
     shown = process.ask("whole", small.path, feed.drawn)
     seconds = process.ask("begin", str(Path(task.path).with_name("keys.npy")))
     process.freeze()
@@ -188,8 +186,7 @@ def verdicts(rows: Sequence[record.Row]) -> list[str]:
             continue
         beside, best = (min(chosen, key=lambda row: row["ratio"]) for chosen in (usual, others))
         share = 1 / beside["ratio"]
-        verdict = "slower than" if share > 1 / NEARLY else "nothing won over" if share > NEARLY else "faster than"
-        line = f"{name}: {verdict} {title(beside)}, {share:.2f} of its time"
+        line = f"{name}: {verdict(share)} {title(beside)}, {share:.2f} of its time"
         found.append(line if best == beside else f"{line}; {1 / best['ratio']:.2f} of that of {title(best)}")
     return found
 

@@ -36,6 +36,7 @@ SHAPES = ("", OF_32, SHORT, FEW)  # the first one is 500 series of 20,000 steps 
 REUSED = "each batch overwrites the last but one"
 HUGE = "packed, huge pages, each batch overwrites the last but one"
 CHUNKED = "packed, huge pages, one call for 1,024 windows, whose views are the batches"
+COMPILED = "packed, huge pages, a compiled loop copies 1,024 windows, whose views are the batches"
 MATRIX = "x[starts[:, None] + arange(width)]"
 INSIDE = "unfold + index_select inside"
 TENSORS = "batch_size=None; index_select of a strided view inside"
@@ -57,6 +58,8 @@ CONTESTANTS = (
     Contestant("strided index_select (packed, reused)", "hand.packed_reused", threads=2, note=REUSED),
     Contestant("strided index_select (huge pages)", "hand.packed_huge", note=HUGE),
     Contestant("strided index_select (huge pages)", "hand.packed_huge", threads=2, note=HUGE),
+    Contestant("numba (in chunks)", "numba.chunked", "numba", note=COMPILED),
+    Contestant("numba (in chunks)", "numba.chunked", "numba", threads=2, note=COMPILED),
     Contestant("strided index_select (separate, reused)", "hand.separate_reused", note=REUSED),
     Contestant("strided index_select (separate, reused)", "hand.separate_reused", threads=2, note=REUSED),
     Contestant("strided index_select (packed)", "hand.packed"),
@@ -97,6 +100,8 @@ CONTESTANTS = (
     Contestant("strided index_select (packed, reused)", "hand.packed_reused", shape=OF_32, note=REUSED),
     Contestant("strided index_select (in chunks)", "hand.chunked", shape=OF_32, note=CHUNKED),
     Contestant("strided index_select (in chunks)", "hand.chunked", threads=2, shape=OF_32, note=CHUNKED),
+    Contestant("numba (in chunks)", "numba.chunked", "numba", shape=OF_32, note=COMPILED),
+    Contestant("numba (in chunks)", "numba.chunked", "numba", threads=2, shape=OF_32, note=COMPILED),
     Contestant("DataLoader (one packed slice)", "loader.packed_slices", shape=OF_32),
     Contestant("DataLoader (one packed slice)", "loader.packed_slices", workers=2, shape=OF_32),
     Contestant("DataLoader (tensors of starts)", "loader.tensors", shape=OF_32, note=TENSORS),

@@ -8,20 +8,15 @@ from datasets import disable_progress_bars, load_dataset
 from torch.utils.data import Dataset
 
 from contestants.loader import shuffled
-from contestants.workload import NAMES, Batch, Workload
+from contestants.workload import NAMES, Batch, Windows, Workload
 
 
-class Windows(Dataset[Any]):
+class Slices(Windows, Dataset[Any]):
     """A window per call: one slice of the data set."""
 
     def __init__(self, rows: Any, work: Workload) -> None:
+        super().__init__(work)
         self.rows = rows
-        self.width = work.width
-        self.per_series = work.steps - work.width + 1
-        self.length = work.series * self.per_series
-
-    def __len__(self) -> int:
-        return self.length
 
     def __getitem__(self, index: int) -> Any:
         start = index + index // self.per_series * (self.width - 1)
@@ -33,4 +28,4 @@ def slices(work: Workload) -> Iterator[Batch]:
     disable_progress_bars()
     with TemporaryDirectory() as cache:
         data = load_dataset("parquet", data_files=work.path, split="train", cache_dir=cache)
-        yield from shuffled(Windows(data.select_columns(list(NAMES)).with_format("torch"), work), work)
+        yield from shuffled(Slices(data.select_columns(list(NAMES)).with_format("torch"), work), work)

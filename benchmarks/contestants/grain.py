@@ -8,37 +8,27 @@ import numpy as np
 import torch
 
 from contestants.hand import load, load_packed
-from contestants.workload import Batch, Workload
+from contestants.workload import Batch, Windows, Workload
 
 
-class Packed:
+class Packed(Windows):
     """A window per call: one slice of a packed array."""
 
     def __init__(self, work: Workload) -> None:
+        super().__init__(work)
         self.table = load_packed(work).numpy()
-        self.width = work.width
-        self.per_series = work.steps - work.width + 1
-        self.length = work.series * self.per_series
-
-    def __len__(self) -> int:
-        return self.length
 
     def __getitem__(self, index: int) -> Any:
         start = index + index // self.per_series * (self.width - 1)
         return self.table[start : start + self.width]
 
 
-class Windows:
+class Slices(Windows):
     """A window per call: a dict of eight slices."""
 
     def __init__(self, work: Workload) -> None:
+        super().__init__(work)
         self.columns = {name: column.numpy() for name, column in load(work).items()}
-        self.width = work.width
-        self.per_series = work.steps - work.width + 1
-        self.length = work.series * self.per_series
-
-    def __len__(self) -> int:
-        return self.length
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         start = index + index // self.per_series * (self.width - 1)
@@ -46,7 +36,7 @@ class Windows:
 
 
 def batched(work: Workload) -> Iterator[Batch]:
-    for batch in shuffled(Windows(work), work):
+    for batch in shuffled(Slices(work), work):
         yield {name: torch.from_numpy(np.asarray(column)) for name, column in batch.items()}
 
 

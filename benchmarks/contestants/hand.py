@@ -1,7 +1,7 @@
 """Gathers written by hand: the columns read once into tensors, windows in shuffled order, a few calls per batch."""
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 import numpy as np
@@ -11,6 +11,8 @@ import torch
 from contestants.workload import NAMES, Batch, Workload
 
 CHUNK = 1024  # windows
+
+Gather = Callable[[torch.Tensor, torch.Tensor], object]  # of first rows, into a result
 
 for lazy in ("pyarrow.dataset", "pandas"):  # pyarrow imports them when it first reads, the latter if it is there
     with suppress(ImportError):
@@ -83,25 +85,29 @@ def packed(work: Workload) -> Iterator[torch.Tensor]:
 
 def packed_reused(work: Workload) -> Iterator[torch.Tensor]:
     """Two results in turn, so that the loop may hold the last one."""
-    return reused(strided(load_packed(work), work), work)
+    return reused(selecting(strided(load_packed(work), work)), work)
 
 
 def packed_huge(work: Workload) -> Iterator[torch.Tensor]:
-    return reused(strided(load_packed_huge(work), work), work)
+    return reused(selecting(strided(load_packed_huge(work), work)), work)
 
 
 def chunked(work: Workload) -> Iterator[torch.Tensor]:
     """One call for many small batches, which are views of its result; and huge pages."""
-    return reused(strided(load_packed_huge(work), work), work, max(1, CHUNK // work.batch))
+    return reused(selecting(strided(load_packed_huge(work), work)), work, max(1, CHUNK // work.batch))
 
 
-def reused(view: torch.Tensor, work: Workload, batches: int = 1) -> Iterator[torch.Tensor]:
+def selecting(view: torch.Tensor) -> Gather:
+    return lambda some, out: torch.index_select(view, 0, some, out=out)
+
+
+def reused(gather: Gather, work: Workload, batches: int = 1) -> Iterator[torch.Tensor]:
     """So many batches are gathered by one call into one of two results in turn, and are views of it."""
-    size = batches * work.batch, view.shape[1]
-    results = [torch.from_numpy(np.zeros(size, np.float32)) for _ in range(2)]
+    size = batches * work.batch, work.width * len(NAMES)
+    results = [torch.from_numpy(np.empty(size, np.float32)) for _ in range(2)]
     for some in starts(work, batches):
         out = results[0][: len(some)]
-        torch.index_select(view, 0, some, out=out)
+        gather(some, out)
         yield from out.view(-1, work.batch, work.width, len(NAMES)).unbind()
         results.reverse()
 

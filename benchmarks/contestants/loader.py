@@ -7,54 +7,39 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from contestants.hand import load, load_packed, load_packed_huge, starts, strided
-from contestants.workload import NAMES, Batch, Workload, forever
+from contestants.workload import NAMES, Batch, Windows, Workload, forever
 
 
-class Slices(Dataset[Any]):
+class Slices(Windows, Dataset[Any]):
     """A window per call: a dict of eight slices."""
 
     def __init__(self, work: Workload) -> None:
+        super().__init__(work)
         self.columns = load(work)
-        self.width = work.width
-        self.per_series = work.steps - work.width + 1
-        self.length = work.series * self.per_series
-
-    def __len__(self) -> int:
-        return self.length
 
     def __getitem__(self, index: int) -> Batch:
         start = index + index // self.per_series * (self.width - 1)
         return {name: column[start : start + self.width] for name, column in self.columns.items()}
 
 
-class PackedSlices(Dataset[Any]):
+class PackedSlices(Windows, Dataset[Any]):
     """A window per call: one slice of a packed tensor."""
 
     def __init__(self, work: Workload) -> None:
+        super().__init__(work)
         self.table = load_packed(work)
-        self.width = work.width
-        self.per_series = work.steps - work.width + 1
-        self.length = work.series * self.per_series
-
-    def __len__(self) -> int:
-        return self.length
 
     def __getitem__(self, index: int) -> torch.Tensor:
         start = index + index // self.per_series * (self.width - 1)
         return self.table[start : start + self.width]
 
 
-class Gathered(Dataset[Any]):
+class Gathered(Windows, Dataset[Any]):
     """A batch per call."""
 
     def __init__(self, work: Workload) -> None:
+        super().__init__(work)
         self.views = {name: column.unfold(0, work.width, 1) for name, column in load(work).items()}
-        self.width = work.width
-        self.per_series = work.steps - work.width + 1
-        self.length = work.series * self.per_series
-
-    def __len__(self) -> int:
-        return self.length
 
     def __getitems__(self, indices: list[int]) -> Batch:
         ids = torch.tensor(indices)

@@ -27,22 +27,25 @@ def cut(work: Workload, series: int) -> Iterator[Any]:
         max_steps=1,
     )
     for batch in forever(TimeSeriesDataModule(data, batch_size=series, drop_last=True).train_dataloader()):
-        temporal, static, static_cols, final, weight, temporal_cols = model._create_windows(batch, step="train")
-        count = len(final)
-        few = count < work.batch
-        picked = torch.randint(0, count, (work.batch,)) if few else torch.randperm(count)[: work.batch]
-        windows = model._sample_windows(
-            windows_temporal=temporal,
-            static=static,
-            static_cols=static_cols,
-            temporal_cols=temporal_cols,
-            w_idxs=picked,
-            final_condition=final,
-            sample_weight=weight,
-        )
-        windows = model._normalization(windows=windows, y_idx=batch["y_idx"])
-        yield model._parse_windows(batch, windows)
-        del temporal, final
+        yield sampled(model, batch, work.batch)
+
+
+def sampled(model: Any, batch: Any, size: int) -> Any:
+    """So many windows of a batch of whole series, cut as the lines of `training_step` do."""
+    temporal, static, static_cols, final, weight, temporal_cols = model._create_windows(batch, step="train")
+    count = len(final)
+    picked = torch.randint(0, count, (size,)) if count < size else torch.randperm(count)[:size]
+    windows = model._sample_windows(
+        windows_temporal=temporal,
+        static=static,
+        static_cols=static_cols,
+        temporal_cols=temporal_cols,
+        w_idxs=picked,
+        final_condition=final,
+        sample_weight=weight,
+    )
+    windows = model._normalization(windows=windows, y_idx=batch["y_idx"])
+    return model._parse_windows(batch, windows)
 
 
 def of_32_series(work: Workload) -> Iterator[Any]:

@@ -46,6 +46,18 @@ class Workload:
         return self.width * len(NAMES) * 4
 
 
+class Windows:
+    """As many as the windows of a workload, without the function that yields the one of a number."""
+
+    def __init__(self, work: Workload) -> None:
+        self.width = work.width
+        self.per_series = work.steps - work.width + 1
+        self.length = work.series * self.per_series
+
+    def __len__(self) -> int:
+        return self.length
+
+
 def forever(batches: Iterable[Any]) -> Iterator[Any]:
     """One epoch after the other."""
     while True:

@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from contestants.neuralforecast import sampled
+from contestants.workload import forever
 from neuralforecast.models import MLP
 from neuralforecast.tsdataset import TimeSeriesDataModule, TimeSeriesDataset
 
@@ -41,28 +43,10 @@ class Windows:
         return self.windows // self.task.batch
 
     def __iter__(self) -> Iterator[Batch]:
-        for k, batch in enumerate(self.forever()):
+        for k, batch in enumerate(forever(self.loader)):
             if k == len(self):
                 return
-            cut = self.model._create_windows(batch, step="train")
-            temporal, static, static_cols, final, weight, temporal_cols = cut
-            count, size = len(final), self.task.batch
-            picked = torch.randint(0, count, (size,)) if count < size else torch.randperm(count)[:size]
-            windows = self.model._sample_windows(
-                windows_temporal=temporal,
-                static=static,
-                static_cols=static_cols,
-                temporal_cols=temporal_cols,
-                w_idxs=picked,
-                final_condition=final,
-                sample_weight=weight,
-            )
-            windows = self.model._normalization(windows=windows, y_idx=batch["y_idx"])
-            yield self.entries(*self.model._parse_windows(batch, windows))
-
-    def forever(self) -> Iterator[Any]:
-        while True:
-            yield from self.loader
+            yield self.entries(*sampled(self.model, batch, self.task.batch))
 
     def entries(self, *parsed: Any) -> Batch:
         past, _, target, _, others, known, static = parsed

@@ -297,10 +297,12 @@ def bench_command(
 def info(as_json: bool) -> None:
     """Print what to put into a bug report.
 
-    Versions, the native kernel and why it is used or not, free memory, the directory of shared segments, and threads.
+    Versions, the native kernel and why it is used or not, free memory, the directory of shared segments, whether
+    stashes may lie in huge pages, and threads.
     """
     import torch
 
+    from tensorstash.cli.huge_pages import huge_pages
     from tensorstash.native import library
 
     lines = {
@@ -311,6 +313,7 @@ def info(as_json: bool) -> None:
         "kernel": library.why(),
         "memory": _memory(),
         "shared": _shared_memory(),
+        "huge pages": huge_pages(_shared_folder()),
         "threads": f"{torch.get_num_threads()} of torch, on {_cores()} cores",
     }
     if as_json:
@@ -330,12 +333,17 @@ def _memory() -> str:
 
 
 def _shared_memory() -> str:
-    """The room in the file system that holds the directory of segments, which need not exist yet."""
-    path = Path(shared_path())
-    folder = next(parent for parent in (path, *path.parents) if parent.exists())
+    """The room in the file system that holds the directory of segments."""
+    folder = _shared_folder()
     room = os.statvfs(folder)
     free, total = (_size(blocks * room.f_frsize) for blocks in (room.f_bavail, room.f_blocks))
-    return f"{free} free in {folder}, of {total}; segments lie in {path}"
+    return f"{free} free in {folder}, of {total}; segments lie in {shared_path()}"
+
+
+def _shared_folder() -> Path:
+    """The directory of segments, or, while it does not exist, the one that it will be made in."""
+    path = Path(shared_path())
+    return next(parent for parent in (path, *path.parents) if parent.exists())
 
 
 def _cores() -> int:

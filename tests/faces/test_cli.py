@@ -21,6 +21,7 @@ from click.testing import CliRunner
 
 import tensorstash as ts
 from tensorstash.cli.commands import commands, main
+from tensorstash.cli.huge_pages import huge_pages
 from tensorstash.sources import statistics
 from tests import processes
 from tests.oracle_load import write_parquet
@@ -28,7 +29,7 @@ from tests.oracle_load import write_parquet
 ROOT = Path(__file__).parents[2]
 WEATHER = str(ROOT / "examples" / "data" / "nyc_weather.parquet")
 
-SHOWN = ["shared", "threads"]
+SHOWN = ["shared", "huge pages", "threads"]
 
 pytestmark = pytest.mark.usefixtures("shm")
 
@@ -360,7 +361,36 @@ def test_info_says_what_matters_on_this_machine(shm: Path) -> None:
     assert re.fullmatch(r"[\d,.]+ GB free in RAM, of [\d,.]+ GB", lines["memory"])
     assert re.fullmatch(rf"[\d,.]+ [kMG]B free in /dev/shm, of [\d,.]+ [kMG]B; segments lie in {shm}", lines["shared"])
     assert lines["threads"] == f"{torch.get_num_threads()} of torch, on {len(os.sched_getaffinity(0))} cores"
+    assert re.fullmatch(
+        r"private stash: .*; shared stash: .*; batches: .*|not offered by this system", lines["huge pages"]
+    )
     assert not shm.exists()  # looking makes nothing
+
+
+@pytest.mark.parametrize(
+    ("shmem", "mount", "private", "shared", "why"),
+    [
+        ("never", "/dev/shm tmpfs rw", "small pages", "small pages", "huge=never of /dev/shm"),
+        ("advise", "/dev/shm tmpfs rw", "huge pages possible", "small pages", "huge=never of /dev/shm"),
+        ("never", "/dev tmpfs rw,huge=always", "small pages", "huge pages possible", "huge=always of /dev"),
+        ("deny", "/dev/shm tmpfs rw,huge=always", "small pages", "small pages", "shmem_enabled deny"),
+        ("force", "/dev/shm tmpfs rw", "huge pages possible", "huge pages possible", "shmem_enabled force"),
+    ],
+)
+def test_what_the_settings_of_huge_pages_mean(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, shmem: str, mount: str, private: str, shared: str, why: str
+) -> None:
+    (tmp_path / "enabled").write_text("always [madvise] never\n")
+    (tmp_path / "shmem_enabled").write_text(f"always within_size [{shmem}]\n")
+    (tmp_path / "mounts").write_text(f"root / ext4 rw 0 0\ntmpfs {mount} 0 0\n")
+    monkeypatch.setattr("tensorstash.cli.huge_pages._SETTINGS", tmp_path)
+    monkeypatch.setattr("tensorstash.cli.huge_pages._MOUNTS", tmp_path / "mounts")
+    assert huge_pages(Path("/dev/shm/x")) == (
+        f"private stash: {private} (shmem_enabled {shmem}); shared stash: {shared} ({why}); "
+        "batches: huge pages possible (enabled madvise)"
+    )
+    (tmp_path / "shmem_enabled").unlink()
+    assert huge_pages(Path("/dev/shm/x")) == "not offered by this system"
 
 
 def test_info_knows_a_directory_that_is_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
