@@ -101,13 +101,11 @@ def _has_rows(placement: Placement, reach: Reach, ids: Int64s, anchors: Int64s) 
 def at_points(placement: Placement, at: Any, closed: str, judged: Sequence[Span], missing: str) -> Placement:
     """The windows at the points of a frame; for those without one, `missing` is `"error"` or `"drop"`."""
     points = points_of(placement.stash, at, closed, {span.name for span in placement.shown})
-    stash, wanted, refused = placement.stash, len(points), Refused(placement.stash, len(points))
-    for reach in placement.reaches:
-        reach.check_range(stash.clock, int(points.time.min()), int(points.time.max()))
+    wanted, refused = len(points), Refused(placement.stash, len(points))
     placement = replace(placement, points=points)  # whose windows may be of no slots
     if judged and not placement.length:
         raise ValueError("require= judges slots, and spans in time have none. See min_rows= of ts.During.")
-    points = placed(stash, placement.slots, points, (placement.history, placement.horizon), refused)
+    points = placed(placement.stash, placement.slots, points, (placement.history, placement.horizon), refused)
     if judged:
         low, high = incomplete(placement, judged)
         starts = points.slot - placement.history

@@ -1,5 +1,6 @@
 """Parts of windows: before, between and from cuts, which are a slot in every run, and the folds of a backtest."""
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
@@ -93,7 +94,28 @@ def parts_at_times(placement: Placement, cuts: Sequence[Moment]) -> list[Placeme
     moments = [placement.stash.clock.parse(cut) for cut in cuts]
     if any(earlier >= later for earlier, later in pairwise(moments)):
         raise ValueError(f"Cuts must ascend, got {', '.join(map(str, cuts))}.")
-    return _parts_of(placement, [_cut_at_time(placement, moment) for moment in moments])
+    parts = _parts_of(placement, [_cut_at_time(placement, moment) for moment in moments])
+    _warn_of_cuts(placement, moments, parts)
+    return parts
+
+
+def _warn_of_cuts(placement: Placement, moments: Sequence[int], parts: Sequence[Placement]) -> None:
+    """Warn of a cut outside the times of the data, before or after which there is no window."""
+    points, form = placement.points, placement.stash.clock.format
+    first, last = placement.stash.time_range
+    if points is not None and len(points):
+        first, last = int(points.time.min()), int(points.time.max())
+    if first is None or last is None or not len(placement):
+        return
+    for k, moment in enumerate(moments):
+        early, empty = moment <= first, k if moment <= first else k + 1
+        if (early or moment > last) and not len(parts[empty]):
+            warnings.warn(
+                f"Part {empty + 1} of {len(parts)} has no window: the cut {form(moment)} is "
+                f"{'not after the first' if early else 'after the last'} time of the data, whose times go from "
+                f"{form(first)} to {form(last)}.",
+                stacklevel=4,
+            )
 
 
 def parts_at_shares(placement: Placement, fractions: Sequence[float]) -> list[Placement]:

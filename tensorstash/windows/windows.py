@@ -132,7 +132,7 @@ class Windows:
         padded = min_history is not None or min_horizon is not None
         filled = gaps == "mask" or padded or any(span.draw is not None for span in in_slots)
         values = slot_fills(stash, in_slots, slots) if filled else None
-        self._judged = judged_spans(in_slots, in_time, require, self.history, self.horizon)
+        self._judged = judged_spans(stash, in_slots, in_time, require, (self.history, self.horizon))
         side = closed if at is not None else "left" if self.horizon else "right"
         nowhere = intervals(np.empty(0, np.int64), np.empty(0, np.int64), 1)
         placement = Placement(stash, in_slots, slots, values, nowhere, None, reaches(stash, in_time, side))
@@ -276,12 +276,13 @@ class Windows:
         return to_frame(self.placement, check_ids(ids, len(self)), predictions, names, origin=origin, step=step)
 
     def split(self, *cuts: splits.Moment) -> tuple["Windows", ...]:
-        """Parts of these windows before, between and from the cuts, which are times in ascending order.
+        """Divide these windows at times, in ascending order: before, between and from the cuts.
 
         Part k holds the windows whose whole horizon (without a horizon: whole window) lies in `[cut k-1, cut k)`; the
-        history may reach back across a cut. A window across a cut is in no part. Windows at given points go by their
-        time as well, and stretches of time must end before the cut. Text is read in the zone of the times. Cuts that
-        cannot be read or do not ascend, and a stash without times, are a `ValueError`.
+        history may reach back across a cut. A window across a cut is in no part. Windows at given points also go by
+        their time, and spans in time must end before the cut. Text is read in the zone of the times. Cuts that cannot
+        be read or do not ascend, or a stash without times: a `ValueError`. No window beyond a cut outside the times of
+        the data: a `UserWarning`.
 
         Example:
             >>> import numpy as np, tensorstash as ts
@@ -293,11 +294,11 @@ class Windows:
         return tuple(map(self._at, splits.parts_at_times(self.placement, cuts)))
 
     def split_fraction(self, *fractions: float) -> tuple["Windows", ...]:
-        """Parts of these windows by time, with cuts after fractions of the rows of each entity.
+        """Divide these windows by time, with cuts after fractions of the rows of each entity.
 
-        `split_fraction(0.7, 0.85)` makes three parts. What a part holds is as in `split`. Entities that cover other
-        times are cut at other times: one may be trained on times in which another is validated. The fractions lie in
-        (0, 1) and ascend; others are a `ValueError`.
+        `split_fraction(0.7, 0.85)` makes three parts, each as in `split`. Entities that cover different times are cut
+        at different times, so one may be trained on times in which another is validated. The fractions must lie in
+        (0, 1) and ascend, or it is a `ValueError`.
 
         Example:
             >>> import numpy as np, tensorstash as ts
@@ -309,10 +310,10 @@ class Windows:
         return tuple(map(self._at, splits.parts_at_shares(self.placement, fractions)))
 
     def split_entities(self, *fractions: float, seed: int = 0) -> tuple["Windows", ...]:
-        """Parts of these windows that share no entity: the entities in an order drawn from `seed`, cut at fractions.
+        """Divide these windows into parts that share no entity: entities are shuffled by `seed` and cut at fractions.
 
-        `split_entities(0.8)` keeps a fifth of the entities for the second part, to see how a model does on series that
-        it was not trained on. The fractions lie in (0, 1) and ascend; others are a `ValueError`.
+        `split_entities(0.8)` keeps a fifth of the entities for the second part, to measure a model on series that it
+        was not trained on. The fractions must lie in (0, 1) and ascend, or it is a `ValueError`.
 
         Example:
             >>> import numpy as np, tensorstash as ts
