@@ -32,6 +32,8 @@ class Placement:
 
     stash: Stash
     spans: tuple[Span, ...]  # in slots
+    history: int  # slots before the anchor; without any span in slots 1, the row of the window, or 0 at given points
+    horizon: int  # slots from the anchor on
     slots: Slots
     fills: Mapping[str, torch.Tensor] | None  # the value of empty slots by column; None: slots are rows
     intervals: Intervals  # of the slots at which windows begin; none of windows at given points
@@ -40,18 +42,6 @@ class Placement:
 
     def __len__(self) -> int:
         return len(self.intervals) if self.points is None else len(self.points)
-
-    @cached_property
-    def history(self) -> int:
-        """Slots of a window before its anchor; without any span in slots, its last row, if it has one."""
-        if not self.spans:
-            return int(self.points is None)
-        return max(0, -min(span.begin for span in self.spans))
-
-    @cached_property
-    def horizon(self) -> int:
-        """Slots of a window from its anchor on."""
-        return max([0, *(span.end for span in self.spans)])
 
     @property
     def shown(self) -> tuple[Span, ...]:

@@ -132,10 +132,11 @@ class Windows:
         padded = min_history is not None or min_horizon is not None
         filled = gaps == "mask" or padded or any(span.draw is not None for span in in_slots)
         values = slot_fills(stash, in_slots, slots) if filled else None
-        self._judged = judged_spans(stash, in_slots, in_time, require, (self.history, self.horizon))
+        size = self.history, self.horizon
+        self._judged = judged_spans(stash, in_slots, in_time, require, size)
         side = closed if at is not None else "left" if self.horizon else "right"
         nowhere = intervals(np.empty(0, np.int64), np.empty(0, np.int64), 1)
-        placement = Placement(stash, in_slots, slots, values, nowhere, None, reaches(stash, in_time, side))
+        placement = Placement(stash, in_slots, *size, slots, values, nowhere, None, reaches(stash, in_time, side))
         self.spans = placement.shown
         if at is not None:
             self._place(at_points(placement, at, closed, self._judged, missing))
