@@ -11,7 +11,7 @@ import re
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict
 from datetime import timedelta
 from importlib.metadata import version
@@ -58,11 +58,17 @@ def commands() -> None:
     """
 
 
+def _command(name: str, *examples: str) -> Callable[[Callable[..., None]], click.Command]:
+    """A command whose help ends with examples of its arguments."""
+    lines = [f"  tensorstash {name} {arguments}".rstrip() for arguments in examples]
+    return commands.command(name, epilog="\n".join(["\b", "Examples:", *lines]))
+
+
 def _as_json(text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     return click.option("--json", "as_json", is_flag=True, help=text)
 
 
-@commands.command(epilog="\b\nExamples:\n  tensorstash ls\n  tensorstash ls --json | jq '.[].label'")
+@_command("ls", "", "--json | jq '.[].label'")
 @_as_json("Print a JSON array of objects; times are in UTC.")
 def ls(as_json: bool) -> None:
     """List the shared segments.
@@ -75,15 +81,11 @@ def ls(as_json: bool) -> None:
     elif not segments:
         click.echo(f"No shared segments in {shared_path()}.")
     else:
-        click.echo(
-            _aligned(
-                [("label", "key", "size", "rows", "columns", "created", "users"), *map(_cells, segments)],
-                right=(2, 3, 4, 6),
-            )
-        )
+        head = ("label", "key", "size", "rows", "columns", "created", "users")
+        click.echo(_aligned([head, *map(_cells, segments)], right=(2, 3, 4, 6)))
 
 
-@commands.command(epilog="\b\nExamples:\n  tensorstash rm nyc-weather\n  tensorstash rm train valid")
+@_command("rm", "nyc-weather", "train valid")
 @click.argument("labels", metavar="LABEL...", nargs=-1, required=True)
 def rm(labels: tuple[str, ...]) -> None:
     """Remove all segments of a label.
@@ -99,20 +101,14 @@ def rm(labels: tuple[str, ...]) -> None:
         raise ValueError(f"No segment in {shared_path()} has the label {' or '.join(missing)}. See: tensorstash ls")
 
 
-def _bytes(_context: click.Context, _option: click.Parameter, text: str | None) -> int | None:
-    """The bytes of a size such as 10GB."""
-    if text is None:
-        return None
+def _bytes(text: str) -> int:
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         raise click.BadParameter(f"{text!r} is not a size such as 500MB, 10GB or 8GiB.")
     return int(float(match[1]) * _UNITS[match[2].lower()])
 
 
-def _age(_context: click.Context, _option: click.Parameter, text: str | None) -> timedelta | None:
-    """A duration such as 12h."""
-    if text is None:
-        return None
+def _age(text: str) -> timedelta:
     from tensorstash.common.frequency import duration
 
     try:
@@ -121,17 +117,12 @@ def _age(_context: click.Context, _option: click.Parameter, text: str | None) ->
         raise click.BadParameter(f"{text!r} is not a duration such as 15m, 12h or 7d.") from error
 
 
-@commands.command(epilog="\b\nExamples:\n  tensorstash prune --older-than 1d\n  tensorstash prune --max-bytes 10GB")
-@click.option(
-    "--older-than",
-    metavar="DURATION",
-    callback=_age,
-    help="Remove segments older than this, such as 12h or 7d.",
-)
+@_command("prune", "--older-than 1d", "--max-bytes 10GB")
+@click.option("--older-than", metavar="DURATION", type=_age, help="Remove older segments, such as of 12h or 7d.")
 @click.option(
     "--max-bytes",
     metavar="SIZE",
-    callback=_bytes,
+    type=_bytes,
     help="Remove until all remaining segments, including those in use, take at most this size, such as 10GB or 8GiB.",
 )
 def prune(older_than: timedelta | None, max_bytes: int | None) -> None:
@@ -145,11 +136,10 @@ def prune(older_than: timedelta | None, max_bytes: int | None) -> None:
         click.echo("No segment was removed.")
 
 
-@commands.command(
+@_command(
     "load",
-    epilog="\b\nExamples:\n"
-    "  tensorstash load weather.parquet --columns temp,humid --entity origin --time time_hour --share weather\n"
-    "  tensorstash load 'data/*.parquet' --columns x=temp,dewp,humid --columns y=temp --file weather.safetensors",
+    "weather.parquet --columns temp,humid --entity origin --time time_hour --share weather",
+    "'data/*.parquet' --columns x=temp,dewp,humid --columns y=temp --file weather.safetensors",
 )
 @with_options
 @click.option("--share", metavar="LABEL", help="The label. Default: the name of the first file.")
@@ -178,11 +168,10 @@ def load_command(share: str | None, file: str | None, overwrite: bool, **options
     click.echo(f"It stays until it is removed (tensorstash rm {label}) or the machine restarts.")
 
 
-@commands.command(
+@_command(
     "shard",
-    epilog="\b\nExamples:\n"
-    "  tensorstash shard 'data/*.parquet' --columns temp,humid --entity origin --time time_hour --to shards/weather\n"
-    "  tensorstash shard s3://raw/weather --entity origin --time time_hour --to s3://bucket/weather --shards 256",
+    "'data/*.parquet' --columns temp,humid --entity origin --time time_hour --to shards/weather",
+    "s3://raw/weather --entity origin --time time_hour --to s3://bucket/weather --shards 256",
 )
 @with_options
 @click.option("--to", metavar="DIR", required=True, help="A directory, or the URL of one in an object store.")
@@ -211,11 +200,11 @@ def shard_command(*, to: str, shards: int, engine: Literal["ray"] | None, **opti
     )
 
 
-@commands.command(
-    epilog="\b\nExamples:\n"
-    "  tensorstash inspect weather.parquet\n"
-    "  tensorstash inspect weather.parquet --columns temp,humid --entity origin --time time_hour --dtype float16\n"
-    "  tensorstash inspect weather.parquet --entity origin --time time_hour --html report.html",
+@_command(
+    "inspect",
+    "weather.parquet",
+    "weather.parquet --columns temp,humid --entity origin --time time_hour --dtype float16",
+    "weather.parquet --entity origin --time time_hour --html report.html",
 )
 @with_options
 @click.option("--html", "page", metavar="PATH", help="Write a page with coverage, frequency and gaps, too.")
@@ -237,11 +226,7 @@ def inspect(page: str | None, as_json: bool, **options: Any) -> None:
         click.echo(f"wrote {page}", err=as_json)
 
 
-@commands.command(
-    "bench",
-    epilog="\b\nExamples:\n"
-    "  tensorstash bench weather.parquet --columns temp,humid --entity origin --time time_hour --horizon 48",
-)
+@_command("bench", "weather.parquet --columns temp,humid --entity origin --time time_hour --horizon 48")
 @with_options
 @click.option("--history", type=click.IntRange(0), default=96, show_default=True, help="Slots before the anchor.")
 @click.option("--horizon", type=click.IntRange(0), default=24, show_default=True, help="Slots from the anchor on.")
@@ -292,54 +277,34 @@ def bench_command(
     click.echo(_aligned(lines, right=(1, 2, 3, 4)))
 
 
-@commands.command(epilog="\b\nExamples:\n  tensorstash info")
+@_command("info", "")
 @_as_json("Print a JSON object.")
 def info(as_json: bool) -> None:
     """Print what to put into a bug report.
 
     Versions, the native kernel and why it is used or not, free memory, the directory of shared segments, and threads.
     """
+    import psutil
     import torch
 
     from tensorstash.native import library
+    from tensorstash.segments.limits import memory_limits, tightest
 
+    memory, path = tightest(memory_limits()), Path(shared_path())
+    folder = next(parent for parent in (path, *path.parents) if parent.exists())  # the directory need not exist yet
+    room = psutil.disk_usage(str(folder))
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     lines = {
         "tensorstash": f"{version('tensorstash')} in {Path(__file__).parents[1]}",
         "python": f"{platform.python_version()} on {platform.platform()}",
         "torch": f"{torch.__version__}, CUDA {'available' if torch.cuda.is_available() else 'not available'}",
         **{name: version(name) for name in ("numpy", "pyarrow", "polars")},
         "kernel": library.why(),
-        "memory": _memory(),
-        "shared": _shared_memory(),
-        "threads": f"{torch.get_num_threads()} of torch, on {_cores()} cores",
+        "memory": f"{_size(memory.free)} free {memory.where}, of {_size(psutil.virtual_memory().total)}",
+        "shared": f"{_size(room.free)} free in {folder}, of {_size(room.total)}; segments lie in {path}",
+        "threads": f"{torch.get_num_threads()} of torch, on {cores} cores",
     }
-    if as_json:
-        click.echo(json.dumps(lines, indent=2))
-        return
-    width = max(map(len, lines))
-    click.echo("\n".join(f"{name:{width}}  {text}" for name, text in lines.items()))
-
-
-def _memory() -> str:
-    import psutil
-
-    from tensorstash.segments.limits import memory_limits, tightest
-
-    limit = tightest(memory_limits())
-    return f"{_size(limit.free)} free {limit.where}, of {_size(psutil.virtual_memory().total)}"
-
-
-def _shared_memory() -> str:
-    """The room in the file system that holds the directory of segments, which need not exist yet."""
-    path = Path(shared_path())
-    folder = next(parent for parent in (path, *path.parents) if parent.exists())
-    room = os.statvfs(folder)
-    free, total = (_size(blocks * room.f_frsize) for blocks in (room.f_bavail, room.f_blocks))
-    return f"{free} free in {folder}, of {total}; segments lie in {path}"
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    click.echo(json.dumps(lines, indent=2) if as_json else _aligned([*lines.items()], right=()))
 
 
 # Printing
@@ -367,14 +332,11 @@ def _size(nbytes: float) -> str:
     return f"{nbytes / 1000**power:,.1f} {'_kMG'[power]}B"
 
 
-def _aligned(lines: Iterable[tuple[str, ...]], right: tuple[int, ...]) -> str:
-    """Lines with aligned columns; those of numbers, `right`, are aligned to the right."""
-    lines = [*lines]
+def _aligned(lines: Sequence[tuple[str, ...]], right: Collection[int]) -> str:
+    """Lines with aligned columns; the columns with numbers in `right` are aligned to the right."""
     widths = [max(map(len, cells)) for cells in zip(*lines)]
-    return "\n".join(
-        "  ".join(cell.rjust(width) if at in right else cell.ljust(width) for at, (cell, width) in enumerate(row))
-        for row in (zip(cells, widths) for cells in lines)
-    )
+    line = "  ".join(f"{{:{'>' if column in right else '<'}{width}}}" for column, width in enumerate(widths))
+    return "\n".join(line.format(*cells).rstrip() for cells in lines)
 
 
 def _print_removed(names: list[str]) -> None:

@@ -89,7 +89,7 @@ def warn_of_gaps(placement: Placement, runs: Runs) -> bool:
 
 
 def warn_of_absent(placement: Placement, before_require: Intervals, *, without_gaps: bool) -> None:
-    """Warn of entities that have rows but no window, with an example of each reason; `without_gaps`: other reasons only."""
+    """Warn of entities that have rows but no window, with an example of each reason but gaps if `without_gaps`."""
     slots = placement.slots
     if placement.intervals is before_require and len(before_require.base) == np.count_nonzero(~slots.joined):
         return  # each run has windows
