@@ -107,12 +107,12 @@ def at_points(placement: Placement, at: Any, closed: str, judged: Sequence[Span]
         low, high = incomplete(placement, judged)
         starts = points.slot - placement.history
         inside = np.searchsorted(low, starts, "right") > np.searchsorted(high, starts, "right")
-        points = refused.leave_out(points, inside, "with a missing value that require= does not allow")
+        points = refused.leave_out(points, {"with a missing value that require= does not allow": inside})
     placement = replace(placement, points=points)
     for reach in placement.reaches:
         if reach.min_rows:
             few = ~_tested(placement, partial(_has_rows, placement, reach))
-            points = refused.leave_out(points, few, f"with fewer than {reach.min_rows} rows in {reach.named!r}")
+            points = refused.leave_out(points, {f"with fewer than {reach.min_rows} rows in {reach.named!r}": few})
             placement = replace(placement, points=points)
     if missing == "error":
         refused.check()
@@ -137,9 +137,7 @@ def _slot_ranges(placement: Placement, low: Int64s, high: Int64s) -> tuple[Int64
 
 def _ranges(true: Callable[[slice], NDArray[np.bool_]], rows: int) -> tuple[Int64s, Int64s]:
     """The ranges `[low, high)` of true rows; the test runs in blocks."""
-    blocks = ((true(slice(begin, begin + _BLOCK)), begin) for begin in range(0, rows, _BLOCK))
-    none = np.empty(0, np.int64)
-    ranges = [(none, none), *(true_rows(block, begin) for block, begin in blocks)]
+    ranges = [true_rows(true(slice(begin, begin + _BLOCK)), begin) for begin in range(0, max(rows, 1), _BLOCK)]
     low, high = map(np.concatenate, zip(*ranges))
     return union(low, high)
 
