@@ -5,13 +5,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 
+import numpy as np
 import psutil
 import torch
 from torch.utils.data import DataLoader, Dataset
 
 from tensorstash.batches.loader import Loader
-from tensorstash.gather.span import Span
-from tensorstash.stash.stash import Stash
 from tensorstash.windows.windows import Windows
 
 Batch = dict[str, torch.Tensor]
@@ -34,9 +33,7 @@ class Items(Dataset[Batch]):
     """The same windows, made as in most programs: a slice of each column per item."""
 
     def __init__(self, windows: Windows, starts: torch.Tensor) -> None:
-        self.stash: Stash = windows.stash
-        self.spans: tuple[Span, ...] = windows.spans
-        self.starts = starts
+        self.stash, self.spans, self.starts = windows.stash, windows.spans, starts
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -61,20 +58,15 @@ def bench(windows: Windows, batch_size: int, workers: int, seconds: float) -> It
     Raises:
         RuntimeError: the two make different windows.
     """
-    items = Items(windows, torch.from_numpy(windows.placement.anchor_slots(torch.arange(len(windows)).numpy())))
-    _check(windows, items)
+    items = Items(windows, torch.from_numpy(windows.placement.anchor_slots(np.arange(len(windows)))))
+    for k in torch.linspace(0, len(windows) - 1, 5).long().tolist():
+        ours, theirs = windows[k], items[k]
+        if not all(torch.equal(ours[name].view(torch.uint8), theirs[name].view(torch.uint8)) for name in theirs):
+            raise RuntimeError(f"The Dataset must make the windows of tensorstash; window {k} differs.")
     yield _timed("tensorstash", Loader(windows, batch_size=batch_size, shuffle=True), seconds)
     for count in (0, workers):
         loader = DataLoader(items, batch_size, shuffle=True, num_workers=count)
         yield _timed(f"DataLoader, {count} workers", loader, seconds)
-
-
-def _check(windows: Windows, items: Items) -> None:
-    ids = torch.linspace(0, len(windows) - 1, 5).long().tolist()
-    for k in ids:
-        ours, theirs = windows[k], items[k]
-        if not all(torch.equal(ours[name].view(torch.uint8), theirs[name].view(torch.uint8)) for name in theirs):
-            raise RuntimeError(f"The Dataset must make the windows of tensorstash; window {k} differs.")
 
 
 def _timed(way: str, batches: Iterable[Batch], seconds: float) -> Result:

@@ -34,7 +34,7 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?) *((?:[kmgt]i?)?)b?", re.IGNORECASE)
 
 
 def main() -> None:
-    """Run the command line. An error of tensorstash is one line on stderr, with status 1."""
+    """Run the command line. An error of tensorstash is one line on stderr, and the status is 1."""
     warnings.showwarning = lambda message, *_, **__: _say("warning", "yellow", message)
     try:
         commands(prog_name="tensorstash")
@@ -96,7 +96,8 @@ def rm(labels: tuple[str, ...]) -> None:
     for label in labels:
         removed = shared.remove(label)
         missing += [] if removed else [repr(label)]
-        _print_removed(removed)
+        for name in removed:
+            click.echo(f"removed {name}")
     if missing:
         raise ValueError(f"No segment in {shared_path()} has the label {' or '.join(missing)}. See: tensorstash ls")
 
@@ -118,7 +119,7 @@ def _age(text: str) -> timedelta:
 
 
 @_command("prune", "--older-than 1d", "--max-bytes 10GB")
-@click.option("--older-than", metavar="DURATION", type=_age, help="Remove older segments, such as of 12h or 7d.")
+@click.option("--older-than", metavar="DURATION", type=_age, help="Remove segments older than this, such as 12h or 7d.")
 @click.option(
     "--max-bytes",
     metavar="SIZE",
@@ -131,9 +132,7 @@ def prune(older_than: timedelta | None, max_bytes: int | None) -> None:
     The oldest are removed first. Without options, only the leftovers of killed processes are removed.
     """
     removed = shared.prune(older_than=older_than, max_bytes=max_bytes)
-    _print_removed(removed)
-    if not removed:
-        click.echo("No segment was removed.")
+    click.echo("\n".join(f"removed {name}" for name in removed) or "No segment was removed.")
 
 
 @_command(
@@ -144,7 +143,7 @@ def prune(older_than: timedelta | None, max_bytes: int | None) -> None:
 @with_options
 @click.option("--share", metavar="LABEL", help="The label. Default: the name of the first file.")
 @click.option("--file", metavar="PATH", help="Write a file for ts.open instead, which may be larger than memory.")
-@click.option("--overwrite", is_flag=True, help="With --file, replace a file that something else has made.")
+@click.option("--overwrite", is_flag=True, help="With --file, replace an existing file of other contents.")
 def load_command(share: str | None, file: str | None, overwrite: bool, **options: Any) -> None:
     """Load columns into shared memory, or into a file.
 
@@ -176,12 +175,14 @@ def load_command(share: str | None, file: str | None, overwrite: bool, **options
 @with_options
 @click.option("--to", metavar="DIR", required=True, help="A directory, or the URL of one in an object store.")
 @click.option("--shards", metavar="N", type=int, default=64, show_default=True, help="How many shards.")
-@click.option("--engine", type=click.Choice(["ray"]), help="Let a Ray cluster do it. Default: this machine.")
+@click.option(
+    "--engine", type=click.Choice(["ray"]), help="Make the shards on a Ray cluster. Default: on this machine."
+)
 def shard_command(*, to: str, shards: int, engine: Literal["ray"] | None, **options: Any) -> None:
     """Cut columns by entity into shards for several machines.
 
-    They are stash files, and a manifest. A killed command resumes when it is given again. In Python,
-    ts.cluster.open(DIR) holds the shards of a node.
+    Shards are stash files with a manifest. A killed command resumes when it is run again. In Python,
+    ts.cluster.open(DIR) opens the shards of a node.
     """
     from tensorstash.cluster.make_shards import shard
     from tensorstash.sources.file import without_secrets
@@ -207,13 +208,13 @@ def shard_command(*, to: str, shards: int, engine: Literal["ray"] | None, **opti
     "weather.parquet --entity origin --time time_hour --html report.html",
 )
 @with_options
-@click.option("--html", "page", metavar="PATH", help="Write a page with coverage, frequency and gaps, too.")
+@click.option("--html", "page", metavar="PATH", help="Also write a page with coverage, frequency and gaps.")
 @_as_json("Print a JSON object; sizes are in bytes.")
 def inspect(page: str | None, as_json: bool, **options: Any) -> None:
     """Print what a load would take.
 
-    It shows rows, MB per column and free memory, and reads schemas and footers only; with --html also the columns of
-    entity and time.
+    It shows rows, MB per column and free memory, and reads only schemas and footers; with --html also the entity and
+    time columns.
     """
     from tensorstash.cli.report import report
     from tensorstash.ingest.plan import plan
@@ -231,11 +232,11 @@ def inspect(page: str | None, as_json: bool, **options: Any) -> None:
 @click.option("--history", type=click.IntRange(0), default=96, show_default=True, help="Slots before the anchor.")
 @click.option("--horizon", type=click.IntRange(0), default=24, show_default=True, help="Slots from the anchor on.")
 @click.option("--batch-size", type=click.IntRange(1), default=256, show_default=True, help="Windows of a batch.")
-@click.option("--workers", type=click.IntRange(1), default=2, show_default=True, help="Of the DataLoader.")
-@click.option("--seconds", type=click.FloatRange(0.1), default=5.0, show_default=True, help="For each of the three.")
+@click.option("--workers", type=click.IntRange(1), default=2, show_default=True, help="Processes of the DataLoader.")
+@click.option("--seconds", type=click.FloatRange(0.1), default=5.0, show_default=True, help="How long each runs.")
 @click.option("--frequency", metavar="STEP", help="The step of time, such as 15m. Default: the most common one.")
 @click.option(
-    "--gaps", type=click.Choice(["split", "ignore"]), default="split", show_default=True, help="As ts.Windows."
+    "--gaps", type=click.Choice(["split", "ignore"]), default="split", show_default=True, help="As in ts.Windows."
 )
 @_as_json("Print a JSON array of objects.")
 def bench_command(
@@ -252,7 +253,7 @@ def bench_command(
 ) -> None:
     """Compare batches of FILE with those of a DataLoader.
 
-    Its Dataset slices the same columns in memory for each window. A training step of a small model stands for yours.
+    Its Dataset slices the same columns in memory for each window. A small model stands in for yours.
     The column windows/s is the speed of the batches alone, waiting is their share of the loop, and memory counts pages
     of several processes once.
     """
@@ -337,8 +338,3 @@ def _aligned(lines: Sequence[tuple[str, ...]], right: Collection[int]) -> str:
     widths = [max(map(len, cells)) for cells in zip(*lines)]
     line = "  ".join(f"{{:{'>' if column in right else '<'}{width}}}" for column, width in enumerate(widths))
     return "\n".join(line.format(*cells).rstrip() for cells in lines)
-
-
-def _print_removed(names: list[str]) -> None:
-    for name in names:
-        click.echo(f"removed {name}")

@@ -55,12 +55,6 @@ def bin_of(edges: Int64s, times: Int64s) -> Int64s:
     return np.searchsorted(edges, times, "right") - 1
 
 
-def chosen_entities(stash: Stash, most: int) -> Int64s:
-    """The indices of at most `most` entities at equal distances."""
-    count = len(stash.offsets) - 1
-    return np.unique(np.linspace(0, count - 1, min(count, most)).astype(np.int64))
-
-
 def entity_lanes(plt: Any, axes: Any, stash: Stash, chosen: Int64s, most_names: int) -> Any:
     """Axes, of a new figure for `None`, with a lane for each entity, and names for at most so many of them."""
     if axes is None:

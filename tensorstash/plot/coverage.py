@@ -12,7 +12,6 @@ from tensorstash.common.frequency import Duration
 from tensorstash.plot.axes import (
     bin_of,
     check_stash,
-    chosen_entities,
     cuts_of,
     entity_lanes,
     legend_above,
@@ -20,6 +19,7 @@ from tensorstash.plot.axes import (
     time_axis,
     time_label,
 )
+from tensorstash.stash.display import chosen_entities
 from tensorstash.stash.missing import missing_rows
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.runs import Runs, entity_runs, find_runs

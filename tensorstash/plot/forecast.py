@@ -62,7 +62,9 @@ def forecast(
         quantiles = quantiles if framed is None else framed
     past = _numbers(history, "history")
     ahead = _checked({"truth": truth, "prediction": prediction, "quantiles": quantiles})
-    before, after = _positions(len(past), max(map(len, ahead.values()), default=0), times)
+    before, after = np.arange(-len(past), 0), np.arange(max(map(len, ahead.values()), default=0))
+    if times is not None:  # the history is spaced as the first two times
+        before, after = times[0] + (times[1] - times[0]) * before, times
     if axes is None:
         _, axes = plt.subplots(figsize=(10, 3), layout="constrained")
     axes.plot(before, past, color=_TRUTH, linewidth=1, label="history")
@@ -105,13 +107,6 @@ def _of_frame(frame: "pl.DataFrame") -> tuple[torch.Tensor | None, torch.Tensor 
     if len(times) < 2 or (np.diff(times) <= np.zeros(1, np.diff(times).dtype)).any():
         raise ValueError("prediction must have the rows of one window, at least two; filter the frame by its entity.")
     return (values[:, 0], None, times, time.name) if values.shape[1] == 1 else (None, values, times, time.name)
-
-
-def _positions(history: int, horizon: int, times: NDArray[Any] | None) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Where the slots of history and horizon are drawn; the history is spaced as the first two times of a frame."""
-    if times is None:
-        return np.arange(-history, 0), np.arange(horizon)
-    return times[0] - (times[1] - times[0]) * np.arange(history, 0, -1), times
 
 
 def _checked(given: Mapping[str, object]) -> dict[str, Numbers]:

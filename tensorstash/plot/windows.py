@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tensorstash.common.dtypes import Int64s
-from tensorstash.plot.axes import chosen_entities, entity_lanes, legend_above, pyplot, time_axis, time_label
+from tensorstash.plot.axes import entity_lanes, legend_above, pyplot, time_axis, time_label
+from tensorstash.stash.display import chosen_entities
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.slots import nearest_rows, times_at

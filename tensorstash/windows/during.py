@@ -97,7 +97,7 @@ def check_side(closed: object) -> None:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Reach:
-    """Spans over one stretch of time, which their windows find together."""
+    """Spans over one stretch of time, whose rows are found once for all of them."""
 
     begin: Shift
     end: Shift
@@ -106,7 +106,7 @@ class Reach:
     spans: tuple[Span, ...]  # rows counted back from the end of the stretch; ages are spans of `TIMES`
     fills: Mapping[str, torch.Tensor]  # of empty slots, by column
     min_rows: int
-    named: str  # by the span that wants most rows
+    named: str  # the span with this `min_rows`
 
     @property
     def shown(self) -> tuple[Span, ...]:
@@ -115,7 +115,7 @@ class Reach:
 
     @property
     def is_ahead(self) -> bool:
-        """Whether it reaches beyond the moment of its window."""
+        """Whether it reaches into the future of its window."""
         return self.end.steps > 0
 
     @property
@@ -125,15 +125,10 @@ class Reach:
         stretch = f"{brackets[0]}{self.begin.text}, {self.end.text}{brackets[1]}"
         return [f"{span.name}={span.column}{stretch}, at most {self.most}" for span in self.shown]
 
-    @property
-    def identity(self) -> list[int | str]:
-        """What distinguishes it from other stretches."""
-        return [self.begin.text, self.end.text, self.most, self.closed]
-
     def find(self, times: Int64s, low: Int64s, high: Int64s, moments: Int64s, end: Int64s | None = None) -> Stretches:
-        """The rows of windows of these moments, among the rows `[low, high)` of their entities; any shape.
+        """The rows in the stretches around these moments, among the rows `[low, high)` of their entities; any shape.
 
-        `end` is where they end, if that is known.
+        `end` is the row after the last one of each stretch, if that is known.
         """
         after = int(self.closed == "right")  # equal times are before the stretch
         first = first_rows(times, low, high if end is None else end, self.begin.moved(moments) + after)

@@ -100,7 +100,10 @@ class Placement:
         if self.fills is not None:
             arrays += [self.slots.first, self.slots.row]
         categories = [span.column for span in self.shown if stash.about(span.column).kind == "category"]
-        in_time = {span.name: [span.column, *reach.identity] for reach in self.reaches for span in reach.shown}
+        in_time: dict[str, list[Any]] = {}
+        for reach in self.reaches:
+            stretch = [reach.begin.text, reach.end.text, reach.most, reach.closed]
+            in_time |= {span.name: [span.column, *stretch] for span in reach.shown}
         spans = {span.name: [span.column, span.begin, span.end, span.step] for span in self.spans}
         return {
             "windows": len(self),
