@@ -1,4 +1,4 @@
-"""What the pictures share: colours, axes of time and bins of ticks."""
+"""Shared by all plots: colours, axes of time and bins of ticks."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -56,7 +56,7 @@ def bin_of(edges: Int64s, times: Int64s) -> Int64s:
 
 
 def entity_lanes(plt: Any, axes: Any, stash: Stash, chosen: Int64s, most_names: int) -> Any:
-    """Axes, of a new figure for `None`, with a lane for each entity, and names for at most so many of them."""
+    """Axes with a lane for each entity, of which at most `most_names` are named; `None` makes a new figure."""
     if axes is None:
         _, axes = plt.subplots(figsize=(10, 1.5 + min(6.0, 0.35 * len(chosen))), layout="constrained")
     named = np.arange(0, len(chosen), max(1, -(-len(chosen) // most_names)))

@@ -66,7 +66,7 @@ def coverage(
     chosen = chosen_entities(stash, _MOST_ENTITIES)
     names = [*stash] if columns is None else names_in(columns, "columns")
     for name in names:
-        stash[name]  # raises an error if there is no such column
+        stash[name]  # raises ColumnError before anything is drawn
     states, edges = _coverage(stash, chosen, names, frequency)
     axes = entity_lanes(plt, axes, stash, chosen, _MOST_NAMES)
     colours = plt.matplotlib.colors.ListedColormap([*_STATES.values()])

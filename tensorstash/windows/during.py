@@ -1,4 +1,4 @@
-"""Spans in time: the rows of an entity in a stretch around a moment, such as those of the last 90 days."""
+"""Spans in time: the rows of an entity in a stretch of time, such as the last 90 days."""
 
 import re
 from collections.abc import Mapping
@@ -29,24 +29,27 @@ _ZERO = re.compile(r"-?(0+[a-z]+)+")
 class During:
     """A span in time: the rows of an entity in a stretch around the time t of a window, at most the newest `most`.
 
-    The batch holds `(batch, most, ...)`, the rows at the end, in the order of time, and empty slots in front, as
-    `<span>.observed` says. Rows of one time are inside or outside together; only `most` divides them.
+    The batch holds `(batch, most, ...)`: empty slots, marked in `<span>.observed`, and then the rows in the order of
+    time. Rows of one time are all inside or all outside; only `most` divides them.
 
-    With `at=`, t is the time of the frame. Otherwise it is that of the anchor: with a horizon the first slot of it, and
-    the stretch includes its begin, not its end; without one the last row of the window, and the stretch includes its
-    end, not its begin, so that this row is seen, and others of its time.
+    With `at=`, t is the time in the frame. Otherwise it is the time of the anchor. With a horizon this is its first
+    slot, and the stretch includes its begin, not its end; without one it is the last row of the window, and the stretch
+    includes its end, not its begin, so that this row and others of its time are seen.
 
     Args:
         column: the column, or a pack.
         begin: where the stretch begins, counted from t: a duration as polars writes it, such as "-90d", "-12h" or
-            "-1mo"; calendar ones count in the zone of the times. An integer for integer times.
+            "-1mo"; calendar durations count in the zone of the times. An integer for integer times.
         end: where it ends, likewise: "0d" is t itself, "30d" is in the future.
-        most: the length of the span: of more rows in the stretch, the newest are taken.
+        most: the length of the span; if the stretch has more rows, the newest are taken.
         min_rows: windows with fewer rows in the stretch are left out.
         age: batches also hold `<span>.age`, `(batch, most)` int64: t minus the time of the row, in the unit of the
             times; 0 where a slot is empty.
         closed: `"left"`: the stretch includes its begin, not its end; `"right"`: its end, not its begin. `None`: as
-            above; with `at=` as the `closed=` of the windows.
+            above; with `at=` the `closed=` of the windows.
+
+    Raises:
+        ValueError: a bound that is no duration or integer, or begin >= end.
 
     Example:
         >>> import tensorstash as ts
@@ -138,7 +141,7 @@ class Reach:
 
 
 def reaches(stash: Stash, spans: Mapping[str, During], closed: str) -> tuple[Reach, ...]:
-    """The stretches of spans in time, each with all spans over it."""
+    """The stretches of time that spans cover, each with all of its spans."""
     if not spans:
         return ()
     if stash.time is None:

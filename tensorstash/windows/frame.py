@@ -1,4 +1,4 @@
-"""Predictions as a frame, each beside its entity and time."""
+"""Predictions as a frame with their entities and times."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Gaps in time: where runs end, and the warnings when gaps, or too few rows, cost windows."""
+"""Gaps in time: where runs end, and warnings of windows lost to gaps or to too few rows."""
 
 import warnings
 from typing import Literal, get_args

@@ -1,7 +1,7 @@
-"""Windows at given points in time: where they stand among the slots, and which points have none."""
+"""Windows at given points in time: the slots of their anchors, and the points without a window."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from tensorstash.windows.slots import Slots, run_edges, runs_at, slots_at, steps
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Points:
-    """Windows in the order of a frame, 28 bytes each. Intervals hold only windows whose slots ascend."""
+    """Windows in the order of a frame, 28 bytes each; intervals could not hold them, because their slots ascend."""
 
     slot: Int64s  # of the anchor
     time: Int64s  # the point in time, which need not be the time of a row
@@ -24,7 +24,7 @@ class Points:
     entity: Int32s
     labels: Mapping[str, NDArray[Any]]  # the other columns of the frame, by its rows
     unknown: str  # the first entity that the stash does not have, as text
-    closed: str  # whether history is what was stamped before the time ("left") or up to it ("right")
+    closed: str  # whether the history has rows before the time ("left") or up to it ("right")
 
     def __len__(self) -> int:
         return len(self.row)
@@ -41,14 +41,14 @@ class Points:
         return self.time + (self.closed == "right")
 
 
+@dataclass(slots=True)
 class Refused:
-    """The points without a window: how many for each reason, and the first of them."""
+    """The points without a window: their number for each reason, and the first one."""
 
-    def __init__(self, stash: Stash, points: int) -> None:
-        self._stash = stash
-        self._points = points
-        self._reasons: list[str] = []
-        self._count = 0
+    stash: Stash
+    points: int  # with and without a window
+    reasons: list[str] = field(default_factory=list)
+    count: int = 0
 
     def leave_out(self, points: Points, reasons: Mapping[str, Bools]) -> Points:
         """The points for which none of the reasons holds; each other point counts for the first reason that does."""
@@ -56,23 +56,23 @@ class Refused:
         for reason, holds in reasons.items():
             if (wrong := holds & left).any():
                 count, first = int(np.count_nonzero(wrong)), int(wrong.argmax())
-                self._reasons.append(f"{count:,} {reason} (first: {self._place(points, first)})")
-                self._count += count
+                self.reasons.append(f"{count:,} {reason} (first: {self._place(points, first)})")
+                self.count += count
                 left &= ~wrong
         return points if left.all() else points.taken(left)
 
     def _place(self, points: Points, k: int) -> str:
-        entity, row, time = int(points.entity[k]), int(points.row[k]), self._stash.clock.format(int(points.time[k]))
-        known = entity >= 0 and self._stash.entity_names
-        names = [f"entity {self._stash.entities[entity]!r}"] if known else [points.unknown] * (entity < 0)
+        entity, row, time = int(points.entity[k]), int(points.row[k]), self.stash.clock.format(int(points.time[k]))
+        known = entity >= 0 and self.stash.entity_names
+        names = [f"entity {self.stash.entities[entity]!r}"] if known else [points.unknown] * (entity < 0)
         return ", ".join([f"row {row:,}", *names, f"at {time}"])
 
     def check(self) -> None:
         """Raise `DataError` if there are any."""
-        if self._reasons:
+        if self.reasons:
             raise DataError(
-                f"Each row of at= must have a window; {self._count:,} of {self._points:,} have none: "
-                f"{', '.join(self._reasons)}. Leave these rows out, or take missing='drop'."
+                f"Each row of at= must have a window; {self.count:,} of {self.points:,} have none: "
+                f"{', '.join(self.reasons)}. Leave these rows out, or take missing='drop'."
             )
 
 

@@ -1,4 +1,4 @@
-"""Which windows are taken: without missing values (`require`), at true rows (`where`), the newest (`latest`)."""
+"""Which windows are kept: without missing values (`require`), at true rows (`where`), the newest (`latest`)."""
 
 import warnings
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Spans: which rows of which column a window holds, relative to its anchor."""
+"""Spans: which slots of which columns a window holds, relative to its anchor."""
 
 import operator
 from collections.abc import Container, Mapping, Sequence
@@ -21,7 +21,7 @@ def make_spans(
     columns: Sequence[str] | None,
     spans: Mapping[str, Any] | None,
 ) -> tuple[tuple[Span, ...], dict[str, During]]:
-    """The spans that the arguments of `Windows` ask for, checked: in slots, and in time."""
+    """The checked spans that the arguments of `Windows` ask for: in slots, and in time."""
     in_time: dict[str, During] = {}
     if spans is None:
         if history is None:

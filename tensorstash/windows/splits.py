@@ -1,4 +1,4 @@
-"""Parts of windows: before, between and from cuts, which are a slot in every run, and the folds of a backtest."""
+"""Parts of windows: before, between and from cuts, each a slot in every run, and the folds of a backtest."""
 
 import warnings
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ def _check_timed(stash: Stash, what: str) -> None:
 
 
 def check_intervals(placement: Placement, what: str, remedy: str) -> None:
-    """Refuse windows at given points for what needs all windows of a stash."""
+    """Raise `ValueError` for windows at given points; `what` needs all windows of a stash."""
     if placement.points is not None:
         raise ValueError(f"{what} needs all windows of a stash, and these are at given points in time. {remedy}")
 
@@ -48,7 +48,7 @@ def entity_edges(placement: Placement) -> Int64s:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Where windows are divided: the first row of each entity after it, `(entities,)`, and its time if it has one."""
+    """Where windows are divided: the first row of each entity after the cut, `(entities,)`, and its time, if any."""
 
     rows: Int64s
     moment: int | None
@@ -125,7 +125,7 @@ def parts_at_shares(placement: Placement, fractions: Sequence[float]) -> list[Pl
 
 
 def parts_of_entities(placement: Placement, fractions: Sequence[float], seed: int) -> list[Placement]:
-    """Parts that share no entity, of fractions of them in an order drawn from the seed."""
+    """Parts that share no entity: entities are shuffled by the seed and cut at fractions."""
     count = len(placement.offsets) - 1
     drawn = shuffled(count, seed, 0)(np.arange(count))
     cuts = [0, *map(int, _shares(fractions, np.array(count))), count]
@@ -150,10 +150,8 @@ def _parts_of(placement: Placement, cuts: Sequence[Cut]) -> list[Placement]:
         parts = [_between(placement, low, high, judged, placement.length - 1) for low, high in edges]
     for reach in placement.reaches:
         if reach.is_ahead:
-            ends = zip(parts, bounds[1:])
-            parts = [
-                part if cut is None else chosen(part, partial(_ends_before, part, reach, cut)) for part, cut in ends
-            ]
+            for k, cut in enumerate(cuts):
+                parts[k] = chosen(parts[k], partial(_ends_before, parts[k], reach, cut))
     return parts
 
 
@@ -171,7 +169,7 @@ def _between_cuts(placement: Placement, low: Cut | None, high: Cut | None, ids: 
 
 
 def _ends_before(placement: Placement, reach: Reach, cut: Cut, ids: Int64s, anchors: Int64s) -> Bools:
-    """Whether spans in time end before a cut; one without rows counts as well, because it shows that there are none."""
+    """Whether spans in time end before a cut; one without rows counts too, because it shows that there are none."""
     if cut.moment is None:
         entities = placement.window_entities(ids, anchors)
         return placement.stretches(reach, ids, anchors).end <= cut.rows[entities]
@@ -193,7 +191,7 @@ def _of_entities(placement: Placement, entities: Int64s) -> Placement:
 def folds(
     placement: Placement, count: SupportsIndex, step: Length, gap: Length, *, expanding: bool
 ) -> list[tuple[Placement, Placement]]:
-    """The windows of the training and the test part of each fold, the earliest fold first."""
+    """The training and the test windows of each fold, the earliest fold first."""
     _check_timed(placement.stash, "folds")
     check_intervals(placement, "folds", "Cut with split.")
     if any(reach.is_ahead for reach in placement.reaches):
@@ -228,7 +226,7 @@ def _moved(time: int, by: Shift, times: int) -> int:
 
 
 def _shift(placement: Placement, length: Length, least: int, what: str) -> Shift:
-    """Slots, which are steps of the frequency, or a duration as polars writes it."""
+    """A number of slots, each a step of the frequency, or a duration as polars writes it."""
     clock, slot_step = placement.stash.clock, placement.slots.frequency
     if not is_integer(length):
         duration = length if isinstance(length, timedelta) else str(length)
@@ -248,7 +246,7 @@ def _check_length(shift: Shift, times: int, text: str) -> None:
 
 
 def _anchor_range(placement: Placement) -> tuple[int, int]:
-    """The time of the first anchor, and the time one slot after the last anchor with a whole horizon."""
+    """The time of the first anchor, and that of the slot after the last anchor with a whole horizon."""
     windows = placement.intervals
     run_begins, run_ends = run_edges(placement.slots)
     first, begins = windows.first, windows.begins
@@ -265,7 +263,7 @@ def _anchor_range(placement: Placement) -> tuple[int, int]:
 
 
 def _between(placement: Placement, low: Int64s | None, high: Int64s | None, first: int, last: int) -> Placement:
-    """The windows whose slot number `first` is at or after `low`, and whose slot number `last` is before `high`."""
+    """The windows whose slot `first` is at or after `low` and whose slot `last` is before `high`; both count from 0."""
     begins, ends = run_edges(placement.slots)
     lowest = begins if low is None else np.clip(low - first, begins, ends)
     highest = ends if high is None else np.clip(high - last, lowest, ends)
