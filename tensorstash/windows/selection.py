@@ -85,8 +85,8 @@ def enough_rows(placement: Placement) -> Placement:
             kept = chosen(placement, partial(_has_rows, placement, reach))
             if not len(kept):
                 raise NoWindowError(
-                    f"min_rows={reach.min_rows} keeps the windows with at least as many rows in {reach.named!r}; none "
-                    f"of the {len(placement):,} windows has that many. Lower it, or take a longer stretch of time."
+                    f"min_rows= keeps windows with at least {reach.min_rows} rows in {reach.named!r}; none of the "
+                    f"{len(placement):,} windows has so many. Lower it, or take a longer stretch of time."
                 )
             placement = kept
     return placement
@@ -101,7 +101,7 @@ def at_points(placement: Placement, at: Any, closed: str, judged: Sequence[Span]
     points = points_of(placement.stash, at, closed, {span.name for span in placement.shown})
     wanted, refused = len(points), Refused(placement.stash, len(points))
     if judged and not placement.length:
-        raise ValueError("require= judges slots, and spans in time have none. See min_rows= of ts.During.")
+        raise ValueError("require= checks slots, and spans in time have none. See min_rows= of ts.During.")
     points = placed(placement.stash, placement.slots, points, (placement.history, placement.horizon), refused)
     if judged:
         low, high = incomplete(placement, judged)

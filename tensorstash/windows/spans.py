@@ -45,7 +45,7 @@ def make_spans(
 
 def _check(span: Span, stash: Stash) -> None:
     if not isinstance(span.name, str):
-        raise TypeError(f"Names of spans must be texts, got {span.name!r}. Write {str(span.name)!r}.")
+        raise TypeError(f"Names of spans must be strings, got {span.name!r}. Write {str(span.name)!r}.")
     check_name(span.name, "a span", (span.column, span.begin, span.end), "spans")
     if not isinstance(span.column, str):
         raise TypeError(
@@ -112,7 +112,7 @@ def judged_spans(
     names = [] if require is None else names_in(require, "require")
     for name in names:
         if name in in_time:
-            raise ValueError(f"require= judges slots, and {name!r} is a span in time. See min_rows= of ts.During.")
+            raise ValueError(f"require= checks slots, and {name!r} is a span in time. See min_rows= of ts.During.")
         if name not in named and name not in stash:
             raise unknown(name, dict.fromkeys([*named, *stash]), "the window", "span or column")
     return [named.get(name) or Span(name, name, -size[0], size[1]) for name in names]

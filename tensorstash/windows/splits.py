@@ -195,7 +195,7 @@ def folds(
     _check_timed(placement.stash, "folds")
     check_intervals(placement, "folds", "Cut with split.")
     if any(reach.is_ahead for reach in placement.reaches):
-        raise ValueError("folds judge slots, and a span in time of these windows reaches into the future. Use split.")
+        raise ValueError("folds go by slots, and a span in time of these windows reaches into the future. Use split.")
     number, by = at_least(1, count, "count"), _shift(placement, step, 1, "step")
     pause = _shift(placement, gap, 0, "gap")
     _check_length(by, number, f"{number} x step={step!r}")

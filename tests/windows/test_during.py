@@ -233,7 +233,7 @@ def test_times_and_bounds_that_64_bits_cannot_hold_are_errors() -> None:
     near = ts.load({"t": [0, 5], "x": [1.0, 2.0]}, time="t")
     with pytest.raises(ValueError, match=r"less than 2\*\*61 ticks"):
         ts.Windows(near, spans={"past": ts.During("x", -(2**70), 0, most=3)})
-    with pytest.raises(TypeError, match="Names of spans must be texts"):
+    with pytest.raises(TypeError, match="Names of spans must be strings"):
         ts.Windows(near, spans={1: ts.During("x", -1, 0, most=3)})  # type: ignore[dict-item]
     wide = ts.Windows(near, spans={"past": ts.During("x", -(2**59), 2**59, most=2)})
     assert wide[:]["past"].tolist() == [[1.0, 2.0]] * 2
