@@ -1,17 +1,16 @@
-"""`tensorstash bench`: batches of the user's file, beside a `DataLoader` over a `Dataset` with one window per item."""
+"""`tensorstash bench`: batches of the user's file, compared with a `DataLoader` whose items are single windows."""
 
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 
+import numpy as np
 import psutil
 import torch
 from torch.utils.data import DataLoader, Dataset
 
 from tensorstash.batches.loader import Loader
-from tensorstash.gather.span import Span
-from tensorstash.stash.stash import Stash
 from tensorstash.windows.windows import Windows
 
 Batch = dict[str, torch.Tensor]
@@ -21,7 +20,7 @@ _HIDDEN = 64  # units of the model that stands for the user's
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What one way of making batches took, in a training loop of a small model."""
+    """The cost of one way of making batches, in a training loop of a small model."""
 
     way: str
     first: float  # seconds until the first batch
@@ -31,12 +30,10 @@ class Result:
 
 
 class Items(Dataset[Batch]):
-    """The same windows as most programs make them: a slice of each column per item."""
+    """The same windows, made as in most programs: a slice of each column per item."""
 
     def __init__(self, windows: Windows, starts: torch.Tensor) -> None:
-        self.stash: Stash = windows.stash
-        self.spans: tuple[Span, ...] = windows.spans
-        self.starts = starts
+        self.stash, self.spans, self.starts = windows.stash, windows.spans, starts
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -50,31 +47,26 @@ class Items(Dataset[Batch]):
 
 
 def bench(windows: Windows, batch_size: int, workers: int, seconds: float) -> Iterator[Result]:
-    """Time our loader and two of PyTorch over the same windows, one after the other.
+    """Time our loader, then a `DataLoader` without and with workers, over the same windows.
 
     Args:
-        windows: with slots that are rows, as without `gaps="mask"`.
+        windows: without empty slots, as with `gaps="split"`.
         batch_size: windows of a batch.
-        workers: processes of the last one.
-        seconds: that each of them runs for.
+        workers: processes of the last `DataLoader`.
+        seconds: how long each runs.
 
     Raises:
-        RuntimeError: their windows differ.
+        RuntimeError: the two make different windows.
     """
-    items = Items(windows, torch.from_numpy(windows.placement.anchor_slots(torch.arange(len(windows)).numpy())))
-    _check(windows, items)
+    items = Items(windows, torch.from_numpy(windows.placement.anchor_slots(np.arange(len(windows)))))
+    for k in torch.linspace(0, len(windows) - 1, 5).long().tolist():
+        ours, theirs = windows[k], items[k]
+        if not all(torch.equal(ours[name].view(torch.uint8), theirs[name].view(torch.uint8)) for name in theirs):
+            raise RuntimeError(f"The Dataset must make the windows of tensorstash; window {k} differs.")
     yield _timed("tensorstash", Loader(windows, batch_size=batch_size, shuffle=True), seconds)
     for count in (0, workers):
         loader = DataLoader(items, batch_size, shuffle=True, num_workers=count)
         yield _timed(f"DataLoader, {count} workers", loader, seconds)
-
-
-def _check(windows: Windows, items: Items) -> None:
-    ids = torch.linspace(0, len(windows) - 1, 5).long().tolist()
-    for k in ids:
-        ours, theirs = windows[k], items[k]
-        if not all(torch.equal(ours[name].view(torch.uint8), theirs[name].view(torch.uint8)) for name in theirs):
-            raise RuntimeError(f"The windows of the Dataset are those of tensorstash; window {k} differs.")
 
 
 def _timed(way: str, batches: Iterable[Batch], seconds: float) -> Result:

@@ -11,7 +11,7 @@ import re
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict
 from datetime import timedelta
 from importlib.metadata import version
@@ -34,7 +34,7 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?) *((?:[kmgt]i?)?)b?", re.IGNORECASE)
 
 
 def main() -> None:
-    """Run the command line. An error of tensorstash is one line on stderr, with status 1."""
+    """Run the command line. An error of tensorstash is one line on stderr, and the status is 1."""
     warnings.showwarning = lambda message, *_, **__: _say("warning", "yellow", message)
     try:
         commands(prog_name="tensorstash")
@@ -58,11 +58,17 @@ def commands() -> None:
     """
 
 
+def _command(name: str, *examples: str) -> Callable[[Callable[..., None]], click.Command]:
+    """A command whose help ends with examples of its arguments."""
+    lines = [f"  tensorstash {name} {arguments}".rstrip() for arguments in examples]
+    return commands.command(name, epilog="\n".join(["\b", "Examples:", *lines]))
+
+
 def _as_json(text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     return click.option("--json", "as_json", is_flag=True, help=text)
 
 
-@commands.command(epilog="\b\nExamples:\n  tensorstash ls\n  tensorstash ls --json | jq '.[].label'")
+@_command("ls", "", "--json | jq '.[].label'")
 @_as_json("Print a JSON array of objects; times are in UTC.")
 def ls(as_json: bool) -> None:
     """List the shared segments.
@@ -75,15 +81,11 @@ def ls(as_json: bool) -> None:
     elif not segments:
         click.echo(f"No shared segments in {shared_path()}.")
     else:
-        click.echo(
-            _aligned(
-                [("label", "key", "size", "rows", "columns", "created", "users"), *map(_cells, segments)],
-                right=(2, 3, 4, 6),
-            )
-        )
+        head = ("label", "key", "size", "rows", "columns", "created", "users")
+        click.echo(_aligned([head, *map(_cells, segments)], right=(2, 3, 4, 6)))
 
 
-@commands.command(epilog="\b\nExamples:\n  tensorstash rm nyc-weather\n  tensorstash rm train valid")
+@_command("rm", "nyc-weather", "train valid")
 @click.argument("labels", metavar="LABEL...", nargs=-1, required=True)
 def rm(labels: tuple[str, ...]) -> None:
     """Remove all segments of a label.
@@ -94,25 +96,20 @@ def rm(labels: tuple[str, ...]) -> None:
     for label in labels:
         removed = shared.remove(label)
         missing += [] if removed else [repr(label)]
-        _print_removed(removed)
+        for name in removed:
+            click.echo(f"removed {name}")
     if missing:
         raise ValueError(f"No segment in {shared_path()} has the label {' or '.join(missing)}. See: tensorstash ls")
 
 
-def _bytes(_context: click.Context, _option: click.Parameter, text: str | None) -> int | None:
-    """The bytes of a size such as 10GB."""
-    if text is None:
-        return None
+def _bytes(text: str) -> int:
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         raise click.BadParameter(f"{text!r} is not a size such as 500MB, 10GB or 8GiB.")
     return int(float(match[1]) * _UNITS[match[2].lower()])
 
 
-def _age(_context: click.Context, _option: click.Parameter, text: str | None) -> timedelta | None:
-    """A duration such as 12h."""
-    if text is None:
-        return None
+def _age(text: str) -> timedelta:
     from tensorstash.common.frequency import duration
 
     try:
@@ -121,17 +118,12 @@ def _age(_context: click.Context, _option: click.Parameter, text: str | None) ->
         raise click.BadParameter(f"{text!r} is not a duration such as 15m, 12h or 7d.") from error
 
 
-@commands.command(epilog="\b\nExamples:\n  tensorstash prune --older-than 1d\n  tensorstash prune --max-bytes 10GB")
-@click.option(
-    "--older-than",
-    metavar="DURATION",
-    callback=_age,
-    help="Remove segments older than this, such as 12h or 7d.",
-)
+@_command("prune", "--older-than 1d", "--max-bytes 10GB")
+@click.option("--older-than", metavar="DURATION", type=_age, help="Remove segments older than this, such as 12h or 7d.")
 @click.option(
     "--max-bytes",
     metavar="SIZE",
-    callback=_bytes,
+    type=_bytes,
     help="Remove until all remaining segments, including those in use, take at most this size, such as 10GB or 8GiB.",
 )
 def prune(older_than: timedelta | None, max_bytes: int | None) -> None:
@@ -140,21 +132,18 @@ def prune(older_than: timedelta | None, max_bytes: int | None) -> None:
     The oldest are removed first. Without options, only the leftovers of killed processes are removed.
     """
     removed = shared.prune(older_than=older_than, max_bytes=max_bytes)
-    _print_removed(removed)
-    if not removed:
-        click.echo("No segment was removed.")
+    click.echo("\n".join(f"removed {name}" for name in removed) or "No segment was removed.")
 
 
-@commands.command(
+@_command(
     "load",
-    epilog="\b\nExamples:\n"
-    "  tensorstash load weather.parquet --columns temp,humid --entity origin --time time_hour --share weather\n"
-    "  tensorstash load 'data/*.parquet' --columns x=temp,dewp,humid --columns y=temp --file weather.safetensors",
+    "weather.parquet --columns temp,humid --entity origin --time time_hour --share weather",
+    "'data/*.parquet' --columns x=temp,dewp,humid --columns y=temp --file weather.safetensors",
 )
 @with_options
 @click.option("--share", metavar="LABEL", help="The label. Default: the name of the first file.")
 @click.option("--file", metavar="PATH", help="Write a file for ts.open instead, which may be larger than memory.")
-@click.option("--overwrite", is_flag=True, help="With --file, replace a file that something else has made.")
+@click.option("--overwrite", is_flag=True, help="With --file, replace an existing file of other contents.")
 def load_command(share: str | None, file: str | None, overwrite: bool, **options: Any) -> None:
     """Load columns into shared memory, or into a file.
 
@@ -178,21 +167,22 @@ def load_command(share: str | None, file: str | None, overwrite: bool, **options
     click.echo(f"It stays until it is removed (tensorstash rm {label}) or the machine restarts.")
 
 
-@commands.command(
+@_command(
     "shard",
-    epilog="\b\nExamples:\n"
-    "  tensorstash shard 'data/*.parquet' --columns temp,humid --entity origin --time time_hour --to shards/weather\n"
-    "  tensorstash shard s3://raw/weather --entity origin --time time_hour --to s3://bucket/weather --shards 256",
+    "'data/*.parquet' --columns temp,humid --entity origin --time time_hour --to shards/weather",
+    "s3://raw/weather --entity origin --time time_hour --to s3://bucket/weather --shards 256",
 )
 @with_options
 @click.option("--to", metavar="DIR", required=True, help="A directory, or the URL of one in an object store.")
 @click.option("--shards", metavar="N", type=int, default=64, show_default=True, help="How many shards.")
-@click.option("--engine", type=click.Choice(["ray"]), help="Let a Ray cluster do it. Default: this machine.")
+@click.option(
+    "--engine", type=click.Choice(["ray"]), help="Make the shards on a Ray cluster. Default: on this machine."
+)
 def shard_command(*, to: str, shards: int, engine: Literal["ray"] | None, **options: Any) -> None:
     """Cut columns by entity into shards for several machines.
 
-    They are stash files, and a manifest. A killed command resumes when it is given again. In Python,
-    ts.cluster.open(DIR) holds the shards of a node.
+    Shards are stash files with a manifest. A killed command resumes when it is run again. In Python,
+    ts.cluster.open(DIR) opens the shards of a node.
     """
     from tensorstash.cluster.make_shards import shard
     from tensorstash.sources.file import without_secrets
@@ -211,20 +201,20 @@ def shard_command(*, to: str, shards: int, engine: Literal["ray"] | None, **opti
     )
 
 
-@commands.command(
-    epilog="\b\nExamples:\n"
-    "  tensorstash inspect weather.parquet\n"
-    "  tensorstash inspect weather.parquet --columns temp,humid --entity origin --time time_hour --dtype float16\n"
-    "  tensorstash inspect weather.parquet --entity origin --time time_hour --html report.html",
+@_command(
+    "inspect",
+    "weather.parquet",
+    "weather.parquet --columns temp,humid --entity origin --time time_hour --dtype float16",
+    "weather.parquet --entity origin --time time_hour --html report.html",
 )
 @with_options
-@click.option("--html", "page", metavar="PATH", help="Write a page with coverage, frequency and gaps, too.")
+@click.option("--html", "page", metavar="PATH", help="Also write a page with coverage, frequency and gaps.")
 @_as_json("Print a JSON object; sizes are in bytes.")
 def inspect(page: str | None, as_json: bool, **options: Any) -> None:
     """Print what a load would take.
 
-    It shows rows, MB per column and free memory, and reads schemas and footers only; with --html also the columns of
-    entity and time.
+    It shows rows, MB per column and free memory, and reads only schemas and footers; with --html also the entity and
+    time columns.
     """
     from tensorstash.cli.report import report
     from tensorstash.ingest.plan import plan
@@ -237,20 +227,16 @@ def inspect(page: str | None, as_json: bool, **options: Any) -> None:
         click.echo(f"wrote {page}", err=as_json)
 
 
-@commands.command(
-    "bench",
-    epilog="\b\nExamples:\n"
-    "  tensorstash bench weather.parquet --columns temp,humid --entity origin --time time_hour --horizon 48",
-)
+@_command("bench", "weather.parquet --columns temp,humid --entity origin --time time_hour --horizon 48")
 @with_options
 @click.option("--history", type=click.IntRange(0), default=96, show_default=True, help="Slots before the anchor.")
 @click.option("--horizon", type=click.IntRange(0), default=24, show_default=True, help="Slots from the anchor on.")
 @click.option("--batch-size", type=click.IntRange(1), default=256, show_default=True, help="Windows of a batch.")
-@click.option("--workers", type=click.IntRange(1), default=2, show_default=True, help="Of the DataLoader.")
-@click.option("--seconds", type=click.FloatRange(0.1), default=5.0, show_default=True, help="For each of the three.")
+@click.option("--workers", type=click.IntRange(1), default=2, show_default=True, help="Processes of the DataLoader.")
+@click.option("--seconds", type=click.FloatRange(0.1), default=5.0, show_default=True, help="How long each runs.")
 @click.option("--frequency", metavar="STEP", help="The step of time, such as 15m. Default: the most common one.")
 @click.option(
-    "--gaps", type=click.Choice(["split", "ignore"]), default="split", show_default=True, help="As ts.Windows."
+    "--gaps", type=click.Choice(["split", "ignore"]), default="split", show_default=True, help="As in ts.Windows."
 )
 @_as_json("Print a JSON array of objects.")
 def bench_command(
@@ -267,7 +253,7 @@ def bench_command(
 ) -> None:
     """Compare batches of FILE with those of a DataLoader.
 
-    Its Dataset slices the same columns in memory for each window. A training step of a small model stands for yours.
+    Its Dataset slices the same columns in memory for each window. A small model stands in for yours.
     The column windows/s is the speed of the batches alone, waiting is their share of the loop, and memory counts pages
     of several processes once.
     """
@@ -292,7 +278,7 @@ def bench_command(
     click.echo(_aligned(lines, right=(1, 2, 3, 4)))
 
 
-@commands.command(epilog="\b\nExamples:\n  tensorstash info")
+@_command("info", "")
 @_as_json("Print a JSON object.")
 def info(as_json: bool) -> None:
     """Print what to put into a bug report.
@@ -300,54 +286,29 @@ def info(as_json: bool) -> None:
     Versions, the native kernel and why it is used or not, free memory, the directory of shared segments, whether
     stashes may lie in huge pages, and threads.
     """
+    import psutil
     import torch
 
     from tensorstash.cli.huge_pages import huge_pages
     from tensorstash.native import library
+    from tensorstash.segments.limits import memory_limits, tightest
 
+    memory, path = tightest(memory_limits()), Path(shared_path())
+    folder = next(parent for parent in (path, *path.parents) if parent.exists())  # the directory need not exist yet
+    room = psutil.disk_usage(str(folder))
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     lines = {
         "tensorstash": f"{version('tensorstash')} in {Path(__file__).parents[1]}",
         "python": f"{platform.python_version()} on {platform.platform()}",
         "torch": f"{torch.__version__}, CUDA {'available' if torch.cuda.is_available() else 'not available'}",
         **{name: version(name) for name in ("numpy", "pyarrow", "polars")},
         "kernel": library.why(),
-        "memory": _memory(),
-        "shared": _shared_memory(),
-        "huge pages": huge_pages(_shared_folder()),
-        "threads": f"{torch.get_num_threads()} of torch, on {_cores()} cores",
+        "memory": f"{_size(memory.free)} free {memory.where}, of {_size(psutil.virtual_memory().total)}",
+        "shared": f"{_size(room.free)} free in {folder}, of {_size(room.total)}; segments lie in {path}",
+        "huge pages": huge_pages(folder),
+        "threads": f"{torch.get_num_threads()} of torch, on {cores} cores",
     }
-    if as_json:
-        click.echo(json.dumps(lines, indent=2))
-        return
-    width = max(map(len, lines))
-    click.echo("\n".join(f"{name:{width}}  {text}" for name, text in lines.items()))
-
-
-def _memory() -> str:
-    import psutil
-
-    from tensorstash.segments.limits import memory_limits, tightest
-
-    limit = tightest(memory_limits())
-    return f"{_size(limit.free)} free {limit.where}, of {_size(psutil.virtual_memory().total)}"
-
-
-def _shared_memory() -> str:
-    """The room in the file system that holds the directory of segments."""
-    folder = _shared_folder()
-    room = os.statvfs(folder)
-    free, total = (_size(blocks * room.f_frsize) for blocks in (room.f_bavail, room.f_blocks))
-    return f"{free} free in {folder}, of {total}; segments lie in {shared_path()}"
-
-
-def _shared_folder() -> Path:
-    """The directory of segments, or, while it does not exist, the one that it will be made in."""
-    path = Path(shared_path())
-    return next(parent for parent in (path, *path.parents) if parent.exists())
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    click.echo(json.dumps(lines, indent=2) if as_json else _aligned([*lines.items()], right=()))
 
 
 # Printing
@@ -375,16 +336,8 @@ def _size(nbytes: float) -> str:
     return f"{nbytes / 1000**power:,.1f} {'_kMG'[power]}B"
 
 
-def _aligned(lines: Iterable[tuple[str, ...]], right: tuple[int, ...]) -> str:
-    """Lines with aligned columns; those of numbers, `right`, are aligned to the right."""
-    lines = [*lines]
+def _aligned(lines: Sequence[tuple[str, ...]], right: Collection[int]) -> str:
+    """Lines with aligned columns; the columns with numbers in `right` are aligned to the right."""
     widths = [max(map(len, cells)) for cells in zip(*lines)]
-    return "\n".join(
-        "  ".join(cell.rjust(width) if at in right else cell.ljust(width) for at, (cell, width) in enumerate(row))
-        for row in (zip(cells, widths) for cells in lines)
-    )
-
-
-def _print_removed(names: list[str]) -> None:
-    for name in names:
-        click.echo(f"removed {name}")
+    line = "  ".join(f"{{:{'>' if column in right else '<'}{width}}}" for column, width in enumerate(widths))
+    return "\n".join(line.format(*cells).rstrip() for cells in lines)

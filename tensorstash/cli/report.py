@@ -11,7 +11,7 @@ from tensorstash.ingest.plan import Plan
 from tensorstash.ingest.plan_text import HEAD
 from tensorstash.stash.display import picture
 from tensorstash.stash.stash import Stash
-from tensorstash.windows.runs import Runs, entity_runs, find_runs
+from tensorstash.windows.runs import Runs, find_runs
 
 _STYLE = """
 :root { color-scheme: light dark; font-family: system-ui, sans-serif; line-height: 1.5; }
@@ -26,7 +26,7 @@ pre { padding: 1rem; border: 1px solid #8886; border-radius: 0.4rem; }
 
 
 def report(planned: Plan, source: Any, given: Mapping[str, Any]) -> str:
-    """A page about a source: columns, what a load takes, which times there are, and code to paste.
+    """A page about a source: its columns, the memory of a load, its times, and code to paste.
 
     Args:
         planned: the plan of the load.
@@ -58,7 +58,7 @@ def report(planned: Plan, source: Any, given: Mapping[str, Any]) -> str:
 
 
 def _times(planned: Plan, source: Any, given: Mapping[str, Any]) -> list[str]:
-    """Coverage, frequency and gaps, or why there are none to show."""
+    """Coverage, frequency and gaps, or why they cannot be shown."""
     if planned.time is None:
         return ["<p>Name the columns of time and entity to see coverage, frequency and gaps: --time, --entity.</p>"]
     keys = {name: value for name, value in given.items() if name not in ("columns", "static", "dtype")}
@@ -71,17 +71,16 @@ def _times(planned: Plan, source: Any, given: Mapping[str, Any]) -> list[str]:
 
 
 def _gaps(stash: Stash, runs: Runs) -> list[tuple[str, str]]:
-    whole = entity_runs(stash.offsets.numpy())
-    lengths = runs.rows if len(runs.rows) else whole.rows
+    with_rows = int(stash.offsets.diff().count_nonzero())
     lines = [
         ("frequency", "none" if runs.frequency is None else runs.frequency.text),
         ("entities", f"{len(stash.offsets) - 1:,}"),
-        ("gaps in time", f"{len(runs.first) - len(whole.first):,}"),
+        ("gaps in time", f"{len(runs.first) - with_rows:,}"),
         *((f"gaps of {step}", f"{count:,}") for step, count in runs.steps),
     ]
-    if len(lengths):
-        lines.append(("rows of the longest stretch without a gap", f"{int(lengths.max()):,}"))
-        lines.append(("rows of the shortest", f"{int(lengths.min()):,}"))
+    if len(runs.rows):
+        lines.append(("rows of the longest stretch without a gap", f"{int(runs.rows.max()):,}"))
+        lines.append(("rows of the shortest", f"{int(runs.rows.min()):,}"))
     return lines
 
 

@@ -48,7 +48,10 @@ class Draw:
         if not all(map(is_integer, numbers)):
             raise TypeError(f"ts.Draw takes integers, in slots relative to the anchor, got {self}.")
         if self.step < 1 or self.low >= self.high:
-            raise ValueError(f"ts.Draw must have low < high and step >= 1, got {self}.")
+            raise ValueError(
+                f"ts.Draw must have low < high and step >= 1, got {self}. Slots before the anchor are negative: a past "
+                "of 16 to 128 slots is ts.Draw(-128, -16)."
+            )
         if (self.high - self.low) % self.step:
             raise ValueError(
                 f"The step of a draw must divide high - low, got {self.step} for {self.high - self.low}. Use "

@@ -1,6 +1,6 @@
-"""`ts.plot`: pictures of a stash, of windows and of forecasts, with matplotlib (the extra `plot`).
+"""`ts.plot`: plots of a stash, of windows and of forecasts, with matplotlib (the extra `plot`).
 
-The room owns what is drawn and how. Only the command line uses it.
+The room owns what is drawn and how. No other room imports it.
 """
 
 from tensorstash.plot.coverage import coverage

@@ -1,4 +1,4 @@
-"""What the pictures share: colours, axes of time and bins of ticks."""
+"""Shared by all plots: colours, axes of time and bins of ticks."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -55,14 +55,8 @@ def bin_of(edges: Int64s, times: Int64s) -> Int64s:
     return np.searchsorted(edges, times, "right") - 1
 
 
-def chosen_entities(stash: Stash, most: int) -> Int64s:
-    """The indices of at most `most` entities at equal distances."""
-    count = len(stash.offsets) - 1
-    return np.unique(np.linspace(0, count - 1, min(count, most)).astype(np.int64))
-
-
 def entity_lanes(plt: Any, axes: Any, stash: Stash, chosen: Int64s, most_names: int) -> Any:
-    """Axes, of a new figure for `None`, with a lane for each entity, and names for at most so many of them."""
+    """Axes with a lane for each entity, of which at most `most_names` are named; `None` makes a new figure."""
     if axes is None:
         _, axes = plt.subplots(figsize=(10, 1.5 + min(6.0, 0.35 * len(chosen))), layout="constrained")
     named = np.arange(0, len(chosen), max(1, -(-len(chosen) // most_names)))

@@ -12,7 +12,6 @@ from tensorstash.common.frequency import Duration
 from tensorstash.plot.axes import (
     bin_of,
     check_stash,
-    chosen_entities,
     cuts_of,
     entity_lanes,
     legend_above,
@@ -20,6 +19,7 @@ from tensorstash.plot.axes import (
     time_axis,
     time_label,
 )
+from tensorstash.stash.display import chosen_entities
 from tensorstash.stash.missing import missing_rows
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.runs import Runs, entity_runs, find_runs
@@ -66,7 +66,7 @@ def coverage(
     chosen = chosen_entities(stash, _MOST_ENTITIES)
     names = [*stash] if columns is None else names_in(columns, "columns")
     for name in names:
-        stash[name]  # raises an error if there is no such column
+        stash[name]  # raises ColumnError before anything is drawn
     states, edges = _coverage(stash, chosen, names, frequency)
     axes = entity_lanes(plt, axes, stash, chosen, _MOST_NAMES)
     colours = plt.matplotlib.colors.ListedColormap([*_STATES.values()])

@@ -1,5 +1,6 @@
 """`ts.plot.forecast`: one window and its prediction."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -59,17 +60,21 @@ def forecast(
     if prediction is not None and not isinstance(prediction, torch.Tensor):
         prediction, framed, times, when = _of_frame(prediction)
         quantiles = quantiles if framed is None else framed
-    past, future, line, bands = _checked(history, truth, prediction, quantiles)
-    before, after = _positions(len(past), max(len(one) for one in (future, line, bands, ()) if one is not None), times)
+    past = _numbers(history, "history")
+    ahead = _checked({"truth": truth, "prediction": prediction, "quantiles": quantiles})
+    before, after = np.arange(-len(past), 0), np.arange(max(map(len, ahead.values()), default=0))
+    if times is not None:  # the history is spaced as the first two times
+        before, after = times[0] + (times[1] - times[0]) * before, times
     if axes is None:
         _, axes = plt.subplots(figsize=(10, 3), layout="constrained")
     axes.plot(before, past, color=_TRUTH, linewidth=1, label="history")
-    if future is not None:
+    if "truth" in ahead:
         # joined to the history, or the line would have a gap
-        joined = np.concatenate([past[-1:], future])
-        ahead = np.concatenate([before[-1:], after])
-        axes.plot(ahead, joined, color=_TRUTH, linewidth=1, dashes=_DASHED, label="truth")
-    if bands is not None:
+        joined = np.concatenate([past[-1:], ahead["truth"]])
+        slots = np.concatenate([before[-1:], after])
+        axes.plot(slots, joined, color=_TRUTH, linewidth=1, dashes=_DASHED, label="truth")
+    if "quantiles" in ahead:
+        bands = ahead["quantiles"]
         pairs = bands.shape[1] // 2
         for k in range(pairs):
             axes.fill_between(
@@ -81,19 +86,18 @@ def forecast(
                 linewidth=0,
                 label="quantiles" if k == 0 else None,
             )
-    if line is not None:
-        axes.plot(after, line, color=_PREDICTION, linewidth=1.5, label="prediction")
+    if "prediction" in ahead:
+        axes.plot(after, ahead["prediction"], color=_PREDICTION, linewidth=1.5, label="prediction")
     if times is None:
         axes.axvline(-0.5, color="grey", linewidth=0.8, linestyle=":")
     axes.set_xlabel(when)
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
+    axes.spines[["top", "right"]].set_visible(False)
     return axes
 
 
 def _of_frame(frame: "pl.DataFrame") -> tuple[torch.Tensor | None, torch.Tensor | None, NDArray[Any], str]:
-    """The prediction or quantiles in the last columns of a frame, the times in the column before, and its name."""
+    """The prediction or the quantiles, which are the last columns of a frame; the times before them, and their name."""
     first = next(k for k in range(len(frame.columns) + 1) if all(dtype.is_float() for dtype in frame.dtypes[k:]))
     if not 0 < first < len(frame.columns):
         raise ValueError(f"prediction must be a frame of Windows.to_frame, got the columns {frame.columns}.")
@@ -105,41 +109,29 @@ def _of_frame(frame: "pl.DataFrame") -> tuple[torch.Tensor | None, torch.Tensor 
     return (values[:, 0], None, times, time.name) if values.shape[1] == 1 else (None, values, times, time.name)
 
 
-def _positions(history: int, horizon: int, times: NDArray[Any] | None) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Where the slots of the history and of the horizon stand; before the times of a frame they go on in its step."""
-    if times is None:
-        return np.arange(-history, 0), np.arange(horizon)
-    return times[0] - (times[1] - times[0]) * np.arange(history, 0, -1), times
-
-
-def _checked(
-    history: object, truth: object, prediction: object, quantiles: object
-) -> tuple[Numbers, Numbers | None, Numbers | None, Numbers | None]:
-    """The four as arrays; a missing prediction is the middle quantile where there is one."""
-    past = _numbers(history, "history", 1)
-    future = None if truth is None else _numbers(truth, "truth", 1)
-    bands = None if quantiles is None else _numbers(quantiles, "quantiles", 2)
-    line = None if prediction is None else _numbers(prediction, "prediction", 1)
-    lengths = {
-        name: len(values)
-        for name, values in (("truth", future), ("prediction", line), ("quantiles", bands))
-        if values is not None
-    }
-    if len(set(lengths.values())) > 1:
-        listed = ", ".join(f"{name} has {length}" for name, length in lengths.items())
+def _checked(given: Mapping[str, object]) -> dict[str, Numbers]:
+    """Truth, prediction and quantiles as arrays, where given; the prediction may be the middle quantile."""
+    arrays = {name: _numbers(values, name) for name, values in given.items() if values is not None}
+    if len({len(values) for values in arrays.values()}) > 1:
+        listed = ", ".join(f"{name} has {len(values)}" for name, values in arrays.items())
         raise ValueError(f"Truth, prediction and quantiles must have one length, the horizon; {listed}.")
-    if bands is not None and (np.diff(bands, axis=1) < 0).any():
-        raise ValueError("Quantiles must ascend along the last dimension; these do not. Use quantiles.sort(-1).values.")
-    if line is None and bands is not None and bands.shape[1] % 2:
-        line = bands[:, bands.shape[1] // 2]
-    return past, future, line, bands
+    if "quantiles" in arrays:
+        bands = arrays["quantiles"]
+        if (np.diff(bands, axis=1) < 0).any():
+            raise ValueError(
+                "Quantiles must ascend along the last dimension; these do not. Use quantiles.sort(-1).values."
+            )
+        if bands.shape[1] % 2:
+            arrays.setdefault("prediction", bands[:, bands.shape[1] // 2])
+    return arrays
 
 
-def _numbers(values: object, name: str, dimensions: int) -> Numbers:
+def _numbers(values: object, name: str) -> Numbers:
     if not isinstance(values, torch.Tensor):
         raise ValueError(f"{name} must be a tensor, got a {type(values).__name__}.")
+    shape = {"history": "(history,)", "quantiles": "(horizon, n)"}.get(name, "(horizon,)")
+    dimensions = 2 if name == "quantiles" else 1
     if values.ndim != dimensions:
-        shape = {"history": "(history,)", "quantiles": "(horizon, n)"}.get(name, "(horizon,)")
         remedy = " Take one window of the batch and one column of a pack." if values.ndim > dimensions else ""
         raise ValueError(f"{name} must have the shape {shape}, got {tuple(values.shape)}.{remedy}")
     return values.detach().to("cpu", torch.float64).numpy()

@@ -63,7 +63,7 @@ def series(
     entities = entity if isinstance(entity, list) else [entity]
     all_series = [stash.series(one) for one in entities]
     for name in names:
-        stash[name]  # raises an error if there is no such column
+        stash[name]  # raises ColumnError before anything is drawn
     drawn = [_rows_drawn(stash, series, start, end, frequency) for series in all_series]
     if axes is None:
         _, grid = plt.subplots(

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tensorstash.common.dtypes import Int64s
-from tensorstash.plot.axes import chosen_entities, entity_lanes, legend_above, pyplot, time_axis, time_label
+from tensorstash.plot.axes import entity_lanes, legend_above, pyplot, time_axis, time_label
+from tensorstash.stash.display import chosen_entities
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.slots import nearest_rows, times_at
@@ -87,7 +88,7 @@ def _stash_of(parts: object) -> Stash:
 
 
 def _stretches(placement: Placement) -> tuple[Int64s, Int64s, Int64s, Int64s, Int64s]:
-    """For each interval: its entity, and the first and last time of its histories, and those of its horizons."""
+    """The entity of each interval, the first and last time of its histories, and those of its horizons."""
     if placement.points is not None or not placement.spans:
         return _of_moments(placement)
     within = placement.intervals
@@ -101,7 +102,7 @@ def _stretches(placement: Placement) -> tuple[Int64s, Int64s, Int64s, Int64s, In
 
 
 def _of_moments(placement: Placement) -> tuple[Int64s, Int64s, Int64s, Int64s, Int64s]:
-    """The same for each window on its own, from the first to the last moment that it looks at."""
+    """The same for single windows, from the first to the last time that each looks at."""
     ids = np.arange(len(placement))
     anchors = placement.anchor_slots(ids)
     moments = placement.window_times(ids, anchors)
@@ -110,17 +111,12 @@ def _of_moments(placement: Placement) -> tuple[Int64s, Int64s, Int64s, Int64s, I
     if placement.spans:
         begins.append(_times(placement, anchors - placement.history))
         ends.append(_times(placement, anchors + placement.horizon - 1) if placement.horizon else moments)
-    return (
-        placement.window_entities(ids, anchors),
-        np.minimum.reduce(begins),
-        moments,
-        moments,
-        np.maximum.reduce(ends),
-    )
+    entities = placement.window_entities(ids, anchors)
+    return entities, np.minimum.reduce(begins), moments, moments, np.maximum.reduce(ends)
 
 
 def _times(placement: Placement, slots: Int64s) -> Int64s:
-    """The time of each slot, or without times its row, or the nearest one of its run."""
+    """The time of each slot; without times its row, or at an empty slot the nearest row."""
     if placement.stash.time is None:
         return nearest_rows(placement.slots, slots)[0]
     return times_at(placement.slots, placement.times, slots)

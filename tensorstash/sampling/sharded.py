@@ -1,5 +1,6 @@
 """`ShardedWindows`: the windows of all shards, of which this node holds some."""
 
+import warnings
 import zlib
 from array import array
 from collections.abc import Callable, Mapping, Sequence
@@ -80,7 +81,10 @@ class ShardedWindows:
 
     def split(self, *cuts: Moment) -> "tuple[ShardedWindows, ...]":
         """Parts of these windows before, between and from the cuts, as `Windows.split`."""
-        return self._parted({shard: part.split(*cuts) for shard, part in self.parts.items()}, len(cuts) + 1)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Part .* has no window", UserWarning)  # other shards may have the times
+            divided = {shard: part.split(*cuts) for shard, part in self.parts.items()}
+        return self._parted(divided, len(cuts) + 1)
 
     def split_fraction(self, *fractions: float) -> "tuple[ShardedWindows, ...]":
         """Parts of these windows by fractions of the rows of each entity, as `Windows.split_fraction`."""

@@ -5,6 +5,7 @@ import html
 import numpy as np
 from numpy.typing import NDArray
 
+from tensorstash.common.dtypes import Int64s
 from tensorstash.common.html import lanes, table
 from tensorstash.segments.format import pages
 from tensorstash.stash.header import StashLike
@@ -57,6 +58,12 @@ def entity_text(stash: StashLike, entity: int) -> str:
     return ", ".join(map(str, name)) if isinstance(name, tuple) else str(name)
 
 
+def chosen_entities(stash: StashLike, most: int) -> Int64s:
+    """The indices of at most `most` entities at equal distances."""
+    count = len(stash.offsets) - 1
+    return np.unique(np.linspace(0, count - 1, min(count, most)).astype(np.int64))
+
+
 def row_shares(stash: StashLike, within: tuple[int, int] | None = None) -> tuple[list[int], NDArray[np.float64]]:
     """At most 20 entities at equal distances, as indices, and their rows per bin of time as shares of the largest bin.
 
@@ -65,8 +72,7 @@ def row_shares(stash: StashLike, within: tuple[int, int] | None = None) -> tuple
     that a short gap is seen. Without a time column the bins divide row numbers.
     """
     offsets = stash.offsets.numpy()
-    count = len(offsets) - 1
-    chosen = np.unique(np.linspace(0, count - 1, min(count, _MOST_ENTITIES)).astype(np.int64)).tolist()
+    chosen = chosen_entities(stash, _MOST_ENTITIES).tolist()
     low, high = within or stash.time_range
     times = None if stash.time is None else stash.time.numpy()
     if times is None or low is None or high is None:

@@ -1,4 +1,4 @@
-"""The frame of `at=`: for which entities and times windows are wanted, and its other columns, which batches hold."""
+"""The frame of `at=`: the entities and times of the windows, and other columns, which are entries of batches."""
 
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -20,7 +20,7 @@ Missing = Literal["error", "drop"]
 
 
 def check_at(at: Any, closed: object, missing: object, stride: object, where: object) -> None:
-    """Refuse arguments of `Windows` that contradict each other."""
+    """Raise `ValueError` for arguments of `Windows` that contradict each other."""
     check_side(closed)
     if missing not in get_args(Missing):
         raise ValueError(f'missing must be "error" or "drop", got {missing!r}.')
@@ -34,9 +34,9 @@ def check_at(at: Any, closed: object, missing: object, stride: object, where: ob
 
 
 def points_of(stash: Stash, frame: Any, closed: str, spans: Collection[str]) -> Points:
-    """The points of a frame in its order, not placed yet; the entity -1 is one that the stash does not have.
+    """The points of a frame in its order, without slots yet; the entity is -1 if the stash does not have it.
 
-    The other columns of the frame must not have the name of one of the spans.
+    No other column of the frame may have the name of one of the spans.
     """
     if stash.time_name is None:
         raise ValueError("at= needs times, and this stash has none. Load it with time=.")
@@ -114,7 +114,7 @@ def _frame_times(array: "pa.ChunkedArray", stash: Stash) -> Int64s:
 
 
 def _conversion(kind: "pa.DataType", zone: str | None, to_date: bool) -> str:
-    """The method of polars that makes times of a column."""
+    """How polars converts a column to times."""
     import pyarrow as pa
 
     from tensorstash.columns.types import is_text
@@ -135,7 +135,7 @@ def _ticks(times: "pa.ChunkedArray") -> Int64s:
 
 
 def _label(array: "pa.ChunkedArray", name: str, stash: Stash) -> NDArray[Any]:
-    """The values of a column that batches hold."""
+    """The values of a column as a batch has them."""
     import pyarrow as pa
 
     check_name(name, "a column of at=", argument="at")
@@ -170,7 +170,7 @@ def _entities(columns: "Mapping[str, pa.ChunkedArray]", stash: Stash) -> Int32s:
 
 
 def _as_bytes(rows: Int64s) -> "pa.FixedSizeBinaryArray":
-    """The bytes of each row of integers, because Arrow looks up single values only."""
+    """The bytes of each row of integers: Arrow looks up only single values."""
     import pyarrow as pa
 
     return pa.FixedSizeBinaryArray.from_buffers(pa.binary(8 * rows.shape[1]), len(rows), [None, pa.py_buffer(rows)])

@@ -1,8 +1,7 @@
-"""Windows as text, and as HTML: where their stash has rows, the slots of their spans, and the first windows."""
+"""Windows as text, and as HTML with pictures of the rows of their stash, their spans and the first windows."""
 
 import html
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -10,7 +9,7 @@ from numpy.typing import NDArray
 
 from tensorstash.common.html import lanes, lines, table
 from tensorstash.gather.span import Span
-from tensorstash.stash.display import picture
+from tensorstash.stash.display import entity_text, picture
 from tensorstash.windows.placement import Chain, Placement
 from tensorstash.windows.slots import nearest_rows
 
@@ -32,7 +31,7 @@ def as_text(placement: Placement) -> str:
 
 
 def as_html(placement: Placement) -> str:
-    """The caption of `print`, and three pictures."""
+    """The text without its spans, and three pictures."""
     spans, shown = placement.spans[:_MOST_SPANS], placement.shown[:_MOST_SPANS]
     caption = html.escape(as_text(placement).partition(";")[0])
     parts = [f"<p>{caption}</p>{picture(placement.stash, _within(placement))}"]
@@ -76,16 +75,15 @@ def _first_windows(placement: Placement, spans: Sequence[Span]) -> str:
     return f"<p>The first windows:</p>{table(*_anchor_table(placement, len(ids)))}{''.join(shown)}"
 
 
-def _anchor_table(placement: Placement, count: int) -> tuple[list[str], list[list[str]]]:
-    """The entities and times of the first windows as the head and the rows of a table."""
+def _anchor_table(placement: Placement, count: int) -> tuple[list[str], list[tuple[str, ...]]]:
+    """The head and the rows of a table: the entities and times of the first windows."""
     stash, ids = placement.stash, np.arange(count)
     slots = placement.anchor_slots(ids)
-    columns: dict[str, list[Any]] = {"window": [*range(count)]}
+    columns = {"window": [*map(str, ids)]}
     if stash.entity_names:
-        columns[", ".join(stash.entity_names)] = [
-            stash.entities[k] for k in placement.window_entities(ids, slots).tolist()
-        ]
+        entities = placement.window_entities(ids, slots).tolist()
+        columns[", ".join(stash.entity_names)] = [entity_text(stash, entity) for entity in entities]
     if stash.time is not None:
         times = placement.window_times(ids, slots).tolist()
         columns[f"{stash.time_name} of the anchor"] = [stash.clock.format(time) for time in times]
-    return [*columns], [[str(cell) for cell in cells] for cells in zip(*columns.values())]
+    return [*columns], [*zip(*columns.values())]

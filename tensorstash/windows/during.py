@@ -1,4 +1,4 @@
-"""Spans in time: the rows of an entity in a stretch around a moment, such as those of the last 90 days."""
+"""Spans in time: the rows of an entity in a stretch of time, such as the last 90 days."""
 
 import re
 from collections.abc import Mapping
@@ -29,24 +29,27 @@ _ZERO = re.compile(r"-?(0+[a-z]+)+")
 class During:
     """A span in time: the rows of an entity in a stretch around the time t of a window, at most the newest `most`.
 
-    The batch holds `(batch, most, ...)`, the rows at the end, in the order of time, and empty slots in front, as
-    `<span>.observed` says. Rows of one time are inside or outside together; only `most` divides them.
+    The batch holds `(batch, most, ...)`: empty slots, marked in `<span>.observed`, and then the rows in the order of
+    time. Rows of one time are all inside or all outside; only `most` divides them.
 
-    With `at=`, t is the time of the frame. Otherwise it is that of the anchor: with a horizon the first slot of it, and
-    the stretch includes its begin, not its end; without one the last row of the window, and the stretch includes its
-    end, not its begin, so that this row is seen, and others of its time.
+    With `at=`, t is the time in the frame. Otherwise it is the time of the anchor. With a horizon this is its first
+    slot, and the stretch includes its begin, not its end; without one it is the last row of the window, and the stretch
+    includes its end, not its begin, so that this row and others of its time are seen.
 
     Args:
         column: the column, or a pack.
         begin: where the stretch begins, counted from t: a duration as polars writes it, such as "-90d", "-12h" or
-            "-1mo"; calendar ones count in the zone of the times. An integer for integer times.
+            "-1mo"; calendar durations count in the zone of the times. An integer for integer times.
         end: where it ends, likewise: "0d" is t itself, "30d" is in the future.
-        most: the length of the span: of more rows in the stretch, the newest are taken.
+        most: the length of the span; if the stretch has more rows, the newest are taken.
         min_rows: windows with fewer rows in the stretch are left out.
         age: batches also hold `<span>.age`, `(batch, most)` int64: t minus the time of the row, in the unit of the
             times; 0 where a slot is empty.
         closed: `"left"`: the stretch includes its begin, not its end; `"right"`: its end, not its begin. `None`: as
-            above; with `at=` as the `closed=` of the windows.
+            above; with `at=` the `closed=` of the windows.
+
+    Raises:
+        ValueError: a bound that is no duration or integer, or begin >= end.
 
     Example:
         >>> import tensorstash as ts
@@ -77,17 +80,27 @@ class During:
             raise TypeError(f"age must be True or False, got {self.age!r}.")
         if self.closed is not None:
             check_side(self.closed)
+        unit = "ns" if "ns" in f"{self.begin}{self.end}" else "us"  # 64 bits hold centuries in us, not in ns
+        clock = Clock(None if is_integer(self.begin) and is_integer(self.end) else unit, None)
+        begin, end = _shifts(self, clock, "ts.During")
+        day = np.array([20_000 * clock.day if clock.unit else 0])  # any, because only months differ in length
+        if not begin.moved(day)[0] < end.moved(day)[0]:
+            past = (-7, 0) if clock.unit is None else ("-90d", "0d")
+            raise ValueError(
+                f"A span in time must have begin < end, got {self.begin!r} and {self.end!r} for {self.column!r}. The "
+                f"past has a minus: begin={past[0]!r}, end={past[1]!r}."
+            )
 
 
 def check_side(closed: object) -> None:
-    """Refuse what is not a side of a stretch."""
+    """Raise `ValueError` for anything but `"left"` and `"right"`."""
     if closed not in get_args(Side):
         raise ValueError(f'closed must be "left" or "right", got {closed!r}.')
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Reach:
-    """Spans over one stretch of time, which their windows find together."""
+    """Spans over one stretch of time, whose rows are found once for all of them."""
 
     begin: Shift
     end: Shift
@@ -96,7 +109,7 @@ class Reach:
     spans: tuple[Span, ...]  # rows counted back from the end of the stretch; ages are spans of `TIMES`
     fills: Mapping[str, torch.Tensor]  # of empty slots, by column
     min_rows: int
-    named: str  # by the span that wants most rows
+    named: str  # the span with this `min_rows`
 
     @property
     def shown(self) -> tuple[Span, ...]:
@@ -105,25 +118,20 @@ class Reach:
 
     @property
     def is_ahead(self) -> bool:
-        """Whether it reaches beyond the moment of its window."""
+        """Whether it reaches into the future of its window."""
         return self.end.steps > 0
 
     @property
     def texts(self) -> list[str]:
-        """Its spans for a repr."""
+        """The spans as text, for a repr."""
         brackets = "[)" if self.closed == "left" else "(]"
         stretch = f"{brackets[0]}{self.begin.text}, {self.end.text}{brackets[1]}"
         return [f"{span.name}={span.column}{stretch}, at most {self.most}" for span in self.shown]
 
-    @property
-    def identity(self) -> list[int | str]:
-        """What distinguishes it from other stretches."""
-        return [self.begin.text, self.end.text, self.most, self.closed]
-
     def find(self, times: Int64s, low: Int64s, high: Int64s, moments: Int64s, end: Int64s | None = None) -> Stretches:
-        """The rows of windows of these moments, among the rows `[low, high)` of their entities; any shape.
+        """The rows in the stretches around these moments, among the rows `[low, high)` of their entities; any shape.
 
-        `end` is where they end, if that is known.
+        `end` is the row after the last one of each stretch, if that is known.
         """
         after = int(self.closed == "right")  # equal times are before the stretch
         first = first_rows(times, low, high if end is None else end, self.begin.moved(moments) + after)
@@ -131,21 +139,22 @@ class Reach:
             end = first_rows(times, first, high, self.end.moved(moments) + after)
         return Stretches(end, np.minimum(end - first, self.most), moments)
 
-    def check_range(self, clock: Clock, low: int, high: int) -> None:
-        """Refuse moments that the stretch would move out of 64 bits."""
-        if max(abs(low), abs(high)) > 1 << 62:
-            raise DataError(
-                f"Spans in time need times within 2**62 ticks of 0, got {clock.format(low)} to {clock.format(high)}."
-            )
-
 
 def reaches(stash: Stash, spans: Mapping[str, During], closed: str) -> tuple[Reach, ...]:
-    """The stretches of spans in time, each with all spans over it."""
-    if spans and stash.time is None:
+    """The stretches of time that spans cover, each with all of its spans."""
+    if not spans:
+        return ()
+    if stash.time is None:
         raise ValueError("Spans in time need times, and this stash has none. Load it with time=.")
+    first, last = stash.time_range
+    if first is not None and last is not None and max(-first, last) > 1 << 62:  # moved times must fit into 64 bits
+        raise DataError(
+            f"Spans in time need times within 2**62 ticks of 0, got {stash.clock.format(first)} to "
+            f"{stash.clock.format(last)}. Leave such rows out with filter=."
+        )
     alike: dict[tuple[Shift, Shift, str, int], dict[str, During]] = {}
     for name, span in spans.items():
-        stretch = (*_edges(name, span, stash.clock), span.closed or closed, span.most)
+        stretch = (*_shifts(span, stash.clock, repr(name)), span.closed or closed, span.most)
         alike.setdefault(stretch, {})[name] = span
     return tuple(_reach(stash, stretch, members) for stretch, members in alike.items())
 
@@ -157,44 +166,31 @@ def _reach(stash: Stash, stretch: tuple[Shift, Shift, str, int], members: Mappin
     calendar = [span.column for span in columns if stash.about(span.column).calendar]
     empty = fills(stash, columns, calendar) | {TIMES: torch.zeros((), dtype=torch.int64)}
     strictest = max(members, key=lambda name: members[name].min_rows)
-    reach = Reach(begin, end, closed, most, (*columns, *ages), empty, members[strictest].min_rows, strictest)
-    low, high = stash.time_range
-    reach.check_range(stash.clock, low or 0, high or 0)
-    return reach
+    return Reach(begin, end, closed, most, (*columns, *ages), empty, members[strictest].min_rows, strictest)
 
 
-def _edges(name: str, span: During, clock: Clock) -> tuple[Shift, Shift]:
-    begin, end = _shift(span.begin, clock, f"begin of {name!r}"), _shift(span.end, clock, f"end of {name!r}")
-    day = np.array([20_000 * clock.day if clock.unit else 0])  # any, because only months differ in length
-    if not begin.moved(day)[0] < end.moved(day)[0]:
-        raise ValueError(
-            f"A span in time must have begin < end, got {span.begin!r} and {span.end!r} for {name!r}. The past has a "
-            "minus: begin='-90d', end='0d'."
-        )
-    return begin, end
+def _shifts(span: During, clock: Clock, whose: str) -> tuple[Shift, Shift]:
+    return _shift(span.begin, clock, f"begin of {whose}"), _shift(span.end, clock, f"end of {whose}")
 
 
-def _shift(text: int | str, clock: Clock, what: str) -> Shift:
+def _shift(length: int | str, clock: Clock, what: str) -> Shift:
     size: int | str
     if clock.unit is None:
-        if not is_integer(text):
-            raise ValueError(f"The {what} must be an integer, as the times are, got {text!r}.")
-        is_back, size = int(text) < 0, abs(int(text))
+        if not is_integer(length):
+            raise ValueError(f"The {what} must be an integer, as the times are, got {length!r}.")
+        is_back, size = int(length) < 0, abs(int(length))
     else:
-        if not isinstance(text, str):
-            raise ValueError(f"The {what} must be a duration such as '-90d', '-12h', '-1mo' or '0d', got {text!r}.")
-        is_back, size = text.startswith("-"), text.removeprefix("-")
+        is_back, size = str(length).startswith("-"), str(length).removeprefix("-")
     if size == 0 or (isinstance(size, str) and _ZERO.fullmatch(size)):
-        return Shift(text, Frequency("", "ticks", 1, 0, clock), 0)
+        return Shift(length, Frequency("", "ticks", 1, 0, clock), 0)
     try:
         step = frequency(size, clock, None)
     except ValueError as error:
-        unit = f" and a multiple of the unit of the times, {clock.unit!r}," if "multiple" in str(error) else ""
-        raise ValueError(
-            f"The {what} must be a duration as polars writes it,{unit} such as '-90d', '-12h' or, alone, '-1mo', got "
-            f"{text!r}."
-        ) from error
-    shift = Shift(text, step, -1 if is_back else 1)
+        rule = "a duration as polars writes it, such as '-90d' or, alone, '-1mo', or an integer for integer times"
+        if "multiple" in str(error):
+            rule = f"a multiple of the unit of the times, {clock.unit!r}"
+        raise ValueError(f"The {what} must be {rule}, got {length!r}.") from error
+    shift = Shift(length, step, -1 if is_back else 1)
     if shift.most_ticks > FARTHEST:
-        raise ValueError(f"The {what} must be less than 2**61 ticks from the window, got {text!r}.")
+        raise ValueError(f"The {what} must be less than 2**61 ticks from the window, got {length!r}.")
     return shift

@@ -1,4 +1,4 @@
-"""Predictions as a frame, each beside its entity and time."""
+"""Predictions as a frame with their entities and times."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -25,9 +25,9 @@ def to_frame(
     origin: bool,
     step: bool,
 ) -> "pl.DataFrame":
-    """Entity, time and values of every slot of the horizon (without one: of the window), by the ids of windows.
+    """Entity, time and values of every slot of the horizon (without one: of the window), or of windows without slots.
 
-    Windows of spans in time alone have no slots: a row each.
+    `ids` are of the windows, `(batch,)`; the other arguments are those of `Windows.to_frame`.
     """
     import polars as pl
 
@@ -43,13 +43,13 @@ def to_frame(
     entities = placement.window_entities(ids, anchors)[window]
     columns = [part.gather(entities) for part in entity_parts(placement.stash)]
     if placement.stash.time is not None:
-        columns.append(_slot_times(placement, slots[known]) if by_slot else _point_times(placement, ids))
+        columns.append(_slot_times(placement, slots[known]) if by_slot else _window_times(placement, ids, anchors))
     called, keys = _names_of(values, names), [key.name for key in columns]
     added = ["anchor"] * origin + ["step"] * step
     if twice := [name for name in added + called if name in keys or (name in added and name in called)]:
         raise ValueError(f"names must differ from the other columns {keys + added}, got {twice[0]!r}.")
     if origin:
-        columns.append(_anchor_times(placement, ids[window], anchors[window]).alias("anchor"))
+        columns.append(_window_times(placement, ids[window], anchors[window]).alias("anchor"))
     if step:
         columns.append(pl.Series("step", slot + 1))
     table = values.reshape(*slots.shape, len(called))[torch.from_numpy(known)]
@@ -81,19 +81,14 @@ def _names_of(values: torch.Tensor, names: Sequence[str] | None) -> list[str]:
     return checked
 
 
-def _anchor_times(placement: Placement, ids: Int64s, anchors: Int64s) -> "pl.Series":
-    """The time of each anchor, or without a time column its row."""
+def _window_times(placement: Placement, ids: Int64s, anchors: Int64s) -> "pl.Series":
+    """The time that each window goes by, null where it is not known; without a time column its row."""
     import polars as pl
 
     if placement.stash.time is None:
         return pl.Series(placement.label_rows(anchors))
-    return (
-        _slot_times(placement, anchors + placement.label) if placement.points is None else _point_times(placement, ids)
-    )
-
-
-def _point_times(placement: Placement, ids: Int64s) -> "pl.Series":
-    assert placement.points is not None
+    if placement.points is None:
+        return _slot_times(placement, anchors + placement.label)
     return _series(placement, placement.points.time[ids])
 
 

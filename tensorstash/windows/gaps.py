@@ -1,4 +1,4 @@
-"""Gaps in time: where runs end, and the warnings when gaps, or too few rows, cost windows."""
+"""Gaps in time: where runs end, and warnings of windows lost to gaps or to too few rows."""
 
 import warnings
 from typing import Literal, get_args
@@ -54,7 +54,7 @@ def _steps_text(runs: Runs) -> str:
 
 
 def too_short(runs: Runs, lengths: Int64s, needed: int, units: str) -> NoWindowError:
-    """The error if no run, of these lengths, holds a window."""
+    """The error for runs of these lengths if none is as long as a window."""
     remedy = "Shorten history or horizon, or see frequency= and gaps=."
     if runs.frequency is not None and 2 * len(runs.rows) > runs.rows.sum():  # most rows do not follow the row before
         remedy = (
@@ -68,7 +68,7 @@ def too_short(runs: Runs, lengths: Int64s, needed: int, units: str) -> NoWindowE
 
 
 def warn_of_gaps(placement: Placement, runs: Runs) -> bool:
-    """Warn if gaps cost many windows, which is returned, or make more empty slots than there are rows."""
+    """Warn if gaps make more empty slots than there are rows, or cost many windows; returns whether they do."""
     windows, slots, rows = placement.intervals, placement.slots, placement.stash.rows
     possible = int(windows_in(entity_runs(placement.offsets).rows, placement.length, windows.stride).sum())
     if costly := len(windows) < (1 - _COSTLY) * possible:
@@ -89,7 +89,7 @@ def warn_of_gaps(placement: Placement, runs: Runs) -> bool:
 
 
 def warn_of_absent(placement: Placement, before_require: Intervals, *, without_gaps: bool) -> None:
-    """Warn of entities that have rows but no window, and name one for each reason; `without_gaps`, leave gaps out."""
+    """Warn of entities that have rows but no window, with an example of each reason but gaps if `without_gaps`."""
     slots = placement.slots
     if placement.intervals is before_require and len(before_require.base) == np.count_nonzero(~slots.joined):
         return  # each run has windows
@@ -115,9 +115,8 @@ def warn_of_absent(placement: Placement, before_require: Intervals, *, without_g
             "frequency= and gaps=)"
         )
     if len(incomplete):
-        reasons.append(
-            f"{len(incomplete):,} with missing values that require= refuses, such as {entities[incomplete[0]]!r}"
-        )
+        name = entities[incomplete[0]]
+        reasons.append(f"{len(incomplete):,} with missing values that require= does not allow, such as {name!r}")
     if reasons:
         total, every = len(short) + len(apart) + len(incomplete), np.count_nonzero(rows)
         warnings.warn(f"{total:,} of {every:,} entities have no window: {'; '.join(reasons)}.", stacklevel=3)

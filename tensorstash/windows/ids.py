@@ -1,4 +1,4 @@
-"""The numbers of windows, as callers give them."""
+"""The ids of windows, as callers give them."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -41,7 +41,7 @@ class Intervals:
 
 
 def intervals(first: Int64s, counts: Int64s, stride: int) -> Intervals:
-    """Number the windows of intervals that begin at the slots `first` (ascending) and hold `counts` windows."""
+    """Number the windows of intervals that begin at the slots `first` (ascending) and hold `counts` windows each."""
     if not counts.all():
         filled = counts > 0
         first, counts = first[filled], counts[filled]

@@ -1,4 +1,4 @@
-"""Where windows are: the slots of one stash at which they stand, and the windows of several as one sequence."""
+"""Where windows are: their slots in one stash, and the windows of several stashes as one sequence."""
 
 import inspect
 import zlib
@@ -32,6 +32,8 @@ class Placement:
 
     stash: Stash
     spans: tuple[Span, ...]  # in slots
+    history: int  # slots before the anchor; without any span in slots 1, the row of the window, or 0 at given points
+    horizon: int  # slots from the anchor on
     slots: Slots
     fills: Mapping[str, torch.Tensor] | None  # the value of empty slots by column; None: slots are rows
     intervals: Intervals  # of the slots at which windows begin; none of windows at given points
@@ -41,21 +43,9 @@ class Placement:
     def __len__(self) -> int:
         return len(self.intervals) if self.points is None else len(self.points)
 
-    @cached_property
-    def history(self) -> int:
-        """Slots of a window before its anchor; without any span in slots, its last row, if it has one."""
-        if not self.spans:
-            return int(self.points is None)
-        return max(0, -min(span.begin for span in self.spans))
-
-    @cached_property
-    def horizon(self) -> int:
-        """Slots of a window from its anchor on."""
-        return max([0, *(span.end for span in self.spans)])
-
     @property
     def shown(self) -> tuple[Span, ...]:
-        """All spans, those in time as rows counted back from the end of their stretch."""
+        """All spans; those in time count rows back from the end of their stretch."""
         return (*self.spans, *(span for reach in self.reaches for span in reach.shown))
 
     @property
@@ -65,7 +55,7 @@ class Placement:
 
     @property
     def label(self) -> int:
-        """Slots from a window's anchor to the slot whose entity and time it goes by: without a horizon, its last."""
+        """Slots from a window's anchor to the slot that gives its entity and time: without a horizon, its last."""
         return 0 if self.horizon else -1
 
     @property
@@ -89,7 +79,7 @@ class Placement:
         return Store(self.stash, self.stash.blocks, filling)
 
     def store_of(self, reach: Reach) -> Store:
-        """What the spans of a stretch of time are gathered from; the fragments are those of each call."""
+        """What the spans of a stretch of time are gathered from; each call brings its own fragments."""
         assert self.stash.time is not None
         none = np.zeros(1, np.int64)
         fragments, _ = as_fragments(Stretches(none, none, none), reach.most)
@@ -99,8 +89,7 @@ class Placement:
     def fingerprint(self) -> dict[str, Any]:
         """A small identity in plain values, without paths or values of columns.
 
-        Equal windows of other entities, or of the same ones in another order, are other windows; so are codes of other
-        texts.
+        It differs if the entities, their order or the texts of codes differ.
         """
         stash, points = self.stash, self.points
         arrays: list[NDArray[Any]] = [self.intervals.base, self.intervals.ends]
@@ -110,7 +99,10 @@ class Placement:
         if self.fills is not None:
             arrays += [self.slots.first, self.slots.row]
         categories = [span.column for span in self.shown if stash.about(span.column).kind == "category"]
-        in_time = {span.name: [span.column, *reach.identity] for reach in self.reaches for span in reach.shown}
+        in_time: dict[str, list[Any]] = {}
+        for reach in self.reaches:
+            stretch = [reach.begin.text, reach.end.text, reach.most, reach.closed]
+            in_time |= {span.name: [span.column, *stretch] for span in reach.shown}
         spans = {span.name: [span.column, span.begin, span.end, span.step] for span in self.spans}
         return {
             "windows": len(self),
@@ -134,7 +126,7 @@ class Placement:
         return slots
 
     def label_rows(self, anchors: Int64s) -> Int64s:
-        """The row that windows go by, of any shape, by the slots of their anchors; at an empty slot the nearest row."""
+        """The row that gives each window its entity, any shape, by anchor slots; at an empty slot the nearest row."""
         return nearest_rows(self.slots, anchors + self.label)[0]
 
     def window_entities(self, ids: Int64s, anchors: Int64s) -> Int64s:
@@ -144,13 +136,13 @@ class Placement:
         return self.entities_at(self.label_rows(anchors))
 
     def window_times(self, ids: Int64s, anchors: Int64s) -> Int64s:
-        """The time that windows go by, of any shape, likewise."""
+        """The time of each window, likewise."""
         if self.points is not None:
             return self.points.time[ids]
         return times_at(self.slots, self.times, anchors + self.label)
 
     def stretches(self, reach: Reach, ids: Int64s, anchors: Int64s) -> Stretches:
-        """The rows of windows, of any shape, in a stretch of time, by their ids and the slots of their anchors."""
+        """The rows in a stretch of time of each window, likewise."""
         entities, moments = self.window_entities(ids, anchors), self.window_times(ids, anchors)
         end = None  # known, if the stretch ends where the history does, and slots are rows
         if self.points is not None and reach.closed == self.points.closed and self.slots.first is self.slots.row:
@@ -262,7 +254,7 @@ class Chain:
         return moments
 
     def labels(self, located: Located) -> dict[str, NDArray[Any]]:
-        """The columns of the frame of `at=`, in the shape of the ids."""
+        """The other columns of the `at=` frame, in the shape of the ids."""
         first = self.placements[0].points
         names = {} if first is None else first.labels
         labels = {name: np.empty(located.ids.shape, values.dtype) for name, values in names.items()}
@@ -289,7 +281,7 @@ class Chain:
 
     @cached_property
     def plan(self) -> GatherPlan:
-        """How batches are gathered; made at the first one."""
+        """How batches are gathered; compiled for the first one."""
         return self._compiled(together=True)
 
     @cached_property
@@ -351,12 +343,12 @@ class Chain:
         return static_values(self.static, self.static_rows(located, self.entities(located))) if self.static else {}
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what is computed, which holds addresses."""
+        """Without the cached properties, which hold addresses."""
         return {"placements": self.placements}
 
 
 def _is_asked_by_torch() -> bool:
-    """Whether a window is asked for by PyTorch's `DataLoader`, which indexes as anybody does."""
+    """Whether the caller is PyTorch's `DataLoader`; it indexes like any other caller."""
     frame = inspect.currentframe()
     for _ in range(3):  # `window_or_batch`, `__getitem__`, who asked
         frame = None if frame is None else frame.f_back

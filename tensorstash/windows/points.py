@@ -1,7 +1,7 @@
-"""Windows at given points in time: where they stand among the slots, and which points have none."""
+"""Windows at given points in time: the slots of their anchors, and the points without a window."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from tensorstash.windows.slots import Slots, run_edges, runs_at, slots_at, steps
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Points:
-    """Windows in the order of a frame, 28 bytes each. Intervals hold only windows whose slots ascend."""
+    """Windows in the order of a frame, 28 bytes each; intervals could not hold them, because their slots ascend."""
 
     slot: Int64s  # of the anchor
     time: Int64s  # the point in time, which need not be the time of a row
@@ -24,7 +24,7 @@ class Points:
     entity: Int32s
     labels: Mapping[str, NDArray[Any]]  # the other columns of the frame, by its rows
     unknown: str  # the first entity that the stash does not have, as text
-    closed: str  # whether history is what was stamped before the time ("left") or up to it ("right")
+    closed: str  # whether the history has rows before the time ("left") or up to it ("right")
 
     def __len__(self) -> int:
         return len(self.row)
@@ -41,67 +41,66 @@ class Points:
         return self.time + (self.closed == "right")
 
 
+@dataclass(slots=True)
 class Refused:
-    """The points without a window: how many for each reason, and the first of them."""
+    """The points without a window: their number for each reason, and the first one."""
 
-    def __init__(self, stash: Stash, points: int) -> None:
-        self._stash = stash
-        self._points = points
-        self._reasons: list[str] = []
-        self._count = 0
+    stash: Stash
+    points: int  # with and without a window
+    reasons: list[str] = field(default_factory=list)
+    count: int = 0
 
-    def leave_out(self, points: Points, wrong: Bools, reason: str) -> Points:
-        """The other points."""
-        if not wrong.any():
-            return points
-        count, first = int(np.count_nonzero(wrong)), int(wrong.argmax())
-        entity = int(points.entity[first])
-        known = entity >= 0 and self._stash.entity_names
-        names = [f"entity {self._stash.entities[entity]!r}"] if known else [points.unknown] * (entity < 0)
-        where = ", ".join([f"row {int(points.row[first]):,}", *names])
-        where += f", at {self._stash.clock.format(int(points.time[first]))}"
-        self._reasons.append(f"{count:,} {reason} (first: {where})")
-        self._count += count
-        return points.taken(~wrong)
+    def leave_out(self, points: Points, reasons: Mapping[str, Bools]) -> Points:
+        """The points for which none of the reasons holds; each other point counts for the first reason that does."""
+        left = np.ones(len(points), np.bool_)
+        for reason, holds in reasons.items():
+            if (wrong := holds & left).any():
+                count, first = int(np.count_nonzero(wrong)), int(wrong.argmax())
+                self.reasons.append(f"{count:,} {reason} (first: {self._place(points, first)})")
+                self.count += count
+                left &= ~wrong
+        return points if left.all() else points.taken(left)
+
+    def _place(self, points: Points, k: int) -> str:
+        entity, row, time = int(points.entity[k]), int(points.row[k]), self.stash.clock.format(int(points.time[k]))
+        known = entity >= 0 and self.stash.entity_names
+        names = [f"entity {self.stash.entities[entity]!r}"] if known else [points.unknown] * (entity < 0)
+        return ", ".join([f"row {row:,}", *names, f"at {time}"])
 
     def check(self) -> None:
         """Raise `DataError` if there are any."""
-        if self._reasons:
+        if self.reasons:
             raise DataError(
-                f"Each row of at= must have a window; {self._count:,} of {self._points:,} have none: "
-                f"{', '.join(self._reasons)}. Leave these rows out, or take missing='drop'."
+                f"Each row of at= must have a window; {self.count:,} of {self.points:,} have none: "
+                f"{', '.join(self.reasons)}. Leave these rows out, or take missing='drop'."
             )
 
 
 def placed(stash: Stash, slots: Slots, points: Points, size: tuple[int, int], refused: Refused) -> Points:
-    """The points that have a window of so many slots of history and horizon, each with the slot of its anchor.
+    """The points that have a window, each with the slot of its anchor: the first slot at or after its time.
 
-    The anchor is the first slot at or after the time.
+    `size` is the history and the horizon in slots.
     """
     assert stash.time is not None
     history, horizon = size
-    points = refused.leave_out(points, points.entity < 0, "of an entity that the stash does not have")
+    points = refused.leave_out(points, {"of an entity that the stash does not have": points.entity < 0})
     offsets, times = stash.offsets.numpy(), stash.time.numpy()
     if not history + horizon:
         return replace(points, slot=slots_at(slots, _rows_from(times, offsets, points)))
     low, high = offsets[points.entity], offsets[points.entity + 1]
-    points = refused.leave_out(points, low == high, "of an entity without rows")
+    points = refused.leave_out(points, {"of an entity without rows": low == high})
     if not len(points):
         return points
     anchors, run, in_gap, early = _anchor_slots(slots, times, offsets, points)
     (begins, ends), starts = run_edges(slots), anchors - history
     short, cut = starts < begins[run], starts + history + horizon > ends[run]
-    points = replace(points, slot=anchors)
     reasons = {
         "in a gap of the times": in_gap,
         "more than a step before the first row of the entity": early,
         "with too little history, see min_history=": short,
         "without a whole horizon, see min_horizon=": cut,
     }
-    kept = np.ones(len(points), np.bool_)
-    for reason, wrong in reasons.items():
-        points, kept = refused.leave_out(points, wrong[kept], reason), kept & ~wrong
-    return points
+    return refused.leave_out(replace(points, slot=anchors), reasons)
 
 
 def _rows_from(times: Int64s, offsets: Int64s, points: Points) -> Int64s:

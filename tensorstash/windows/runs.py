@@ -126,8 +126,5 @@ def followed(offsets: Int64s, times: Int64s, clock: Clock) -> dict[Frequency, in
 
 def true_rows(mask: NDArray[np.bool_], begin: int) -> tuple[Int64s, Int64s]:
     """The stretches `[low, high)` of true values, counted from row `begin`."""
-    if not len(mask):
-        return np.empty(0, np.int64), np.empty(0, np.int64)
-    changes = np.flatnonzero(mask[1:] != mask[:-1]) + 1
-    edges = np.concatenate([[0][: int(mask[0])], changes, [len(mask)][: int(mask[-1])]]).astype(np.int64) + begin
+    edges = np.flatnonzero(np.diff(mask, prepend=False, append=False)) + begin
     return edges[::2], edges[1::2]

@@ -1,4 +1,4 @@
-"""Which windows are taken: without missing values (`require`), at true rows (`where`), the newest (`latest`)."""
+"""Which windows are kept: without missing values (`require`), at true rows (`where`), the newest (`latest`)."""
 
 import warnings
 from collections.abc import Callable, Sequence
@@ -30,7 +30,7 @@ Where = str | Sequence[bool] | NDArray[np.bool_] | torch.Tensor
 
 
 def complete(placement: Placement, judged: Sequence[Span]) -> Intervals:
-    """Without the windows in which one of the spans has a missing value; if none is left, a `NoWindowError`.
+    """The windows without a missing value in any of the spans; if there is none, a `NoWindowError`.
 
     An empty slot counts as missing, except after a run, where nothing can be known yet.
     """
@@ -59,13 +59,11 @@ def incomplete(placement: Placement, judged: Sequence[Span]) -> tuple[Int64s, In
         low, high = spread(low - shift, high - shift, len(span), span.step)
         bad_low.append(low)
         bad_high.append(high)
-    if len(judged) == 1:
-        return bad_low[0], bad_high[0]
     return union(np.concatenate(bad_low), np.concatenate(bad_high))
 
 
 def chosen(placement: Placement, test: Callable[[Int64s, Int64s], Bools]) -> Placement:
-    """The windows for which a test of their ids and the slots of their anchors is true."""
+    """The windows for which a test is true; it takes their ids and the slots of their anchors."""
     kept = _tested(placement, test)
     if placement.points is not None:
         return replace(placement, points=placement.points.taken(kept))
@@ -81,14 +79,14 @@ def _tested(placement: Placement, test: Callable[[Int64s, Int64s], Bools]) -> Bo
 
 
 def enough_rows(placement: Placement) -> Placement:
-    """The windows that have as many rows in their spans in time as `min_rows=` says; if none has, `NoWindowError`."""
+    """The windows with at least `min_rows=` rows in their spans in time; if there is none, a `NoWindowError`."""
     for reach in placement.reaches:
         if reach.min_rows:
             kept = chosen(placement, partial(_has_rows, placement, reach))
             if not len(kept):
                 raise NoWindowError(
-                    f"min_rows={reach.min_rows} keeps the windows with so many rows in {reach.named!r}; none of the "
-                    f"{len(placement):,} windows has. Lower it, or take a longer stretch of time."
+                    f"min_rows= keeps windows with at least {reach.min_rows} rows in {reach.named!r}; none of the "
+                    f"{len(placement):,} windows has so many. Lower it, or take a longer stretch of time."
                 )
             placement = kept
     return placement
@@ -99,25 +97,22 @@ def _has_rows(placement: Placement, reach: Reach, ids: Int64s, anchors: Int64s) 
 
 
 def at_points(placement: Placement, at: Any, closed: str, judged: Sequence[Span], missing: str) -> Placement:
-    """The windows at the points of a frame; for those without one, `missing` is `"error"` or `"drop"`."""
+    """The windows at the points of a frame; points without a window are an error, or dropped with `missing="drop"`."""
     points = points_of(placement.stash, at, closed, {span.name for span in placement.shown})
-    stash, wanted, refused = placement.stash, len(points), Refused(placement.stash, len(points))
-    for reach in placement.reaches:
-        reach.check_range(stash.clock, int(points.time.min()), int(points.time.max()))
-    placement = replace(placement, points=points)  # whose windows may be of no slots
+    wanted, refused = len(points), Refused(placement.stash, len(points))
     if judged and not placement.length:
-        raise ValueError("require= judges slots, and spans in time have none. See min_rows= of ts.During.")
-    points = placed(stash, placement.slots, points, (placement.history, placement.horizon), refused)
+        raise ValueError("require= checks slots, and spans in time have none. See min_rows= of ts.During.")
+    points = placed(placement.stash, placement.slots, points, (placement.history, placement.horizon), refused)
     if judged:
         low, high = incomplete(placement, judged)
         starts = points.slot - placement.history
         inside = np.searchsorted(low, starts, "right") > np.searchsorted(high, starts, "right")
-        points = refused.leave_out(points, inside, "with a missing value that require= refuses")
+        points = refused.leave_out(points, {"with a missing value that require= does not allow": inside})
     placement = replace(placement, points=points)
     for reach in placement.reaches:
         if reach.min_rows:
             few = ~_tested(placement, partial(_has_rows, placement, reach))
-            points = refused.leave_out(points, few, f"with fewer than {reach.min_rows} rows in {reach.named!r}")
+            points = refused.leave_out(points, {f"with fewer than {reach.min_rows} rows in {reach.named!r}": few})
             placement = replace(placement, points=points)
     if missing == "error":
         refused.check()
@@ -133,7 +128,7 @@ def _missing_ranges(stash: Stash, name: str) -> tuple[Int64s, Int64s]:
 
 
 def _slot_ranges(placement: Placement, low: Int64s, high: Int64s) -> tuple[Int64s, Int64s]:
-    """Ranges of rows as ranges of slots, which leave out the slots between two runs."""
+    """Ranges of rows as ranges of slots, cut between two runs."""
     slots = placement.slots
     if slots.tail or slots.lead:
         low, high = cut_ranges(run_rows(slots, placement.stash.rows)[0], low, high)
@@ -141,18 +136,21 @@ def _slot_ranges(placement: Placement, low: Int64s, high: Int64s) -> tuple[Int64
 
 
 def _ranges(true: Callable[[slice], NDArray[np.bool_]], rows: int) -> tuple[Int64s, Int64s]:
-    """The ranges of rows that are true, found in blocks."""
-    blocks = ((true(slice(begin, begin + _BLOCK)), begin) for begin in range(0, rows, _BLOCK))
-    none = np.empty(0, np.int64)
-    ranges = [(none, none), *(true_rows(block, begin) for block, begin in blocks)]
+    """The ranges `[low, high)` of true rows; the test runs in blocks."""
+    ranges = [true_rows(true(slice(begin, begin + _BLOCK)), begin) for begin in range(0, max(rows, 1), _BLOCK)]
     low, high = map(np.concatenate, zip(*ranges))
     return union(low, high)
 
 
 def anchored(placement: Placement, where: Where) -> Intervals:
     """The windows whose anchor (without a horizon: last slot) is a true row; if there is none, a `NoWindowError`."""
-    mask, shift = _mask(placement.stash, where), placement.history + placement.label
-    low, high = _slot_ranges(placement, *_ranges(mask.__getitem__, placement.stash.rows))
+    stash, shift = placement.stash, placement.history + placement.label
+    mask = np.asarray(stash[where] if isinstance(where, str) else where)
+    if mask.dtype != bool or mask.shape != (stash.rows,):
+        raise ValueError(
+            f"where must be a boolean column or ({stash.rows},) booleans, got {mask.shape} of {mask.dtype}."
+        )
+    low, high = _slot_ranges(placement, *_ranges(mask.__getitem__, stash.rows))
     kept = keep(placement.intervals, low - shift, high - shift)
     kept = drop(kept, *(edges - shift for edges in empty_slots(placement.slots)))
     if not len(kept):
@@ -161,16 +159,6 @@ def anchored(placement: Placement, where: Where) -> Intervals:
             f"{len(placement):,} windows has its anchor at one. See windows.anchors without where=."
         )
     return kept
-
-
-def _mask(stash: Stash, where: Where) -> NDArray[np.bool_]:
-    """The `(rows,)` booleans that `where=` names or gives."""
-    mask = np.asarray(stash[where] if isinstance(where, str) else where)
-    if mask.dtype != bool or mask.shape != (stash.rows,):
-        raise ValueError(
-            f"where must be a boolean column or ({stash.rows},) booleans, got {mask.shape} of {mask.dtype}."
-        )
-    return mask
 
 
 def latest(placement: Placement, judged: Sequence[Span], of: str | None) -> Intervals:
@@ -190,8 +178,8 @@ def latest(placement: Placement, judged: Sequence[Span], of: str | None) -> Inte
     entities = len(placement.offsets) - 1
     if len(kept) < entities:
         warnings.warn(
-            f"{entities - len(kept):,} of {entities:,} entities have no latest window: too few consecutive rows "
-            "before the anchor, or a missing value that require= refuses.",
+            f"{entities - len(kept):,} of {entities:,} entities have no latest window: they have too few consecutive "
+            "rows before the anchor, or a missing value that require= does not allow.",
             stacklevel=3,
         )
     _warn_of_ends(replace(placement, intervals=kept))
@@ -227,7 +215,7 @@ def _last_rows(placement: Placement, of: str | None) -> Int64s:
 
 
 def _check_no_gap_after(placement: Placement, rows: Int64s, of: str | None) -> None:
-    """Refuse to leave out what is known of the future after a gap."""
+    """Raise if the known future of a window ends at a gap, because the rows after the gap would be left out."""
     entity = placement.entities_at(rows)
     last_rows = placement.offsets[entity + 1] - 1
     cut = runs_at(placement.slots, rows) != runs_at(placement.slots, last_rows)
@@ -235,6 +223,6 @@ def _check_no_gap_after(placement: Placement, rows: Int64s, of: str | None) -> N
         name = placement.stash.entities[entity[cut.argmax()]]
         whose = "" if name is None else f" of entity {name!r}"
         raise NoWindowError(
-            f"The rows after the last value of {of!r} are its known future, and a run of time ends among them{whose}. "
-            "Take gaps='mask', which puts empty slots there."
+            f"The rows after the last value of {of!r} are its known future, and there is a gap among them{whose}. Take "
+            "gaps='mask', which puts empty slots there."
         )

@@ -1,4 +1,4 @@
-"""Lengths of time, by which times are moved."""
+"""Lengths of time that times are moved by."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ FARTHEST = 1 << 61  # ticks from a time, so that int64 holds the time there
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """A length of time, forwards or backwards: a number of steps, which may be 0."""
+    """A signed length of time: a number of steps, which may be 0."""
 
     text: int | str  # as it was given
     step: Frequency
@@ -27,7 +27,7 @@ class Shift:
 
     @property
     def most_ticks(self) -> int:
-        """At least its length in ticks, whatever months and weekends it spans."""
+        """An upper bound of its length in ticks, whatever months and weekends it spans."""
         day = self.step.clock.day
         longest = {"ticks": 1, "days": day, "months": 31 * day, "business days": 2 * day}[self.step.kind]
         return abs(self.steps) * self.step.count * longest

@@ -1,4 +1,4 @@
-"""Slots: the steps of time that windows count in, each with one row or none, and what empty ones hold.
+"""Slots: the steps of time that windows count in, each with one row or none, and the values of empty ones.
 
     run 0: lead | fragment 0 | empty | fragment 1 | tail | run 1: lead | fragment 2 | tail | ...
 
@@ -29,7 +29,7 @@ _MOST_SLOTS = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """Where the fragments stand among the slots, which are numbered from 0 over all runs."""
+    """Where the fragments lie among the slots, which are numbered from 0 over all runs."""
 
     first: Int64s  # (fragments,) the slot of the first row of each
     row: Int64s  # (fragments,) that row
@@ -179,7 +179,7 @@ def slot_fills(stash: Stash, spans: Sequence[Span], slots: Slots) -> dict[str, t
 
 
 def calendar_fills(stash: Stash, spans: Sequence[Span], slots: Slots) -> dict[str, Compute]:
-    """How columns of `ts.calendar` follow from the time of a slot without a row, if the step of time is known."""
+    """How columns of `ts.calendar` are computed in slots without a row, if the step of time is known."""
     if stash.time is None or slots.frequency is None:
         return {}
     columns = dict.fromkeys(span.column for span in spans)

@@ -1,4 +1,4 @@
-"""Spans: which rows of which column a window holds, relative to its anchor."""
+"""Spans: which slots of which columns a window holds, relative to its anchor."""
 
 import operator
 from collections.abc import Container, Mapping, Sequence
@@ -21,7 +21,7 @@ def make_spans(
     columns: Sequence[str] | None,
     spans: Mapping[str, Any] | None,
 ) -> tuple[tuple[Span, ...], dict[str, During]]:
-    """The spans that the arguments of `Windows` ask for, checked: in slots, and in time."""
+    """The checked spans that the arguments of `Windows` ask for: in slots, and in time."""
     in_time: dict[str, During] = {}
     if spans is None:
         if history is None:
@@ -45,7 +45,7 @@ def make_spans(
 
 def _check(span: Span, stash: Stash) -> None:
     if not isinstance(span.name, str):
-        raise TypeError(f"Names of spans must be texts, got {span.name!r}. Write {str(span.name)!r}.")
+        raise TypeError(f"Names of spans must be strings, got {span.name!r}. Write {str(span.name)!r}.")
     check_name(span.name, "a span", (span.column, span.begin, span.end), "spans")
     if not isinstance(span.column, str):
         raise TypeError(
@@ -83,14 +83,19 @@ def _span(name: str, parts: Any) -> Span:
     if max(map(abs, (span.begin, span.end, span.step))) >= _LONGEST:
         raise ValueError(f"The numbers of a span must lie between -2**40 and 2**40, got {tuple(parts)} for {name!r}.")
     if span.step < 1 or not len(span):
-        raise ValueError(f"A span must have begin < end and step >= 1, got {tuple(parts)} for {name!r}.")
+        past = (parts[0], min(-abs(begin), -abs(end), -1), 0)
+        raise ValueError(
+            f"A span must have begin < end and step >= 1, got {tuple(parts)} for {name!r}. Slots before the anchor are "
+            f"negative, as in {past}."
+        )
     return span
 
 
 def _check_draw(span: Span, draw: Draw) -> None:
     if draw.high >= span.end:
         raise ValueError(
-            f"A drawn begin must lie before the end of its span, got {draw} and the end {span.end} for {span.name!r}."
+            f"A drawn begin must lie before the end of its span, got {draw} and the end {span.end} for {span.name!r}. "
+            "Slots before the anchor are negative, as in ts.Draw(-128, -16)."
         )
     if span.step > 0 and draw.step % span.step:
         raise ValueError(
@@ -100,11 +105,14 @@ def _check_draw(span: Span, draw: Draw) -> None:
 
 
 def judged_spans(
-    spans: Sequence[Span], in_time: Container[str], require: Sequence[str] | None, history: int, horizon: int
+    stash: Stash, spans: Sequence[Span], in_time: Container[str], require: Sequence[str] | None, size: tuple[int, int]
 ) -> list[Span]:
-    """The spans that `require=` names, and for the columns that it names the whole window."""
+    """The spans that `require=` names; for a column that it names, a span over the history and horizon of `size`."""
     named = {span.name: span for span in spans}
     names = [] if require is None else names_in(require, "require")
-    if wrong := [name for name in names if name in in_time]:
-        raise ValueError(f"require= judges slots, and {wrong[0]!r} is a span in time. See min_rows= of ts.During.")
-    return [named.get(name) or Span(name, name, -history, horizon) for name in names]
+    for name in names:
+        if name in in_time:
+            raise ValueError(f"require= checks slots, and {name!r} is a span in time. See min_rows= of ts.During.")
+        if name not in named and name not in stash:
+            raise unknown(name, dict.fromkeys([*named, *stash]), "the window", "span or column")
+    return [named.get(name) or Span(name, name, -size[0], size[1]) for name in names]

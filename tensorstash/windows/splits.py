@@ -1,5 +1,6 @@
-"""Parts of windows: before, between and from cuts, which are a slot in every run, and the folds of a backtest."""
+"""Parts of windows: before, between and from cuts, each a slot in every run, and the folds of a backtest."""
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
@@ -33,7 +34,7 @@ def _check_timed(stash: Stash, what: str) -> None:
 
 
 def check_intervals(placement: Placement, what: str, remedy: str) -> None:
-    """Refuse windows at given points for what needs all windows of a stash."""
+    """Raise `ValueError` for windows at given points; `what` needs all windows of a stash."""
     if placement.points is not None:
         raise ValueError(f"{what} needs all windows of a stash, and these are at given points in time. {remedy}")
 
@@ -47,7 +48,7 @@ def entity_edges(placement: Placement) -> Int64s:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Where windows are divided: the first row of each entity after it, `(entities,)`, and its time if it has one."""
+    """Where windows are divided: the first row of each entity after the cut, `(entities,)`, and its time, if any."""
 
     rows: Int64s
     moment: int | None
@@ -93,7 +94,28 @@ def parts_at_times(placement: Placement, cuts: Sequence[Moment]) -> list[Placeme
     moments = [placement.stash.clock.parse(cut) for cut in cuts]
     if any(earlier >= later for earlier, later in pairwise(moments)):
         raise ValueError(f"Cuts must ascend, got {', '.join(map(str, cuts))}.")
-    return _parts_of(placement, [_cut_at_time(placement, moment) for moment in moments])
+    parts = _parts_of(placement, [_cut_at_time(placement, moment) for moment in moments])
+    _warn_of_cuts(placement, moments, parts)
+    return parts
+
+
+def _warn_of_cuts(placement: Placement, moments: Sequence[int], parts: Sequence[Placement]) -> None:
+    """Warn of a cut outside the times of the data, before or after which there is no window."""
+    points, form = placement.points, placement.stash.clock.format
+    first, last = placement.stash.time_range
+    if points is not None and len(points):
+        first, last = int(points.time.min()), int(points.time.max())
+    if first is None or last is None or not len(placement):
+        return
+    for k, moment in enumerate(moments):
+        early, empty = moment <= first, k if moment <= first else k + 1
+        if (early or moment > last) and not len(parts[empty]):
+            warnings.warn(
+                f"Part {empty + 1} of {len(parts)} has no window: the cut {form(moment)} is "
+                f"{'not after the first' if early else 'after the last'} time of the data, whose times go from "
+                f"{form(first)} to {form(last)}.",
+                stacklevel=4,
+            )
 
 
 def parts_at_shares(placement: Placement, fractions: Sequence[float]) -> list[Placement]:
@@ -103,7 +125,7 @@ def parts_at_shares(placement: Placement, fractions: Sequence[float]) -> list[Pl
 
 
 def parts_of_entities(placement: Placement, fractions: Sequence[float], seed: int) -> list[Placement]:
-    """Parts that share no entity, of fractions of them in an order drawn from the seed."""
+    """Parts that share no entity: entities are shuffled by the seed and cut at fractions."""
     count = len(placement.offsets) - 1
     drawn = shuffled(count, seed, 0)(np.arange(count))
     cuts = [0, *map(int, _shares(fractions, np.array(count))), count]
@@ -128,10 +150,8 @@ def _parts_of(placement: Placement, cuts: Sequence[Cut]) -> list[Placement]:
         parts = [_between(placement, low, high, judged, placement.length - 1) for low, high in edges]
     for reach in placement.reaches:
         if reach.is_ahead:
-            ends = zip(parts, bounds[1:])
-            parts = [
-                part if cut is None else chosen(part, partial(_ends_before, part, reach, cut)) for part, cut in ends
-            ]
+            for k, cut in enumerate(cuts):
+                parts[k] = chosen(parts[k], partial(_ends_before, parts[k], reach, cut))
     return parts
 
 
@@ -149,7 +169,7 @@ def _between_cuts(placement: Placement, low: Cut | None, high: Cut | None, ids: 
 
 
 def _ends_before(placement: Placement, reach: Reach, cut: Cut, ids: Int64s, anchors: Int64s) -> Bools:
-    """Whether spans in time end before a cut; one without rows counts as well, because it shows that there are none."""
+    """Whether spans in time end before a cut; one without rows counts too, because it shows that there are none."""
     if cut.moment is None:
         entities = placement.window_entities(ids, anchors)
         return placement.stretches(reach, ids, anchors).end <= cut.rows[entities]
@@ -171,11 +191,11 @@ def _of_entities(placement: Placement, entities: Int64s) -> Placement:
 def folds(
     placement: Placement, count: SupportsIndex, step: Length, gap: Length, *, expanding: bool
 ) -> list[tuple[Placement, Placement]]:
-    """The windows of the training and the test part of each fold, the earliest fold first."""
+    """The training and the test windows of each fold, the earliest fold first."""
     _check_timed(placement.stash, "folds")
     check_intervals(placement, "folds", "Cut with split.")
     if any(reach.is_ahead for reach in placement.reaches):
-        raise ValueError("folds judge slots, and a span in time of these windows reaches into the future. Use split.")
+        raise ValueError("folds go by slots, and a span in time of these windows reaches into the future. Use split.")
     number, by = at_least(1, count, "count"), _shift(placement, step, 1, "step")
     pause = _shift(placement, gap, 0, "gap")
     _check_length(by, number, f"{number} x step={step!r}")
@@ -206,7 +226,7 @@ def _moved(time: int, by: Shift, times: int) -> int:
 
 
 def _shift(placement: Placement, length: Length, least: int, what: str) -> Shift:
-    """Slots, which are steps of the frequency, or a duration as polars writes it."""
+    """A number of slots, each a step of the frequency, or a duration as polars writes it."""
     clock, slot_step = placement.stash.clock, placement.slots.frequency
     if not is_integer(length):
         duration = length if isinstance(length, timedelta) else str(length)
@@ -226,7 +246,7 @@ def _check_length(shift: Shift, times: int, text: str) -> None:
 
 
 def _anchor_range(placement: Placement) -> tuple[int, int]:
-    """The time of the first anchor, and the time one slot after the last anchor with a whole horizon."""
+    """The time of the first anchor, and that of the slot after the last anchor with a whole horizon."""
     windows = placement.intervals
     run_begins, run_ends = run_edges(placement.slots)
     first, begins = windows.first, windows.begins
@@ -243,7 +263,7 @@ def _anchor_range(placement: Placement) -> tuple[int, int]:
 
 
 def _between(placement: Placement, low: Int64s | None, high: Int64s | None, first: int, last: int) -> Placement:
-    """The windows whose slot number `first` is at or after `low`, and whose slot number `last` is before `high`."""
+    """The windows whose slot `first` is at or after `low` and whose slot `last` is before `high`; both count from 0."""
     begins, ends = run_edges(placement.slots)
     lowest = begins if low is None else np.clip(low - first, begins, ends)
     highest = ends if high is None else np.clip(high - last, lowest, ends)

@@ -1,4 +1,4 @@
-"""Windows: which stretches of rows are samples, and the batch of any of them by number."""
+"""`Windows`: which stretches of rows are samples, numbered from 0, and batches of them by number."""
 
 from collections.abc import Mapping, Sequence
 from copy import copy
@@ -49,34 +49,34 @@ class Windows:
         columns: the columns of the short form; `None` for all.
         spans: instead of `history` and `horizon`, a mapping from a name in the batch to `(column, begin, end)` or
             `(column, begin, end, step)`: half-open slots relative to the anchor. The past 96 are `("y", -96, 0)`. A
-            begin may be a `ts.Draw`: then a `Loader` draws how many slots the past has. Or to a `ts.During`, a stretch
-            of time; without any span in slots, each row is a window.
-        min_history: windows may begin before their run if at least this many slots of their history lie in it. A past
-            that a `ts.Draw` begins is cut where the run begins, at a length that need not be a multiple of its step.
+            begin may be a `ts.Draw`: a `Loader` then draws the length of the past. Or to a `ts.During`, a stretch of
+            time; if all spans are such stretches, each row is a window.
+        min_history: windows may begin before their run if at least this many slots of their history lie in it. A drawn
+            past is cut where the run begins, so its length need not be a multiple of the step of the `ts.Draw`.
         min_horizon: windows may extend past their run if at least this many slots of their horizon lie in it (0: none
             needs to). The slots after the run are empty, even if later rows exist after a gap.
         stride: slots from one window to the next, counted from the first window of each run.
-        gaps: `"split"` ends a run where a time step is missing; `"mask"` puts empty slots there, where the next row is
-            a whole number of steps away; `"ignore"` takes an entity as one run.
+        gaps: `"split"` ends a run where a time step is missing; `"mask"` puts empty slots there, if the next row is a
+            whole number of steps away; `"ignore"` treats an entity as one run.
         frequency: the step of time, as polars writes it ("15m", "1h", "1mo", "1bd"), a `timedelta`, or an integer for
             integer times; `None` takes the most common one.
         tolerance: how far a step may deviate from the frequency, written likewise.
         require: columns or spans; windows with a missing value in one of them are left out: NaN, code -1, a value of
             `fill=` where `ts.is_valid` of the column is false, or an empty slot. A column is checked over the whole
             window, a span over its own slots, and neither after the run. A column that had no missing value when it was
-            loaded is not read again: NaN written into it is not seen.
+            loaded is not read again, so NaN written into it later is not seen.
         where: a boolean column, or `(rows,)` booleans; windows whose anchor (without a horizon: last slot) is not at a
             true row are left out.
-        at: instead of all windows, those at given points: a frame with the entity and time columns of the source. Each
-            row is a window, in this order; its anchor is the first slot at or after the time. Other columns of the
-            frame, numbers, booleans or times, are entries of the batch, `(batch,)`. See `docs/guide/events.md`.
-        closed: with `at`, `"right"` takes rows at the time itself into the history, `"left"` those before it.
-        missing: with `at`, `"error"` refuses rows without a window, and `"drop"` leaves them out.
+        at: a frame with the entity and time columns of the source. Each row is a window, in this order, instead of all
+            windows; its anchor is the first slot at or after the time. Other columns of the frame (numbers, booleans or
+            times) are entries of the batch, `(batch,)`. See `docs/guide/events.md`.
+        closed: with `at`, the history ends with rows at the time itself (`"right"`) or before it (`"left"`).
+        missing: with `at`, rows without a window are an error (`"error"`) or left out (`"drop"`).
 
     Raises:
-        NoWindowError: there is none; the message gives the longest run and the length needed. ColumnError: no such
-            column. SchemaError: a reserved span name, or a column without a value for empty slots. DataError: a row of
-            `at` has no window; the message counts the reasons.
+        NoWindowError: no window; the message gives the longest run and the length needed. ColumnError: no such column.
+            SchemaError: a reserved span name, or a column without a value for empty slots. DataError: a row of `at` has
+            no window; the message counts the reasons.
 
     Warns:
         UserWarning: gaps cost more than a tenth of the windows, or make more empty slots than there are rows; some
@@ -132,10 +132,11 @@ class Windows:
         padded = min_history is not None or min_horizon is not None
         filled = gaps == "mask" or padded or any(span.draw is not None for span in in_slots)
         values = slot_fills(stash, in_slots, slots) if filled else None
-        self._judged = judged_spans(in_slots, in_time, require, self.history, self.horizon)
+        size = self.history, self.horizon
+        self._judged = judged_spans(stash, in_slots, in_time, require, size)
         side = closed if at is not None else "left" if self.horizon else "right"
         nowhere = intervals(np.empty(0, np.int64), np.empty(0, np.int64), 1)
-        placement = Placement(stash, in_slots, slots, values, nowhere, None, reaches(stash, in_time, side))
+        placement = Placement(stash, in_slots, *size, slots, values, nowhere, None, reaches(stash, in_time, side))
         self.spans = placement.shown
         if at is not None:
             self._place(at_points(placement, at, closed, self._judged, missing))
@@ -177,8 +178,8 @@ class Windows:
 
         Static columns are `(batch, ...)`: each window has the values of its entity.
 
-        With `out`, an earlier batch of as many windows, the batch is written into its tensors, which are returned. Ids
-        lie in `[-len(self), len(self))`; others are an `IndexError`, an `out` that does not fit is a `ValueError`.
+        `out` is an earlier batch of as many windows: its tensors are overwritten and returned. Raises `IndexError` for
+        ids outside `[-len(self), len(self))`, and `ValueError` for an `out` that does not fit.
 
         Example:
             >>> import numpy as np, tensorstash as ts
@@ -202,7 +203,7 @@ class Windows:
         """The `entity` (index into `stash.entities`) and the `time` of each window's anchor, both `(batch,)` int64.
 
         Without a horizon the anchor is the window's last slot. An empty slot has the time that it stands for; with
-        `gaps="ignore"` this is not known, and a `ValueError`. Without a time column there is no `time`.
+        `gaps="ignore"` that is unknown and raises `ValueError`. Without a time column there is no `time`.
 
         Example:
             >>> import tensorstash as ts
@@ -221,7 +222,7 @@ class Windows:
         """How many windows each entity has and the id of its first one: `count` and `first`, both `(entities,)` int64.
 
         The ids of entity k are `first[k]` up to `first[k] + count[k]`. The cost grows with the runs, not the windows.
-        Windows at given points come in any order, and have the `count` alone.
+        Windows at given points may be in any order, so they have only `count`.
 
         Example:
             >>> import tensorstash as ts
@@ -247,20 +248,20 @@ class Windows:
         """Predictions for the windows `ids` as a polars frame: a row per slot of the horizon, with entity and time.
 
         The entity and time columns have their names in the source. Slots after the last row have the times that follow
-        from the frequency, in the zone of the times, or null where there is none, as with `gaps="ignore"`. Without a
-        horizon the rows are the slots of the whole window; those in front of its run (`min_history`) are left out.
+        from the frequency, in the zone of the times, or null without one, as with `gaps="ignore"`. Without a horizon
+        the rows are the slots of the whole window; slots before its run (`min_history`) are left out.
 
         Args:
             ids: of the windows.
             predictions: `(batch, horizon)`, or `(batch, horizon, n)` for n quantiles or samples of each slot; without a
-                horizon `(batch, history)` and `(batch, history, n)`. Of any device.
+                horizon `(batch, history)` and `(batch, history, n)`. On any device.
             names: of the columns of predictions; `None`: `value`, or `value_0`, `value_1`, ...
             origin: add the column `anchor`, the time of the window's anchor as in `anchors` (without a time column its
-                row), or null as above. It tells predictions of one time from several windows apart.
+                row), or null as above. It distinguishes predictions of one time by several windows.
             step: add the column `step`, 1 for the first slot of the horizon (without a horizon: of the window).
 
         Raises:
-            ValueError: another shape, or a name that comes twice.
+            ValueError: the wrong shape, or a name that is used twice.
 
         Example:
             >>> import torch, tensorstash as ts
@@ -276,12 +277,12 @@ class Windows:
         return to_frame(self.placement, check_ids(ids, len(self)), predictions, names, origin=origin, step=step)
 
     def split(self, *cuts: splits.Moment) -> tuple["Windows", ...]:
-        """Parts of these windows before, between and from the cuts, which are times in ascending order.
+        """Divide these windows at times, in ascending order: before, between and from the cuts.
 
         Part k holds the windows whose whole horizon (without a horizon: whole window) lies in `[cut k-1, cut k)`; the
-        history may reach back across a cut. A window across a cut is in no part. Windows at given points go by their
-        time as well, and stretches of time must end before the cut. Text is read in the zone of the times. Cuts that
-        cannot be read or do not ascend, and a stash without times, are a `ValueError`.
+        history may reach back across a cut. A window across a cut is in no part. Windows at given points also go by
+        their time, and spans in time must end before the cut. Text is read in the zone of the times. Raises
+        `ValueError` for cuts that cannot be read or do not ascend, and warns of cuts outside the times of the data.
 
         Example:
             >>> import numpy as np, tensorstash as ts
@@ -293,11 +294,11 @@ class Windows:
         return tuple(map(self._at, splits.parts_at_times(self.placement, cuts)))
 
     def split_fraction(self, *fractions: float) -> tuple["Windows", ...]:
-        """Parts of these windows by time, with cuts after fractions of the rows of each entity.
+        """Divide these windows by time, with cuts after fractions of the rows of each entity.
 
-        `split_fraction(0.7, 0.85)` makes three parts. What a part holds is as in `split`. Entities that cover other
-        times are cut at other times: one may be trained on times in which another is validated. The fractions lie in
-        (0, 1) and ascend; others are a `ValueError`.
+        `split_fraction(0.7, 0.85)` makes three parts, each as in `split`. Entities that cover different times are cut
+        at different times, so one may be trained on times in which another is validated. Raises `ValueError` for
+        fractions that do not ascend or lie outside (0, 1).
 
         Example:
             >>> import numpy as np, tensorstash as ts
@@ -309,10 +310,10 @@ class Windows:
         return tuple(map(self._at, splits.parts_at_shares(self.placement, fractions)))
 
     def split_entities(self, *fractions: float, seed: int = 0) -> tuple["Windows", ...]:
-        """Parts of these windows that share no entity: the entities in an order drawn from `seed`, cut at fractions.
+        """Divide these windows into parts that share no entity: entities are shuffled by `seed` and cut at fractions.
 
-        `split_entities(0.8)` keeps a fifth of the entities for the second part, to see how a model does on series that
-        it was not trained on. The fractions lie in (0, 1) and ascend; others are a `ValueError`.
+        `split_entities(0.8)` keeps a fifth of the entities for the second part, to measure a model on series that it
+        was not trained on. Raises `ValueError` for fractions that do not ascend or lie outside (0, 1).
 
         Example:
             >>> import numpy as np, tensorstash as ts
@@ -328,9 +329,9 @@ class Windows:
     ) -> "list[tuple[Windows, Windows]]":
         """Pairs of a training and a test part for rolling-origin evaluation, the earliest first.
 
-        The cuts count back in steps of `step` from one slot after the last anchor with a whole horizon. A test part
-        holds the windows whose anchor lies in `[cut, next cut)`, the training part those whose last slot is before the
-        cut, or `gap` before it. Anchors are those of `anchors`.
+        Cuts are `step` apart, counted back from one slot after the last anchor with a whole horizon. A test part holds
+        the windows whose anchor lies in `[cut, next cut)`, the training part those that end at least `gap` before the
+        cut. Anchors are those of `anchors`.
 
         Args:
             count: the number of folds.
@@ -355,14 +356,13 @@ class Windows:
     def latest(self, of: str | None = None) -> "Windows":
         """The newest window of each entity, anchored on the first slot after its last row: the input of a forecast.
 
-        With `of`, the anchor is after the last row in which that column has a value, so that the rows after it, with
-        what is known of the future, are in the horizon. The other slots of the horizon are empty, and batches carry
-        `<span>.observed`. The windows are of all entities, whatever split, where and stride have left out; `require`
-        counts before the anchor only. A `UserWarning` tells how many entities have no such window, and how many windows
-        end earlier than others.
+        With `of`, the anchor is after the last row in which that column has a value, so the horizon holds the known
+        future in later rows. Other slots of the horizon are empty, and batches carry `<span>.observed`. All entities
+        are considered, whatever `split`, `where` and `stride` have left out; `require` checks only slots before the
+        anchor. A `UserWarning` counts the entities without a window, and the windows that end earlier than others.
 
         Raises:
-            DataError: no entity has one, or a run ends among the rows after the last value of `of`.
+            DataError: no entity has one, or there is a gap among the rows after the last value of `of`.
             ColumnError: no such column. SchemaError: a column without a value for empty slots.
 
         Example:
@@ -391,7 +391,7 @@ class Windows:
 
     @property
     def points(self) -> torch.Tensor | None:
-        """The row in the frame of `at=` of each window, `(len(self),)` int64; `None` without `at=`."""
+        """The row of the `at=` frame of each window, `(len(self),)` int64; `None` without `at=`."""
         return None if self.placement.points is None else torch.from_numpy(self.placement.points.row)
 
     def _at(self, placement: Placement) -> "Windows":

@@ -5,6 +5,7 @@ import mmap
 import os
 import resource
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,15 @@ def pages_of_rows(stash: ts.Stash, column: str, rows: list[int]) -> set[int]:
     size = entry.nbytes // stash.rows
     ends = [(entry.begin + row * size, entry.begin + (row + 1) * size) for row in rows]
     return pages(*zip(*ends)) if ends else set()
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Let a portion be what fits into one buffer."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture

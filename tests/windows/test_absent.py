@@ -64,7 +64,7 @@ def test_series_that_are_too_short_are_named() -> None:
 def test_series_that_require_leaves_out_are_named() -> None:
     data = {"e": [*"aabb"], "y": [1.0, 2.0, None, 3.0]}
     stash = ts.load(data, ["y"], entity="e")
-    message = "1 of 2 entities have no window: 1 with missing values that require= refuses, such as 'b'"
+    message = "1 of 2 entities have no window: 1 with missing values that require= does not allow, such as 'b'"
     with pytest.warns(UserWarning, match=like(message)):
         ts.Windows(stash, 2, require=["y"])
     assert texts_of(lambda: ts.Windows(stash, 2)) == []

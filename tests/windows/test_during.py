@@ -214,13 +214,11 @@ def test_durations_are_those_of_polars_across_a_change_of_clocks(begin: str, zon
 @pytest.mark.parametrize(
     ("span", "fragment"),
     [
-        (lambda: ts.During("x", 0, -3, most=2), "begin < end"),
-        (lambda: ts.During("x", 3, 3, most=2), "must have begin < end"),
         (lambda: ts.During("x", -3, 0, most=0), "most must be"),
         (lambda: ts.During("x", -3, 0, most=2, min_rows=3), "min_rows must be at most"),
         (lambda: ts.During("x", -3, 0, most=2, min_rows=-1), "min_rows must be"),
         (lambda: ts.During("x", -3, 0, most=2, closed="both"), "closed must be"),  # type: ignore[arg-type]
-        (lambda: ts.During("x", "-3d", "0d", most=2), "must be an integer, as the times are"),
+        (lambda: ts.During("x", "-3d", "0d", most=2), "begin of 'past' must be an integer, as the times are"),
         (lambda: ts.During("z", -3, 0, most=2), "no column 'z'"),
         (lambda: ts.During("count", -3, 0, most=2), "empty slot needs a value"),
     ],
@@ -235,7 +233,7 @@ def test_times_and_bounds_that_64_bits_cannot_hold_are_errors() -> None:
     near = ts.load({"t": [0, 5], "x": [1.0, 2.0]}, time="t")
     with pytest.raises(ValueError, match=r"less than 2\*\*61 ticks"):
         ts.Windows(near, spans={"past": ts.During("x", -(2**70), 0, most=3)})
-    with pytest.raises(TypeError, match="Names of spans must be texts"):
+    with pytest.raises(TypeError, match="Names of spans must be strings"):
         ts.Windows(near, spans={1: ts.During("x", -1, 0, most=3)})  # type: ignore[dict-item]
     wide = ts.Windows(near, spans={"past": ts.During("x", -(2**59), 2**59, most=2)})
     assert wide[:]["past"].tolist() == [[1.0, 2.0]] * 2
@@ -244,8 +242,33 @@ def test_times_and_bounds_that_64_bits_cannot_hold_are_errors() -> None:
         ts.Windows(far, spans={"past": ts.During("x", -1, 0, most=3)})
 
 
-@pytest.mark.parametrize("begin", ["90 days", -90, "", "-1d12h1mo", "-1x", "-1ns"])
-def test_a_wrong_duration_is_a_clear_error(begin: Any) -> None:
+@pytest.mark.parametrize("begin", ["90 days", -90, "", "-1d12h1mo", "-1x", True, -7.5, None])
+def test_a_wrong_duration_is_an_error_when_the_span_is_made(begin: Any) -> None:
+    with pytest.raises(ValueError, match=r"begin of ts\.During must be a duration as polars writes it"):
+        ts.During("x", begin, "0d", most=2)
+
+
+@pytest.mark.parametrize(
+    ("begin", "end"),
+    [
+        (0, -3),
+        (3, 3),
+        ("90d", "0d"),
+        ("0d", "-12h"),
+        ("0d", "0h"),
+        ("-1mo", "-1q"),
+        ("1ns", "-1ns"),
+        ("-200y", "-900y"),
+    ],
+)
+def test_bounds_in_the_wrong_order_are_an_error_when_the_span_is_made(begin: Any, end: Any) -> None:
+    with pytest.raises(ValueError, match=r"must have begin < end, got .*\. The past has a minus: begin="):
+        ts.During("x", begin, end, most=2)
+
+
+@pytest.mark.parametrize(("begin", "fragment"), [("-1ns", "a multiple of the unit of the times, 's'"), (-90, "a dur")])
+def test_bounds_that_the_times_do_not_have_are_an_error_when_windows_are_made(begin: Any, fragment: str) -> None:
     stash = ts.load({"t": np.array(["2024-01-01", "2024-01-02"], "M8[s]"), "x": [1.0, 2.0]}, time="t")
-    with pytest.raises(ValueError, match="begin of 'past' must be a duration"):
-        ts.Windows(stash, spans={"past": ts.During("x", begin, "0d", most=2)})
+    span = ts.During("x", begin, "0d" if isinstance(begin, str) else 0, most=2)
+    with pytest.raises(ValueError, match=f"begin of 'past' must be {fragment}"):
+        ts.Windows(stash, spans={"past": span})

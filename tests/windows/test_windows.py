@@ -3,6 +3,7 @@
 import copy
 import math
 import pickle
+import warnings
 from datetime import date
 from typing import Any
 
@@ -621,3 +622,69 @@ def test_columns_of_a_frame_have_different_names() -> None:
         with pytest.raises(ValueError, match=like(f"names must differ from ... got {name!r}")):
             windows.to_frame([0], torch.zeros(1, 1), **arguments)
     assert windows.to_frame([0], torch.zeros(1, 1), origin=True).columns == ["step", "anchor", "value"]
+
+
+@pytest.mark.parametrize(
+    ("cuts", "fragment"),
+    [
+        (("2024-03-01",), "Part 2 of 2 has no window: the cut 2024-03-01 is after the last time of the data"),
+        (("2023-03-01",), "Part 1 of 2 has no window: the cut 2023-03-01 is not after the first time of the data"),
+        (("2024-01-01",), "Part 1 of 2 has no window: the cut 2024-01-01 is not after the first time"),
+        (("2024-01-09", "2024-02-10"), "Part 3 of 3 has no window: the cut 2024-02-10 is after the last time"),
+        (("2024-01-09", "2024-01-31"), None),
+        (("2024-01-09", "2024-01-10"), None),
+    ],
+)
+@pytest.mark.parametrize("at", [False, True])
+def test_a_cut_outside_the_times_of_the_data_is_a_warning(
+    cuts: tuple[str, ...], fragment: str | None, at: bool
+) -> None:
+    """At given points their times are those of the data. A part between close cuts may be empty without one."""
+    times = np.arange("2024-01-01", "2024-02-01", dtype="M8[D]")
+    stash = ts.load({"t": times, "y": np.ones(len(times))}, time="t")
+    windows = ts.Windows(stash, 1, min_history=1, gaps="ignore", at={"t": times[1:]} if at else None)
+    if at and cuts[0] == "2024-01-01":
+        cuts = ("2024-01-02",)
+        fragment = str(fragment).replace("2024-01-01", "2024-01-02")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        parts = windows.split(*cuts)
+        parts[-1].split(*cuts) if not len(parts[-1]) else None
+    assert [str(one.message)[: len(fragment)] for one in caught if fragment] == [fragment] * (fragment is not None)
+    assert all(one.filename == __file__ for one in caught)
+    if fragment is not None:
+        assert str(caught[0].message).endswith(f"go from 2024-01-0{1 + at} to 2024-01-31.")
+
+
+def test_a_cut_after_the_last_row_may_have_windows_whose_horizon_is_ahead() -> None:
+    stash = ts.load({"t": np.arange(9), "y": np.ones(9)}, ["y"], time="t")
+    before, after = ts.Windows(stash, 2, 1, min_horizon=0).split(9)
+    assert (len(before), len(after)) == (7, 1)
+
+
+def test_a_name_in_require_that_is_no_span_and_no_column_is_told_with_both() -> None:
+    table = {"e": ["a", "b"], "y": [1.0, 2.0], "x": [1.0, 2.0], "size": [1.0, float("nan")]}
+    stash = ts.load(table, ["y", "x"], entity="e", static=["size"])
+    spans = {"past": ("y", -1, 0)}
+    for name, hint in (("pst", "did you mean 'past'"), ("zzz", "it has 'past', 'y', 'x'"), ("size", "it has 'past'")):
+        with pytest.raises(ts.errors.ColumnError, match=f"the window has no span or column '{name}'; {hint}"):
+            ts.Windows(stash, spans=spans, require=[name])
+
+
+@pytest.mark.parametrize(
+    ("span", "past"), [(("y", 0, -48), -48), (("y", 96, 0), -96), (("y", 0, 0), -1), (("y", -8, 0, -1), -8)]
+)
+def test_a_span_that_ends_before_it_begins_is_told_how_the_past_is_written(span: Any, past: int) -> None:
+    stash = ts.load({"y": np.ones(200)})
+    with pytest.raises(ValueError, match=rf"begin < end and step >= 1, got .*, as in \('y', {past}, 0\)\."):
+        ts.Windows(stash, spans={"past": span})
+    assert ts.Windows(stash, spans={"past": ("y", past, 0)}).history == -past
+
+
+def test_a_draw_from_the_shortest_past_is_told_to_begin_with_the_longest() -> None:
+    stash = ts.load({"y": np.ones(200)})
+    with pytest.raises(ValueError, match=r"low < high .* got Draw\(-16, -128\)\. .* slots is ts\.Draw\(-128, -16\)"):
+        ts.Draw(-16, -128)
+    with pytest.raises(ValueError, match=r"must lie before the end .* as in ts\.Draw\(-128, -16\)"):
+        ts.Windows(stash, spans={"past": ("y", ts.Draw(16, 128), 0)})
+    assert ts.Windows(stash, spans={"past": ("y", ts.Draw(-128, -16), 0)}).history == 128
