@@ -156,8 +156,8 @@ class Sharding:
         permuted = in_epoch(self.of, seed, epoch) if self.shuffle else None
 
         def at(left: Int64s) -> tuple[Int64s, Int64s]:
-            component, within, _ = choose(mixed, left)
-            within += begun[component]
+            component, within, before = choose(mixed, left)
+            within += (begun + before)[component]
             positions = first[component] + within
             if permuted is not None:
                 within = permuted(component, within)

@@ -102,24 +102,20 @@ def _before(of: Tree, n: int) -> tuple[list[int], list[int]]:
 
 
 def choose(of: Tree, positions: Int64s) -> tuple[Int32s, Int64s, Int64s]:
-    """The component of each position, `(k,)` int64 in any order, and the number of earlier positions in it.
+    """The component of each position, `(k,)` int64 in any order, and how many earlier positions belong to it.
 
-    Also, for each component, the number of its positions before the lowest given one. The positions of one call are
-    less than 2**48 apart.
+    These are counted from the lowest given position on; the third array, `(components,)`, counts those before it.
+    Positions of one call must be less than 2**48 apart.
     """
     base = int(positions.min()) if len(positions) else 0
     rest, done = _before(of, base)
-    component, index = np.full(len(positions), of.only or 0, np.int32), positions - base
+    before, index = np.array(done, np.int64), positions - base
     if int(index.max(initial=0)) >= _WIDEST:
         raise ValueError(f"Positions of one call must be less than 2**48 apart, got {base} and {int(positions.max())}.")
-    if of.only is None:
-        nodes = _nodes(of, rest)
-        if library.LIBRARY is None:
-            _down(nodes, component, index)
-        else:
-            component, index = kernel.descend(nodes, index)
-    before = np.array(done, np.int64)
-    index += before[component]
+    if of.only is not None:
+        return np.full(len(positions), of.only, np.int32), index, before
+    nodes = _nodes(of, rest)
+    component, index = _down(nodes, index) if library.LIBRARY is None else kernel.descend(nodes, index)
     return component, index, before
 
 
@@ -131,10 +127,11 @@ def _nodes(of: Tree, rest: list[int]) -> kernel.Nodes:
     return kernel.Nodes(child, two_left, two_weight, start, two_left / two_weight, start / two_weight - 0.5)
 
 
-def _down(nodes: kernel.Nodes, component: Int32s, index: Int64s) -> None:
-    """Move all positions down the tree, level by level; `index` holds relative positions, then indexes."""
-    todo, within = np.arange(len(index)), index.copy()
-    node: Int32s = np.zeros(len(index), np.int32)
+def _down(nodes: kernel.Nodes, numbers: Int64s) -> tuple[Int32s, Int64s]:
+    """As `kernel.descend`: all numbers go down the tree level by level."""
+    component, index = np.empty(len(numbers), np.int32), np.empty(len(numbers), np.int64)
+    todo, within = np.arange(len(numbers)), numbers
+    node: Int32s = np.zeros(len(numbers), np.int32)
     while len(todo):
         within, goes_right = _halves(nodes, node, within)
         node = nodes.child[2 * node + goes_right]
@@ -143,6 +140,7 @@ def _down(nodes: kernel.Nodes, component: Int32s, index: Int64s) -> None:
             done, rest = np.flatnonzero(leaf), np.flatnonzero(~leaf)
             component[todo[done]], index[todo[done]] = ~node[done], within[done]
             todo, node, within = todo[rest], node[rest], within[rest]
+    return component, index
 
 
 def _halves(nodes: kernel.Nodes, node: Int32s, n: Int64s) -> tuple[Int64s, NDArray[np.bool_]]:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tensorstash.errors import ColumnError
 from tensorstash.sampling.components import components, mix_draws
-from tensorstash.sampling.tree import choose
+from tests.sampling.test_shares import chosen
 
 LIMIT = 5.0  # standard deviations that a statistic may be off; seeds are fixed, so nothing is left to chance
 SIZES = st.lists(st.one_of(st.integers(1, 6), st.integers(4090, 4100), st.integers(1, 2**40)), min_size=1, max_size=6)
@@ -77,7 +77,7 @@ def test_a_draw_is_what_the_definition_says(
     at = mix_draws(of, shuffle, seed)
     for again in (positions, positions + 7, positions[::-1]):  # also from what was kept
         component, ids = at(again)
-        expected_component, index, _ = choose(of.tree, again)
+        expected_component, index = chosen(of.tree, again)
         assert np.array_equal(component, expected_component)
         for c, k, found in zip(component.tolist(), index.tolist(), ids.tolist()):
             epoch, within = divmod(k, sizes[c])
