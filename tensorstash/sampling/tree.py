@@ -9,7 +9,7 @@ after every multiple of the total weight.
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import floor
 
@@ -33,6 +33,7 @@ class Tree:
     weight: list[int]  # of each node
     left_weight: list[int]  # of its left child
     children: list[tuple[int, int]]  # the left and the right child of each node
+    nodes: kernel.Nodes  # the same as arrays, at position 0
     only: int | None  # without nodes: the component of all positions
 
 
@@ -70,15 +71,20 @@ def tree(weights: Sequence[int]) -> Tree:
         )
     heap = [(weight, k, ~k) for k, weight in enumerate(weights) if weight]
     heapq.heapify(heap)
-    if len(heap) == 1:
-        return Tree(len(weights), [], [], [], ~heap[0][2])
-    nodes = len(heap) - 1
+    nodes, only = len(heap) - 1, ~heap[0][2] if len(heap) == 1 else None
     weight, left_weight, children = [0] * nodes, [0] * nodes, [(0, 0)] * nodes
     for node in range(nodes - 1, -1, -1):
         left, right = heapq.heappop(heap), heapq.heappop(heap)
         weight[node], left_weight[node], children[node] = left[0] + right[0], left[0], (left[2], right[2])
         heapq.heappush(heap, (weight[node], len(weights) + nodes - node, node))
-    return Tree(len(weights), weight, left_weight, children, None)
+    arrays = _as_arrays(weight, left_weight, children)
+    return Tree(len(weights), weight, left_weight, children, arrays, only)
+
+
+def _as_arrays(weight: list[int], left_weight: list[int], children: list[tuple[int, int]]) -> kernel.Nodes:
+    two_left, two_weight = 2 * np.array(left_weight, np.int64), 2 * np.array(weight, np.int64)
+    child, rest = np.array(children, np.int32).ravel(), np.zeros(len(weight), np.int64)
+    return kernel.Nodes(child, two_left, two_weight, rest, two_left / two_weight, rest - 0.5)
 
 
 def counts(of: Tree, n: int) -> list[int]:
@@ -121,10 +127,8 @@ def choose(of: Tree, positions: Int64s) -> tuple[Int32s, Int64s, Int64s]:
 
 def _nodes(of: Tree, rest: list[int]) -> kernel.Nodes:
     """The tree at the first position of a call."""
-    two_left, two_weight = 2 * np.array(of.left_weight, np.int64), 2 * np.array(of.weight, np.int64)
     start = np.array(rest, np.int64)
-    child = np.array(of.children, np.int32).ravel()
-    return kernel.Nodes(child, two_left, two_weight, start, two_left / two_weight, start / two_weight - 0.5)
+    return replace(of.nodes, rest=start, offset=start / of.nodes.two_weight - 0.5)
 
 
 def _down(nodes: kernel.Nodes, numbers: Int64s) -> tuple[Int32s, Int64s]:
