@@ -16,7 +16,7 @@ from tensorstash.native import kernel, library
 from tensorstash.native.permutation import BLOCK, feistel
 from tensorstash.sampling.order import CHUNK, Uint64s, hashes, keys
 from tensorstash.sampling.tree import Tree, choose, tree, whole_weights
-from tensorstash.sampling.weighted import by_name, checked_weights
+from tensorstash.sampling.weighted import as_array, by_name, checked_weights
 
 _SMALL = 1 << 12  # up to here a permutation is drawn uniformly, as a whole
 _ROUNDS = 6
@@ -57,6 +57,12 @@ def components(sizes: Mapping[str, int], weights: Mapping[str, float] | None = N
     shares = list(sizes.values())
     if weights is not None:
         given = by_name(weights, names, "the mix", "component")
+        for name, weight in zip(names, given):
+            if as_array(weight).dtype == np.bool_:
+                raise TypeError(
+                    f"Weights of a mix must be numbers, got {weight} for component {name!r}. Give 1 instead of True, "
+                    "and 0 to leave a component out."
+                )
         shares = checked_weights(given, len(names), "component", names).tolist()
     for name, share in zip(names, shares):
         if share and not sizes[name]:

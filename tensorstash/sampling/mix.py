@@ -43,7 +43,8 @@ class Mix:
         count: windows per epoch.
 
     Raises:
-        SchemaError: a component differs from the first one; the message says how. ValueError: wrong weights.
+        SchemaError: a component differs from the first one; the message says how. ValueError: a weight is negative,
+            infinite or NaN, all are 0, or one is missing. TypeError: a weight is a truth value, or no number.
 
     Example:
         >>> import numpy as np, tensorstash as ts
