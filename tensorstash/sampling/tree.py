@@ -30,10 +30,7 @@ class Tree:
     """Node 0 is the root, and a parent comes before its children. A child is a node, or `~k` for component k."""
 
     components: int
-    weight: list[int]  # of each node
-    left_weight: list[int]  # of its left child
-    children: list[tuple[int, int]]  # the left and the right child of each node
-    nodes: kernel.Nodes  # the same as arrays, at position 0
+    nodes: kernel.Nodes  # with the remainders at position 0
     only: int | None  # without nodes: the component of all positions
 
 
@@ -71,20 +68,16 @@ def tree(weights: Sequence[int]) -> Tree:
         )
     heap = [(weight, k, ~k) for k, weight in enumerate(weights) if weight]
     heapq.heapify(heap)
-    nodes, only = len(heap) - 1, ~heap[0][2] if len(heap) == 1 else None
-    weight, left_weight, children = [0] * nodes, [0] * nodes, [(0, 0)] * nodes
-    for node in range(nodes - 1, -1, -1):
-        left, right = heapq.heappop(heap), heapq.heappop(heap)
-        weight[node], left_weight[node], children[node] = left[0] + right[0], left[0], (left[2], right[2])
-        heapq.heappush(heap, (weight[node], len(weights) + nodes - node, node))
-    arrays = _as_arrays(weight, left_weight, children)
-    return Tree(len(weights), weight, left_weight, children, arrays, only)
-
-
-def _as_arrays(weight: list[int], left_weight: list[int], children: list[tuple[int, int]]) -> kernel.Nodes:
-    two_left, two_weight = 2 * np.array(left_weight, np.int64), 2 * np.array(weight, np.int64)
-    child, rest = np.array(children, np.int32).ravel(), np.zeros(len(weight), np.int64)
-    return kernel.Nodes(child, two_left, two_weight, rest, two_left / two_weight, rest - 0.5)
+    count, only = len(heap) - 1, ~heap[0][2] if len(heap) == 1 else None
+    two_left, two_weight, rest = np.zeros((3, count), np.int64)
+    child = np.zeros((count, 2), np.int32)
+    for node in range(count - 1, -1, -1):
+        (left_weight, _, left), (right_weight, _, right) = heapq.heappop(heap), heapq.heappop(heap)
+        weight = left_weight + right_weight
+        two_left[node], two_weight[node], child[node] = 2 * left_weight, 2 * weight, (left, right)
+        heapq.heappush(heap, (weight, len(weights) + count - node, node))
+    nodes = kernel.Nodes(child.ravel(), two_left, two_weight, rest, two_left / two_weight, rest - 0.5)
+    return Tree(len(weights), nodes, only)
 
 
 def counts(of: Tree, n: int) -> list[int]:
@@ -94,12 +87,13 @@ def counts(of: Tree, n: int) -> list[int]:
 
 def _before(of: Tree, n: int) -> tuple[list[int], list[int]]:
     """After n positions: the remainder of `L(n)` at each node, and the number of positions of each component."""
-    reached, rest, done = [n] * len(of.weight), [0] * len(of.weight), [0] * of.components
+    two_left, two_weight = of.nodes.two_left.tolist(), of.nodes.two_weight.tolist()  # the products exceed int64
+    reached, rest, done = [n] * len(two_left), [0] * len(two_left), [0] * of.components
     if of.only is not None:
         done[of.only] = n
-    for node, (left_weight, weight) in enumerate(zip(of.left_weight, of.weight)):
-        left, rest[node] = divmod(2 * reached[node] * left_weight + weight, 2 * weight)
-        for child, taken in zip(of.children[node], (left, reached[node] - left)):
+    for node, children in enumerate(of.nodes.child.reshape(-1, 2).tolist()):
+        left, rest[node] = divmod(reached[node] * two_left[node] + two_weight[node] // 2, two_weight[node])
+        for child, taken in zip(children, (left, reached[node] - left)):
             if child >= 0:
                 reached[child] = taken
             else:

@@ -99,7 +99,7 @@ def test_no_wait_can_be_left_out(
     """The test above fails if the way to the device leaves any of its duties out."""
     copies = broken()
     over(copies, monkeypatch)
-    with pytest.raises(AssertionError, match="is not that of the host|memory was given away in use"):
+    with pytest.raises(AssertionError, match=r"is not that of the host|memory was given away in use"):
         check(copies, "lanes", "mask", prefetch)
 
 

@@ -127,8 +127,8 @@ def test_integers_stay_and_ties_go_to_the_first() -> None:
     assert whole_weights([1.0, 1.0, 1.0]) == [1431655766, 1431655765, 1431655765]
     assert whole_weights([1, 1, 1.0]) == [1431655766, 1431655765, 1431655765]
     assert whole_weights([1.0, *[1e-20] * 3, 1.0]) == [2**31 - 2, 1, 1, 1, 2**31 - 1]
-    assert tree([2, 1, 1]).children == [(~0, 1), (~1, ~2)]
-    assert tree([1, 1, 1, 1]).children == [(2, 1), (~2, ~3), (~0, ~1)]
+    assert tree([2, 1, 1]).nodes.child.tolist() == [~0, 1, ~1, ~2]
+    assert tree([1, 1, 1, 1]).nodes.child.tolist() == [2, 1, ~2, ~3, ~0, ~1]
 
 
 def test_a_single_component_has_all_positions() -> None:
