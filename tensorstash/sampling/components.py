@@ -98,10 +98,7 @@ def mix_draws(of: Components, shuffle: bool, seed: int) -> Callable[[Int64s], tu
 def in_epoch(of: Components, seed: int, epoch: int) -> Callable[[Int32s, Int64s], Int64s]:
     """The ids at positions `within` one epoch of each component, in the order in which `mix_draws` permutes it."""
     permuted, epochs = _Permuted(of, seed), np.full(len(of.sizes), epoch, np.int64)
-    if permuted.is_small.any():
-        return lambda component, within: permuted(component, epochs, np.zeros_like(within), within)
-    grids = permuted.grids(np.arange(len(epochs), dtype=np.int32), epochs)
-    return lambda component, within: permute(grids, component, within)
+    return lambda component, within: permuted(component, epochs, np.zeros_like(within), within)
 
 
 class _Permuted:
@@ -118,20 +115,20 @@ class _Permuted:
         sides = [isqrt(size - 1) + 1 for size in sizes.tolist()]
         height = np.array([side + side % 2 for side in sides], np.int64)  # with an even side both parities occur
         self._height, self._width = height.astype(np.uint64), (-(-sizes // height)).astype(np.uint64)
-        self.is_small = of.sizes <= _SMALL
-        counts = np.where(self.is_small, of.sizes, 0)
+        self._is_small = of.sizes <= _SMALL
+        counts = np.where(self._is_small, of.sizes, 0)
         self._first = np.cumsum(counts) - counts
         self._kept = np.zeros(int(counts.sum()), np.uint16)  # the latest permutation of each small component
         self._epoch = np.full(len(of.sizes), -1, np.int64)  # the epoch of that permutation
         self._latest, self._grids = np.empty(0, np.int64), np.empty((0, 0), np.uint64)  # epochs, and what they need
 
     def __call__(self, component: Int32s, begun: Int64s, later: Int64s, within: Int64s) -> Int64s:
-        """The ids at positions `within` each epoch, which is `later` than `begun[c]` by so many."""
-        if self.is_small.all():
+        """The ids at positions `within` an epoch of each component: of component c, epoch `begun[c] + later`."""
+        if self._is_small.all():
             return self._small(component, begun[component] + later, within)
-        if not self.is_small.any():
+        if not self._is_small.any():
             return self._large(component, begun, later, within)
-        small = self.is_small[component]
+        small = self._is_small[component]
         ids, few, many = np.empty_like(within), np.flatnonzero(small), np.flatnonzero(~small)
         ids[few] = self._small(component[few], begun[component[few]] + later[few], within[few])
         ids[many] = self._large(component[many], begun, later[many], within[many])
@@ -167,15 +164,15 @@ class _Permuted:
         count, epochs = len(self._sizes), int(later.max(initial=0)) + 1
         if epochs * count > 4 * (len(component) + count):  # scattered positions: few share an epoch
             which = np.arange(len(component), dtype=np.int32)
-            return permute(self.grids(component, begun[component] + later), which, within)
+            return permute(self._keyed(component, begun[component] + later), which, within)
         which = component if epochs == 1 else component + (later * count).astype(np.int32)
         wanted = np.add.outer(np.arange(epochs), begun).ravel()
         if not np.array_equal(wanted, self._latest):
             components = np.tile(np.arange(count, dtype=np.int32), epochs)
-            self._grids, self._latest = self.grids(components, wanted), wanted
+            self._grids, self._latest = self._keyed(components, wanted), wanted
         return permute(self._grids, which, within)
 
-    def grids(self, component: Int32s, epoch: Int64s) -> Uint64s:
+    def _keyed(self, component: Int32s, epoch: Int64s) -> Uint64s:
         sides = self._sizes[component], self._height[component], self._width[component]
         return np.stack([*sides, *self._keys_in(component, epoch, _ROUNDS)])
 

@@ -76,7 +76,7 @@ def tree(weights: Sequence[int]) -> Tree:
         weight = left_weight + right_weight
         two_left[node], two_weight[node], child[node] = 2 * left_weight, 2 * weight, (left, right)
         heapq.heappush(heap, (weight, len(weights) + count - node, node))
-    nodes = kernel.Nodes(child.ravel(), two_left, two_weight, rest, two_left / two_weight, rest - 0.5)
+    nodes = kernel.Nodes(child.ravel(), two_left, two_weight, rest, two_left / two_weight, np.full(count, -0.5))
     return Tree(len(weights), nodes, only)
 
 

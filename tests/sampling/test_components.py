@@ -223,7 +223,8 @@ def test_wrong_components_and_weights_are_errors_that_say_which() -> None:
         components(sizes, {**dict.fromkeys(sizes, 0), "power": 1, "pover": 1})
     with pytest.raises(TypeError, match=r"weights must be numbers, one for each component"):
         components(sizes, {"web": "1", "power": 1, "none": 0})  # type: ignore[dict-item]  # wrong on purpose
-    for wrong in (True, np.False_, torch.tensor(True)):
+    refused: tuple[Any, ...] = (True, np.False_, torch.tensor(True))
+    for wrong in refused:
         with pytest.raises(TypeError, match=r"must be numbers, got .*(True|False).* for .*'power'.* 0 to leave"):
             components({"web": 5, "power": 7}, {"web": 0.5, "power": wrong})
     with pytest.raises(ValueError, match=r"got none"):
