@@ -24,9 +24,9 @@ DTYPES: dict[torch.dtype, tuple[str, str]] = {
     torch.float64: ("F64", "float64"),
 }
 CODES = {code: dtype for dtype, (code, _) in DTYPES.items()}
-_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def as_integers(tensor: torch.Tensor) -> torch.Tensor:
     """The same memory as integers of its width."""
-    return tensor.view(_INTEGERS[tensor.itemsize])
+    return tensor.view(INTEGERS[tensor.itemsize])

@@ -126,8 +126,13 @@ class Store:
     """The memory of one stash that windows are gathered from."""
 
     columns: Mapping[str, torch.Tensor]
-    blocks: Sequence[Block]  # the same memory
+    make_blocks: Callable[[], Sequence[Block]]  # of the same memory, where they are needed: a mix has many stores
     filling: Filling | None  # None: slots are rows
+
+    @property
+    def blocks(self) -> Sequence[Block]:
+        """The memory of the columns side by side."""
+        return self.make_blocks()
 
 
 def by_source(source: Int32s | None) -> Iterator[tuple[int, Int64s | EllipsisType]]:

@@ -39,7 +39,7 @@ class Stretches(NamedTuple):
 def with_times(store: Store, times: torch.Tensor) -> Store:
     """The store with the times of its rows as a column."""
     block = Block(times, (TIMES,), len(times))
-    return replace(store, columns={**store.columns, TIMES: times}, blocks=[*store.blocks, block])
+    return replace(store, columns={**store.columns, TIMES: times}, make_blocks=lambda: [*store.blocks, block])
 
 
 def as_fragments(stretches: Stretches, most: int) -> tuple[Fragments, Int64s]:

@@ -122,8 +122,8 @@ def count_steps(of: Sections, size: int | None, drop: bool = False) -> int:
 def cuts(of: Sections, order: Order, consumed: int, size: int | None, drop: bool = False) -> Iterator[Cuts]:
     """The steps of an epoch after the first `consumed` windows of its order, many steps at a time.
 
-    A partly consumed time continues with its other windows, whatever the size of the earlier steps was. With `drop`, a
-    step of fewer than `size` windows is left out.
+    A partly consumed time continues with its remaining windows, whatever size earlier steps had. `drop` leaves out
+    steps of fewer than `size` windows.
     """
     before = 0  # windows of earlier times
     for low, high in chunks(len(of.ends)):
@@ -140,7 +140,7 @@ def cuts(of: Sections, order: Order, consumed: int, size: int | None, drop: bool
 
 
 def _cut(begin: Int64s, count: Int64s, ends: Int64s, size: int, drop: bool) -> Iterator[Cuts]:
-    """The steps of times; each time has `count` windows from `begin` on, and its end is at `ends` in the order."""
+    """Cut times into steps. A time has `count` windows from `begin` on, and ends at position `ends` of the order."""
     steps = _steps_in(count, size, drop)
     upto = np.cumsum(steps)
     for low, high in chunks(int(upto[-1])):
@@ -162,7 +162,7 @@ def _bounds(of: Sections, times: Int64s) -> tuple[Int64s, Int64s]:
 
 
 def largest(of: Sections) -> int:
-    """The number of windows of the largest time."""
+    """How many windows the largest time has."""
     return int(np.diff(of.ends, prepend=of.ends[:0].dtype.type(0)).max())
 
 

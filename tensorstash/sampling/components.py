@@ -16,7 +16,7 @@ from tensorstash.native import kernel, library
 from tensorstash.native.permutation import BLOCK, feistel
 from tensorstash.sampling.order import CHUNK, Uint64s, hashes, keys
 from tensorstash.sampling.tree import Tree, choose, tree, whole_weights
-from tensorstash.sampling.weighted import by_name, checked_weights
+from tensorstash.sampling.weighted import as_array, by_name, checked_weights
 
 _SMALL = 1 << 12  # up to here a permutation is drawn uniformly, as a whole
 _ROUNDS = 6
@@ -44,7 +44,7 @@ class Components:
 
     def flat(self, component: Int32s, within: Int64s) -> Int64s:
         """The numbers of windows among those of all components."""
-        return self.first[component] + within
+        return self.first.take(component) + within
 
 
 def components(sizes: Mapping[str, int], weights: Mapping[str, float] | None = None) -> Components:
@@ -57,6 +57,12 @@ def components(sizes: Mapping[str, int], weights: Mapping[str, float] | None = N
     shares = list(sizes.values())
     if weights is not None:
         given = by_name(weights, names, "the mix", "component")
+        for name, weight in zip(names, given):
+            if as_array(weight).dtype == np.bool_:
+                raise TypeError(
+                    f"Weights of a mix must be numbers, got {weight} for component {name!r}. Give 1 instead of True, "
+                    "and 0 to leave a component out."
+                )
         shares = checked_weights(given, len(names), "component", names).tolist()
     for name, share in zip(names, shares):
         if share and not sizes[name]:
@@ -74,16 +80,17 @@ def mix_draws(of: Components, shuffle: bool, seed: int) -> Callable[[Int64s], tu
     uint16, for each component of up to 4,096 windows, because the next positions need it again. Only one thread at a
     time may call it.
     """
-    permuted = _Permuted(of, seed) if shuffle else None
+    permuted, sizes = _Permuted(of, seed) if shuffle else None, np.maximum(of.sizes, 1)
 
     def at(positions: Int64s) -> tuple[Int32s, Int64s]:
-        component, index, before = choose(of.tree, positions)
-        size = of.sizes[component].view(np.uint64)  # unsigned numbers are divided faster
-        epoch = (index.view(np.uint64) // size).view(np.int64)
-        within = index - epoch * size.view(np.int64)
-        if permuted is None:
-            return component, within
-        return component, permuted(component, epoch, within, before // np.maximum(of.sizes, 1))
+        component, within, before = choose(of.tree, positions)
+        begun, into = np.divmod(before, sizes)
+        within += into.take(component)  # takes half the time of an index
+        later, beyond = np.zeros_like(within), np.flatnonzero(within >= sizes.take(component))
+        if len(beyond):  # dividing all of them would take as long as the rest
+            size = sizes[component[beyond]].view(np.uint64)  # unsigned numbers are divided faster
+            later[beyond], within[beyond] = np.divmod(within[beyond].view(np.uint64), size)
+        return component, within if permuted is None else permuted(component, begun, later, within)
 
     return at
 
@@ -91,10 +98,7 @@ def mix_draws(of: Components, shuffle: bool, seed: int) -> Callable[[Int64s], tu
 def in_epoch(of: Components, seed: int, epoch: int) -> Callable[[Int32s, Int64s], Int64s]:
     """The ids at positions `within` one epoch of each component, in the order in which `mix_draws` permutes it."""
     permuted, epochs = _Permuted(of, seed), np.full(len(of.sizes), epoch, np.int64)
-    if permuted.is_small.any():
-        return lambda component, within: permuted(component, epochs[component], within, epochs)
-    grids = permuted.grids(np.arange(len(epochs), dtype=np.int32), epochs)
-    return lambda component, within: permute(grids, component.astype(np.int64), within)
+    return lambda component, within: permuted(component, epochs, np.zeros_like(within), within)
 
 
 class _Permuted:
@@ -111,22 +115,23 @@ class _Permuted:
         sides = [isqrt(size - 1) + 1 for size in sizes.tolist()]
         height = np.array([side + side % 2 for side in sides], np.int64)  # with an even side both parities occur
         self._height, self._width = height.astype(np.uint64), (-(-sizes // height)).astype(np.uint64)
-        self.is_small = of.sizes <= _SMALL
-        counts = np.where(self.is_small, of.sizes, 0)
+        self._is_small = of.sizes <= _SMALL
+        counts = np.where(self._is_small, of.sizes, 0)
         self._first = np.cumsum(counts) - counts
         self._kept = np.zeros(int(counts.sum()), np.uint16)  # the latest permutation of each small component
         self._epoch = np.full(len(of.sizes), -1, np.int64)  # the epoch of that permutation
+        self._latest, self._grids = np.empty(0, np.int64), np.empty((0, 0), np.uint64)  # epochs, and what they need
 
-    def __call__(self, component: Int32s, epoch: Int64s, within: Int64s, begun: Int64s) -> Int64s:
-        """The ids at positions `within` each epoch; `begun[c]` is the first requested epoch of component c."""
-        small = self.is_small[component]
-        if small.all():
-            return self._small(component, epoch, within)
-        if not small.any():
-            return self._large(component, epoch, within, begun)
+    def __call__(self, component: Int32s, begun: Int64s, later: Int64s, within: Int64s) -> Int64s:
+        """The ids at positions `within` an epoch of each component: of component c, epoch `begun[c] + later`."""
+        if self._is_small.all():
+            return self._small(component, begun[component] + later, within)
+        if not self._is_small.any():
+            return self._large(component, begun, later, within)
+        small = self._is_small[component]
         ids, few, many = np.empty_like(within), np.flatnonzero(small), np.flatnonzero(~small)
-        ids[few] = self._small(component[few], epoch[few], within[few])
-        ids[many] = self._large(component[many], epoch[many], within[many], begun)
+        ids[few] = self._small(component[few], begun[component[few]] + later[few], within[few])
+        ids[many] = self._large(component[many], begun, later[many], within[many])
         return ids
 
     def _small(self, component: Int32s, epoch: Int64s, within: Int64s) -> Int64s:
@@ -155,17 +160,19 @@ class _Permuted:
         first, second = self._keys_in(np.full(len(epochs), component, np.int32), epochs, 2)
         return np.argsort(hashes(np.arange(n), first[:, None], second[:, None]), axis=1, kind="stable")
 
-    def _large(self, component: Int32s, epoch: Int64s, within: Int64s, begun: Int64s) -> Int64s:
-        count, which = len(self._sizes), epoch - begun[component]
-        epochs = int(which.max()) + 1
+    def _large(self, component: Int32s, begun: Int64s, later: Int64s, within: Int64s) -> Int64s:
+        count, epochs = len(self._sizes), int(later.max(initial=0)) + 1
         if epochs * count > 4 * (len(component) + count):  # scattered positions: few share an epoch
-            return permute(self.grids(component, epoch), np.arange(len(component)), within)
-        which *= count
-        which += component
-        components = np.tile(np.arange(count, dtype=np.int32), epochs)
-        return permute(self.grids(components, np.add.outer(np.arange(epochs), begun).ravel()), which, within)
+            which = np.arange(len(component), dtype=np.int32)
+            return permute(self._keyed(component, begun[component] + later), which, within)
+        which = component if epochs == 1 else component + (later * count).astype(np.int32)
+        wanted = np.add.outer(np.arange(epochs), begun).ravel()
+        if not np.array_equal(wanted, self._latest):
+            components = np.tile(np.arange(count, dtype=np.int32), epochs)
+            self._grids, self._latest = self._keyed(components, wanted), wanted
+        return permute(self._grids, which, within)
 
-    def grids(self, component: Int32s, epoch: Int64s) -> Uint64s:
+    def _keyed(self, component: Int32s, epoch: Int64s) -> Uint64s:
         sides = self._sizes[component], self._height[component], self._width[component]
         return np.stack([*sides, *self._keys_in(component, epoch, _ROUNDS)])
 
@@ -174,13 +181,13 @@ class _Permuted:
         return [hashes(epoch, base[:, k], base[:, k + 1]) for k in range(count)]
 
 
-def permute(grids: Uint64s, which: Int64s, positions: Int64s) -> Int64s:
+def permute(grids: Uint64s, which: Int32s, positions: Int64s) -> Int64s:
     """The ids at positions, `(k,)`, each in the permutation with the number `which`, as `shuffled` computes it.
 
     A column of `grids`, `(9, permutations)`, holds the number of ids, the height and width of the grid, and six keys.
     """
     if library.LIBRARY is not None:
-        return kernel.permute(kernel.permutations(grids.T), positions, which.astype(np.int32))
+        return kernel.permute(kernel.permutations(grids.T), positions, which)
     n, height, width, *chosen = (values[which] for values in grids)
     ids = _network(positions.astype(np.uint64), height, width, chosen)
     outside = np.flatnonzero(ids >= n)

@@ -1,7 +1,7 @@
 """The order of an epoch: a function from positions to ids, computed where it is needed and never stored.
 
-Users resume from positions in it: the same (n, seed, epoch) gives the same order everywhere and in every release. So do
-the keyed hashes that drawn orders use.
+Users resume from positions in it, so the same (n, seed, epoch) gives the same order everywhere and in every release.
+The same holds for the keyed hashes of drawn orders.
 """
 
 import hashlib

@@ -119,20 +119,21 @@ def _drawn(weighted: Weighted, table: DrawTable, at: Callable[[int, int], Order]
 
 
 def _mixed(shuffle: Shuffle, mix: Mix) -> Ordering:
-    if not isinstance(shuffle, (bool, np.bool_)):
-        raise ValueError(f"shuffle of a mix must be True (permuted) or False (interleaved), got {shuffle!r}.")
-    name, at = f"mix, {_NAMES[bool(shuffle)]}", partial(_of_mix, mix.components, mix.count, bool(shuffle))
-    return Ordering(bool(shuffle), name, mix.count, at, block=mix.components.block)
+    permuted = _is_permuted(shuffle, "a mix")
+    at = partial(_of_mix, mix.components, mix.count, permuted)
+    return Ordering(permuted, f"mix, {_NAMES[permuted]}", mix.count, at, block=mix.components.block)
 
 
 def _sharded(shuffle: Shuffle, windows: ShardedWindows) -> Ordering:
+    permuted, mix, division = _is_permuted(shuffle, "shards"), windows.mix_of_node(), windows.division
+    sharding = Sharding(windows.table, division.node, division.nodes, tuple(windows.parts), mix.components, permuted)
+    return Ordering(permuted, f"shards, {_NAMES[permuted]}", len(windows), _of_legs, sharding=sharding)
+
+
+def _is_permuted(shuffle: Shuffle, what: str) -> bool:
     if not isinstance(shuffle, (bool, np.bool_)):
-        raise ValueError(
-            f"shuffle over shards must be True (permuted on each node) or False (interleaved), got {shuffle!r}."
-        )
-    mix, division, shuffle = windows.mix_of_node(), windows.division, bool(shuffle)
-    sharding = Sharding(windows.table, division.node, division.nodes, tuple(windows.parts), mix.components, shuffle)
-    return Ordering(shuffle, f"shards, {_NAMES[shuffle]}", len(windows), _of_legs, sharding=sharding)
+        raise ValueError(f"shuffle of {what} must be True (permuted) or False (interleaved), got {shuffle!r}.")
+    return bool(shuffle)
 
 
 def _of_legs(_: int, epoch: int) -> Order:

@@ -43,7 +43,7 @@ class Schedule:
         return here._replace(number=here.number + 1, taken=0)
 
     def _over(self, here: Position) -> bool:
-        """Whether no step of the pass is left, as in a state that was saved at the last batch of a pass."""
+        """Whether the pass has no step left, as in a state that was saved at its last batch."""
         if self.steps is not None:
             return here.taken >= self.steps
         return bool(here.consumed) and not self._left(here)
@@ -94,7 +94,7 @@ class Schedule:
         left = None if self.steps is None else max(0, self.steps - start.taken)
         while left != 0:
             if not begin and not self.steps_of_epoch():
-                self._refuse_empty(self.ordering.n)
+                self._refuse_empty()
             for group in self._steps_after(epoch, begin, left):
                 left = None if left is None else left - len(group.ids)
                 yield group
@@ -102,8 +102,8 @@ class Schedule:
                 return
             epoch, begin = epoch + 1, 0
 
-    def _refuse_empty(self, count: int) -> None:
-        layout = self.layout
+    def _refuse_empty(self) -> None:
+        layout, count = self.layout, self.ordering.n
         if layout.tail == "drop":
             raise ValueError(
                 f'tail="drop" leaves nothing: {count:,} windows make no step of {layout.ranks} x {layout.batch_size}. '

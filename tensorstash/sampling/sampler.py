@@ -107,7 +107,7 @@ class Sampler:
         self.tail = tail
         self.steps = None if steps is None else at_least(1, steps, "steps")
         self._ordering = ordering  # of the last pass
-        self._next = ordering  # of the passes from the next one on
+        self._next = ordering  # of the next passes
         self._ranks = None if num_replicas is None or rank is None else _checked(num_replicas, rank)
         self._rank_size = None if batch_size is None else at_least(1, batch_size, "batch_size")
         self._global_size = None if global_batch_size is None else at_least(1, global_batch_size, "global_batch_size")

@@ -100,7 +100,7 @@ class ShardedWindows:
         return {shard: _counted(self.parts.get(shard)) for shard in self._held[self.division.node]}
 
     def described(self) -> dict[str, Any] | None:
-        """What the windows of all shards have in common; `None` if this node has none."""
+        """The part of the fingerprint that all shards share; `None` if this node has no shard."""
         for part in self.parts.values():
             fingerprint = part.fingerprint()
             return {name: fingerprint[name] for name in ("spans", "stride", "vocabularies")}
@@ -139,7 +139,7 @@ class ShardedWindows:
     def mix_of_node(self) -> Mix:
         """The windows of this node as one mix, whose components are `shard 0`, `shard 1` and so on.
 
-        A node without windows is an error on every node.
+        Raises `ValueError` on every node if any of them holds no window.
         """
         for node, shards in enumerate(self._held):
             if not any(self.table.windows[shard] for shard in shards):

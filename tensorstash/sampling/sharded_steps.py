@@ -41,7 +41,7 @@ class Remainder:
 
 
 def shown_after(steps: int, total: int, every: int) -> int:
-    """The windows that a node has shown after `steps` steps of a leg, of `total` that it has left for `every` step.
+    """How many windows a node has shown after `steps` of the `every` steps in which it shows `total`.
 
     A node with fewer windows than another shows fewer in every part of the leg, which spreads the filler.
     """
@@ -49,7 +49,7 @@ def shown_after(steps: int, total: int, every: int) -> int:
 
 
 def remainder(table: ShardTable, shown: Sequence[int], nodes: int, size: int) -> Remainder:
-    """What is left when `shown` windows of each shard are, for nodes that each show up to `size` windows in a step."""
+    """What the nodes have left after `shown` windows of each shard, if each shows up to `size` windows per step."""
     held = table.holds(nodes)
     left = [count - before for count, before in zip(table.windows, shown)]
     totals = [sum(left[shard] for shard in shards) for shards in held]
@@ -57,7 +57,7 @@ def remainder(table: ShardTable, shown: Sequence[int], nodes: int, size: int) ->
 
 
 def fold(table: ShardTable, legs: Legs) -> list[int]:
-    """The windows of each shard that all nodes have shown in these legs; no leg has more steps than were left."""
+    """How many windows of each shard these legs have shown. A leg longer than what was left is a `ValueError`."""
     shown = [0] * len(table.windows)
     for leg in legs:
         part = remainder(table, shown, leg.nodes, leg.size)
@@ -145,8 +145,10 @@ class Sharding:
             yield Steps(ids, positions, mine[:, None], epoch, after)
 
     def _order(self, part: Remainder, seed: int, epoch: int) -> Callable[[Int64s], tuple[Int64s, Int64s]]:
-        """Positions in what is left for this node to window numbers in the concatenation of its shards, and to
-        positions in the orders of all shards, one shard after the other, which no node or leg changes.
+        """A function from positions in this node's remainder to window numbers in its shards, and to keys' positions.
+
+        Windows are numbered one shard after the other. The positions are those in the orders of all shards, likewise
+        concatenated, so that they depend on no node and no leg.
         """
         first = np.cumsum([0, *self.table.windows])[[*self.shards]]
         if not part.totals[self.node]:  # only filler is left
@@ -156,8 +158,8 @@ class Sharding:
         permuted = in_epoch(self.of, seed, epoch) if self.shuffle else None
 
         def at(left: Int64s) -> tuple[Int64s, Int64s]:
-            component, within, _ = choose(mixed, left)
-            within += begun[component]
+            component, within, before = choose(mixed, left)
+            within += (begun + before)[component]
             positions = first[component] + within
             if permuted is not None:
                 within = permuted(component, within)

@@ -9,7 +9,7 @@ after every multiple of the total weight.
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import floor
 
@@ -30,9 +30,7 @@ class Tree:
     """Node 0 is the root, and a parent comes before its children. A child is a node, or `~k` for component k."""
 
     components: int
-    weight: list[int]  # of each node
-    left_weight: list[int]  # of its left child
-    children: list[tuple[int, int]]  # the left and the right child of each node
+    nodes: kernel.Nodes  # with the remainders at position 0
     only: int | None  # without nodes: the component of all positions
 
 
@@ -70,15 +68,16 @@ def tree(weights: Sequence[int]) -> Tree:
         )
     heap = [(weight, k, ~k) for k, weight in enumerate(weights) if weight]
     heapq.heapify(heap)
-    if len(heap) == 1:
-        return Tree(len(weights), [], [], [], ~heap[0][2])
-    nodes = len(heap) - 1
-    weight, left_weight, children = [0] * nodes, [0] * nodes, [(0, 0)] * nodes
-    for node in range(nodes - 1, -1, -1):
-        left, right = heapq.heappop(heap), heapq.heappop(heap)
-        weight[node], left_weight[node], children[node] = left[0] + right[0], left[0], (left[2], right[2])
-        heapq.heappush(heap, (weight[node], len(weights) + nodes - node, node))
-    return Tree(len(weights), weight, left_weight, children, None)
+    count, only = len(heap) - 1, ~heap[0][2] if len(heap) == 1 else None
+    two_left, two_weight, rest = np.zeros((3, count), np.int64)
+    child = np.zeros((count, 2), np.int32)
+    for node in range(count - 1, -1, -1):
+        (left_weight, _, left), (right_weight, _, right) = heapq.heappop(heap), heapq.heappop(heap)
+        weight = left_weight + right_weight
+        two_left[node], two_weight[node], child[node] = 2 * left_weight, 2 * weight, (left, right)
+        heapq.heappush(heap, (weight, len(weights) + count - node, node))
+    nodes = kernel.Nodes(child.ravel(), two_left, two_weight, rest, two_left / two_weight, np.full(count, -0.5))
+    return Tree(len(weights), nodes, only)
 
 
 def counts(of: Tree, n: int) -> list[int]:
@@ -88,12 +87,13 @@ def counts(of: Tree, n: int) -> list[int]:
 
 def _before(of: Tree, n: int) -> tuple[list[int], list[int]]:
     """After n positions: the remainder of `L(n)` at each node, and the number of positions of each component."""
-    reached, rest, done = [n] * len(of.weight), [0] * len(of.weight), [0] * of.components
+    two_left, two_weight = of.nodes.two_left.tolist(), of.nodes.two_weight.tolist()  # the products exceed int64
+    reached, rest, done = [n] * len(two_left), [0] * len(two_left), [0] * of.components
     if of.only is not None:
         done[of.only] = n
-    for node, (left_weight, weight) in enumerate(zip(of.left_weight, of.weight)):
-        left, rest[node] = divmod(2 * reached[node] * left_weight + weight, 2 * weight)
-        for child, taken in zip(of.children[node], (left, reached[node] - left)):
+    for node, children in enumerate(of.nodes.child.reshape(-1, 2).tolist()):
+        left, rest[node] = divmod(reached[node] * two_left[node] + two_weight[node] // 2, two_weight[node])
+        for child, taken in zip(children, (left, reached[node] - left)):
             if child >= 0:
                 reached[child] = taken
             else:
@@ -102,39 +102,34 @@ def _before(of: Tree, n: int) -> tuple[list[int], list[int]]:
 
 
 def choose(of: Tree, positions: Int64s) -> tuple[Int32s, Int64s, Int64s]:
-    """The component of each position, `(k,)` int64 in any order, and the number of earlier positions in it.
+    """The component of each position, `(k,)` int64 in any order, and how many earlier positions belong to it.
 
-    Also, for each component, the number of its positions before the lowest given one. The positions of one call are
-    less than 2**48 apart.
+    These are counted from the lowest given position on; the third array, `(components,)`, counts those before it.
+    Positions of one call must be less than 2**48 apart.
     """
     base = int(positions.min()) if len(positions) else 0
     rest, done = _before(of, base)
-    component, index = np.full(len(positions), of.only or 0, np.int32), positions - base
+    before, index = np.array(done, np.int64), positions - base
     if int(index.max(initial=0)) >= _WIDEST:
         raise ValueError(f"Positions of one call must be less than 2**48 apart, got {base} and {int(positions.max())}.")
-    if of.only is None:
-        nodes = _nodes(of, rest)
-        if library.LIBRARY is None:
-            _down(nodes, component, index)
-        else:
-            component, index = kernel.descend(nodes, index)
-    before = np.array(done, np.int64)
-    index += before[component]
+    if of.only is not None:
+        return np.full(len(positions), of.only, np.int32), index, before
+    nodes = _nodes(of, rest)
+    component, index = _down(nodes, index) if library.LIBRARY is None else kernel.descend(nodes, index)
     return component, index, before
 
 
 def _nodes(of: Tree, rest: list[int]) -> kernel.Nodes:
     """The tree at the first position of a call."""
-    two_left, two_weight = 2 * np.array(of.left_weight, np.int64), 2 * np.array(of.weight, np.int64)
     start = np.array(rest, np.int64)
-    child = np.array(of.children, np.int32).ravel()
-    return kernel.Nodes(child, two_left, two_weight, start, two_left / two_weight, start / two_weight - 0.5)
+    return replace(of.nodes, rest=start, offset=start / of.nodes.two_weight - 0.5)
 
 
-def _down(nodes: kernel.Nodes, component: Int32s, index: Int64s) -> None:
-    """Move all positions down the tree, level by level; `index` holds relative positions, then indexes."""
-    todo, within = np.arange(len(index)), index.copy()
-    node: Int32s = np.zeros(len(index), np.int32)
+def _down(nodes: kernel.Nodes, numbers: Int64s) -> tuple[Int32s, Int64s]:
+    """As `kernel.descend`: all numbers go down the tree level by level."""
+    component, index = np.empty(len(numbers), np.int32), np.empty(len(numbers), np.int64)
+    todo, within = np.arange(len(numbers)), numbers
+    node: Int32s = np.zeros(len(numbers), np.int32)
     while len(todo):
         within, goes_right = _halves(nodes, node, within)
         node = nodes.child[2 * node + goes_right]
@@ -143,6 +138,7 @@ def _down(nodes: kernel.Nodes, component: Int32s, index: Int64s) -> None:
             done, rest = np.flatnonzero(leaf), np.flatnonzero(~leaf)
             component[todo[done]], index[todo[done]] = ~node[done], within[done]
             todo, node, within = todo[rest], node[rest], within[rest]
+    return component, index
 
 
 def _halves(nodes: kernel.Nodes, node: Int32s, n: Int64s) -> tuple[Int64s, NDArray[np.bool_]]:

@@ -21,7 +21,7 @@ import numpy as np
 import psutil
 import torch
 
-from tensorstash.common.dtypes import DTYPES, Int64s
+from tensorstash.common.dtypes import INTEGERS, Int64s
 from tensorstash.common.threads import threads
 from tensorstash.errors import SegmentError
 from tensorstash.segments.directory import Directory, Name, check_label, listed, name_of, open_segment, opened
@@ -67,8 +67,8 @@ class Segment:
     def tensor(self, name: str) -> torch.Tensor:
         """A tensor over the mapping, with a storage of its own."""
         entry = self.entries[name]
-        flat = self.items(entry.begin, math.prod(entry.shape), DTYPES[entry.dtype][1])
-        return flat.view(entry.dtype).view(entry.shape)
+        flat = self.items(entry.begin, math.prod(entry.shape), entry.dtype)
+        return flat if len(entry.shape) == 1 else flat.view(entry.shape)
 
     def blob(self, name: str) -> torch.Tensor:
         """A tensor that is small beside the columns, compared with its checksum in the header."""
@@ -79,16 +79,16 @@ class Segment:
             raise self.damaged(f"the checksum of {name!r} is wrong")
         return self.tensor(name)
 
-    def items(self, begin: int, count: int, numpy_dtype: str) -> torch.Tensor:
+    def items(self, begin: int, count: int, dtype: torch.dtype) -> torch.Tensor:
         """`count` items of the mapping from byte `begin` on, as a flat tensor."""
         if not count:
-            return torch.from_numpy(np.empty(0, numpy_dtype))
-        array = np.frombuffer(self.memory, numpy_dtype, count, begin)
+            return torch.empty(0, dtype=dtype)
+        # not by numpy: thousands of columns would have three more objects each for the garbage collector to visit
         if not self.strict:
-            return torch.from_numpy(array)
+            return torch.frombuffer(self.memory, dtype=dtype, count=count, offset=begin)
         with warnings.catch_warnings():  # torch has no read-only tensors, and warns about that
             warnings.simplefilter("ignore", UserWarning)
-            return torch.from_numpy(array)
+            return torch.frombuffer(self.memory, dtype=dtype, count=count, offset=begin)
 
     def blocks(self, columns: Mapping[str, torch.Tensor]) -> list[Block]:
         """The memory as gather needs it: one block per item size, and one per column of more dimensions."""
@@ -108,7 +108,7 @@ class Segment:
         if any(after.begin - before.begin != stride for before, after in pairwise(entries)):
             raise SegmentError("Columns of one item size must stand side by side in a segment. Save the stash again.")
         count = ((len(entries) - 1) * stride + entries[-1].nbytes) // size
-        items = self.items(entries[0].begin, count, f"int{8 * size}")
+        items = self.items(entries[0].begin, count, INTEGERS[size])
         return Block(items, tuple(entry.name for entry in entries), stride // size)
 
     def damaged(self, why: str) -> SegmentError:

@@ -17,6 +17,7 @@ from tensorstash.gather.span import Filling, Span, Store, by_source, draws_of
 from tensorstash.gather.stretches import Stretches, as_fragments, with_times
 from tensorstash.native.guide import Guide, find, guide
 from tensorstash.native.guide import locate as locate_in
+from tensorstash.segments.segment import Block
 from tensorstash.stash.header import names_checksum
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.during import Reach
@@ -76,7 +77,7 @@ class Placement:
         if self.fills is not None:
             computed = calendar_fills(self.stash, self.spans, self.slots)
             filling = Filling(fragments_of(self.slots), self.history, self.horizon, self.fills, computed)
-        return Store(self.stash, self.stash.blocks, filling)
+        return Store(self.stash, self._blocks, filling)
 
     def store_of(self, reach: Reach) -> Store:
         """What the spans of a stretch of time are gathered from; each call brings its own fragments."""
@@ -84,7 +85,10 @@ class Placement:
         none = np.zeros(1, np.int64)
         fragments, _ = as_fragments(Stretches(none, none, none), reach.most)
         filling = Filling(fragments, reach.most, 0, reach.fills, {})
-        return with_times(Store(self.stash, self.stash.blocks, filling), self.stash.time)
+        return with_times(Store(self.stash, self._blocks, filling), self.stash.time)
+
+    def _blocks(self) -> list[Block]:
+        return self.stash.blocks
 
     def fingerprint(self) -> dict[str, Any]:
         """A small identity in plain values, without paths or values of columns.
@@ -190,15 +194,16 @@ class Chain:
         if len(self.placements) == 1:  # the look-up of the placement would cost as much again
             return self._with_stretches(Located(None, ids, self.placements[0].anchor_slots(ids)))
         source = find(self._ends, ids)
-        within = ids - self._first[source]
+        within = ids - self._first.take(source)
         if any(placement.points is not None for placement in self.placements):
             anchors = np.empty_like(ids)
             for k, which in by_source(source):
                 anchors[which] = self.placements[k].anchor_slots(within[which])
         else:
-            anchors = self._stride[source]
-            anchors *= within
-            anchors += locate_in(self._bases, 0, ids)
+            stride, more = self._stride
+            anchors = locate_in(self._bases, stride, ids)
+            if more is not None:
+                anchors += more[source] * within
         return self._with_stretches(Located(source, within, anchors))
 
     def _with_stretches(self, located: Located) -> Located:
@@ -223,15 +228,18 @@ class Chain:
 
     @cached_property
     def _bases(self) -> Guide:
-        """The intervals of all placements, each with the anchor of window 0 of its placement if it lay in it."""
-        intervals = [placement.intervals for placement in self.placements]
-        ends = np.concatenate([within.ends + first for within, first in zip(intervals, self._first)])
-        bases = np.concatenate([placement.intervals.base + placement.history for placement in self.placements])
-        return guide(np.stack([ends, bases], 1))
+        """The intervals of all placements, each with the anchor of window 0 of the chain if it lay in it."""
+        records = [placement.intervals.guide.records for placement in self.placements]
+        first, (stride, _) = self._first, self._stride
+        moved = np.stack([first, self.placements[0].history - stride * first], 1)
+        return guide(np.concatenate(records) + np.repeat(moved, [*map(len, records)], axis=0))
 
     @cached_property
-    def _stride(self) -> Int64s:
-        return np.array([placement.intervals.stride for placement in self.placements], np.int64)
+    def _stride(self) -> tuple[int, Int64s | None]:
+        """The stride of the first placement, and if not all have the same, how much more each of them has."""
+        strides = np.array([placement.intervals.stride for placement in self.placements], np.int64)
+        more = strides - strides[0]
+        return int(strides[0]), more if more.any() else None
 
     def parts(self, located: Located) -> Iterator[tuple[Placement, Any, Int64s, Int64s]]:
         """Each placement that occurs, the index of its windows, their ids and the slots of their anchors."""

@@ -67,7 +67,7 @@ def check(copies: LateCopies, order: str, gaps: Gaps, prefetch: int) -> None:
         assert list(batch) == list(exact)
         assert {"kind", "size", "valid", "window", "entity", "anchor"} <= batch.keys()
         for name, tensor in exact.items():
-            assert oracle.same(batch[name], tensor), name
+            assert oracle.same(batch[name], tensor), f"{name} is not that of the host"
             queued.append((copies.behind(batch[name]), copies.behind(batch[name]).copy()))
         if k % 3 == 0:
             kept.append((batch, exact))
@@ -99,7 +99,7 @@ def test_no_wait_can_be_left_out(
     """The test above fails if the way to the device leaves any of its duties out."""
     copies = broken()
     over(copies, monkeypatch)
-    with pytest.raises(AssertionError):
+    with pytest.raises(AssertionError, match=r"is not that of the host|memory was given away in use"):
         check(copies, "lanes", "mask", prefetch)
 
 

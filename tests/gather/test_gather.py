@@ -61,7 +61,7 @@ def test_rows_of_windows_are_those_of_their_slots(
 def test_a_batch_is_written_into_tensors_of_any_layout() -> None:
     stash = ts.load({"a": np.arange(40.0), "b": np.arange(40, 80), "p": np.arange(40, dtype=np.float32)})
     spans = (Span("a", "a", -3, 2), Span("far", "a", -9, 0, 5), Span("odd", "b", -4, 2, 2), Span("p", "p", -3, 2))
-    store = Store(stash, stash.blocks, None)
+    store = Store(stash, lambda: stash.blocks, None)
     apart = compile_plan(spans, [store], together=False)
     anchors = np.array([9, 20, 11])
     expected = gather(compile_plan(spans, [store]), None, anchors)

@@ -137,11 +137,10 @@ def test_numbers_outside_of_the_pieces_are_refused() -> None:
 @settings(max_examples=60)
 def test_descents_are_those_of_numpy(weights: list[int], seed: int) -> None:
     of = tree([*weights, 1, 1])
-    rest = np.random.default_rng(seed).integers(0, 2 * np.array(of.weight))
+    rest = np.random.default_rng(seed).integers(0, of.nodes.two_weight)
     nodes = _nodes(of, rest.tolist())
     numbers = np.random.default_rng(seed).integers(0, 2**48, 200)
-    leaf, index = np.zeros(200, np.int32), numbers.copy()
-    _down(nodes, leaf, index)
+    leaf, index = _down(nodes, numbers)
     found = kernel.descend(nodes, numbers)
     assert np.array_equal(found[0], leaf)
     assert np.array_equal(found[1], index)

@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tensorstash.errors import ColumnError
 from tensorstash.sampling.components import components, mix_draws
-from tensorstash.sampling.tree import choose
+from tests.sampling.test_shares import chosen
 
 LIMIT = 5.0  # standard deviations that a statistic may be off; seeds are fixed, so nothing is left to chance
 SIZES = st.lists(st.one_of(st.integers(1, 6), st.integers(4090, 4100), st.integers(1, 2**40)), min_size=1, max_size=6)
@@ -77,7 +78,7 @@ def test_a_draw_is_what_the_definition_says(
     at = mix_draws(of, shuffle, seed)
     for again in (positions, positions + 7, positions[::-1]):  # also from what was kept
         component, ids = at(again)
-        expected_component, index, _ = choose(of.tree, again)
+        expected_component, index = chosen(of.tree, again)
         assert np.array_equal(component, expected_component)
         for c, k, found in zip(component.tolist(), index.tolist(), ids.tolist()):
             epoch, within = divmod(k, sizes[c])
@@ -222,6 +223,10 @@ def test_wrong_components_and_weights_are_errors_that_say_which() -> None:
         components(sizes, {**dict.fromkeys(sizes, 0), "power": 1, "pover": 1})
     with pytest.raises(TypeError, match=r"weights must be numbers, one for each component"):
         components(sizes, {"web": "1", "power": 1, "none": 0})  # type: ignore[dict-item]  # wrong on purpose
+    refused: tuple[Any, ...] = (True, np.False_, torch.tensor(True))
+    for wrong in refused:
+        with pytest.raises(TypeError, match=r"must be numbers, got .*(True|False).* for .*'power'.* 0 to leave"):
+            components({"web": 5, "power": 7}, {"web": 0.5, "power": wrong})
     with pytest.raises(ValueError, match=r"got none"):
         components({})
     with pytest.raises(ValueError, match=r"its 2 components have none"):

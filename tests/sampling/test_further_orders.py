@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 import tensorstash as ts
 from tensorstash.native.permutation import shuffled
-from tensorstash.sampling.tree import choose
 from tests.data import Table
 from tests.oracle_load import like
 from tests.sampling.test_components import keys_of, permuted
+from tests.sampling.test_shares import chosen
 from tests.sampling.test_weighted import drawn, hashed
 
 LENGTHS = [7, 3, 9, 1, 5]  # the fourth entity has no window
@@ -94,7 +94,7 @@ def mixed(epoch: int, shuffle: bool, of: ts.Mix | None = None) -> list[int]:
     of = mix() if of is None else of
     sizes = [len(part) for part in of.windows.values()]
     first = [0, *itertools.accumulate(sizes)]
-    component, index, _ = choose(of.components.tree, np.arange(epoch * of.count, (epoch + 1) * of.count))
+    component, index = chosen(of.components.tree, np.arange(epoch * of.count, (epoch + 1) * of.count))
     found = []
     for c, k in zip(component.tolist(), index.tolist()):
         number, within = divmod(k, sizes[c])

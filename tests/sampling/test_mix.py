@@ -1,5 +1,6 @@
 """Mixes through loaders: what is refused, what batches carry, how much of each component, a thousand components."""
 
+import gc
 import json
 import re
 import warnings
@@ -328,3 +329,17 @@ def test_a_data_loader_makes_batches_of_a_mix_of_its_own() -> None:
     batches = [*torch.utils.data.DataLoader(mix, batch_size=10)]
     for k, batch in enumerate(batches):
         assert_equal(batch, batch_of(mix, [*range(len(mix))][10 * k : 10 * k + 10]))
+
+
+def test_the_first_batch_makes_few_objects_of_each_component() -> None:
+    """The garbage collector visits all of them, and a mix may have thousands of components."""
+    if library.LIBRARY is None:
+        return  # torch gathers from views of each component
+    many = ts.Mix({f"part {k}": ts.Windows(ts.load({"y": [1.0, 2], "z": [1, 2]}), 1) for k in range(200)})
+    batches = iter(ts.Loader(many, 16, shuffle=True))
+    gc.collect()
+    before = len(gc.get_objects())
+    batch = next(batches)
+    gc.collect()
+    assert (len(gc.get_objects()) - before) / 200 < 8
+    assert len(batch["y"]) == 16

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tensorstash.sampling.tree import choose, counts, tree, whole_weights
+from tensorstash.common.dtypes import Int32s, Int64s
+from tensorstash.sampling.tree import Tree, choose, counts, tree, whole_weights
 
 WEIGHTS = st.lists(st.integers(0, 50), min_size=1, max_size=20).filter(any)
 HUGE = st.lists(st.one_of(st.integers(0, 50), st.integers(0, 2**54)), min_size=1, max_size=20).filter(any)
@@ -45,11 +46,17 @@ def oracle(weights: list[int]) -> Node:
     return nodes[0]
 
 
+def chosen(of: Tree, positions: Int64s) -> tuple[Int32s, Int64s]:
+    """The component of each position, and how many of all earlier positions belong to it."""
+    component, index, before = choose(of, positions)
+    return component, index + before[component]
+
+
 @given(HUGE, st.one_of(st.integers(0, 200), st.integers(0, 2**61)), st.integers(1, 7))
 @settings(max_examples=150)
 def test_a_position_belongs_to_the_component_that_the_rule_says(weights: list[int], first: int, step: int) -> None:
     positions = first + step * np.arange(60)
-    component, index, _ = choose(tree(weights), positions)
+    component, index = chosen(tree(weights), positions)
     expected = [oracle(weights).at(position) for position in positions.tolist()]
     assert list(zip(component.tolist(), index.tolist())) == expected
 
@@ -58,7 +65,7 @@ def test_a_position_belongs_to_the_component_that_the_rule_says(weights: list[in
 @settings(max_examples=150)
 def test_positions_are_answered_in_any_order(weights: list[int], offsets: list[int], base: int) -> None:
     positions = base + np.array(offsets, np.int64)
-    component, index, _ = choose(tree(weights), positions)
+    component, index = chosen(tree(weights), positions)
     node = oracle(weights)
     assert list(zip(component.tolist(), index.tolist())) == [node.at(position) for position in positions.tolist()]
 
@@ -67,7 +74,7 @@ def test_positions_are_answered_in_any_order(weights: list[int], offsets: list[i
 @settings(max_examples=100)
 def test_counts_are_those_of_the_positions(weights: list[int], first: int, more: int) -> None:
     of = tree(weights)
-    component, index, _ = choose(of, np.arange(first, first + more))
+    component, index = chosen(of, np.arange(first, first + more))
     before, after = counts(of, first), counts(of, first + more)
     assert sum(before) == first
     found = Counter(component.tolist())
@@ -84,8 +91,8 @@ def test_shares_are_exact_after_each_sum_of_the_weights(weights: list[int]) -> N
     of, total = tree(weights), sum(weights)
     assert counts(of, total) == weights
     assert counts(of, 10**15 * total) == [10**15 * weight for weight in weights]
-    component, *_ = choose(of, np.arange(total))
-    assert np.array_equal(component, choose(of, np.arange(7 * total, 8 * total))[0])
+    component, _ = chosen(of, np.arange(total))
+    assert np.array_equal(component, chosen(of, np.arange(7 * total, 8 * total))[0])
 
 
 def test_every_prefix_is_within_two_positions_of_the_shares() -> None:
@@ -96,7 +103,7 @@ def test_every_prefix_is_within_two_positions_of_the_shares() -> None:
         drawn = (random.random(size), random.random(size) ** 8, random.pareto(0.7, size) + 1e-3)[k % 3]
         weights = [int(weight) + 1 for weight in drawn * (3, 50, 10_000)[k // 3 % 3]]
         n = min(sum(weights), 3000)
-        component, *_ = choose(tree(weights), np.arange(n))
+        component, _ = chosen(tree(weights), np.arange(n))
         so_far = np.cumsum(component[:, None] == np.arange(size), axis=0)
         due = np.outer(np.arange(1, n + 1), weights) / sum(weights)
         worst = max(worst, float(np.abs(so_far - due).max()))
@@ -120,17 +127,17 @@ def test_integers_stay_and_ties_go_to_the_first() -> None:
     assert whole_weights([1.0, 1.0, 1.0]) == [1431655766, 1431655765, 1431655765]
     assert whole_weights([1, 1, 1.0]) == [1431655766, 1431655765, 1431655765]
     assert whole_weights([1.0, *[1e-20] * 3, 1.0]) == [2**31 - 2, 1, 1, 1, 2**31 - 1]
-    assert tree([2, 1, 1]).children == [(~0, 1), (~1, ~2)]
-    assert tree([1, 1, 1, 1]).children == [(2, 1), (~2, ~3), (~0, ~1)]
+    assert tree([2, 1, 1]).nodes.child.tolist() == [~0, 1, ~1, ~2]
+    assert tree([1, 1, 1, 1]).nodes.child.tolist() == [2, 1, ~2, ~3, ~0, ~1]
 
 
 def test_a_single_component_has_all_positions() -> None:
     for weights, only in (([5], 0), ([0, 7, 0], 1)):
-        component, index, _ = choose(tree(weights), np.array([3, 10**14, 0]))
+        component, index = chosen(tree(weights), np.array([3, 10**14, 0]))
         assert component.tolist() == [only] * 3
         assert index.tolist() == [3, 10**14, 0]
         assert counts(tree(weights), 9) == [9 * (k == only) for k in range(len(weights))]
-    component, index, _ = choose(tree([1, 2]), np.empty(0, np.int64))
+    component, index = chosen(tree([1, 2]), np.empty(0, np.int64))
     assert len(component) == len(index) == 0
 
 
@@ -152,13 +159,13 @@ GOLDEN_DIGESTS = {
 
 @pytest.mark.parametrize("weights", GOLDEN)
 def test_the_row_never_changes(weights: tuple[int, ...]) -> None:
-    assert choose(tree(weights), np.arange(len(GOLDEN[weights])))[0].tolist() == GOLDEN[weights]
+    assert chosen(tree(weights), np.arange(len(GOLDEN[weights])))[0].tolist() == GOLDEN[weights]
 
 
 @pytest.mark.parametrize(("components", "first"), GOLDEN_DIGESTS)
 def test_no_position_ever_changes(components: int, first: int) -> None:
     weights = whole_weights([1 / (k + 1) ** 2 for k in range(components)])
-    component, index, _ = choose(tree(weights), np.arange(first, first + 100_000))
+    component, index = chosen(tree(weights), np.arange(first, first + 100_000))
     digest = hashlib.blake2b(component.astype("<i4").tobytes() + index.astype("<i8").tobytes(), digest_size=8)
     assert digest.hexdigest() == GOLDEN_DIGESTS[components, first]
 
