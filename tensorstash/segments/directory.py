@@ -48,13 +48,13 @@ class Name:
         return f"{self.label}-{self.key}{self.suffix}"
 
 
-def check_label(label: object, remedy: str = "Choose another label.") -> str:
-    """Return the label if a file name can begin with it, else raise `ValueError`."""
+def check_label(label: object, argument: str = "label", remedy: str = "Choose another label.") -> str:
+    """Return the label if a file name can begin with it, else raise a `ValueError` that names the argument."""
     if isinstance(label, str) and _LABEL.fullmatch(label):
         return label
     raise ValueError(
         "A label is a text of up to 100 letters, digits or any of _.+@=-, and begins with a letter or digit; got "
-        f"{label!r}. {remedy}"
+        f"{argument}={label!r}. {remedy}"
     )
 
 
@@ -191,25 +191,14 @@ def name_of(text: str) -> Name | None:
     return Name(match[1], match[2], match[3] or "") if match else None
 
 
-@dataclass(frozen=True, slots=True)
-class Listed:
-    """A segment as the directory lists it; its file is not opened."""
-
-    name: Name
-    nbytes: int
-    created: int  # nanoseconds since 1970 UTC
-    inode: tuple[int, int]  # the device and the inode
-
-
-def listed(directory: Directory) -> list[Listed]:
-    """All segments, the oldest first."""
+def listed(directory: Directory) -> list[tuple[Name, os.stat_result]]:
+    """All segments with the status of their files, the oldest first."""
     segments = []
     for name in names(directory):
         if not name.suffix:
             with suppress(FileNotFoundError):  # another process has removed it meanwhile
-                status = os.stat(str(name), dir_fd=directory.fd, follow_symlinks=False)
-                segments.append(Listed(name, status.st_size, status.st_mtime_ns, (status.st_dev, status.st_ino)))
-    return sorted(segments, key=lambda segment: (segment.created, str(segment.name)))
+                segments.append((name, os.stat(str(name), dir_fd=directory.fd, follow_symlinks=False)))
+    return sorted(segments, key=lambda segment: segment[1].st_mtime_ns)  # of one time by name, as `names` has them
 
 
 def remove_unused(directory: Directory, name: Name) -> bool:

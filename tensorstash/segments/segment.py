@@ -11,7 +11,6 @@ import warnings
 import weakref
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
@@ -22,7 +21,7 @@ import psutil
 import torch
 
 from tensorstash.common.dtypes import DTYPES, Int64s
-from tensorstash.common.threads import threads
+from tensorstash.common.threads import each, threads
 from tensorstash.errors import SegmentError
 from tensorstash.segments.directory import Directory, Name, check_label, listed, name_of, open_segment, opened
 from tensorstash.segments.format import damaged, pages, parse
@@ -159,13 +158,8 @@ def populate(memory: mmap.mmap, how: int, begin: int, nbytes: int) -> None:
 
     if nbytes <= _POPULATED:
         work(begin)
-        return
-    pool = ThreadPoolExecutor(threads(), "tensorstash-map")
-    try:
-        for _ in pool.map(work, range(begin, begin + nbytes, _POPULATED)):
-            pass
-    finally:
-        pool.shutdown(cancel_futures=True)
+    else:
+        each(work, range(begin, begin + nbytes, _POPULATED), threads(), "stretches", progress=False)
 
 
 def mapped(fd: int, path: str | None = None, label: str | None = None, strict: bool = False) -> Segment:
@@ -208,10 +202,10 @@ def attach_name(directory: Directory, name: Name, strict: bool = False) -> Segme
 
 def attach_newest(label: str, strict: bool) -> Segment:
     """The newest segment of a label."""
-    check_label(label, "ts.shared.list() shows the existing labels.")
+    check_label(label, remedy="ts.shared.list() shows the existing labels.")
     with opened() as directory:
         while True:
-            names = [segment.name for segment in listed(directory)]
+            names = [name for name, _ in listed(directory)]
             labels = sorted({name.label for name in names})
             if label not in labels:
                 existing = f"there are {', '.join(map(repr, labels))}" if labels else "there is none at all"

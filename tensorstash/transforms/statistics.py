@@ -84,9 +84,10 @@ def of_source(
     spans, seen = spans_of(parts[0], columns), [rows_seen(part) for part in parts]
     if by is None:
         seen = [one_group(rows) for rows in seen]
-    count = sum(map(len, seen))
-    which = _drawn(count, sample, seed)
-    result = Statistics(count if which is None else len(which), spans, {}, {}, [])
+    count, which = sum(map(len, seen)), None
+    if sample is not None and at_least(1, sample, "sample") < count:
+        count, which = sample, np.sort(shuffled(count, seed, 0)(np.arange(sample)))
+    result = Statistics(count, spans, {}, {}, [])
     for name in dict.fromkeys(spans.values()):
         values = [(values_of(stash_of(part), name), rows) for part, rows in zip(parts, seen)]
         pack = values[0][0].pack
@@ -119,13 +120,6 @@ def _of_component(part: Windows | Stash, columns: list[str], kind: str, every: S
     return Statistics(0, every.spans, center, scale, [("few", name, each) for name in center])
 
 
-def _drawn(count: int, sample: int | None, seed: int) -> Int64s | None:
-    """Which of `count` rows the statistics are taken over, ascending; `None` for all."""
-    if sample is None or at_least(1, sample, "sample") >= count:
-        return None
-    return np.sort(shuffled(count, seed, 0)(np.arange(sample)))
-
-
 def _sampled(parts: Sequence[Part], which: Int64s) -> list[Part]:
     """The rows with the numbers `which` among the rows of all parts."""
     ends = np.cumsum([len(rows) for _, rows in parts])
@@ -154,7 +148,8 @@ def rows_seen(source: Windows | Stash) -> Rows:
         chunks = (np.arange(k, min(k + _WINDOWS, len(source))) for k in range(0, len(source), _WINDOWS))
         ranges += [_united(_ranges_of(at, ids)) for ids in chunks]
     if at.points is None and at.spans:
-        ranges.append(_row_range(at, *covered(at.intervals, at.length)))
+        begin, end = covered(at.intervals, at.length)
+        ranges.append((rows_from(at.slots, begin), rows_from(at.slots, end)))
     return Rows(*_united(ranges), source.stash.offsets.numpy())
 
 
@@ -169,12 +164,9 @@ def _ranges_of(at: Placement, ids: Int64s) -> list[Ranges]:
     stretches = [at.stretches(reach, ids, anchors) for reach in at.reaches]
     ranges = [(part.end - part.rows, part.end) for part in stretches]
     if at.points is not None and at.spans:
-        ranges.append(_row_range(at, anchors - at.history, anchors + at.horizon))
+        begin, end = anchors - at.history, anchors + at.horizon
+        ranges.append((rows_from(at.slots, begin), rows_from(at.slots, end)))
     return ranges
-
-
-def _row_range(at: Placement, begin: Int64s, end: Int64s) -> Ranges:
-    return rows_from(at.slots, begin), rows_from(at.slots, end)
 
 
 def _united(ranges: Sequence[Ranges]) -> Ranges:

@@ -181,11 +181,11 @@ def test_a_label_of_a_glob(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("label", ["", ".x", "a/b", "a b", "é", "x" * 101, "../x", "-x", "a\n", 3])
 def test_a_label_that_is_no_name_is_refused(label: Any) -> None:
-    message = like(f"A label is ... got {label!r}")
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=like(f"A label is ... got share={label!r}")):
         ts.load({"y": [1]}, share=label)
-    with pytest.raises(ValueError, match=message):
-        ts.load({"y": [1]}).share(label)
+    for refuse in (ts.load({"y": [1]}).share, ts.attach, ts.shared.remove):
+        with pytest.raises(ValueError, match=like(f"A label is ... got label={label!r}")):
+            refuse(label)
 
 
 @pytest.mark.parametrize("label", [["a"], 3, None, "a/b", ""])
