@@ -37,7 +37,7 @@ class Run:
         """Write the manifest, which makes the shards whole; a `SegmentError` if another call has made shards here."""
         if _read_partial(self.store)[0] != self.arguments or self.store.size(NAME) is not None:
             raise SegmentError(
-                f"One call at a time makes shards in a place; another has written {self.store.join(NAME)} meanwhile. "
+                f"Only one call at a time may make shards in a place; another has written {self.store.join(NAME)}. "
                 "Call it again, or give another to=."
             )
         self.store.write(NAME, manifest.to_json())

@@ -25,7 +25,7 @@ _NAME = re.compile(r"(.+)-([0-9a-f]{16})(\.lock|\.tmp\.[0-9a-f]{16})?")
 
 @dataclass(frozen=True, slots=True)
 class Directory:
-    """An open directory: the one of shared segments, which only this user can use, or one that the user chose."""
+    """An open directory: that of shared segments, which only this user can use, or one that the user chose."""
 
     path: str
     fd: int
@@ -70,7 +70,7 @@ def shared_path() -> str:
 
 @contextmanager
 def opened(path: str | None = None) -> Iterator[Directory]:
-    """The existing directory at `path`; with `None` the one of shared segments, created if it does not exist."""
+    """Open the directory at `path`; with `None` that of shared segments, which is created if it does not exist."""
     path = _create() if path is None else path
     try:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -139,7 +139,7 @@ def open_file(directory: Directory, name: Name, flags: int, mode: int = 0o600) -
 
 
 def not_a_file(directory: Directory, name: Name, why: str) -> SegmentError:
-    """The error if a name of ours belongs to something else."""
+    """The error for a name of ours that belongs to something else."""
     kind = "A lock" if name.suffix else "A segment"
     remedy = ", or choose a path in a directory that nobody else can write to" if directory.chosen else ""
     return SegmentError(

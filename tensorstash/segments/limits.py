@@ -53,7 +53,7 @@ def tightest(limits: Sequence[Limit]) -> Limit:
 
 
 def check_free(nbytes: int, limits: Sequence[Limit], rule: str, who: str, remedy: str) -> None:
-    """Raise `NoMemoryError` if `nbytes` are not free: `rule`, what `who` needs, the remedy of the limit, `remedy`."""
+    """Raise `NoMemoryError` if fewer than `nbytes` are free; `rule`, `who` and `remedy` go into its message."""
     limit = tightest(limits)
     if nbytes > limit.free:
         remedies = f"{limit.remedy} {remedy}".strip()

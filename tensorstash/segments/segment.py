@@ -69,7 +69,7 @@ class Segment:
         return flat.view(entry.dtype).view(entry.shape)
 
     def blob(self, name: str) -> torch.Tensor:
-        """A tensor that is small beside the columns, compared with its checksum in the header."""
+        """A tensor that is small beside the columns, checked against its checksum in the header."""
         if name not in self.entries:
             raise self.damaged(f"it has no tensor {name!r}")
         entry = self.entries[name]
@@ -114,7 +114,7 @@ class Segment:
         return damaged(self.path, why, self.label)
 
     def private_bytes(self) -> int | None:
-        """Bytes of the pages that this process has written to; `None` on macOS, which does not tell."""
+        """Bytes of the pages that this process has written to; `None` on macOS, which does not report them."""
         process = psutil.Process()
         if not hasattr(process, "memory_maps"):
             return None
@@ -133,8 +133,8 @@ class Segment:
         return self.path is not None and self.label is None
 
     def will_need(self, begins: Int64s, ends: Int64s) -> None:
-        """Let the kernel read these ranges, which begin at pages, in the background."""
-        # not posix_fadvise: it lets go of the interpreter's lock, which a busy thread may keep for 5 ms each time
+        """Ask the kernel to read these ranges, which begin at pages, in the background."""
+        # not posix_fadvise: it releases the interpreter's lock, which a busy thread may keep for 5 ms each time
         for begin, end in zip(begins.tolist(), ends.tolist()):
             self.memory.madvise(mmap.MADV_WILLNEED, begin, end - begin)
 
@@ -208,7 +208,7 @@ def attach_newest(label: str, strict: bool) -> Segment:
             names = [name for name, _ in listed(directory)]
             labels = sorted({name.label for name in names})
             if label not in labels:
-                existing = f"there are {', '.join(map(repr, labels))}" if labels else "there is none at all"
+                existing = f"there are {', '.join(map(repr, labels))}" if labels else "there are no shared segments"
                 raise SegmentError(
                     f"No segment in {directory.path} has the label {label!r}; {existing}. Share one: "
                     f"ts.load(..., share={label!r})."

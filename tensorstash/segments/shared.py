@@ -101,7 +101,7 @@ def _users() -> Counter[tuple[int, int]] | None:
 
 
 def remove(label: str) -> builtins.list[str]:
-    """Remove all segments of a label, also segments in use: processes that have attached one keep it.
+    """Remove all segments of a label, including those in use: processes that have attached one keep it.
 
     Its memory is freed when the last of them ends or closes it. Files that a killed process left under the label are
     removed too.

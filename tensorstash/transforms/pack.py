@@ -138,8 +138,8 @@ class Pack:
 def _check_slots(pack: Pack, name: str, slots: int, alike: bool) -> None:
     if not alike:
         raise ValueError(
-            f"The spans of a ts.Pack must have the same slots; {name!r} has others than {pack.spans[0]!r}. Give "
-            f"{name!r} a ts.Pack of its own."
+            f"The spans of a ts.Pack must have the same slots; those of {name!r} differ from those of "
+            f"{pack.spans[0]!r}. Give {name!r} a ts.Pack of its own."
         )
     if pack.length is not None and slots > pack.length:
         raise ValueError(

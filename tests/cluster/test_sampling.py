@@ -262,7 +262,9 @@ def test_what_is_refused(path: Path) -> None:
         ts.Loader(on_nodes(path, 7)[0], 4, num_replicas=7, rank=0)
     with pytest.raises(ts.errors.NoWindowError, match=r"^A window is 100 consecutive rows of one run; the longest of "):
         ts.cluster.windows(ts.cluster.open(path, 0, 1), 100)
-    with pytest.raises(TypeError, match=r"^These windows are made of shards, ts\.cluster\.open\(\.\.\.\); got a Stash"):
+    with pytest.raises(
+        TypeError, match=r"^ts\.cluster\.windows takes shards, ts\.cluster\.open\(\.\.\.\), got a Stash"
+    ):
         ts.cluster.windows(whole(), 3)  # type: ignore[arg-type]
 
 

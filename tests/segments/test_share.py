@@ -209,7 +209,7 @@ def test_attach_takes_the_newest_of_a_label() -> None:
 def test_an_unknown_label_is_refused_with_those_there_are(shm: Path) -> None:
     message = f"No segment in {shm} has the label 'smal'; "
     remedy = "Share one: ts.load(..., share='smal')."
-    with pytest.raises(ts.errors.SegmentError, match=like(f"{message}there is none at all. {remedy}")):
+    with pytest.raises(ts.errors.SegmentError, match=like(f"{message}there are no shared segments. {remedy}")):
         ts.attach("smal")
     _ = small("one"), small("two")
     with pytest.raises(ts.errors.SegmentError, match=like(f"{message}there are 'one', 'two'. {remedy}")):
