@@ -181,8 +181,7 @@ def is_regular(directory: Directory, name: Name) -> bool:
 
 def names(directory: Directory) -> list[Name]:
     """The names of segments, locks and temporary files, ascending; other files are left alone."""
-    parsed = map(name_of, sorted(os.listdir(directory.fd)))
-    return [name for name in parsed if name is not None]
+    return [name for text in sorted(os.listdir(directory.fd)) if (name := name_of(text)) is not None]
 
 
 def name_of(text: str) -> Name | None:

@@ -6,7 +6,7 @@ both are checked before.
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 import psutil
@@ -42,9 +42,7 @@ def directory_limit(fd: int, path: str) -> Limit:
 
 def disk_limit(fd: int, path: str) -> Limit:
     """The room for the file of a stash in the file system of a descriptor."""
-    status = os.fstatvfs(fd)
-    remedy = "Make room there, or choose a path on another disk."
-    return Limit(status.f_bavail * status.f_frsize, f"in {path}", remedy)
+    return replace(directory_limit(fd, path), remedy="Make room there, or choose a path on another disk.")
 
 
 def tightest(limits: Sequence[Limit]) -> Limit:

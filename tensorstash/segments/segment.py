@@ -90,14 +90,10 @@ class Segment:
 
     def blocks(self, columns: Mapping[str, torch.Tensor]) -> list[Block]:
         """The memory as gather needs it: one block per item size, and one per column of more dimensions."""
-        by_size: dict[int, list[str]] = {}
-        packs = []
-        for name, tensor in columns.items():
-            if tensor.ndim > 1:
-                packs.append([name])
-            else:
-                by_size.setdefault(tensor.itemsize, []).append(name)
-        return [self._block(names) for names in (*by_size.values(), *packs)]
+        together: dict[int | str, list[str]] = {}
+        for name, tensor in sorted(columns.items(), key=lambda column: column[1].ndim > 1):
+            together.setdefault(name if tensor.ndim > 1 else tensor.itemsize, []).append(name)
+        return [self._block(names) for names in together.values()]
 
     def _block(self, names: list[str]) -> Block:
         entries = sorted((self.entries[name] for name in names), key=lambda entry: entry.begin)

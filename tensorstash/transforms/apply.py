@@ -1,6 +1,7 @@
 """A stash whose columns are scaled: they are written once, so that no batch needs to be scaled."""
 
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -11,6 +12,7 @@ from tensorstash.common.dtypes import DTYPES, as_integers
 from tensorstash.errors import SchemaError
 from tensorstash.segments.draft import Draft
 from tensorstash.segments.limits import check_free, memory_limits
+from tensorstash.segments.segment import mapped
 from tensorstash.stash.stash import Stash
 from tensorstash.transforms.scaling import Constants
 
@@ -59,7 +61,8 @@ def scaled_stash(stash: Stash, tables: Tables, group: torch.Tensor | None, dtype
         if about.name in ranges:
             low, high = ranges[about.name]
             columns[k] = replace(about, low=low, high=high, is_scaled=True)
-    made = draft.finish(to_header(replace(stash.info, columns=tuple(columns))))
+    draft.seal(to_header(replace(stash.info, columns=tuple(columns))))
+    made = mapped(os.dup(draft.fd))
     made.populate()
     return Stash(made)
 
