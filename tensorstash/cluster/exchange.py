@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch.distributed as dist
@@ -10,7 +11,7 @@ from tensorstash.common.checks import names_in
 from tensorstash.errors import NoWindowError
 from tensorstash.sampling.sharded import Count, ShardedWindows, merge_counts
 from tensorstash.transforms.scaler import Scaler
-from tensorstash.transforms.sharded import of_node
+from tensorstash.transforms.sharded import of_all, of_node
 from tensorstash.transforms.statistics import By, Kind, Unknown, check_kind
 
 
@@ -76,7 +77,8 @@ def fit_scaler(
     """
     check_kind(kind, by, unknown)
     mine = of_node(windows, names_in(columns, "columns"), kind, by)
-    return Scaler.of_shards(windows, gather_from_ranks(mine, windows.division.nodes, group), kind, by, unknown)
+    nodes = gather_from_ranks(mine, windows.division.nodes, group)
+    return Scaler.of_statistics(windows, partial(of_all, windows, nodes, kind), kind, by, unknown)
 
 
 def gather_from_ranks(mine: Any, nodes: int, group: Any) -> list[Any]:

@@ -47,8 +47,8 @@ def shard(
 ) -> Manifest:
     """Cut a source by entity into shards, each a stash file, for `ts.cluster.open`.
 
-    The rows are brought together by shard, on this machine in a temporary file beside the shards (for an object store
-    in TMPDIR), so the disk needs room for the rows twice. Then each shard is loaded into its file. Memory is needed for
+    The rows are grouped by shard, on this machine in a temporary file beside the shards (for an object store in
+    TMPDIR), so the disk needs room for the rows twice. Then each shard is loaded into its file. Memory is needed for
     a batch of rows per thread, and for what `ts.load(file=)` needs for two shards.
     Vocabularies, types and the frequency are those of the whole source. Rows of an entity without times keep their
     order. The manifest is written last. A run that was killed resumes, if it is called again with the same source and
@@ -59,7 +59,7 @@ def shard(
         columns: as for `ts.load`.
         entity: the column, or the columns, whose value says which shard a row is in: `ts.cluster.shard_of`.
         to: a directory, or the URL of one in an object store, such as "s3://bucket/weather".
-        shards: how many, 1 to 4,096; several to a node, so that nodes get equal shares.
+        shards: how many, 1 to 4,096; several per node, so that nodes get similar shares.
         time: as for `ts.load`.
         static: as for `ts.load`.
         dtype: as for `ts.load`.
@@ -84,7 +84,7 @@ def shard(
         [('shard-00000.safetensors', 2), ('shard-00001.safetensors', 2)]
     """
     if engine not in (None, "ray"):
-        raise ValueError(f'engine= is None, which is this machine, or "ray"; got {engine!r}.')
+        raise ValueError(f'engine must be None, which is this machine, or "ray", got {engine!r}.')
     if not entity_columns(entity):
         raise ValueError("Rows go to shards by their entity; got no entity=. Name the entity column.")
     check_shards(shards)

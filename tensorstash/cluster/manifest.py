@@ -92,9 +92,3 @@ def file_of(number: int) -> str:
 def key_of(arguments: Mapping[str, str], part: int | str) -> str:
     """The key in the header of a file: a hash of the arguments and of the part, a shard's number or the index."""
     return _checksum({"part": part, "arguments": dict(arguments)})
-
-
-def short(value: object) -> str:
-    """A value for messages."""
-    text = value if isinstance(value, str) else repr(value)
-    return text if len(text) <= 100 else f"{text[:99]}…"

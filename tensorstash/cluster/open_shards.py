@@ -29,7 +29,7 @@ def open(  # noqa: A001  its name is ts.cluster.open
     share: str | bool | None = None,
     timeout: float | None = None,
 ) -> Shards:
-    """Open the shards of this node, of those that `ts.cluster.shard` has made.
+    """Open the shards that this node holds, of those that `ts.cluster.shard` made.
 
     Shards go to nodes by their rows, the longest first, each to the node with the fewest rows so far; so every process
     knows which node holds what without asking. In a directory, shards are mapped, and checked by headers and sizes.
@@ -54,7 +54,7 @@ def open(  # noqa: A001  its name is ts.cluster.open
     text, where = store.read(NAME), store.join(NAME)
     if text is None:
         raise SegmentError(
-            f"Shards can be opened when their manifest is written, which is last; {where} does not exist. Make the "
+            f"Shards can be opened once their manifest is written, which is last; {where} does not exist. Make the "
             "shards, or resume making them: ts.cluster.shard(...)."
         )
     manifest = Manifest.from_json(text, where)

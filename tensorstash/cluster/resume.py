@@ -4,13 +4,14 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
-from tensorstash.cluster.manifest import INDEX, NAME, Manifest, ShardRecord, key_of, sealed, short, unsealed
+from tensorstash.cluster.manifest import INDEX, NAME, Manifest, ShardRecord, key_of, sealed, unsealed
 from tensorstash.cluster.shard_file import ShardReport, read_shard
 from tensorstash.common.threads import each, threads
 from tensorstash.errors import SegmentError
 from tensorstash.segments.store import Store
 
 _PARTIAL = "partial.json"
+_LONGEST = 100  # letters of an argument in a message
 _EACH = 64  # of more shards than this, several are noted at once, because each note lists all
 
 
@@ -37,7 +38,7 @@ class Run:
         """Write the manifest, which makes the shards whole; a `SegmentError` if another call has made shards here."""
         if _read_partial(self.store)[0] != self.arguments or self.store.size(NAME) is not None:
             raise SegmentError(
-                f"One call at a time makes shards in a place; another has written {self.store.join(NAME)} meanwhile. "
+                f"Only one call at a time may make shards in a place; another has written {self.store.join(NAME)}. "
                 "Call it again, or give another to=."
             )
         self.store.write(NAME, manifest.to_json())
@@ -54,7 +55,8 @@ def resume(store: Store, arguments: Mapping[str, str], progress: bool | None) ->
     if manifest is not None:
         before, records = manifest.arguments, dict(enumerate(manifest.shards))
     for name in sorted({*before, *arguments}) if records else ():
-        then, now = (short(texts.get(name)) for texts in (before, arguments))
+        then, now = (str(texts.get(name)) for texts in (before, arguments))
+        then, now = (text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…" for text in (then, now))
         if before.get(name) != arguments.get(name):
             what = "from another source: " if name == "source" else f"with {name}="
             raise SegmentError(

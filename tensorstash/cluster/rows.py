@@ -68,7 +68,7 @@ class Rows:
         return np.fromiter(map(self.shard_by_entity.__getitem__, entities), np.int16, len(entities))
 
     def by_shard(self, numbers: Sequence[int], folder: str) -> Callable[[int], pa.Table]:
-        """Write the rows to a temporary file in a folder; returns what gives the rows of a shard in source order."""
+        """Write the rows to a temporary file; returns a function that gives those of a shard, in source order."""
         path, schema, lock = Path(folder, "rows.arrow"), self.schema, Lock()
 
         def keep(unit: Unit, go_on: Callable[[], None]) -> None:

@@ -33,9 +33,9 @@ def _of_each_shard(make: Callable[Concatenate[Stash, P], Windows]) -> Callable[C
             UserWarning: what `ts.Windows` warns of, for the first shard of this node with such a warning.
         """
         if not isinstance(shards, Shards):
-            raise TypeError(f"These windows are made of shards, ts.cluster.open(...); got a {type(shards).__name__}.")
+            raise TypeError(f"ts.cluster.windows takes shards, ts.cluster.open(...), got a {type(shards).__name__}.")
         if named.get("at") is not None:
-            raise ValueError("at= names points of one stash, and each node has some of the shards. Load a stash.")
+            raise ValueError("at= names points of one stash, and each node has only some of the shards. Load a stash.")
         if named.get("frequency") is None and named.get("gaps") != "ignore":
             named["frequency"] = shards.manifest.frequency
         parts: dict[int, Windows] = {}
@@ -47,7 +47,7 @@ def _of_each_shard(make: Callable[Concatenate[Stash, P], Windows]) -> Callable[C
                 try:
                     parts[shard] = make(stash, *arguments, **named)
                 except NoWindowError as error:
-                    refusal = error if stash.rows or refusal is None else refusal  # of an empty shard it says least
+                    refusal = error if stash.rows or refusal is None else refusal  # that of an empty shard says least
             if caught:
                 texts[shard] = " ".join(str(warning.message) for warning in caught)
         if refusal is not None and not parts and shards.nodes == 1:

@@ -113,7 +113,7 @@ def check_rows_key(key: object, request: Request, *, kept: bool) -> None:
 
 def check_share(share: object, source: Any) -> str:
     """The checked label of `share=`."""
-    return check_label(label_of(source) if share is True else share)
+    return check_label(label_of(source) if share is True else share, "share")
 
 
 def label_of(source: Any) -> str:

@@ -25,7 +25,7 @@ _NAME = re.compile(r"(.+)-([0-9a-f]{16})(\.lock|\.tmp\.[0-9a-f]{16})?")
 
 @dataclass(frozen=True, slots=True)
 class Directory:
-    """An open directory: the one of shared segments, which only this user can use, or one that the user chose."""
+    """An open directory: that of shared segments, which only this user can use, or one that the user chose."""
 
     path: str
     fd: int
@@ -48,13 +48,13 @@ class Name:
         return f"{self.label}-{self.key}{self.suffix}"
 
 
-def check_label(label: object, remedy: str = "Choose another label.") -> str:
-    """Return the label if a file name can begin with it, else raise `ValueError`."""
+def check_label(label: object, argument: str = "label", remedy: str = "Choose another label.") -> str:
+    """Return the label if a file name can begin with it, else raise a `ValueError` that names the argument."""
     if isinstance(label, str) and _LABEL.fullmatch(label):
         return label
     raise ValueError(
         "A label is a text of up to 100 letters, digits or any of _.+@=-, and begins with a letter or digit; got "
-        f"{label!r}. {remedy}"
+        f"{argument}={label!r}. {remedy}"
     )
 
 
@@ -70,7 +70,7 @@ def shared_path() -> str:
 
 @contextmanager
 def opened(path: str | None = None) -> Iterator[Directory]:
-    """The existing directory at `path`; with `None` the one of shared segments, created if it does not exist."""
+    """Open the directory at `path`; with `None` that of shared segments, which is created if it does not exist."""
     path = _create() if path is None else path
     try:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -139,7 +139,7 @@ def open_file(directory: Directory, name: Name, flags: int, mode: int = 0o600) -
 
 
 def not_a_file(directory: Directory, name: Name, why: str) -> SegmentError:
-    """The error if a name of ours belongs to something else."""
+    """The error for a name of ours that belongs to something else."""
     kind = "A lock" if name.suffix else "A segment"
     remedy = ", or choose a path in a directory that nobody else can write to" if directory.chosen else ""
     return SegmentError(
@@ -181,8 +181,7 @@ def is_regular(directory: Directory, name: Name) -> bool:
 
 def names(directory: Directory) -> list[Name]:
     """The names of segments, locks and temporary files, ascending; other files are left alone."""
-    parsed = map(name_of, sorted(os.listdir(directory.fd)))
-    return [name for name in parsed if name is not None]
+    return [name for text in sorted(os.listdir(directory.fd)) if (name := name_of(text)) is not None]
 
 
 def name_of(text: str) -> Name | None:
@@ -191,25 +190,14 @@ def name_of(text: str) -> Name | None:
     return Name(match[1], match[2], match[3] or "") if match else None
 
 
-@dataclass(frozen=True, slots=True)
-class Listed:
-    """A segment as the directory lists it; its file is not opened."""
-
-    name: Name
-    nbytes: int
-    created: int  # nanoseconds since 1970 UTC
-    inode: tuple[int, int]  # the device and the inode
-
-
-def listed(directory: Directory) -> list[Listed]:
-    """All segments, the oldest first."""
+def listed(directory: Directory) -> list[tuple[Name, os.stat_result]]:
+    """All segments with the status of their files, the oldest first."""
     segments = []
     for name in names(directory):
         if not name.suffix:
             with suppress(FileNotFoundError):  # another process has removed it meanwhile
-                status = os.stat(str(name), dir_fd=directory.fd, follow_symlinks=False)
-                segments.append(Listed(name, status.st_size, status.st_mtime_ns, (status.st_dev, status.st_ino)))
-    return sorted(segments, key=lambda segment: (segment.created, str(segment.name)))
+                segments.append((name, os.stat(str(name), dir_fd=directory.fd, follow_symlinks=False)))
+    return sorted(segments, key=lambda segment: segment[1].st_mtime_ns)  # of one time by name, as `names` has them
 
 
 def remove_unused(directory: Directory, name: Name) -> bool:

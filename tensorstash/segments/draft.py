@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from tensorstash.common.dtypes import DTYPES
 from tensorstash.errors import NoMemoryError, SegmentError
 from tensorstash.segments.format import Entry, header_bytes, pages
-from tensorstash.segments.segment import POPULATE_WRITE, Segment, close_with, mapped, populate
+from tensorstash.segments.segment import POPULATE_WRITE, close_with, populate
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENOMEM)
 
@@ -97,11 +97,6 @@ class Draft:
         if len(header) > self.begin:
             raise SegmentError(f"The header needs {len(header):,} bytes; {self.begin:,} were laid out for it.")
         write(self.fd, memoryview(header.ljust(self.begin)), 0)
-
-    def finish(self, metadata: Mapping[str, Any]) -> Segment:
-        """Seal the file and map it."""
-        self.seal(metadata)
-        return mapped(os.dup(self.fd))
 
 
 def resize(fd: int, nbytes: int) -> None:

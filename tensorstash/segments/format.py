@@ -2,7 +2,7 @@
 
     u64 N | JSON header, padded with spaces | tensor | __pad.0 | tensor | __pad.1 | ... | blobs
 
-Every tensor begins at a multiple of 4,096 bytes, so that columns of one item size stand at equal distances. Blobs
+Every tensor begins at a multiple of 4,096 bytes, so that columns of one item size are equally far apart. Blobs
 (offsets, static columns, texts), whose size is known only after decoding, follow the columns. The header is written
 last. It holds a CRC of itself and of each blob; columns, which may be larger than memory, have none.
 The format of safetensors: https://github.com/huggingface/safetensors#format.

@@ -6,7 +6,7 @@ both are checked before.
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 import psutil
@@ -42,9 +42,7 @@ def directory_limit(fd: int, path: str) -> Limit:
 
 def disk_limit(fd: int, path: str) -> Limit:
     """The room for the file of a stash in the file system of a descriptor."""
-    status = os.fstatvfs(fd)
-    remedy = "Make room there, or choose a path on another disk."
-    return Limit(status.f_bavail * status.f_frsize, f"in {path}", remedy)
+    return replace(directory_limit(fd, path), remedy="Make room there, or choose a path on another disk.")
 
 
 def tightest(limits: Sequence[Limit]) -> Limit:
@@ -53,7 +51,7 @@ def tightest(limits: Sequence[Limit]) -> Limit:
 
 
 def check_free(nbytes: int, limits: Sequence[Limit], rule: str, who: str, remedy: str) -> None:
-    """Raise `NoMemoryError` if `nbytes` are not free: `rule`, what `who` needs, the remedy of the limit, `remedy`."""
+    """Raise `NoMemoryError` if fewer than `nbytes` are free; `rule`, `who` and `remedy` go into its message."""
     limit = tightest(limits)
     if nbytes > limit.free:
         remedies = f"{limit.remedy} {remedy}".strip()

@@ -11,7 +11,6 @@ import warnings
 import weakref
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
@@ -22,7 +21,7 @@ import psutil
 import torch
 
 from tensorstash.common.dtypes import INTEGERS, Int64s
-from tensorstash.common.threads import threads
+from tensorstash.common.threads import each, threads
 from tensorstash.errors import SegmentError
 from tensorstash.segments.directory import Directory, Name, check_label, listed, name_of, open_segment, opened
 from tensorstash.segments.format import damaged, pages, parse
@@ -71,7 +70,7 @@ class Segment:
         return flat if len(entry.shape) == 1 else flat.view(entry.shape)
 
     def blob(self, name: str) -> torch.Tensor:
-        """A tensor that is small beside the columns, compared with its checksum in the header."""
+        """A tensor that is small beside the columns, checked against its checksum in the header."""
         if name not in self.entries:
             raise self.damaged(f"it has no tensor {name!r}")
         entry = self.entries[name]
@@ -92,14 +91,10 @@ class Segment:
 
     def blocks(self, columns: Mapping[str, torch.Tensor]) -> list[Block]:
         """The memory as gather needs it: one block per item size, and one per column of more dimensions."""
-        by_size: dict[int, list[str]] = {}
-        packs = []
-        for name, tensor in columns.items():
-            if tensor.ndim > 1:
-                packs.append([name])
-            else:
-                by_size.setdefault(tensor.itemsize, []).append(name)
-        return [self._block(names) for names in (*by_size.values(), *packs)]
+        together: dict[int | str, list[str]] = {}
+        for name, tensor in sorted(columns.items(), key=lambda column: column[1].ndim > 1):
+            together.setdefault(name if tensor.ndim > 1 else tensor.itemsize, []).append(name)
+        return [self._block(names) for names in together.values()]
 
     def _block(self, names: list[str]) -> Block:
         entries = sorted((self.entries[name] for name in names), key=lambda entry: entry.begin)
@@ -116,7 +111,7 @@ class Segment:
         return damaged(self.path, why, self.label)
 
     def private_bytes(self) -> int | None:
-        """Bytes of the pages that this process has written to; `None` on macOS, which does not tell."""
+        """Bytes of the pages that this process has written to; `None` on macOS, which does not report them."""
         process = psutil.Process()
         if not hasattr(process, "memory_maps"):
             return None
@@ -141,8 +136,8 @@ class Segment:
         return self.path is not None and self.label is None
 
     def will_need(self, begins: Int64s, ends: Int64s) -> None:
-        """Let the kernel read these ranges, which begin at pages, in the background."""
-        # not posix_fadvise: it lets go of the interpreter's lock, which a busy thread may keep for 5 ms each time
+        """Ask the kernel to read these ranges, which begin at pages, in the background."""
+        # not posix_fadvise: it releases the interpreter's lock, which a busy thread may keep for 5 ms each time
         for begin, end in zip(begins.tolist(), ends.tolist()):
             self.memory.madvise(mmap.MADV_WILLNEED, begin, end - begin)
 
@@ -166,13 +161,8 @@ def populate(memory: mmap.mmap, how: int, begin: int, nbytes: int) -> None:
 
     if nbytes <= _POPULATED:
         work(begin)
-        return
-    pool = ThreadPoolExecutor(threads(), "tensorstash-map")
-    try:
-        for _ in pool.map(work, range(begin, begin + nbytes, _POPULATED)):
-            pass
-    finally:
-        pool.shutdown(cancel_futures=True)
+    else:
+        each(work, range(begin, begin + nbytes, _POPULATED), threads(), "stretches", progress=False)
 
 
 def mapped(fd: int, path: str | None = None, label: str | None = None, strict: bool = False) -> Segment:
@@ -215,13 +205,13 @@ def attach_name(directory: Directory, name: Name, strict: bool = False) -> Segme
 
 def attach_newest(label: str, strict: bool) -> Segment:
     """The newest segment of a label."""
-    check_label(label, "ts.shared.list() shows the existing labels.")
+    check_label(label, remedy="ts.shared.list() shows the existing labels.")
     with opened() as directory:
         while True:
-            names = [segment.name for segment in listed(directory)]
+            names = [name for name, _ in listed(directory)]
             labels = sorted({name.label for name in names})
             if label not in labels:
-                existing = f"there are {', '.join(map(repr, labels))}" if labels else "there is none at all"
+                existing = f"there are {', '.join(map(repr, labels))}" if labels else "there are no shared segments"
                 raise SegmentError(
                     f"No segment in {directory.path} has the label {label!r}; {existing}. Share one: "
                     f"ts.load(..., share={label!r})."

@@ -3,6 +3,7 @@
 import builtins
 import os
 import time
+from collections import Counter
 from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from numbers import Real
@@ -59,14 +60,14 @@ def lines() -> builtins.list[dict[str, Any]]:
         users = _users()
         return [
             {
-                "label": segment.name.label,
-                "key": segment.name.key,
-                "MB": segment.nbytes / 1e6,
-                **_shape(directory, segment.name),
-                "created": datetime.fromtimestamp(segment.created / 1e9, timezone.utc),
-                "users": None if users is None else users.get(segment.inode, 0),
+                "label": name.label,
+                "key": name.key,
+                "MB": status.st_size / 1e6,
+                **_shape(directory, name),
+                "created": datetime.fromtimestamp(status.st_mtime_ns / 1e9, timezone.utc),
+                "users": None if users is None else users[status.st_dev, status.st_ino],
             }
-            for segment in listed(directory)
+            for name, status in listed(directory)
         ]
 
 
@@ -83,9 +84,9 @@ def _shape(directory: Directory, name: Name) -> dict[str, int | None]:
     return {"rows": None, "columns": None}
 
 
-def _users() -> dict[tuple[int, int], int] | None:
+def _users() -> Counter[tuple[int, int]] | None:
     """The number of shared locks on each file, by device and inode, as the kernel lists them."""
-    users: dict[tuple[int, int], int] = {}
+    users: Counter[tuple[int, int]] = Counter()
     try:
         with open("/proc/locks") as file:
             lines = file.read().splitlines()
@@ -95,13 +96,12 @@ def _users() -> dict[tuple[int, int], int] | None:
         fields = line.split()
         if fields[1:2] == ["FLOCK"] and fields[3] == "READ":
             major, minor, inode = fields[5].split(":")
-            key = os.makedev(int(major, 16), int(minor, 16)), int(inode)
-            users[key] = users.get(key, 0) + 1
+            users[os.makedev(int(major, 16), int(minor, 16)), int(inode)] += 1
     return users
 
 
 def remove(label: str) -> builtins.list[str]:
-    """Remove all segments of a label, also segments in use: processes that have attached one keep it.
+    """Remove all segments of a label, including those in use: processes that have attached one keep it.
 
     Its memory is freed when the last of them ends or closes it. Files that a killed process left under the label are
     removed too.
@@ -118,7 +118,7 @@ def remove(label: str) -> builtins.list[str]:
         >>> len(ts.shared.remove("example-remove")), ts.shared.remove("example-remove"), stash["y"].tolist()
         (1, [], [1.0, 2.0])
     """
-    check_label(label, "Remove one label at a time; ts.shared.list() shows the existing labels.")
+    check_label(label, remedy="Remove one label at a time; ts.shared.list() shows the existing labels.")
     removed = []
     with opened() as directory:
         for name in names(directory):
@@ -160,13 +160,13 @@ def prune(*, older_than: timedelta | str | None = None, max_bytes: int | None = 
             if name.suffix:
                 remove_unused(directory, name)
         segments = listed(directory)
-        total = sum(segment.nbytes for segment in segments)
-        for segment in segments:
-            old = age is not None and time.time_ns() - segment.created > age / timedelta(microseconds=1) * 1000
+        total = sum(status.st_size for _, status in segments)
+        for name, status in segments:
+            old = age is not None and time.time_ns() - status.st_mtime_ns > age / timedelta(microseconds=1) * 1000
             large = max_bytes is not None and total > max_bytes
-            if (old or large) and remove_unused(directory, segment.name):
-                removed.append(str(segment.name))
-                total -= segment.nbytes
+            if (old or large) and remove_unused(directory, name):
+                removed.append(str(name))
+                total -= status.st_size
     return removed
 
 

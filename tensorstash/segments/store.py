@@ -41,14 +41,14 @@ class Store:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Make the directory, wait until no other process makes shards there, and remove what killed processes left.
+        """Create the directory, wait until no other process makes shards there, and clear what killed processes left.
 
         An object store has no locks: there the keys in the headers of shards tell whose they are.
         """
         if self.directory is None:
             yield
             return
-        with suppress(OSError):  # opening it says why
+        with suppress(OSError):  # opening it raises the better error
             os.makedirs(self.directory, exist_ok=True)
         with directory_of_file(self.directory) as directory:
             is_first = False
@@ -68,7 +68,7 @@ class Store:
         return TemporaryDirectory(prefix=_SCRATCH, dir=self.directory, ignore_cleanup_errors=True)
 
     def put(self, path: str, name: str) -> None:
-        """Give a file of a scratch directory its name here, in place of a file that has it."""
+        """Move a file of a scratch directory here under a name, in place of a file that has it."""
         with self._named(name) as (system, target), open(path, "rb") as file:
             if self.directory is None:
                 with system.open_output_stream(target) as out:
@@ -134,7 +134,7 @@ class Store:
 
 
 def checksum(file: str | int) -> str:
-    """The checksum of a file, as manifests hold it; of a descriptor from its position on, and it stays open."""
+    """The checksum of a file, as manifests hold it. A descriptor is read from its position on, and stays open."""
     digest = blake2b(digest_size=32)
     with open(file, "rb", buffering=0, closefd=isinstance(file, str)) as opened:
         while chunk := opened.read(1 << 20):  # small enough for the cache of the processor

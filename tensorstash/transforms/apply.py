@@ -1,9 +1,9 @@
 """A stash whose columns are scaled: they are written once, so that no batch needs to be scaled."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+import os
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import torch
 
@@ -12,23 +12,13 @@ from tensorstash.common.dtypes import DTYPES, as_integers
 from tensorstash.errors import SchemaError
 from tensorstash.segments.draft import Draft
 from tensorstash.segments.limits import check_free, memory_limits
-from tensorstash.segments.segment import Segment
+from tensorstash.segments.segment import mapped
 from tensorstash.stash.stash import Stash
 from tensorstash.transforms.scaling import Constants
 
 _BLOCK = 1 << 18  # numbers that are scaled at a time, and lie in the processor's cache
 
 Tables = Mapping[str, tuple[torch.Tensor, torch.Tensor]]  # of each column its centre and its scale, (groups, *pack)
-
-
-def columns_of(stash: object, names: Iterable[str]) -> dict[str, torch.Tensor]:
-    """Columns of a stash; other things than a stash are refused."""
-    if not isinstance(stash, Stash):
-        raise TypeError(
-            f"A scaler must be applied to a stash, got a {type(stash).__name__}. Of windows that is windows.stash; a "
-            "batch is scaled by scaler(batch)."
-        )
-    return {name: stash[name] for name in names}
 
 
 def scaled_stash(stash: Stash, tables: Tables, group: torch.Tensor | None, dtype: torch.dtype | None) -> Stash:
@@ -40,7 +30,14 @@ def scaled_stash(stash: Stash, tables: Tables, group: torch.Tensor | None, dtype
         group: `(rows,)`, which centre and scale each row has; `None`: all have the first one.
         dtype: of the scaled columns; `None` keeps theirs.
     """
-    _check(stash, tables, dtype)
+    if dtype is not None and not (dtype in DTYPES and dtype.is_floating_point):
+        raise TypeError(f"dtype must be a floating dtype, such as torch.float32, got {dtype!r}.")
+    for name in tables:
+        if not stash[name].dtype.is_floating_point:
+            raise SchemaError(
+                f"A scaled column must be floating; {name!r} is {stash[name].dtype}. Load it with "
+                f"ts.column({name!r}, dtype=torch.float32)."
+            )
     segment = stash.segment
     entries = sorted(segment.entries.values(), key=lambda entry: entry.begin)
     kept = [entry for entry in entries if entry.name not in segment.checksums]
@@ -53,68 +50,41 @@ def scaled_stash(stash: Stash, tables: Tables, group: torch.Tensor | None, dtype
         "Take a narrower dtype=, or scale each batch: transform=[scaler].",
     )
     draft = Draft([(entry.name, to[entry.name], entry.shape) for entry in kept], kept[0].begin)
-    ranges = {}
-    for name, dtype_in_copy in to.items():
-        if name in tables:
-            ranges[name] = _write_all(draft, name, _blocks(stash[name], tables[name], group, dtype_in_copy))
-        else:
-            _write(draft, name, 0, stash[name] if name in stash else segment.tensor(name))
+    ranges = {name: _write_scaled(draft, name, stash[name], table, group) for name, table in tables.items()}
+    for name in to.keys() - tables.keys():
+        _write(draft, name, 0, stash[name] if name in stash else segment.tensor(name))
     for name in segment.checksums:
         blob = segment.blob(name)
-        draft.blob(name, as_integers(blob).numpy() if blob.dtype == torch.bfloat16 else blob.numpy(), blob.dtype)
-    return _finished(draft, stash, ranges)
-
-
-def _check(stash: Stash, tables: Tables, dtype: torch.dtype | None) -> None:
-    if dtype is not None and not (dtype in DTYPES and dtype.is_floating_point):
-        raise TypeError(f"dtype must be a floating dtype, such as torch.float32, got {dtype!r}.")
-    for name in tables:
-        if not stash[name].dtype.is_floating_point:
-            raise SchemaError(
-                f"A scaled column must be floating; {name!r} is {stash[name].dtype}. Load it with "
-                f"ts.column({name!r}, dtype=torch.float32)."
-            )
+        draft.blob(name, as_integers(blob).numpy(), blob.dtype)
+    columns = list(stash.info.columns)
+    for k, about in enumerate(columns):
+        if about.name in ranges:
+            low, high = ranges[about.name]
+            columns[k] = replace(about, low=low, high=high, is_scaled=True)
+    draft.seal(to_header(replace(stash.info, columns=tuple(columns))))
+    made = mapped(os.dup(draft.fd))
+    made.populate()
+    return Stash(made)
 
 
 def _write(draft: Draft, name: str, row: int, values: torch.Tensor) -> None:
     draft.write(name, row, as_integers(values.contiguous()).numpy())
 
 
-def _blocks(
-    column: torch.Tensor, table: tuple[torch.Tensor, torch.Tensor], group: torch.Tensor | None, dtype: torch.dtype
-) -> Iterator[torch.Tensor]:
-    """A column scaled block by block, in the wider of its dtype and `dtype`."""
+def _write_scaled(
+    draft: Draft, name: str, column: torch.Tensor, table: tuple[torch.Tensor, torch.Tensor], group: torch.Tensor | None
+) -> tuple[float | None, float | None]:
+    """Scale a column block by block, in the wider of its dtype and the draft's; returns the range of its new values."""
+    dtype = draft.entries[name].dtype
     wide = torch.promote_types(column.dtype, dtype)
     constants = Constants.of(*table, like=torch.empty(0, dtype=wide))
     rows = max(1, _BLOCK // constants.items)
+    ends: list[float] = []
     for begin in range(0, len(column), rows):
         block = column[begin : begin + rows].to(wide, copy=True)
         constants.apply(block[:, None], None if group is None else group[begin : begin + rows], inverse=False)
-        yield block.to(dtype)
-
-
-def _write_all(draft: Draft, name: str, blocks: Iterable[torch.Tensor]) -> tuple[float, float] | None:
-    """Write a tensor block by block; its least and its greatest value."""
-    row, lows, highs = 0, [], []
-    for block in blocks:
-        _write(draft, name, row, block)
-        row += len(block)
-        there = block[~block.isnan()]
-        if len(there):
-            low, high = there.aminmax()
-            lows.append(low.item())
-            highs.append(high.item())
-    return (min(lows), max(highs)) if lows else None
-
-
-def _finished(draft: Draft, stash: Stash, ranges: Mapping[str, tuple[float, float] | None]) -> Stash:
-    def about(column: Any) -> Any:
-        if column.name not in ranges:
-            return column
-        low, high = ranges[column.name] or (None, None)
-        return replace(column, low=low, high=high, is_scaled=True)
-
-    info = replace(stash.info, columns=tuple(map(about, stash.info.columns)))
-    made: Segment = draft.finish(to_header(info))
-    made.populate()
-    return Stash(made)
+        block = block.to(dtype)
+        _write(draft, name, begin, block)
+        if len(values := block[~block.isnan()]):
+            ends += [end.item() for end in values.aminmax()]
+    return min(ends, default=None), max(ends, default=None)

@@ -1,6 +1,6 @@
 """What a scaler is bound to: the spans of windows and their columns, and the names and numbers of their entities."""
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from itertools import accumulate
 from typing import Any
 
@@ -12,33 +12,35 @@ from tensorstash.windows.windows import Windows
 Source = Windows | Stash | Mix | ShardedWindows
 
 
+def parts_in(source: Source) -> list[Windows | Stash]:
+    """The windows of each component of a mix, or of each shard; otherwise the source alone."""
+    if isinstance(source, (Windows, Stash)):
+        return [source]
+    return [*(source.windows if isinstance(source, Mix) else source.parts).values()]
+
+
+def stash_of(source: Windows | Stash) -> Stash:
+    """The stash that windows are over."""
+    return source.stash if isinstance(source, Windows) else source
+
+
 def spans_in(source: Source) -> dict[str, str]:
     """Each span of a source, and its column."""
-    if isinstance(source, Stash):
-        return {name: name for name in source}
-    if isinstance(source, Windows):
-        return {span.name: span.column for span in source.spans}
-    parts = source.windows if isinstance(source, Mix) else source.parts
-    return next(map(spans_in, parts.values()), {})  # all parts have the same
+    for part in parts_in(source):  # all have the same
+        pairs = [(span.name, span.column) for span in part.spans] if isinstance(part, Windows) else zip(part, part)
+        return dict(pairs)
+    return {}
 
 
-def stashes_in(source: Source) -> list[Stash]:
-    """The stashes of a source."""
-    if isinstance(source, Stash):
-        return [source]
-    if isinstance(source, Windows):
-        return [source.stash]
-    return [part.stash for part in (source.windows if isinstance(source, Mix) else source.parts).values()]
-
-
-def check_unscaled(source: Source, columns: Iterable[str]) -> None:
-    """Refuse columns that `Scaler.apply` has scaled."""
-    for stash in stashes_in(source):
-        if scaled := [name for name in columns if name in stash and stash.about(name).is_scaled]:
-            raise ValueError(
-                f"A column must be scaled once; {scaled[0]!r} of this stash is scaled already. Leave the scaler out of "
-                "transform=, or bind it to windows of the stash from which this one was made."
-            )
+def check_unscaled(source: Source, columns: Collection[str]) -> None:
+    """Raise `ValueError` if `Scaler.apply` has scaled one of the columns."""
+    for part in parts_in(source):
+        for about in stash_of(part).info.columns:
+            if about.is_scaled and about.name in columns:
+                raise ValueError(
+                    f"A column must be scaled once; {about.name!r} of this stash is scaled already. Leave the scaler "
+                    "out, or take the stash from which this one was made."
+                )
 
 
 def entities_in(source: Source) -> tuple[list[Any], tuple[int, ...]]:
@@ -52,4 +54,4 @@ def entities_in(source: Source) -> tuple[list[Any], tuple[int, ...]]:
         return names, tuple(accumulate(map(len, [*each.values()][:-1]), initial=0))
     if isinstance(source, ShardedWindows):
         return [*source.division.entities()], ()
-    return (source.stash if isinstance(source, Windows) else source).entities, ()
+    return stash_of(source).entities, ()

@@ -92,7 +92,7 @@ class InstanceNorm:
             if not span.dtype.is_floating_point:
                 raise SchemaError(
                     f"A normalised span must be floating; {name!r} is {span.dtype}. Put "
-                    f"ts.Cast({{{name!r}: torch.float32}}) before."
+                    f"ts.Cast({{{name!r}: torch.float32}}) before it."
                 )
             if span.shape[2:] != past.shape[2:]:
                 raise ValueError(

@@ -138,8 +138,8 @@ class Pack:
 def _check_slots(pack: Pack, name: str, slots: int, alike: bool) -> None:
     if not alike:
         raise ValueError(
-            f"The spans of a ts.Pack must have the same slots; {name!r} has others than {pack.spans[0]!r}. Give "
-            f"{name!r} a ts.Pack of its own."
+            f"The spans of a ts.Pack must have the same slots; those of {name!r} differ from those of "
+            f"{pack.spans[0]!r}. Give {name!r} a ts.Pack of its own."
         )
     if pack.length is not None and slots > pack.length:
         raise ValueError(
@@ -154,17 +154,11 @@ def _has_age(batch: Batch, name: str) -> bool:
     return age.shape[:2] == batch[name].shape[:2]
 
 
-def _check_order(transform: object, packed: set[str]) -> None:
-    """Refuse transforms that go by window, of spans whose windows share rows already."""
-    spans: list[str] = []
+def _spans_by_window(transform: object) -> list[str]:
+    """The spans that a transform changes window by window."""
     if isinstance(transform, InstanceNorm):
-        spans = [transform.history, *transform.others]
-    elif isinstance(transform, Scaler) and transform.by is not None:
-        spans = [*transform.spans]
-    for name in packed.intersection(spans):
-        raise ValueError(
-            f"{type(transform).__name__} must see whole windows; {name!r} is packed before it. Put it before ts.Pack."
-        )
+        return [transform.history, *transform.others]
+    return [*transform.spans] if isinstance(transform, Scaler) and transform.by is not None else []
 
 
 def check_packs(transforms: Iterable[object], spans: Iterable[Span], stretches: Iterable[Iterable[Span]]) -> None:
@@ -173,14 +167,16 @@ def check_packs(transforms: Iterable[object], spans: Iterable[Span], stretches: 
     for number, members in enumerate(stretches):
         slots |= {span.name: (len(span), number) for span in members}
     packed = set[str]()
-    for pack in transforms:
-        if not isinstance(pack, Pack):
-            _check_order(pack, packed)
+    for transform in transforms:
+        for name in packed.intersection(_spans_by_window(transform)):  # whose windows share rows by then
+            kind = type(transform).__name__
+            raise ValueError(f"{kind} must see whole windows; {name!r} is packed before it. Put it before ts.Pack.")
+        if not isinstance(transform, Pack):
             continue
-        for name in pack.spans:
+        for name in transform.spans:
             if name not in slots:
                 raise unknown(name, slots, "the batch", "span")
             if name in packed:
                 raise ValueError(f"A span must be packed once; {name!r} is packed twice. Leave out one ts.Pack.")
             packed.add(name)
-            _check_slots(pack, name, slots[name][0], slots[name] == slots[pack.spans[0]])
+            _check_slots(transform, name, slots[name][0], slots[name] == slots[transform.spans[0]])

@@ -102,13 +102,11 @@ def mark(packing: Packing, segments: Int32s, positions: Int32s) -> None:
         segments: 0 for a slot that is empty, else the number of the window in its row: 1, 2, ...
         positions: how many slots after the first one of its window with a row it lies.
     """
+    if not packing.room:
+        return
     if library.LIBRARY is not None:
         kernel.mark(packing.described, segments, positions)
-    elif packing.room:
-        _mark(packing, segments, positions)
-
-
-def _mark(packing: Packing, segments: Int32s, positions: Int32s) -> None:
+        return
     order = np.argsort(packing.place, kind="stable")
     order = order[packing.sizes[order] > 0]
     row, number = packing.place[order] // packing.length, np.zeros(len(packing.place), np.int32)

@@ -2,7 +2,7 @@
 
 import operator
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -16,28 +16,15 @@ from tensorstash.errors import unknown as unknown_name
 from tensorstash.sampling.mix import Mix
 from tensorstash.sampling.sharded import ShardedWindows
 from tensorstash.stash.stash import Stash
-from tensorstash.transforms.apply import columns_of, scaled_stash
+from tensorstash.transforms.apply import scaled_stash
 from tensorstash.transforms.bound import Source, check_unscaled, entities_in, spans_in
-from tensorstash.transforms.display import constants_by_column
 from tensorstash.transforms.scaling import Constants, is_scaled, mark_scaled
-from tensorstash.transforms.sharded import NodeStatistics, of_all, of_node
+from tensorstash.transforms.sharded import of_all, of_node
 from tensorstash.transforms.state import VERSION, fields_of
-from tensorstash.transforms.statistics import (
-    By,
-    Kind,
-    Statistics,
-    Unknown,
-    check_kind,
-    doubts_text,
-    joined,
-    of_mix,
-    of_source,
-)
+from tensorstash.transforms.statistics import By, Kind, Statistics, Unknown, check_kind, doubts_text, joined, of_source
 from tensorstash.windows.windows import Windows
 
 Batch = dict[str, torch.Tensor]
-
-_Statistics = Callable[[str | None], Statistics]  # of a source, by entity or not
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -132,7 +119,8 @@ class Scaler:
 
         Raises:
             ColumnError: a column does not exist, or no span of the windows is of it. SchemaError: it is not numeric.
-            DataError: it has no value, or an infinite one (for `"robust"`: an infinite quartile).
+            ValueError: it is scaled already, by `apply`. DataError: it has no value, or an infinite one (for
+                `"robust"`: an infinite quartile).
         """
         check_kind(kind, by, unknown)
         if not is_integer(seed):
@@ -140,6 +128,7 @@ class Scaler:
         names, seed = names_in(columns, "columns"), operator.index(seed)
         if not isinstance(source, (Windows, Stash, Mix, ShardedWindows)):
             raise TypeError(f"A scaler must be fitted on windows, a stash or a mix, got {type(source).__name__}.")
+        check_unscaled(source, names)
         if sample is not None and (isinstance(source, ShardedWindows) or (isinstance(source, Mix) and by)):
             raise ValueError("sample= needs the rows of one stash. Fit a scaler on the windows of a component.")
         if isinstance(source, ShardedWindows):
@@ -148,27 +137,19 @@ class Scaler:
                     f"{source.division.nodes} nodes must exchange their statistics: call "
                     "ts.cluster.fit_scaler(windows, columns) on every rank."
                 )
-            return cls.of_shards(source, [of_node(source, names, kind, by)], kind, by, unknown)
-        statistics: Callable[..., Statistics] = of_mix if isinstance(source, Mix) else of_source
-        statistics = partial(statistics, source, names, kind, sample=sample, seed=seed)
-        return cls._of(source, statistics, kind, by, unknown, stacklevel=3)
+            statistics = partial(of_all, source, [of_node(source, names, kind, by)], kind)
+        else:
+            statistics = partial(of_source, source, names, kind, sample=sample, seed=seed)
+        return cls.of_statistics(source, statistics, kind, by, unknown)
 
     @classmethod
-    def of_shards(
-        cls, windows: ShardedWindows, nodes: Sequence[NodeStatistics], kind: Kind, by: By | None, unknown: Unknown
+    def of_statistics(
+        cls, source: Source, statistics: Callable[[str | None], Statistics], kind: Kind, by: By | None, unknown: Unknown
     ) -> "Scaler":
-        """The scaler of the statistics of all nodes."""
-        statistics = partial(of_all, nodes, windows.division.entity_offsets, kind)
-        return cls._of(windows, statistics, kind, by, unknown, stacklevel=4)
-
-    @classmethod
-    def _of(
-        cls, source: Source, statistics: _Statistics, kind: Kind, by: By | None, unknown: Unknown, *, stacklevel: int
-    ) -> "Scaler":
+        """The scaler of the statistics of a source, given as a function of `by`."""
         fitted, (names, starts) = statistics(by), ([], ()) if by is None else entities_in(source)
         if fitted.doubts:
-            text = doubts_text(fitted.doubts, None if by is None else names)
-            warnings.warn(text, UserWarning, stacklevel=stacklevel)
+            warnings.warn(doubts_text(fitted.doubts, None if by is None else names), UserWarning, stacklevel=3)
         table = fitted if unknown == "error" else joined([fitted, statistics(None)])
         return cls(kind, by, fitted.rows, fitted.spans, table.center, table.scale, names, unknown, starts)
 
@@ -236,8 +217,13 @@ class Scaler:
             >>> ts.Scaler.fit(stash, ["y"]).apply(stash)["y"]
             tensor([-1.,  1.], dtype=torch.float64)
         """
-        for name, column in columns_of(stash, self.center).items():
-            self._check_pack(column[:, None], name, name)
+        if not isinstance(stash, Stash):
+            raise TypeError(
+                f"A scaler must be applied to a stash, got a {type(stash).__name__}. Of windows that is windows.stash; "
+                "a batch is scaled by scaler(batch)."
+            )
+        for name in self.center:
+            self._check_pack(stash[name][:, None], name, name)
         bound = replace(self._fitted or self, spans={}).bind(stash)
         tables = {name: (bound.center[name], bound.scale[name]) for name in bound.center}
         entities = torch.arange(len(stash.entities)).repeat_interleave(stash.offsets.diff())
@@ -387,14 +373,25 @@ class Scaler:
         return cls(**fields_of(state), starts=None)
 
     def __repr__(self) -> str:
-        rows = constants_by_column(self.center, self.scale, self.spans)
-        lines = (f"  {name}  center {center}  scale {scale}  for {spans}" for name, center, scale, spans in rows)
+        lines = ("  {}  center {}  scale {}  for {}".format(*row) for row in self._shown())
         return "\n".join([f"Scaler: {self._caption()}", *lines])
 
     def _repr_html_(self) -> str:
-        rows = constants_by_column(self.center, self.scale, self.spans)
-        return f"<p><b>Scaler</b>: {self._caption()}</p>{table(('column', 'center', 'scale', 'spans'), rows)}"
+        columns = table(("column", "center", "scale", "spans"), self._shown())
+        return f"<p><b>Scaler</b>: {self._caption()}</p>{columns}"
 
     def _caption(self) -> str:
         by = f" by entity, {len(self.entities):,} of them" if self.by else ""
         return f"{self.kind}{by}, of the {self.rows:,} rows seen"
+
+    def _shown(self) -> Iterator[tuple[str, str, str, str]]:
+        """The name of each column, its center, its scale and its spans, as text."""
+        for name, center in self.center.items():
+            spans = ", ".join(span for span, column in self.spans.items() if column == name)
+            yield name, _summary(center), _summary(self.scale[name]), spans
+
+
+def _summary(values: torch.Tensor) -> str:
+    if values.numel() <= 4:
+        return ", ".join(f"{value:.4g}" for value in values.flatten().tolist())
+    return f"{values.min().item():.4g} to {values.max().item():.4g}"

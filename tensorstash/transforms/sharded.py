@@ -1,22 +1,21 @@
 """Statistics over the rows of all shards: each node's as a few numbers, and their merge."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from tensorstash.common.dtypes import Int64s
 from tensorstash.sampling.sharded import ShardedWindows
 from tensorstash.stash.missing import values_of
-from tensorstash.stash.moments import Floats, Rows
 from tensorstash.transforms.statistics import (
-    KINDS,
     NO_WINDOWS,
     Doubt,
     Fitted,
     Statistics,
     fill_few,
+    fit,
     merged,
+    one_group,
     rows_seen,
     spans_of,
 )
@@ -48,20 +47,17 @@ def of_node(windows: ShardedWindows, columns: list[str], kind: str, by: str | No
         if not len(part):
             continue
         rows = rows_seen(part)
-        every = Rows(rows.low, rows.high, np.array([0, stash.rows]))
         node.rows[shard] = len(rows)
-        with np.errstate(invalid="ignore", over="ignore"):  # infinite values are refused after the merge
-            node.every[shard] = {name: KINDS[kind](values_of(stash, name), every) for name in names}
-            if by is not None:
-                node.each[shard] = {name: KINDS[kind](values_of(stash, name), rows) for name in names}
+        node.every[shard] = {name: fit([(values_of(stash, name), one_group(rows))], kind) for name in names}
+        if by is not None:
+            node.each[shard] = {name: fit([(values_of(stash, name), rows)], kind) for name in names}
     return node
 
 
-def of_all(nodes: Sequence[NodeStatistics], offsets: Int64s, kind: str, by: str | None) -> Statistics:
+def of_all(windows: ShardedWindows, nodes: Sequence[NodeStatistics], kind: str, by: str | None) -> Statistics:
     """The statistics of all ranks, merged in the order of shards, so that every rank computes the same bits.
 
-    The ranks of one node have the same statistics. `offsets`, `(shards + 1,)`, say where the entities of each shard
-    begin among those of all.
+    The ranks of one node have the same statistics.
     """
     result = NodeStatistics()
     for node in nodes:
@@ -74,20 +70,13 @@ def of_all(nodes: Sequence[NodeStatistics], offsets: Int64s, kind: str, by: str 
         doubts: list[Doubt] = []
         with np.errstate(invalid="ignore", over="ignore"):
             fitted = merged([result.every[shard][name] for shard in sorted(result.every)], kind)
-            if by is not None:
-                each = {shard: columns[name] for shard, columns in result.each.items()}
-                fitted, doubts = fill_few(_by_entity(each, offsets, fitted), fitted, name)
+        if by is not None:
+            offsets = windows.division.entity_offsets
+            # entities of shards without windows have no values
+            count, center, scale = (np.zeros((offsets[-1], array.shape[1]), array.dtype) for array in fitted)
+            for shard, columns in result.each.items():
+                entities = slice(offsets[shard], offsets[shard + 1])
+                count[entities], center[entities], scale[entities] = columns[name]
+            fitted, doubts = fill_few((count, center, scale), fitted, name)
         statistics.add(name, pack, fitted, doubts)
     return statistics
-
-
-def _by_entity(each: Mapping[int, Fitted], offsets: Int64s, like: Fitted) -> Fitted:
-    """The entities of all shards; entities of shards without windows have no values."""
-    shape = (int(offsets[-1]), like[1].shape[1])
-    count: Int64s = np.zeros(shape, np.int64)
-    center: Floats = np.zeros(shape)
-    scale: Floats = np.zeros(shape)
-    for shard, fitted in each.items():
-        entities = slice(int(offsets[shard]), int(offsets[shard + 1]))
-        count[entities], center[entities], scale[entities] = fitted
-    return count, center, scale

@@ -31,8 +31,8 @@ def fields_of(state: object) -> dict[str, Any]:
     for name, low, high in zip(columns, center.values(), scale.values()):
         if low is None or high is None or low.shape != high.shape or len(low) != groups or not (high > 0).all():
             raise ValueError(
-                f"A state must have a centre and a scale for each of {groups} entities, finite and the scale above 0; "
-                f"{name!r} has others. It is damaged."
+                f"A state must have a finite centre and a finite scale above 0 for each of {groups} entities; those of "
+                f"{name!r} are not. It is damaged."
             )
     spans = state["spans"]
     if not columns or not isinstance(spans, Mapping) or not all(column in [*columns] for column in spans.values()):

@@ -1,8 +1,8 @@
 """The statistics that a `Scaler` is fitted on: which rows count, and a centre and a scale for each group of them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -15,12 +15,14 @@ from tensorstash.sampling.mix import Mix
 from tensorstash.stash.missing import values_of
 from tensorstash.stash.moments import Floats, Rows, Values, extremes, moments, pooled_quantiles, quantiles, sampled
 from tensorstash.stash.stash import Stash
+from tensorstash.transforms.bound import parts_in, spans_in, stash_of
 from tensorstash.windows.intervals import covered, union
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.slots import rows_from
 from tensorstash.windows.windows import Windows
 
 Ranges = tuple[Int64s, Int64s]  # the first row of each, and the one after its last
+Part = tuple[Values, Rows]
 Fitted = tuple[Int64s, Floats, Floats]  # count of values, centre and scale, (groups, items) each
 Kind = Literal["standard", "minmax", "robust", "maxabs"]
 By = Literal["entity"]
@@ -60,39 +62,36 @@ class Statistics:
 
 
 def of_source(
-    source: Windows | Stash, columns: list[str], kind: str, by: str | None, *, sample: int | None = None, seed: int = 0
+    source: Windows | Stash | Mix,
+    columns: list[str],
+    kind: str,
+    by: str | None,
+    *,
+    sample: int | None = None,
+    seed: int = 0,
 ) -> Statistics:
-    """The statistics of one stash, or of the rows that its windows see; by entity, a group for each."""
-    stash = source.stash if isinstance(source, Windows) else source
-    spans, rows = spans_of(source, columns), rows_seen(source)
+    """The statistics of a stash, or of the rows that windows see; by entity, a group for each.
+
+    The components of a mix have one group together, or one for each entity of each; some may lack windows.
+    """
+    parts = parts_in(source)
+    if isinstance(source, Mix):
+        filled = [part for part in parts if len(part)]
+        if by is not None:
+            every = of_source(source, columns, kind, None) if len(filled) < len(parts) else None
+            return joined([_of_component(part, columns, kind, every) for part in parts])
+        parts = filled
+    spans, seen = spans_of(parts[0], columns), [rows_seen(part) for part in parts]
     if by is None:
-        rows = Rows(rows.low, rows.high, np.array([0, stash.rows]))
-    which = _drawn(len(rows), sample, seed)
-    result = Statistics(len(rows) if which is None else len(which), spans, {}, {}, [])
+        seen = [one_group(rows) for rows in seen]
+    count, which = sum(map(len, seen)), None
+    if sample is not None and at_least(1, sample, "sample") < count:
+        count, which = sample, np.sort(shuffled(count, seed, 0)(np.arange(sample)))
+    result = Statistics(count, spans, {}, {}, [])
     for name in dict.fromkeys(spans.values()):
-        column = values_of(stash, name)
-        taken = (column, rows) if which is None else sampled(column, rows, which)
-        result.add(name, column.pack, *_fitted(*taken, kind, name))
-    return result
-
-
-def of_mix(
-    mix: Mix, columns: list[str], kind: str, by: str | None, *, sample: int | None = None, seed: int = 0
-) -> Statistics:
-    """One centre and scale for all components of a mix, or for each entity of each; components may lack windows."""
-    windows = [component for component in mix.windows.values() if len(component)]
-    if by is not None:
-        every = of_mix(mix, columns, kind, None) if len(windows) < len(mix.windows) else None
-        return joined([_of_component(part, columns, kind, every) for part in mix.windows.values()])
-    stashes, seen = [component.stash for component in windows], [rows_seen(component) for component in windows]
-    rows = [Rows(part.low, part.high, np.array([0, stash.rows])) for part, stash in zip(seen, stashes)]
-    count = sum(map(len, rows))
-    which = _drawn(count, sample, seed)
-    spans = spans_of(windows[0], columns)
-    result = Statistics(count if which is None else len(which), spans, {}, {}, [])
-    for name in dict.fromkeys(spans.values()):
-        parts = [(values_of(stash, name), part) for stash, part in zip(stashes, rows)]
-        result.add(name, parts[0][0].pack, _fitted_together(parts if which is None else _sampled(parts, which), kind))
+        values = [(values_of(stash_of(part), name), rows) for part, rows in zip(parts, seen)]
+        pack = values[0][0].pack
+        result.add(name, pack, *_fitted(values if which is None else _sampled(values, which), kind, name))
     return result
 
 
@@ -112,23 +111,16 @@ def joined(parts: Sequence[Statistics]) -> Statistics:
     return Statistics(sum(part.rows for part in parts), parts[0].spans, center, scale, together)
 
 
-def _of_component(windows: Windows, columns: list[str], kind: str, every: Statistics | None) -> Statistics:
+def _of_component(part: Windows | Stash, columns: list[str], kind: str, every: Statistics | None) -> Statistics:
     """The statistics of the entities of a component; without windows, for each of them `every`, the whole mix's."""
-    if every is None or len(windows):
-        return of_source(windows, columns, kind, "entity")
-    each = np.arange(len(windows.stash.offsets) - 1)
+    if every is None or len(part):
+        return of_source(part, columns, kind, "entity")
+    each = np.arange(len(stash_of(part).offsets) - 1)
     center, scale = ({name: x[each * 0] for name, x in table.items()} for table in (every.center, every.scale))
     return Statistics(0, every.spans, center, scale, [("few", name, each) for name in center])
 
 
-def _drawn(count: int, sample: int | None, seed: int) -> Int64s | None:
-    """Which of `count` rows the statistics are taken over, ascending; `None` for all."""
-    if sample is None or at_least(1, sample, "sample") >= count:
-        return None
-    return np.sort(shuffled(count, seed, 0)(np.arange(sample)))
-
-
-def _sampled(parts: Sequence[tuple[Values, Rows]], which: Int64s) -> list[tuple[Values, Rows]]:
+def _sampled(parts: Sequence[Part], which: Int64s) -> list[Part]:
     """The rows with the numbers `which` among the rows of all parts."""
     ends = np.cumsum([len(rows) for _, rows in parts])
     cuts = np.split(which, np.searchsorted(which, ends[:-1]))
@@ -137,8 +129,8 @@ def _sampled(parts: Sequence[tuple[Values, Rows]], which: Int64s) -> list[tuple[
 
 def check_kind(kind: str, by: str | None, unknown: str) -> None:
     """Raise `ValueError` if `kind`, `by` or `unknown` is none of its values."""
-    if kind not in [*KINDS]:  # a list: what cannot be hashed is refused too
-        raise ValueError(f"kind must be one of {', '.join(map(repr, KINDS))}, got {kind!r}.")
+    if kind not in get_args(Kind):
+        raise ValueError(f"kind must be one of {', '.join(map(repr, get_args(Kind)))}, got {kind!r}.")
     if by not in (None, "entity"):
         raise ValueError(f"by must be None or 'entity', got {by!r}.")
     if unknown != "error" and (unknown != "pooled" or by is None):
@@ -156,8 +148,14 @@ def rows_seen(source: Windows | Stash) -> Rows:
         chunks = (np.arange(k, min(k + _WINDOWS, len(source))) for k in range(0, len(source), _WINDOWS))
         ranges += [_united(_ranges_of(at, ids)) for ids in chunks]
     if at.points is None and at.spans:
-        ranges.append(_row_range(at, *covered(at.intervals, at.length)))
+        begin, end = covered(at.intervals, at.length)
+        ranges.append((rows_from(at.slots, begin), rows_from(at.slots, end)))
     return Rows(*_united(ranges), source.stash.offsets.numpy())
+
+
+def one_group(rows: Rows) -> Rows:
+    """The same rows, all in one group."""
+    return replace(rows, offsets=rows.offsets[[0, -1]])
 
 
 def _ranges_of(at: Placement, ids: Int64s) -> list[Ranges]:
@@ -166,12 +164,9 @@ def _ranges_of(at: Placement, ids: Int64s) -> list[Ranges]:
     stretches = [at.stretches(reach, ids, anchors) for reach in at.reaches]
     ranges = [(part.end - part.rows, part.end) for part in stretches]
     if at.points is not None and at.spans:
-        ranges.append(_row_range(at, anchors - at.history, anchors + at.horizon))
+        begin, end = anchors - at.history, anchors + at.horizon
+        ranges.append((rows_from(at.slots, begin), rows_from(at.slots, end)))
     return ranges
-
-
-def _row_range(at: Placement, begin: Int64s, end: Int64s) -> Ranges:
-    return rows_from(at.slots, begin), rows_from(at.slots, end)
 
 
 def _united(ranges: Sequence[Ranges]) -> Ranges:
@@ -182,7 +177,7 @@ def _united(ranges: Sequence[Ranges]) -> Ranges:
 
 def spans_of(source: Windows | Stash, columns: list[str]) -> dict[str, str]:
     """Maps each span that will be scaled to its column."""
-    stash = source.stash if isinstance(source, Windows) else source
+    stash = stash_of(source)
     if not columns:
         raise ValueError("columns must name at least one column, got none.")
     for name in columns:
@@ -192,19 +187,40 @@ def spans_of(source: Windows | Stash, columns: list[str]) -> dict[str, str]:
             raise SchemaError(f"A scaled column must be numeric; {name!r} is {what}. Leave it out.")
     if isinstance(source, Stash):
         return {name: name for name in columns}
-    spans = {span.name: span.column for span in source.spans if span.column in columns}
+    spans = spans_in(source)
     for name in columns:
         if name not in spans.values():
-            raise unknown(name, {span.column: None for span in source.spans}, "the spans of the windows")
-    return spans
+            raise unknown(name, spans.values(), "the spans of the windows")
+    return {span: column for span, column in spans.items() if column in columns}
 
 
-def _fitted(column: Values, rows: Rows, kind: str, name: str) -> tuple[Fitted, list[Doubt]]:
+def _fitted(parts: Sequence[Part], kind: str, name: str) -> tuple[Fitted, list[Doubt]]:
+    fitted, groups = fit(parts, kind), parts[0][1].groups
+    if groups == 1 or (fitted[0] >= _FEWEST).all():
+        return fitted, []
+    return fill_few(fitted, fit([(column, one_group(rows)) for column, rows in parts], kind), name)
+
+
+def fit(parts: Sequence[Part], kind: str) -> Fitted:
+    """The statistics of a column by group of rows; the rows of several parts, each of one group, are taken together."""
     with np.errstate(invalid="ignore", over="ignore"):  # infinite values are refused later
-        fitted = KINDS[kind](column, rows)
-        if rows.groups == 1 or (fitted[0] >= _FEWEST).all():
-            return fitted, []
-        return fill_few(fitted, KINDS[kind](column, Rows(rows.low, rows.high, rows.offsets[[0, -1]])), name)
+        if kind == "robust":
+            count, quartiles = (
+                quantiles(*parts[0], _QUARTILES) if len(parts) == 1 else pooled_quantiles(parts, _QUARTILES)
+            )
+            lower, median, upper = quartiles
+            return count, median, upper - lower
+        return merged([_fit(column, rows, kind) for column, rows in parts], kind)
+
+
+def _fit(column: Values, rows: Rows, kind: str) -> Fitted:
+    if kind == "standard":
+        count, mean, variance = moments(column, rows)
+        return count, mean, np.sqrt(variance)
+    count, low, high = extremes(column, rows)
+    if kind == "minmax":
+        return count, low, high - low
+    return count, np.zeros_like(low), np.maximum(np.abs(low), np.abs(high))
 
 
 def fill_few(each: Fitted, every: Fitted, name: str) -> tuple[Fitted, list[Doubt]]:
@@ -216,16 +232,10 @@ def fill_few(each: Fitted, every: Fitted, name: str) -> tuple[Fitted, list[Doubt
     return (count, center, scale), [("few", name, np.flatnonzero(few.any(1)))]
 
 
-def _fitted_together(parts: Sequence[tuple[Values, Rows]], kind: str) -> Fitted:
-    """Centre and scale, `(1, items)`, of a column over the rows of several stashes, each of which is one group."""
-    with np.errstate(invalid="ignore", over="ignore"):
-        if kind == "robust":
-            return _quartiles(*pooled_quantiles(parts, _QUARTILES))
-        return merged([KINDS[kind](column, rows) for column, rows in parts], kind)
-
-
 def merged(parts: Sequence[Fitted], kind: str) -> Fitted:
-    """The statistics of several parts, `(1, items)` each, taken together in their order."""
+    """The statistics of several parts, `(1, items)` each, taken together in their order; of one part its own."""
+    if len(parts) == 1:
+        return parts[0]
     count, center, scale = (np.concatenate([part[k] for part in parts]) for k in range(3))
     total = np.maximum(count.sum(0), 1)
     if kind == "standard":
@@ -259,30 +269,3 @@ def doubts_text(doubts: list[Doubt], entities: Sequence[Any] | None) -> str:
 def _entities(which: Int64s, entities: Sequence[Any]) -> str:
     names = ", ".join(repr(entities[k]) for k in which[:_NAMED])
     return f"{len(which):,} of {len(entities):,} entities ({names}{', ...' if len(which) > _NAMED else ''})"
-
-
-def _standard(column: Values, rows: Rows) -> Fitted:
-    count, mean, variance = moments(column, rows)
-    return count, mean, np.sqrt(variance)
-
-
-def _minmax(column: Values, rows: Rows) -> Fitted:
-    count, low, high = extremes(column, rows)
-    return count, low, high - low
-
-
-def _robust(column: Values, rows: Rows) -> Fitted:
-    return _quartiles(*quantiles(column, rows, _QUARTILES))
-
-
-def _quartiles(count: Int64s, quartiles: list[Floats]) -> Fitted:
-    lower, median, upper = quartiles
-    return count, median, upper - lower
-
-
-def _maxabs(column: Values, rows: Rows) -> Fitted:
-    count, low, high = extremes(column, rows)
-    return count, np.zeros_like(low), np.maximum(np.abs(low), np.abs(high))
-
-
-KINDS = {"standard": _standard, "minmax": _minmax, "robust": _robust, "maxabs": _maxabs}

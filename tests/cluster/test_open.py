@@ -240,7 +240,7 @@ def test_a_missing_manifest_and_a_missing_shard(own: Path) -> None:
     with pytest.raises(ts.errors.SegmentError, match=r"describes; .*shard-00003\.safetensors does not exist\. Make it"):
         ts.cluster.open(own)
     (own / "manifest.json").unlink()
-    with pytest.raises(ts.errors.SegmentError, match=r"^Shards can be opened when .*manifest\.json does not exist\."):
+    with pytest.raises(ts.errors.SegmentError, match=r"^Shards can be opened once .*manifest\.json does not exist\."):
         ts.cluster.open(own)
 
 

@@ -20,7 +20,7 @@ from tensorstash.cluster.exchange import RankCounts, count_of_each_shard
 from tensorstash.cluster.shards import Shards
 from tensorstash.native import library
 from tensorstash.sampling.sharded import Count, ShardedWindows
-from tensorstash.transforms.sharded import of_node
+from tensorstash.transforms.sharded import of_all, of_node
 from tensorstash.transforms.statistics import By, Kind
 from tests.cluster.nodes import (
     Make,
@@ -262,7 +262,9 @@ def test_what_is_refused(path: Path) -> None:
         ts.Loader(on_nodes(path, 7)[0], 4, num_replicas=7, rank=0)
     with pytest.raises(ts.errors.NoWindowError, match=r"^A window is 100 consecutive rows of one run; the longest of "):
         ts.cluster.windows(ts.cluster.open(path, 0, 1), 100)
-    with pytest.raises(TypeError, match=r"^These windows are made of shards, ts\.cluster\.open\(\.\.\.\); got a Stash"):
+    with pytest.raises(
+        TypeError, match=r"^ts\.cluster\.windows takes shards, ts\.cluster\.open\(\.\.\.\), got a Stash"
+    ):
         ts.cluster.windows(whole(), 3)  # type: ignore[arg-type]
 
 
@@ -331,7 +333,9 @@ def test_a_scaler_of_all_shards_is_that_of_one_stash(path: Path, kind: Kind, by:
         told = [of_node(windows, ["y"], kind, by) for windows in several for _ in range(2)]
         for windows in several:
             with warned():
-                assert ts.Scaler.of_shards(windows, told, kind, by, "error").state_dict() == found.state_dict()
+                of_all_nodes = partial(of_all, windows, told, kind)
+                merged = ts.Scaler.of_statistics(windows, of_all_nodes, kind, by, "error")
+            assert merged.state_dict() == found.state_dict()
     (loader,) = loaders_of([here], 1, 50, transform=[found])
     batch = next(iter(loader))
     raw = found.undo({name: value.clone() for name, value in batch.items()})

@@ -380,7 +380,7 @@ def test_a_run_whose_notes_are_replaced_is_refused(tmp_path: Path, monkeypatch: 
 
     monkeypatch.setattr(resume.Run, "finish", late)
     with pytest.raises(
-        ts.errors.SegmentError, match=r"^One call at a time makes shards in a place; another has written"
+        ts.errors.SegmentError, match=r"^Only one call at a time may make shards in a place; another has written"
     ):
         call(tmp_path)
     assert not (tmp_path / "manifest.json").exists()
@@ -494,7 +494,7 @@ def test_rows_are_named_as_in_the_source(tmp_path: Path) -> None:
 
 
 def test_engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ValueError, match=r'^engine= is None, which is this machine, or "ray"; got \'dask\'\.$'):
+    with pytest.raises(ValueError, match=r'^engine must be None, which is this machine, or "ray", got \'dask\'\.$'):
         call(tmp_path, engine="dask")
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ImportError, match=r'^engine="ray" needs Ray\. Install it: pip install "tensorstash\[ray\]"\.$'):

@@ -136,7 +136,7 @@ def test_a_header_larger_than_its_room_is_refused() -> None:
     with pytest.raises(
         ts.errors.SegmentError, match=r"\AThe header needs 5,\d\d\d bytes; 4,096 were laid out for it\.\Z"
     ):
-        draft.finish({"text": "x" * 5000})
+        draft.seal({"text": "x" * 5000})
 
 
 def test_what_is_mapped_for_writing_is_allocated_before() -> None:

@@ -184,3 +184,13 @@ def test_only_a_stash_is_scaled_once() -> None:
     for wrong in (windows, windows[:]):
         with pytest.raises(TypeError, match=like("must be applied to a stash, got a ... scaler(batch)")):
             scaler.apply(wrong)  # type: ignore[arg-type]
+
+
+def test_a_scaler_is_not_fitted_on_scaled_columns() -> None:
+    stash = loaded()
+    scaled = ts.Scaler.fit(stash, ["x"]).apply(stash)
+    both = ts.Mix({"raw": windows(stash), "scaled": windows(scaled)})
+    for source in (scaled, windows(scaled), both):
+        with pytest.raises(ValueError, match=r"^A column must be scaled once; 'x' of this stash is scaled already\. "):
+            ts.Scaler.fit(source, ["y", "x"])
+    assert ts.Scaler.fit(windows(scaled), ["y"]).spans == {"next": "y"}

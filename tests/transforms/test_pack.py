@@ -260,7 +260,7 @@ def loader_with(*transforms: Any, **arguments: Any) -> ts.Loader:
         (lambda: ts.Pack("x", length=0), "length must be"),
         (lambda: ts.Pack("x", multiple=0), "multiple must be"),
         (lambda: loader_with(ts.Pack("past", length=11)), "'past' has 12 slots and a row 11. Use length=12."),
-        (lambda: loader_with(ts.Pack("past", "next")), "same slots; 'next' has others than 'past'"),
+        (lambda: loader_with(ts.Pack("past", "next")), "same slots; those of 'next' differ from those of 'past'"),
         (lambda: loader_with(ts.Pack("past"), ts.Pack("known", "past")), "'past' is packed twice"),
         (lambda: loader_with(ts.Pack("past"), resident=True), "runs on the host ... resident=True"),
     ],

@@ -124,7 +124,7 @@ def test_spans_in_time_are_packed_with_their_ages(length: int | None, late: bool
             exact |= {name: slow[name]} if name.endswith(".age") else slow
         assert batch.keys() == exact.keys()
         assert all(oracle.same(batch[name].cpu(), exact[name].cpu()) for name in exact)
-    with pytest.raises(ValueError, match="'last' has others than 'past'"):
+    with pytest.raises(ValueError, match="those of 'last' differ from those of 'past'"):
         ts.Loader(windows, 16, transform=[ts.Pack("past", "last")])
     with pytest.raises(ValueError, match="ages of a span are packed with it"):
         ts.Pack("past", "past.age")(windows[:])
