@@ -17,7 +17,7 @@ from tests.oracle_load import like, write_parquet
 
 @pytest.mark.parametrize("fill", [[1], 1j, b"a", np.datetime64("2020", "D"), torch.tensor([1, 2])], ids=repr)
 def test_a_fill_that_is_no_plain_value_is_refused(fill: Any) -> None:
-    begin = re.escape("fill= is one number, truth value or text; got ")
+    begin = re.escape("fill= must be one number, boolean or text, got ")
     with pytest.raises(TypeError, match=rf"\A{begin}.*\. For times, give the integer that the tensor stores\.\Z"):
         ts.column("x", fill=fill)
     plain: list[Any] = [torch.tensor([2]), np.int8(2), True]
@@ -27,7 +27,7 @@ def test_a_fill_that_is_no_plain_value_is_refused(fill: Any) -> None:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float64, torch.int64])
 def test_a_fill_beyond_all_numbers_is_refused(dtype: torch.dtype) -> None:
     big = 10**400
-    message = f"{big} is none of 'x' ({dtype})"
+    message = f"'x' is {dtype}, which cannot hold {big}"
     with pytest.raises(ts.errors.DataError, match=like(message)):
         ts.load({"x": [1.0]}, [ts.column("x", dtype=dtype, fill=big)])
     assert ts.load({"x": [None, 1.0]}, [ts.column("x", fill=float("inf"))])["x"].tolist() == [float("inf"), 1.0]

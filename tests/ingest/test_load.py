@@ -556,7 +556,7 @@ def test_nulls_of_integers_become_nan_where_the_column_is_floating() -> None:
 )
 def test_a_fill_that_the_column_cannot_hold_is_refused(arrow: pa.DataType, fill: float) -> None:
     with pytest.raises(
-        ts.errors.DataError, match=rf"\Afill= must be a value of its column; {fill} is none of 'x' \(.*\)\.\Z"
+        ts.errors.DataError, match=rf"\Afill= must be a value of its column; 'x' is .*, which cannot hold {fill}\.\Z"
     ):
         ts.load({"x": pa.array([None], arrow)}, {"x": ts.column("x", fill=fill)})
 
