@@ -117,7 +117,7 @@ def test_a_directory_is_no_stash(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ([0], "A column is named by a text, a list of texts, a polars expression, or ts.column(...); got 0."),
+        ([0], "A column must be a name, a list of names, a polars expression or ts.column(...), got 0."),
         ((name for name in "y"), "columns= is a list of names or a mapping; got a generator."),
         ("y", "columns= is a list of names or a mapping; got the text 'y'. Write ['y']."),
     ],
