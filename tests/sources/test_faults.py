@@ -98,14 +98,14 @@ def test_a_file_that_is_replaced_or_written_to_while_it_is_loaded(form: str, tmp
             write(table, path)
             changes = [change]
 
-            def read(*arguments: Any, real: Any = files._batches, changes: Any = changes) -> Iterator[Any]:
+            def read(*arguments: Any, real: Any = files._cast_batches, changes: Any = changes) -> Iterator[Any]:
                 for batch in real(*arguments):
                     yield batch
                     while changes:
                         changes.pop()()
 
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(files, "_batches", read)
+                patch.setattr(files, "_cast_batches", read)
                 with pytest.raises(ts.errors.SourceError, match=rf"\A(A source must not change while it is .*)?{path}"):
                     ts.load(path, share=share)
             assert not changes
