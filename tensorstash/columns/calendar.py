@@ -16,7 +16,6 @@ from tensorstash.common.dtypes import Int64s
 from tensorstash.errors import SchemaError
 
 _DAY = 86_400  # seconds
-_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +144,7 @@ def calendar_values(pairs: Sequence[tuple[str, str]], times: Int64s, clock: Cloc
     if clock.unit == "d":
         days, seconds = times, np.zeros_like(times)
     else:
-        local = wall_clock(times, clock) // _PER_SECOND[str(clock.unit)]
+        local = wall_clock(times, clock) // (clock.day // _DAY)
         days, seconds = local // _DAY, local % _DAY
     cycles = ((_CYCLES[field], form) for field, form in pairs)
     return np.stack([_values(cycle, form)[cycle.count(days, seconds)] for cycle, form in cycles], axis=1)

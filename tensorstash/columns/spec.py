@@ -160,9 +160,6 @@ def _spec(choice: object) -> ColumnSpec:
     return choice if isinstance(choice, ColumnSpec) else ColumnSpec(source_of(choice))
 
 
-_MOST = 1 << 31  # the codes are int32
-
-
 def hashed(source: "Source", buckets: int) -> ColumnSpec:
     """A text or integer column as int32 codes in `[0, buckets)`, the buckets of the values' hashes.
 
@@ -187,7 +184,7 @@ def hashed(source: "Source", buckets: int) -> ColumnSpec:
     parsed = source_of(source)
     if isinstance(parsed, tuple):
         raise TypeError(f"ts.hashed takes one column, a name or a polars expression, got {source!r}.")
-    if at_least(1, buckets, "buckets") > _MOST:
+    if at_least(1, buckets, "buckets") > 2**31:
         raise ValueError(f"buckets must be at most 2**31, because codes are int32, got {buckets}.")
     return ColumnSpec(parsed, codec=Hashed(int(buckets)))
 

@@ -29,6 +29,11 @@ def is_text(arrow: pa.DataType) -> bool:
     return bool(pa.types.is_string(plain) or pa.types.is_large_string(plain) or pa.types.is_string_view(plain))
 
 
+def is_list(arrow: pa.DataType) -> bool:
+    """Whether values of this type are lists of any length."""
+    return bool(pa.types.is_list(arrow) or pa.types.is_large_list(arrow))
+
+
 def is_number(arrow: pa.DataType) -> bool:
     """Whether values of this type are stored as numbers."""
     return arrow in _NUMBERS or bool(pa.types.is_decimal(arrow))
@@ -65,7 +70,7 @@ def _conversion(field: pa.Field) -> str:
     arrow, column = field.type, f"pl.col({field.name!r})"
     if pa.types.is_null(arrow):
         return f"load {column}.cast(pl.Float64)"
-    if pa.types.is_list(arrow) or pa.types.is_large_list(arrow) or pa.types.is_fixed_size_list(arrow):
+    if is_list(arrow) or pa.types.is_fixed_size_list(arrow):
         return f"load one of its items: {column}.{'arr' if pa.types.is_fixed_size_list(arrow) else 'list'}.get(0)"
     if pa.types.is_struct(arrow) and arrow.num_fields:
         return f"load its fields by their paths, such as {f'{field.name}.{arrow.field(0).name}'!r}"

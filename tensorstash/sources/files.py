@@ -131,37 +131,29 @@ def _arrow_batches(footer: Footer, index: int, names: Collection[str]) -> Iterat
 
 def scan_pyarrow_dataset(source: Any, wanted: Wanted, condition: Filter | None) -> Scan:
     """The row groups of a pyarrow dataset of Parquet files, whose footers have the row counts; others are streams."""
-    try:
-        fragments = _fragments(source, condition)
-    except ValueError:  # the dataset has a filter or a projection
-        fragments = [None]
+    asked = None if condition is None or condition.formula is not None else condition.fitted(source.schema).expression
+    fragments: list[Any] = [None]
+    with suppress(ValueError):  # the dataset has a filter or a projection
+        try:
+            fragments = [*source.get_fragments(asked)]
+        except pa.ArrowException:  # a filter that does not fit the columns raises later, with their names
+            fragments = [*source.get_fragments()]
     if not all(isinstance(fragment, pads.ParquetFileFragment) for fragment in fragments):
         return scan_stream(source, wanted, condition)
     label, schema = f"the pyarrow {type(source).__name__}", source.schema
     for name in wanted.among(dict.fromkeys(schema.names)):
         field_of(schema, name, label)
-    footers = [_footer_of(fragment) for fragment in fragments]
-    pieces = []
+    footers, pieces = [], []
     for fragment in fragments:
+        try:
+            footers.append((fragment.metadata, fragment.physical_schema))
+        except (pa.ArrowException, OSError) as error:
+            raise SourceError(f"{fragment.path} is not a readable Parquet file: {error}") from error
         kept = kept_groups(fragment, schema, condition)
         for group in fragment.row_groups:
             batches = partial(_fragment_batches, fragment, group.id, schema) if group.id in kept else None
             pieces.append((f"{fragment.path}, row group {group.id}", group.num_rows, batches))
     return Scan(label, schema, in_order(pieces), len(pieces), (), partial(range_of, footers))
-
-
-def _fragments(source: Any, condition: Filter | None) -> list[Any]:
-    if condition is not None and condition.formula is None:
-        with suppress(pa.ArrowException):  # a filter that does not fit the columns raises later, with their names
-            return [*source.get_fragments(condition.fitted(source.schema).expression)]
-    return [*source.get_fragments()]
-
-
-def _footer_of(fragment: pads.ParquetFileFragment) -> tuple[Any, pa.Schema]:
-    try:
-        return fragment.metadata, fragment.physical_schema
-    except (pa.ArrowException, OSError) as error:
-        raise SourceError(f"{fragment.path} is not a readable Parquet file: {error}") from error
 
 
 def _fragment_batches(

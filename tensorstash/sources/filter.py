@@ -113,7 +113,14 @@ def parse(condition: Any) -> Filter:
     is_nested = isinstance(condition, list) and condition and all(isinstance(item, list) for item in condition)
     groups: Any = condition if is_nested else [condition]
     for group in groups:
-        if not isinstance(group, list) or not group or not all(map(_is_term, group)):
+        if (
+            not isinstance(group, list)
+            or not group
+            or not all(
+                isinstance(term, tuple) and len(term) == 3 and isinstance(term[0], str) and term[1] in _OPERATORS
+                for term in group
+            )
+        ):
             raise TypeError(
                 "filter= is an expression, as pl.col('t') > 5 or pyarrow.compute.field('t') > 5, a list of tuples "
                 "(column, operator, value), or a list of such lists, of which one must hold; operators are "
@@ -150,10 +157,6 @@ def _is_member(column: pc.Expression, values: pa.Array) -> pc.Expression:
     zeros = [0.0, -0.0] if 0.0 in floats else []
     # the comparison fails for columns that are not numbers, which a cast would convert
     return (column == values[0]) | column.cast(pa.float64(), safe=False).isin([*floats, *zeros])
-
-
-def _is_term(term: Any) -> bool:
-    return isinstance(term, tuple) and len(term) == 3 and isinstance(term[0], str) and term[1] in _OPERATORS
 
 
 def _checked(name: str, operator: str, value: Any) -> Any:

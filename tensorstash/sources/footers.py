@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
-import pyarrow.parquet as pq
 
 from tensorstash.columns.types import value_type
 from tensorstash.errors import SourceError
@@ -45,7 +44,13 @@ def read_footer(file: File, types: Mapping[str, pa.DataType], wanted: Wanted) ->
             fragment, (schema, rows, piece) = None, _arrow_footer(file, wanted)
         else:
             fragment = _FORMAT.make_fragment(file.path, file.system or HERE)
-            schema, rows, piece = fragment.physical_schema, _group_rows(fragment.metadata, file), "row group"
+            meta, schema, piece = fragment.metadata, fragment.physical_schema, "row group"
+            rows = [meta.row_group(index).num_rows for index in range(meta.num_row_groups)]
+            if sum(rows) != meta.num_rows or min(rows, default=0) < 0:
+                raise SourceError(
+                    f"{file} is damaged: its row groups have {sum(rows):,} rows, its footer says {meta.num_rows:,}. "
+                    "Write the file again."
+                )
         # a column stored in the file takes precedence over a key
         keys = [(key, types[key]) for key in dict(file.keys) if key not in schema.names]
         return Footer(file, pa.schema([*schema, *keys]), frozenset(schema.names), rows, piece, fragment)
@@ -56,16 +61,6 @@ def read_footer(file: File, types: Mapping[str, pa.DataType], wanted: Wanted) ->
         raise SourceError(
             f"{file} is not a readable Parquet or Arrow IPC file: {error}{'' if isinstance(error, OSError) else remedy}"
         ) from error
-
-
-def _group_rows(meta: pq.FileMetaData, file: File) -> list[int]:
-    rows = [meta.row_group(index).num_rows for index in range(meta.num_row_groups)]
-    if sum(rows) != meta.num_rows or min(rows, default=0) < 0:
-        raise SourceError(
-            f"{file} is damaged: its row groups have {sum(rows):,} rows, its footer says {meta.num_rows:,}. Write the "
-            "file again."
-        )
-    return rows
 
 
 def _arrow_footer(file: File, wanted: Wanted) -> tuple[pa.Schema, list[int], str]:

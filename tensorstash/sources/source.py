@@ -45,9 +45,15 @@ def scan(
     are converted to Arrow. Row groups of files are left out if their statistics contradict the condition; all other
     rows are kept.
     """
-    if files is not None and _are_csv(files):
-        return scan_csv(files, label_of_paths(source), wanted, condition)
     if files is not None:
+        first = {file.is_csv: file for file in reversed(files)}
+        if len(first) > 1:
+            raise SourceError(
+                f"The files of a source must all be CSV, or none; {first[True]} is CSV, and {first[False]} is not. "
+                "Name files of one kind."
+            )
+        if True in first:
+            return scan_csv(files, label_of_paths(source), wanted, condition)
         return scan_files(files, label_of_paths(source), wanted, condition, progress)
     kind = kind_of(source)
     if (scan_kind := _SCANS.get(kind)) is not None:
@@ -63,13 +69,3 @@ def scan(
         "or RecordBatch, a Hugging Face Dataset, an object with __arrow_c_stream__, or a mapping of arrays; got "
         f"{type(source).__module__}.{type(source).__name__}.{_REMEDIES.get(kind, '')}"
     )
-
-
-def _are_csv(files: Sequence[File]) -> bool:
-    first = {file.is_csv: file for file in reversed(files)}
-    if len(first) > 1:
-        raise SourceError(
-            f"The files of a source must all be CSV, or none; {first[True]} is CSV, and {first[False]} is not. Name "
-            "files of one kind."
-        )
-    return True in first

@@ -78,9 +78,6 @@ def _decoded(array: pa.Array) -> pa.Array:
     return without_views(array.values).take(pa.array(np.searchsorted(ends, rows, side="right")))
 
 
-# Views of strings and bytes
-
-
 def is_view(arrow: pa.DataType) -> bool:
     """Whether values of this type are views."""
     return bool(pa.types.is_string_view(arrow) or pa.types.is_binary_view(arrow))

@@ -37,7 +37,7 @@ def scan_polars(frame: Any, wanted: Wanted) -> Scan:
     names = wanted.among(frame.columns)
     check_for_polars(names)
     table = _converted(lambda columns: frame.select(columns).to_arrow(), names, frame.schema, "the polars frame")
-    return scan_table(table, _with_unwanted(table, frame.columns), "the polars frame")
+    return _scan_wanted(table, frame.columns, "the polars frame")
 
 
 def scan_pandas(frame: Any, wanted: Wanted) -> Scan:
@@ -49,7 +49,7 @@ def scan_pandas(frame: Any, wanted: Wanted) -> Scan:
     check_unique(names, wanted, "the pandas frame")
     convert = lambda columns: pa.Table.from_pandas(frame[columns], preserve_index=False)  # noqa: E731
     table = _converted(convert, wanted.among(names), frame.dtypes, "the pandas frame")
-    return scan_table(table, _with_unwanted(table, names), "the pandas frame")
+    return _scan_wanted(table, names, "the pandas frame")
 
 
 def _converted(convert: Callable[[list[str]], pa.Table], names: list[str], types: Any, where: str) -> pa.Table:
@@ -96,10 +96,11 @@ def _selected(batch: pa.RecordBatch, names: Sequence[str]) -> list[pa.RecordBatc
     return [without_null_views(batch.select(list(names)))]
 
 
-def _with_unwanted(table: pa.Table, names: Iterable[str]) -> pa.Schema:
-    """The schema of a table, with the null type for columns that were not wanted and not converted."""
+def _scan_wanted(table: pa.Table, names: Iterable[str], label: str) -> Scan:
+    """Slices of a table; other `names` are columns that were not wanted and not converted, with the null type."""
     known = set(table.column_names)
-    return pa.schema(table.schema.field(name) if name in known else pa.field(name, pa.null()) for name in names)
+    fields = (table.schema.field(name) if name in known else pa.field(name, pa.null()) for name in names)
+    return scan_table(table, pa.schema(fields), label)
 
 
 def _checked_names(names: Iterable[Any], where: str) -> list[str]:
@@ -109,9 +110,6 @@ def _checked_names(names: Iterable[Any], where: str) -> list[str]:
         if any("\ud800" <= character <= "\udfff" for character in name):
             raise SchemaError(f"Column names must be valid Unicode; {where} has {name!r}. Rename it.")
     return [*names]
-
-
-# Mappings of arrays
 
 
 def scan_arrays(source: Mapping[Any, Any], wanted: Wanted) -> Scan:
@@ -141,8 +139,7 @@ def scan_arrays(source: Mapping[Any, Any], wanted: Wanted) -> Scan:
     lengths = {field.name: len(array) for field, array in zip(fields, columns)}
     if len(set(lengths.values())) > 1:
         raise SourceError(f"All arrays of a source must have one length, got {lengths}.")
-    table = pa.table(columns, schema=pa.schema(fields))
-    return scan_table(table, _with_unwanted(table, names), "the mapping")
+    return _scan_wanted(pa.table(columns, schema=pa.schema(fields)), names, "the mapping")
 
 
 def _arrow_of(values: Any) -> tuple[pa.Array, dict[bytes, bytes] | None]:

@@ -143,22 +143,22 @@ def test_columns_of_frames_that_arrow_cannot_hold_are_named() -> None:
     wrong: list[tuple[Any, str]] = [
         (
             pd.DataFrame({"y": [1, 2, 3], "x": [1, "a", 2.5]}),
-            "pandas frame is object, and Arrow cannot: Could not convert 'a' with type str: tried to convert to int64. "
+            "object, which cannot be converted: Could not convert 'a' with type str: tried to convert to int64. "
             "Convert it: pandas.to_numeric(frame['x'], errors='coerce'), or frame['x'].astype(str).",
         ),
         (
             pd.DataFrame({"x": [1 + 2j]}),
-            "pandas frame is complex128, and Arrow cannot: Unsupported numpy type 15. Load its parts: "
+            "complex128, which cannot be converted: Unsupported numpy type 15. Load its parts: "
             "numpy.real(frame['x']) and numpy.imag(frame['x']).",
         ),
         (
             pd.DataFrame({"x": sparse, "y": [1, 2]}),
-            "pandas frame is Sparse[float64, nan], and Arrow cannot: Sparse pandas data (column x) not supported. "
+            "Sparse[float64, nan], which cannot be converted: Sparse pandas data (column x) not supported. "
             "Convert it: frame['x'].sparse.to_dense().",
         ),
         (
             pl.DataFrame({"y": [1], "x": pl.Series([1], dtype=pl.Int128)}),
-            "polars frame is Int128, and Arrow cannot: Invalid or unsupported format string: '_pli128'. Convert it: "
+            "Int128, which cannot be converted: Invalid or unsupported format string: '_pli128'. Convert it: "
             "pl.col('x').cast(pl.Int64).",
         ),
     ]

@@ -684,7 +684,7 @@ def test_helpful_errors(tmp_path: Path) -> None:
     refused(ts.errors.SchemaError, "has the name of the entity or time column", {"t": pl.col("t") * 2}, time="t")
     name = '[(col("ask")) * (dyn int: 2)]'  # as polars prints the expression
     refused(
-        ts.errors.SchemaError, "An expression is known by its text", {"x": ask * 2, "y": name}, {"ask": [1], name: [3]}
+        ts.errors.SchemaError, "An expression is named by its text", {"x": ask * 2, "y": name}, {"ask": [1], name: [3]}
     )
     refused(
         ts.errors.SchemaError,
@@ -702,7 +702,7 @@ def test_functions_that_fail_or_break_their_word() -> None:
     def fail(value: int) -> int:
         raise KeyError(value)
 
-    with pytest.raises(ts.errors.DataError, match=r"fails in the mapping: 7\. Let it be null"):
+    with pytest.raises(ts.errors.DataError, match=r"fails in the mapping: 7\. Make it null"):
         ts.load({"a": [7]}, {"x": a.map_elements(fail, return_dtype=pl.Int64)})
     told = a.map_batches(lambda values: values, return_dtype=pl.Float64, is_elementwise=True)
     short = a.map_batches(lambda values: values.head(2), return_dtype=pl.Int64, is_elementwise=True)

@@ -229,7 +229,7 @@ def test_a_name_that_is_not_utf8_is_refused(form: str, arguments: dict[str, Any]
     assert b"speed_" in whole_file
     path.write_bytes(whole_file.replace(b"speed_", b"speed\xff"))
     source: Any = pa.ipc.open_file(path).read_all() if form == "table" else path
-    with pytest.raises(ts.errors.SourceError, match=r"are text in UTF-8; .* has others"):
+    with pytest.raises(ts.errors.SourceError, match=r"must be UTF-8; .* has others"):
         ts.load(source, **arguments)
 
 
