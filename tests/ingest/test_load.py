@@ -967,7 +967,7 @@ def test_of_many_differences_ten_are_shown(tmp_path: Path) -> None:
 
 
 def test_arrays_of_unequal_length_are_refused() -> None:
-    message = "one length; got {'a': 2, 'b': 3}"
+    message = "one length, got {'a': 2, 'b': 3}"
     with pytest.raises(ts.errors.SourceError, match=like(message)):
         ts.load({"a": [1, 2], "b": np.arange(3)})
     assert ts.load({"a": [1, 2], "b": np.arange(3)}, ["a"])["a"].tolist() == [1, 2]

@@ -144,7 +144,7 @@ def test_missing_values_and_empty_slots_may_differ() -> None:
         (
             ts.column("word", vocabulary=["a"], empty="b"),
             ValueError,
-            "empty ... 'b' is not in that of 'x'",
+            "empty ... 'b' is not in the vocabulary of 'x'",
         ),
     ],
 )
