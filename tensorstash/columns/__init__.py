@@ -1,4 +1,4 @@
-"""What a column is: what callers say about it, its type in Arrow and torch, and how it is computed.
+"""Columns: what callers ask for, their types in Arrow and torch, and how computed columns are computed.
 
 It knows nothing of files and processes. Start with `spec.py` (`ts.column`) and `types.py` (the table Arrow <-> torch).
 """

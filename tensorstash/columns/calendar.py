@@ -1,8 +1,8 @@
-"""`ts.calendar`: the hour, the weekday, ... of the time of each row, as numbers, scaled, or as points on a circle."""
+"""`ts.calendar`: calendar fields of each row's time, such as the hour, as numbers, scaled, or as points on a circle."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -15,18 +15,16 @@ from tensorstash.common.clock import Clock, wall_clock
 from tensorstash.common.dtypes import Int64s
 from tensorstash.errors import SchemaError
 
-Form = Literal["number", "scaled", "sin", "cos"]
 _DAY = 86_400  # seconds
-_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 @dataclass(frozen=True, slots=True)
 class _Cycle:
-    """A field of the calendar; `count` gives its values from 0, `(n,)`, for days since 1970 and seconds of the day."""
+    """A field of the calendar, whose values repeat."""
 
-    count: Callable[[Int64s, Int64s], Int64s]
-    length: int
-    first: int  # the number by which the first value is known
+    count: Callable[[Int64s, Int64s], Int64s]  # days since 1970 and seconds of the day, `(n,)` each -> values from 0
+    length: int  # how many values there are
+    first: int  # the number of the first value
 
 
 def _since(days: Int64s, start: Literal["M", "Y"]) -> Int64s:
@@ -57,24 +55,24 @@ class Moment:
     """A field of the time of each row, in one of its forms."""
 
     field: str
-    form: Form
+    form: str  # "number", "scaled", "sin" or "cos"
 
     def inputs(self, time: str | None) -> tuple[str, ...]:
         """The time column."""
         if time is None:
-            raise ValueError("ts.calendar computes columns from the time column, and time= is missing. Name it: time=.")
+            raise ValueError("ts.calendar needs the time column, and time= is missing. Name the column: time=.")
         return (time,)
 
     def text(self, time: str | None) -> str:
-        """Such as "hour of t"."""
+        """The field as text, such as "hour of t"."""
         return f"{self.field} of {time}" if self.form == "number" else f"{self.form} of {self.field} of {time}"
 
     def key(self) -> str:
-        """Its fields."""
+        """The field and the form."""
         return repr(self)
 
     def bind(self, fields: Sequence[pa.Field]) -> tuple[pa.DataType, Compute]:
-        """The type of the values, and how they are computed from times."""
+        """The type of the values, and a function that computes them from times."""
         (field,) = fields
         kind = time_column(pa.schema([field]), field.name, "it").kind
         if kind == "number":
@@ -88,7 +86,7 @@ class Moment:
         return pa.from_numpy_dtype(_values(_CYCLES[self.field], self.form).dtype), compute
 
 
-def _values(cycle: _Cycle, form: Form) -> NDArray[Any]:
+def _values(cycle: _Cycle, form: str) -> NDArray[Any]:
     counts = np.arange(cycle.length)
     if form == "number":
         return (cycle.first + counts).astype(np.int16 if cycle.length > 127 else np.int8)
@@ -136,19 +134,19 @@ def calendar(*fields: str, cyclic: bool = False, scaled: bool = False) -> Column
         raise ValueError(f"ts.calendar takes some of {', '.join(map(repr, _CYCLES))}, each once; got {list(fields)}.")
     if cyclic and scaled:
         raise ValueError("ts.calendar takes cyclic=True or scaled=True, not both. Make a column of each.")
-    forms: tuple[Form, ...] = ("sin", "cos") if cyclic else ("scaled",) if scaled else ("number",)
+    forms = ("sin", "cos") if cyclic else ("scaled",) if scaled else ("number",)
     pairs = tuple((field, form) for field in fields for form in forms)
     return ColumnSpec(tuple(Moment(field, form) for field, form in pairs), calendar=pairs)
 
 
 def calendar_values(pairs: Sequence[tuple[str, str]], times: Int64s, clock: Clock) -> NDArray[Any]:
-    """What a calendar column of these fields and forms holds at times of a clock, `(n, len(pairs))`."""
+    """The values of fields in their forms at times of a clock, `(n, len(pairs))`."""
     if clock.unit == "d":
         days, seconds = times, np.zeros_like(times)
     else:
-        local = wall_clock(times, clock) // _PER_SECOND[str(clock.unit)]
+        local = wall_clock(times, clock) // (clock.day // _DAY)
         days, seconds = local // _DAY, local % _DAY
-    cycles = ((_CYCLES[field], cast("Form", form)) for field, form in pairs)
+    cycles = ((_CYCLES[field], form) for field, form in pairs)
     return np.stack([_values(cycle, form)[cycle.count(days, seconds)] for cycle, form in cycles], axis=1)
 
 

@@ -1,6 +1,6 @@
-"""How the values of a column are stored: one small class of parameters per kind of column.
+"""How the values of a column are stored: a small class of parameters for each way.
 
-For each class, `columns/resolve.py` has a line that makes the column, and `ingest/decoders.py` a line that decodes it.
+For each class, `columns/resolve.py` has a case that makes the column, and `ingest/decoders.py` one that decodes it.
 """
 
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """Numbers and times as they are."""
+    """Numbers and times, unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Hashed:
-    """Codes for texts or integers: the buckets that their hashes fall into."""
+    """Codes for texts or integers: the buckets of their hashes."""
 
     buckets: int
 

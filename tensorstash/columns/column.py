@@ -15,7 +15,7 @@ Fill = Number | str
 
 
 def fits(value: Number, dtype: torch.dtype) -> bool:
-    """Whether a tensor of that type can hold a number: exactly, except for the rounding of floating types."""
+    """Whether a tensor of this dtype can hold a number, apart from the rounding of floating dtypes."""
     if dtype.is_floating_point and abs(value) <= sys.float_info.max:
         return bool(torch.tensor(float(value), dtype=torch.float64).to(dtype).isfinite())
     if dtype.is_floating_point:
@@ -29,7 +29,7 @@ class Column:
     """A column of a stash, resolved against the schema of its source."""
 
     name: str
-    members: tuple[str, ...]  # the source columns that it is made of
+    members: tuple[str, ...]  # its source columns
     dtype: torch.dtype
     shape: tuple[int, ...] = ()  # of one row
     kind: Kind = "number"
@@ -39,12 +39,12 @@ class Column:
     codec: Codec = PLAIN
     bits: bool = False  # whether the source holds bfloat16, as the bits of uint16
     digits: bool = False  # whether decimals of the source must keep all their digits
-    empty: Fill | None = None  # what stands in a slot without a row, where it is not `fill`
-    calendar: tuple[tuple[str, str], ...] = ()  # field and form of each member that is computed from the time
+    empty: Fill | None = None  # the value of slots without a row; `None`: `fill`
+    calendar: tuple[tuple[str, str], ...] = ()  # the field and form of each member that `ts.calendar` made
 
     @property
     def is_coded(self) -> bool:
-        """Whether it holds codes for values, and -1 for a missing one."""
+        """Whether it holds codes, with -1 for a missing value."""
         return self.kind in ("category", "hashed")
 
     @property

@@ -1,4 +1,4 @@
-"""Formulas: computations of columns that the source does not have, such as polars expressions."""
+"""Formulas: columns computed from columns of the source, such as polars expressions."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -11,7 +11,7 @@ import pyarrow as pa
 if TYPE_CHECKING:
     import polars as pl
 
-# input arrays, their place in the source, their first row counted among the loaded rows -> the values
+# input arrays, their place in the source, the number of their first row among the loaded rows -> the values
 Compute = Callable[[Sequence[pa.Array], str, int], pa.Array]
 
 _PICKLE = b"\x80\x05\x95"  # how a Python function begins in a serialized expression: protocol 5, then a frame
@@ -24,10 +24,10 @@ class Formula(Protocol):
         """The columns that the formula reads; `time` is the name of the time column."""
 
     def text(self, time: str | None) -> str:
-        """The formula as text for people; it need not be unique."""
+        """The formula as text for users; not necessarily unique."""
 
     def key(self) -> str:
-        """A text that is the same in every process, and different for different formulas."""
+        """A text that is equal in all processes, and differs between different formulas."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -35,7 +35,7 @@ class Expression:
     """A polars expression."""
 
     expr: "pl.Expr"
-    alias: str | None  # the name that the user gave it
+    alias: str | None  # from the user
     columns: tuple[str, ...]
 
     @property
@@ -44,7 +44,7 @@ class Expression:
         return bool(self.expr.meta.undo_aliases().meta.is_column())
 
     def inputs(self, time: str | None) -> tuple[str, ...]:  # noqa: ARG002  see Formula
-        """The columns that it names."""
+        """The columns in the expression."""
         return self.columns
 
     def text(self, time: str | None) -> str:  # noqa: ARG002  see Formula
@@ -52,15 +52,14 @@ class Expression:
         return printed(self.expr)
 
     def key(self) -> str:
-        """A hash of its serialized form."""
+        """A hash of the serialized expression."""
         import polars as pl
 
         form = serialized(self.expr)
         if form is None or _PICKLE in form:
             raise ValueError(
-                "With share= or file= a column must be the same in all processes, which cannot verify that they hold "
-                f"the same Python function; {self!r} calls one. Write it with the functions of polars, or load without "
-                "them."
+                "With share= or file= a column must be the same in all processes, which cannot compare Python "
+                f"functions; {self!r} calls one. Write it with functions of polars, or leave share= and file= out."
             )
         return blake2b(pl.__version__.encode() + b" " + form, digest_size=16).hexdigest()
 
@@ -74,7 +73,7 @@ def printed(expr: "pl.Expr") -> str:
 
 
 def serialized(expr: "pl.Expr") -> bytes | None:
-    """The serialized form, which is the same in every process; `None` if a Python function in it cannot be pickled."""
+    """The serialized form, equal in all processes; `None` if a Python function in it cannot be pickled."""
     try:
         return expr.meta.serialize()
     except Exception:  # pickling may raise any exception
@@ -97,18 +96,18 @@ def _member(value: Any) -> str | Expression:
         return value
     if not is_expression(value):
         raise TypeError(
-            f"A column is named by a text, a list of texts, a polars expression, or ts.column(...); got {value!r}."
+            f"A column must be a name, a list of names, a polars expression or ts.column(...), got {value!r}."
         )
     if value.meta.has_multiple_outputs():
         raise ValueError(
-            f"An expression names its columns one by one and gives one; {printed(value)} may stand for several. "
-            "Write pl.col('name') for each, and one expression for each column of the stash."
+            f"An expression must name its input columns and have one output; {printed(value)} may stand for several "
+            "columns. Write pl.col('name') for each, and one expression for each column of the stash."
         )
     columns = tuple(dict.fromkeys(name for name in value.meta.root_names() if name))  # elements of lists have no name
     if not columns:
         raise ValueError(
-            f"An expression names a column of the source; {printed(value)} names none. Add constants to the batches, "
-            "in a transform."
+            f"An expression must name a column of the source; {printed(value)} names none. Add constants to the "
+            "batches, in a transform."
         )
     renamed = value.meta.undo_aliases().meta.ne(value)
     alias = value.meta.output_name(raise_if_undetermined=False) if renamed else None
@@ -123,5 +122,5 @@ def alias_of(source: "str | Formula | tuple[str | Formula, ...]") -> str:
     if isinstance(source, Expression) and source.alias is not None:
         return source.alias
     raise ValueError(
-        f"An expression needs a name; got {source!r} in a list. Write {{'name': ...}}, or add .alias('name') to it."
+        f"An expression in a list needs a name, got {source!r}. Write {{'name': ...}}, or add .alias('name') to it."
     )

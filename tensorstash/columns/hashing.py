@@ -8,13 +8,7 @@ from numpy.typing import NDArray
 
 
 def digests(values: Iterable[bytes], person: bytes = b"") -> NDArray[np.uint64]:
-    """The BLAKE2b digest (RFC 7693) of 8 bytes of each value, as a little-endian number, with this personalization.
-
-    Example:
-        >>> from hashlib import blake2b
-        >>> int(digests([b"ada"])[0]) == int.from_bytes(blake2b(b"ada", digest_size=8).digest(), "little")
-        True
-    """
+    """The 8-byte BLAKE2b digest (RFC 7693) of each value as a little-endian number, with a personalization."""
     empty = blake2b(digest_size=8, person=person)  # copied, because making one takes longer than hashing
     joined = bytearray()
     for value in values:

@@ -1,4 +1,4 @@
-"""The metadata in the header of a stash, to and from JSON: rows, keys and columns."""
+"""The metadata of a stash, to and from JSON: its rows, entity and time columns, and other columns."""
 
 from dataclasses import asdict, dataclass, is_dataclass
 from functools import cache
@@ -22,7 +22,7 @@ class ColumnInfo:
     name: str
     """The column's name in the stash."""
     members: tuple[str, ...]
-    """The source columns, or the texts of the expressions, that it is made of: several in a pack."""
+    """The source columns or expressions it is made of; several in a pack."""
     kind: Kind
     """`"number"` (booleans too), `"category"` (codes of a vocabulary), `"hashed"`, or the kind of a time."""
     unit: str | None
@@ -30,21 +30,21 @@ class ColumnInfo:
     zone: str | None
     """Of timestamps: their time zone."""
     fill: Fill | None
-    """The value of `fill=`, which stands where the source has none."""
+    """The value of `fill=`, which replaces missing values of the source."""
     nulls: int
     """Nulls in the rows of the source."""
     missing: int
-    """NaN, or code -1, in the stash; not what `fill=` replaced. Of a static column they are counted once per entity."""
+    """NaN or code -1 in the stash, without values replaced by `fill=`; in a static column counted once per entity."""
     unknown: int | None
     """Values that are not in the given vocabulary, counted like `missing`; `None` if no vocabulary was given."""
     low: Number | None
-    """The least value or code that is not missing, `None` if there is none."""
+    """The least value or code; `None` if all are missing."""
     high: Number | None
-    """The greatest one."""
+    """The greatest value or code."""
     empty: Fill | None = None
-    """The value of `empty=`, which stands in slots without a row."""
+    """The value of `empty=`, for slots of windows without a row."""
     calendar: tuple[tuple[str, str], ...] = ()
-    """Field and form of each number of a column that `ts.calendar` made."""
+    """The field and form of each member that `ts.calendar` made."""
     is_validity: bool = False
     """Whether `ts.is_valid` made it."""
     is_scaled: bool = False
@@ -52,7 +52,7 @@ class ColumnInfo:
 
     @property
     def is_coded(self) -> bool:
-        """Whether it holds codes, and -1 for a missing value."""
+        """Whether it holds codes, with -1 for a missing value."""
         return self.kind in ("category", "hashed")
 
 
@@ -80,7 +80,7 @@ class StashInfo:
 
 
 def to_header(info: StashInfo) -> dict[str, Any]:
-    """The metadata of a segment, for JSON."""
+    """The metadata as it stands in the header of a segment."""
     return asdict(info) | {"time": {} if info.time is None else asdict(info.time)}
 
 
@@ -111,7 +111,7 @@ _TICKS = ("s", "ms", "us", "ns")
 _UNITS: dict[str, tuple[str | None, ...]] = {"timestamp": _TICKS, "time": _TICKS, "duration": _TICKS, "date": ("d",)}
 
 
-# fields that files of earlier releases do not have
+# defaults of fields that files of earlier releases lack
 _ABSENT = dict[str, Any](
     static=[], unknown=None, empty=None, calendar=[], is_validity=False, is_scaled=False, repeated=False
 )
@@ -131,7 +131,7 @@ def _parsed(hint: Any, value: Any, what: str) -> Any:
             hints = _hints(made)
             value = _ABSENT | value
             if missing := hints.keys() - value.keys():
-                raise ValueError(f"{min(missing)!r} is not there")
+                raise ValueError(f"{min(missing)!r} is missing")
             return made(**{name: _parsed(hints[name], value[name], repr(name)) for name in hints})
         if get_origin(kind) is tuple and type(value) is list and (items[-1] is ... or len(items) == len(value)):
             return tuple(_parsed(items[0], item, f"a value in {what}") for item in value)

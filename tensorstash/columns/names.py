@@ -14,7 +14,7 @@ RESERVED = frozenset({"valid", "window", "entity", "anchor", "reset"})
 
 
 def field_of(schema: pa.Schema, name: str, where: str) -> pa.Field:
-    """The field of that name; raise a `ColumnError` if there is none, a `SchemaError` if there are several."""
+    """The field with this name. Raises `ColumnError` if there is none, `SchemaError` if there are several."""
     indices = schema.get_all_field_indices(name)
     if not indices:
         raise unknown(name, schema.names, where)
@@ -24,7 +24,7 @@ def field_of(schema: pa.Schema, name: str, where: str) -> pa.Field:
 
 
 def check_name(name: str, what: str, source: object = None, argument: str = "columns") -> None:
-    """Raise if a name is reserved for entries that batches and segments add."""
+    """Raise if a name is reserved for entries of batches and segments."""
     if name in RESERVED or "." in name or name.startswith("__") or not name:
         raise SchemaError(
             f"The names {', '.join(sorted(RESERVED))}, names with a dot and names that begin with '__' are reserved; "
@@ -33,11 +33,11 @@ def check_name(name: str, what: str, source: object = None, argument: str = "col
 
 
 def check_for_polars(names: Iterable[str]) -> None:
-    """Raise if polars cannot export a name to Arrow: it ends at a NUL there."""
+    """Raise if a name contains NUL, where polars would cut it when exporting to Arrow."""
     if ends := [name for name in names if "\0" in name]:
-        raise SchemaError(f"Polars exports names without the character NUL; got {ends[0]!r}. Rename it.")
+        raise SchemaError(f"Names of polars columns must not contain NUL, got {ends[0]!r}. Rename the column.")
 
 
 def prefixes(names: Collection[str]) -> set[str]:
-    """The beginnings of dotted names: each may be a struct column."""
+    """All prefixes of dotted names, each of which may be a struct column."""
     return {".".join(parts[:k]) for parts in (name.split(".") for name in names) for k in range(1, len(parts))}

@@ -1,4 +1,4 @@
-"""Texts that stand for numbers, written in a way that a reader takes for text."""
+"""Detects numbers that are stored as text, because a reader could not parse them."""
 
 import re
 from collections import Counter
@@ -17,7 +17,7 @@ _FEWEST = 10
 
 
 def number_share(texts: Sequence[str]) -> float:
-    """The share of distinct texts that are numbers of one unit, marks of missing values aside."""
+    """The share of texts that are numbers with the same unit or none; marks of missing values do not count."""
     values = [text for text in map(str.strip, texts) if text.lower() not in _MISSING]
     units = Counter(number["unit"] or "" for text in values if (number := _NUMBER.fullmatch(text)))
     bare = units.pop("", 0)
@@ -25,7 +25,7 @@ def number_share(texts: Sequence[str]) -> float:
 
 
 def look_like_numbers(texts: Sequence[str]) -> bool:
-    """Whether nine of ten distinct texts are numbers. Fewer than ten are labels, unless one marks a missing value."""
-    sample = texts[:: 1 + len(texts) // _SAMPLE]  # from everywhere: digits come before letters
+    """Whether 90% of distinct texts are numbers. Fewer than ten are labels, unless one marks a missing value."""
+    sample = texts[:: 1 + len(texts) // _SAMPLE]  # spread over all texts, because digits sort before letters
     is_marked = any(text.strip().lower() in _MISSING for text in sample)
     return (is_marked or len(sample) >= _FEWEST) and number_share(sample) >= 0.9

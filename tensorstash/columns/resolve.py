@@ -1,4 +1,4 @@
-"""Column specs to columns: each spec is resolved against the schema of the source."""
+"""Resolves column specs against the schema of the source."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -11,7 +11,7 @@ from tensorstash.columns.codec import Ascending, Given, Hashed, Validity
 from tensorstash.columns.column import Column, fits
 from tensorstash.columns.names import check_name, field_of
 from tensorstash.columns.spec import ColumnSpec
-from tensorstash.columns.types import from_arrow, is_bfloat16, is_text
+from tensorstash.columns.types import from_arrow, is_bfloat16, is_text, value_type
 from tensorstash.common.clock import zone_of
 from tensorstash.common.dtypes import DTYPES
 from tensorstash.errors import DataError, SchemaError
@@ -35,7 +35,9 @@ def resolve(
                 field, _is_text = _coded("Hashing is", name, spec, fields)
                 resolved.append(Column(name, (field.name,), torch.int32, kind="hashed", codec=spec.codec))
             case _:
-                resolved.append(_plain(name, spec, fields, dtype))
+                parts = [from_arrow(name, field) for field in fields]
+                whole = _pack(name, parts) if isinstance(spec.source, tuple) else parts[0]
+                resolved.append(_choose(whole, parts, spec, dtype))
     return tuple(resolved)
 
 
@@ -56,13 +58,14 @@ def _given(name: str, spec: ColumnSpec, fields: Sequence[pa.Field], known: Seque
     field, holds_text = _coded("A vocabulary is", name, spec, fields)
     if holds_text != isinstance(known[0], str):
         raise SchemaError(
-            f"vocabulary= holds values of its column; {known[0]!r} is none of {spec.source!r}, which is {field.type}. "
-            "Convert the vocabulary."
+            f"vocabulary= must hold values of its column; {known[0]!r} cannot be a value of {spec.source!r}, which is "
+            f"{field.type}. Convert the vocabulary."
         )
     for argument, value in (("fill", spec.fill), ("empty", spec.empty)):
         if value is not None and (isinstance(value, (bool, float)) or value not in known):
             raise ValueError(
-                f"{argument}= is in the vocabulary of its column; {value!r} is not in that of {name!r}. Add it."
+                f"{argument}= must be in the vocabulary of its column; {value!r} is not in the vocabulary of {name!r}. "
+                "Add it."
             )
     return Column(name, (field.name,), torch.int32, kind="category", fill=spec.fill, codec=spec.codec, empty=spec.empty)
 
@@ -72,21 +75,14 @@ def _coded(what: str, name: str, spec: ColumnSpec, fields: Sequence[pa.Field]) -
     for field in fields:
         from_arrow(name, field)
     if isinstance(spec.source, tuple):
-        raise SchemaError(f"{what} for one column; {name!r} is of {list(spec.source)}. Load each one for itself.")
+        raise SchemaError(f"{what} for one column; {name!r} is made of {list(spec.source)}. Load each on its own.")
     (field,) = fields
-    plain = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+    plain = value_type(field.type)
     if not is_text(plain) and (not pa.types.is_integer(plain) or is_bfloat16(field)):
         raise SchemaError(f"{what} for text and integers; column {spec.source!r} is {field.type}. Load it as it is.")
     if spec.dtype is not None:
         raise SchemaError(f"Codes are int32; column {name!r} asks for {spec.dtype}. Leave dtype= out.")
     return field, is_text(plain)
-
-
-def _plain(name: str, spec: ColumnSpec, fields: Sequence[pa.Field], dtype: torch.dtype | None) -> Column:
-    """A column in the type of its source, or in the type that the caller chose."""
-    parts = [from_arrow(name, field) for field in fields]
-    whole = _pack(name, parts) if isinstance(spec.source, tuple) else parts[0]
-    return _choose(whole, parts, spec, dtype)
 
 
 def _pack(name: str, parts: list[Column]) -> Column:
@@ -105,6 +101,7 @@ def _pack(name: str, parts: list[Column]) -> Column:
 
 
 def _choose(whole: Column, parts: list[Column], spec: ColumnSpec, dtype: torch.dtype | None) -> Column:
+    """Apply the choices of the spec, and `dtype=` of the load, to a column in the type of its source."""
     chosen = whole.dtype
     if any(part.dtype.is_floating_point for part in parts) and dtype is not None:
         chosen = dtype
@@ -127,7 +124,7 @@ def _choose(whole: Column, parts: list[Column], spec: ColumnSpec, dtype: torch.d
             )
         if value is not None and not isinstance(value, str) and not fits(value, chosen):
             raise DataError(
-                f"{argument}= must be a value of its column; {value!r} is none of {whole.name!r} ({chosen})."
+                f"{argument}= must be a value of its column; {whole.name!r} is {chosen}, which cannot hold {value!r}."
             )
     # a caller who names a dtype accepts its precision
     digits = whole.digits and dtype is None and spec.dtype is None
@@ -135,23 +132,23 @@ def _choose(whole: Column, parts: list[Column], spec: ColumnSpec, dtype: torch.d
 
 
 def time_column(schema: pa.Schema, name: str, where: str) -> Column:
-    """The time column: int64 with the unit and zone of its source."""
+    """The time column: int64, with the unit and zone of its source column."""
     field = field_of(schema, name, where)
-    plain = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+    plain = value_type(field.type)
     if pa.types.is_timestamp(plain) or pa.types.is_date(plain):
         column = from_arrow("__time", field)
         try:
             zone_of(column.zone)
         except DataError as error:  # its times could be neither shown nor cut at a date
             raise SchemaError(
-                f"time={name!r} is in the zone {column.zone!r}, which is no offset from UTC such as '+05:30', and "
+                f"time={name!r} is in the zone {column.zone!r}, which is not an offset from UTC such as '+05:30', and "
                 "which this machine does not know. Install tzdata, or convert the times to UTC."
             ) from error
         return column
     if pa.types.is_integer(plain) and not is_bfloat16(field):
         return Column("__time", (field.name,), torch.int64)
     raise SchemaError(
-        f"time= names a timestamp, date or integer column; {name!r} is {field.type}. Convert it before "
+        f"time= must name a timestamp, date or integer column; {name!r} is {field.type}. Convert it before "
         f"loading{_as_time(field)}."
     )
 
@@ -173,9 +170,9 @@ def entity_columns(entity: str | Sequence[str] | None) -> tuple[str, ...]:
         return ()
     names = (entity,) if isinstance(entity, str) else tuple(entity) if isinstance(entity, (list, tuple)) else ()
     if not names or not all(isinstance(name, str) for name in names):
-        raise TypeError(f"entity= is the name of a column, or a list of names; got {entity!r}.")
+        raise TypeError(f"entity= must be the name of a column or a list of names, got {entity!r}.")
     if twice := [name for k, name in enumerate(names) if name in names[:k]]:
-        raise SchemaError(f"An entity column is named once; entity= has {twice[0]!r} twice.")
+        raise SchemaError(f"entity= must name each column once, got {twice[0]!r} twice.")
     return names
 
 
@@ -184,8 +181,7 @@ def entity_column(schema: pa.Schema, entity: str | Sequence[str], where: str) ->
     names = entity_columns(entity)
     for name in names:
         field = field_of(schema, name, where)
-        arrow = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
-        if not (is_text(arrow) or pa.types.is_integer(arrow)):
-            raise SchemaError(f"entity= names a text or integer column; {name!r} is {field.type}. Convert it to text.")
+        if not (is_text(field.type) or pa.types.is_integer(value_type(field.type))):
+            raise SchemaError(f"entity= must be text or integers; {name!r} is {field.type}. Convert it to text.")
     shape = () if isinstance(entity, str) else (len(names),)
     return Column("__entity", names, torch.int64, shape, kind="category", codec=Ascending())

@@ -1,4 +1,4 @@
-"""The shard of an entity: a published hash of its value, the same on every machine and in every release."""
+"""The shard of an entity: a documented hash of its value, equal on all machines and in all releases."""
 
 from collections.abc import Iterable
 from datetime import date, datetime
@@ -15,12 +15,12 @@ MOST = 4096
 
 
 def shard_of(values: Iterable[Any], shards: int) -> Int64s:
-    """The shard of each entity, a number in `[0, shards)`: the same everywhere, whatever the type that stores a value.
+    """The shard of each entity, a number in `[0, shards)`, which does not depend on the type that stores a value.
 
-    It is the BLAKE2b digest (RFC 7693) of 8 bytes, with the personalization `b"blake2b shard 1"`, of the entity's
-    bytes, read as a little-endian unsigned integer, modulo `shards`. The bytes of an entity are the UTF-8 text, the
-    decimal digits of an integer, or a date as `2024-01-31`. The bytes of an entity of several columns are, for each
-    value in turn, the number of its bytes in decimal digits, a colon, and its bytes.
+    The entity's bytes are hashed with BLAKE2b (RFC 7693), with the personalization `b"blake2b shard 1"`. The digest of
+    8 bytes is read as a little-endian unsigned integer and taken modulo `shards`. The bytes of an entity are the UTF-8
+    text, the decimal digits of an integer, or a date as `2024-01-31`. The bytes of an entity of several columns are,
+    for each value in turn, the number of its bytes in decimal digits, a colon, and its bytes.
 
     Args:
         values: the entities: texts, integers or dates, or tuples of them; a list, an array of numpy or pyarrow.
@@ -47,22 +47,22 @@ def shard_of(values: Iterable[Any], shards: int) -> Int64s:
 
 
 def check_shards(shards: object) -> int:
-    """Check a number of shards."""
+    """Check `shards=`."""
     count = at_least(1, shards, "shards")
     if count > MOST:
-        raise ValueError(f"shards= is at most {MOST:,}; got {count:,}.")
+        raise ValueError(f"shards must be at most {MOST:,}, got {count:,}.")
     return count
 
 
 def check_shard(shard: object) -> tuple[int, int] | None:
-    """`shard=` of a load: the number of a shard, and how many there are."""
+    """Check `shard=` of a load: the number of a shard and the number of shards."""
     if shard is None:
         return None
     if not isinstance(shard, (tuple, list)) or len(shard) != 2 or not all(map(is_integer, shard)):
-        raise TypeError(f"shard= is the number of a shard and how many there are, such as (0, 64); got {shard!r}.")
+        raise TypeError(f"shard= must be a pair of a shard and the number of shards, such as (0, 64), got {shard!r}.")
     number, shards = int(shard[0]), check_shards(shard[1])
     if not 0 <= number < shards:
-        raise ValueError(f"The number of a shard lies in [0, {shards}); got shard={(number, shards)}.")
+        raise ValueError(f"The number of a shard must be in [0, {shards}), got shard={(number, shards)}.")
     return number, shards
 
 
@@ -77,4 +77,4 @@ def _bytes_of(value: Any) -> bytes:
         return value.isoformat().encode()
     if is_integer(value):
         return b"%d" % value
-    raise TypeError(f"An entity is a text, an integer or a date; got {value!r}, a {type(value).__name__}.")
+    raise TypeError(f"An entity must be a text, an integer or a date, got {value!r}, a {type(value).__name__}.")

@@ -1,4 +1,4 @@
-"""What callers ask for: `ts.column`, `ts.is_valid`, `ts.hashed`, and lists or mappings of them."""
+"""The columns that callers ask for: `ts.column`, `ts.is_valid`, `ts.hashed`, and lists and mappings of them."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,22 +24,22 @@ Columns = Sequence["Source | ColumnSpec"] | Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ColumnSpec:
-    """What `ts.column` returns: a source column, or several packed into one, and the choices made for it."""
+    """A source column, or several packed into one, and how to store it."""
 
     source: str | Formula | tuple[str | Formula, ...]
     dtype: torch.dtype | None = None
     fill: Fill | None = None
-    codec: Codec = PLAIN  # `Plain` stands for the codec that the type of the source asks for
+    codec: Codec = PLAIN  # with `Plain` the type of the source decides
     empty: Fill | None = None
-    calendar: tuple[tuple[str, str], ...] = ()  # field and form of each member that `ts.calendar` made
+    calendar: tuple[tuple[str, str], ...] = ()  # the field and form of each member that `ts.calendar` made
 
     @property
     def members(self) -> tuple[str | Formula, ...]:
-        """The sources: one, or several in a pack."""
+        """The sources, several in a pack."""
         return self.source if isinstance(self.source, tuple) else (self.source,)
 
     def with_members(self, change: Callable[[str | Formula], Any]) -> "ColumnSpec":
-        """The same choices for other sources: `change` is called with each."""
+        """A copy with each source replaced by `change(source)`."""
         members = tuple(map(change, self.members))
         return replace(self, source=members if isinstance(self.source, tuple) else members[0])
 
@@ -59,14 +59,14 @@ def column(
             into one column of shape `(rows, len(source))`.
         dtype: the type to store. Floating types are rounded to it; any other cast must keep every value.
         fill: stored where the source has a missing value (a null, or NaN in a floating column). It then counts as
-            data, unless the stash also has `ts.is_valid` of the column. Without it floating columns get NaN, codes are
-            -1, and integers and booleans are an error.
+            data, unless the stash also has `ts.is_valid` of the column. Without `fill`, floating columns hold NaN and
+            codes are -1 there, and missing integers and booleans are an error.
         vocabulary: the known values of a text or integer column, which is then stored as int32 codes. Value k has code
             k, every unknown value has code `len(vocabulary)`, and a null has code -1 or that of `fill`, which must be
             in the vocabulary. An embedding needs `len(vocabulary) + 1` rows. Without a vocabulary, the values of a text
             column are numbered in ascending order.
-        empty: what windows hold in a slot that has no row (see `ts.Windows`); `None`: the same as `fill`, and without
-            one NaN or code -1.
+        empty: the value of window slots without a row (see `ts.Windows`). By default it is `fill`, or NaN or code -1
+            without `fill`.
 
     Example:
         >>> import torch, tensorstash as ts
@@ -83,40 +83,38 @@ def column(
 
 
 def _fill_of(value: object, argument: str) -> Fill | None:
-    """The value of `fill=` or `empty=`, as a plain number, truth value or text."""
+    """The value of `fill=` or `empty=` as a Python number, boolean or text."""
     plain = _python_value(value, argument)
     if plain is None or isinstance(plain, (float, int, str)):
         return plain
     raise TypeError(
-        f"{argument}= is one number, truth value or text; got {value!r}. For times, give the integer that the tensor "
+        f"{argument}= must be one number, boolean or text, got {value!r}. For times, give the integer that the tensor "
         "stores."
     )
 
 
 def _python_value(value: object, argument: str) -> object:
-    """A value of numpy or torch as one of Python. A text with a lone surrogate is refused: UTF-8 cannot hold it."""
+    """Convert a value of numpy or torch. Raises for a text with a lone surrogate, which UTF-8 cannot encode."""
     if isinstance(value, torch.Tensor) and value.is_meta:
-        raise TypeError(f"{argument}= has values; got a tensor on the meta device, which has none.")
+        raise TypeError(f"{argument}= must have values, got a tensor on the meta device, which has none.")
     if isinstance(value, np.generic) or (isinstance(value, torch.Tensor) and value.numel() == 1):
         value = value.item()
     if isinstance(value, str) and any("\ud800" <= letter <= "\udfff" for letter in value):
-        raise ValueError(
-            f"{argument}= holds texts of Unicode characters; {value!r} has a lone surrogate. Correct the text."
-        )
+        raise ValueError(f"{argument}= must be valid Unicode; {value!r} has a lone surrogate. Correct the text.")
     return value
 
 
 def check_dtype(dtype: object) -> None:
     """Raise if `dtype` is not a `torch.dtype`."""
     if dtype is not None and not isinstance(dtype, torch.dtype):
-        raise TypeError(f"dtype= is a torch.dtype, such as torch.float32; got {dtype!r}.")
+        raise TypeError(f"dtype= must be a torch.dtype, such as torch.float32, got {dtype!r}.")
 
 
 def is_valid(source: "Source | Sequence[Source]") -> ColumnSpec:
     """A bool column that is true where the source has a value: neither a null nor, in a floating column, NaN.
 
-    Where it is false, the value that `fill=` puts into a column of the same source is missing for `require=`,
-    `latest(of=)`, `Scaler.fit` and `describe`.
+    Where it is false, `require=`, `latest(of=)`, `Scaler.fit` and `describe` treat the `fill=` value of a column of the
+    same source as missing.
 
     Args:
         source: the name of a source column, a polars expression, or several of them, which are packed
@@ -133,26 +131,28 @@ def is_valid(source: "Source | Sequence[Source]") -> ColumnSpec:
 
 
 def named(columns: Columns, argument: str = "columns") -> list[tuple[str, ColumnSpec]]:
-    """`columns=` in any of its forms, as pairs of a name and a spec."""
+    """The names and specs of `columns=` in any of its forms."""
     if isinstance(columns, str):
-        raise TypeError(f"{argument}= is a list of names or a mapping; got the text {columns!r}. Write [{columns!r}].")
+        raise TypeError(
+            f"{argument}= must be a list of names or a mapping, got the text {columns!r}. Write [{columns!r}]."
+        )
     if not isinstance(columns, (Mapping, Sequence)):
-        raise TypeError(f"{argument}= is a list of names or a mapping; got a {type(columns).__name__}.")
+        raise TypeError(f"{argument}= must be a list of names or a mapping, got a {type(columns).__name__}.")
     if isinstance(columns, Mapping):
         if wrong := [name for name in columns if not isinstance(name, str)]:
-            raise TypeError(f"Columns are named by texts; got {wrong[0]!r}. Write {str(wrong[0])!r}.")
+            raise TypeError(f"Names of columns must be texts, got {wrong[0]!r}. Write {str(wrong[0])!r}.")
         return [(name, _spec(choice)) for name, choice in columns.items()]
     specs = [*map(_spec, columns)]
     for spec in specs:
         if isinstance(spec.codec, Validity):
             raise ValueError(
-                f"A mask needs a name; got ts.is_valid({spec.source!r}) in a list. Write {{'name': ts.is_valid(...)}}."
+                f"A mask in a list needs a name, got ts.is_valid({spec.source!r}). Write {{'name': ts.is_valid(...)}}."
             )
         if isinstance(spec.source, tuple):
-            raise ValueError(f"A pack needs a name; got {list(spec.source)} in a list. Write {{'name': [...]}}.")
+            raise ValueError(f"A pack in a list needs a name, got {list(spec.source)}. Write {{'name': [...]}}.")
     names = [alias_of(spec.source) for spec in specs]
     if twice := sorted(name for name, count in Counter(names).items() if count > 1):
-        raise SchemaError(f"Column names must be unique; {twice} came more than once. Use a mapping of names.")
+        raise SchemaError(f"Column names must be unique; {twice} occur more than once. Use a mapping of names.")
     return [*zip(names, specs)]
 
 
@@ -160,15 +160,12 @@ def _spec(choice: object) -> ColumnSpec:
     return choice if isinstance(choice, ColumnSpec) else ColumnSpec(source_of(choice))
 
 
-_MOST = 1 << 31  # the codes are int32
-
-
 def hashed(source: "Source", buckets: int) -> ColumnSpec:
-    """A text or integer column as int32 codes in `[0, buckets)`: the bucket that each value's hash falls into.
+    """A text or integer column as int32 codes in `[0, buckets)`, the buckets of the values' hashes.
 
-    The same value has the same code in every source, on every machine and in all releases; different values may share a
-    bucket. The code is the BLAKE2b digest (RFC 7693) of 8 bytes of the UTF-8 text, or of the decimal digits of an
-    integer, read as a little-endian unsigned integer, modulo `buckets`. A null has code -1. There is no vocabulary.
+    Equal values have equal codes in all sources, on all machines and in all releases; different values may share a
+    bucket. The code is the 8-byte BLAKE2b digest (RFC 7693) of the UTF-8 text, or of the decimal digits of an integer,
+    read as a little-endian unsigned integer, modulo `buckets`. A null has code -1. There is no vocabulary.
 
     Args:
         source: the name of a source column, or a polars expression.
@@ -186,31 +183,31 @@ def hashed(source: "Source", buckets: int) -> ColumnSpec:
     """
     parsed = source_of(source)
     if isinstance(parsed, tuple):
-        raise TypeError(f"Hashing is for one column, a name or a polars expression; got {source!r}.")
-    if at_least(1, buckets, "buckets") > _MOST:
-        raise ValueError(f"buckets= is at most 2**31, because codes are int32; got {buckets}.")
+        raise TypeError(f"ts.hashed takes one column, a name or a polars expression, got {source!r}.")
+    if at_least(1, buckets, "buckets") > 2**31:
+        raise ValueError(f"buckets must be at most 2**31, because codes are int32, got {buckets}.")
     return ColumnSpec(parsed, codec=Hashed(int(buckets)))
 
 
 def vocabulary_of(vocabulary: Iterable[object]) -> tuple[str, ...] | tuple[int, ...]:
-    """The values of a vocabulary, as plain texts or integers."""
+    """Check a vocabulary and convert its values to Python texts or integers."""
     if isinstance(vocabulary, (str, bytes)) or not isinstance(vocabulary, Iterable):
-        raise TypeError(f"vocabulary= is a list of texts or of integers; got {vocabulary!r}. Write [{vocabulary!r}].")
+        raise TypeError(f"vocabulary= must be a list of texts or integers, got {vocabulary!r}. Write [{vocabulary!r}].")
     if isinstance(vocabulary, (set, frozenset, Mapping)):
         raise TypeError(
-            f"vocabulary= gives each value the code of its place; got a {type(vocabulary).__name__}. Write a list: "
+            f"vocabulary= must be in the order of the codes, got a {type(vocabulary).__name__}. Write a list: "
             "sorted(...) of a set, list(...) of the values of a mapping."
         )
     values: list[Any] = [_python_value(value, "vocabulary") for value in vocabulary]
     if not values:
-        raise ValueError("vocabulary= has at least one value; got none.")
+        raise ValueError("vocabulary= must have at least one value, got none.")
     kind = str if isinstance(values[0], str) else int
     if wrong := [value for value in values if not isinstance(value, kind) or isinstance(value, bool)]:
-        raise TypeError(f"vocabulary= holds texts, or integers; got {wrong[0]!r} among {len(values):,} values.")
+        raise TypeError(f"vocabulary= must hold texts or integers, got {wrong[0]!r} among {len(values):,} values.")
     if kind is int:
         low, high = min(values), max(values)
         if low < -(1 << 63) or high >= 1 << (63 if low < 0 else 64):
-            raise ValueError(f"vocabulary= holds integers of 64 bits; got {low} to {high}.")
+            raise ValueError(f"vocabulary= must hold integers of 64 bits, got {low} to {high}.")
     if twice := [value for value, count in Counter(values).items() if count > 1]:
-        raise ValueError(f"vocabulary= names each value once; {twice[0]!r} occurs twice. Leave one out.")
+        raise ValueError(f"vocabulary= must hold each value once, got {twice[0]!r} twice. Leave one out.")
     return tuple(values)

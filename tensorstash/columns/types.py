@@ -1,4 +1,4 @@
-"""The one table between Arrow types and torch dtypes."""
+"""Arrow types and the columns that hold their values."""
 
 from dataclasses import replace
 
@@ -7,32 +7,31 @@ import torch
 
 from tensorstash.columns.codec import Ascending
 from tensorstash.columns.column import Column, Kind
+from tensorstash.common.dtypes import DTYPES
 from tensorstash.errors import SchemaError
 
 _NUMBERS: dict[pa.DataType, torch.dtype] = {
-    pa.bool_(): torch.bool,
-    pa.int8(): torch.int8,
-    pa.uint8(): torch.uint8,
-    pa.int16(): torch.int16,
-    pa.uint16(): torch.uint16,
-    pa.int32(): torch.int32,
-    pa.uint32(): torch.uint32,
-    pa.int64(): torch.int64,
-    pa.uint64(): torch.uint64,
-    pa.float16(): torch.float16,
-    pa.float32(): torch.float32,
-    pa.float64(): torch.float64,
+    pa.from_numpy_dtype(numpy_name): dtype for dtype, (_, numpy_name) in DTYPES.items() if dtype != torch.bfloat16
 }
-ARROW_OF = {dtype: arrow for arrow, dtype in _NUMBERS.items()}
 # Arrow has no bfloat16: a uint16 field that carries this metadata holds its bits.
 BFLOAT16 = {b"tensorstash.dtype": b"bfloat16"}
+_KINDS_OF_TIME: tuple[Kind, ...] = ("timestamp", "date", "time", "duration")
+
+
+def value_type(arrow: pa.DataType) -> pa.DataType:
+    """The type of the values of a column: of a dictionary, that of its values."""
+    return arrow.value_type if pa.types.is_dictionary(arrow) else arrow
 
 
 def is_text(arrow: pa.DataType) -> bool:
     """Whether values of this type become codes with a vocabulary."""
-    if pa.types.is_dictionary(arrow):
-        return is_text(arrow.value_type)
-    return bool(pa.types.is_string(arrow) or pa.types.is_large_string(arrow) or pa.types.is_string_view(arrow))
+    plain = value_type(arrow)
+    return bool(pa.types.is_string(plain) or pa.types.is_large_string(plain) or pa.types.is_string_view(plain))
+
+
+def is_list(arrow: pa.DataType) -> bool:
+    """Whether values of this type are lists of any length."""
+    return bool(pa.types.is_list(arrow) or pa.types.is_large_list(arrow))
 
 
 def is_number(arrow: pa.DataType) -> bool:
@@ -42,12 +41,10 @@ def is_number(arrow: pa.DataType) -> bool:
 
 def from_arrow(name: str, field: pa.Field) -> Column:
     """The column for an Arrow field, with the default dtype of the field's type."""
-    arrow = field.type
+    arrow = value_type(field.type)
+    field = field.with_type(arrow)
     if is_text(arrow):
         return Column(name, (field.name,), torch.int32, kind="category", codec=Ascending())
-    if pa.types.is_dictionary(arrow):
-        field = field.with_type(arrow.value_type)
-        arrow = field.type
     if pa.types.is_fixed_size_list(arrow) and arrow.list_size:
         item = from_arrow(name, pa.field(field.name, arrow.value_type, metadata=field.metadata))
         if item.kind == "number":
@@ -58,8 +55,8 @@ def from_arrow(name: str, field: pa.Field) -> Column:
         return Column(name, (field.name,), _NUMBERS[arrow])
     if pa.types.is_decimal(arrow):
         return Column(name, (field.name,), torch.float64, digits=True)
-    if pa.types.is_temporal(arrow) and not pa.types.is_interval(arrow):
-        kind = _kind_of_time(arrow)
+    kind = next((kind for kind in _KINDS_OF_TIME if getattr(pa.types, f"is_{kind}")(arrow)), None)
+    if kind is not None:
         unit, zone = "d" if kind == "date" else arrow.unit, getattr(arrow, "tz", None)
         return Column(name, (field.name,), torch.int64, kind=kind, unit=unit, zone=zone)
     raise SchemaError(
@@ -69,23 +66,17 @@ def from_arrow(name: str, field: pa.Field) -> Column:
 
 
 def _conversion(field: pa.Field) -> str:
-    """The remedy for a column whose type a stash cannot hold: how to load it in another type."""
+    """The remedy for a column whose type a stash cannot hold."""
     arrow, column = field.type, f"pl.col({field.name!r})"
     if pa.types.is_null(arrow):
         return f"load {column}.cast(pl.Float64)"
-    if pa.types.is_list(arrow) or pa.types.is_large_list(arrow) or pa.types.is_fixed_size_list(arrow):
+    if is_list(arrow) or pa.types.is_fixed_size_list(arrow):
         return f"load one of its items: {column}.{'arr' if pa.types.is_fixed_size_list(arrow) else 'list'}.get(0)"
     if pa.types.is_struct(arrow) and arrow.num_fields:
         return f"load its fields by their paths, such as {f'{field.name}.{arrow.field(0).name}'!r}"
     if pa.types.is_binary(arrow) or pa.types.is_large_binary(arrow) or pa.types.is_binary_view(arrow):
         return f"load {column}.cast(pl.String), if it is text in UTF-8"
     return "convert it before loading"
-
-
-def _kind_of_time(arrow: pa.DataType) -> Kind:
-    if pa.types.is_timestamp(arrow):
-        return "timestamp"
-    return "date" if pa.types.is_date(arrow) else "duration" if pa.types.is_duration(arrow) else "time"
 
 
 def is_bfloat16(field: pa.Field) -> bool:

@@ -1,4 +1,4 @@
-"""CSV files as a scan: polars reads them, and guards refuse what it would misread without a word."""
+"""Scans of CSV files: polars reads them, and checks raise where polars would silently misread."""
 
 import csv
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +12,7 @@ from tensorstash.columns.number_texts import number_share
 from tensorstash.common.forks import check_pool
 from tensorstash.errors import SchemaError, SourceError
 from tensorstash.sources.evaluate import first_line
-from tensorstash.sources.file import HERE, File
+from tensorstash.sources.file import HERE, TABS, File
 from tensorstash.sources.filter import Filter
 from tensorstash.sources.footers import constant, kept_files, key_types
 from tensorstash.sources.iso_times import as_times, iso_type
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
     import polars as pl
 
 _MISSING = ["", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None"]
-_JUDGED = 10_000  # rows that types are inferred from
+_JUDGED = 10_000  # rows from which types are inferred
 _COPIED = 1 << 22  # bytes at a time
 
 
 @dataclass(frozen=True, slots=True)
 class _Csv:
-    """A file on this machine whose header has been checked."""
+    """A CSV file with a checked header, on this machine."""
 
     file: File
     path: str
     names: tuple[str, ...]
     separator: str
-    copy: Spool | None  # holds `path`, if the file is compressed or elsewhere
+    copy: Spool | None  # keeps `path` alive, if the file is compressed or remote
 
     def frame(self, types: Mapping[str, Any]) -> "pl.LazyFrame":
-        """The rows as polars reads them; `types` replace the inferred ones."""
+        """The rows, with `types` in place of the inferred ones."""
         import polars as pl
 
         return pl.scan_csv(
@@ -52,7 +52,7 @@ class _Csv:
         )
 
     def uneven_line(self) -> str | None:
-        """The first line that has more or fewer values than the header, for messages."""
+        """The first line with more or fewer values than the header, for messages."""
         with open(self.path, newline="", encoding="utf-8-sig", errors="replace") as lines:
             records = csv.reader(lines, delimiter=self.separator)
             with suppress(csv.Error):  # a value that is too long for this reader
@@ -61,15 +61,21 @@ class _Csv:
                         return f"line {records.line_num:,} has {len(record)} of {len(self.names)} values"
         return None
 
+    def uneven(self, line: str) -> SourceError:
+        """The error for a line with more or fewer values than the header."""
+        return SourceError(
+            f"Each line of a CSV file has a value for each column; {self.file}, {line}. Correct the file, or read it "
+            f"with polars: ts.load(pl.scan_csv({str(self.file)!r}, ...), ...)."
+        )
+
 
 def scan_csv(files: Sequence[File], label: str, wanted: Wanted, condition: Filter | None) -> Scan:
-    """Read the wanted columns into a file on disk. Types are those of the first file that has rows."""
+    """Read the wanted columns into a file on disk. The first file that has rows decides the types."""
     check_pool()
     first, types, sample = _first_rows(files, wanted)
     times = _resolve_texts(first, types, sample)
-    whole = arrow_schema(types)
     keys = {key: arrow for key, arrow in key_types(files).items() if key not in types}
-    whole = pa.schema([*whole, *keys.items()])
+    whole = pa.schema([*arrow_schema(types), *keys.items()])
     if condition is not None and keys:
         files = kept_files(files, keys, whole, condition) or files[:1]
     schema = pa.schema([whole.field(name) for name in wanted.among(whole.names)])
@@ -80,20 +86,20 @@ def scan_csv(files: Sequence[File], label: str, wanted: Wanted, condition: Filte
 
 
 def _opened(file: File) -> _Csv:
-    """Check the header of a file; one that is compressed or elsewhere is copied to a file on disk first."""
+    """Check the header of a file; a compressed or remote file is copied to a file on disk first."""
     with _unreadable(file):
         copy = None if file.system is None and file.path.lower().endswith((".csv", ".tsv")) else _copy(file)
         path = file.path if copy is None else copy.path()
-        separator = "\t" if file.has_tabs else ","
+        separator = "\t" if file.path.lower().endswith(TABS) else ","
         with open(path, newline="", encoding="utf-8-sig") as lines:
             names = next((tuple(record) for record in csv.reader(lines, delimiter=separator) if record), None)
     if names is None:
-        raise SourceError(f"A CSV file begins with a line of column names; {file} is empty.")
+        raise SourceError(f"A CSV file must begin with a line of column names; {file} is empty.")
     check_unique(names, Wanted(None), str(file))
     if len(names) == 1 and (mark := next((mark for mark in ",;\t|" if mark in names[0] and mark != separator), None)):
         raise SourceError(
-            f"The values of {file} are separated by {separator!r}, as its name says, but its first line has only "
-            f"{mark!r}. {_remedy(file, f'separator={mark!r}')}"
+            f"The ending of {file} stands for values separated by {separator!r}, but its first line has only {mark!r}. "
+            f"{_remedy(file, f'separator={mark!r}')}"
         )
     return _Csv(file, path, names, separator, copy)
 
@@ -124,7 +130,7 @@ def _first_rows(files: Sequence[File], wanted: Wanted) -> tuple[_Csv, dict[str, 
 
 
 def _resolve_texts(first: _Csv, types: dict[str, Any], sample: "pl.DataFrame") -> dict[str, pa.DataType]:
-    """The Arrow types of the text columns that are times. Columns without any value become floats in `types`."""
+    """The Arrow types of text columns that hold times. In `types`, columns without values become floats."""
     import polars as pl
 
     times = {}
@@ -146,12 +152,12 @@ def _resolve_texts(first: _Csv, types: dict[str, Any], sample: "pl.DataFrame") -
 
 
 def _batches(table: _Csv, schema: pa.Schema, types: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
-    """The wanted columns of a file, with its partition keys; lines that end before one of them are refused."""
+    """The wanted columns of a file and its partition keys; raises if a line ends before one of the columns."""
     keys = dict(table.file.keys)
     if missing := [name for name in schema.names if name not in table.names and name not in keys]:
         raise SourceError(
-            f"All files of a source need the same columns; {table.file} has no column {missing[0]!r}. Leave it out, or "
-            "write all files with the same columns."
+            f"All files of a source need the same columns; {table.file} has no column {missing[0]!r}. Leave the column "
+            "out, or write all files with the same columns."
         )
     stored = [name for name in table.names if name in schema.names]
     complete = True
@@ -164,17 +170,17 @@ def _batches(table: _Csv, schema: pa.Schema, types: Mapping[str, Any]) -> Iterat
             ]
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
     if not complete and _may_have_short_line(table) and (line := table.uneven_line()):
-        raise _uneven(table.file, line)
+        raise table.uneven(line)
 
 
 def _may_have_short_line(table: _Csv) -> bool:
-    """Whether a line has fewer separators than the header; one that ends within quotes is only a part of its row."""
+    """Whether a line has fewer separators than the header; a line that ends within quotes is only a part of its row."""
     import polars as pl
 
     lines = pl.scan_csv(
         table.path,
         has_header=False,
-        separator="\x1f",  # which no text has, so that each line is one value
+        separator="\x1f",  # which texts do not contain, so that each line is one value
         quote_char=None,
         schema={"line": pl.String},
         truncate_ragged_lines=True,
@@ -187,7 +193,7 @@ def _may_have_short_line(table: _Csv) -> bool:
 
 @contextmanager
 def _unreadable(file: File, opened: _Csv | None = None) -> Iterator[None]:
-    """Re-raise the errors of reading a file with its name and, where it is known, the line."""
+    """Re-raise errors of reading a file with its name and, if known, the line."""
     import polars as pl
 
     try:
@@ -198,24 +204,17 @@ def _unreadable(file: File, opened: _Csv | None = None) -> Iterator[None]:
         why = first_line(error)
         if "utf-8" in why:
             raise SourceError(
-                f"A CSV file is text in UTF-8; {file} is not: {why}. Write it again, or read it with polars: "
+                f"A CSV file must be text in UTF-8; {file} is not: {why}. Write it again, or read it with polars: "
                 f"ts.load(pl.read_csv({str(file)!r}, encoding=...), ...)."
             ) from error
         if "more fields" in why and opened is not None and (line := opened.uneven_line()):
-            raise _uneven(file, line) from error
+            raise opened.uneven(line) from error
         raise SourceError(
             f"{file} cannot be read with the types of its first {_JUDGED:,} rows: {why}. "
             f"{_remedy(file, 'null_values= or schema_overrides=')}"
         ) from error
     except (pa.ArrowException, OSError) as error:
         raise SourceError(f"{file} is not a readable CSV file: {error}") from error
-
-
-def _uneven(file: File, line: str) -> SourceError:
-    return SourceError(
-        f"Each line of a CSV file has a value for each column; {file}, {line}. Correct the file, or read it with "
-        f"polars: ts.load(pl.scan_csv({str(file)!r}, ...), ...)."
-    )
 
 
 def _remedy(file: File, arguments: str) -> str:

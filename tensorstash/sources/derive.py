@@ -1,7 +1,6 @@
-"""Columns that the source does not have: formulas, and the fields of its struct columns."""
+"""Derived columns: formulas, and fields of struct columns."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Collection, Iterator, Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,7 +22,7 @@ def bound(formulas: Mapping[str, Formula], time: str | None, scanned: Scan) -> t
         fields = [field_of(scanned.schema, column, scanned.label) for column in inputs]
         if name in scanned.schema.names:
             raise SchemaError(
-                f"An expression is known by its text, and {scanned.label} has a column of that name, {name!r}. Rename "
+                f"An expression is named by its text, and {scanned.label} has a column of that name, {name!r}. Rename "
                 "the column."
             )
         if isinstance(formula, Expression):
@@ -36,7 +35,7 @@ def bound(formulas: Mapping[str, Formula], time: str | None, scanned: Scan) -> t
 
 
 def check_utf8(scanned: Scan) -> None:
-    """Refuse columns and fields of columns whose names are not UTF-8."""
+    """Raise if the name of a column, or of a field of a column, is not UTF-8."""
     try:
         waiting = [*scanned.schema]
         while waiting:
@@ -45,8 +44,7 @@ def check_utf8(scanned: Scan) -> None:
             waiting += [field.type.field(k) for k in range(field.type.num_fields)]
     except UnicodeDecodeError as error:
         raise SourceError(
-            f"Names of columns, and of fields in them, are text in UTF-8; {scanned.label} has others: {error}. Rename "
-            "them."
+            f"Names of columns and of their fields must be UTF-8; {scanned.label} has others: {error}. Rename them."
         ) from error
 
 
@@ -54,7 +52,7 @@ def check_utf8(scanned: Scan) -> None:
 
 
 def fields_of(scanned: Scan, names: Collection[str], mentions: str) -> tuple[Derived, ...]:
-    """The fields in `names`, and those that the printed expression `mentions` may name; columns take precedence."""
+    """The fields in `names`, and fields that the printed expression `mentions` may name; columns take precedence."""
     columns = scanned.schema.names
     dotted = sorted(name for name in names if "." in name and name not in columns)
     if not dotted and not mentions:
@@ -73,7 +71,7 @@ def fields_of(scanned: Scan, names: Collection[str], mentions: str) -> tuple[Der
         if len(matches) > 1:
             (root,) = matches[0].inputs
             raise SchemaError(
-                f"Fields of a column have names of their own; {root!r} of {scanned.label} has two "
+                f"Fields of a column must have different names; {root!r} of {scanned.label} has two "
                 f"{name.removeprefix(root)[1:]!r}. Rename one."
             )
         chosen += matches
@@ -81,12 +79,8 @@ def fields_of(scanned: Scan, names: Collection[str], mentions: str) -> tuple[Der
 
 
 def _fields(root: str, path: str, indices: tuple[int, ...], arrow: pa.DataType) -> Iterator[Derived]:
-    """All fields below a struct; their names may hold dots themselves."""
+    """All fields in a struct column, at any depth; their names may contain dots."""
     for index in range(arrow.num_fields if pa.types.is_struct(arrow) else 0):
         field, name, below = arrow.field(index), f"{path}.{arrow.field(index).name}", (*indices, index)
-        yield Derived(field.with_name(name), (root,), partial(_values, below))
+        yield Derived(field.with_name(name), (root,), lambda structs, *_, at=below: pc.struct_field(structs[0], at))
         yield from _fields(root, name, below, field.type)
-
-
-def _values(indices: Sequence[int], structs: Sequence[pa.Array], _place: str, _row: int) -> pa.Array:
-    return pc.struct_field(structs[0], indices)

@@ -1,4 +1,4 @@
-"""Polars expressions on Arrow arrays: which are allowed, their type, and their values batch by batch."""
+"""Computes polars expressions on Arrow arrays, batch by batch."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -16,12 +16,12 @@ from tensorstash.sources.storage import decoded
 if TYPE_CHECKING:
     import polars as pl
 
-# what draws random numbers for the elements of lists, in the MessagePack of a serialized expression
+# functions that draw random numbers for the elements of lists, in the MessagePack of a serialized expression
 _RANDOM = (b"\x81\xa6Sample", b"\xa6method\xa7Shuffle", b"\xa6method\xa6Random")
 
 
 def bind(expression: Expression, name: str, fields: Sequence[pa.Field], where: str) -> tuple[pa.DataType, Compute]:
-    """The type of an expression's values, and a function that computes them from arrays of `fields`, its inputs."""
+    """The type of an expression's values, and a function that computes them from its inputs, arrays of `fields`."""
     import polars as pl
 
     check_pool()
@@ -46,17 +46,14 @@ def first_line(error: BaseException) -> str:
     return str(error).strip("'\" ").replace("\\n", "\n").partition("\n")[0].rstrip(".")
 
 
-# What is allowed
-
-
 def _check_elementwise(expr: "pl.Expr", schema: "pl.Schema") -> None:
-    """Refuse values that depend on other rows: a batch does not have them."""
+    """Raise if values depend on other rows, which a batch may not have."""
     import polars as pl
 
     if is_elementwise(expr, schema):
         return
     culprit = expr
-    for part in _parts(expr, schema):  # each before its own parts, so that the last one to fail is a smallest one
+    for part in _parts(expr, schema):  # each comes before its own parts: the last part that fails is a smallest one
         with suppress(pl.exceptions.PolarsError):  # pl.element() has a type only inside its list
             if part.meta.root_names() and not is_elementwise(part, schema):
                 culprit = part
@@ -70,8 +67,8 @@ def _check_elementwise(expr: "pl.Expr", schema: "pl.Schema") -> None:
 def is_elementwise(expr: "pl.Expr", schema: "pl.Schema") -> bool:
     """Whether each value depends only on its own row.
 
-    Polars replaces some comparisons with an integer beyond the type of the column by a constant, which it repeats for
-    all rows: so an expression that is elementwise on wider integers is so, too.
+    Polars replaces some comparisons with an integer beyond the type of the column by a constant, which is not
+    elementwise to polars. So an expression is also elementwise if it is on wider integers.
     """
     import polars as pl
 
@@ -84,9 +81,9 @@ def is_elementwise(expr: "pl.Expr", schema: "pl.Schema") -> bool:
 
 
 def _needs_one_row(expr: "pl.Expr", schema: "pl.Schema") -> bool:
-    """Whether polars asks a source for the first row alone, to compute the first value.
+    """Whether polars reads only the first row of a source to compute the first value.
 
-    It does so only if every part is elementwise; `meta.is_row_separable` judges the outermost part only.
+    It does so only if every part is elementwise; `meta.is_row_separable` is about the outermost part only.
     """
     import polars as pl
     from polars.io.plugins import register_io_source
@@ -95,26 +92,22 @@ def _needs_one_row(expr: "pl.Expr", schema: "pl.Schema") -> bool:
 
     def source(_columns: Any, _predicate: Any, rows: int | None, _batch: Any) -> "Iterator[pl.DataFrame]":
         asked.append(rows)
-        raise _AskedError  # so that nothing is computed
+        raise InterruptedError  # so that nothing is computed
 
-    with suppress(_AskedError, pl.exceptions.ComputeError):
+    with suppress(InterruptedError, pl.exceptions.ComputeError):
         register_io_source(source, schema=schema).with_columns(expr.alias("")).head(1).collect(engine="in-memory")
     return asked == [1]
 
 
-class _AskedError(Exception):
-    """Ends a query when polars has asked for rows."""
-
-
 def _check_deterministic(expr: "pl.Expr", schema: "pl.Schema") -> None:
-    """Refuse values that depend on chance, or on what the process has read before."""
+    """Raise if values are random, or depend on what the process has read before."""
     import polars as pl
 
     form = serialized(expr)
     if form is not None and any(mark in form for mark in _RANDOM):
         raise SchemaError(
-            f"An expression has the same values every time; {printed(expr)} is random. Compute it before loading, or "
-            "per batch in a transform."
+            f"An expression must have the same values every time; {printed(expr)} is random. Compute it before "
+            "loading, or per batch in a transform."
         )
     whole = expr.meta.undo_aliases()
     for part in _parts(expr, schema):
@@ -133,9 +126,6 @@ def _parts(expr: "pl.Expr", schema: "pl.Schema") -> "Iterator[pl.Expr]":
         yield from _parts(part, schema)
 
 
-# Values
-
-
 def _computing(expr: "pl.Expr", name: str, schema: "pl.Schema", fields: Sequence[pa.Field], dtype: Any) -> Compute:
     import polars as pl
 
@@ -145,18 +135,18 @@ def _computing(expr: "pl.Expr", name: str, schema: "pl.Schema", fields: Sequence
             values = pl.DataFrame(dict(zip(schema, series))).with_columns(expr.alias(name))[name]
             if values.dtype != dtype:
                 raise TypeError(f"its values are {values.dtype}, not {dtype}")
-        except (Exception, pl.exceptions.PanicException) as error:  # raised by polars or by a Python function
+        except (Exception, pl.exceptions.PanicException) as error:  # of polars or of a Python function
             raise DataError(
                 f"An expression must have a value in every row; {name!r} fails in {place}: {first_line(error)}. "
-                "Let it be null there, as cast(..., strict=False) does, or leave such rows out with filter=."
+                "Make it null there, as cast(..., strict=False) does, or leave such rows out with filter=."
             ) from error
-        return values.alias("").to_arrow()  # which fails at a NUL in a name
+        return values.alias("").to_arrow()  # which would fail if the name had a NUL
 
     return compute
 
 
 def _arrow_type(name: str, dtype: Any) -> pa.DataType:
-    """The Arrow type that polars exports a polars type as; refused if a stash cannot hold it."""
+    """The Arrow type of a polars type; raises if a stash cannot hold it."""
     import polars as pl
 
     try:
@@ -173,7 +163,7 @@ def _arrow_type(name: str, dtype: Any) -> pa.DataType:
 def _polars_type(field: pa.Field) -> Any:
     import polars as pl
 
-    if pa.types.is_dictionary(field.type) and field.metadata:  # which may say that it is an enum
+    if pa.types.is_dictionary(field.type) and field.metadata:  # which may mark an enum
         with suppress(pa.ArrowException):
             dtype = pl.Series(pl.from_arrow(pa.schema([field]).empty_table())).dtype
             if isinstance(dtype, pl.Enum):
@@ -182,7 +172,7 @@ def _polars_type(field: pa.Field) -> Any:
 
 
 def _series(array: pa.Array, field: pa.Field, dtype: Any) -> "pl.Series":
-    """An Arrow array as a polars series. Text is decoded, because the dictionaries of batches differ."""
+    """An Arrow array as a polars series. Dictionaries are decoded, because they differ between batches."""
     import polars as pl
 
     if pa.types.is_dictionary(array.type):

@@ -1,4 +1,4 @@
-"""A file of a source, its file system, and its stamp."""
+"""The files of a source: paths in file systems, and stamps that tell when a file changes."""
 
 import os
 import re
@@ -12,7 +12,7 @@ from pyarrow import fs
 
 from tensorstash.errors import SourceError
 
-# file name endings that are looked for in directories
+# endings of the files that are read from directories
 PARQUET = (".parquet", ".parq", ".pq")
 ARROW = (".arrow", ".arrows", ".feather", ".ipc")
 TABS = (".tsv", ".tsv.gz", ".tsv.zst")
@@ -26,12 +26,12 @@ Stamp = tuple[str | int | None, ...]  # path, size, mtime_ns, ctime_ns and inode
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file of a source, or the path that is searched for files."""
+    """A file of a source, or a path to search for files."""
 
-    path: str  # inside its file system
-    system: fs.FileSystem | None = None  # `None`: the file system of this machine
-    scheme: str = ""  # printed before the path in messages, such as "s3://"
-    keys: tuple[tuple[str, str | None], ...] = ()  # from directories `key=value` below the directory that was named
+    path: str  # in its file system
+    system: fs.FileSystem | None = None  # `None`: the local file system
+    scheme: str = ""  # such as "s3://", printed before the path in messages
+    keys: tuple[tuple[str, str | None], ...] = ()  # from directories `key=value` below the named directory
 
     def __str__(self) -> str:
         return f"{self.scheme}{self.path}"
@@ -41,17 +41,9 @@ class File:
         """Whether the file is CSV, by the ending of its name."""
         return self.path.lower().endswith(CSV)
 
-    @property
-    def has_tabs(self) -> bool:
-        """Whether tabs separate the values of a CSV file, by the ending of its name."""
-        return self.path.lower().endswith(TABS)
-
     def open(self) -> Any:
         """The file, open for reading."""
         return (self.system or HERE).open_input_file(self.path)
-
-
-# File systems
 
 
 def given_system(filesystem: Any) -> File:
@@ -64,7 +56,7 @@ def given_system(filesystem: Any) -> File:
         return File("", filesystem, f"{filesystem.type_name.rpartition('+')[2]}://")
     if not isinstance(filesystem, fsspec.AbstractFileSystem):
         raise TypeError(
-            f"filesystem= is a pyarrow.fs.FileSystem or an fsspec file system; got a {type(filesystem).__name__}."
+            f"filesystem= must be a pyarrow.fs.FileSystem or an fsspec file system, got a {type(filesystem).__name__}."
         )
     names = filesystem.protocol if isinstance(filesystem.protocol, (list, tuple)) else [filesystem.protocol]
     if "file" in names:
@@ -73,7 +65,7 @@ def given_system(filesystem: Any) -> File:
 
 
 def place_of(path: str, given: File | None) -> File:
-    """A path or URL in the given file system; without one, a URL chooses its own and a path is local."""
+    """A path or URL in the given file system; without one, the URL decides and a path is local."""
     if given is None:
         return _place_of_url(path) if "://" in path else File(path)
     handler = getattr(given.system, "handler", None)
@@ -96,7 +88,7 @@ def _place_of_url(url: str) -> File:
             system, path = fsspec.core.url_to_fs(plain + mark + options)
         place = given_system(system)
     except (ImportError, ValueError, OSError, pa.ArrowException) as error:
-        raise SourceError(f"{without_secrets(url)} names no file system that can be reached: {error}") from error
+        raise SourceError(f"The file system of {without_secrets(url)} cannot be reached: {error}") from error
     scheme = f"{bare.partition('://')[0]}://" if place.system is not None else ""
     slash = "/" if magic and plain.endswith("/") and not path.endswith("/") else ""
     return replace(place, path=path + slash + bare[len(plain) :], scheme=scheme)
@@ -109,15 +101,12 @@ def before_wildcard(pattern: str) -> str:
 
 
 def without_secrets(url: str) -> str:
-    """A path or URL for messages: without the credentials and options that a URL may contain."""
+    """A path or URL for messages, without the credentials and options of a URL."""
     return re.sub(r"://[^/@]*@", "://", url.partition("?")[0]) if "://" in url else url
 
 
-# Stamps: values that change whenever a file changes
-
-
 def stamps(files: Sequence[File]) -> list[Stamp]:
-    """The stamp of each file."""
+    """A stamp for each file, which changes whenever the file changes."""
     if all(file.system is None for file in files):
         return [_stamp(file) for file in files]
     with ThreadPoolExecutor(REQUESTS) as pool:
@@ -138,7 +127,7 @@ def _stamp(file: File) -> Stamp:
 
 
 def _version(file: File) -> str | None:
-    """The version that an object store gives an object, because its times often have a resolution of one second."""
+    """The version of an object in an object store, whose times often have a resolution of one second."""
     handler = getattr(file.system, "handler", None)
     if isinstance(handler, fs.FSSpecHandler):
         handler.fs.invalidate_cache()

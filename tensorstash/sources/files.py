@@ -1,4 +1,4 @@
-"""Parquet and Arrow files, and datasets of them, as a scan: footers first, compared; then row groups and batches."""
+"""Scans of Parquet and Arrow files, and of pyarrow datasets: the footers are read first, then the row groups."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -36,7 +36,7 @@ def scan_files(
     condition: Filter | None,
     progress: bool | None,
 ) -> Scan:
-    """Read all footers in parallel and compare them. Files and row groups that the filter excludes are left out."""
+    """Read all footers in parallel and unify them. Files and row groups that the filter excludes are left out."""
     types = key_types(files)
     look = partial(read_footer, types=types, wanted=wanted)
     if condition is not None and types:
@@ -52,39 +52,29 @@ def scan_files(
         kept = range(len(footer.rows)) if footer.fragment is None else kept_groups(footer.fragment, whole, condition)
         for index, rows in enumerate(footer.rows):
             batches = partial(_cast_batches, footer, index, whole) if index in kept else None
-            pieces.append((_place(footer, index), rows, batches))
+            pieces.append((footer.place(index), rows, batches))
     metas = [footer.fragment and (footer.fragment.metadata, footer.fragment.physical_schema) for footer in footers]
     return Scan(label, whole, in_order(pieces), len(pieces), notes, partial(range_of, metas))
-
-
-def _place(footer: Footer, index: int) -> str:
-    return f"{footer.file}, {footer.piece} {index}" if footer.piece != "stream" else str(footer.file)
 
 
 def _cast_batches(footer: Footer, index: int, schema: pa.Schema, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """The batches of a row group, record batch or stream, cast to the schema that all files share."""
     stored = [name for name in names if name in footer.own]
-    keys = dict(footer.file.keys)
-    for rows, columns in _batches(footer, index, stored):
+    keys, rows = dict(footer.file.keys), footer.rows[index]
+    if stored:
+        batches = (_arrow_batches if footer.fragment is None else _parquet_batches)(footer, index, stored)
+    else:  # the file need not be opened
+        sizes = (min(BATCH_ROWS, rows - begin) for begin in range(0, rows, BATCH_ROWS))
+        batches = (pa.record_batch({"": pa.nulls(size)}) for size in sizes)
+    for batch in batches:
+        columns = dict(zip(batch.schema.names, batch.columns))
         arrays = [
-            _widened(columns[name], schema.field(name), _place(footer, index))
-            if name in columns
-            else constant(keys[name], schema.field(name).type, rows)
+            _widened(columns[name], schema.field(name), footer.place(index))
+            if name in stored
+            else constant(keys[name], schema.field(name).type, batch.num_rows)
             for name in names
         ]
         yield pa.RecordBatch.from_arrays(arrays, names=list(names))
-
-
-def _batches(footer: Footer, index: int, names: Collection[str]) -> Iterator[tuple[int, dict[str, pa.Array]]]:
-    """The row count of each batch, and the columns stored in the file; if there are none, the file is not opened."""
-    if not names:
-        rows = footer.rows[index]
-        for begin in range(0, rows, BATCH_ROWS):
-            yield min(BATCH_ROWS, rows - begin), {}
-        return
-    batches = _arrow_batches if footer.fragment is None else _parquet_batches
-    for batch in batches(footer, index, names):
-        yield batch.num_rows, dict(zip(batch.schema.names, batch.columns))
 
 
 def _widened(array: pa.Array, field: pa.Field, place: str) -> pa.Array:
@@ -94,7 +84,7 @@ def _widened(array: pa.Array, field: pa.Field, place: str) -> pa.Array:
         return array.cast(field.type)
     except pa.ArrowInvalid as error:
         raise DataError(
-            f"A column has one type that holds the values of all files; {field.name!r} is {array.type} in {place}, and "
+            f"A column needs one type for the values of all files; {field.name!r} is {array.type} in {place}, which "
             f"does not fit into {field.type}: {error}. Write all files with one type."
         ) from error
 
@@ -121,7 +111,7 @@ def _parquet_batches(footer: Footer, group: int, names: Collection[str]) -> Iter
         batches = file.iter_batches(rows, row_groups=[group], columns=list(names), use_threads=False)
         for number, batch in enumerate(batches):
             if not number:
-                check_counts(meta, group, footer.schema, names, _place(footer, group))
+                check_counts(meta, group, footer.schema, names, footer.place(group))
             batch.validate(full=True)  # in a damaged file, codes may be out of range and texts invalid UTF-8
             yield batch
 
@@ -139,23 +129,26 @@ def _arrow_batches(footer: Footer, index: int, names: Collection[str]) -> Iterat
             yield without_null_views(batch)
 
 
-# Datasets of pyarrow: they can be read again, and the footers of their files have the rows
-
-
 def scan_pyarrow_dataset(source: Any, wanted: Wanted, condition: Filter | None) -> Scan:
-    """The row groups of a dataset of Parquet files; any other is read as a stream."""
-    try:
-        fragments = _fragments(source, condition)
-    except ValueError:  # it has a filter or a projection of its own
-        return scan_stream(source, wanted, condition)
+    """The row groups of a pyarrow dataset of Parquet files, whose footers have the row counts; others are streams."""
+    asked = None if condition is None or condition.formula is not None else condition.fitted(source.schema).expression
+    fragments: list[Any] = [None]
+    with suppress(ValueError):  # the dataset has a filter or a projection
+        try:
+            fragments = [*source.get_fragments(asked)]
+        except pa.ArrowException:  # a filter that does not fit the columns raises later, with their names
+            fragments = [*source.get_fragments()]
     if not all(isinstance(fragment, pads.ParquetFileFragment) for fragment in fragments):
         return scan_stream(source, wanted, condition)
     label, schema = f"the pyarrow {type(source).__name__}", source.schema
     for name in wanted.among(dict.fromkeys(schema.names)):
         field_of(schema, name, label)
-    footers = [_footer_of(fragment) for fragment in fragments]
-    pieces = []
+    footers, pieces = [], []
     for fragment in fragments:
+        try:
+            footers.append((fragment.metadata, fragment.physical_schema))
+        except (pa.ArrowException, OSError) as error:
+            raise SourceError(f"{fragment.path} is not a readable Parquet file: {error}") from error
         kept = kept_groups(fragment, schema, condition)
         for group in fragment.row_groups:
             batches = partial(_fragment_batches, fragment, group.id, schema) if group.id in kept else None
@@ -163,23 +156,9 @@ def scan_pyarrow_dataset(source: Any, wanted: Wanted, condition: Filter | None) 
     return Scan(label, schema, in_order(pieces), len(pieces), (), partial(range_of, footers))
 
 
-def _fragments(source: Any, condition: Filter | None) -> list[pads.Fragment]:
-    if condition is not None and condition.formula is None:
-        with suppress(pa.ArrowException):  # a filter that does not fit the columns is refused later, with its names
-            return [*source.get_fragments(condition.fitted(source.schema).expression)]
-    return [*source.get_fragments()]
-
-
-def _footer_of(fragment: pads.ParquetFileFragment) -> tuple[Any, pa.Schema]:
-    try:
-        return fragment.metadata, fragment.physical_schema
-    except (pa.ArrowException, OSError) as error:
-        raise SourceError(f"{fragment.path} is not a readable Parquet file: {error}") from error
-
-
 def _fragment_batches(
     fragment: pads.ParquetFileFragment, group: int, schema: pa.Schema, names: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    chosen = fragment.subset(row_group_ids=[group])
     options = {"schema": schema, "columns": list(names), "batch_size": BATCH_ROWS}
-    yield from chosen.scanner(**options, use_threads=False, batch_readahead=1, fragment_readahead=0).to_batches()
+    chosen = fragment.subset(row_group_ids=[group])
+    yield from chosen.to_batches(**options, use_threads=False, batch_readahead=1, fragment_readahead=0)

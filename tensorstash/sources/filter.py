@@ -1,4 +1,4 @@
-"""Which rows are loaded, as a condition on columns: `filter=` in any of its forms."""
+"""The condition on rows in any form of `filter=`."""
 
 import math
 import pickle
@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tensorstash.columns.expression import Expression, is_expression, source_of
+from tensorstash.columns.types import value_type
 from tensorstash.sources.pyarrow_texts import has_positions
 from tensorstash.sources.scan import Wanted
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 _COMPARISONS = {"=": eq, "==": eq, "!=": ne, "<": lt, ">": gt, "<=": le, ">=": ge}
 _OPERATORS = (*_COMPARISONS, "in", "not in")
 _INT64 = 2.0**63
-_FEW_VALUES = 64  # compared one by one
+_FEW_VALUES = 64  # of a list, compared one by one
 _LISTS = (list, tuple, set, frozenset)
 
 Clauses = tuple[tuple[tuple[str, str, Any], ...], ...]  # OR of ANDs of (column, operator, value)
@@ -37,38 +38,38 @@ class Filter:
     """A condition on rows."""
 
     expression: pc.Expression
-    clauses: Clauses | None = None  # as it was given, if as tuples
-    formula: Expression | None = None  # of polars: its values are the column that `expression` names
+    clauses: Clauses | None = None  # of a filter given as tuples
+    formula: Expression | None = None  # a polars expression, whose values are in the column that `expression` names
 
     def key(self) -> str:
-        """A hash of the whole expression."""
+        """A hash of the condition."""
         if self.formula is not None:
             return self.formula.key()
         return blake2b(pickle.dumps(self.expression), digest_size=16).hexdigest()
 
     @property
     def named(self) -> frozenset[str]:
-        """The columns that it names; an expression of pyarrow does not list them."""
+        """The columns in the condition; empty for a pyarrow expression, which does not list them."""
         if self.formula is not None:
             return frozenset(self.formula.columns)
         return frozenset(name for clause in self.clauses or () for name, _, _ in clause)
 
     def add_to(self, wanted: Wanted) -> Wanted:
-        """The wanted columns and those of the filter."""
+        """The wanted columns with the columns of the filter."""
         if self.clauses is None and self.formula is None:
             return replace(wanted, mentions=str(self.expression))
         return wanted if wanted.names is None else replace(wanted, names=wanted.names | self.named)
 
     def fitted(self, schema: pa.Schema) -> "Filter":
-        """The same filter, with values in the types of their columns. Half floats are compared as float32."""
+        """The filter with values in the types of their columns. Half floats are compared as float32."""
         if self.clauses is None:
             return self
         clauses = tuple(tuple((*term[:2], _fitted(term, schema)) for term in clause) for clause in self.clauses)
-        halves = {field.name for field in schema if pa.types.is_float16(field.type)}
+        halves = {field.name for field in schema if pa.types.is_float16(value_type(field.type))}
         return Filter(_any_clause(clauses, halves), clauses)
 
     def in_polars(self, schema: Mapping[str, Any]) -> "pl.Expr | None":
-        """A condition that holds in every row of the filter, and in few others; `None` if none is known."""
+        """A condition that holds in all rows that the filter keeps, and in few others; `None` if none is known."""
         if self.formula is not None:
             return self.formula.expr if self.named <= schema.keys() else None
         clauses = [
@@ -78,14 +79,15 @@ class Filter:
         return reduce(or_, (reduce(and_, clause) for clause in clauses)) if clauses and all(clauses) else None
 
     def names(self, schema: pa.Schema) -> list[str]:
-        """The columns of a schema that the filter names; for an expression there may be too many, never too few."""
+        """The columns of a schema that the filter names; for a pyarrow expression possibly too many, never too few."""
         return self.add_to(Wanted(frozenset())).among(schema.names)
 
     def for_statistics(self, schema: pa.Schema) -> pc.Expression | None:
-        """The part that minima and maxima can decide: they leave out NaN, which pyarrow does not consider."""
+        """The part that minima and maxima can decide. They do not count NaN, which pyarrow ignores."""
         if self.formula is not None:
             return None
-        floating = {name for name in self.names(schema) if _holds_nan(schema.field(name).type)}
+        types = {name: value_type(schema.field(name).type) for name in self.names(schema)}
+        floating = {name for name, arrow in types.items() if pa.types.is_floating(arrow) or pa.types.is_nested(arrow)}
         if self.clauses is None:
             return None if floating else self.expression
         clauses = [
@@ -105,13 +107,20 @@ def parse(condition: Any) -> Filter:
     if isinstance(condition, pc.Expression):
         if has_positions(condition):
             raise ValueError(
-                f"A filter names its columns; {condition} refers to one by its number. Write pc.field('name')."
+                f"A filter must name its columns; {condition} refers to one by its number. Write pc.field('name')."
             )
         return Filter(condition)
     is_nested = isinstance(condition, list) and condition and all(isinstance(item, list) for item in condition)
     groups: Any = condition if is_nested else [condition]
     for group in groups:
-        if not isinstance(group, list) or not group or not all(map(_is_term, group)):
+        if (
+            not isinstance(group, list)
+            or not group
+            or not all(
+                isinstance(term, tuple) and len(term) == 3 and isinstance(term[0], str) and term[1] in _OPERATORS
+                for term in group
+            )
+        ):
             raise TypeError(
                 "filter= is an expression, as pl.col('t') > 5 or pyarrow.compute.field('t') > 5, a list of tuples "
                 "(column, operator, value), or a list of such lists, of which one must hold; operators are "
@@ -139,23 +148,19 @@ def _holds(column: pc.Expression, operator: str, value: Any) -> pc.Expression:
 
 
 def _is_member(column: pc.Expression, values: pa.Array) -> pc.Expression:
-    """Arrow's `is_in` rounds values to the type of the column, and distinguishes zeros."""
+    """Whether the column equals a value. Arrow's `is_in` rounds values to the column's type, and tells zeros apart."""
     if len(values) <= _FEW_VALUES:
         return reduce(or_, (column == value for value in values))
     if not pa.types.is_floating(values.type):
         return column.isin(values)
     floats = [value for value in values.to_pylist() if not math.isnan(value)]
     zeros = [0.0, -0.0] if 0.0 in floats else []
-    # the comparison refuses columns that are no numbers, which a cast would take
+    # the comparison fails for columns that are not numbers, which a cast would convert
     return (column == values[0]) | column.cast(pa.float64(), safe=False).isin([*floats, *zeros])
 
 
-def _is_term(term: Any) -> bool:
-    return isinstance(term, tuple) and len(term) == 3 and isinstance(term[0], str) and term[1] in _OPERATORS
-
-
 def _checked(name: str, operator: str, value: Any) -> Any:
-    """The value as `_exact`, if a column can be compared with it; whether it fits its column is checked later."""
+    """The value with its times as Arrow; raises if no column can be compared with it. Its column is checked later."""
     shown = " ".join(repr(value).split())
     if value is None and operator not in ("in", "not in"):
         raise ValueError(
@@ -165,7 +170,7 @@ def _checked(name: str, operator: str, value: Any) -> Any:
     several = isinstance(value, Sized) and isinstance(value, Iterable) and not isinstance(value, (str, bytes))
     if operator in ("in", "not in") and not several:
         raise TypeError(
-            f"The operator {operator!r} takes a list of values; {name!r} is compared with {shown}. Write [{shown}]."
+            f"The operator {operator!r} needs a list of values; {name!r} is compared with {shown}. Write [{shown}]."
         )
     if isinstance(value, _LISTS) and any(isinstance(item, float) for item in value):
         value = _as_floats(name, value)
@@ -176,33 +181,33 @@ def _checked(name: str, operator: str, value: Any) -> Any:
         _holds(pc.field(name), operator, exact)
     except OverflowError as error:
         raise ValueError(
-            f"Integers in filter= lie in [-2**63, 2**63); {name!r} is compared with {shown}. For an unsigned one write "
+            f"Integers in filter= must be in [-2**63, 2**63); {name!r} is compared with {shown}. For larger ones write "
             f"pc.field({name!r}) {operator} pa.scalar(..., pa.uint64())."
         ) from error
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise TypeError(
             f"filter= compares a column with numbers, texts, dates and times; {name!r} is compared with {shown}, "
-            f"a {type(value).__name__}. For one of several values write ({name!r}, 'in', [...])."
+            f"a {type(value).__name__}. To compare with several values, write ({name!r}, 'in', [...])."
         ) from error
     return exact
 
 
 def _as_floats(name: str, value: Any) -> Any:
-    """Integers, alone or in a list, as floats: Arrow would refuse some that a float can hold."""
+    """Integers, alone or in a list, as floats: Arrow refuses some integers that a float can hold."""
     if isinstance(value, _LISTS):
         return [_as_floats(name, item) for item in value]
     if isinstance(value, bool) or not isinstance(value, Integral):
         return value
     if float(value) != value:
         raise ValueError(
-            f"Floats are compared with numbers that a float can hold; filter= compares {name!r} with {value}, and the "
-            f"nearest float is {float(value)!r}. Write that."
+            f"Floats must be compared with numbers that a float can hold; filter= compares {name!r} with {value}. "
+            f"Write the nearest float, {float(value)!r}."
         )
     return float(value)
 
 
 def _as_integers(operator: str, value: Any) -> Any:
-    """Floats, alone or in a list, as integers that compare alike: Arrow would round the column to floats."""
+    """Floats, alone or in a list, as integers with the same result: Arrow would round the column to floats."""
     if isinstance(value, _LISTS):
         return [_as_integers("==", item) for item in value if not isinstance(item, float) or _is_int64(item)]
     if not isinstance(value, float) or not -_INT64 <= value < _INT64:
@@ -220,7 +225,7 @@ def _fitted(term: tuple[str, str, Any], schema: pa.Schema) -> Any:
     """The value of a term in the type of its column: numbers, and texts in ISO 8601 as dates and times."""
     name, operator, value = term
     index = schema.get_field_index(name)
-    kind = schema.field(index).type if index >= 0 else pa.null()
+    kind = value_type(schema.field(index).type) if index >= 0 else pa.null()
     if pa.types.is_floating(kind):
         return _as_floats(name, value)
     if pa.types.is_integer(kind) and kind != pa.uint64():
@@ -244,7 +249,7 @@ def _as_time(text: str, kind: pa.DataType) -> pa.Scalar | None:
 
 
 def _in_polars(name: str, operator: str, value: Any, schema: Mapping[str, Any]) -> "pl.Expr | None":
-    """A term, if both libraries compare such values with this column without rounding; polars may keep more NaN."""
+    """A term, if Arrow and polars both compare the column with the value exactly; polars may keep more NaN."""
     import polars as pl
 
     kind = schema.get(name)
@@ -257,17 +262,12 @@ def _in_polars(name: str, operator: str, value: Any, schema: Mapping[str, Any]) 
     return None if operator in ("!=", "not in") else _COMPARISONS[operator](pl.col(name), value)
 
 
-def _holds_nan(arrow: pa.DataType) -> bool:
-    plain = arrow.value_type if pa.types.is_dictionary(arrow) else arrow
-    return bool(pa.types.is_floating(plain) or pa.types.is_nested(plain))
-
-
 def _excludes_nan(term: tuple[str, str, Any]) -> bool:
     return term[1] in _COMPARISONS and term[1] != "!=" and not (isinstance(term[2], float) and math.isnan(term[2]))
 
 
 def _exact(value: Any) -> Any:
-    """Times of pandas and polars as Arrow: pyarrow would convert them to `datetime`, which has microseconds."""
+    """Times of pandas and polars as Arrow: pyarrow would convert them to `datetime`, which rounds to microseconds."""
     polars, pandas = sys.modules.get("polars"), sys.modules.get("pandas")
     if polars is not None and isinstance(value, polars.Series):
         return value.to_arrow()

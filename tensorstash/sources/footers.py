@@ -1,5 +1,6 @@
 """The footers of Parquet and Arrow IPC files: their columns, and the row counts of their pieces."""
 
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -9,12 +10,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
+from tensorstash.columns.types import value_type
 from tensorstash.errors import SourceError
 from tensorstash.sources.file import ARROW, HERE, File
 from tensorstash.sources.filter import Filter
 from tensorstash.sources.scan import Wanted
 
 _ARROW_MAGIC = b"ARROW1"  # the first bytes of an IPC file; a stream has none
+_INTEGER = re.compile("-[0-9]{1,17}|[0-9]{1,18}")
 _FORMAT = pads.ParquetFileFormat()
 
 
@@ -25,17 +28,32 @@ class Footer:
     file: File
     schema: pa.Schema  # the columns of the file, then the partition keys of its path
     own: frozenset[str]  # the columns stored in the file
-    rows: tuple[int, ...]  # the row count of each row group or record batch, or of the whole stream
+    rows: Sequence[int]  # the row count of each row group or record batch, or of the whole stream
     piece: str  # what `rows` counts: "row group", "record batch" or "stream"
     fragment: pads.ParquetFileFragment | None  # of a Parquet file: kept because parsing the footer again may take long
+
+    def place(self, index: int) -> str:
+        """A piece of the file, for messages."""
+        return f"{self.file}, {self.piece} {index}" if self.piece != "stream" else str(self.file)
 
 
 def read_footer(file: File, types: Mapping[str, pa.DataType], wanted: Wanted) -> Footer:
     """The footer of a file, whose partition keys have these `types`."""
     try:
         if file.path.lower().endswith(ARROW):
-            return _arrow_footer(file, types, wanted)
-        return _parquet_footer(file, types)
+            fragment, (schema, rows, piece) = None, _arrow_footer(file, wanted)
+        else:
+            fragment = _FORMAT.make_fragment(file.path, file.system or HERE)
+            meta, schema, piece = fragment.metadata, fragment.physical_schema, "row group"
+            rows = [meta.row_group(index).num_rows for index in range(meta.num_row_groups)]
+            if sum(rows) != meta.num_rows or min(rows, default=0) < 0:
+                raise SourceError(
+                    f"{file} is damaged: its row groups have {sum(rows):,} rows, its footer says {meta.num_rows:,}. "
+                    "Write the file again."
+                )
+        # a column stored in the file takes precedence over a key
+        keys = [(key, types[key]) for key in dict(file.keys) if key not in schema.names]
+        return Footer(file, pa.schema([*schema, *keys]), frozenset(schema.names), rows, piece, fragment)
     except SourceError:
         raise
     except (pa.ArrowException, OSError, ValueError) as error:
@@ -45,20 +63,8 @@ def read_footer(file: File, types: Mapping[str, pa.DataType], wanted: Wanted) ->
         ) from error
 
 
-def _parquet_footer(file: File, types: Mapping[str, pa.DataType]) -> Footer:
-    fragment = _FORMAT.make_fragment(file.path, file.system or HERE)
-    meta, schema = fragment.metadata, fragment.physical_schema
-    rows = tuple(meta.row_group(index).num_rows for index in range(meta.num_row_groups))
-    if sum(rows) != meta.num_rows or min(rows, default=0) < 0:
-        raise SourceError(
-            f"{file} is damaged: its row groups have {sum(rows):,} rows, its footer says {meta.num_rows:,}. Write the "
-            "file again."
-        )
-    return Footer(file, _with_keys(schema, file, types), frozenset(schema.names), rows, "row group", fragment)
-
-
-def _arrow_footer(file: File, types: Mapping[str, pa.DataType], wanted: Wanted) -> Footer:
-    """Row counts are known only from the batches: one column of each is read, through a memory map if it is local."""
+def _arrow_footer(file: File, wanted: Wanted) -> tuple[pa.Schema, list[int], str]:
+    """Only the batches have row counts: one column of each is read, through a memory map if the file is local."""
     with pa.memory_map(file.path) if file.system is None else file.open() as opened:
         whole = opened.read(len(_ARROW_MAGIC)) == _ARROW_MAGIC
         opened.seek(0)
@@ -71,13 +77,7 @@ def _arrow_footer(file: File, types: Mapping[str, pa.DataType], wanted: Wanted) 
             rows = [reader.get_batch(index).num_rows for index in range(reader.num_record_batches)]
         else:
             rows = [sum(batch.num_rows for batch in pa.ipc.open_stream(opened, options=options))]
-    piece = "record batch" if whole else "stream"
-    return Footer(file, _with_keys(schema, file, types), frozenset(schema.names), tuple(rows), piece, None)
-
-
-def _with_keys(schema: pa.Schema, file: File, types: Mapping[str, pa.DataType]) -> pa.Schema:
-    """The schema with the keys of the path appended; a column stored in the file takes precedence over a key."""
-    return pa.schema([*schema, *((key, types[key]) for key in dict(file.keys) if key not in schema.names)])
+    return schema, rows, "record batch" if whole else "stream"
 
 
 # Partition keys: the columns that come from directories named `key=value`
@@ -85,20 +85,16 @@ def _with_keys(schema: pa.Schema, file: File, types: Mapping[str, pa.DataType]) 
 
 def key_types(files: Sequence[File]) -> dict[str, pa.DataType]:
     """The type of each key: int64 if all its values are integers, else text."""
-    values: dict[str, set[str | None]] = {}
-    for keys in {file.keys for file in files}:
-        for key, value in keys:
-            values.setdefault(key, set()).add(value)
-    text = pa.dictionary(pa.int32(), pa.string())
-    return {key: pa.int64() if all(map(_is_integer, texts)) else text for key, texts in values.items()}
-
-
-def _is_integer(value: str | None) -> bool:
-    return value is None or (value.removeprefix("-").isdecimal() and value.isascii() and len(value) < 19)
+    types: dict[str, pa.DataType] = {}
+    for key, value in dict.fromkeys(pair for file in files for pair in file.keys):
+        if value is not None and not _INTEGER.fullmatch(value):
+            types[key] = pa.dictionary(pa.int32(), pa.string())
+        types.setdefault(key, pa.int64())
+    return types
 
 
 def constant(value: str | None, arrow: pa.DataType, rows: int) -> pa.Array:
-    """An array that repeats the value of a key."""
+    """The value of a key, repeated."""
     return pa.array([value], pa.string()).cast(arrow).take(pa.array(np.zeros(rows, np.int32)))
 
 
@@ -108,8 +104,8 @@ def kept_files(
     """The files whose keys, of these `types`, do not contradict the filter; `schema` has all columns of a file."""
     if condition.formula is not None:
         return files
-    claims = [_claim(file, types) for file in files]
-    fragments = [_FORMAT.make_fragment(str(k), HERE, partition_expression=claim) for k, claim in enumerate(claims)]
+    claims = enumerate(_claim(file, types) for file in files)
+    fragments = [_FORMAT.make_fragment(str(k), HERE, partition_expression=claim) for k, claim in claims]
     dataset = pads.FileSystemDataset(fragments, schema, _FORMAT, HERE)
     with suppress(pa.ArrowException):  # a filter that does not fit the columns is refused later, by name
         return [files[int(fragment.path)] for fragment in dataset.get_fragments(condition.fitted(schema).expression)]
@@ -121,6 +117,6 @@ def _claim(file: File, types: Mapping[str, pa.DataType]) -> pc.Expression:
     claim = pc.scalar(True)
     for key, value in file.keys:
         if key in types:
-            plain = value if value is None or pa.types.is_dictionary(types[key]) else int(value)
-            claim &= pc.field(key).is_null() if plain is None else pc.field(key) == plain
+            plain = pa.scalar(value, pa.string()).cast(value_type(types[key]))
+            claim &= pc.field(key) == plain if plain.is_valid else pc.field(key).is_null()
     return claim

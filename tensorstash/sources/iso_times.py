@@ -1,4 +1,4 @@
-"""Columns of text in ISO 8601, parsed as times while the source is read."""
+"""Text columns in ISO 8601, parsed as times while the source is read."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -14,7 +14,7 @@ from tensorstash.sources.scan import Derived, Scan, read, with_derived
 
 
 def with_iso_time(scanned: Scan, time: str | None) -> Scan:
-    """The same scan, with timestamps where its time column is text whose first value is one."""
+    """The scan with timestamps as its time column, if that is text and its first value is a time."""
     index = -1 if time is None else scanned.schema.get_field_index(time)  # -1 too if the name is not unique
     if time is None or index < 0 or not is_text(scanned.schema.field(index).type):
         return scanned
@@ -32,13 +32,13 @@ def with_iso_time(scanned: Scan, time: str | None) -> Scan:
 
 
 def iso_type(texts: Sequence[str], unit: str) -> pa.DataType | None:
-    """The Arrow type of texts that are all times in ISO 8601, all with a zone or all without; `None` if not."""
+    """The Arrow type of texts if all are times in ISO 8601, all with a zone or all without; else `None`."""
     types = (pa.timestamp(unit), pa.timestamp(unit, "UTC"))
     return next((arrow for arrow in types if _parsed(pa.array(texts), arrow) is not None), None)
 
 
 def as_times(scanned: Scan, types: Mapping[str, pa.DataType]) -> Scan:
-    """The same scan, with columns of text as timestamps of these types."""
+    """The scan with text columns parsed as timestamps of these types."""
     derived = [
         Derived(pa.field(name, arrow), (name,), partial(_times, scanned, name, arrow)) for name, arrow in types.items()
     ]

@@ -1,4 +1,4 @@
-"""The files of a source: a path, a glob, a directory, a URL, or a list of them."""
+"""Finds the files of a source: a path, a glob, a directory, a URL, or a list of them."""
 
 import glob
 import os
@@ -25,22 +25,19 @@ from tensorstash.sources.file import (
 )
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"
-
-
-# by the names of the types, so that no library is imported to compare with them
-_TABLES = (
-    *("pyarrow.Table", "pyarrow.RecordBatch", "polars.DataFrame", "polars.LazyFrame", "pandas.DataFrame"),
-    "datasets.Dataset",
-)
+_HIDDEN = re.compile(r"(^|/)[._]")
+# by the name of the type, so that no library has to be imported
+_FRAMES = ("polars.DataFrame", "polars.LazyFrame", "pandas.DataFrame")
+_TABLES = (*_FRAMES, "pyarrow.Table", "pyarrow.RecordBatch", "datasets.Dataset")
 
 
 def kind_of(source: object) -> str:
-    """The library and the type of a source, such as "polars.LazyFrame"."""
+    """The library and type of an object, such as "polars.LazyFrame"."""
     return f"{type(source).__module__.partition('.')[0].lstrip('_')}.{type(source).__name__}"
 
 
 def is_table(source: object) -> bool:
-    """Whether a source is a frame or table that can be read more than once; a mapping is not one."""
+    """Whether a source is a frame or table that can be read more than once; a mapping is neither."""
     return kind_of(source) in _TABLES
 
 
@@ -51,7 +48,7 @@ def is_paths(source: Any) -> bool:
 
 
 def label_of_paths(source: Any) -> str:
-    """A source of files for messages: without the credentials and options that a URL may contain."""
+    """A source of files for messages, without the credentials and options of a URL."""
     if isinstance(source, (list, tuple)):
         return f"{len(source)} paths"
     return without_secrets(os.fspath(source))
@@ -62,10 +59,10 @@ def find(source: Any, filesystem: Any = None) -> list[File] | None:
     if not is_paths(source):
         if filesystem is None:
             return None
-        raise TypeError(f"filesystem= is where the paths of a source are; got a {type(source).__name__} as the source.")
-    several = isinstance(source, (list, tuple))
+        raise TypeError(f"filesystem= needs paths as the source, got a {type(source).__name__}.")
     given = None if filesystem is None else given_system(filesystem)
-    files = [file for item in (source if several else [source]) for file in _expand(os.fspath(item), given)]
+    paths = source if isinstance(source, (list, tuple)) else [source]
+    files = [file for path in paths for file in _expand(os.fspath(path), given)]
     if not files:
         raise SourceError("A source needs at least one file; the list of paths is empty.")
     real = lru_cache(maxsize=None)(os.path.realpath)  # called with directories, which many files share
@@ -76,7 +73,7 @@ def find(source: Any, filesystem: Any = None) -> list[File] | None:
 
 
 def is_reordered(source: Any) -> bool:
-    """Whether a source is a list of paths in another order than that in which `find` brings their files."""
+    """Whether a source is a list of paths that `find` puts into another order."""
     if not is_paths(source) or not isinstance(source, (list, tuple)):
         return False
     paths = [WILDCARD.split(os.fspath(item), maxsplit=1)[0].rstrip("/") for item in source]
@@ -84,7 +81,7 @@ def is_reordered(source: Any) -> bool:
 
 
 def _natural(path: str) -> tuple[list[str | int], str]:
-    """A key that sorts paths with the numbers in them as numbers; what is equal then, as text."""
+    """A key that sorts paths by the numbers in them, and equal ones as text."""
     parts = re.split("([0-9]+)", path)
     return [int(part) if k % 2 else part for k, part in enumerate(parts)], path
 
@@ -108,7 +105,7 @@ def _local(path: str) -> list[File]:
     if os.path.exists(path):
         if not os.path.isfile(path):
             raise SourceError(
-                f"A source is regular files; {path!r} is a pipe, a socket or a device. Write its bytes to a file."
+                f"A source must be regular files; {path!r} is a pipe, a socket or a device. Write its bytes to a file."
             )
         return [File(path)]
     paths = [file for file in glob.glob(path, recursive=True) if os.path.isfile(file)]
@@ -116,7 +113,7 @@ def _local(path: str) -> list[File]:
 
 
 def _remote(place: File) -> list[File]:
-    """As `_local`; a directory is listed recursively in one call, which takes the fewest requests."""
+    """As `_local`. A directory is listed recursively in one call, which takes the fewest requests."""
     from fsspec.utils import glob_translate  # here, because fsspec is slow to import
 
     system, path = place.system, place.path
@@ -149,17 +146,11 @@ def _keys(directories: str) -> tuple[tuple[str, str | None], ...]:
 
 
 def _data(paths: Sequence[str], root: str) -> list[str]:
-    """The data files of a directory: CSV files only if there are no others, because they may describe those."""
-    for endings in (PARQUET + ARROW, CSV):
-        if data := [path for path in paths if _is_data(path[len(root) :].lstrip("/"), endings)]:
-            return data
-    return []
-
-
-def _is_data(relative: str, endings: tuple[str, ...]) -> bool:
-    """Whether a file in a directory holds data: names with a leading dot or underscore are metadata by convention."""
-    hidden = any(part.startswith((".", "_")) for part in relative.split("/"))
-    return not hidden and relative.lower().endswith(endings)
+    """The data files of a directory: CSV files only if there are no others, which they may describe."""
+    # names with a leading dot or underscore are metadata by convention
+    shown = [path for path in paths if not _HIDDEN.search(path[len(root) :])]
+    data = [path for path in shown if path.lower().endswith(PARQUET + ARROW)]
+    return data or [path for path in shown if path.lower().endswith(CSV)]
 
 
 def _real(file: File, real: Callable[[str], str]) -> str:

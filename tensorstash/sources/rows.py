@@ -1,4 +1,4 @@
-"""The rows that a filter or a shard keeps: judged by the columns that it names, before the others are read."""
+"""The rows that a filter or a shard keeps, found by reading its columns before the others."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -8,8 +8,8 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as pads
 from numpy.typing import NDArray
-from pyarrow import acero
 
 from tensorstash.columns.names import field_of
 from tensorstash.columns.types import is_bfloat16, is_text
@@ -24,35 +24,31 @@ _TEXT_BYTES = 1 << 26  # of a column, decoded at a time
 
 
 def filtered(scanned: Scan, condition: Filter, names: Sequence[str], progress: bool | None) -> Scan:
-    """The scan of the rows that the filter keeps; `names` are its columns, which are read first."""
+    """The scan of the rows that the filter keeps; `names` are the columns of the filter."""
     return with_rows(scanned, partial(_judge, names, condition), "filter", progress)
 
 
-# one bit per row of a unit, set if the row is kept, and the number of set bits
+# a unit -> a bit for each of its rows, set if the row is kept, and the number of set bits
 Judge = Callable[[Unit], tuple[NDArray[np.uint8], int]]
 
 
 def with_rows(scanned: Scan, judge: Judge, what: str, progress: bool | None) -> Scan:
-    """The scan of the rows that `judge` keeps; units without such rows are left out."""
+    """The scan of the rows that `judge` keeps, without units that have none."""
     judged = each(judge, scanned.units, threads(), what, progress)
     units, start = [], 0
     for unit, (bits, rows) in zip(scanned.units, judged):
         if rows == unit.rows:
             units.append(replace(unit, start=start))
         elif rows:
-            kept, read = _combined(unit, bits), partial(_kept_batches, unit, bits)
+            kept = bits
+            if unit.kept is not None:  # an earlier filter has kept them: `bits` has one for each of its set bits
+                whole = np.unpackbits(unit.kept)
+                whole[np.flatnonzero(whole)] = np.unpackbits(bits)[: unit.rows]
+                kept = np.packbits(whole)
+            read = partial(_kept_batches, unit, bits)
             units.append(replace(unit, start=start, rows=rows, read=read, kept=kept))
         start += rows
     return replace(scanned, units=tuple(units))
-
-
-def _combined(unit: Unit, bits: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Combine the bits of an earlier filter with those of a later one, over the rows of the source."""
-    if unit.kept is None:
-        return bits
-    whole = np.unpackbits(unit.kept)
-    whole[np.flatnonzero(whole)] = np.unpackbits(bits)[: unit.rows]
-    return np.packbits(whole)
 
 
 def _judge(names: Sequence[str], condition: Filter, unit: Unit) -> tuple[NDArray[np.uint8], int]:
@@ -80,7 +76,7 @@ def _kept_batches(unit: Unit, bits: NDArray[np.uint8], names: Sequence[str]) -> 
 
 
 def _rows_at_a_time(batch: pa.RecordBatch) -> int:
-    """How many rows to compare together: one long text in a dictionary may stand in every row."""
+    """How many rows to compare at a time: a long text in a dictionary may be the value of every row."""
     dictionaries = [without_views(array.dictionary) for array in batch.columns if pa.types.is_dictionary(array.type)]
     lengths = [pc.max(pc.binary_length(texts)).as_py() for texts in dictionaries if is_text(texts.type)]
     return max(1, _TEXT_BYTES // max((length or 1 for length in lengths), default=1))
@@ -89,11 +85,7 @@ def _rows_at_a_time(batch: pa.RecordBatch) -> int:
 def _mask(batch: pa.RecordBatch, expression: pc.Expression) -> NDArray[np.bool_]:
     """Where an expression is true: neither false nor null."""
     plain = pa.table([*map(decoded, batch.columns)], names=batch.schema.names)
-    steps = [
-        acero.Declaration("table_source", acero.TableSourceNodeOptions(plain)),
-        acero.Declaration("project", acero.ProjectNodeOptions([expression], ["kept"])),
-    ]
-    kept = acero.Declaration.from_sequence(steps).to_table(use_threads=False)["kept"]
+    kept = pads.dataset(plain).to_table(columns={"kept": expression}, use_threads=False)["kept"]
     if not pa.types.is_boolean(kept.type):
         raise pa.ArrowTypeError(f"its values are {kept.type}, not true or false")
     return np.asarray(pc.fill_null(kept, False).combine_chunks().to_numpy(zero_copy_only=False))
@@ -119,16 +111,15 @@ def columns_of(condition: Filter, schema: pa.Schema, where: str) -> list[str]:
         rest = [other for other in fields if other is not field]
         with suppress(pa.ArrowException):
             _mask(_nothing(rest), condition.expression)
-            fields = rest  # the name only occurred in a value
+            fields = rest  # the expression has the name in a value only
     if odd := [field.name for field in fields if is_bfloat16(field)]:
         raise SchemaError(
-            f"filter= compares columns of types that Arrow has; {odd[0]!r} is bfloat16, which Arrow lacks. "
-            "Filter by another column."
+            f"filter= compares values of Arrow; {odd[0]!r} is bfloat16, which Arrow lacks. Filter by another column."
         )
     return [field.name for field in fields]
 
 
 def _nothing(fields: Sequence[pa.Field]) -> pa.RecordBatch:
-    """A batch of one row of nulls with at least one column: without a row, some functions do not check types."""
-    arrays = [pa.nulls(1, field.type) for field in fields] or [pa.nulls(1)]
-    return pa.RecordBatch.from_arrays(arrays, names=[field.name for field in fields] or [""])
+    """A row of nulls: without a row, some functions do not check types, and a batch needs a column to have rows."""
+    arrays = {field.name: pa.nulls(1, field.type) for field in fields}
+    return pa.record_batch(arrays or {"": pa.nulls(1)})

@@ -1,4 +1,4 @@
-"""A source as units of work: ranges of rows that are decoded to Arrow record batches on demand."""
+"""A source as units of work: ranges of rows that are decoded to Arrow batches on demand."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,7 +15,7 @@ from tensorstash.columns.expression import Compute
 from tensorstash.errors import SchemaError, SourceError
 from tensorstash.sources.pyarrow_texts import may_mention
 
-BATCH_ROWS = 262_144  # rows decoded at a time: large enough for vectorized casts, small enough for the cache
+BATCH_ROWS = 262_144  # decoded at a time: large enough for vectorized casts, small enough for the cache
 
 Read = Callable[[Sequence[str]], Iterable[pa.RecordBatch]]
 
@@ -25,7 +25,7 @@ class Wanted:
     """The columns of a source that a load reads."""
 
     names: frozenset[str] | None  # `None`: all
-    mentions: str = ""  # a printed pyarrow expression, whose columns are wanted too
+    mentions: str = ""  # a printed pyarrow expression, whose columns are also wanted
 
     def among(self, names: Iterable[str]) -> list[str]:
         """Select the wanted columns among `names`, in order."""
@@ -34,7 +34,7 @@ class Wanted:
 
 
 def check_unique(names: Sequence[str], wanted: Wanted, where: str) -> None:
-    """Refuse wanted columns of which there are several."""
+    """Raise if several columns have one wanted name."""
     for name, count in Counter(names).items():
         if count > 1 and wanted.among([name]):
             raise SchemaError(f"Column names must be unique; {where} has {count} columns {name!r}. Rename them.")
@@ -44,18 +44,18 @@ def check_unique(names: Sequence[str], wanted: Wanted, where: str) -> None:
 class Unit:
     """A range of rows that one thread decodes: a row group, a record batch, a slice of a table."""
 
-    place: str  # where in the source it is, for messages
+    place: str  # its place in the source, for messages
     start: int  # its first row, counted among the loaded rows
     rows: int
     read: Read  # names -> batches that hold exactly these columns
     first: int  # its first row, counted in the source; equals `start` if no row before it is left out
-    kept: NDArray[np.uint8] | None = None  # one bit per row from `first` on: whether it is loaded; `None`: all are
-    name: Callable[[int], str] | None = None  # names a row for messages, where its number does not
+    kept: NDArray[np.uint8] | None = None  # a bit for each row from `first` on, set if the row is loaded; `None`: all
+    name: Callable[[int], str] | None = None  # the name of a row for messages; `None`: its number
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """The statistics of a column over all row groups; `None` if some row group has none."""
+    """The statistics of a column over all row groups; `None` if a row group lacks them."""
 
     nulls: int | None = None
     low: Any = None
@@ -69,17 +69,17 @@ class Scan:
     label: str
     schema: pa.Schema  # unwanted columns of a frame, which are not converted, have the null type
     units: tuple[Unit, ...]
-    pieces: int  # how many row groups, record batches or slices there are, including those that a filter excludes
-    notes: tuple[str, ...] = ()  # types that differ between files and were widened
+    pieces: int  # the number of row groups, record batches or slices, with those that a filter excludes
+    notes: tuple[str, ...] = ()  # about columns that were widened or parsed
     range_of: Callable[[str], Range] = lambda _: Range()  # the statistics of a column
 
     @property
     def rows(self) -> int:
-        """The number of rows of all units."""
+        """The number of rows in all units."""
         return sum(unit.rows for unit in self.units)
 
     def name_row(self, row: int) -> str:
-        """A loaded row for messages: its number in the source, and the piece of a file that holds it."""
+        """A loaded row for messages: its number in the source and its place in a file."""
         unit = next(unit for unit in self.units if unit.start <= row < unit.start + unit.rows)
         at = row - unit.start
         if unit.kept is not None:
@@ -91,7 +91,7 @@ class Scan:
 
 
 def in_order(pieces: Iterable[tuple[str, int, Read | None]]) -> tuple[Unit, ...]:
-    """The units of pieces of a source: their place, rows and reader. A piece without a reader is left out."""
+    """Units for the pieces of a source, given as place, rows and reader. A piece without a reader is left out."""
     units, start, first = [], 0, 0
     for place, rows, reader in pieces:
         if reader is not None:
@@ -111,7 +111,7 @@ class Derived:
 
 
 def with_derived(scanned: Scan, derived: Sequence[Derived]) -> Scan:
-    """The scan with derived columns: in place of the columns of their names, or after the others."""
+    """The scan with derived columns, which replace columns of their names or follow the others."""
     if not derived:
         return scanned
     by_name = {column.field.name: column for column in derived}
@@ -139,7 +139,7 @@ def _derived_batches(unit: Unit, derived: Mapping[str, Derived], names: Sequence
 
 @contextmanager
 def damage_named(unit: Unit, names: Sequence[str]) -> Iterator[None]:
-    """Re-raise decoding errors as a `SourceError` that names the unit and the first column that cannot be decoded."""
+    """Re-raise decoding errors as a `SourceError` with the unit and the first column that cannot be decoded."""
     try:
         yield
     except (pa.ArrowException, OSError) as error:
@@ -151,7 +151,7 @@ def damage_named(unit: Unit, names: Sequence[str]) -> Iterator[None]:
 
 
 def _damaged_column(unit: Unit, names: Sequence[str]) -> str | None:
-    """The first column that fails when it is read on its own; a single column need not be read again."""
+    """The first column that fails when read on its own; a single column need not be read again."""
     for name in names if len(names) > 1 else ():
         try:
             for _ in unit.read([name]):
@@ -162,15 +162,13 @@ def _damaged_column(unit: Unit, names: Sequence[str]) -> str | None:
 
 
 def read(unit: Unit, names: Sequence[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The batches of a unit, each with its first row counted among the loaded rows; a wrong row count is an error."""
+    """The batches of a unit, each with the number of its first row among the loaded rows. Checks the row count."""
     row, end = unit.start, unit.start + unit.rows
     with damage_named(unit, names):
         for batch in unit.read(names):
             if row + batch.num_rows > end:
-                raise SourceError(f"{unit.place} holds more rows than the {unit.rows:,} of its footer: it is damaged.")
+                raise SourceError(f"{unit.place} is damaged: it has more rows than the {unit.rows:,} of its footer.")
             yield row, batch
             row += batch.num_rows
     if row != end:
-        raise SourceError(
-            f"{unit.place} holds {row - unit.start:,} rows, its footer says {unit.rows:,}: it is damaged."
-        )
+        raise SourceError(f"{unit.place} is damaged: it has {row - unit.start:,} rows, its footer says {unit.rows:,}.")

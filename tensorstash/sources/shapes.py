@@ -1,4 +1,4 @@
-"""Lists and bytes whose lengths are equal as fixed-size lists: a tensor has one shape for all rows."""
+"""Lists and bytes of one length as fixed-size lists, because a tensor has one shape for all rows."""
 
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
@@ -6,61 +6,56 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tensorstash.columns.types import is_number
+from tensorstash.columns.types import is_list, is_number, value_type
 from tensorstash.errors import DataError, SchemaError
 from tensorstash.sources.scan import Derived, Scan, read, with_derived
 from tensorstash.sources.storage import decoded
 
 
 def shaped(scanned: Scan, names: Collection[str]) -> Scan:
-    """The scan with lists and bytes of the named columns as fixed-size lists; of lists the first batch is read."""
+    """The scan with lists and bytes in these columns as fixed-size lists; reads lists until one has an item."""
     derived = [
         Derived(field.with_type(arrow), (field.name,), partial(_fixed, scanned, field.name, arrow))
         for field in scanned.schema
-        if field.name in names and _has_bytes_or_lists(field.type)
+        if field.name in names and _becomes_lists(field.type)
         if (arrow := _type_of_field(scanned, field)) != field.type
     ]
     return with_derived(scanned, derived)
 
 
 def _levels(arrow: pa.DataType) -> list[pa.DataType]:
-    """The type of values, of the lists in them, and so on to the items."""
-    levels = [arrow.value_type if pa.types.is_dictionary(arrow) else arrow]
-    while _is_list(levels[-1]) or pa.types.is_fixed_size_list(levels[-1]):
+    """The type of the values, of the lists in them, and so on down to the items."""
+    levels = [value_type(arrow)]
+    while is_list(levels[-1]) or pa.types.is_fixed_size_list(levels[-1]):
         levels.append(levels[-1].value_type)
     return levels
 
 
-def _has_bytes_or_lists(arrow: pa.DataType) -> bool:
-    """Whether values of this type become a tensor if their lengths are equal."""
+def _becomes_lists(arrow: pa.DataType) -> bool:
     *lists, item = _levels(arrow)
     return bool(pa.types.is_fixed_size_binary(item) or (lists and is_number(item)))
 
 
-def _is_list(arrow: pa.DataType) -> bool:
-    return bool(pa.types.is_list(arrow) or pa.types.is_large_list(arrow))
-
-
 def _type_of_field(scanned: Scan, field: pa.Field) -> pa.DataType:
-    if not any(map(_is_list, _levels(field.type))):
+    if not any(map(is_list, _levels(field.type))):
         return _fixed_type(pa.nulls(0, field.type)) or field.type
     for unit in scanned.units:
         for _, batch in read(unit, [field.name]):
             if (fixed := _fixed_type(batch.column(0))) is not None:
                 return fixed
     raise SchemaError(
-        f"Lists have the length of the first one that is neither null nor empty; column {field.name!r} of "
+        f"The first list that is neither null nor empty decides the length of lists; column {field.name!r} of "
         f"{scanned.label} is {field.type} without such a list. Leave it out of columns= and static=."
     )
 
 
 def _fixed_type(array: pa.Array) -> pa.DataType | None:
-    """The type of an array with fixed-size lists in place of lists and bytes; `None` if it has no list with an item."""
+    """The type of an array with lists and bytes as fixed-size lists; `None` if no list has an item."""
     array = decoded(array)
     arrow = array.type
     if pa.types.is_fixed_size_binary(arrow):
         return pa.list_(pa.uint8(), arrow.byte_width)
-    if not (_is_list(arrow) or pa.types.is_fixed_size_list(arrow)):
+    if not (is_list(arrow) or pa.types.is_fixed_size_list(arrow)):
         return arrow
     lengths = pc.list_value_length(array).drop_null()
     size = arrow.list_size if pa.types.is_fixed_size_list(arrow) else next((n for n in lengths.to_pylist() if n), 0)
@@ -69,11 +64,10 @@ def _fixed_type(array: pa.Array) -> pa.DataType | None:
 
 
 def _fixed(scanned: Scan, name: str, arrow: pa.DataType, arrays: Sequence[pa.Array], _place: str, row: int) -> pa.Array:
-    """An array as fixed-size lists; a list of another length is refused."""
 
     def refuse(at: int, length: int, expected: int) -> DataError:
         return DataError(
-            f"Lists of a column have one length; column {name!r} has one of {length:,} in row "
+            f"Lists of a column must have one length; column {name!r} has one of {length:,} in row "
             f"{scanned.name_row(row + at)} of {scanned.label}, and the first one has {expected:,}. Leave such rows out "
             "with filter=, or pad the lists."
         )
@@ -84,7 +78,7 @@ def _fixed(scanned: Scan, name: str, arrow: pa.DataType, arrays: Sequence[pa.Arr
 def _as_lists(
     array: pa.Array, arrow: pa.DataType, refuse: Callable[[int, int, int], DataError], items: int
 ) -> pa.Array:
-    """The array as the type `arrow`, without a copy unless there are nulls; a row of the column is `items` of it."""
+    """The array in the type `arrow`, copied only if it has nulls; each row of the column has `items` of its values."""
     if array.type == arrow:
         return array
     size = arrow.list_size

@@ -1,4 +1,4 @@
-"""Any source as a scan: its type says whether it is paths, a table, a frame or a mapping of arrays."""
+"""Makes a scan of any source, by its type: paths, a table, a frame, a stream or a mapping of arrays."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -13,7 +13,7 @@ from tensorstash.sources.scan import Scan, Wanted
 from tensorstash.sources.streams import is_stream, scan_stream
 from tensorstash.sources.tables import scan_arrays, scan_arrow, scan_dataset, scan_pandas, scan_polars
 
-# by the names of the types, so that no library is imported to compare with them
+# by the name of the type, so that no library has to be imported
 _SCANS: dict[str, Callable[[Any, Wanted], Scan]] = {
     "pyarrow.Table": scan_arrow,
     "pyarrow.RecordBatch": scan_arrow,
@@ -39,15 +39,21 @@ def scan(
     condition: Filter | None,
     progress: bool | None,
 ) -> Scan:
-    """Scan a source: its `files`, or what it holds in memory, which is a frame, a table or a mapping of arrays.
+    """Scan the `files` of a source, or the source itself if it is not files.
 
-    A stream is read to its end, into a file on disk, and so are CSV files. Only the `wanted` columns of a frame or
-    mapping are converted to Arrow. Row groups of files are left out if their statistics contradict the condition; all
-    other rows are kept.
+    Streams and CSV files are read to their ends, into a file on disk. Only the `wanted` columns of a frame or mapping
+    are converted to Arrow. Row groups of files are left out if their statistics contradict the condition; all other
+    rows are kept.
     """
-    if files is not None and _are_csv(files):
-        return scan_csv(files, label_of_paths(source), wanted, condition)
     if files is not None:
+        first = {file.is_csv: file for file in reversed(files)}
+        if len(first) > 1:
+            raise SourceError(
+                f"The files of a source must all be CSV, or none; {first[True]} is CSV, and {first[False]} is not. "
+                "Name files of one kind."
+            )
+        if True in first:
+            return scan_csv(files, label_of_paths(source), wanted, condition)
         return scan_files(files, label_of_paths(source), wanted, condition, progress)
     kind = kind_of(source)
     if (scan_kind := _SCANS.get(kind)) is not None:
@@ -60,16 +66,6 @@ def scan(
         return scan_stream(source, wanted, condition)
     raise TypeError(
         "A source is a path, a glob, a directory, a URL, a list of them, a polars or pandas DataFrame, a pyarrow Table "
-        "or RecordBatch, a Hugging Face Dataset, anything with __arrow_c_stream__, or a mapping of arrays; got "
+        "or RecordBatch, a Hugging Face Dataset, an object with __arrow_c_stream__, or a mapping of arrays; got "
         f"{type(source).__module__}.{type(source).__name__}.{_REMEDIES.get(kind, '')}"
     )
-
-
-def _are_csv(files: Sequence[File]) -> bool:
-    csv, other = ([file for file in files if file.is_csv is kind] for kind in (True, False))
-    if csv and other:
-        raise SourceError(
-            f"The files of a source are all CSV or none is; {csv[0]} is CSV, and {other[0]} is not. Name files of one "
-            "kind."
-        )
-    return bool(csv)

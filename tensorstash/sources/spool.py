@@ -1,4 +1,4 @@
-"""Data that can be read only once, kept in an unnamed file on disk during the load."""
+"""An unnamed file on disk, for data that can be read only once."""
 
 import errno
 import mmap
@@ -15,10 +15,10 @@ _REMEDY = "Set TMPDIR to a directory on a disk with more room."
 
 
 class Spool:
-    """A file without a name: its space is freed with its last reader, even if the process is killed."""
+    """An unnamed file. Its space is freed with its last reader, even if the process is killed."""
 
     def __init__(self, who: str, least: int = 0) -> None:
-        """`who` names the data in messages; `least` is the smallest number of bytes that they take."""
+        """`who` names the data in messages; `least` is the least number of bytes that the data take."""
         self._who = who
         self.size = 0
         try:
@@ -27,7 +27,7 @@ class Spool:
             with tempfile.TemporaryFile(prefix="tensorstash-") as file:
                 self._fd = os.dup(file.fileno())
         except OSError as error:
-            raise SourceError(f"{who} is kept in a temporary file, which cannot be made: {error}. {_REMEDY}") from error
+            raise SourceError(f"{who} needs a temporary file, which cannot be made: {error}. {_REMEDY}") from error
         weakref.finalize(self, os.close, self._fd)
         if least > (free := status.f_bavail * status.f_frsize):
             raise self._full(f"needs {least / 1e6:,.0f} MB and {free / 1e6:,.0f} MB are free in {self._directory}")
@@ -46,13 +46,13 @@ class Spool:
             rest = rest[written:]
 
     def _full(self, what: str) -> SourceError:
-        return SourceError(f"{self._who} is kept in a temporary file while it is loaded; it {what}. {_REMEDY}")
+        return SourceError(f"{self._who} is kept in a temporary file during the load; it {what}. {_REMEDY}")
 
     def mapped(self) -> pa.Buffer:
-        """All bytes, without a copy: they stay on disk until they are looked at."""
+        """All bytes, mapped: they stay on disk until they are read."""
         return pa.py_buffer(mmap.mmap(self._fd, self.size, access=mmap.ACCESS_READ) if self.size else b"")
 
     def path(self) -> str:
-        """A name of the file for this process, and where the system has `/proc`, for the others of this user."""
+        """A path to the file for this process and, where there is `/proc`, for other processes of this user."""
         shared = f"/proc/{os.getpid()}/fd/{self._fd}"
         return shared if os.path.exists(shared) else f"/dev/fd/{self._fd}"

@@ -1,7 +1,7 @@
 """Counts, minima and maxima of columns from the footers of Parquet files, read only where that cannot crash.
 
-pyarrow ends the process where it is asked for the metadata or statistics of a column chunk that a damaged footer
-describes (its exceptions of C++ are not caught there); a reader that is made for the same chunks fails with an error.
+When a footer is damaged, asking pyarrow for the metadata or statistics of a column chunk ends the process, because
+C++ exceptions are not caught there. Making a reader for the same chunks raises an error instead.
 """
 
 import io
@@ -19,15 +19,15 @@ from tensorstash.sources.filter import Filter
 from tensorstash.sources.scan import BATCH_ROWS, Range
 
 _MOST_GROUPS = 4096  # row groups whose statistics are read for a plan, at half a millisecond each
-_FEW_ROWS = 4096  # of a row group whose texts are read in less time than it takes to look at their encodings
+_FEW_ROWS = 4096  # of a row group whose texts are read faster than their encodings are looked up
 _MOST_BYTES = 1 << 30  # of the texts of so few rows, if each were as long as the row group
-_CODE_BYTES, _DICTIONARY_BYTES = 4, 1 << 20  # at most, of a row and of a dictionary, as writers limit it
+_CODE_BYTES, _DICTIONARY_BYTES = 4, 1 << 20  # limits of writers for the code of a row and for a dictionary
 # encodings of Parquet version 2 that pyarrow cannot read as dictionaries
 _NO_DICTIONARIES = frozenset({"DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY"})
 
 
 class _ReadError(Exception):
-    """Raised instead of reading a file."""
+    """Raised in place of reading a file."""
 
 
 class _Unread(io.RawIOBase):
@@ -36,9 +36,6 @@ class _Unread(io.RawIOBase):
     _at = 0
 
     def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
@@ -67,12 +64,12 @@ def is_sound(meta: pq.FileMetaData, group: int, names: Sequence[str]) -> bool:
 
 
 def _leaves(meta: pq.FileMetaData, names: Sequence[str]) -> list[int]:
-    """The indices of the leaf columns in these columns."""
+    """The indices of all leaf columns of these columns."""
     return [leaf for leaf in range(meta.num_columns) if meta.schema.column(leaf).path.partition(".")[0] in names]
 
 
 def _leaf_of(meta: pq.FileMetaData, schema: pa.Schema, name: str) -> int | None:
-    """The index of a column without nested fields among the leaf columns of a Parquet file; `None` for a key."""
+    """The index of an unnested column among the leaf columns of a Parquet file; `None` for a partition key."""
     index = schema.get_field_index(name)
     if 0 <= index < meta.num_columns and meta.schema.column(index).path == name:
         return index
@@ -80,40 +77,41 @@ def _leaf_of(meta: pq.FileMetaData, schema: pa.Schema, name: str) -> int | None:
 
 
 def check_counts(meta: pq.FileMetaData, group: int, schema: pa.Schema, names: Iterable[str], place: str) -> None:
-    """Refuse a column whose number of values differs from the rows of its row group: rows would be lost or shifted.
+    """Raise if a column has another number of values than its row group has rows, which would lose or shift rows.
 
-    Call it after the first batch: then the columns are known to be sound.
+    To be called after the first batch, when the columns are known to be sound.
     """
     row_group = meta.row_group(group)
     for name in names:
         leaf = None if pa.types.is_nested(schema.field(name).type) else _leaf_of(meta, schema, name)
         if leaf is not None and (count := row_group.column(leaf).num_values) != row_group.num_rows:
             raise SourceError(
-                f"{place} has {count:,} values in column {name!r}, its footer says {row_group.num_rows:,} rows: it is "
-                "damaged."
+                f"{place} is damaged: it has {count:,} values in column {name!r}, its footer says "
+                f"{row_group.num_rows:,} rows."
             )
 
 
 def as_dictionaries(meta: pq.FileMetaData, group: int, schema: pa.Schema, names: Sequence[str]) -> list[str]:
-    """The text columns that are better read as dictionaries, and whose encodings allow it."""
+    """The text columns to read as dictionaries: their encodings allow it, and most of their pages hold codes."""
     row_group = meta.row_group(group)
     few = row_group.num_rows <= _FEW_ROWS and row_group.num_rows * row_group.total_byte_size <= _MOST_BYTES
     if not names or few:
         return []
     if not is_sound(meta, group, names):
         return list(names)  # reading them raises the error
-    leaves = ((name, _leaf_of(meta, schema, name)) for name in names)
-    return [name for name, leaf in leaves if leaf is None or _is_dictionary(row_group.column(leaf))]
-
-
-def _is_dictionary(chunk: pq.ColumnChunkMetaData) -> bool:
-    """Whether a column chunk can be read as codes, and mostly is codes: writers give up a dictionary that grows."""
-    written_as_codes = chunk.total_uncompressed_size < chunk.num_values * _CODE_BYTES + _DICTIONARY_BYTES
-    return written_as_codes and _NO_DICTIONARIES.isdisjoint(chunk.encodings)
+    chosen = []
+    for name in names:
+        leaf = _leaf_of(meta, schema, name)
+        chunk = None if leaf is None else row_group.column(leaf)
+        # writers give up a dictionary that grows too large: then most of the chunk is texts
+        size = 0 if chunk is None else chunk.total_uncompressed_size - chunk.num_values * _CODE_BYTES
+        if chunk is None or (size < _DICTIONARY_BYTES and _NO_DICTIONARIES.isdisjoint(chunk.encodings)):
+            chosen.append(name)
+    return chosen
 
 
 def rows_at_a_time(meta: pq.FileMetaData, group: int, schema: pa.Schema, names: Iterable[str]) -> int:
-    """How many rows of columns are decoded at a time: fewer, the longer their lists are."""
+    """How many rows to decode at a time: the longer their lists, the fewer."""
     nested = [name for name in names if pa.types.is_nested(schema.field(name).type)]
     if not nested or not is_sound(meta, group, nested):
         return BATCH_ROWS  # reading them raises the error
@@ -123,7 +121,7 @@ def rows_at_a_time(meta: pq.FileMetaData, group: int, schema: pa.Schema, names: 
 
 
 def kept_groups(fragment: pads.ParquetFileFragment, schema: pa.Schema, condition: Filter | None) -> Collection[int]:
-    """The row groups of a file whose statistics do not contradict a filter of columns with the types of `schema`."""
+    """The row groups whose statistics do not contradict a filter; `schema` has the types of the columns."""
     meta, stored = fragment.metadata, fragment.physical_schema
     every = range(meta.num_row_groups)
     asked = None if condition is None else condition.for_statistics(schema)
@@ -140,7 +138,7 @@ def kept_groups(fragment: pads.ParquetFileFragment, schema: pa.Schema, condition
 
 
 def range_of(files: Sequence[tuple[pq.FileMetaData, pa.Schema] | None], name: str) -> Range:
-    """Nulls, minimum and maximum of a column over several files, where all have them; `None` is a file without any."""
+    """Nulls, minimum and maximum of a column over files that all have them; `None` stands for a file without."""
     known = [file for file in files if file is not None]
     if len(known) < len(files) or sum(meta.num_row_groups for meta, _ in known) > _MOST_GROUPS:
         return Range()
@@ -172,7 +170,7 @@ def _chunk_ranges(meta: pq.FileMetaData, schema: pa.Schema, name: str) -> Iterat
 
 
 def _bounds(low: Any, high: Any, arrow: pa.DataType) -> tuple[Any, Any]:
-    """Minimum and maximum as values of the column; none where a writer has let NaN into them."""
+    """Minimum and maximum as values of the column; `None` if a writer has let NaN into them."""
     if pa.types.is_float16(arrow) and isinstance(low, bytes):  # pyarrow hands out the bytes that Parquet stores
         low, high = (np.frombuffer(value, "<f2").item() for value in (low, high))
     return (None, None) if low != low or high != high else (low, high)  # noqa: PLR0124  only NaN differs from itself

@@ -1,7 +1,7 @@
-"""Any producer of Arrow batches as a scan: the stream is read once and kept in a file on disk during the load.
+"""Scans of streams of Arrow batches, which are read once and kept in a file on disk during the load.
 
-A segment is laid out by its number of rows before anything is decoded, and a stream does not know that number. Many
-streams can be read only once, but a load reads the columns in two passes.
+A load needs the number of rows before it decodes any, which a stream does not know, and reads columns in two passes,
+while many streams can be read only once.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tensorstash.columns.names import check_for_polars, field_of
-from tensorstash.columns.types import is_text
+from tensorstash.columns.types import is_list, is_text, value_type
 from tensorstash.common.forks import check_pool
 from tensorstash.errors import SourceError
 from tensorstash.sources.evaluate import first_line, is_elementwise
@@ -26,20 +26,20 @@ from tensorstash.sources.storage import decoded
 if TYPE_CHECKING:
     import polars as pl
 
-ROWS = 65_536  # of each batch in the file, whatever the producer's are, so that equal rows have equal keys
-_VALUES = 1 << 20  # in each batch, judged by the first row, where that means fewer rows
+ROWS = 65_536  # in each batch of the file, whatever the producer's size is, so that equal rows have equal keys
+_VALUES = 1 << 20  # in each batch, estimated from the first row; a limit for wide rows
 
 Batches = Callable[[Sequence[str]], Iterable[pa.RecordBatch]]  # columns -> their batches
 
 
 def is_stream(source: Any) -> bool:
-    """Whether a source hands out batches of columns."""
+    """Whether a source produces Arrow batches."""
     is_producer = hasattr(source, "__arrow_c_stream__") and not isinstance(source, pa.ChunkedArray)
     return is_producer or kind_of(source) in _OPENERS
 
 
 def check_repeatable(source: Any) -> None:
-    """Refuse a source that can be read only once, for calls such as `plan` that would use it up."""
+    """Raise if a source can be read only once, in calls such as `plan` that would use it up."""
     if isinstance(source, pa.RecordBatchReader):
         raise ValueError(
             "A plan counts the rows of a source, and a RecordBatchReader can be read only once. Plan the source of the "
@@ -63,20 +63,17 @@ def scan_stream(source: Any, wanted: Wanted, condition: Filter | None) -> Scan:
         units = spooled_parts([(label, batches(names))], pa.schema([schema.field(name) for name in names]), label)
     except SourceError:
         raise
-    except BaseException as error:  # panics of polars are no exceptions
+    except BaseException as error:  # a panic of polars is not an Exception
         library = kind_of(error).partition(".")[0]
         if not isinstance(error, OSError) and library not in ("pyarrow", "pyo3_runtime", kind.partition(".")[0]):
-            raise  # it is ours, or one of the user's own code
+            raise  # an error of tensorstash or of the user's code
         raise SourceError(f"{label} cannot be read to its end: {first_line(error)}") from error
     if not units and isinstance(source, pa.RecordBatchReader):
         raise SourceError(
-            f"{label} has no rows: it is empty, or has been read before, which can be done only once. Make it again."
+            f"{label} has no rows: it is empty, or it was read before. It can be read once; make it again."
         )
     whole = pa.schema([field.with_type(kept_type(field.type)) for field in schema])
     return Scan(label, whole, units, len(units))
-
-
-# Producers: the schema, and how the batches of some columns are asked for
 
 
 def _open_arrow(source: Any) -> tuple[pa.Schema, Batches]:
@@ -93,14 +90,6 @@ def _open_duckdb(source: Any) -> tuple[pa.Schema, Batches]:
     return pa.RecordBatchReader.from_stream(source.limit(0)).schema, batches
 
 
-def _open_ibis(source: Any) -> tuple[pa.Schema, Batches]:
-    return source.schema().to_pyarrow(), lambda names: source.select(*names).to_pyarrow_batches()
-
-
-def _open_scanner(source: Any) -> tuple[pa.Schema, Batches]:
-    return source.projected_schema, lambda names: (batch.select(list(names)) for batch in source.to_reader())
-
-
 def _open_dataset(source: Any) -> tuple[pa.Schema, Batches]:
     return source.schema, lambda names: source.scanner(columns=list(names)).to_reader()
 
@@ -114,8 +103,8 @@ def _open_ray(source: Any) -> tuple[pa.Schema, Batches]:
     schema = source.schema()
     if isinstance(getattr(schema, "base_schema", None), pa.Schema):
         return schema.base_schema, batches
-    first = next(iter(source.limit(1).iter_batches(batch_format="pyarrow")))  # of blocks that are pandas frames
-    return first.schema, batches
+    # blocks that are pandas frames have no Arrow schema
+    return next(iter(source.limit(1).iter_batches(batch_format="pyarrow"))).schema, batches
 
 
 def _open_lazy(frame: "pl.LazyFrame") -> tuple[pa.Schema, Batches]:
@@ -124,11 +113,11 @@ def _open_lazy(frame: "pl.LazyFrame") -> tuple[pa.Schema, Batches]:
 
 
 def _filtered(frame: "pl.LazyFrame", condition: Filter) -> "pl.LazyFrame":
-    """The frame without rows that polars can tell the filter excludes, so that it need not read them."""
+    """The frame without rows that polars knows the filter to exclude, and need not read."""
     import polars as pl
 
     check_pool()
-    with suppress(pl.exceptions.PolarsError):  # what is wrong is refused later, by name
+    with suppress(pl.exceptions.PolarsError):  # errors are raised later, with the names of the columns
         schema = frame.collect_schema()
         predicate = condition.in_polars(schema)
         if predicate is not None and is_elementwise(predicate, schema):
@@ -139,7 +128,7 @@ def _filtered(frame: "pl.LazyFrame", condition: Filter) -> "pl.LazyFrame":
 
 
 def arrow_schema(schema: Mapping[str, Any]) -> pa.Schema:
-    """The Arrow types of a schema of polars."""
+    """The Arrow schema of a polars schema."""
     import polars as pl
 
     check_for_polars(schema)
@@ -147,34 +136,34 @@ def arrow_schema(schema: Mapping[str, Any]) -> pa.Schema:
 
 
 def collected(frame: "pl.LazyFrame") -> Iterator[pa.RecordBatch]:
-    """The rows of a frame in their order, a piece at a time."""
+    """The rows of a frame in order, a batch at a time."""
     for piece in frame.collect_batches(chunk_size=ROWS, maintain_order=True):
         yield from piece.to_arrow().to_batches()
 
 
-# by the names of the types, so that no library is imported to compare with them; the others are plain streams
+# by the name of the type, so that no library has to be imported; `_open_arrow` is for all others
 _OPENERS: dict[str, Callable[[Any], tuple[pa.Schema, Batches]]] = {
     "duckdb.DuckDBPyRelation": _open_duckdb,
-    "ibis.Table": _open_ibis,
+    "ibis.Table": lambda table: (
+        table.schema().to_pyarrow(),
+        lambda names: table.select(*names).to_pyarrow_batches(),
+    ),
     "polars.LazyFrame": _open_lazy,
     "ray.Dataset": _open_ray,
     "ray.MaterializedDataset": _open_ray,
-    "pyarrow.Scanner": _open_scanner,
+    "pyarrow.Scanner": lambda scanner: _open_arrow(scanner.to_reader()),
     "pyarrow.FileSystemDataset": _open_dataset,
     "pyarrow.InMemoryDataset": _open_dataset,
     "pyarrow.UnionDataset": _open_dataset,
 }
 
 
-# The file
-
-
 def spooled_parts(
     parts: Iterable[tuple[str, Iterable[pa.RecordBatch]]], schema: pa.Schema, label: str
 ) -> tuple[Unit, ...]:
-    """Write the batches of each part of a source, which is named in messages, and read them as units.
+    """Write the batches of each part, given with its name for messages, to a file on disk, and return them as units.
 
-    Each batch is a stream of its own, because a file would need one dictionary for all of them.
+    Each batch is written as a stream of its own, because a file would need one dictionary for all of them.
     """
     spool, written = Spool(label), []
     for place, batches in parts:
@@ -193,7 +182,7 @@ def _spooled_batch(whole: pa.Buffer, offset: int, names: Sequence[str]) -> list[
 
 
 def _in_equal_pieces(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The same rows in pieces of one size; of text each piece has the values that occur in it."""
+    """The rows in batches of equal size, with text as codes for the values in each batch."""
     waiting: list[pa.RecordBatch] = []
     count = rows = 0
     for batch in filter(len, batches):
@@ -210,31 +199,27 @@ def _in_equal_pieces(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> It
 
 
 def _rows_of(batch: pa.RecordBatch) -> int:
-    """How many rows a piece has: fewer than usual, if the first row has many columns or long lists."""
-    values = sum(_count(column.slice(0, 1)) for column in batch.columns)
+    """The number of rows of a piece: fewer than usual if the first row has many columns or long lists."""
+    values = 0
+    for column in batch.columns:
+        array = column.slice(0, 1)
+        while is_list(array.type) or pa.types.is_fixed_size_list(array.type):
+            array = array.flatten()
+        values += len(array)
     return max(1, min(ROWS, _VALUES // max(values, 1)))
 
 
-def _count(array: pa.Array) -> int:
-    while pa.types.is_list(array.type) or pa.types.is_large_list(array.type) or pa.types.is_fixed_size_list(array.type):
-        array = array.flatten()
-    return len(array)
-
-
 def plain(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The same values without dictionaries, which differ from batch to batch, and without views."""
+    """The batch without dictionaries, which differ from batch to batch, and without views."""
     return pa.RecordBatch.from_arrays([*map(decoded, batch.columns)], names=batch.schema.names)
 
 
 def plain_type(arrow: pa.DataType) -> pa.DataType:
-    """The type of a column of that type without dictionaries and views."""
-    if is_text(arrow):
-        return pa.large_string()
-    return arrow.value_type if pa.types.is_dictionary(arrow) else arrow
+    """The type of a column after `plain`."""
+    return pa.large_string() if is_text(arrow) else value_type(arrow)
 
 
 def _encoded(table: pa.Table, schema: pa.Schema) -> pa.RecordBatch:
-    """The same values as one batch, text as codes for the values that occur in it."""
     arrays = [column.combine_chunks() for column in table.columns]
     arrays = [pc.dictionary_encode(array) if is_text(array.type) else array for array in arrays]
     fields = [field.with_type(array.type) for field, array in zip(schema, arrays)]
@@ -243,4 +228,4 @@ def _encoded(table: pa.Table, schema: pa.Schema) -> pa.RecordBatch:
 
 def kept_type(arrow: pa.DataType) -> pa.DataType:
     """The type of a column in the file."""
-    return pa.dictionary(pa.int32(), pa.large_string()) if is_text(arrow) else plain_type(arrow)
+    return pa.dictionary(pa.int32(), pa.large_string()) if is_text(arrow) else value_type(arrow)

@@ -1,4 +1,4 @@
-"""Tables, frames and arrays in memory as scans: of pyarrow, polars, pandas, Hugging Face, numpy and torch."""
+"""Scans of tables, frames and arrays in memory: from pyarrow, polars, pandas, Hugging Face, numpy and torch."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from functools import partial
@@ -28,17 +28,16 @@ _CONVERSIONS = {
 
 def scan_arrow(table: Any, wanted: Wanted) -> Scan:  # noqa: ARG001  unread columns cost nothing
     """Slices of a pyarrow table or record batch."""
-    label = f"the pyarrow {type(table).__name__}"
     whole = pa.Table.from_batches([table]) if isinstance(table, pa.RecordBatch) else table
-    return scan_table(whole, whole.schema, label)
+    return scan_table(whole, whole.schema, f"the pyarrow {type(table).__name__}")
 
 
 def scan_polars(frame: Any, wanted: Wanted) -> Scan:
-    """The columns of a polars frame that are wanted, converted to Arrow."""
+    """The wanted columns of a polars frame, converted to Arrow."""
     names = wanted.among(frame.columns)
     check_for_polars(names)
     table = _converted(lambda columns: frame.select(columns).to_arrow(), names, frame.schema, "the polars frame")
-    return scan_table(table, _with_unwanted(table, frame.columns), "the polars frame")
+    return _scan_wanted(table, frame.columns, "the polars frame")
 
 
 def scan_pandas(frame: Any, wanted: Wanted) -> Scan:
@@ -50,11 +49,11 @@ def scan_pandas(frame: Any, wanted: Wanted) -> Scan:
     check_unique(names, wanted, "the pandas frame")
     convert = lambda columns: pa.Table.from_pandas(frame[columns], preserve_index=False)  # noqa: E731
     table = _converted(convert, wanted.among(names), frame.dtypes, "the pandas frame")
-    return scan_table(table, _with_unwanted(table, names), "the pandas frame")
+    return _scan_wanted(table, names, "the pandas frame")
 
 
 def _converted(convert: Callable[[list[str]], pa.Table], names: list[str], types: Any, where: str) -> pa.Table:
-    """The columns as a table; if it cannot be made, the error names the first column that is to blame."""
+    """The columns as a table. The error names the first column that cannot be converted."""
     try:
         return convert(names)
     except _UNCONVERTED as error:
@@ -67,8 +66,8 @@ def _converted(convert: Callable[[list[str]], pa.Table], names: list[str], types
         remedy = next(remedies, "Convert it before loading").format(name=names[0])
         why = " ".join(str(error.args[0] if error.args else error).split()).rstrip(".")
         raise SchemaError(
-            f"A column has values of one type that Arrow can hold; column {names[0]!r} of {where} is {kind}, and Arrow "
-            f"cannot: {why}. {remedy}."
+            f"The values of a column must have one type of Arrow; column {names[0]!r} of {where} is {kind}, which "
+            f"cannot be converted: {why}. {remedy}."
         ) from error
 
 
@@ -87,7 +86,7 @@ def scan_dataset(source: Any, wanted: Wanted) -> Scan:  # noqa: ARG001  unread c
 
 
 def scan_table(table: pa.Table, schema: pa.Schema, label: str) -> Scan:
-    """Slices of a table; `schema` may have further columns, which are not in the table and never read."""
+    """Slices of a table; `schema` may have further columns, which are never read."""
     batches = table.to_batches(max_chunksize=BATCH_ROWS)
     units = in_order((label, batch.num_rows, partial(_selected, batch)) for batch in batches)
     return Scan(label, schema, units, len(batches))
@@ -97,57 +96,50 @@ def _selected(batch: pa.RecordBatch, names: Sequence[str]) -> list[pa.RecordBatc
     return [without_null_views(batch.select(list(names)))]
 
 
-def _with_unwanted(table: pa.Table, names: Iterable[str]) -> pa.Schema:
-    """The schema of a table, with the null type for the columns that were not wanted and so not converted."""
+def _scan_wanted(table: pa.Table, names: Iterable[str], label: str) -> Scan:
+    """Slices of a table; other `names` are columns that were not wanted and not converted, with the null type."""
     known = set(table.column_names)
-    return pa.schema(table.schema.field(name) if name in known else pa.field(name, pa.null()) for name in names)
+    fields = (table.schema.field(name) if name in known else pa.field(name, pa.null()) for name in names)
+    return scan_table(table, pa.schema(fields), label)
 
 
 def _checked_names(names: Iterable[Any], where: str) -> list[str]:
-    """Check that column names are valid text."""
     for name in names:
         if not isinstance(name, str):
-            raise SchemaError(f"Column names are strings; {where} has the {type(name).__name__} {name!r}. Rename it.")
+            raise SchemaError(f"Column names must be text; {where} has the {type(name).__name__} {name!r}. Rename it.")
         if any("\ud800" <= character <= "\udfff" for character in name):
-            raise SchemaError(f"Column names are valid Unicode; {where} has {name!r}, half a character. Rename it.")
+            raise SchemaError(f"Column names must be valid Unicode; {where} has {name!r}. Rename it.")
     return [*names]
 
 
-# Mappings of arrays
-
-
 def scan_arrays(source: Mapping[Any, Any], wanted: Wanted) -> Scan:
-    """The arrays of a mapping that are wanted, converted to Arrow."""
+    """The wanted arrays of a mapping, converted to Arrow."""
     names = _checked_names(source, "the mapping")
-    table = _table_of({name: source[name] for name in wanted.among(names)})
-    return scan_table(table, _with_unwanted(table, names), "the mapping")
-
-
-def _table_of(arrays: Mapping[str, Any]) -> pa.Table:
     columns, fields = [], []
-    for name, values in arrays.items():
+    for name in wanted.among(names):
+        values = source[name]
         if isinstance(values, (str, bytes, bytearray, Set, Mapping)):
             raise SchemaError(
-                f"A column is an array or a list of values, in the order of the rows; {name!r} is a "
+                f"A column must be an array or a list of values, in the order of the rows; {name!r} is a "
                 f"{type(values).__name__}. Write a list: {{{name!r}: [...]}}."
             )
         try:
             array, metadata = _arrow_of(values)
         except OverflowError as error:
             raise SchemaError(
-                f"Integers in a list are below 2**63; {name!r} has others. For those below 2**64 write "
-                f"{{{name!r}: np.array(..., np.uint64)}}."
+                f"Integers in a list must fit into 64 bits with a sign; {name!r} has others. For integers below 2**64 "
+                f"write {{{name!r}: np.array(..., np.uint64)}}."
             ) from error
         except (pa.ArrowException, TypeError, ValueError, AttributeError, NotImplementedError) as error:
             raise SchemaError(
-                f"A column is an array or a list of values of one type; {name!r} is not: {error}"
+                f"A column must be an array or a list of values of one type; {name!r} is not: {error}"
             ) from error
         columns.append(array)
         fields.append(pa.field(name, array.type, metadata=metadata))
     lengths = {field.name: len(array) for field, array in zip(fields, columns)}
     if len(set(lengths.values())) > 1:
-        raise SourceError(f"All arrays of a source have one length; got {lengths}.")
-    return pa.table(columns, schema=pa.schema(fields))
+        raise SourceError(f"All arrays of a source must have one length, got {lengths}.")
+    return _scan_wanted(pa.table(columns, schema=pa.schema(fields)), names, "the mapping")
 
 
 def _arrow_of(values: Any) -> tuple[pa.Array, dict[bytes, bytes] | None]:
@@ -170,7 +162,7 @@ def _arrow_of(values: Any) -> tuple[pa.Array, dict[bytes, bytes] | None]:
 
 
 def _in_arrows_unit(times: NDArray[Any]) -> NDArray[Any]:
-    """The same times in a unit that Arrow has: years to weeks in days, hours and minutes in seconds."""
+    """Times in a unit that Arrow has: years to weeks become days, hours and minutes become seconds."""
     if times.dtype.kind not in "mM" or not times.dtype.str.endswith("]"):
         return times
     unit, _ = np.datetime_data(times.dtype)

@@ -1,4 +1,4 @@
-"""One schema for several files: types that differ are widened if values allow it and noted, else refused."""
+"""One schema for several files: different types are widened if that keeps all values."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from operator import itemgetter
 
 import pyarrow as pa
 
-from tensorstash.columns.types import is_bfloat16, is_text
+from tensorstash.columns.types import is_bfloat16, is_text, value_type
 from tensorstash.errors import SourceError
 from tensorstash.sources.scan import Wanted, check_unique
 
@@ -14,10 +14,10 @@ _MOST_SHOWN = 10
 
 
 def unify(names: Sequence[str], schemas: Sequence[pa.Schema], wanted: Wanted) -> tuple[pa.Schema, tuple[str, ...]]:
-    """Merge the schemas of files into one, with notes on what was widened; one error lists all differences."""
-    files: dict[bytes, list[int]] = {}  # those of each distinct schema: many files have few
+    """Merge the schemas of files into one, with notes on widened columns; one error lists all differences."""
+    files: dict[bytes, list[int]] = {}  # the files of each distinct schema, of which there are few
     for file, schema in enumerate(schemas):
-        # the metadata of a file differs by writer; that of fields matters
+        # the metadata of files differs between writers; the metadata of fields matters
         files.setdefault(schema.remove_metadata().serialize().to_pybytes(), []).append(file)
     kinds = [(schemas[which[0]], which) for which in files.values()]
     for schema, which in kinds:
@@ -39,7 +39,12 @@ def unify(names: Sequence[str], schemas: Sequence[pa.Schema], wanted: Wanted) ->
                 why = f"has {name!r} as {_type_name(field)}, not {_type_name(whole)}"
                 differences += [(file, f"{names[file]} {why}") for file in which]
         unified[name] = whole
-        notes += _notes(name, having, whole)
+        counts = Counter[str]()
+        for field, which in having:
+            counts[_type_name(field)] += len(which)
+        if len(counts) > 1 and not is_text(whole.type):
+            shares = ", ".join(f"{kind} in {count:,} files" for kind, count in counts.items())
+            notes.append(f"{name!r} is read as {whole.type}: {shares}")
     if differences:
         shown = "; ".join(text for _, text in sorted(differences, key=itemgetter(0))[:_MOST_SHOWN])
         more = f"; and {len(differences) - _MOST_SHOWN} more" if len(differences) > _MOST_SHOWN else ""
@@ -54,23 +59,13 @@ def _type_name(field: pa.Field) -> str:
     return "bfloat16" if is_bfloat16(field) else str(field.type)
 
 
-def _notes(name: str, having: Sequence[tuple[pa.Field, Sequence[int]]], whole: pa.Field) -> list[str]:
-    counts = Counter[str]()
-    for field, which in having:
-        counts[_type_name(field)] += len(which)
-    if len(counts) < 2 or is_text(whole.type):
-        return []
-    shares = ", ".join(f"{kind} in {count:,} files" for kind, count in counts.items())
-    return [f"{name!r} is read as {whole.type}: {shares}"]
-
-
 def wider(left: pa.Field, right: pa.Field) -> pa.Field | None:
-    """A field that holds every value of both, or `None` if their meanings differ."""
+    """A field that can hold every value of both; `None` if there is none."""
     if is_bfloat16(left) != is_bfloat16(right):
         return None
     if left.type == right.type or (is_text(left.type) and is_text(right.type)):
         return left
-    types = [field.type.value_type if pa.types.is_dictionary(field.type) else field.type for field in (left, right)]
+    types = [value_type(field.type) for field in (left, right)]
     try:
         both = pa.unify_schemas([pa.schema({"": arrow}) for arrow in types], promote_options="permissive").field(0).type
     except (pa.ArrowInvalid, pa.ArrowTypeError):

@@ -502,7 +502,7 @@ def test_engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_helpful_errors(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"^shards= is at most 4,096; got 5,000\.$"):
+    with pytest.raises(ValueError, match=r"^shards must be at most 4,096, got 5,000\.$"):
         call(tmp_path, shards=5000)
     with pytest.raises(ValueError, match=r"^Rows go to shards by their entity; got no entity="):
         call(tmp_path, entity=None)

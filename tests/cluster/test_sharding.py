@@ -77,7 +77,7 @@ def test_shards_do_not_depend_on_the_type_that_stores_a_value() -> None:
     [(None, "None, a NoneType"), (1.0, "1.0, a float"), (True, "True, a bool"), (b"a", "b'a', a bytes")],
 )
 def test_other_values_have_no_shard(value: Any, what: str) -> None:
-    with pytest.raises(TypeError, match=f"^An entity is a text, an integer or a date; got {what}\\.$"):
+    with pytest.raises(TypeError, match=f"^An entity must be a text, an integer or a date, got {what}\\.$"):
         shard_of([value], 4)
 
 
@@ -189,10 +189,10 @@ def test_copies_of_shards_are_apart(shm: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("shard", "kind", "message"),
     [
-        (3, TypeError, r"shard= is the number of a shard and how many there are, such as \(0, 64\); got 3\."),
-        ((2, 2), ValueError, r"The number of a shard lies in \[0, 2\); got shard=\(2, 2\)\."),
+        (3, TypeError, r"shard= must be a pair of a shard and the number of shards, such as \(0, 64\), got 3\."),
+        ((2, 2), ValueError, r"The number of a shard must be in \[0, 2\), got shard=\(2, 2\)\."),
         ((0, 0), ValueError, r"shards must be an integer >= 1, got 0\."),
-        ((0, 5000), ValueError, r"shards= is at most 4,096; got 5,000\."),
+        ((0, 5000), ValueError, r"shards must be at most 4,096, got 5,000\."),
     ],
 )
 def test_wrong_shards(shard: Any, kind: type[Exception], message: str) -> None:

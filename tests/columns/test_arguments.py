@@ -17,7 +17,7 @@ from tests.oracle_load import like, write_parquet
 
 @pytest.mark.parametrize("fill", [[1], 1j, b"a", np.datetime64("2020", "D"), torch.tensor([1, 2])], ids=repr)
 def test_a_fill_that_is_no_plain_value_is_refused(fill: Any) -> None:
-    begin = re.escape("fill= is one number, truth value or text; got ")
+    begin = re.escape("fill= must be one number, boolean or text, got ")
     with pytest.raises(TypeError, match=rf"\A{begin}.*\. For times, give the integer that the tensor stores\.\Z"):
         ts.column("x", fill=fill)
     plain: list[Any] = [torch.tensor([2]), np.int8(2), True]
@@ -27,7 +27,7 @@ def test_a_fill_that_is_no_plain_value_is_refused(fill: Any) -> None:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float64, torch.int64])
 def test_a_fill_beyond_all_numbers_is_refused(dtype: torch.dtype) -> None:
     big = 10**400
-    message = f"{big} is none of 'x' ({dtype})"
+    message = f"'x' is {dtype}, which cannot hold {big}"
     with pytest.raises(ts.errors.DataError, match=like(message)):
         ts.load({"x": [1.0]}, [ts.column("x", dtype=dtype, fill=big)])
     assert ts.load({"x": [None, 1.0]}, [ts.column("x", fill=float("inf"))])["x"].tolist() == [float("inf"), 1.0]
@@ -143,22 +143,22 @@ def test_columns_of_frames_that_arrow_cannot_hold_are_named() -> None:
     wrong: list[tuple[Any, str]] = [
         (
             pd.DataFrame({"y": [1, 2, 3], "x": [1, "a", 2.5]}),
-            "pandas frame is object, and Arrow cannot: Could not convert 'a' with type str: tried to convert to int64. "
+            "object, which cannot be converted: Could not convert 'a' with type str: tried to convert to int64. "
             "Convert it: pandas.to_numeric(frame['x'], errors='coerce'), or frame['x'].astype(str).",
         ),
         (
             pd.DataFrame({"x": [1 + 2j]}),
-            "pandas frame is complex128, and Arrow cannot: Unsupported numpy type 15. Load its parts: "
+            "complex128, which cannot be converted: Unsupported numpy type 15. Load its parts: "
             "numpy.real(frame['x']) and numpy.imag(frame['x']).",
         ),
         (
             pd.DataFrame({"x": sparse, "y": [1, 2]}),
-            "pandas frame is Sparse[float64, nan], and Arrow cannot: Sparse pandas data (column x) not supported. "
+            "Sparse[float64, nan], which cannot be converted: Sparse pandas data (column x) not supported. "
             "Convert it: frame['x'].sparse.to_dense().",
         ),
         (
             pl.DataFrame({"y": [1], "x": pl.Series([1], dtype=pl.Int128)}),
-            "polars frame is Int128, and Arrow cannot: Invalid or unsupported format string: '_pli128'. Convert it: "
+            "Int128, which cannot be converted: Invalid or unsupported format string: '_pli128'. Convert it: "
             "pl.col('x').cast(pl.Int64).",
         ),
     ]

@@ -308,53 +308,53 @@ def test_helpful_errors() -> None:
         (
             TypeError,
             lambda: ts.column("c", vocabulary="SE"),
-            "vocabulary= is a list of texts or of integers; got 'SE'. Write ['SE'].",
+            "vocabulary= must be a list of texts or integers, got 'SE'. Write ['SE'].",
         ),
         (
             TypeError,
             lambda: ts.column("c", vocabulary=5),  # type: ignore[arg-type]
-            "vocabulary= is a list of texts or of integers; got 5. Write [5].",
+            "vocabulary= must be a list of texts or integers, got 5. Write [5].",
         ),
         (
             TypeError,
             lambda: ts.column("c", vocabulary={"SE"}),
-            "the code of its place; got a set ... sorted(...)",
+            "in the order of the codes, got a set ... sorted(...)",
         ),
-        (ValueError, lambda: ts.column("c", vocabulary=[]), "vocabulary= has at least one value; got none."),
+        (ValueError, lambda: ts.column("c", vocabulary=[]), "vocabulary= must have at least one value, got none."),
         (
             ValueError,
             lambda: ts.column("c", vocabulary=["SE", "NO", "SE"]),
-            "vocabulary= names each value once; 'SE' occurs twice. Leave one out.",
+            "vocabulary= must hold each value once, got 'SE' twice. Leave one out.",
         ),
         (
             TypeError,
             lambda: ts.column("c", vocabulary=["SE", None]),  # type: ignore[arg-type]
-            "vocabulary= holds texts, or integers; got None among 2 values.",
+            "vocabulary= must hold texts or integers, got None among 2 values.",
         ),
         (
             TypeError,
             lambda: ts.column("c", vocabulary=[1, True]),
-            "vocabulary= holds texts, or integers; got True among 2 values.",
+            "vocabulary= must hold texts or integers, got True among 2 values.",
         ),
         (
             TypeError,
             lambda: ts.column("c", vocabulary=[1.0]),  # type: ignore[arg-type]
-            "vocabulary= holds texts, or integers; got 1.0 among 1 values.",
+            "vocabulary= must hold texts or integers, got 1.0 among 1 values.",
         ),
         (
             ValueError,
             lambda: ts.column("c", vocabulary=[-1, 2**63]),
-            f"vocabulary= holds integers of 64 bits; got -1 to {2**63}.",
+            f"vocabulary= must hold integers of 64 bits, got -1 to {2**63}.",
         ),
         (
             ts.errors.SchemaError,
             lambda: ts.load(source, {"x": ts.column(["c", "i"], vocabulary=["a"])}),
-            "A vocabulary is for one column; 'x' is of ['c', 'i']. Load each one for itself.",
+            "A vocabulary is for one column; 'x' is made of ['c', 'i']. Load each on its own.",
         ),
         (
             ts.errors.SchemaError,
             lambda: ts.load(source, {"x": ts.column([], vocabulary=["a"])}),
-            "A vocabulary is for one column; 'x' is of []. Load each one for itself.",
+            "A vocabulary is for one column; 'x' is made of []. Load each on its own.",
         ),
         (
             ts.errors.SchemaError,
@@ -374,22 +374,22 @@ def test_helpful_errors() -> None:
         (
             ts.errors.SchemaError,
             lambda: ts.load(source, [ts.column("c", vocabulary=[1])]),
-            "vocabulary= holds values of its column; 1 is none of 'c', which is string. Convert the vocabulary.",
+            "must hold values of its column; 1 cannot be a value of 'c', which is string. Convert",
         ),
         (
             ts.errors.SchemaError,
             lambda: ts.load(source, [ts.column("i", vocabulary=["1"])]),
-            "vocabulary= holds values of its column; '1' is none of 'i', which is int64. Convert the vocabulary.",
+            "must hold values of its column; '1' cannot be a value of 'i', which is int64. Convert",
         ),
         (
             ValueError,
             lambda: ts.load(source, [ts.column("c", vocabulary=["a"], fill="b")]),
-            "fill= is in the vocabulary of its column; 'b' is not in that of 'c'. Add it.",
+            "fill= must be in the vocabulary of its column; 'b' is not in the vocabulary of 'c'. Add it.",
         ),
         (
             ValueError,
             lambda: ts.load(source, [ts.column("i", vocabulary=[1], fill=True)]),
-            "fill= is in the vocabulary of its column; True is not in that of 'i'. Add it.",
+            "fill= must be in the vocabulary of its column; True is not in the vocabulary of 'i'. Add it.",
         ),
         (
             ts.errors.SchemaError,
@@ -399,14 +399,14 @@ def test_helpful_errors() -> None:
         (
             TypeError,
             lambda: ts.hashed(["c", "i"], 9),  # type: ignore[arg-type]
-            "Hashing is for one column, a name or a polars expression; got ['c', 'i'].",
+            "ts.hashed takes one column, a name or a polars expression, got ['c', 'i'].",
         ),
         (ValueError, lambda: ts.hashed("c", 0), "buckets must be an integer >= 1, got 0."),
         (ValueError, lambda: ts.hashed("c", 2.5), "buckets must be an integer >= 1, got 2.5."),  # type: ignore[arg-type]
         (
             ValueError,
             lambda: ts.hashed("c", 2**31 + 1),
-            "buckets= is at most 2**31, because codes are int32; got 2147483649.",
+            "buckets must be at most 2**31, because codes are int32, got 2147483649.",
         ),
         (
             ts.errors.ColumnError,

@@ -203,7 +203,7 @@ def test_no_column_at_all_is_refused() -> None:
 
 
 def test_a_name_that_comes_twice_is_refused() -> None:
-    message = "['a'] came more than once"
+    message = "['a'] occur more than once"
     with pytest.raises(ts.errors.SchemaError, match=like(message)):
         ts.load({"a": [1], "b": [2]}, ["a", "b", "a"])
 
@@ -252,7 +252,7 @@ def test_names_are_texts() -> None:
     for source, where in (({1: [1.0]}, "the mapping"), (pd.DataFrame({1: [1.0]}), "the pandas frame")):
         with pytest.raises(ts.errors.SchemaError, match=like(f"{where} has the int 1")):
             ts.load(source)
-    message = "A column is named ... got 1"
+    message = "A column must be a name ... got 1"
     wrong: Any
     for wrong in ([1], {"x": 1}):
         with pytest.raises(TypeError, match=like(message)):
@@ -347,7 +347,7 @@ def test_a_pack_of_nothing_is_refused() -> None:
 
 
 def test_a_pack_without_a_name_is_refused() -> None:
-    message = "A pack needs a ... got ['a', 'b'] in a list"
+    message = "A pack in a list needs a name, got ['a', 'b']"
     with pytest.raises(ValueError, match=like(message)):
         ts.load({"a": [1], "b": [2]}, [ts.column(["a", "b"])])
 

@@ -556,7 +556,7 @@ def test_nulls_of_integers_become_nan_where_the_column_is_floating() -> None:
 )
 def test_a_fill_that_the_column_cannot_hold_is_refused(arrow: pa.DataType, fill: float) -> None:
     with pytest.raises(
-        ts.errors.DataError, match=rf"\Afill= must be a value of its column; {fill} is none of 'x' \(.*\)\.\Z"
+        ts.errors.DataError, match=rf"\Afill= must be a value of its column; 'x' is .*, which cannot hold {fill}\.\Z"
     ):
         ts.load({"x": pa.array([None], arrow)}, {"x": ts.column("x", fill=fill)})
 
@@ -967,7 +967,7 @@ def test_of_many_differences_ten_are_shown(tmp_path: Path) -> None:
 
 
 def test_arrays_of_unequal_length_are_refused() -> None:
-    message = "one length; got {'a': 2, 'b': 3}"
+    message = "one length, got {'a': 2, 'b': 3}"
     with pytest.raises(ts.errors.SourceError, match=like(message)):
         ts.load({"a": [1, 2], "b": np.arange(3)})
     assert ts.load({"a": [1, 2], "b": np.arange(3)}, ["a"])["a"].tolist() == [1, 2]

@@ -117,9 +117,9 @@ def test_a_directory_is_no_stash(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ([0], "A column is named by a text, a list of texts, a polars expression, or ts.column(...); got 0."),
-        ((name for name in "y"), "columns= is a list of names or a mapping; got a generator."),
-        ("y", "columns= is a list of names or a mapping; got the text 'y'. Write ['y']."),
+        ([0], "A column must be a name, a list of names, a polars expression or ts.column(...), got 0."),
+        ((name for name in "y"), "columns= must be a list of names or a mapping, got a generator."),
+        ("y", "columns= must be a list of names or a mapping, got the text 'y'. Write ['y']."),
     ],
 )
 def test_columns_are_named_by_texts(columns: object, message: str) -> None:
@@ -129,7 +129,7 @@ def test_columns_are_named_by_texts(columns: object, message: str) -> None:
 
 def test_names_of_a_mapping_are_texts() -> None:
     with pytest.raises(
-        ts.errors.SchemaError, match=r"^Column names are strings; the mapping has the int 0\. Rename it\.$"
+        ts.errors.SchemaError, match=r"^Column names must be text; the mapping has the int 0\. Rename it\.$"
     ):
         ts.load({0: [1.0]})
 

@@ -178,14 +178,14 @@ def test_a_stash_of_several_entity_columns_is_shown_saved_and_shared(tmp_path: P
 @pytest.mark.parametrize(
     ("entity", "kind", "message"),
     [
-        ([], TypeError, "entity= is the name of a column, or a list of names; got []."),
-        (["e", 0], TypeError, "entity= is the name of a column, or a list of names; got ['e', 0]."),
-        (7, TypeError, "entity= is the name of a column, or a list of names; got 7."),
-        (["e", "f", "e"], ts.errors.SchemaError, "An entity column is named once; entity= has 'e' twice."),
+        ([], TypeError, "entity= must be the name of a column or a list of names, got []."),
+        (["e", 0], TypeError, "entity= must be the name of a column or a list of names, got ['e', 0]."),
+        (7, TypeError, "entity= must be the name of a column or a list of names, got 7."),
+        (["e", "f", "e"], ts.errors.SchemaError, "entity= must name each column once, got 'e' twice."),
         (
             ["e", "y"],
             ts.errors.SchemaError,
-            "entity= names a text or integer column; 'y' is double. Convert it to text.",
+            "entity= must be text or integers; 'y' is double. Convert it to text.",
         ),
         (
             ["e", "f"],

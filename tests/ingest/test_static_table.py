@@ -256,9 +256,9 @@ WRONG: dict[str, tuple[Any, dict[str, Any], type[Exception], str]] = {
         SHOPS.to_arrow().to_reader(),
         {},
         TypeError,
-        "static= is a list of names or a mapping; got a RecordBatchReader.",
+        "static= must be a list of names or a mapping, got a RecordBatchReader.",
     ),
-    "a text": ((SHOPS, "size"), {}, TypeError, "static= is a list of names or a mapping; got the text 'size'. Write "),
+    "a text": ((SHOPS, "size"), {}, TypeError, "static= must be a list of names or a mapping, got the text 'size'. "),
     "not there": ((SHOPS, ["place"]), {}, ts.errors.ColumnError, f"{OF} has no column 'place'; it has 'shop', "),
     "a null": (
         SHOPS.with_columns(size=pl.Series([None, 1, 2])),

@@ -172,7 +172,7 @@ def test_a_file_is_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         ('a,b\n1,"x\n2,y\n', ts.errors.SourceError, r"{} cannot be read .*could not parse"),
         (b"a,b\n1,\xff\n", ts.errors.SourceError, r"text in UTF-8; {} is not"),
         (b"a,b\n" + b"1,x\n" * 20_000 + b"1,\xff\n", ts.errors.SourceError, r"text in UTF-8; {} is not"),
-        ("\n\n", ts.errors.SourceError, r"begins with a line of column names; {} is empty\."),
+        ("\n\n", ts.errors.SourceError, r"must begin with a line of column names; {} is empty\."),
     ],
     ids=lambda value: repr(value)[:20] if isinstance(value, (str, bytes)) else "",
 )

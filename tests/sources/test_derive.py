@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 import tensorstash as ts
 from tensorstash.sources.evaluate import is_elementwise
-from tests.oracle_load import exact, run_python, write_parquet
+from tests.oracle_load import exact, like, run_python, write_parquet
 
 Frames = Callable[[pl.DataFrame, list[int], Path], Any]
 
@@ -387,7 +387,7 @@ def test_in_a_list_an_expression_brings_its_name() -> None:
     )
     assert {name: tensor.tolist() for name, tensor in stash.items()} == {"b": [2], "a": [1], "sum": [3], "a - b": [-1]}
     for unnamed in (a + b, (a * 2).name.keep()):
-        with pytest.raises(ValueError, match="An expression needs a name"):
+        with pytest.raises(ValueError, match="An expression in a list needs a name"):
             ts.load(source, [unnamed])
     with pytest.raises(ts.errors.SchemaError, match=r"Column names must be unique; \['a'\]"):
         ts.load(source, ["a", (a + b).alias("a")])
@@ -465,7 +465,7 @@ def test_only_inputs_of_a_mapping_are_converted() -> None:
     source = {"a": [1, 2], "b": [object(), object()]}
     assert ts.load(source, {"x": a + 1})["x"].tolist() == [2, 3]
     with pytest.raises(
-        ts.errors.SchemaError, match=r"\AA column is an array or a list of values of one type; 'b' is not: "
+        ts.errors.SchemaError, match=r"\AA column must be an array or a list of values of one type; 'b' is not: "
     ):
         ts.load(source, {"x": a + b})
 
@@ -573,10 +573,9 @@ def test_the_part_that_needs_other_rows_is_named_with_the_line_to_write_instead(
         ((a + b).over("s"), (a + b).over("s")),
         (pl.struct(a, b.cum_sum()).struct.field("b"), b.cum_sum()),
     ):
-        with pytest.raises(ts.errors.SchemaError) as caught:
+        message = f"{part} needs other rows ... pl.scan_parquet(path).with_columns(lag=pl.col('y').shift(1).over("
+        with pytest.raises(ts.errors.SchemaError, match=like(message)):
             ts.load(frame(9), {"x": expression})
-        assert f"{part} needs other rows" in str(caught.value)
-        assert "pl.scan_parquet(path).with_columns(lag=pl.col('y').shift(1).over(" in str(caught.value)
 
 
 def test_what_polars_says_of_single_parts_is_no_test() -> None:
@@ -647,7 +646,7 @@ def test_expressions_of_several_columns_are_refused(expression: pl.Expr) -> None
 
 def test_constants_are_refused() -> None:
     for expression in (pl.lit(3), pl.lit("z") + "y", pl.len()):
-        with pytest.raises(ValueError, match="An expression names a column of the source"):
+        with pytest.raises(ValueError, match="An expression must name a column of the source"):
             ts.load({"a": [1]}, {"x": expression})
 
 
@@ -685,7 +684,7 @@ def test_helpful_errors(tmp_path: Path) -> None:
     refused(ts.errors.SchemaError, "has the name of the entity or time column", {"t": pl.col("t") * 2}, time="t")
     name = '[(col("ask")) * (dyn int: 2)]'  # as polars prints the expression
     refused(
-        ts.errors.SchemaError, "An expression is known by its text", {"x": ask * 2, "y": name}, {"ask": [1], name: [3]}
+        ts.errors.SchemaError, "An expression is named by its text", {"x": ask * 2, "y": name}, {"ask": [1], name: [3]}
     )
     refused(
         ts.errors.SchemaError,
@@ -694,8 +693,8 @@ def test_helpful_errors(tmp_path: Path) -> None:
         {"t": pa.array([0], pa.timestamp("s", "+05:30"))},
     )
     for wrong in (pl.Series([1]), 3, {"a": pl.col("a")}, [[ask]], a.is_null):
-        refused(TypeError, "A column is named by", {"x": wrong})
-        with pytest.raises(TypeError, match="A column is named by"):
+        refused(TypeError, "A column must be a name", {"x": wrong})
+        with pytest.raises(TypeError, match="A column must be a name"):
             ts.column(wrong)  # type: ignore[arg-type]
 
 
@@ -703,7 +702,7 @@ def test_functions_that_fail_or_break_their_word() -> None:
     def fail(value: int) -> int:
         raise KeyError(value)
 
-    with pytest.raises(ts.errors.DataError, match=r"fails in the mapping: 7\. Let it be null"):
+    with pytest.raises(ts.errors.DataError, match=r"fails in the mapping: 7\. Make it null"):
         ts.load({"a": [7]}, {"x": a.map_elements(fail, return_dtype=pl.Int64)})
     told = a.map_batches(lambda values: values, return_dtype=pl.Float64, is_elementwise=True)
     short = a.map_batches(lambda values: values.head(2), return_dtype=pl.Int64, is_elementwise=True)
@@ -779,7 +778,7 @@ def test_python_functions_are_refused_with_share_and_not_without() -> None:
     for function in (doubled, locked, math.factorial):
         expression = a.map_elements(function, return_dtype=pl.Int64)
         assert ts.load({"a": [1]}, {"x": expression})["x"].tolist() in ([1], [2])
-        with pytest.raises(ValueError, match="the same Python function"):
+        with pytest.raises(ValueError, match="cannot compare Python functions"):
             ts.load({"a": [1]}, {"x": ["a", expression]}, share="derived")
     shared = ts.load({"a": [1]}, {"x": a.map_elements(doubled, return_dtype=pl.Int64)}).share("derived")
     assert ts.attach("derived")["x"].tolist() == shared["x"].tolist() == [2]

@@ -98,14 +98,14 @@ def test_a_file_that_is_replaced_or_written_to_while_it_is_loaded(form: str, tmp
             write(table, path)
             changes = [change]
 
-            def read(*arguments: Any, real: Any = files._batches, changes: Any = changes) -> Iterator[Any]:
+            def read(*arguments: Any, real: Any = files._cast_batches, changes: Any = changes) -> Iterator[Any]:
                 for batch in real(*arguments):
                     yield batch
                     while changes:
                         changes.pop()()
 
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(files, "_batches", read)
+                patch.setattr(files, "_cast_batches", read)
                 with pytest.raises(ts.errors.SourceError, match=rf"\A(A source must not change while it is .*)?{path}"):
                     ts.load(path, share=share)
             assert not changes
@@ -229,7 +229,7 @@ def test_a_name_that_is_not_utf8_is_refused(form: str, arguments: dict[str, Any]
     assert b"speed_" in whole_file
     path.write_bytes(whole_file.replace(b"speed_", b"speed\xff"))
     source: Any = pa.ipc.open_file(path).read_all() if form == "table" else path
-    with pytest.raises(ts.errors.SourceError, match=r"are text in UTF-8; .* has others"):
+    with pytest.raises(ts.errors.SourceError, match=r"must be UTF-8; .* has others"):
         ts.load(source, **arguments)
 
 

@@ -105,10 +105,10 @@ def test_what_is_not_there_is_said_without_the_keys(port: int, bucket: str) -> N
         with pytest.raises(ts.errors.SourceError, match=like(why)):
             ts.load(url(port, path))
     with pytest.raises(
-        ts.errors.SourceError, match=r"\As3://none/x names no file system .*|.*'s3://none/x' matches no file\.\Z"
+        ts.errors.SourceError, match=r"\AThe file system of s3://none/x .*|.*'s3://none/x' matches no file\.\Z"
     ):
         ts.load(url(port, "none/x"))
-    message = r"\Aodd://host/x\.parquet names no file system that can be reached: .*odd\Z"
+    message = r"\AThe file system of odd://host/x\.parquet cannot be reached: .*odd\Z"
     with pytest.raises(ts.errors.SourceError, match=message):
         ts.load("odd://user:password@host/x.parquet?token=1")
 
@@ -301,5 +301,5 @@ def test_a_failing_object_is_named(counted: Counted) -> None:
 def test_what_is_no_file_system_is_refused() -> None:
     with pytest.raises(TypeError, match=like("filesystem= ... got a str")):
         ts.load("x.parquet", filesystem="s3")
-    with pytest.raises(TypeError, match=like("filesystem= ... got a dict as the source")):
+    with pytest.raises(TypeError, match=like("filesystem= needs paths ... got a dict")):
         ts.load({"y": [1]}, filesystem=fs.LocalFileSystem())

@@ -290,7 +290,7 @@ def test_a_reader_is_read_once() -> None:
     with pytest.raises(ts.errors.ColumnError, match="did you mean 'y'"):
         ts.load(once, ["yy"])
     assert ts.load(once, ["y"])["y"].shape == (ROWS,)
-    with pytest.raises(ts.errors.SourceError, match="has no rows: it is empty, or has been read before"):
+    with pytest.raises(ts.errors.SourceError, match="has no rows: it is empty, or it was read before"):
         ts.load(once, ["y"])
     assert ts.load(Producer(TABLE.slice(0, 0)), ["y"])["y"].shape == (0,)
 
@@ -350,7 +350,7 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         with pytest.raises(ts.errors.SourceError, match=like(message)):
             ts.load(reader(), ["y"])
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
-    with pytest.raises(ts.errors.SourceError, match="is kept in a temporary file, which cannot be made: "):
+    with pytest.raises(ts.errors.SourceError, match="needs a temporary file, which cannot be made: "):
         ts.load(reader(), ["y"])
     assert os.listdir(tmp_path) == []
     gc.collect()

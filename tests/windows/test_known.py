@@ -133,7 +133,7 @@ def test_missing_values_and_empty_slots_may_differ() -> None:
         (
             ts.column("y", dtype=torch.uint8, fill=0, empty=300),
             ValueError,
-            "empty= must be a value of its column; 300 is",
+            "empty= must be a value of its column; 'x' is torch.uint8, which cannot hold 300",
         ),
         (
             ts.column("y", empty="none"),
@@ -144,7 +144,7 @@ def test_missing_values_and_empty_slots_may_differ() -> None:
         (
             ts.column("word", vocabulary=["a"], empty="b"),
             ValueError,
-            "empty ... 'b' is not in that of 'x'",
+            "empty ... 'b' is not in the vocabulary of 'x'",
         ),
     ],
 )
