@@ -9,6 +9,7 @@ import torch
 
 from tensorstash.columns.spec import Columns
 from tensorstash.common.checks import is_integer
+from tensorstash.errors import TensorstashError
 from tensorstash.ingest.request import Repeated, Request, Static, parse_request
 from tensorstash.ingest.segment_key import argument_keys, check_rows_key, check_share, check_unchanged, contents, key_of
 from tensorstash.segments.directory import Name
@@ -159,17 +160,21 @@ def load(
         raise TypeError(f"progress= is True, False or None; got {progress!r}.")
     path = _check_targets(share, file, overwrite, timeout)
     check_rows_key(key, request, kept=path is not None or bool(share))
-    if path is not None:
-        stash, noted = _load_once(
-            request, key, progress, lambda hash_, build: obtain_file(FileTarget(path, hash_, overwrite), build, timeout)
-        )
-    elif share is None or share is False:
-        stash, noted = _load_private(request, progress)
-    else:
-        label = check_share(share, source)
-        stash, noted = _load_once(
-            request, key, progress, lambda hash_, build: obtain(Name(label, hash_[:16]), build, timeout)
-        )
+    label = None if share is None or share is False else check_share(share, source)
+
+    def get(hash_: str, build: Build) -> Segment:
+        if path is not None:
+            return obtain_file(FileTarget(path, hash_, overwrite), build, timeout)
+        return obtain(Name(str(label), hash_[:16]), build, timeout)
+
+    try:
+        if path is None and label is None:
+            stash, noted = _load_private(request, progress)
+        else:
+            stash, noted = _load_once(request, key, progress, get)
+    except TensorstashError as error:
+        # our frames, most of them of threads, say nothing that its message and its cause do not
+        raise error.with_traceback(None)  # noqa: B904  the cause that it has stays
     order = [_REORDERED] if time is None and is_reordered(source) else []
     for warning in (*order, *_warnings_of(stash), *noted):
         warnings.warn(warning, UserWarning, stacklevel=2)

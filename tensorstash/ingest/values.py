@@ -72,13 +72,7 @@ def _member(array: pa.Array, column: Column, name: str, place: str, stats: Stats
     nulls, fill = flat.null_count, column.fill
     stats.nulls += nulls
     if nulls and fill is None and not column.dtype.is_floating_point:
-        keep = (
-            "Keep them missing, ts.column(..., dtype=torch.float32), or store" if column.kind == "number" else "Store"
-        )
-        raise DataError(
-            f"Integers, booleans and times have no missing value; column {name!r} has {nulls:,} nulls in {place}. "
-            f"{keep if column.kind == 'number' else 'Store'} a value that counts as data: ts.column(..., fill=...)."
-        )
+        raise _null_error(column, name, nulls, place)
     holes = flat.is_null().to_numpy(zero_copy_only=False) if nulls else None
     flat = pc.fill_null(flat, pa.scalar(0).cast(flat.type)) if nulls else flat
     raw: NDArray[Any] = np.asarray(flat.to_numpy(zero_copy_only=False))  # the memory of Arrow: never written to
@@ -95,6 +89,17 @@ def _member(array: pa.Array, column: Column, name: str, place: str, stats: Stats
     value = np.asarray(math.nan if fill is None else fill)
     value = to_bfloat16(value.astype(np.float32)) if column.dtype == torch.bfloat16 else value.astype(out.dtype)
     return np.where(holes, value, out)
+
+
+def _null_error(column: Column, name: str, nulls: int, place: str) -> DataError:
+    # an expression is shown by a text of polars that is no argument of ts.column
+    source = "..." if "(" in name else repr(name if len(column.members) == 1 else [*column.members])
+    count = "1 null" if nulls == 1 else f"{nulls:,} nulls"
+    as_nan = f"Keep nulls as NaN, ts.column({source}, dtype=torch.float32), or store"
+    return DataError(
+        f"Integers, booleans and times have no missing value; column {name!r} has {count} in {place}. "
+        f"{as_nan if column.kind == 'number' else 'Store'} a value that counts as data: ts.column({source}, fill=...)."
+    )
 
 
 def to_bfloat16(array: NDArray[np.float32]) -> NDArray[np.uint16]:

@@ -174,7 +174,7 @@ def test_entities_without_rows_have_missing_static_values() -> None:
     assert stash.static["filled"].tolist() == [-7, 4, -7, 5]
     assert [str(value) for value in stash.static["zone"].tolist()] == ["nan", "4.0", "nan", "5.0"]
     assert (stash.about("kind").missing, stash.about("zone").missing) == (3, 2)
-    with pytest.raises(ts.errors.DataError, match=r"'zone' has 1 nulls in entities of like= without rows, such as 'a'"):
+    with pytest.raises(ts.errors.DataError, match=r"'zone' has 1 null in entities of like= without rows, such as 'a'"):
         ts.load(today(), ["y"], entity="e", time="t", static=["zone"], like=yesterday())
 
 
