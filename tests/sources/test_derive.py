@@ -416,7 +416,7 @@ def test_an_alias_of_a_column_is_another_name() -> None:
 def test_keys_are_named_not_computed() -> None:
     wrong: list[Any] = [t, ["t"]]
     for time in wrong:
-        with pytest.raises(TypeError, match="time= is the name of a column"):
+        with pytest.raises(TypeError, match="time must be the name of a column"):
             ts.load({"t": [1], "x": [2]}, ["x"], time=time)
 
 
