@@ -2,8 +2,9 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any, Union, cast
 
 import numpy as np
 import torch
@@ -106,8 +107,13 @@ def _python_value(value: object, argument: str) -> object:
 
 def check_dtype(dtype: object) -> None:
     """Raise if `dtype` is not a `torch.dtype`."""
-    if dtype is not None and not isinstance(dtype, torch.dtype):
-        raise TypeError(f"dtype= must be a torch.dtype, such as torch.float32, got {dtype!r}.")
+    if dtype is None or isinstance(dtype, torch.dtype):
+        return
+    name = "float32"
+    with suppress(TypeError, ValueError, SyntaxError):  # which numpy raises for what is no dtype
+        name = np.dtype(cast("Any", dtype)).name
+    remedy = name if isinstance(getattr(torch, name, None), torch.dtype) else "float32"
+    raise TypeError(f"dtype= must be a torch.dtype, got {dtype!r}. Write torch.{remedy}.")
 
 
 def is_valid(source: "Source | Sequence[Source]") -> ColumnSpec:

@@ -15,7 +15,7 @@ def is_integer(value: object) -> bool:
 
 
 def at_least(least: int, value: object, what: str) -> int:
-    """The integer of an argument that counts something, of whatever integer type; else a `ValueError`."""
+    """The value as an `int`; raises `ValueError` unless it is an integer of any type and at least `least`."""
     number = operator.index(cast("SupportsIndex", value)) if is_integer(value) else None
     if number is None or number < least:
         raise ValueError(f"{what} must be an integer >= {least}, got {value!r}.")

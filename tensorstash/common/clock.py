@@ -49,11 +49,11 @@ def zone_of(name: str | None) -> tzinfo:
         if re.fullmatch(r"[+-]\d\d:?\d\d", name):
             return datetime.strptime(name, "%z").tzinfo or timezone.utc
         return ZoneInfo(name)
-    except (KeyError, ValueError, OSError) as error:
+    except (KeyError, ValueError, OSError):
         raise DataError(
             f"A time zone is one of the IANA database, or an offset from UTC such as '+05:30'; {name!r} is neither, "
             "or this machine has no such zone. Install tzdata, or convert the times to UTC before loading."
-        ) from error
+        ) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +100,8 @@ class Clock:
             if not _MOMENT.fullmatch(text):
                 raise ValueError(text)
             when = datetime.fromisoformat(text.replace("Z", "+00:00"))
-        except ValueError as error:
-            raise ValueError(f"A cut is written as '2013-10-01' or '2013-10-01 06:00'; got {moment!r}.") from error
+        except ValueError:
+            raise ValueError(f"A cut is written as '2013-10-01' or '2013-10-01 06:00'; got {moment!r}.") from None
         if self.unit == "d":
             when = when.replace(tzinfo=timezone.utc)
         elif when.tzinfo is None:

@@ -1,4 +1,4 @@
-"""What a forked child must not do or keep. The fork state of the process is in this file only."""
+"""What a forked child must not use or keep. Only this file holds the fork state of the process."""
 
 import fcntl
 import os
@@ -26,7 +26,7 @@ def has_pool() -> bool:
 
 
 def check_pool() -> None:
-    """Refuse to compute in a forked child that inherits the pool of polars without its threads: it waits for ever."""
+    """Refuse to compute in a forked child that inherits the pool of polars without its threads: it would hang."""
     if not has_pool():
         raise RuntimeError(
             "A forked process cannot compute with polars that its parent has used, because its threads do not survive "
@@ -35,7 +35,7 @@ def check_pool() -> None:
 
 
 def check_threads() -> None:
-    """A forked child inherits torch's thread pool without its threads: a gather on several would wait for ever."""
+    """Refuse several threads in a forked child: it inherits torch's pool without its threads, and would hang."""
     if not _state["forked"]:
         return
     import torch  # here, because the command line does without it

@@ -33,7 +33,7 @@ class Frequency:
     clock: Clock
 
     def follows(self, before: Int64s, after: Int64s, steps: Int64s | int = 1) -> Bools:
-        """Whether each time is so many steps after the one before it, all `(n,)`.
+        """Whether each `after` is `steps` steps later than `before`, all `(n,)`.
 
         Calendar steps may also be counted back: from the last day of March to that of February, not from it.
         """
@@ -68,7 +68,7 @@ class Frequency:
         return np.where(self.follows(before, after, steps), steps, 0)
 
     def advance(self, times: Int64s, steps: Int64s) -> Int64s:
-        """The times so many steps later, with negative steps earlier, as polars' `offset_by` has them; both `(n,)`."""
+        """The times that many steps later, or earlier if negative, as in polars' `offset_by`; both `(n,)`."""
         if self.kind == "ticks":
             return times + self.count * steps
         earliest, latest = self._moved(times, steps)
@@ -81,8 +81,9 @@ class Frequency:
         if self.kind == "days":
             later = local + count * day
         elif self.kind == "months":
-            month = _days(local, day).astype("datetime64[M]")
-            later = _later_month(month, local // day - _first_day(month), count)[0] * day + local % day
+            month: NDArray[np.datetime64] = _days(local, day).astype("datetime64[M]")
+            last = _first_day(month + count + 1) - 1  # of the later month, which may be shorter
+            later = np.minimum(_first_day(month + count) + local // day - _first_day(month), last) * day + local % day
         else:
             working = np.busday_offset(_days(local, day), count, roll="backward")
             later = working.astype(np.int64) * day + local % day
@@ -98,7 +99,7 @@ def frequency(text: Duration, clock: Clock, tolerance: Duration | None, what: st
     text = _plain(text)
     allowed = 0 if tolerance is None else _ticks(tolerance, clock, "tolerance")
     if allowed < 0:
-        raise ValueError(f"tolerance= is at least 0; got {tolerance!r}.")
+        raise ValueError(f"tolerance must be >= 0, got {tolerance!r}.")
     calendar = _CALENDAR.fullmatch(str(text)) if clock.unit is not None else None
     if calendar is not None:
         count, unit = int(calendar[1]), calendar[2]
@@ -110,7 +111,7 @@ def frequency(text: Duration, clock: Clock, tolerance: Duration | None, what: st
             return Frequency(str(text), "days", count * _DAYS[unit], allowed, clock)
     ticks = _ticks(text, clock, what)
     if ticks < 1:
-        raise ValueError(f"{what}= is longer than zero; got {text!r}.")
+        raise ValueError(f"{what} must be longer than zero, got {text!r}.")
     return Frequency(str(text), "ticks", ticks, allowed, clock)
 
 
@@ -118,8 +119,8 @@ def duration(text: str, what: str) -> timedelta:
     """A fixed duration as polars writes it; `what` is the argument that it was given for."""
     try:
         return timedelta(microseconds=_ticks(text, Clock("us", None), what))
-    except OverflowError as error:
-        raise ValueError(f"{what}= is at most {timedelta.max.days} days; got {text!r}.") from error
+    except OverflowError:
+        raise ValueError(f"{what} must be at most {timedelta.max.days} days, got {text!r}.") from None
 
 
 def inferred(step: int, clock: Clock, tolerance: Duration | None) -> list[Frequency]:
@@ -168,16 +169,16 @@ def _ticks(length: Duration, clock: Clock, what: str) -> int:
         number = int(text[:-1]) if isinstance(text, str) and re.fullmatch(r"\d+i", text) else text
         if isinstance(number, int):
             return number
-        raise ValueError(f"{what}= of integer times is an integer; got {text!r}.")
+        raise ValueError(f"{what} of integer times must be an integer, got {text!r}.")
     parts = _PART.findall(text) if isinstance(text, str) else []
     if not parts or "".join(map("".join, parts)) != text or any(unit not in NANOSECONDS for _, unit in parts):
         calendar = ", or alone '1mo', '1q', '1y', '1bd'" if what in ("frequency", "step", "gap", "every") else ""
         raise ValueError(
-            f"{what}= is a duration as polars writes it, such as '15m', '1h', '1d'{calendar}; got {text!r}."
+            f"{what} must be a duration as polars writes it, such as '15m', '1h', '1d'{calendar}, got {text!r}."
         )
     ticks, rest = divmod(sum(int(count) * NANOSECONDS[unit] for count, unit in parts), NANOSECONDS[clock.unit])
     if rest:
-        raise ValueError(f"{what}= is a multiple of the time column's unit, {clock.unit!r}; got {text!r}.")
+        raise ValueError(f"{what} must be a multiple of the time column's unit, {clock.unit!r}, got {text!r}.")
     return ticks
 
 
@@ -187,9 +188,3 @@ def _days(ticks: Int64s, day: int) -> NDArray[np.datetime64]:
 
 def _first_day(months: NDArray[np.datetime64]) -> Int64s:
     return months.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64)
-
-
-def _later_month(month: NDArray[np.datetime64], month_day: Int64s, months: Int64s | int) -> tuple[Int64s, Int64s]:
-    """The same day of a later month, or its last day if it is shorter; and that last day."""
-    first, after = _first_day(month + months), _first_day(month + months + 1)
-    return np.minimum(first + month_day, after - 1), after - 1

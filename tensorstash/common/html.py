@@ -17,10 +17,11 @@ _INK = "#808080"  # readable on white and on black
 
 def escaped(text: str) -> str:
     """Text for HTML; a long one is cut."""
-    return html.escape(_cut(text, _LONGEST))
+    return html.escape(cut(text, _LONGEST))
 
 
-def _cut(text: str, most: int) -> str:
+def cut(text: str, most: int) -> str:
+    """At most so many characters of a text, the last one an ellipsis if some are missing."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
@@ -51,7 +52,7 @@ def lanes(labels: Sequence[str], shares: NDArray[np.float64], foot: tuple[str, s
             for low, high in _stretches(row == level)
         )
         drawn.append(f'<path d="{strokes}" stroke="{colour}" stroke-width="{_LANE - 4}"/>' if strokes else "")
-    texts = [_text(_cut(label, 16), 0, lane * _LANE + 11) for lane, label in enumerate(labels)]
+    texts = [_text(cut(label, 16), 0, lane * _LANE + 11) for lane, label in enumerate(labels)]
     height = _LANE * len(labels)
     texts += [_text(foot[0], _LABEL, height + 12), _text(foot[1], _WIDTH, height + 12, "end")]
     return _svg(height + 16, "".join(drawn) + "".join(texts))
@@ -63,7 +64,7 @@ def lines(labels: Sequence[str], values: Sequence[NDArray[np.float64]], height: 
     drawn = []
     for k, (label, numbers) in enumerate(zip(labels, values)):
         drawn.append(_line(numbers, k * width, width * 0.9, height))
-        drawn.append(_text(_cut(label, int(width / 7)), int(k * width), height + 14))
+        drawn.append(_text(cut(label, int(width / 7)), int(k * width), height + 14))
     return _svg(height + 18, "".join(drawn))
 
 

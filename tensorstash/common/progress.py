@@ -1,10 +1,9 @@
-"""The progress of a load: a bar for people, and a fraction for the processes that wait for it."""
+"""The progress of a load: a bar for its user, and a fraction for the processes that wait for it."""
 
 import time
 import warnings
 from collections.abc import Callable
 from threading import RLock
-from typing import Any
 
 from tqdm import TqdmWarning
 
@@ -29,27 +28,16 @@ def rows_bar(rows: int, shown: bool | None) -> Bar:
 
 
 class Progress:
-    """Counts values that are written, from any thread, and shows them as rows: columns may be at different rows."""
+    """Counts the values written by all threads, and shows them as rows, because columns may be at different rows."""
 
-    def __init__(self, rows: int, shown: bool | None, report: Callable[[float], None]) -> None:
-        """Show a bar as `rows_bar` does, and call `report` with the fraction that is done."""
-        self._rows = rows
-        self._values = 1
+    def __init__(self, bar: Bar, values: int, report: Callable[[float], None]) -> None:
+        """Advance the bar, and call `report` with the fraction of `values` that is done."""
+        self._values = max(values, 1)
         self._report = report
         self._lock = RLock()
         self._done = self._nbytes = 0
         self._reported = self._began = time.monotonic()
-        self._bar = rows_bar(rows, shown)
-
-    def __enter__(self) -> "Progress":
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        self._bar.close()
-
-    def expect(self, values: int) -> None:
-        """Set how many values there are in all."""
-        self._values = max(values, 1)
+        self._bar = bar
 
     def add(self, values: int, nbytes: int) -> None:
         """Count values, of `nbytes` bytes, that have been written."""
@@ -59,7 +47,7 @@ class Progress:
             self._nbytes += nbytes
             speed = self._nbytes / max(now - self._began, 1e-6) / 1e6
             self._bar.set_postfix_str(f"{speed:,.0f} MB/s", refresh=False)
-            self._bar.update(self._rows * self._done / self._values - self._bar.n)
+            self._bar.update(self._bar.total * self._done / self._values - self._bar.n)
             if now - self._reported > _PAUSE:
                 self._reported = now
                 self._report(self._done / self._values)

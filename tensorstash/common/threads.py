@@ -1,4 +1,4 @@
-"""Jobs in threads: their results in order, and nothing left running when one fails or the user stops."""
+"""Jobs in threads: results come in order, and no job keeps running after a failure or Ctrl-C."""
 
 import os
 from collections import deque
@@ -16,7 +16,7 @@ _DELAY = 1.0  # seconds before a bar appears
 
 
 class Stopped(Exception):  # noqa: N818  it is no error
-    """Ends a job whose result nobody waits for any more."""
+    """Ends a job whose result is no longer needed."""
 
 
 def threads() -> int:
@@ -24,11 +24,11 @@ def threads() -> int:
     return max(1, min(os.cpu_count() or 1, _MOST_THREADS))
 
 
-def in_threads(jobs: Sequence[Job], work: Callable[[Job, Callable[[], None]], Result]) -> Iterator[tuple[Job, Result]]:
-    """The results of all jobs in their order; one more job than there are threads is under way.
+def in_threads(jobs: Sequence[Job], work: Callable[[Job, Callable[[], None]], Result]) -> Iterator[Result]:
+    """Yield the results of all jobs in order, with at most one more job submitted than there are threads.
 
-    Each job is given a function that it calls now and then. It raises `Stopped` once another job has failed or the
-    caller has gone away, so that the caller need not wait for long.
+    Each job calls the function that it is given now and then. It raises `Stopped` once another job has failed or the
+    caller has closed the iterator, so that neither waits for long.
     """
     stop = Event()
 
@@ -36,17 +36,15 @@ def in_threads(jobs: Sequence[Job], work: Callable[[Job, Callable[[], None]], Re
         if stop.is_set():
             raise Stopped
 
-    waiting: deque[tuple[Job, Future[Result]]] = deque()
+    waiting: deque[Future[Result]] = deque()
     pool = ThreadPoolExecutor(max(1, min(threads(), len(jobs))), "tensorstash-load")
     try:
         for job in jobs:
-            waiting.append((job, pool.submit(work, job, go_on)))
+            waiting.append(pool.submit(work, job, go_on))
             if len(waiting) > threads():
-                done, future = waiting.popleft()
-                yield done, future.result()
+                yield waiting.popleft().result()
         while waiting:
-            done, future = waiting.popleft()
-            yield done, future.result()
+            yield waiting.popleft().result()
     finally:
         stop.set()
         pool.shutdown(cancel_futures=True)

@@ -1,4 +1,4 @@
-"""Small units decoded together: of ten thousand small files, most of the time would go into the steps around each."""
+"""Small units are decoded together: with ten thousand small files, the overhead of each would dominate."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -11,7 +11,7 @@ from tensorstash.errors import DataError, SourceError
 from tensorstash.sources.scan import Unit, read
 
 _SMALL = 1 << 15  # rows of a unit that is decoded together with others
-_ROWS = 1 << 17  # rows, and bytes, after which a batch is long enough
+_ROWS = 1 << 17  # rows, and bytes, after which no more batches are added
 _BYTES = 1 << 23
 _MOST = 256  # units: Ctrl-C waits for a bundle
 _SHARE = 8  # bundles for each thread, so that all threads end at about the same time
@@ -37,7 +37,7 @@ def bundles(units: Sequence[Unit]) -> list[Bundle]:
 
 
 def each_or_all(bundle: Bundle, work: Callable[[Bundle], Result]) -> list[Result]:
-    """The result for a bundle; if `work` fails, the results for its units one by one, so that the error names one."""
+    """The result for a bundle; if `work` fails, the results of its units one by one, so that the error names a unit."""
     if len(bundle) > 1:
         with suppress(DataError, SourceError):
             return [work(bundle)]
@@ -45,7 +45,7 @@ def each_or_all(bundle: Bundle, work: Callable[[Bundle], Result]) -> list[Result
 
 
 def read_bundle(bundle: Bundle, names: Sequence[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """As `read`; batches of small units are put together, as far as their types are equal."""
+    """As `read`, but consecutive small batches of equal types are concatenated."""
     if len(bundle) == 1:
         yield from read(bundle[0], names)
         return

@@ -46,7 +46,7 @@ def piece_of(array: pa.Array) -> Piece:
 
 
 def as_arrow(names: Sequence[Any]) -> pa.Array:
-    """Texts or integers as an Arrow array."""
+    """Texts or integers as an Arrow array, with 64-bit offsets or integers."""
     if names and isinstance(names[0], str):
         return pa.array(names, pa.large_string())
     large = max(names, default=0) > np.iinfo(np.int64).max
@@ -59,7 +59,7 @@ def ascending(names: pa.Array) -> Int64s:
 
 
 def inverse(order: Int64s) -> Int64s:
-    """Where each number stands in a permutation."""
+    """The inverse of a permutation."""
     places = np.empty_like(order)
     places[order] = np.arange(len(order))
     return places
@@ -70,7 +70,7 @@ class _DictCoder:
 
     def __init__(self, names: Iterable[Any]) -> None:
         self._codes: defaultdict[Any, int] = defaultdict(None, zip(names, count()))
-        self._codes.default_factory = self._codes.__len__  # a new name has the next code, without a step of Python
+        self._codes.default_factory = self._codes.__len__  # a new name has the next code, without running Python code
 
     def __len__(self) -> int:
         return len(self._codes)
@@ -146,7 +146,6 @@ class Vocabulary:
         return codes, Stats(nulls, nulls)
 
     def _codes_of(self, values: pa.Array) -> Int32s:
-        """`(values,)`, the codes of values that occur."""
         with self._lock:
             many = is_text(values.type) and len(self) + len(values) > _MANY and has_pool()
             if isinstance(self._coder, _DictCoder) and many:

@@ -15,7 +15,7 @@ from tensorstash.columns.types import is_text
 from tensorstash.common.dtypes import Int32s
 from tensorstash.ingest.codes import Vocabulary, bucket_codes, given_codes, piece_of
 from tensorstash.ingest.values import Stats, flatten, from_bfloat16, values
-from tensorstash.sources.storage import without_views
+from tensorstash.sources.storage import decoded
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +74,10 @@ def _validity(arrays: Sequence[pa.Array], column: Column, place: str) -> tuple[N
 
 def _valid(array: pa.Array, column: Column, name: str, place: str) -> NDArray[Any]:
     if is_text(array.type):
-        plain = without_views(array)
-        if pa.types.is_dictionary(plain.type):
-            plain = plain.dictionary_decode() if plain.dictionary.null_count else plain.indices
-        return np.asarray(plain.is_valid().to_numpy(zero_copy_only=False))
+        in_dictionary = pa.types.is_dictionary(array.type) and array.dictionary.null_count
+        return np.asarray((decoded(array) if in_dictionary else array).is_valid())
     flat = flatten(array, column, name, place)
-    valid = np.asarray(flat.is_valid().to_numpy(zero_copy_only=False))
+    valid = flat.is_valid().to_numpy(zero_copy_only=False)
     if pa.types.is_floating(flat.type) or column.bits:
         raw = np.asarray(pc.fill_null(flat, pa.scalar(0).cast(flat.type)).to_numpy(zero_copy_only=False))
         valid &= ~np.isnan(from_bfloat16(raw) if column.bits else raw)

@@ -1,7 +1,6 @@
 """The entities of rows: their numbers, and the rows of one shard."""
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from tensorstash.errors import DataError
 from tensorstash.ingest.codes import Piece, Vocabulary, as_arrow, ascending, inverse, piece_of
 from tensorstash.sources.rows import with_rows
 from tensorstash.sources.scan import Scan, Unit, read
-from tensorstash.sources.storage import without_views
+from tensorstash.sources.storage import decoded
 
 Entity = str | Sequence[str]  # `entity=` of a load
 
@@ -69,10 +68,10 @@ class Entities:
         return [leading, *codes[::-1]]
 
 
-def check_key(array: pa.Array, name: str, scanned: Scan, row: int, *, is_time: bool = False) -> None:
-    """Refuse a null in an entity or time column, whose rows begin with `row`."""
+def without_nulls(array: pa.Array, name: str, scanned: Scan, row: int, *, is_time: bool = False) -> pa.Array:
+    """The array of an entity or time column, whose rows begin with `row`; a null in it is refused."""
     if pa.types.is_dictionary(array.type) and array.dictionary.null_count:
-        array = without_views(array).dictionary_decode()
+        array = decoded(array)
     if array.null_count:
         remedy = "Drop or fill these rows before loading."
         if is_time:
@@ -86,12 +85,7 @@ def check_key(array: pa.Array, name: str, scanned: Scan, row: int, *, is_time: b
             f"Every row needs an entity and a time; column {name!r} is null in source row {place} (the first such). "
             f"{remedy}"
         )
-
-
-def key_piece(array: pa.Array, name: str, scanned: Scan, row: int) -> Piece:
-    """The values of an entity column, without null."""
-    check_key(array, name, scanned, row)
-    return piece_of(array)
+    return array
 
 
 def entities_of_rows(scanned: Scan, entity: Entity, arrays: Sequence[pa.Array], row: int) -> tuple[list[Any], Int32s]:
@@ -101,21 +95,20 @@ def entities_of_rows(scanned: Scan, entity: Entity, arrays: Sequence[pa.Array], 
     """
     names = entity_columns(entity)
     entities = Entities(len(names), ())
-    places = entities.encode([key_piece(array, name, scanned, row) for name, array in zip(names, arrays)])
+    places = entities.encode([piece_of(without_nulls(*column, scanned, row)) for column in zip(arrays, names)])
     parts = entities.values(np.arange(len(entities)))
     return parts[0] if isinstance(entity, str) else [*zip(*parts)], places
 
 
 def of_shard(scanned: Scan, entity: Entity, shard: tuple[int, int], progress: bool | None) -> Scan:
     """The scan of the rows whose entity is in a shard, given by its number and how many there are."""
-    return with_rows(scanned, partial(_judge, scanned, entity, shard), "shard", progress)
 
+    def judge(unit: Unit) -> tuple[NDArray[np.uint8], int]:
+        flags = [np.empty(0, np.bool_)]
+        for row, batch in read(unit, entity_columns(entity)):
+            names, places = entities_of_rows(scanned, entity, batch.columns, row)
+            flags.append((shard_of(names, shard[1]) == shard[0])[places])
+        kept = np.concatenate(flags)
+        return np.packbits(kept), int(np.count_nonzero(kept))
 
-def _judge(scanned: Scan, entity: Entity, shard: tuple[int, int], unit: Unit) -> tuple[NDArray[np.uint8], int]:
-    number, shards = shard
-    flags = [np.empty(0, np.bool_)]
-    for row, batch in read(unit, entity_columns(entity)):
-        names, places = entities_of_rows(scanned, entity, batch.columns, row)
-        flags.append((shard_of(names, shards) == number)[places])
-    kept = np.concatenate(flags)
-    return np.packbits(kept), int(np.count_nonzero(kept))
+    return with_rows(scanned, judge, "shard", progress)

@@ -1,6 +1,6 @@
 """The entity and the time of every row: read before the other columns, and written as entities, offsets and times."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -18,8 +18,9 @@ from tensorstash.common.dtypes import Bools, Int64s
 from tensorstash.common.progress import Progress
 from tensorstash.common.threads import in_threads
 from tensorstash.ingest.bundles import Bundle, bundles, each_or_all, read_bundle
-from tensorstash.ingest.codes import Piece, as_arrow
-from tensorstash.ingest.entities import Entities, check_key, key_piece
+from tensorstash.ingest.codes import Piece, as_arrow, piece_of
+from tensorstash.ingest.decoders import Decoder
+from tensorstash.ingest.entities import Entities, without_nulls
 from tensorstash.ingest.memory import check_sorting
 from tensorstash.ingest.plan import Plan
 from tensorstash.ingest.row_order import Arranger, duplicate_time
@@ -34,12 +35,13 @@ _Stretch = tuple[int, list[Piece]]  # the number of rows, and a piece of each en
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A load in progress: its source, its plan, its segment, and its progress bar."""
+    """A load in progress: its source, its plan, its segment, its progress bar, and a decoder for each column."""
 
     scanned: Scan
     planned: Plan
     draft: Draft
     progress: Progress
+    decoders: Mapping[str, Decoder]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,7 @@ def read_keys(work: Work) -> Keys:
 
 
 def _arrange(work: Work, entities: Entities | None, arranger: Arranger) -> Stats | None:
-    """Pass the entities of all rows to the arranger, write the times to the draft, and return their statistics."""
+    """Pass the entities to the arranger, write the times to the draft, and return the statistics of the times."""
     planned = work.planned
     if not (planned.entity or planned.time):
         for start in range(0, planned.rows, _BLOCK):
@@ -89,7 +91,7 @@ def _arrange(work: Work, entities: Entities | None, arranger: Arranger) -> Stats
     def read_keys_of(bundle: Bundle, go_on: Callable[[], None]) -> list[tuple[list[_Stretch], Stats]]:
         return each_or_all(bundle, lambda units: _read_bundle(work, units, go_on))
 
-    for _, parts in in_threads(bundles(work.scanned.units), read_keys_of):
+    for parts in in_threads(bundles(work.scanned.units), read_keys_of):
         for stretches, part_stats in parts:
             times.add(part_stats)
             for rows, pieces in stretches:
@@ -106,12 +108,13 @@ def _read_bundle(work: Work, bundle: Bundle, go_on: Callable[[], None]) -> tuple
         for row, batch in read_bundle(bundle, names):
             go_on()
             arrays = dict(zip(names, batch.columns))
-            pieces = [_narrow(key_piece(arrays[member], member, work.scanned, row)) for member in members]
+            keys = [without_nulls(arrays[member], member, work.scanned, row) for member in members]
+            pieces = [_narrow(piece_of(key)) for key in keys]
             stretches.append((batch.num_rows, pieces))
             nbytes = 0
             if time:
-                array = arrays[time.members[0]]
-                check_key(array, time.members[0], work.scanned, row, is_time=True)
+                name = time.members[0]
+                array = without_nulls(arrays[name], name, work.scanned, row, is_time=True)
                 times, batch_stats = values([array], time, unit.place)
                 stats.add(batch_stats)
                 work.draft.write("__time", row, times)
@@ -121,14 +124,13 @@ def _read_bundle(work: Work, bundle: Bundle, go_on: Callable[[], None]) -> tuple
 
 
 def _narrow(piece: Piece) -> Piece:
-    """The same piece in less memory: all pieces of a unit are held until it is read, and most have few entities."""
+    """Save memory: all pieces of a unit are held until it is read, and most have few entities."""
     count = len(piece.values)
     kind = np.int8 if count < 1 << 7 else np.int16 if count < 1 << 15 else np.int32
     return replace(piece, indices=piece.indices.astype(kind, copy=False))
 
 
 def _write_entities(work: Work, parts: list[list[Any]]) -> list[Any]:
-    """Write the names of the entities, those of several entity columns apart, and return them."""
     entity = work.planned.entity
     assert entity is not None
     for k, (member, names) in enumerate(zip(entity.members, parts)):
@@ -138,7 +140,7 @@ def _write_entities(work: Work, parts: list[list[Any]]) -> list[Any]:
 
 
 def holds_keys(column: Column, planned: Plan) -> bool:
-    """Whether a column is a key or computed from the times: `units_of_keys` has its values."""
+    """Whether `units_of_keys` yields a column: it is a key, or computed from the times."""
     keys = [member for key in (planned.entity, planned.time) if key for member in key.members]
     return bool(column.calendar) or (not column.bits and set(column.members) <= {*keys})
 

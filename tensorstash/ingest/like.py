@@ -15,11 +15,11 @@ from tensorstash.stash.stash import Stash
 
 
 def check_like(like: object, entity: Any) -> Stash | None:
-    """Raise if `like` is no stash, or has another number of entity columns."""
+    """Raise unless `like` is a stash with the same number of entity columns."""
     if like is None:
         return None
     if not isinstance(like, Stash):
-        raise TypeError(f"like= is a stash; got a {type(like).__name__}.")
+        raise TypeError(f"like= must be a stash, got a {type(like).__name__}.")
     if len(like.entity_names) != len(entity_columns(entity)):
         raise ValueError(
             f"Entities keep their numbers in like= if both have as many entity columns; like= has "

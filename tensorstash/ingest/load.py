@@ -1,4 +1,4 @@
-"""`ts.load`: a source as a stash, of this process alone or one for the machine."""
+"""`ts.load`: a source as a stash, private to this process or shared by the machine."""
 
 import os
 import warnings
@@ -9,6 +9,7 @@ import torch
 
 from tensorstash.columns.spec import Columns
 from tensorstash.common.checks import is_integer
+from tensorstash.errors import TensorstashError
 from tensorstash.ingest.request import Repeated, Request, Static, parse_request
 from tensorstash.ingest.segment_key import argument_keys, check_rows_key, check_share, check_unchanged, contents, key_of
 from tensorstash.segments.directory import Name
@@ -59,7 +60,7 @@ def load(
     load needs memory for decoding, and 24 bytes per row if rows are not grouped by entity and ordered by time.
 
     Args:
-        source: Parquet, CSV or TSV (`.csv`, `.csv.gz`, `.csv.zst`), or Arrow IPC files or streams, here or in any file
+        source: Parquet, CSV or TSV (`.csv`, `.csv.gz`, `.csv.zst`), or Arrow IPC files or streams, local or in any file
             system: a path, a glob, a directory, a URL such as `s3://bucket/weather/*.parquet`, or a list of them; a
             polars or pandas frame; a pyarrow Table, RecordBatch or Dataset; a Hugging Face Dataset; a mapping of arrays
             or tensors. Files come in natural order of their paths, part-2 before part-10, and need the same columns;
@@ -101,21 +102,21 @@ def load(
         filesystem: where the paths are: a `pyarrow.fs.FileSystem` or an fsspec file system; `None`: this machine, or
             for a URL what pyarrow or fsspec have for its scheme.
         share: a label for a copy that all processes of this user attach; `True` makes one of the source's name.
-            Changed files, other data or other arguments are another copy under the same label.
-        file: a path for a stash on disk, such as "weather.safetensors". It appears when it is whole and on disk. A file
-            that the same load has made is opened as it is; of several processes one writes and the others wait.
+            Changed files, other data or other arguments make another copy under the same label.
+        file: a path for a stash on disk, such as "weather.safetensors". It appears once it is complete and on disk. A
+            file that the same load has made is opened as it is; of several processes one writes and the others wait.
         key: with `share=` or `file=`, a text that names the rows of a source that is not files, and of a table given as
             `static=`: you vouch that equal keys mean equal rows. Later processes attach without reading or hashing
             them. Another key, or none, is another stash.
-        overwrite: with `file=`, replace a file that something else has made, when the new one is whole. Without it such
-            a file is an error.
+        overwrite: with `file=`, replace a file that another load or program made, once the new one is complete. Without
+            it such a file is an error.
         timeout: with `share=` or `file=`, seconds to wait for another process that loads; `None` waits until it
             is done.
         progress: show a bar, in rows and MB/s; `None` shows it when the output is a terminal or a notebook.
 
     Returns:
         A `Stash` whose rows are grouped by entity, the entities in ascending order, and ordered by time. Ctrl-C frees
-        what the load has taken. A `UserWarning` is given if no value of a given vocabulary occurs in its column, or if
+        all memory of the load. A `UserWarning` is given if no value of a given vocabulary occurs in its column, or if
         most distinct values of a text column read as numbers.
 
     Raises:
@@ -156,20 +157,24 @@ def load(
         filesystem=filesystem,
     )
     if progress is not None and not isinstance(progress, bool):
-        raise TypeError(f"progress= is True, False or None; got {progress!r}.")
+        raise TypeError(f"progress must be True, False or None, got {progress!r}.")
     path = _check_targets(share, file, overwrite, timeout)
     check_rows_key(key, request, kept=path is not None or bool(share))
-    if path is not None:
-        stash, noted = _load_once(
-            request, key, progress, lambda hash_, build: obtain_file(FileTarget(path, hash_, overwrite), build, timeout)
-        )
-    elif share is None or share is False:
-        stash, noted = _load_private(request, progress)
-    else:
-        label = check_share(share, source)
-        stash, noted = _load_once(
-            request, key, progress, lambda hash_, build: obtain(Name(label, hash_[:16]), build, timeout)
-        )
+    label = None if share is None or share is False else check_share(share, source)
+
+    def get(hash_: str, build: Build) -> Segment:
+        if path is not None:
+            return obtain_file(FileTarget(path, hash_, overwrite), build, timeout)
+        return obtain(Name(str(label), hash_[:16]), build, timeout)
+
+    try:
+        if path is None and label is None:
+            stash, noted = _load_private(request, progress)
+        else:
+            stash, noted = _load_once(request, key, progress, get)
+    except TensorstashError as error:
+        # our frames, most of them of threads, say nothing that its message and its cause do not
+        raise error.with_traceback(None)  # noqa: B904  the cause that it has stays
     order = [_REORDERED] if time is None and is_reordered(source) else []
     for warning in (*order, *_warnings_of(stash), *noted):
         warnings.warn(warning, UserWarning, stacklevel=2)
@@ -186,11 +191,11 @@ def _check_targets(share: object, file: object, overwrite: bool, timeout: Any) -
     if file is None and not shared and timeout is not None:
         raise ValueError("timeout= needs share= or file=: it limits the wait for another process. Leave it out.")
     if timeout is not None and not ((is_integer(timeout) or isinstance(timeout, float)) and timeout >= 0):
-        raise ValueError(f"timeout= is a number of seconds, at least 0; got {timeout!r}.")
+        raise ValueError(f"timeout must be a number of seconds >= 0, got {timeout!r}.")
     if file is None:
         return None
     if not isinstance(file, (str, os.PathLike)) or not os.fspath(file):
-        raise TypeError(f"file= is a path; got {file!r}.")
+        raise TypeError(f"file must be a path, got {file!r}.")
     return os.path.realpath(os.fsdecode(file))
 
 
@@ -221,9 +226,9 @@ def _load_private(request: Request, progress: bool | None) -> tuple[Stash, tuple
 def _load_once(
     request: Request, rows_key: str | None, progress: bool | None, get: Callable[[str, Build], Segment]
 ) -> tuple[Stash, tuple[str, ...]]:
-    """The stash that `get` attaches or builds, and its warnings if it was built.
+    """Attach or build the stash with `get`; warnings come only from a build.
 
-    Its key needs the stamps of files, and other rows only without `rows_key`.
+    Its key needs the stamps of files, and the rows of other sources only without `rows_key`.
     """
     files = find(request.source, request.filesystem)
     before = stamps(files or [])

@@ -19,7 +19,7 @@ from tensorstash.errors import NoMemoryError, SchemaError, SegmentError, SourceE
 from tensorstash.ingest.entities import of_shard
 from tensorstash.ingest.like import entity_like, numbered_like
 from tensorstash.ingest.memory import SORT_BYTES, check_columns
-from tensorstash.ingest.plan_text import HEAD, aligned, column_line, entity_lines, losses, type_name
+from tensorstash.ingest.plan_text import HEAD, NUMBERS, column_line, entity_lines, losses, type_name
 from tensorstash.ingest.request import Repeated, Request, Specs, Static, check_names, check_table, parse_request
 from tensorstash.ingest.segment_key import argument_keys, check_share
 from tensorstash.segments.directory import opened
@@ -36,6 +36,7 @@ from tensorstash.sources.shapes import shaped
 from tensorstash.sources.source import scan
 from tensorstash.sources.storage import stored
 from tensorstash.sources.streams import check_repeatable
+from tensorstash.stash.display import aligned
 from tensorstash.stash.stash import Stash
 
 Inputs = Mapping[str, tuple[str, ...]]  # derived columns, and the source columns that each is computed from
@@ -55,7 +56,7 @@ class Plan:
     free: int  # bytes of memory available now
     pieces: int  # row groups, record batches or slices of the source
     kept: int  # pieces in which the filter keeps rows
-    notes: tuple[str, ...]  # differences between the files that are unified, and casts that would fail
+    notes: tuple[str, ...]  # differences between files that were unified, and casts that would fail
     types: Mapping[str, str] = field(default_factory=dict)  # the Arrow type of each source column
     skipped: tuple[str, ...] = ()  # source columns that are never decoded
     ranges: Mapping[str, Range] = field(default_factory=dict)  # statistics of them before the filter; of `ts.plan` only
@@ -125,7 +126,7 @@ class Plan:
         size = f"{self.nbytes / 1e6:,.1f}" + (f" to {upper / 1e6:,.1f}" if upper > self.nbytes else "")
         lines = [
             f"{self.source}: {self.rows:,} rows, {size} MB of {self.free / 1e6:,.0f} MB free",
-            aligned([HEAD, *self.lines]),
+            aligned([HEAD, *self.lines], NUMBERS),
         ]
         if self.static or self.joined:
             lines.append("static: one value per entity; only a load counts the entities")
@@ -156,7 +157,7 @@ def plan(
 ) -> Plan:
     """Plan what `ts.load` with the same arguments will hold: rows, MB per column, free memory, skipped columns.
 
-    Printed, the plan also shows the type of each column in the source; its nulls, minimum and maximum, if Parquet
+    When printed, the plan also shows the type of each column in the source; its nulls, minimum and maximum, if Parquet
     files have statistics of them; the number of row groups that remain after a filter; and notes: differences between
     the files, and reasons for which a load will fail. With `share=`, these reasons include a wrong label, Python
     functions in expressions, and too little room in the directory of shared segments. With `file=`, the notes give the
@@ -303,7 +304,6 @@ def _chosen_rows(request: Request, scanned: Scan, progress: bool | None) -> tupl
 
 
 def _planned(request: Request, scanned: Scan, specs: Specs, derived: Inputs) -> Plan:
-    """The plan of a load from these rows."""
     schema, where, like = scanned.schema, scanned.label, request.like
     columns, static = (
         tuple(numbered_like(column, like) for column in resolve(schema, part, request.dtype, where, argument))

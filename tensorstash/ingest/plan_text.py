@@ -1,6 +1,6 @@
 """The text of a plan: a line per column, aligned."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -8,10 +8,11 @@ import pyarrow as pa
 
 from tensorstash.columns.codec import Validity
 from tensorstash.columns.column import Column, fits
+from tensorstash.common.html import cut
 from tensorstash.sources.scan import Range
 
 HEAD = ("column", "from", "source", "kind", "dtype", "nulls", "min", "max", "MB")
-_NUMBERS = ("nulls", "min", "max", "MB")
+NUMBERS = ("nulls", "min", "max", "MB")
 _WIDEST = 26  # characters of a minimum or maximum that are shown: a time with its zone
 
 
@@ -51,17 +52,6 @@ def type_name(arrow: pa.DataType) -> str:
     return f"dictionary of {arrow.value_type}" if pa.types.is_dictionary(arrow) else str(arrow)
 
 
-def aligned(lines: Sequence[tuple[str, ...]]) -> str:
-    """Cells aligned to the left, those of numbers to the right. Columns without any text are left out."""
-    columns = [cells for cells in zip(*lines) if any(cells[1:])]
-    widths = [max(map(len, cells)) for cells in columns]
-    aligned_columns = (
-        [cell.rjust(width) if cells[0] in _NUMBERS else cell.ljust(width) for cell in cells]
-        for cells, width in zip(columns, widths)
-    )
-    return "\n".join(f"  {'  '.join(cells)}" for cells in zip(*aligned_columns))
-
-
 def _range(column: Column, ranges: Mapping[str, Range]) -> Range:
     """The range over all members of a column. A mask shows only nulls, because it does not hold the values."""
     members = [ranges.get(member, Range()) for member in column.members]
@@ -80,7 +70,7 @@ def _cut(value: Any) -> str:
     text = "" if value is None else f"{value + 0.0:g}" if isinstance(value, float) else str(value)
     if isinstance(value, datetime):
         text = value.isoformat(" ", "auto" if value.second or value.microsecond else "minutes").replace("+00:00", "Z")
-    return text if len(text) <= _WIDEST else text[: _WIDEST - 1] + "…"
+    return cut(text, _WIDEST)
 
 
 def losses(column: Column, ranges: Mapping[str, Range]) -> Iterator[str]:

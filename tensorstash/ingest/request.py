@@ -13,6 +13,7 @@ from tensorstash.columns.resolve import entity_columns
 from tensorstash.columns.sharding import check_shard
 from tensorstash.columns.spec import Columns, ColumnSpec, check_dtype, named
 from tensorstash.columns.types import is_text
+from tensorstash.common.html import cut
 from tensorstash.errors import SchemaError
 from tensorstash.ingest.like import check_like
 from tensorstash.ingest.plan_text import type_name
@@ -96,12 +97,12 @@ def parse_request(
     `ts.load` documents them. `ts.plan` and `ts.cluster.shard` repeat them, and a test compares the signatures.
     """
     if time is not None and not isinstance(time, str):
-        raise TypeError(f"time= is the name of a column; got {time!r}.")
+        raise TypeError(f"time must be the name of a column, got {time!r}.")
     check_dtype(dtype)
     if dtype is not None and not dtype.is_floating_point:
         raise ValueError(f"dtype= casts the floating columns and must be floating; got {dtype}. Use ts.column(dtype=).")
     if repeated not in ("error", "keep"):
-        raise ValueError(f'repeated= is "error" or "keep"; got {repeated!r}.')
+        raise ValueError(f'repeated must be "error" or "keep", got {repeated!r}.')
     condition = None
     if filter is not None:
         from tensorstash.sources.filter import parse  # here, because pyarrow's expressions are slow to import
@@ -160,9 +161,7 @@ def _name_of(member: str | Formula, time: str | None, formulas: dict[str, Formul
         return member
     if isinstance(member, Expression) and member.is_column:
         return member.columns[0]
-    text = member.text(time)
-    if len(text) > _LONGEST:
-        text = text[: _LONGEST - 1] + "…"
+    text = cut(member.text(time), _LONGEST)
     number, name = 1, text
     while name in formulas and not _same(formulas[name], member):
         number += 1

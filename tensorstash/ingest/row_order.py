@@ -1,4 +1,4 @@
-"""The order of the rows of a stash: grouped by entity, ordered by time, each time once."""
+"""The order of the rows of a stash: grouped by entity and ordered by time, without duplicate times."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ Integers = NDArray[np.signedinteger[Any]]  # of 32 bits, if the number of rows a
 
 @dataclass(frozen=True, slots=True)
 class Duplicate:
-    """A time that occurs twice in an entity, and the two rows of the source."""
+    """A time that occurs twice in an entity, and the two rows of the source that have it."""
 
     entity: int
     time: int
@@ -35,10 +35,10 @@ class Arranger:
     """
 
     def __init__(self, rows: int, check: Callable[[int], None], entities: int, *, repeated: bool = False) -> None:
-        """`check(row_bytes)` raises an error if there is no memory to bring rows into order.
+        """`check(row_bytes)` raises an error if there is not enough memory to sort the rows.
 
-        `entities` is how many there are in any case; others come with the rows. With `repeated`, an entity may have
-        several rows of one time, which stay in the order of the source.
+        `entities` is the number of entities known in advance; rows may bring others. With `repeated`, an entity may
+        have several rows of one time, which stay in the order of the source.
         """
         self.rows = rows
         self.repeats = False  # whether an entity has several rows of one time
@@ -60,12 +60,14 @@ class Arranger:
         self._place_by_time: Integers | None = None  # of each place before sorting by time
 
     def add(self, codes: Int32s) -> None:
-        """Take the entities of the next rows, numbered in any way."""
+        """Take the entities of the next rows, in any numbering."""
         if not len(codes):
             return
         starts = _starts(codes)
         runs, sizes = codes[starts], _sizes(starts, len(codes))
-        self._grow(int(runs.max()) + 1)
+        self._known = max(self._known, int(runs.max()) + 1)
+        if self._known > len(self._counts):  # at least double: growing by one would take quadratic time
+            self._counts = np.append(self._counts, np.zeros(self._known, np.int64))
         order = _by_code(runs)
         sizes, entities = sizes[order], runs[order]
         firsts = _starts(entities)  # the first run of each entity
@@ -80,20 +82,15 @@ class Arranger:
         self._runs += len(runs)
         self._taken += len(codes)
 
-    def _grow(self, entities: int) -> None:
-        self._known = max(self._known, entities)
-        if self._known > len(self._counts):  # at least double: growing by one would take quadratic time
-            self._counts = np.append(self._counts, np.zeros(self._known, np.int64))
-
     def _watch_groups(self, runs: Int32s, *, repeated: bool) -> None:
-        """Check the memory as soon as rows of an entity come in several places."""
+        """Check the memory as soon as the rows of an entity are not contiguous."""
         new = runs[1:] if self._runs and self._codes[self._runs - 1] == runs[0] else runs
         if self._is_grouped and (repeated or self._counts[new].any()):
             self._is_grouped = False
             self._check(SORT_BYTES)
 
     def finish(self, order: Int64s, times: Int64s | None) -> Duplicate | None:
-        """Bring the times from source order into stash order; returns a time that occurs twice, if there is one.
+        """Bring the times from source order into stash order; returns a duplicate time, if there is one.
 
         `order` has the entities, as they were numbered, in the order of the stash.
         """
@@ -108,19 +105,16 @@ class Arranger:
         if times is None:
             return None
         if not self.arranged:
-            self._move(times)
+            if self._is_grouped:
+                self._check(times.itemsize)
+            source = times.copy()
+            for start, stop in _blocks(0, self.rows):
+                times[self.places(start, stop)] = source[start:stop]
         if self._in_time(times, 0, self.rows):
             return None
         if self._is_grouped:
             self._check(SORT_BYTES)
         return self._sort(times)
-
-    def _move(self, times: Int64s) -> None:
-        if self._is_grouped:
-            self._check(times.itemsize)
-        source = times.copy()
-        for start, stop in _blocks(0, self.rows):
-            times[self.places(start, stop)] = source[start:stop]
 
     def _in_time(self, times: Int64s, low: int, high: int) -> bool:
         """Whether the times of each entity ascend between two places in the stash; equal ones are noted."""

@@ -1,6 +1,5 @@
-"""The key of a shared segment: a hash of everything that decides a byte of it."""
+"""The key of a shared segment: a hash of everything that affects its bytes."""
 
-import io
 import json
 import os
 import re
@@ -8,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from hashlib import blake2b, sha256
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -35,29 +35,16 @@ def check_unchanged(source: Any, filesystem: Any, before: Sequence[Stamp]) -> No
         raise SourceError(f"A source must not change while it is loaded; {name} did. Load it again.")
 
 
-class _Digest(io.RawIOBase):
-    """A file object that keeps only a hash of the bytes written to it."""
-
-    def __init__(self) -> None:
-        self.hash = blake2b(digest_size=32)
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        self.hash.update(data)
-        return memoryview(data).nbytes
-
-
 def contents(scanned: Scan, names: Sequence[str]) -> str:
     """A hash of columns of a source in memory, with their types."""
-    digest = _Digest()
+    digest = blake2b(digest_size=32)
+    file = SimpleNamespace(write=digest.update, flush=lambda: None, close=lambda: None, closed=False)
     schema = pa.schema([scanned.schema.field(name) for name in names])
-    with pa.PythonFile(digest, mode="w") as sink, pa.ipc.new_stream(sink, schema) as stream:
+    with pa.PythonFile(file, mode="w") as sink, pa.ipc.new_stream(sink, schema) as stream:
         for unit in scanned.units:
             for batch in unit.read(names):
                 stream.write_batch(batch)
-    return digest.hash.hexdigest()
+    return digest.hexdigest()
 
 
 def key_of(source: object, arguments: Mapping[str, object]) -> str:
@@ -100,9 +87,9 @@ def check_rows_key(key: object, request: Request, *, kept: bool) -> None:
     if key is None:
         return
     if not isinstance(key, str):
-        raise TypeError(f"key= is a text that names the rows of the source; got {key!r}.")
+        raise TypeError(f"key must be a text that names the rows of the source, got {key!r}.")
     if not key:
-        raise ValueError("key= is a text that names the rows of the source; got an empty one.")
+        raise ValueError("key must be a text that names the rows of the source, got an empty one.")
     if not kept:
         raise ValueError("key= finds a stash that was kept, so it needs share= or file=. Leave it out.")
     if is_paths(request.source) and request.table is None:

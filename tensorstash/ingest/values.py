@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from tensorstash.columns.column import Column, Number
 from tensorstash.common.dtypes import DTYPES, Bools
 from tensorstash.errors import DataError
+from tensorstash.sources.storage import decoded
 
 _EXACT_DIGITS = 15  # a decimal of so many digits comes back from the nearest float64
 _EXACT_POWERS = 22  # 10**22 is the highest power of ten that float64 holds
@@ -72,13 +73,7 @@ def _member(array: pa.Array, column: Column, name: str, place: str, stats: Stats
     nulls, fill = flat.null_count, column.fill
     stats.nulls += nulls
     if nulls and fill is None and not column.dtype.is_floating_point:
-        keep = (
-            "Keep them missing, ts.column(..., dtype=torch.float32), or store" if column.kind == "number" else "Store"
-        )
-        raise DataError(
-            f"Integers, booleans and times have no missing value; column {name!r} has {nulls:,} nulls in {place}. "
-            f"{keep if column.kind == 'number' else 'Store'} a value that counts as data: ts.column(..., fill=...)."
-        )
+        raise _null_error(column, name, nulls, place)
     holes = flat.is_null().to_numpy(zero_copy_only=False) if nulls else None
     flat = pc.fill_null(flat, pa.scalar(0).cast(flat.type)) if nulls else flat
     raw: NDArray[Any] = np.asarray(flat.to_numpy(zero_copy_only=False))  # the memory of Arrow: never written to
@@ -97,6 +92,17 @@ def _member(array: pa.Array, column: Column, name: str, place: str, stats: Stats
     return np.where(holes, value, out)
 
 
+def _null_error(column: Column, name: str, nulls: int, place: str) -> DataError:
+    # an expression is shown by a text of polars that is no argument of ts.column
+    source = "..." if "(" in name else repr(name if len(column.members) == 1 else [*column.members])
+    count = "1 null" if nulls == 1 else f"{nulls:,} nulls"
+    as_nan = f"Keep nulls as NaN, ts.column({source}, dtype=torch.float32), or store"
+    return DataError(
+        f"Integers, booleans and times have no missing value; column {name!r} has {count} in {place}. "
+        f"{as_nan if column.kind == 'number' else 'Store'} a value that counts as data: ts.column({source}, fill=...)."
+    )
+
+
 def to_bfloat16(array: NDArray[np.float32]) -> NDArray[np.uint16]:
     """The bits of the nearest bfloat16; a tie goes to the one with an even last bit."""
     bits = array.view(np.uint32)
@@ -111,7 +117,7 @@ def from_bfloat16(bits: NDArray[np.uint16]) -> NDArray[np.float32]:
 
 def flatten(array: pa.Array, column: Column, name: str, place: str) -> pa.Array:
     """The numbers of an array in row order, without its dictionaries, lists and time types."""
-    array = _plain(array)
+    array = decoded(array)
     while pa.types.is_fixed_size_list(array.type):
         size = array.type.list_size
         if array.null_count:
@@ -119,7 +125,7 @@ def flatten(array: pa.Array, column: Column, name: str, place: str) -> pa.Array:
                 f"A list column has a list in every row; column {name!r} has {array.null_count:,} null lists in "
                 f"{place}. Fill them before loading."
             )
-        array = _plain(array.values.slice(array.offset * size, len(array) * size))
+        array = decoded(array.values.slice(array.offset * size, len(array) * size))
     if pa.types.is_date64(array.type):
         array = array.cast(pa.date32())
     if pa.types.is_temporal(array.type):
@@ -142,11 +148,7 @@ def _in_unit(array: pa.Array, unit: str, name: str, place: str) -> pa.Array:
         raise DataError(
             f"Times keep their exact value in the unit of the column; column {name!r} is {array.type} in {place}, and "
             f"cannot be held in {unit}: {error}. Write all files with one unit."
-        ) from error
-
-
-def _plain(array: pa.Array) -> pa.Array:
-    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+        ) from None
 
 
 def _cast(raw: NDArray[Any], column: Column, name: str, place: str) -> NDArray[Any]:
@@ -215,27 +217,21 @@ def _from_decimals(array: pa.Array, column: Column, name: str, place: str) -> pa
     if not column.dtype.is_floating_point:
         try:
             return array.cast(pa.int64())
-        except pa.ArrowInvalid as error:
+        except pa.ArrowInvalid:
             raise DataError(
                 f"A cast must keep the values; column {name!r} ({place}) has a decimal that is no integer of 64 bits. "
                 "Choose a floating type: ts.column(..., dtype=...)."
-            ) from error
-    few = array.type.precision <= _EXACT_DIGITS
-    if few and 0 <= array.type.scale <= _EXACT_POWERS:
-        return _few_digits(array)
+            ) from None
+    few, scale = array.type.precision <= _EXACT_DIGITS, array.type.scale
+    if few and 0 <= scale <= _EXACT_POWERS:  # one division of numbers that float64 holds exactly gives the nearest one
+        exact = array.cast(pa.decimal128(array.type.precision, scale))
+        whole = pa.decimal128(_EXACT_DIGITS, 0)
+        digits = pa.Array.from_buffers(whole, len(exact), exact.buffers(), offset=exact.offset)
+        return pc.divide(digits.cast(pa.int64()).cast(pa.float64()), 10.0**scale)
     floats = array.cast(pa.string()).cast(pa.float64())
     if column.digits and not few:
         _check_digits(array, floats, name, place)
     return floats
-
-
-def _few_digits(array: pa.Array) -> pa.Array:
-    """The nearest float64 by one division, whose integer and power of ten float64 holds exactly."""
-    array = array.cast(pa.decimal128(array.type.precision, array.type.scale))
-    words = np.frombuffer(array.buffers()[1], "<i8") if len(array) else np.empty(0, np.int64)
-    low = words[2 * array.offset : 2 * (array.offset + len(array)) : 2]
-    mask = array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
-    return pa.array(low / 10.0**array.type.scale, mask=mask)
 
 
 def _check_digits(array: pa.Array, floats: pa.Array, name: str, place: str) -> None:

@@ -27,6 +27,6 @@ def _with_vocabulary(column: Column, scan: Scan) -> Column:
     if not isinstance(column.codec, Ascending):
         return column
     texts: set[Any] = {column.fill, column.empty}
-    texts.update(*(texts for _, texts in in_threads(scan.units, texts_of)))
+    texts.update(*in_threads(scan.units, texts_of))
     vocabulary = tuple(sorted(texts - {None}))
     return replace(column, codec=Given(vocabulary)) if vocabulary else column

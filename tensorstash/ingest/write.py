@@ -1,9 +1,10 @@
-"""Decoding a source into a segment: first the keys, which give each row its place, then the columns."""
+"""Decode a source into a segment: first the keys, which determine the place of each row, then the columns."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from datetime import date
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -14,13 +15,13 @@ from tensorstash.columns.codec import Validity
 from tensorstash.columns.column import Column
 from tensorstash.columns.info import ColumnInfo, StashInfo, TimeInfo, to_header
 from tensorstash.columns.number_texts import look_like_numbers
-from tensorstash.common.progress import Progress
+from tensorstash.common.progress import Progress, rows_bar
 from tensorstash.common.threads import in_threads, threads
 from tensorstash.ingest.bundles import Bundle, bundles, each_or_all, read_bundle
-from tensorstash.ingest.decoders import Decoder, decoder_of
+from tensorstash.ingest.decoders import decoder_of
 from tensorstash.ingest.keys import Keys, Work, holds_keys, read_keys, units_of_keys, write_names
 from tensorstash.ingest.memory import check_columns, check_static
-from tensorstash.ingest.plan import Plan, Survey
+from tensorstash.ingest.plan import Survey
 from tensorstash.ingest.row_order import Arranger
 from tensorstash.ingest.static import Constant, Deciding, deciding_rows, join_table
 from tensorstash.ingest.values import Stats
@@ -32,22 +33,10 @@ _BLOCK = 1 << 17  # rows looked at together
 _FIRST_ROWS = 4096  # whose times are looked at
 
 
-@dataclass(frozen=True, slots=True)
-class _Decoded:
-    """What a bundle gives beside the rows that are written."""
-
-    stats: dict[str, Stats]
-    deciding: list[tuple[str, Deciding]]  # rows of static columns, for `Constant.add`
-
-
-@dataclass(frozen=True, slots=True)
-class _Target:
-    """Where the rows of columns go."""
-
-    work: Work
-    decoders: Mapping[str, Decoder]
-    arranger: Arranger
-    arrays: Mapping[str, NDArray[Any]]  # the mapped columns, if their rows do not come in the order of the stash
+_Arrays = Mapping[str, NDArray[Any]]  # the mapped columns, if their rows do not come in the order of the stash
+_Job = tuple[Bundle, Sequence[Column]]
+# of a bundle: the statistics of each column, and rows of static columns for `Constant.add`
+_Decoded = tuple[dict[str, Stats], list[tuple[str, Deciding]]]
 
 
 def write_load(
@@ -68,15 +57,15 @@ def write_load(
     check_columns(planned.nbytes, planned.source, limits, on_disk)
     tensors = [(column.name, column.dtype, (planned.rows, *column.shape)) for column in planned.stored]
     draft = Draft(tensors, planned.header_bytes, fd, on_disk)
-    with Progress(planned.rows, progress, report) as done:
-        work = Work(surveyed.scanned, planned, draft, done)
-        columns = (*planned.columns, *planned.static, planned.entity, planned.time)
-        done.expect(planned.rows * sum(len(column.members) for column in columns if column))
+    read = (*planned.columns, *planned.static, planned.entity, planned.time)
+    values = planned.rows * sum(len(column.members) for column in read if column)
+    decoders = {c.name: decoder_of(c) for c in (*planned.columns, *planned.static, *planned.joined)}
+    with rows_bar(planned.rows, progress) as bar:
+        work = Work(surveyed.scanned, planned, draft, Progress(bar, values, report), decoders)
         keys = read_keys(work)
         check_static((*planned.static, *planned.joined), len(keys.names), planned.source)
-        decoders = {c.name: decoder_of(c) for c in (*planned.columns, *planned.static, *planned.joined)}
         joined, notes = join_table(surveyed.table, keys.names, keys.has_rows, decoders) if surveyed.table else ({}, ())
-        constants = _decode_columns(work, keys, decoders)
+        constants = _decode_columns(work, keys)
     for name, decoder in decoders.items():
         if (names := decoder.names) is not None:
             write_names(draft, f"{name}.__vocabulary", names, bool(names) and isinstance(names[0], int))
@@ -85,15 +74,14 @@ def write_load(
         constant.count(decoders[name].stats)
     for column in planned.joined:
         draft.blob(column.name, joined[column.name], column.dtype)
-    draft.seal(to_header(_info(planned, decoders, keys)), key)
-    return draft, (*notes, *_warnings(work, keys, decoders))
+    draft.seal(to_header(_info(work, keys)), key)
+    return draft, (*notes, *_warnings(work, keys))
 
 
-def _warnings(work: Work, keys: Keys, decoders: Mapping[str, Decoder]) -> Iterator[str]:
-    """Warnings of texts that read as numbers, and of integer times that read as dates."""
+def _warnings(work: Work, keys: Keys) -> Iterator[str]:
     planned = work.planned
     labels = {c.name for c in planned.columns if planned.entity and c.members[0] in planned.entity.members}
-    for name, decoder in decoders.items():
+    for name, decoder in work.decoders.items():
         if decoder.vocabulary is not None and name not in labels and look_like_numbers(decoder.vocabulary.names):
             yield (
                 f"Column {name!r} is text, which is stored as codes, but most of its distinct values read as numbers. "
@@ -121,23 +109,24 @@ def _are_dates(draft: Draft, times: Stats) -> bool:
     return False
 
 
-def _decode_columns(work: Work, keys: Keys, decoders: Mapping[str, Decoder]) -> dict[str, Constant]:
-    """Decode all columns into the draft, and the static ones, which are returned."""
+def _decode_columns(work: Work, keys: Keys) -> dict[str, Constant]:
+    """Decode the columns into the draft, and return the static ones."""
     planned, draft, arranger = work.planned, work.draft, keys.arranger
     constants = {column.name: Constant(column, len(keys.names)) for column in planned.static}
     of_keys = [column for column in planned.columns if holds_keys(column, planned)]
     others = [column for column in planned.columns if column not in of_keys]
     moved = [] if arranger.arranged else [column.name for column in others]
-    arrays = dict(in_threads(moved, lambda name, _: draft.array(name)))
-    if of_keys:
-        _decode(_Target(work, decoders, arranger, {}), units_of_keys(work, keys), of_keys, {})
-    _decode(_Target(work, decoders, arranger, arrays), work.scanned.units, [*others, *planned.static], constants)
+    arrays = dict(zip(moved, in_threads(moved, lambda name, _: draft.array(name))))
+    first = _decode(work, arranger, units_of_keys(work, keys), of_keys, {}) if of_keys else ()
+    second = _decode(work, arranger, work.scanned.units, [*others, *planned.static], arrays)
+    for name, rows in chain(first, second):
+        constants[name].add(*rows)
     for name, constant in constants.items():
-        constant.check(work.scanned, keys.names, decoders[name].names or [])
+        constant.check(work.scanned, keys.names, work.decoders[name].names or [])
     if planned.entity and not keys.has_rows.all():
-        _fill_constants(work, constants, decoders, keys)
+        _fill_constants(work, keys, constants)
     for name in (column.name for column in (*planned.columns, *planned.static)):
-        new_codes = decoders[name].finish()
+        new_codes = work.decoders[name].finish()
         if new_codes is not None and name in constants:
             constants[name].renumber(new_codes)
         elif new_codes is not None:
@@ -148,64 +137,62 @@ def _decode_columns(work: Work, keys: Keys, decoders: Mapping[str, Decoder]) -> 
 
 
 def _decode(
-    target: _Target, units: Sequence[Unit], columns: Sequence[Column], constants: Mapping[str, Constant]
-) -> None:
-    """Decode columns, several bundles at a time, or several columns of a bundle where there are few."""
+    work: Work, arranger: Arranger, units: Sequence[Unit], columns: Sequence[Column], arrays: _Arrays
+) -> Iterator[tuple[str, Deciding]]:
+    """Decode several bundles at a time, or several columns of a bundle where there are few; yield static rows."""
 
-    def decode(job: tuple[Bundle, Sequence[Column]], go_on: Callable[[], None]) -> list[_Decoded]:
-        return each_or_all(job[0], lambda bundle: _decode_bundle(target, bundle, job[1], go_on))
+    def decode(job: _Job, go_on: Callable[[], None]) -> list[_Decoded]:
+        return each_or_all(job[0], lambda bundle: _decode_bundle(work, arranger, (bundle, job[1]), arrays, go_on))
 
     parts = bundles(units)
     shares = min(len(columns), -(-threads() // max(len(parts), 1)))
     jobs = [(part, columns[share::shares]) for part in parts for share in range(shares)]
-    for _, decoded in in_threads(jobs, decode):
-        for bundle in decoded:
-            for name, stats in bundle.stats.items():
-                target.decoders[name].stats.add(stats)
-            for name, rows in bundle.deciding:
-                constants[name].add(*rows)
+    for decoded in in_threads(jobs, decode):
+        for stats, deciding in decoded:
+            for name, more in stats.items():
+                work.decoders[name].stats.add(more)
+            yield from deciding
 
 
-def _decode_bundle(target: _Target, bundle: Bundle, columns: Sequence[Column], go_on: Callable[[], None]) -> _Decoded:
-    work, arranger = target.work, target.arranger
+def _decode_bundle(work: Work, arranger: Arranger, job: _Job, arrays: _Arrays, go_on: Callable[[], None]) -> _Decoded:
+    bundle, columns = job
     names = list(dict.fromkeys(member for column in columns for member in column.members))
-    decoded = _Decoded({column.name: Stats() for column in columns}, [])
+    stats, deciding = {column.name: Stats() for column in columns}, list[tuple[str, Deciding]]()
     with damage_named(bundle[0], names):
         for row, batch in read_bundle(bundle, names):
             go_on()
             end, nbytes = row + batch.num_rows, 0
-            places = arranger.places(row, end) if target.arrays else None
+            places = arranger.places(row, end) if arrays else None
             for column in columns:
                 members = [batch.column(names.index(member)) for member in column.members]
-                values, stats = target.decoders[column.name].decode(members, bundle[0].place)
-                decoded.stats[column.name].add(stats)
+                values, more = work.decoders[column.name].decode(members, bundle[0].place)
+                stats[column.name].add(more)
                 if column in work.planned.static:
-                    rows = deciding_rows(column, row, arranger.codes(row, end), values)
-                    decoded.deciding.append((column.name, rows))
+                    deciding.append((column.name, deciding_rows(column, row, arranger.codes(row, end), values)))
                 elif places is None:
                     work.draft.write(column.name, row, values)
                 else:
-                    target.arrays[column.name][places] = values
+                    arrays[column.name][places] = values
                 nbytes += values.nbytes
             work.progress.add(batch.num_rows * sum(len(column.members) for column in columns), nbytes)
-    return decoded
+    return stats, deciding
 
 
-def _fill_constants(work: Work, constants: Mapping[str, Constant], decoders: Mapping[str, Decoder], keys: Keys) -> None:
+def _fill_constants(work: Work, keys: Keys, constants: Mapping[str, Constant]) -> None:
     """Give entities without rows the static values of a row that has none."""
     entities = np.flatnonzero(~keys.has_rows)
     place = f"entities of like= without rows, such as {keys.names[entities[0]]!r}"
     for name, constant in constants.items():
         nulls = [pa.nulls(1, work.scanned.schema.field(member).type) for member in constant.column.members]
-        constant.fill(entities, decoders[name].decode(nulls, place)[0])
+        constant.fill(entities, work.decoders[name].decode(nulls, place)[0])
 
 
-def _info(planned: Plan, decoders: Mapping[str, Decoder], keys: Keys) -> StashInfo:
+def _info(work: Work, keys: Keys) -> StashInfo:
     def info_of(c: Column) -> ColumnInfo:
-        info = ColumnInfo(c.name, c.members, c.kind, c.unit, c.zone, c.fill, **asdict(decoders[c.name].stats))
+        info = ColumnInfo(c.name, c.members, c.kind, c.unit, c.zone, c.fill, **asdict(work.decoders[c.name].stats))
         return replace(info, empty=c.empty, calendar=c.calendar, is_validity=isinstance(c.codec, Validity))
 
-    time, entity = None, None
+    planned, time, entity = work.planned, None, None
     if planned.time and keys.times:
         low, high = (None if at is None else int(at) for at in (keys.times.low, keys.times.high))
         time = TimeInfo(planned.time.members[0], planned.time.unit, planned.time.zone, low, high, keys.arranger.repeats)

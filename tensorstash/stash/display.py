@@ -1,6 +1,7 @@
 """A stash as text, from the header alone, and as HTML with a picture, which reads a few times of each entity."""
 
 import html
+from collections.abc import Collection, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,10 +19,17 @@ _FEW = 3  # a bin of more rows may lack one and still be full
 
 def as_text(stash: StashLike) -> str:
     """What `print` shows."""
-    lines = _lines(stash)
-    widths = [max(map(len, cells)) for cells in zip(*lines)]
-    rows = ("  " + "  ".join(c.ljust(w) for c, w in zip(cells, widths)).rstrip() for cells in lines)
-    return f"Stash: {_caption(stash)}\n" + "\n".join(rows)
+    return f"Stash: {_caption(stash)}\n{aligned(_lines(stash))}"
+
+
+def aligned(lines: Sequence[tuple[str, ...]], right: Collection[str] = ()) -> str:
+    """Align the cells of each column: to the right if its head is in `right`. Columns without text are left out."""
+    columns = []
+    for cells in zip(*lines):
+        width = max(map(len, cells))
+        if any(cells[1:]):
+            columns.append([cell.rjust(width) if cells[0] in right else cell.ljust(width) for cell in cells])
+    return "\n".join("  " + "  ".join(cells).rstrip() for cells in zip(*columns))
 
 
 def as_html(stash: StashLike) -> str:

@@ -54,8 +54,7 @@ def info_of(segment: Segment) -> StashInfo:
         _check_types(segment, info)
         _check_fills(segment, info)
     except ValueError as error:
-        why = f"its header cannot be read ({type(error).__name__}: {error})"
-        raise segment.damaged(why) from error
+        raise segment.damaged(f"its header cannot be read ({type(error).__name__}: {error})") from None
     return info
 
 
@@ -92,12 +91,10 @@ def _check_types(segment: Segment, info: StashInfo) -> None:
 
 def _check_fills(segment: Segment, info: StashInfo) -> None:
     """Raise `ValueError` if a fill does not fit its column; `checked_vocabulary` checks the fills of codes."""
-    for column in (*info.columns, *info.static):
-        for fill in (column.fill, column.empty):
-            if fill is None or column.is_coded:
-                continue
-            if isinstance(fill, str) or not fits(fill, segment.entries[column.name].dtype):
-                raise ValueError(f"column {column.name!r} is filled with {fill!r}")
+    numbers = [column for column in (*info.columns, *info.static) if not column.is_coded]
+    for name, fill in [(column.name, fill) for column in numbers for fill in (column.fill, column.empty)]:
+        if fill is not None and (isinstance(fill, str) or not fits(fill, segment.entries[name].dtype)):
+            raise ValueError(f"column {name!r} is filled with {fill!r}")
 
 
 def checked_vocabulary(segment: Segment, column: ColumnInfo) -> list[Any]:
@@ -127,7 +124,7 @@ def read_names(segment: Segment, name: str) -> "NDArray[Any] | list[str]":
     try:
         texts = [text[begin:end].decode() for begin, end in pairwise(bounds)]
     except (UnicodeDecodeError, TypeError) as error:
-        raise segment.damaged(f"the texts of {name!r} cannot be decoded: {error}") from error
+        raise segment.damaged(f"the texts of {name!r} cannot be decoded: {error}") from None
     if bounds != sorted(bounds) or bounds[-1] != len(text):
         raise segment.damaged(f"the texts of {name!r} do not fill their bytes")
     return texts

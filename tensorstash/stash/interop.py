@@ -1,4 +1,4 @@
-"""A stash as an Arrow table or a polars frame. Functions import these libraries: sampling must not touch them."""
+"""A stash as an Arrow table or a polars frame. Functions import these libraries, because sampling must not."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -88,8 +88,8 @@ def _column(stash: StashLike, name: str, tensor: torch.Tensor) -> "pa.Array":
         return codes
     try:
         return pa.DictionaryArray.from_arrays(codes, pa.array(names, _type_of(names)))
-    except pa.ArrowIndexError as error:
-        raise stash.segment.damaged(f"column {name!r} has codes that are not in its vocabulary") from error
+    except pa.ArrowIndexError:
+        raise stash.segment.damaged(f"column {name!r} has codes that are not in its vocabulary") from None
 
 
 def _type_of(vocabulary: list[Any]) -> "pa.DataType":

@@ -1,4 +1,4 @@
-"""Which values of a column are missing: NaN, code -1, or what `fill=` hides and a column of `ts.is_valid` shows."""
+"""Which values of a column are missing: NaN, code -1, or filled by `fill=` and marked by a column of `ts.is_valid`."""
 
 from collections.abc import Callable
 

@@ -144,7 +144,6 @@ def _blocks(column: Values, rows: Rows) -> Iterator[_Part]:
 
 
 def _by_item(block: torch.Tensor) -> torch.Tensor:
-    """`(rows, *pack)` as `(items, rows)`."""
     return block.flatten(1).T if block.ndim > 1 else block[None]
 
 

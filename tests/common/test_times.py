@@ -71,9 +71,9 @@ def test_a_timedelta_is_the_duration_that_polars_writes(text: str, length: timed
     clock = Clock("ns", zone)
     one, other = frequency(text, clock, text), frequency(length, clock, length)
     assert (one.kind, one.count, one.tolerance) == (other.kind, other.count, other.tolerance)
-    with pytest.raises(ValueError, match=like("frequency= is ... got")):
+    with pytest.raises(ValueError, match=like("frequency must be ... got")):
         frequency(-length, clock, None)
-    with pytest.raises(ValueError, match=like("frequency= of integer times is an integer")):
+    with pytest.raises(ValueError, match=like("frequency of integer times must be an integer")):
         frequency(length, Clock(None, None), None)
 
 

@@ -125,9 +125,9 @@ def test_an_error_names_the_small_file(column: str, tmp_path: Path) -> None:
     where = f"{tmp_path}/177.parquet, row group 0"
     if column == "sales":
         message = (
-            f"Integers, booleans and times have no missing value; column 'sales' has 1 nulls in {where}. Keep "
-            "them missing, ts.column(..., dtype=torch.float32), or store a value that counts as data: "
-            "ts.column(..., fill=...)."
+            f"Integers, booleans and times have no missing value; column 'sales' has 1 null in {where}. Keep "
+            "nulls as NaN, ts.column('sales', dtype=torch.float32), or store a value that counts as data: "
+            "ts.column('sales', fill=...)."
         )
     else:
         message = (

@@ -110,14 +110,22 @@ def test_the_oracle_can_fail() -> None:
 
     assert case.entity is not None
     assert case.time is not None
-    wrong = [
-        changed("float32", 0, 0.25),
-        changed("float32", 4, 0.0),
-        changed("int64", 5, columns["int64"].source[5] + 1),
-        changed("string", 2, None),
-        changed("list_of_uint8", 2, [255]),
-        replace(case, columns=columns | {"int64": Held(kind_of("uint64"), columns["int64"].source)}),
-        replace(case, columns=columns | {"timestamp_ms_None": Held(kind_of("timestamp_us_None"), [0] * 6)}),
+    wrong_columns = [
+        ("float32", changed("float32", 0, 0.25)),
+        ("float32", changed("float32", 4, 0.0)),
+        ("int64", changed("int64", 5, columns["int64"].source[5] + 1)),
+        ("string", changed("string", 2, None)),
+        ("list_of_uint8", changed("list_of_uint8", 2, [255])),
+        ("int64", replace(case, columns=columns | {"int64": Held(kind_of("uint64"), columns["int64"].source)})),
+        (
+            "timestamp_ms_None",
+            replace(case, columns=columns | {"timestamp_ms_None": Held(kind_of("timestamp_us_None"), [0] * 6)}),
+        ),
+    ]
+    for name, other in wrong_columns:
+        with pytest.raises(AssertionError, match=f"^{name}"):
+            check(stash, other)
+    wrong_rows = [
         replace(case, columns=dict(reversed(columns.items()))),
         replace(case, entity=Held(case.entity.kind, list("baabaa"))),
         replace(case, entity=None),
@@ -125,8 +133,8 @@ def test_the_oracle_can_fail() -> None:
         replace(case, time=None),
         replace(case, cuts=[0, 5]),
     ]
-    for other in wrong:
-        with pytest.raises(AssertionError):
+    for other in wrong_rows:  # in another order the first column is wrong; else no column is
+        with pytest.raises(AssertionError, match=r"^(float32|assert|$)"):
             check(stash, other)
     assert not exact([1], [1.0])
     assert not exact([0.0], [-0.0])
@@ -756,10 +764,23 @@ def test_integer_entities_of_any_size_keep_their_number() -> None:
 def test_a_null_where_there_is_no_missing_value(array: pa.Array, kind: str, tmp_path: Path) -> None:
     path = write_parquet(tmp_path / "one.parquet", [pa.table({kind: array.slice(0, 1)}), pa.table({kind: array})])
     for source, place in ((path, f"{path}, row group 1"), ({kind: array}, "the mapping")):
-        keep = "Store" if kind == "t" else "Keep them missing, ts.column(..., dtype=torch.float32), or store"
-        message = f"column '{kind}' has 2 nulls in {place}. {keep} a value"
+        keep = "Store" if kind == "t" else f"Keep nulls as NaN, ts.column('{kind}', dtype=torch.float32), or store"
+        message = f"column '{kind}' has 2 nulls in {place}. {keep} a value that counts as data: ts.column('{kind}', "
         with pytest.raises(ts.errors.DataError, match=like(message)):
             ts.load(source)
+
+
+def test_the_traceback_of_a_refused_load_ends_in_load_and_keeps_its_cause(tmp_path: Path) -> None:
+    (tmp_path / "broken.parquet").write_bytes(b"PAR1 nothing PAR1")
+    for source, kind, cause in (
+        ({"n": [1, None]}, ts.errors.DataError, False),
+        (tmp_path / "broken.parquet", ts.errors.SourceError, True),
+    ):
+        for file in (None, tmp_path / "stash.safetensors"):
+            with pytest.raises(kind, match=r"column 'n'|broken\.parquet") as caught:
+                ts.load(source, file=file)
+            assert [entry.name for entry in caught.traceback][1:] == ["load"]
+            assert (caught.value.__cause__ is not None) == cause
 
 
 def test_a_null_list_is_refused() -> None:
@@ -1093,7 +1114,7 @@ def test_no_thread_outlives_a_load(tmp_path: Path) -> None:
     before = set(threading.enumerate())
     ts.load(good)
     assert set(threading.enumerate()) == before
-    with pytest.raises(ts.errors.DataError, match=r"has 1 nulls in .*, row group 0\. "):
+    with pytest.raises(ts.errors.DataError, match=r"has 1 null in .*, row group 0\. "):
         ts.load(bad)
     assert set(threading.enumerate()) == before
 

@@ -174,7 +174,7 @@ def test_entities_without_rows_have_missing_static_values() -> None:
     assert stash.static["filled"].tolist() == [-7, 4, -7, 5]
     assert [str(value) for value in stash.static["zone"].tolist()] == ["nan", "4.0", "nan", "5.0"]
     assert (stash.about("kind").missing, stash.about("zone").missing) == (3, 2)
-    with pytest.raises(ts.errors.DataError, match=r"'zone' has 1 nulls in entities of like= without rows, such as 'a'"):
+    with pytest.raises(ts.errors.DataError, match=r"'zone' has 1 null in entities of like= without rows, such as 'a'"):
         ts.load(today(), ["y"], entity="e", time="t", static=["zone"], like=yesterday())
 
 
@@ -228,7 +228,7 @@ def test_like_is_part_of_the_key() -> None:
 @pytest.mark.parametrize(
     ("entity", "like", "kind", "message"),
     [
-        ("e", 7, TypeError, "like= is a stash; got a int"),
+        ("e", 7, TypeError, "like= must be a stash, got a int"),
         (None, "stash", ValueError, r"like= has \['e'\], and entity= names \[\]"),
         (["e", "zone"], "stash", ValueError, r"as many entity columns"),
         ("zone", "stash", ts.errors.SchemaError, "'zone' is int64 in the mapping, and like= has 'a' there"),

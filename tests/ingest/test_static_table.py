@@ -264,7 +264,7 @@ WRONG: dict[str, tuple[Any, dict[str, Any], type[Exception], str]] = {
         SHOPS.with_columns(size=pl.Series([None, 1, 2])),
         {},
         ts.errors.DataError,
-        f"Integers, booleans and times have no missing value; column 'size' has 1 nulls in {OF}. ",
+        f"Integers, booleans and times have no missing value; column 'size' has 1 null in {OF}. ",
     ),
 }
 

@@ -79,6 +79,7 @@ def said(code: str, path: Path) -> str:
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_messages_are_those_of_the_table(file: Path, tmp_path: Path, pytestconfig: pytest.Config) -> None:
     cases = parse(file.read_text("utf-8"))
+    assert cases, "a file without cases would test nothing"
     now = []
     for number, case in enumerate(cases):
         path = tmp_path / str(number)

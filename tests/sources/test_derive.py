@@ -416,7 +416,7 @@ def test_an_alias_of_a_column_is_another_name() -> None:
 def test_keys_are_named_not_computed() -> None:
     wrong: list[Any] = [t, ["t"]]
     for time in wrong:
-        with pytest.raises(TypeError, match="time= is the name of a column"):
+        with pytest.raises(TypeError, match="time must be the name of a column"):
             ts.load({"t": [1], "x": [2]}, ["x"], time=time)
 
 
@@ -679,7 +679,7 @@ def test_helpful_errors(tmp_path: Path) -> None:
         r"An expression must have a value in every row; .* fails in .*one\.parquet, row group 1: conversion",
         {"x": s.cast(pl.Int64)},
     )
-    refused(ts.errors.DataError, "has 1 nulls in .*row group 0", {"x": ask // 0}, filter=[("t", "==", 1)])
+    refused(ts.errors.DataError, "has 1 null in .*row group 0", {"x": ask // 0}, filter=[("t", "==", 1)])
     refused(ts.errors.DataError, "A cast must keep the values; 300", {"x": ts.column(ask * 100, dtype=torch.int8)})
     refused(ts.errors.SchemaError, "has the name of the entity or time column", {"t": pl.col("t") * 2}, time="t")
     name = '[(col("ask")) * (dyn int: 2)]'  # as polars prints the expression
