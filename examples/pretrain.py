@@ -40,8 +40,11 @@ def main() -> None:
     count = parser.parse_args().windows
     with tempfile.TemporaryDirectory() as name:
         folder, kill_at = Path(name), count // (4 * BATCH_SIZE)
+        run = spawn(train, (2, folder, count, kill_at), 2, join=False)  # type: ignore[no-untyped-call]
+        for process in run.processes:
+            process.join()  # run.join() would warn that it ends the other as soon as one is dead
         with suppress(ProcessExitedException):
-            spawn(train, (2, folder, count, kill_at), 2)  # type: ignore[no-untyped-call]
+            run.join()
         before = keys_in(folder, 2)
         print(f"2 ranks were killed after {kill_at} steps: {len(before):,} of {count:,} windows seen")
         spawn(train, (3, folder, count, None), 3)  # type: ignore[no-untyped-call]

@@ -25,6 +25,7 @@ from tensorstash.batches.arguments import (
 from tensorstash.batches.assemble import Assembler, HostAssembler, Sampled, parts
 from tensorstash.batches.buffers import Batch, Entries, Pending, Recycled, Staged, Staging
 from tensorstash.batches.devices import PlainCopies, copies_to, device_of
+from tensorstash.batches.display import as_html
 from tensorstash.batches.read_ahead import ReadAhead, is_on_disk
 from tensorstash.batches.resident import ResidentAssembler
 from tensorstash.batches.timer import Timer, Times
@@ -51,7 +52,9 @@ _Made = tuple[int, Sequence[Consumed], list[Batch | Pending]]
 class Loader:
     """Batches of windows, one pass per `for` loop: `dict[str, torch.Tensor]`, each tensor `(batch, time, ...)`.
 
-    Passes, ranks and states are those of its `Sampler`, which is `loader.sampler`.
+    Passes, ranks and states are those of its `Sampler`, which is `loader.sampler`. Of the arguments of PyTorch's
+    `DataLoader`, `drop_last=True` is `tail="drop"`, `pin_memory=True` is `device=`, `collate_fn=` is `transform=`, and
+    `num_workers=` is not needed: there are no worker processes.
 
     A batch is yours for as long as anything refers to it: its memory is used again only when no tensor, slice, numpy
     array, autograd graph or DLPack capsule can see it. Columns of one item size share that memory, and on the CPU small
@@ -322,8 +325,14 @@ class Loader:
         return state | {"_making": None}
 
     def __repr__(self) -> str:
+        return f"Loader: {self._caption()}\n  {self.sampler}\n  {self.windows}"
+
+    def _repr_html_(self) -> str:
+        return as_html(self._caption(), (self.sampler, self.windows), self._sampled.chain.gather([0]))
+
+    def _caption(self) -> str:
         where = f"{self.device}, resident" if self.resident else str(self.device)
-        return f"Loader: to {where}, prefetch {self.prefetch}\n  {self.sampler}\n  {self.windows}"
+        return f"to {where}, prefetch {self.prefetch}"
 
 
 def _row(n: int, epoch: int, consumed: Consumed) -> int:

@@ -1,12 +1,14 @@
 """What the documents say of the code: the tests that hold the promises, the rooms, the files and the targets exist."""
 
 import ast
+import inspect
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from torch.utils.data import DataLoader
 
 import tensorstash as ts
 from tests.project.test_structure import ROOMS
@@ -157,6 +159,18 @@ def test_the_reference_has_every_environment_variable() -> None:
     used = {name for path in files for name in re.findall(r'"(TENSORSTASH_[A-Z_]+)"', path.read_text("utf-8"))}
     page = (ROOT / "docs" / "reference" / "environment.md").read_text("utf-8")
     assert set(re.findall(r"`(TENSORSTASH_[A-Z_]+)`", page)) == used
+
+
+def test_every_argument_of_pytorchs_loader_is_translated_into_one_of_ours() -> None:
+    page = (ROOT / "docs" / "coming-from" / "dataset.md").read_text("utf-8")
+    rows = re.findall(
+        r"^\| (.*?) \| (.*) \|$", page.split("\n## Arguments of `DataLoader`\n")[1].split("\n## ")[0], re.M
+    )
+    theirs = {name for left, _ in rows for name in re.findall(r"`(\w+)", left)}
+    assert {*inspect.signature(DataLoader.__init__).parameters} - {"self"} <= theirs
+    ours = {name for _, right in rows for name in re.findall(r"`(\w+)=", right)}
+    assert {"device", "prefetch", "sampler", "seed", "shuffle", "tail", "transform"} == ours
+    assert ours <= {*inspect.signature(ts.Loader).parameters}
 
 
 def test_errors_of_a_docstring_are_listed_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
