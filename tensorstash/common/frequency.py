@@ -48,7 +48,7 @@ class Frequency:
         return matches
 
     def _reaches(self, times: Int64s, targets: Int64s, steps: Int64s | int) -> Bools:
-        earliest, latest = self._moved(times, steps)
+        earliest, latest = from_wall_clock(self._later(times, steps), self.clock)
         return np.minimum(np.abs(targets - earliest), np.abs(targets - latest)) <= self.tolerance
 
     def steps(self, before: Int64s, after: Int64s) -> Int64s:
@@ -71,23 +71,24 @@ class Frequency:
         """The times that many steps later, or earlier if negative, as in polars' `offset_by`; both `(n,)`."""
         if self.kind == "ticks":
             return times + self.count * steps
-        earliest, latest = self._moved(times, steps)
-        return np.where(steps > 0, earliest, latest)
+        # the clock may show the local time twice, or skip it: then the offset from UTC remains
+        offsets, later = wall_clock(times, self.clock) - times, self._later(times, steps)
+        (earliest, latest), same = from_wall_clock(later, self.clock), later - offsets
+        moved = np.where(wall_clock(earliest, self.clock) - earliest == offsets, earliest, latest)
+        return np.where(wall_clock(same, self.clock) == later, same, moved)
 
-    def _moved(self, times: Int64s, steps: Int64s | int) -> tuple[Int64s, Int64s]:
-        """The times so many calendar steps later; two of them where a change of the clock skips the local time."""
+    def _later(self, times: Int64s, steps: Int64s | int) -> Int64s:
+        """The local times that many calendar steps later."""
         count, day = self.count * steps, self.clock.day
         local = wall_clock(times, self.clock)
         if self.kind == "days":
-            later = local + count * day
-        elif self.kind == "months":
+            return local + count * day
+        if self.kind == "months":
             month: NDArray[np.datetime64] = _days(local, day).astype("datetime64[M]")
             last = _first_day(month + count + 1) - 1  # of the later month, which may be shorter
-            later = np.minimum(_first_day(month + count) + local // day - _first_day(month), last) * day + local % day
-        else:
-            working = np.busday_offset(_days(local, day), count, roll="backward")
-            later = working.astype(np.int64) * day + local % day
-        return from_wall_clock(later, self.clock)
+            return np.minimum(_first_day(month + count) + local // day - _first_day(month), last) * day + local % day
+        working = np.busday_offset(_days(local, day), count, roll="backward")
+        return working.astype(np.int64) * day + local % day
 
 
 def frequency(text: Duration, clock: Clock, tolerance: Duration | None, what: str = "frequency") -> Frequency:

@@ -62,7 +62,7 @@ def test_a_vocabulary_that_is_no_list_of_values_is_refused(given: Any, message: 
 
 def test_a_timeout_needs_share_and_a_number() -> None:
     for wrong in ("5", True, -1, float("nan"), [1]):
-        with pytest.raises(ValueError, match=like(f"timeout= ... got {wrong!r}")):
+        with pytest.raises(ValueError, match=like(f"timeout must be ... got {wrong!r}")):
             ts.load({"x": [1]}, share="timeouts", timeout=wrong)  # type: ignore[arg-type]
     message = "timeout ... needs share= or file="
     with pytest.raises(ValueError, match=like(message)):

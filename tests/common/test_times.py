@@ -298,10 +298,12 @@ def test_steps_of_the_calendar_go_where_offset_by_of_polars_goes(
         (datetime(2024, 3, 31, 2, 30), "Europe/Berlin"),
         (datetime(2024, 3, 10, 2, 15), "America/New_York"),
         (datetime(2024, 10, 6, 2, 10), "Australia/Lord_Howe"),
+        (datetime(2024, 10, 27, 2), "Europe/Berlin"),
+        (datetime(2024, 11, 3, 1, 15), "America/New_York"),
     ],
 )
-def test_local_times_that_the_clock_skips_are_moved_as_by_polars(moment: datetime, zone: str) -> None:
-    for days in (1, 3, -1, -2):
+def test_local_times_that_the_clock_skips_or_shows_twice_are_moved_as_by_polars(moment: datetime, zone: str) -> None:
+    for days in (1, 3, 200, -1, -2, -200):
         check_offset(moment - timedelta(days), zone, "1d", days)
 
 

@@ -61,9 +61,9 @@ def test_another_version_is_refused(tmp_path: Path) -> None:
     path, other = tmp_path / "other.so", tmp_path / "other"
     shutil.copytree(SOURCES, other)
     header = other / "kernel.h"
-    header.write_text(header.read_text().replace("VERSION = 8", "VERSION = 0"))
+    header.write_text(header.read_text().replace(f"VERSION = {library._VERSION}", "VERSION = 0"))
     assert compiled(other, path) == ""
-    expected = f"not native: {path} has version 0, this package needs 8; install it again"
+    expected = f"not native: {path} has version 0, this package needs {library._VERSION}; install it again"
     assert library.load(str(path)) == (None, expected)
     unrelated = tmp_path / "unrelated"
     unrelated.mkdir()
