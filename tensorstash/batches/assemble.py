@@ -30,7 +30,7 @@ from tensorstash.windows.windows import Windows
 
 _MOST_TOGETHER = 16  # steps: more save hardly any time
 _BYTES_TOGETHER = 1 << 19  # they stay in the L2 cache until the loop uses them
-_BYTES_SHARED = 1 << 22  # as large a call is worth the time that several threads take to begin it
+_BYTES_OF_CALL = 1 << 22  # for which the fixed time of a call is little, and several threads share it
 _MOST_PARTS = 8
 
 
@@ -40,8 +40,8 @@ def together(batch_bytes: int) -> int:
 
 
 def parts(batch_bytes: int) -> int:
-    """How many buffers of such batches several threads fill in one call."""
-    return max(1, min(_MOST_PARTS, _BYTES_SHARED // (together(batch_bytes) * batch_bytes)))
+    """How many buffers of such batches the kernel fills in one call."""
+    return max(1, min(_MOST_PARTS, _BYTES_OF_CALL // (together(batch_bytes) * batch_bytes)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,12 +155,12 @@ class HostAssembler:
     def portions(self, groups: Iterator[Group]) -> Iterator[Portion]:
         """The steps of all groups, in portions."""
         plan, on_host = self._chain.plan, isinstance(self._memory, Recycled)
+        one_call = on_host and plan.native is not None
         for group in groups:
             left, nbytes = range(len(group.steps.ids)), group.count * plan.window_bytes
             most = together(nbytes) if on_host else 1
-            shared = on_host and plan.native is not None and torch.get_num_threads() > 1
             while left:
-                count = max(1, min(parts(nbytes), len(left) // most)) if shared else 1
+                count = max(1, min(parts(nbytes), len(left) // most)) if one_call else 1
                 yield Portion(group, left[: count * most], parts=count)
                 left = left[count * most :]
 

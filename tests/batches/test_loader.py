@@ -28,7 +28,7 @@ from tests.data import DTYPES, Table
 from tests.epochs import groups_of
 from tests.oracle_load import like
 
-AT_ONCE = 8  # buffers that several threads fill in one call
+AT_ONCE = 8  # buffers that the kernel fills in one call
 SPANS = {"past": ("f32", -4, 0), "pack": ("pack", -4, 2), "flag": ("flag", 0, 2), "code": ("i32", -4, 0)}
 
 

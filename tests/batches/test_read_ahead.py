@@ -5,7 +5,6 @@ import mmap
 import os
 import resource
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tensorstash as ts
-from tensorstash.batches import read_ahead
+from tensorstash.batches import assemble, read_ahead
 from tensorstash.batches.read_ahead import ranges
 from tensorstash.native import library
 from tensorstash.segments.segment import Segment
@@ -55,12 +54,9 @@ def pages_of_rows(stash: ts.Stash, column: str, rows: list[int]) -> set[int]:
 
 
 @pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
+def small_portions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a portion be what fits into one buffer."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+    monkeypatch.setattr(assemble, "parts", lambda _: 1)
 
 
 @pytest.fixture
