@@ -82,7 +82,7 @@ def round_number(value: float) -> str:
 SHOWN = {  # what a reader knows; the table has all
     "C loop": "a loop in C that only copies",
     "tensorstash (packed)": "tensorstash",
-    "strided index_select (packed, reused)": "index_select by hand, results reused",
+    "strided index_select (huge pages)": "index_select by hand, huge pages",
     "DataLoader (one packed slice)": "DataLoader, one slice a window",
     "darts": "darts",
     "DataLoader (dict of slices)": "DataLoader, a dict of slices",
