@@ -120,7 +120,7 @@ class _Permuted:
         self._first = np.cumsum(counts) - counts
         self._kept = np.zeros(int(counts.sum()), np.uint16)  # the latest permutation of each small component
         self._epoch = np.full(len(of.sizes), -1, np.int64)  # the epoch of that permutation
-        self._latest, self._grids = np.empty(0, np.int64), np.empty((0, 0), np.uint64)  # epochs, and what they need
+        self._latest = np.empty(0, np.int64), np.empty((0, 0), np.uint64)  # epochs, and their grids
 
     def __call__(self, component: Int32s, begun: Int64s, later: Int64s, within: Int64s) -> Int64s:
         """The ids at positions `within` an epoch of each component: of component c, epoch `begun[c] + later`."""
@@ -167,10 +167,11 @@ class _Permuted:
             return permute(self._keyed(component, begun[component] + later), which, within)
         which = component if epochs == 1 else component + (later * count).astype(np.int32)
         wanted = np.add.outer(np.arange(epochs), begun).ravel()
-        if not np.array_equal(wanted, self._latest):
-            components = np.tile(np.arange(count, dtype=np.int32), epochs)
-            self._grids, self._latest = self._keyed(components, wanted), wanted
-        return permute(self._grids, which, within)
+        latest, grids = self._latest
+        if not np.array_equal(wanted, latest):
+            grids = self._keyed(np.tile(np.arange(count, dtype=np.int32), epochs), wanted)
+            self._latest = wanted, grids
+        return permute(grids, which, within)
 
     def _keyed(self, component: Int32s, epoch: Int64s) -> Uint64s:
         sides = self._sizes[component], self._height[component], self._width[component]
