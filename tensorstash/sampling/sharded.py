@@ -84,7 +84,22 @@ class ShardedWindows:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Part .* has no window", UserWarning)  # other shards may have the times
             divided = {shard: part.split(*cuts) for shard, part in self.parts.items()}
-        return self._parted(divided, len(cuts) + 1)
+        parted = self._parted(divided, len(cuts) + 1)
+        self._warn_of_empty(parted)
+        return parted
+
+    def _warn_of_empty(self, parted: "Sequence[ShardedWindows]") -> None:
+        """Warn of parts that have no window in any shard of this node."""
+        held = [part.stash for part in self.parts.values() if len(part)]
+        times = [time for stash in held for time in stash.time_range if time is not None]
+        for k, windows in enumerate(parted):
+            if times and not any(map(len, windows.parts.values())):
+                form = held[0].clock.format
+                warnings.warn(
+                    f"Part {k + 1} of {len(parted)} has no window in the shards of this node, whose times go from "
+                    f"{form(min(times))} to {form(max(times))}. Choose other cuts.",
+                    stacklevel=3,
+                )
 
     def split_fraction(self, *fractions: float) -> "tuple[ShardedWindows, ...]":
         """Parts of these windows by fractions of the rows of each entity, as `Windows.split_fraction`."""

@@ -4,6 +4,7 @@ import inspect
 import pickle
 import random
 import re
+import warnings
 from contextlib import nullcontext
 from functools import partial
 from itertools import chain
@@ -189,6 +190,15 @@ def test_parts_of_a_split_are_those_of_one_stash(path: Path) -> None:
     train, _ = ts.Windows(whole(), spans=SPANS).split_fraction(0.7)
     loaders = loaders_of(on_nodes(path, 2, lambda shards: windows_of(shards).split_fraction(0.7)[0]), 1, 4)
     assert sorted(w for step in steps_of(loaders) for w in seen_in(step, loaders)) == expected(train)
+
+
+def test_a_part_without_a_window_in_any_shard_is_warned_of(path: Path) -> None:
+    (windows,) = on_nodes(path, 1)
+    with pytest.warns(UserWarning, match=r"Part 2 of 2 has no window in the shards of this node, whose times go from "):
+        windows.split(10**6)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        windows.split(9, 20)
 
 
 def test_empty_slots_are_those_of_one_stash(path: Path) -> None:
