@@ -134,7 +134,7 @@ def resume(path: Path, model: Any, optimizer: Any, loader: ts.Loader, seen: torc
     """Go on from the last checkpoint, on any number of ranks."""
     if not path.exists():
         return
-    found = torch.load(path, map_location=loader.device)
+    found = torch.load(path, map_location=loader.device, weights_only=True)
     model.module.load_state_dict(found["model"])
     optimizer.load_state_dict(found["optimizer"])
     loader.load_state_dict(found["loader"])

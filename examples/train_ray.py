@@ -111,7 +111,7 @@ def resume(model: Any, optimizer: Any, loader: ts.Loader, seen: torch.Tensor) ->
     if checkpoint is None:
         return ""
     with checkpoint.as_directory() as directory:
-        found = torch.load(f"{directory}/state.pt", map_location=loader.device)
+        found = torch.load(f"{directory}/state.pt", map_location=loader.device, weights_only=True)
     (model.module if hasattr(model, "module") else model).load_state_dict(found["model"])
     optimizer.load_state_dict(found["optimizer"])
     loader.load_state_dict(found["loader"])

@@ -46,7 +46,7 @@ def test_a_killed_job_goes_on_with_fewer_ranks_and_sees_every_window_once(shm: P
     assert ts.shared.list()["users"].to_list() in ([0], [None])
 
     # of 50 steps, those up to the last checkpoint count; the ten after it are done again
-    found = torch.load(checkpoint)
+    found = torch.load(checkpoint, weights_only=True)
     assert found["loader"]["consumed"] == found["seen"].sum() == 40 * 4 * 32
     assert found["seen"].max() == 1
 
@@ -54,7 +54,7 @@ def test_a_killed_job_goes_on_with_fewer_ranks_and_sees_every_window_once(shm: P
     assert resumed.returncode == 0, resumed.stderr
     assert "goes on after 5,120 windows of epoch 0\n" in resumed.stdout
     assert f"epoch 0: every window once, {windows:,} of them; " in resumed.stdout
-    found = torch.load(checkpoint)
+    found = torch.load(checkpoint, weights_only=True)
     assert found["seen"].tolist() == [1] * windows
     assert (found["loader"]["epoch"], found["loader"]["consumed"]) == (1, 0)
     assert segment.stat().st_ino == inode
