@@ -74,6 +74,8 @@ def callables(transform: Sequence[Transform]) -> tuple[Transform, ...]:
     for step in transform:
         if not callable(step):
             raise TypeError(f"A transform must be a callable that takes a batch, got {step!r}.")
+        if isinstance(step, type) and hasattr(step, "bind"):
+            raise TypeError(f"A transform must be an object, got the class {step.__name__}. Make one of it first.")
     return tuple(transform)
 
 
