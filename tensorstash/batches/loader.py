@@ -57,8 +57,8 @@ class Loader:
     `num_workers=` is not needed: there are no worker processes.
 
     A batch is yours for as long as anything refers to it: its memory is used again only when no tensor, slice, numpy
-    array, autograd graph or DLPack capsule can see it. Columns of one item size share that memory, and on the CPU small
-    batches are made and held a few at a time, at most 512 KB. To keep a part of many batches, keep its `.clone()`.
+    array, autograd graph or DLPack capsule can see it. Columns of one item size share that memory, and on the CPU so do
+    a few small batches, at most 512 KB. To keep a part of many batches, keep its `.clone()`.
 
     Args:
         windows: the windows to sample, a `ts.Mix` of several, or those of shards (`ts.cluster.windows`).
@@ -72,7 +72,7 @@ class Loader:
             resumed if the sampler yields the same ids again for the same epoch; otherwise it is a `ValueError`.
         device: where the batches go; `"accelerator"` is the device that torch finds on this machine, else the CPU. On
             CUDA, ROCm and XPU everything in a batch is copied from pinned memory in a stream of its own.
-        prefetch: the number of batches, on the CPU of portions of small ones, that are gathered ahead in a thread.
+        prefetch: the number of batches, on the CPU of portions of at most 4 MB, that are gathered ahead in a thread.
             `None` is 0 on the CPU, where gathering uses all cores already, and 2 for other devices.
         num_replicas: as for `Sampler`.
         rank: as for `Sampler`.
@@ -153,8 +153,9 @@ class Loader:
         self.with_ids = with_ids
         self.with_valid = with_valid
         self.transform = bound(callables(transform), windows)
-        if not isinstance(resident, bool):
-            raise TypeError(f"resident must be True or False, got {resident!r}.")
+        for name, flag in (("resident", resident), ("with_ids", with_ids), ("with_valid", with_valid)):
+            if not isinstance(flag, bool):
+                raise TypeError(f"{name} must be True or False, got {flag!r}.")
         self.resident = resident
         self._sampled = Sampled(windows, with_ids=with_ids, with_valid=with_valid)
         self._times = Times()

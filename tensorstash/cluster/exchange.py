@@ -38,7 +38,7 @@ def exchange_counts(windows: ShardedWindows, group: Any = None) -> ShardedWindow
         ValueError: there is no process group for several nodes; or ranks disagree about the nodes, the shards or the
             windows, which is raised on all ranks. NoWindowError: no shard of any node has a window.
     """
-    division = windows.division
+    division = _of_shards(windows).division
     mine = RankCounts(division.node, division.nodes, windows.described(), windows.counts_of_node())
     ranks = gather_from_ranks(mine, division.nodes, group)
     counts = count_of_each_shard(ranks, len(division.entity_offsets) - 1)
@@ -76,9 +76,15 @@ def fit_scaler(
         ValueError: there is no process group for several nodes, or no window. Others as for `ts.Scaler.fit`.
     """
     check_kind(kind, by, unknown)
-    mine = of_node(windows, names_in(columns, "columns"), kind, by)
+    mine = of_node(_of_shards(windows), names_in(columns, "columns"), kind, by)
     nodes = gather_from_ranks(mine, windows.division.nodes, group)
     return Scaler.of_statistics(windows, partial(of_all, windows, nodes, kind), kind, by, unknown)
+
+
+def _of_shards(windows: ShardedWindows) -> ShardedWindows:
+    if not isinstance(windows, ShardedWindows):
+        raise TypeError(f"windows must be those of shards, ts.cluster.windows(...), got a {type(windows).__name__}.")
+    return windows
 
 
 def gather_from_ranks(mine: Any, nodes: int, group: Any) -> list[Any]:

@@ -19,6 +19,7 @@ from tensorstash.cluster.with_ray import ray_data, write_with_ray
 from tensorstash.columns.resolve import entity_columns
 from tensorstash.columns.sharding import HASH, check_shards
 from tensorstash.columns.spec import Columns
+from tensorstash.common.checks import path_of
 from tensorstash.common.progress import rows_bar
 from tensorstash.ingest.plan import Survey, survey
 from tensorstash.ingest.request import Repeated, Request, Static, parse_request
@@ -100,7 +101,7 @@ def shard(
         repeated=repeated,
     )
     ray = None if engine is None else ray_data()
-    store = Store(os.fspath(to))
+    store = Store(path_of(to, "to"))
     with store.alone():
         manifest, notes = _make(request, shards, store, ray, progress)
     for note in notes:

@@ -9,6 +9,7 @@ import numpy as np
 
 from tensorstash.cluster.manifest import INDEX, NAME, Manifest, ShardRecord, key_of
 from tensorstash.cluster.shards import Shards, assign
+from tensorstash.common.checks import path_of
 from tensorstash.errors import SegmentError
 from tensorstash.ingest.segment_key import check_share
 from tensorstash.sampling.node import node_of
@@ -50,7 +51,7 @@ def open(  # noqa: A001  its name is ts.cluster.open
         manifest. NoMemoryError: a copy does not fit. ValueError: a wrong number of a node, or nodes with different
         numbers of ranks. TimeoutError: see `timeout`.
     """
-    store = Store(os.fsdecode(path))
+    store = Store(path_of(path, "path"))
     text, where = store.read(NAME), store.join(NAME)
     if text is None:
         raise SegmentError(

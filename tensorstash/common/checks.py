@@ -1,6 +1,7 @@
 """Checks of the arguments that callers give."""
 
 import operator
+import os
 from collections.abc import Iterable, Sequence
 from typing import SupportsIndex, cast
 
@@ -20,6 +21,13 @@ def at_least(least: int, value: object, what: str) -> int:
     if number is None or number < least:
         raise ValueError(f"{what} must be an integer >= {least}, got {value!r}.")
     return number
+
+
+def path_of(value: object, what: str) -> str:
+    """A path or URL as a text; raises `TypeError` for anything else, and for an empty one."""
+    if not isinstance(value, (str, os.PathLike)) or not os.fspath(value):
+        raise TypeError(f"{what} must be a str or pathlib.Path that is not empty, got {value!r}.")
+    return os.fsdecode(value)
 
 
 def names_in(given: Sequence[str], what: str) -> list[str]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, SupportsIndex, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tensorstash.common.checks import is_integer
 from tensorstash.common.clock import NANOSECONDS, UTC_NAMES, Clock, from_wall_clock, wall_clock
 
 if TYPE_CHECKING:
@@ -168,8 +170,8 @@ def _ticks(length: Duration, clock: Clock, what: str) -> int:
     text = _plain(length)
     if clock.unit is None:
         number = int(text[:-1]) if isinstance(text, str) and re.fullmatch(r"\d+i", text) else text
-        if isinstance(number, int):
-            return number
+        if is_integer(number):
+            return operator.index(cast("SupportsIndex", number))
         raise ValueError(f"{what} of integer times must be an integer, got {text!r}.")
     parts = _PART.findall(text) if isinstance(text, str) else []
     if not parts or "".join(map("".join, parts)) != text or any(unit not in NANOSECONDS for _, unit in parts):

@@ -42,6 +42,11 @@ def _fill(stash: Stash, name: str) -> torch.Tensor:
         fill = -1
     elif fill is None and dtype.is_floating_point:
         fill = float("nan")
+    if fill is None and about.calendar:
+        raise SchemaError(
+            f"An empty slot has a time only if the step of time is known, and so {name!r} of ts.calendar has no value "
+            "there. Take gaps='split' or 'mask'."
+        )
     if fill is None:
         raise SchemaError(
             f"An empty slot needs a value; column {name!r} is {dtype}, which has none for missing. Load it with "

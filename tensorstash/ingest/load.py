@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tensorstash.columns.spec import Columns
-from tensorstash.common.checks import is_integer
+from tensorstash.common.checks import is_integer, path_of
 from tensorstash.errors import TensorstashError
 from tensorstash.ingest.request import Repeated, Request, Static, parse_request
 from tensorstash.ingest.segment_key import argument_keys, check_rows_key, check_share, check_unchanged, contents, key_of
@@ -194,9 +194,7 @@ def _check_targets(share: object, file: object, overwrite: bool, timeout: Any) -
         raise ValueError(f"timeout must be a number of seconds >= 0, got {timeout!r}.")
     if file is None:
         return None
-    if not isinstance(file, (str, os.PathLike)) or not os.fspath(file):
-        raise TypeError(f"file must be a path, got {file!r}.")
-    return os.path.realpath(os.fsdecode(file))
+    return os.path.realpath(path_of(file, "file"))
 
 
 def _warnings_of(stash: Stash) -> Iterator[str]:

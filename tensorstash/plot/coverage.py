@@ -88,6 +88,8 @@ def _coverage(
     """The state of every bin of the chosen entities, `(entities, bins)`, and the `(bins + 1,)` edges of the bins."""
     offsets = stash.offsets.numpy()
     if stash.time is None:
+        if frequency is not None:
+            raise ValueError("frequency must be left out for a stash without times.")
         times = np.arange(stash.rows) - np.repeat(offsets[:-1], np.diff(offsets))
         runs = entity_runs(offsets)
     else:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from tensorstash.plot.axes import COLOURS, pyplot
 
 if TYPE_CHECKING:
+    import pandas as pd
     import polars as pl
     from matplotlib.axes import Axes
 
@@ -22,7 +23,7 @@ Numbers = NDArray[np.float64]
 def forecast(
     history: torch.Tensor,
     truth: torch.Tensor | None = None,
-    prediction: "torch.Tensor | pl.DataFrame | None" = None,
+    prediction: "torch.Tensor | pl.DataFrame | pd.DataFrame | None" = None,
     quantiles: torch.Tensor | None = None,
     *,
     axes: "Axes | None" = None,
@@ -35,7 +36,8 @@ def forecast(
         history: `(history,)` values before the anchor.
         truth: `(horizon,)` values from the anchor on; `None` if they are not known yet.
         prediction: `(horizon,)`; `None` draws the middle one of an odd number of quantiles. Or the rows of
-            `Windows.to_frame` for one window: its values, or its quantiles if it has several, and their times.
+            `Windows.to_frame` for one window, in polars or pandas: its values, or its quantiles if it has several, and
+            their times.
         quantiles: `(horizon, n)`, ascending along the last dimension. A band lies between the first and the last one,
             a darker one between the second and the last but one, and so on.
         axes: the axes to draw on; `None` makes a figure.
@@ -98,8 +100,11 @@ def forecast(
 
 def _of_frame(frame: "pl.DataFrame") -> tuple[torch.Tensor | None, torch.Tensor | None, NDArray[Any], str]:
     """The prediction or the quantiles, which are the last columns of a frame; the times before them, and their name."""
+    import polars as pl
+
+    frame = frame if isinstance(frame, pl.DataFrame) else pl.DataFrame(frame)  # of pandas
     first = next(k for k in range(len(frame.columns) + 1) if all(dtype.is_float() for dtype in frame.dtypes[k:]))
-    if not 0 < first < len(frame.columns):
+    if not 0 < first < len(frame.columns) or frame.dtypes[first - 1] in (pl.String, pl.Categorical, pl.Object):
         raise ValueError(f"prediction must be a frame of Windows.to_frame, got the columns {frame.columns}.")
     time = frame.to_series(first - 1)
     times = (time.dt.replace_time_zone(None) if hasattr(time.dtype, "time_zone") else time).to_numpy()

@@ -56,9 +56,11 @@ def components(sizes: Mapping[str, int], weights: Mapping[str, float] | None = N
         raise ValueError(f"A mix must have at least one window; its {len(names):,} components have none.")
     shares = list(sizes.values())
     if weights is not None:
+        if not isinstance(weights, Mapping):
+            raise TypeError(f"weights must be a mapping from each name to a number, got {weights!r}.")
         given = by_name(weights, names, "the mix", "component")
         for name, weight in zip(names, given):
-            if as_array(weight).dtype == np.bool_:
+            if as_array(weight).dtype == np.bool_ or as_array(weight).ndim:
                 raise TypeError(
                     f"Weights of a mix must be numbers, got {weight} for component {name!r}. Give 1 instead of True, "
                     "and 0 to leave a component out."

@@ -145,10 +145,13 @@ def _traits(windows: Windows) -> Iterator[tuple[str, Any]]:
     points = windows.placement.points
     labels = {} if points is None else points.labels
     yield "columns of at=", {name: str(values.dtype) for name, values in labels.items()}
+    fills = dict(windows.placement.fills or {})
+    for reach in windows.placement.reaches:
+        fills |= reach.fills
     for name in dict.fromkeys(span.column for span in windows.spans):
         yield from _column(windows, name, stash[name])
-        if windows.placement.fills is not None:
-            yield f"bits in empty slots of {name!r}", int(windows.placement.fills[name])
+        if name in fills:
+            yield f"bits in empty slots of {name!r}", int(fills[name])
     yield "static columns", [*stash.static]
     for name, tensor in stash.static.items():
         yield from _column(windows, name, tensor)

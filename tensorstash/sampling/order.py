@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Iterator, Sized
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, SupportsIndex
 
 import numpy as np
 import torch
@@ -176,7 +176,7 @@ class OwnIds:
             ids = ids.astype(np.int64)
         else:
             try:
-                ids = np.fromiter((operator.index(k) for k in self._sampler), np.int64)
+                ids = np.fromiter((_id(k) for k in self._sampler), np.int64)
             except TypeError as error:
                 raise TypeError("sampler must give one integer at a time, the id of a window.") from error
         if len(ids) != len(self._sampler):
@@ -185,6 +185,12 @@ class OwnIds:
         if outside.any():
             raise IndexError(f"Ids must lie in [0, {self._windows}), got {ids[outside.argmax()]} from sampler=.")
         return ids
+
+
+def _id(given: SupportsIndex) -> int:
+    if isinstance(given, bool):
+        raise TypeError(f"an id must be an integer, got {given}")
+    return operator.index(given)
 
 
 def chunks(count: int) -> Iterator[tuple[int, int]]:

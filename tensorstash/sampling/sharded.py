@@ -94,10 +94,10 @@ class ShardedWindows:
         times = [time for stash in held for time in stash.time_range if time is not None]
         for k, windows in enumerate(parted):
             if times and not any(map(len, windows.parts.values())):
-                form = held[0].clock.format
+                form, several = held[0].clock.format, self.division.nodes > 1
                 warnings.warn(
                     f"Part {k + 1} of {len(parted)} has no window in the shards of this node, whose times go from "
-                    f"{form(min(times))} to {form(max(times))}. Choose other cuts.",
+                    f"{form(min(times))} to {form(max(times))}. Choose other cuts{', or fewer nodes' * several}.",
                     stacklevel=3,
                 )
 

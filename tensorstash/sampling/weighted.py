@@ -200,4 +200,7 @@ def as_array(values: Any) -> NDArray[Any]:
     if isinstance(values, torch.Tensor):
         tensor = values.detach().cpu()
         return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
-    return np.asarray(values)
+    try:
+        return np.asarray(values)
+    except ValueError as error:
+        raise TypeError("Weights must be one list of numbers, got lists of different lengths.") from error

@@ -36,8 +36,16 @@ def scan_polars(frame: Any, wanted: Wanted) -> Scan:
     """The wanted columns of a polars frame, converted to Arrow."""
     names = wanted.among(frame.columns)
     check_for_polars(names)
+    for name in names:
+        _refuse_objects(name, frame.schema[name], "the polars frame")
     table = _converted(lambda columns: frame.select(columns).to_arrow(), names, frame.schema, "the polars frame")
     return _scan_wanted(table, frame.columns, "the polars frame")
+
+
+def _refuse_objects(name: str, dtype: object, where: str) -> None:
+    """Polars exports Python objects as their addresses."""
+    if str(dtype) == "Object":
+        raise SchemaError(f"Columns must be of one type; {name!r} in {where} holds Python objects. Convert it first.")
 
 
 def scan_pandas(frame: Any, wanted: Wanted) -> Scan:
@@ -123,6 +131,7 @@ def scan_arrays(source: Mapping[Any, Any], wanted: Wanted) -> Scan:
                 f"A column must be an array or a list of values, in the order of the rows; {name!r} is a "
                 f"{type(values).__name__}. Write a list: {{{name!r}: [...]}}."
             )
+        _refuse_objects(name, getattr(values, "dtype", None), "the mapping")
         try:
             array, metadata = _arrow_of(values)
         except OverflowError as error:
@@ -150,8 +159,10 @@ def _arrow_of(values: Any) -> tuple[pa.Array, dict[bytes, bytes] | None]:
         if values.dtype == torch.bfloat16:
             values, metadata = values.view(torch.uint16), BFLOAT16
         values = values.numpy()
+    if hasattr(values, "to_arrow"):  # a Series of polars, whose values pyarrow would take one by one
+        return values.to_arrow(), metadata
     if not isinstance(values, np.ndarray):
-        return pa.array(values), metadata
+        return _of_objects(values), metadata
     mask = np.ma.getmaskarray(values).reshape(-1) if isinstance(values, np.ma.MaskedArray) else None
     plain = np.ascontiguousarray(np.ma.getdata(values)).reshape(-1)
     plain = plain.astype(plain.dtype.newbyteorder("="), copy=False)
@@ -159,6 +170,16 @@ def _arrow_of(values: Any) -> tuple[pa.Array, dict[bytes, bytes] | None]:
     for size in reversed(values.shape[1:]):
         array = pa.FixedSizeListArray.from_arrays(array, size)
     return array, metadata
+
+
+def _of_objects(values: Any) -> pa.Array:
+    """A list or any other sequence as Arrow; times of pandas keep their nanoseconds, which Arrow would cut off."""
+    array = pa.array(values)
+    if not isinstance(values, (list, tuple)) or not pa.types.is_temporal(array.type):
+        return array
+    if any(getattr(value, "nanosecond", 0) for value in values):
+        return pa.array(values, pa.timestamp("ns", array.type.tz))
+    return pa.array(values, pa.duration("ns")) if any(getattr(value, "nanoseconds", 0) for value in values) else array
 
 
 def _in_arrows_unit(times: NDArray[Any]) -> NDArray[Any]:

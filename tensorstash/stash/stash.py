@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from tensorstash.columns.info import ColumnInfo
+from tensorstash.common.checks import path_of
 from tensorstash.common.clock import Clock
 from tensorstash.errors import ColumnError, SegmentError, unknown
 from tensorstash.segments.directory import check_label
@@ -274,7 +275,7 @@ class Stash(Mapping[str, torch.Tensor]):
         The file appears, or replaces the one at `path`, when it is whole and on disk. Processes that have the old file
         open keep it. Raises `SegmentError` if the file cannot be written, `NoMemoryError` if the disk is full.
         """
-        save(self.segment, os.fsdecode(path))
+        save(self.segment, path_of(path, "path"))
 
     @cached_property
     def blocks(self) -> list[Block]:
@@ -317,7 +318,7 @@ def open(path: str | os.PathLike[str]) -> Stash:  # noqa: A001  its name is ts.o
         >>> ts.open(path)["y"]
         tensor([1., 2.], dtype=torch.float64)
     """
-    return Stash(open_saved(os.path.abspath(os.fsdecode(path))))
+    return Stash(open_saved(os.path.abspath(path_of(path, "path"))))
 
 
 def attach(label: str, *, strict: bool = False) -> Stash:

@@ -5,7 +5,8 @@ from typing import Literal
 
 import torch
 
-from tensorstash.errors import SchemaError, unknown
+from tensorstash.errors import SchemaError
+from tensorstash.transforms.entries import span_of
 
 
 class Cast:
@@ -53,10 +54,9 @@ class Cast:
     def __call__(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Replace the spans in the batch and return it."""
         for name, dtype in self.dtypes.items():
-            if name not in batch:
-                raise unknown(name, batch, "the batch", "span")
-            self.check(name, batch[name].dtype)
-            batch[name] = batch[name].to(dtype)
+            span = span_of(batch, name)
+            self.check(name, span.dtype)
+            batch[name] = span.to(dtype)
         return batch
 
     def check(self, name: str, source: torch.dtype) -> None:

@@ -7,7 +7,8 @@ import torch
 
 from tensorstash.columns.names import RESERVED
 from tensorstash.common.checks import at_least, names_in
-from tensorstash.errors import SchemaError, unknown
+from tensorstash.errors import SchemaError
+from tensorstash.transforms.entries import span_of
 
 Batch = dict[str, torch.Tensor]
 
@@ -86,11 +87,7 @@ class Cross:
         return batch
 
     def _codes(self, batch: Batch, name: str) -> torch.Tensor:
-        if name not in batch:
-            raise unknown(name, batch, "the batch", "span")
-        codes: object = batch[name]
-        if not isinstance(codes, torch.Tensor):
-            raise TypeError(f"A crossed column must be a tensor; {name!r} is a {type(codes).__name__}.")
+        codes = span_of(batch, name)
         if codes.dtype.is_floating_point:
             raise SchemaError(
                 f"A crossed column must be integer or boolean; {name!r} is {codes.dtype}. Leave it out, or put a "

@@ -7,7 +7,8 @@ from typing import Literal, get_args
 import torch
 
 from tensorstash.common.checks import at_least
-from tensorstash.errors import SchemaError, unknown
+from tensorstash.errors import SchemaError
+from tensorstash.transforms.entries import span_of
 
 Kind = Literal["standard", "last", "mean"]
 
@@ -86,14 +87,14 @@ class InstanceNorm:
             )
         names = (self.history, *self.others)
         for name in names:
-            if name not in batch:
-                raise unknown(name, batch, "the batch", "span")
-            past, span = batch[self.history], batch[name]
+            span, past = span_of(batch, name), batch[self.history]
             if not span.dtype.is_floating_point:
                 raise SchemaError(
                     f"A normalised span must be floating; {name!r} is {span.dtype}. Put "
                     f"ts.Cast({{{name!r}: torch.float32}}) before it."
                 )
+            if span.ndim < 2:
+                raise ValueError(f"A normalised span must be (batch, time, ...); {name!r} is {tuple(span.shape)}.")
             if span.shape[2:] != past.shape[2:]:
                 raise ValueError(
                     f"All spans of an InstanceNorm must be of one column; {self.history!r} is {tuple(past.shape)}, "

@@ -11,6 +11,7 @@ from tensorstash.common.checks import at_least
 from tensorstash.common.dtypes import Bools
 from tensorstash.errors import unknown
 from tensorstash.gather.span import Span
+from tensorstash.transforms.entries import span_of
 from tensorstash.transforms.instance_norm import InstanceNorm
 from tensorstash.transforms.packing import Packing, in_a_row, in_rows, mark, move
 from tensorstash.transforms.scaler import Scaler
@@ -112,21 +113,23 @@ class Pack:
         """`(batch, time)` of the spans, and which slots have a row."""
         first, *others = self.spans
         for name in self.spans:
-            if name not in batch:
-                raise unknown(name, batch, "the batch", "span")
+            span = span_of(batch, name)
             if f"{name}.offsets" in batch or f"{name}.segment" in batch:
                 raise ValueError(
                     f"A span must be packed once; {name!r} has been packed already. Leave out one ts.Pack."
                 )
             if name.endswith(".age") and _has_age(batch, name.removesuffix(".age")):
                 raise ValueError(f"The ages of a span are packed with it, got {name!r}. Leave it out.")
-            if batch[name].ndim < 2:
-                raise ValueError(f"A packed span must be (batch, time, ...); {name!r} is {tuple(batch[name].shape)}.")
-            if not batch[name].is_cpu:
-                raise ValueError(
-                    f"ts.Pack runs on the host; {name!r} is on {batch[name].device}. Pack before the copy."
-                )
-        (windows, slots), observed = batch[first].shape[:2], batch.get(f"{first}.observed")
+            if span.ndim < 2:
+                raise ValueError(f"A packed span must be (batch, time, ...); {name!r} is {tuple(span.shape)}.")
+            if not span.is_cpu:
+                raise ValueError(f"ts.Pack runs on the host; {name!r} is on {span.device}. Pack before the copy.")
+        (windows, slots), marks = batch[first].shape[:2], f"{first}.observed"
+        observed = span_of(batch, marks) if marks in batch else None
+        if observed is not None and (observed.shape != (windows, slots) or observed.dtype != torch.bool):
+            raise ValueError(
+                f"{marks!r} must be ({windows}, {slots}) bool, got {tuple(observed.shape)} {observed.dtype}."
+            )
         _check_slots(self, first, slots, alike=True)
         for name in others:
             other = batch.get(f"{name}.observed")

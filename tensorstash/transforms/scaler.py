@@ -18,6 +18,7 @@ from tensorstash.sampling.sharded import ShardedWindows
 from tensorstash.stash.stash import Stash
 from tensorstash.transforms.apply import scaled_stash
 from tensorstash.transforms.bound import Source, check_unscaled, entities_in, spans_in
+from tensorstash.transforms.entries import span_of
 from tensorstash.transforms.scaling import Constants, is_scaled, mark_scaled
 from tensorstash.transforms.sharded import of_all, of_node
 from tensorstash.transforms.state import VERSION, fields_of
@@ -279,11 +280,8 @@ class Scaler:
             )
         if not values.dtype.is_floating_point:
             values = values.to(torch.get_default_dtype())
-        group = None
-        if self.by is not None:
-            group = self._group(entity, source).reshape(-1).to(values.device)
-            if len(group) != len(values):  # one for all would be broadcast
-                raise ValueError(f"entity must have one number for each of {len(values):,} windows, got {len(group)}.")
+        group = self._group(len(values), entity, source)
+        group = None if group is None else group.reshape(-1).to(values.device)
         return self._constants(column, values).restored(values, group)
 
     def _batch(self, batch: Batch, *, inverse: bool) -> Batch:
@@ -293,15 +291,18 @@ class Scaler:
                 f"The batch must have a span of the scaler, {', '.join(map(repr, self.spans))}; it has "
                 f"{', '.join(map(repr, batch)) or 'nothing'}. Fit it on windows with the spans of the batch."
             )
-        group = None if self.by is None else self._group(batch.get("entity"), batch.get("source"))
+        entity = batch.get("entity")
+        windows = len(span_of(batch, known[0])) if getattr(entity, "ndim", 1) else 1
+        group = self._group(windows, entity, batch.get("source"))
         for name in known:
-            if not batch[name].dtype.is_floating_point:
+            span = span_of(batch, name)
+            if not span.dtype.is_floating_point:
                 raise SchemaError(
-                    f"A scaled span must be floating; {name!r} is {batch[name].dtype}. Put "
+                    f"A scaled span must be floating; {name!r} is {span.dtype}. Put "
                     f"ts.Cast({{{name!r}: torch.float32}}) before the scaler."
                 )
-            self._check_pack(batch[name], self.spans[name], name)
-            if not inverse and is_scaled(batch[name]):
+            self._check_pack(span, self.spans[name], name)
+            if not inverse and is_scaled(span):
                 raise ValueError(f"A span must be scaled once; {name!r} is scaled already. Take a fresh batch.")
         for name in known:
             span, observed = batch[name], batch.get(f"{name}.observed")
@@ -313,21 +314,22 @@ class Scaler:
             mark_scaled(span, scaled=not inverse)
         return batch
 
-    def _group(self, entity: torch.Tensor | None, source: torch.Tensor | None) -> torch.Tensor:
-        """Which centre and scale each window has."""
+    def _group(self, windows: int, entity: object, source: torch.Tensor | None) -> torch.Tensor | None:
+        """Which centre and scale each window has, `(windows,)`; `None`: all have the same."""
+        if self.by is None:
+            return None
         if self.starts is None:
-            raise ValueError(
-                "A scaler by entity that was made from a state must be bound to the windows that number the entities: "
-                "scaler.bind(windows)."
-            )
+            raise ValueError("A scaler by entity that was made from a state must be bound first: scaler.bind(windows).")
         if entity is None or (self.starts and source is None):
             raise ValueError(
                 "A scaler by entity needs the entity of each window, and of a mix the component. Make batches with "
                 "ts.Loader(..., with_ids=True)."
             )
-        if entity.is_floating_point():
-            raise TypeError(f"Entities must be integers, got {entity.dtype}. Take batch['entity'].")
+        if not isinstance(entity, torch.Tensor) or entity.is_floating_point():
+            raise TypeError(f"Entities must be integers, got {getattr(entity, 'dtype', entity)}. Take batch['entity'].")
         group = torch.tensor(self.starts, device=entity.device)[source] + entity if self.starts else entity
+        if group.numel() != windows:  # one for all would be broadcast
+            raise ValueError(f"entity must have one number for each of {windows:,} windows, got {group.numel()}.")
         if group.is_cpu and group.numel():  # on a device it would wait for all that is queued there
             low, high, count = int(group.min()), int(group.max()), len(self.entities)
             if low < 0 or high >= count:

@@ -20,10 +20,14 @@ _COSTLY = 0.1  # share of the windows
 _MOST_TICKS = 1 << 62
 
 
-def fragments(stash: Stash, gaps: str, frequency: Duration | None, tolerance: Duration | None) -> Runs:
-    """The stretches of rows in which no time step is missing; whole entities if gaps are ignored."""
+def fragments(
+    stash: Stash, gaps: str, frequency: Duration | None, tolerance: Duration | None, *, counted: bool
+) -> Runs:
+    """The stretches of rows in which no time step is missing; whole entities if gaps are ignored, or no slots counted."""
     if gaps not in get_args(Gaps):
         raise ValueError(f'gaps must be "split", "mask" or "ignore", got {gaps!r}.')
+    if not counted:
+        return entity_runs(stash.offsets.numpy())
     if gaps == "mask" and stash.time is None:
         raise ValueError("gaps='mask' needs times, and this stash has none. Load it with time=.")
     if stash.time is None or gaps == "ignore":

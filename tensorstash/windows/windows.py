@@ -22,7 +22,6 @@ from tensorstash.windows.gaps import Gaps, fragments, too_short, warn_of_absent,
 from tensorstash.windows.ids import Ids, check_ids
 from tensorstash.windows.intervals import count_before, intervals, windows_in
 from tensorstash.windows.placement import Chain, Placement
-from tensorstash.windows.runs import entity_runs
 from tensorstash.windows.selection import Where, anchored, at_points, complete, enough_rows, latest
 from tensorstash.windows.slots import most_empty, place, run_edges, slot_fills, with_tail
 from tensorstash.windows.spans import judged_spans, make_spans
@@ -127,7 +126,7 @@ class Windows:
         self.stride = at_least(1, stride, "stride")
         lead = most_empty(min_history, self.history, int(not self.horizon), "history")
         tail = most_empty(min_horizon, self.horizon, int(not self.history), "horizon")
-        pieces = fragments(stash, gaps, frequency, tolerance) if in_slots else entity_runs(stash.offsets.numpy())
+        pieces = fragments(stash, gaps, frequency, tolerance, counted=bool(in_slots))
         slots = place(pieces, stash, masked=gaps == "mask", lead=lead, tail=tail)
         padded = min_history is not None or min_horizon is not None
         filled = gaps == "mask" or padded or any(span.draw is not None for span in in_slots)

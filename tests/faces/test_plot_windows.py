@@ -172,5 +172,8 @@ def test_a_forecast_of_a_frame_stands_at_its_times() -> None:
     assert np.asarray(axes.lines[1].get_ydata()).tolist() == [4.0, 4.0]
     with pytest.raises(ValueError, match=like("the rows of one window")):
         ts.plot.forecast(torch.zeros(1), prediction=windows.to_frame([1, 0], ahead[[0, 0], :, 0]))
+    axes = ts.plot.forecast(batch["y"][0, :3], prediction=windows.to_frame([1], ahead[..., 0]).to_pandas())
+    assert np.asarray(axes.lines[1].get_ydata()).tolist() == [4.0, 4.0]
+    assert np.array_equal(np.asarray(axes.lines[1].get_xdata()), days[4:6])
     with pytest.raises(ValueError, match=like("a frame of Windows.to_frame")):
         ts.plot.forecast(torch.zeros(1), prediction=pl.DataFrame({"y": [1, 2]}))

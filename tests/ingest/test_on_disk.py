@@ -153,8 +153,8 @@ def test_helpful_errors(tmp_path: Path) -> None:
             "A stash is shared memory or a file; got share= and file=. Leave one out.",
         ),
         ({"overwrite": True}, ValueError, "overwrite= replaces the file of file=, so it needs file=. Leave it out."),
-        ({"file": 3}, TypeError, "file must be a path, got 3."),
-        ({"file": ""}, TypeError, "file must be a path, got ''."),
+        ({"file": 3}, TypeError, "file must be a str or pathlib.Path that is not empty, got 3."),
+        ({"file": ""}, TypeError, "file must be a str or pathlib.Path that is not empty, got ''."),
         (
             {"file": tmp_path / "no" / "x"},
             ts.errors.SegmentError,

@@ -5,7 +5,7 @@ import json
 import re
 import warnings
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -70,6 +70,27 @@ def test_observed_is_there_if_any_component_has_it() -> None:
             observed = expected.get("past.observed", torch.tensor([True, True]))
             assert torch.equal(batch["past.observed"][k], observed)
             assert batch["kind.observed"][k].all()
+
+
+@pytest.mark.filterwarnings("ignore:Gaps cost")
+@pytest.mark.parametrize("gaps", ["split", "mask"])
+def test_calendar_columns_and_spans_in_time_are_those_of_the_component(gaps: Literal["split", "mask"]) -> None:
+    def part(first: int, empty: float) -> ts.Windows:
+        table = {"t": first + np.delete(np.arange(20), [6, 7]) * 86_400_000_000, "y": np.arange(18.0)}
+        table["t"] = table["t"].astype("M8[us]")
+        columns = {"y": ts.column("y", empty=empty), "day": ts.calendar("day")}
+        recent = ts.During("y", "-3d", "0d", most=4, age=True)
+        spans = {"recent": recent, "day": ("day", -2, 1)}
+        return ts.Windows(ts.load(table, columns, time="t"), spans=spans, gaps=gaps)
+
+    parts = [part(0, -1), part(10**15, -1)]
+    mix, first = ts.Mix({"a": parts[0], "b": parts[1]}), len(parts[0])
+    for k in range(len(mix)):
+        expected = parts[k >= first][k - first * (k >= first)]
+        assert list(mix[k]) == list(expected)
+        assert all(torch.equal(values, expected[name]) for name, values in mix[k].items())
+    with pytest.raises(SchemaError, match="must have the same bits in empty slots of 'y'"):
+        ts.Mix({"a": parts[0], "b": part(0, -2)})
 
 
 def test_spans_of_all_types_and_steps_are_those_of_each_component() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
@@ -78,6 +79,43 @@ def test_arrays_of_the_other_byte_order(kind: str) -> None:
         assert ts.load({"a": np.ma.masked_array(values.astype(f"{order}f8"), mask=np.arange(6) == 0)})["a"].nan_to_num(
             9
         ).tolist()[:2] == [9, 1]
+
+
+@pytest.mark.parametrize(
+    "series",
+    [
+        pl.Series([1_000, 1_001]).cast(pl.Datetime("ns")),
+        pl.Series([1, 2]).cast(pl.Datetime("ms", "Europe/Vienna")),
+        pl.Series([1, 2]).cast(pl.Duration("ns")),
+        pl.Series([1.5, None], dtype=pl.Float32),
+        pl.Series([None, None], dtype=pl.Float32),
+        pl.Series([1, 2], dtype=pl.Int8),
+        pl.Series([2**63 + 1, 2], dtype=pl.UInt64),
+        pl.Series(["a", "b"], dtype=pl.Categorical),
+        pl.Series([[1, 2], [3, 4]], dtype=pl.Array(pl.Int16, 2)),
+    ],
+    ids=repr,
+)
+def test_a_series_of_polars_is_the_column_of_a_frame(series: pl.Series) -> None:
+    of_mapping, of_frame = ts.load({"x": series}), ts.load(pl.DataFrame({"x": series}))
+    assert of_mapping.about("x") == of_frame.about("x")
+    assert of_mapping["x"].dtype == of_frame["x"].dtype
+    np.testing.assert_array_equal(of_mapping["x"].numpy(), of_frame["x"].numpy())
+
+
+@pytest.mark.parametrize("make", [pl.DataFrame, dict])
+def test_python_objects_in_polars_are_refused(make: Any) -> None:
+    with pytest.raises(ts.errors.SchemaError, match=r"'x' in the .* holds Python objects"):
+        ts.load(make({"y": pl.Series([1]), "x": pl.Series([object()])}))
+
+
+def test_times_of_pandas_in_a_list_keep_their_nanoseconds() -> None:
+    for kind in (pd.Timestamp, pd.Timedelta):
+        stash = ts.load({"t": [kind(1), kind(2_000)]})
+        assert stash["t"].tolist() == [1, 2_000]
+        assert stash.about("t").unit == "ns"
+    zoned = ts.load({"t": [pd.Timestamp(1, tz="Asia/Tokyo"), pd.Timestamp(2, tz="Asia/Tokyo")]})
+    assert (zoned["t"].tolist(), zoned.about("t").zone) == ([1, 2], "Asia/Tokyo")
 
 
 @pytest.mark.skipif(importlib.util.find_spec("datasets") is None, reason="the package datasets is not installed")
