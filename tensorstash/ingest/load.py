@@ -143,6 +143,8 @@ def load(
         >>> ts.load(data, {"x": pl.col("temp") * 4, "log": pl.col("hour").log(2)}, entity="station")["log"]
         tensor([0., 1., 0.], dtype=torch.float64)
     """
+    if isinstance(source, Stash):
+        raise TypeError("A stash is loaded already, and would lose its entities and times. Use it as it is.")
     request = parse_request(
         source,
         columns,

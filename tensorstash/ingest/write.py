@@ -86,8 +86,8 @@ def _warnings(work: Work, keys: Keys) -> Iterator[str]:
             yield (
                 f"Column {name!r} is text, which is stored as codes, but most of its distinct values read as numbers. "
                 f"Load the numbers: ts.column(pl.col({name!r}).cast(pl.Float64, strict=False)), where other texts "
-                'become NaN; .str.replace_all("[,%]", "") before it removes marks. If they are labels, give them as '
-                "vocabulary=."
+                'become NaN. Before the cast, .str.replace(",", ".") reads a decimal comma, .str.replace_all(",", "") '
+                "commas between thousands. If they are labels, give them as vocabulary=."
             )
     if planned.time and planned.time.unit is None and keys.times and _are_dates(work.draft, keys.times):
         name = planned.time.members[0]

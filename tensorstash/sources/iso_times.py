@@ -14,14 +14,17 @@ from tensorstash.sources.scan import Derived, Scan, read, with_derived
 
 
 def with_iso_time(scanned: Scan, time: str | None) -> Scan:
-    """The scan with timestamps as its time column, if that is text and its first value is a time."""
+    """The scan with timestamps as its time column, if that is text: its first value must be a time."""
     index = -1 if time is None else scanned.schema.get_field_index(time)  # -1 too if the name is not unique
     if time is None or index < 0 or not is_text(scanned.schema.field(index).type):
         return scanned
     batches = (batch.column(0).drop_null() for unit in scanned.units for _, batch in read(unit, [time]))
     first = next((str(texts[0].as_py()) for texts in batches if len(texts)), None)
     if first is None:
-        return scanned
+        raise SchemaError(
+            f"Text is read as times by its first value; {time!r} of {scanned.label} has none: there are no rows, or "
+            f"filter= keeps none of them. {_convert(time)}"
+        )
     arrow = iso_type([first], "us")
     if arrow is None:
         raise SchemaError(

@@ -1,7 +1,7 @@
 """`Pack`: spans without their empty slots, one window after the other, or in rows of a fixed length."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -157,11 +157,12 @@ def _has_age(batch: Batch, name: str) -> bool:
     return age.shape[:2] == batch[name].shape[:2]
 
 
-def _spans_by_window(transform: object) -> list[str]:
-    """The spans that a transform changes window by window."""
+def _spans_by_window(transform: object, in_rows: Collection[str]) -> list[str]:
+    """The spans that a transform changes window by window, or whose unused slots in rows it would change."""
     if isinstance(transform, InstanceNorm):
         return [transform.history, *transform.others]
-    return [*transform.spans] if isinstance(transform, Scaler) and transform.by is not None else []
+    spans = transform.spans if isinstance(transform, Scaler) else ()
+    return [name for name in spans if name in in_rows or getattr(transform, "by", None) is not None]
 
 
 def check_packs(transforms: Iterable[object], spans: Iterable[Span], stretches: Iterable[Iterable[Span]]) -> None:
@@ -169,9 +170,9 @@ def check_packs(transforms: Iterable[object], spans: Iterable[Span], stretches: 
     slots: dict[str, tuple[int, object]] = {span.name: (len(span), span.slots) for span in spans}
     for number, members in enumerate(stretches):
         slots |= {span.name: (len(span), number) for span in members}
-    packed = set[str]()
+    packed, in_rows = set[str](), set[str]()
     for transform in transforms:
-        for name in packed.intersection(_spans_by_window(transform)):  # whose windows share rows by then
+        for name in packed.intersection(_spans_by_window(transform, in_rows)):  # whose windows share rows by then
             kind = type(transform).__name__
             raise ValueError(f"{kind} must see whole windows; {name!r} is packed before it. Put it before ts.Pack.")
         if not isinstance(transform, Pack):
@@ -182,4 +183,5 @@ def check_packs(transforms: Iterable[object], spans: Iterable[Span], stretches: 
             if name in packed:
                 raise ValueError(f"A span must be packed once; {name!r} is packed twice. Leave out one ts.Pack.")
             packed.add(name)
+            in_rows |= {name} if transform.length is not None else set()
             _check_slots(transform, name, slots[name][0], slots[name] == slots[transform.spans[0]])

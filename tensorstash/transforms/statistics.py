@@ -190,7 +190,7 @@ def spans_of(source: Windows | Stash, columns: list[str]) -> dict[str, str]:
     spans = spans_in(source)
     for name in columns:
         if name not in spans.values():
-            raise unknown(name, spans.values(), "the spans of the windows")
+            raise unknown(name, spans.values(), "a window")
     return {span: column for span, column in spans.items() if column in columns}
 
 

@@ -23,7 +23,7 @@ _MOST_TICKS = 1 << 62
 def fragments(
     stash: Stash, gaps: str, frequency: Duration | None, tolerance: Duration | None, *, counted: bool
 ) -> Runs:
-    """The stretches of rows in which no time step is missing; whole entities if gaps are ignored, or no slots counted."""
+    """The stretches of rows in which no time step is missing; whole entities if gaps are ignored or not counted."""
     if gaps not in get_args(Gaps):
         raise ValueError(f'gaps must be "split", "mask" or "ignore", got {gaps!r}.')
     if not counted:

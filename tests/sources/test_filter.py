@@ -636,6 +636,7 @@ def test_an_expression_of_polars_keeps_the_rows_that_polars_keeps(
         assert ts.load(source, ["row"], filter=expression)["row"].tolist() == kept, form
     shared = [ts.load(sources["file"], ["row"], filter=expression, share="expressed").path for _ in range(2)]
     assert shared[0] == shared[1] != ts.load(sources["file"], ["row"], filter=~expression, share="expressed").path
+    ts.shared.remove("expressed")
 
 
 def test_an_expression_of_polars_that_is_no_filter_is_refused() -> None:
