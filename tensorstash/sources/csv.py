@@ -124,9 +124,24 @@ def _first_rows(files: Sequence[File], wanted: Wanted) -> tuple[_Csv, dict[str, 
             # Arrow has no integers of 128 bits
             types = {name: pl.Decimal(38, 0) if kind == pl.Int128 else kind for name, kind in inferred.items()}
             sample = opened.frame(types).select(wanted.among(types)).head(_JUDGED).collect()
+            _refuse_leading_zeros(opened, [column.name for column in sample if column.dtype.is_integer()])
         if sample.height:
             break
     return opened, types, sample
+
+
+def _refuse_leading_zeros(first: _Csv, integers: Sequence[str]) -> None:
+    """Raise if one of the first integers is written as 007, because '007' and '7' may be different names."""
+    import polars as pl
+
+    texts = first.frame(dict.fromkeys(integers, pl.String())).select(integers).head(_JUDGED).collect()
+    for column in texts:
+        for text in column.filter(column.str.contains(r"^[+-]?0\d"))[:1]:
+            remedy = _remedy(first.file, f"schema_overrides={{{column.name!r}: pl.String}}, or pl.Int64 for numbers")
+            raise SchemaError(
+                f"An integer in a CSV file has no leading zero; {text!r} in column {column.name!r} of {first.file} would "
+                f"be {int(text)}. {remedy}"
+            )
 
 
 def _resolve_texts(first: _Csv, types: dict[str, Any], sample: "pl.DataFrame") -> dict[str, pa.DataType]:
