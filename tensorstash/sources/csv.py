@@ -139,8 +139,8 @@ def _refuse_leading_zeros(first: _Csv, integers: Sequence[str]) -> None:
         for text in column.filter(column.str.contains(r"^[+-]?0\d"))[:1]:
             remedy = _remedy(first.file, f"schema_overrides={{{column.name!r}: pl.String}}, or pl.Int64 for numbers")
             raise SchemaError(
-                f"An integer in a CSV file has no leading zero; {text!r} in column {column.name!r} of {first.file} would "
-                f"be {int(text)}. {remedy}"
+                f"An integer in a CSV file has no leading zero; {text!r} in column {column.name!r} of {first.file} "
+                f"would be {int(text)}. {remedy}"
             )
 
 

@@ -350,4 +350,6 @@ def test_what_goes_by_window_stands_before_the_pack() -> None:
             ts.Loader(windows, 4, with_ids=True, transform=[ts.Pack("past", length=4), step])
     ts.Loader(windows, 4, with_ids=True, transform=[norm, by_entity, ts.Pack("past", length=4)])
     whole = ts.Scaler.fit(windows, ["y"])
-    assert len([*ts.Loader(windows, 4, transform=[ts.Pack("past", length=4), whole])]) == 2
+    with pytest.raises(ValueError, match=like("Scaler must see whole windows; 'past' is packed before it")):
+        ts.Loader(windows, 4, transform=[ts.Pack("past", length=4), whole])  # it would scale the zeros of unused slots
+    assert len([*ts.Loader(windows, 4, transform=[ts.Pack("past"), whole])]) == 2

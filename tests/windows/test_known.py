@@ -79,7 +79,7 @@ def test_without_a_step_of_time_calendar_columns_need_a_value() -> None:
     times = np.array(["2024-01-01", "2024-01-02", "2024-01-05"], "M8[D]")
     stash = ts.load({"t": times, "y": np.ones(3)}, {"day": ts.calendar("day"), "y": "y"}, time="t")
     with pytest.raises(
-        ts.errors.SchemaError, match=r"^An empty slot needs a value; column 'day' is torch\.int8, which"
+        ts.errors.SchemaError, match=r"^An empty slot has a time only if the step of time is known, and so 'day' of"
     ):
         ts.Windows(stash, 2, gaps="ignore", min_history=1)
     assert ts.Windows(stash, 2, 2, frequency="1d", gaps="mask").latest()[0]["day"].tolist() == [[4], [5], [6], [7]]
