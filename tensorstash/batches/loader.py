@@ -303,7 +303,7 @@ class Loader:
         return self.sampler.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a state in the next pass; a state of other windows is a `ValueError`."""
+        """Continue from a state in the next pass, with its seed; a state of other windows is a `ValueError`."""
         self.sampler.load_state_dict(state)
 
     def stats(self) -> dict[str, Any]:

@@ -204,7 +204,7 @@ class Sampler:
         return state if self.steps is None else state | {"pass": position.number, "steps": position.taken}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Let the next pass continue from the state.
+        """Let the next pass continue from the state, with its seed.
 
         Raises:
             ValueError: the state is of other windows or another order, with the fields that differ, or lacks a field.

@@ -65,6 +65,8 @@ def too_short(runs: Runs, lengths: Int64s, needed: int, units: str) -> NoWindowE
             "Times without a regular step, such as events, need gaps='ignore': windows of consecutive rows, or spans "
             "in time, ts.During. See docs/guide/events.md."
         )
+        if runs.steps and 2 * runs.steps[0][1] > runs.rows.sum():
+            remedy = f"Most steps are {runs.steps[0][0]}: leave frequency= out."
     return NoWindowError(
         f"A window is {needed} consecutive {units} of one run; the longest of {len(lengths):,} runs has "
         f"{int(lengths.max(initial=0)):,}{_steps_text(runs)}. {remedy}"
