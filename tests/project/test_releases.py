@@ -1,10 +1,11 @@
 """The version, the changelog and the citation agree, and what is packed is what is needed."""
 
 import re
+from pathlib import Path
 
 import pytest
 
-from tests.project import releases
+from tests.project import addressed, releases
 
 NEXT = "## Unreleased\n\n### Added\n\n- B.\n\n"
 LAST = "## 0.2.0 (2026-11-22)\n\n### Changed\n\n- A.\n\n### Fixed\n\n- A.\n\n## 0.1.9 (2026-01-01)\n"
@@ -75,6 +76,24 @@ def test_the_package_is_typed_and_the_sdist_has_what_its_tests_read() -> None:
     assert {"CITATION.cff", "CHANGELOG.md", "SECURITY.md", "docs", "tests", "tensorstash", "hatch_build.py"} <= {
         *packed
     }
+
+
+def test_packages_have_the_address_of_the_repository(tmp_path: Path) -> None:
+    """Every link leads to a file of the repository, pictures to their bytes, and the metadata reads."""
+    for name in ("README.md", "pyproject.toml"):
+        (tmp_path / name).write_text((releases.ROOT / name).read_text("utf-8"), "utf-8")
+    addressed.main(tmp_path, "https://example.org/owner/name/", "v0.2.0")
+    links = re.findall(r"(!?)\[[^\]]*\]\(([^)]+)\)", (tmp_path / "README.md").read_text("utf-8"))
+    assert len(links) > 20
+    for mark, link in links:
+        base = f"https://example.org/owner/name/{'raw' if mark else 'blob'}/v0.2.0/"
+        assert link.startswith(base), link
+        assert (releases.ROOT / link.removeprefix(base).split("#")[0]).exists(), link
+    tomllib = pytest.importorskip("tomllib", reason="tomllib is part of Python from 3.11 on")
+    project = tomllib.loads((tmp_path / "pyproject.toml").read_text("utf-8"))["project"]
+    assert project["name"] == "tensorstash"
+    assert project["urls"]["Repository"] == "https://example.org/owner/name"
+    assert project["urls"]["Changelog"] == "https://example.org/owner/name/blob/v0.2.0/CHANGELOG.md"
 
 
 def sdist_table() -> str:
