@@ -144,7 +144,10 @@ def load(
         tensor([0., 1., 0.], dtype=torch.float64)
     """
     if isinstance(source, Stash):
-        raise TypeError("A stash is loaded already, and would lose its entities and times. Use it as it is.")
+        raise TypeError(
+            "A source must not be a stash, which would lose its entities and times. Use the stash itself: "
+            "stash.share(label) shares it, stash.save(path) writes it."
+        )
     request = parse_request(
         source,
         columns,

@@ -114,10 +114,10 @@ def parse(fd: int, path: str | None, label: str | None) -> Header:
     """The header of a segment; every number in it is checked before it is used."""
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         raise damaged(path, "it is not a regular file", label)
-    if os.pread(fd, 4, 0) == b"PAR1":
+    size, start = os.fstat(fd).st_size, os.pread(fd, 8, 0)
+    if start.startswith(b"PAR1"):
         raise SegmentError(f"{path} is a Parquet file, not a stash. Load it: ts.load({path!r}, ...).")
-    size = os.fstat(fd).st_size
-    begin = 8 + int.from_bytes(os.pread(fd, 8, 0), "little")
+    begin = 8 + int.from_bytes(start, "little")
     if size < 10 or not 10 <= begin <= min(size, MAX_HEADER):
         raise damaged(path, f"{size:,} bytes, a header of {begin:,}", label)
     if begin % PAGE:

@@ -114,7 +114,6 @@ def test_times_are_timestamps_dates_or_integers(kind: Kind) -> None:
 @pytest.mark.parametrize(
     "arrow",
     [
-        pa.string(),
         pa.float64(),
         pa.decimal128(9, 2),
         pa.bool_(),
@@ -122,21 +121,25 @@ def test_times_are_timestamps_dates_or_integers(kind: Kind) -> None:
         pa.time32("s"),
         pa.list_(pa.int64(), 2),
         pa.list_(pa.int64()),
-        pa.dictionary(pa.int8(), pa.string()),
     ],
     ids=str,
 )
 def test_other_times_are_refused(arrow: pa.DataType) -> None:
     remedy = ""
-    if "string" in str(arrow):
-        remedy = ", for example with polars: pl.col('t').str.to_datetime('%d.%m.%Y %H:%M')"
-    elif str(arrow) in ("double", "decimal128(9, 2)"):
+    if str(arrow) in ("double", "decimal128(9, 2)"):
         seconds = "(pl.col('t') * 1000).round().cast(pl.Datetime('ms')), if it is in seconds since 1970"
         remedy = f", for example with polars: {seconds}"
     elif str(arrow) in ("duration[s]", "time32[s]"):
         remedy = ", for example with polars: pl.col('t').cast(pl.Int64)"
     message = f"time= ... 't' is {arrow} ... {remedy}"
     with pytest.raises(ts.errors.SchemaError, match=like(message)):
+        ts.load(empty(t=arrow, y=pa.int8()), time="t")
+
+
+@pytest.mark.parametrize("arrow", [pa.string(), pa.dictionary(pa.int8(), pa.string())], ids=str)
+def test_text_without_a_value_is_no_time(arrow: pa.DataType) -> None:
+    remedy = ", for example with polars: pl.col('t').str.to_datetime('%d.%m.%Y %H:%M')"
+    with pytest.raises(ts.errors.SchemaError, match=like(f"'t' ... has none: there are no rows ... {remedy}")):
         ts.load(empty(t=arrow, y=pa.int8()), time="t")
 
 

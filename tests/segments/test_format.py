@@ -321,8 +321,11 @@ def test_files_of_others_are_refused(tmp_path: Path) -> None:
     with refused(path, "its tensors are not aligned; it may be a safetensors file of another library"):
         ts.open(path)
     path.write_bytes(b"PAR1 and so on" * 1000)
+    with pytest.raises(ts.errors.SegmentError, match=rf"\A{path} is a Parquet file, not a stash\. Load it: ts\.load"):
+        ts.open(path)
+    path.write_bytes(b"PK and so on" * 1000)
     with pytest.raises(
-        ts.errors.SegmentError, match=rf"\A{path} is not a whole stash: 14,000 bytes, a header of [\d,]+\. Make"
+        ts.errors.SegmentError, match=rf"\A{path} is not a whole stash: 12,000 bytes, a header of [\d,]+\. Make"
     ):
         ts.open(path)
     path.write_bytes(bytes(100_000))

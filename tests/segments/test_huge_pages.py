@@ -16,7 +16,7 @@ def stashes(folder: Path) -> dict[str, ts.Stash]:
     """A private one, a shared one and a saved one."""
     private = ts.load({"y": np.arange(100_000.0)})
     private.save(folder / "saved")
-    return {"private": private, "shared": ts.load(private, share="huge"), "saved": ts.open(folder / "saved")}
+    return {"private": private, "shared": private.share("huge"), "saved": ts.open(folder / "saved")}
 
 
 def flags(stash: ts.Stash) -> set[str]:
