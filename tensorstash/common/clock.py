@@ -86,8 +86,16 @@ class Clock:
         """The first tick at or after a time, which is read in the clock's zone unless it has one; integers are ticks.
 
         Dates have no zone: of a time with a zone, the wall clock counts. Raises `ValueError` for a time that the clock
-        of the zone shows twice or never; midnight is the beginning of its day.
+        of the zone shows twice or never, and for one that does not fit into 64 bits; midnight is the beginning of its
+        day.
         """
+        tick = self._tick(moment)
+        if not -(1 << 63) <= tick < 1 << 63:
+            kind = "integers" if self.unit is None else f"times in {self.unit!r}"
+            raise ValueError(f"A cut must fit into 64 bits, as the {kind} of the stash do; got {moment!r}.")
+        return tick
+
+    def _tick(self, moment: SupportsIndex | str | date | np.datetime64) -> int:
         if self.unit is None:
             if not is_integer(moment):
                 raise ValueError(f"A cut is an integer, as the times are; got {moment!r}.")

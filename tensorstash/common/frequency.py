@@ -34,6 +34,18 @@ class Frequency:
     tolerance: int
     clock: Clock
 
+    @property
+    def least_ticks(self) -> int:
+        """A lower bound of its length, changes of the clock left aside."""
+        day = self.clock.day
+        return self.count * {"ticks": 1, "days": day, "months": 28 * day, "business days": day}[self.kind]
+
+    @property
+    def most_ticks(self) -> int:
+        """An upper bound of its length, whatever months and weekends it spans."""
+        day = self.clock.day
+        return self.count * {"ticks": 1, "days": day, "months": 31 * day, "business days": 2 * day}[self.kind]
+
     def follows(self, before: Int64s, after: Int64s, steps: Int64s | int = 1) -> Bools:
         """Whether each `after` is `steps` steps later than `before`, all `(n,)`.
 

@@ -370,11 +370,18 @@ def copy_into(batch: Mapping[str, torch.Tensor], out: Mapping[str, torch.Tensor]
 
 
 def _target(out: Mapping[str, torch.Tensor], name: str, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    if not isinstance(out, Mapping):
+        raise TypeError(f"out must be an earlier batch, a mapping from names to tensors, got a {type(out).__name__}.")
     target = out.get(name)
-    if target is None or target.shape != shape or target.dtype != dtype:
-        found = "nothing" if target is None else f"{tuple(target.shape)} {target.dtype}"
-        raise ValueError(f"out must have a {shape} {dtype} tensor for {name!r}, got {found}.")
-    return target
+    if not isinstance(target, torch.Tensor):
+        found = "nothing" if target is None else f"a {type(target).__name__}"
+    elif target.shape != shape or target.dtype != dtype:
+        found = f"{tuple(target.shape)} {target.dtype}"
+    elif target.requires_grad:
+        found = "one that requires a gradient"
+    else:
+        return target
+    raise ValueError(f"out must have a {shape} {dtype} tensor for {name!r}, got {found}.")
 
 
 def static_values(static: Mapping[str, torch.Tensor], entities: Int64s) -> dict[str, torch.Tensor]:

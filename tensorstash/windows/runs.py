@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from tensorstash.common.clock import Clock
 from tensorstash.common.dtypes import Int64s
 from tensorstash.common.frequency import Duration, Frequency, describe_step, frequency, inferred
+from tensorstash.windows.shift import FARTHEST
 
 _BLOCK = 1 << 18  # rows scanned at a time: the temporary arrays stay in the cache
 _SAMPLE = 1 << 16
@@ -38,13 +39,14 @@ def find_runs(
     """Split the rows of each entity where a step of time is not the frequency, `wanted` or inferred."""
     whole = entity_runs(offsets)
     if not (whole.rows > 1).any():
-        return whole if wanted is None else replace(whole, frequency=frequency(wanted, clock, tolerance))
+        return whole if wanted is None else replace(whole, frequency=_given(wanted, clock, tolerance))
     inner = whole.first[1:] - 1  # a pair (i, i + 1) across two entities is not a step
     if wanted is not None:
-        chosen = frequency(wanted, clock, tolerance)
+        chosen = _given(wanted, clock, tolerance)
         gaps = gaps_at(times, inner, chosen)
     else:
         chosen, gaps = _infer(times, inner, clock, tolerance)
+        _check_tolerance(chosen)
     # both ascend, and no gap is an entity's first row; numpy's own union is a hundred times slower
     first = np.sort(np.concatenate([whole.first, gaps]), kind="stable")
     rows = np.diff(first, append=len(times))
@@ -52,6 +54,24 @@ def find_runs(
     common = np.argsort(-counts, kind="stable")[:3]
     steps = tuple((describe_step(int(sizes[k]), clock), int(counts[k])) for k in common)
     return Runs(first, rows, chosen, steps)
+
+
+def _given(wanted: Duration, clock: Clock, tolerance: Duration | None) -> Frequency:
+    step = frequency(wanted, clock, tolerance)
+    if step.most_ticks > FARTHEST:
+        raise ValueError(f"frequency must be at most 2**61 ticks of the times, got {wanted!r}.")
+    _check_tolerance(step)
+    return step
+
+
+def _check_tolerance(step: Frequency) -> None:
+    """Refuse a tolerance with which one step and two cannot be told apart."""
+    if 2 * step.tolerance > step.least_ticks:
+        raise ValueError(
+            f"tolerance must be at most half of the frequency {step.text!r}, got "
+            f"{describe_step(step.tolerance, step.clock)!r}: a longer one hides missing rows. Shorten it, or give the "
+            "frequency=."
+        )
 
 
 def gaps_at(times: Int64s, inner: Int64s, step: Frequency) -> Int64s:

@@ -28,6 +28,4 @@ class Shift:
     @property
     def most_ticks(self) -> int:
         """An upper bound of its length in ticks, whatever months and weekends it spans."""
-        day = self.step.clock.day
-        longest = {"ticks": 1, "days": day, "months": 31 * day, "business days": 2 * day}[self.step.kind]
-        return abs(self.steps) * self.step.count * longest
+        return abs(self.steps) * self.step.most_ticks

@@ -26,7 +26,7 @@ def make_spans(
     if spans is None:
         if history is None:
             raise ValueError("A window needs a length: give history= (and horizon=), or spans=.")
-        before, after = _length(1, history, "history"), _length(0, horizon, "horizon")
+        before, after = slot_count(1, history, "history"), slot_count(0, horizon, "horizon")
         names = [*stash] if columns is None else names_in(columns, "columns")
         made = [Span(name, name, -before, after) for name in names]
     elif history is not None or horizon or columns is not None:
@@ -60,7 +60,8 @@ def _check(span: Span, stash: Stash) -> None:
         )
 
 
-def _length(least: int, value: int, what: str) -> int:
+def slot_count(least: int, value: int, what: str) -> int:
+    """A number of slots of at least `least`, so few that sums of them fit into int64."""
     if (length := at_least(least, value, what)) >= _LONGEST:
         raise ValueError(f"{what} must be < 2**40, got {length}.")
     return length

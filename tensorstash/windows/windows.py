@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from tensorstash.common.checks import at_least
 from tensorstash.common.frequency import Duration
 from tensorstash.errors import unknown
 from tensorstash.gather.gather import copy_into, gather_into
@@ -24,7 +23,7 @@ from tensorstash.windows.intervals import count_before, intervals, windows_in
 from tensorstash.windows.placement import Chain, Placement
 from tensorstash.windows.selection import Where, anchored, at_points, complete, enough_rows, latest
 from tensorstash.windows.slots import most_empty, place, run_edges, slot_fills, with_tail
-from tensorstash.windows.spans import judged_spans, make_spans
+from tensorstash.windows.spans import judged_spans, make_spans, slot_count
 
 if TYPE_CHECKING:
     import polars as pl
@@ -59,7 +58,7 @@ class Windows:
             whole number of steps away; `"ignore"` treats an entity as one run.
         frequency: the step of time, as polars writes it ("15m", "1h", "1mo", "1bd"), a `timedelta`, or an integer for
             integer times; `None` takes the most common one.
-        tolerance: how far a step may deviate from the frequency, written likewise.
+        tolerance: how far a step may deviate from the frequency, written likewise; at most half of it.
         require: columns or spans; windows with a missing value in one of them are left out: NaN, code -1, a value of
             `fill=` where `ts.is_valid` of the column is false, or an empty slot. A column is checked over the whole
             window, a span over its own slots, and neither after the run. A column that had no missing value when it was
@@ -123,7 +122,7 @@ class Windows:
         # a window of spans in time alone is a row, and at given points not even that
         self.history = max([0 if in_slots or at is not None else 1, *(-span.begin for span in in_slots)])
         self.horizon = max([0, *(span.end for span in in_slots)])
-        self.stride = at_least(1, stride, "stride")
+        self.stride = slot_count(1, stride, "stride")
         lead = most_empty(min_history, self.history, int(not self.horizon), "history")
         tail = most_empty(min_horizon, self.horizon, int(not self.history), "horizon")
         pieces = fragments(stash, gaps, frequency, tolerance, counted=bool(in_slots))

@@ -4,6 +4,7 @@ import copy
 import math
 import pickle
 import warnings
+from collections.abc import Callable
 from datetime import date
 from typing import Any
 
@@ -117,9 +118,9 @@ def test_split_gives_each_part_the_windows_that_are_judged_between_its_cuts(
 
 
 @settings(max_examples=60)
-@given(tables(), st.integers(0, 3), st.integers(1, 3))
-def test_tolerance_allows_jitter(table: Table, tolerance: int, frequency: int) -> None:
-    stash = table.stash()
+@given(tables(), st.integers(0, 2), st.integers(0, 2))
+def test_tolerance_allows_jitter(table: Table, tolerance: int, more: int) -> None:
+    stash, frequency = table.stash(), max(1, 2 * tolerance + more)
     expected = oracle.starts(oracle.series_of(stash), 3, 1, frequency, tolerance)
     if not expected:
         return
@@ -127,6 +128,37 @@ def test_tolerance_allows_jitter(table: Table, tolerance: int, frequency: int) -
     windows = ts.Windows(stash, 3, columns=["f32"], frequency=frequency, tolerance=tolerance)
 
     assert windows.placement.anchor_slots(np.arange(len(windows))).tolist() == [start + 3 for start in expected]
+
+
+@pytest.mark.parametrize("frequency", [None, "1h"])
+def test_a_tolerance_that_hides_missing_rows_is_refused(frequency: str | None) -> None:
+    times = np.arange("2024-01-01", "2024-01-03", dtype="M8[h]").astype("M8[us]")
+    stash = ts.load({"t": np.delete(times, 20), "y": np.ones(47)}, time="t")
+    assert len(ts.Windows(stash, 2, frequency=frequency, tolerance="30m")) == 45
+    with pytest.raises(ValueError, match=like("tolerance must be at most half of the frequency '1h', got '31m'")):
+        ts.Windows(stash, 2, frequency=frequency, tolerance="31m")
+    with pytest.raises(ValueError, match=like("frequency '1mo', got '15d'")):
+        ts.Windows(stash, 1, frequency="1mo", tolerance="15d")
+
+
+@pytest.mark.parametrize(
+    ("call", "fragment"),
+    [
+        (lambda windows: windows.split("9999-01-01"), "A cut must fit into 64 bits, as the times in 'ns' of the stash"),
+        (lambda windows: ts.Windows(windows.stash, 1, stride=2**63), "stride must be < 2**40, got 9223372036854775808"),
+        (
+            lambda windows: ts.Windows(windows.stash, 1, frequency="9" * 20 + "h"),
+            "frequency must be at most 2**61 ticks of",
+        ),
+        (lambda windows: ts.Windows(windows.stash, 1, frequency="9" * 20 + "y"), "must be at most 2**61 ticks"),
+    ],
+)
+def test_numbers_beyond_64_bits_are_refused(call: Callable[[ts.Windows], object], fragment: str) -> None:
+    stash = ts.load(
+        {"t": np.arange("2024-01-01", "2024-01-09", dtype="M8[D]").astype("M8[ns]"), "y": np.ones(8)}, time="t"
+    )
+    with pytest.raises(ValueError, match=like(fragment)):
+        call(ts.Windows(stash, 1))
 
 
 @settings(max_examples=80)
@@ -313,8 +345,12 @@ def test_out_may_lie_anywhere_and_autograd_learns_of_it() -> None:
     windows.gather([1, 5], out={"y": out})
     with pytest.raises(RuntimeError, match="has been modified by an inplace operation"):
         loss.backward()  # type: ignore[no-untyped-call]
-    with pytest.raises(RuntimeError, match="requires grad"):
+    with pytest.raises(ValueError, match="got one that requires a gradient"):
         windows.gather([0], out={"y": torch.zeros(1, 3, dtype=torch.float64, requires_grad=True)})
+    with pytest.raises(ValueError, match="got a list"):
+        windows.gather([0], out={"y": [0.0]})  # type: ignore[dict-item]
+    with pytest.raises(TypeError, match="out must be an earlier batch"):
+        windows.gather([0], out=out)  # type: ignore[arg-type]
 
 
 def test_anchors_name_entity_and_time() -> None:
