@@ -143,11 +143,6 @@ def load(
         >>> ts.load(data, {"x": pl.col("temp") * 4, "log": pl.col("hour").log(2)}, entity="station")["log"]
         tensor([0., 1., 0.], dtype=torch.float64)
     """
-    if isinstance(source, Stash):
-        raise TypeError(
-            "A source must not be a stash, which would lose its entities and times. Use the stash itself: "
-            "stash.share(label) shares it, stash.save(path) writes it."
-        )
     request = parse_request(
         source,
         columns,

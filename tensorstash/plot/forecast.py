@@ -98,7 +98,9 @@ def forecast(
     return axes
 
 
-def _of_frame(frame: "pl.DataFrame") -> tuple[torch.Tensor | None, torch.Tensor | None, NDArray[Any], str]:
+def _of_frame(
+    frame: "pl.DataFrame | pd.DataFrame",
+) -> tuple[torch.Tensor | None, torch.Tensor | None, NDArray[Any], str]:
     """The prediction or the quantiles, which are the last columns of a frame; the times before them, and their name."""
     import polars as pl
 

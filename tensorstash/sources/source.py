@@ -28,6 +28,7 @@ _REMEDIES = {
     "builtins.list": " Concatenate frames first; files are a list of paths.",
     "numpy.ndarray": " Give it a name: {'x': array}.",
     "polars.Series": " Load series.to_frame().",
+    "tensorstash.Stash": " Use the stash itself: stash.share(label) shares it, stash.save(path) writes it.",
     "duckdb.DuckDBPyConnection": " Load a relation: connection.sql('from ...').",
 }
 

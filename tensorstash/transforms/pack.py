@@ -161,8 +161,9 @@ def _spans_by_window(transform: object, in_rows: Collection[str]) -> list[str]:
     """The spans that a transform changes window by window, or whose unused slots in rows it would change."""
     if isinstance(transform, InstanceNorm):
         return [transform.history, *transform.others]
-    spans = transform.spans if isinstance(transform, Scaler) else ()
-    return [name for name in spans if name in in_rows or getattr(transform, "by", None) is not None]
+    if not isinstance(transform, Scaler):
+        return []
+    return [name for name in transform.spans if name in in_rows or transform.by is not None]
 
 
 def check_packs(transforms: Iterable[object], spans: Iterable[Span], stretches: Iterable[Iterable[Span]]) -> None:
@@ -183,5 +184,6 @@ def check_packs(transforms: Iterable[object], spans: Iterable[Span], stretches: 
             if name in packed:
                 raise ValueError(f"A span must be packed once; {name!r} is packed twice. Leave out one ts.Pack.")
             packed.add(name)
-            in_rows |= {name} if transform.length is not None else set()
+            if transform.length is not None:
+                in_rows.add(name)
             _check_slots(transform, name, slots[name][0], slots[name] == slots[transform.spans[0]])

@@ -292,6 +292,7 @@ class Scaler:
                 f"{', '.join(map(repr, batch)) or 'nothing'}. Fit it on windows with the spans of the batch."
             )
         entity = batch.get("entity")
+        # `windows[0]` is one window, whose spans begin with time
         windows = len(span_of(batch, known[0])) if getattr(entity, "ndim", 1) else 1
         group = self._group(windows, entity, batch.get("source"))
         for name in known:
