@@ -137,7 +137,7 @@ class Sampled:
         return np.stack(drawn, 1) if drawn else None
 
     def _ids(self, located: Located, entities: Int64s) -> dict[str, Int64s]:
-        numbers = {"window": located.ids, "entity": entities, "anchor": self.chain.moments(located)}
+        numbers = {"window": self.chain.within(located), "entity": entities, "anchor": self.chain.moments(located)}
         if self._source is None:
             return numbers
         source = np.zeros_like(located.ids) if located.source is None else located.source

@@ -24,10 +24,11 @@ INLINE int64_t piece_from(const Guide *guide, int64_t k, int64_t number) {
   return k;
 }
 
-/* The piece of each of n numbers, or its base + stride * number. The tables of a million pieces are larger than the
- * caches, so each number passes three stages, `ahead` numbers apart, and each stage asks for the memory of the next. */
+/* The piece of each of n numbers, or its base + stride * number, and then the piece too if anybody wants it. The tables of
+ * a million pieces are larger than the caches, so each number passes three stages, `ahead` numbers apart, and each stage
+ * asks for the memory of the next. */
 INLINE int64_t look_up(const Guide *all, const int64_t *numbers, int64_t n, int64_t ahead, bool located, int64_t stride,
-                       int64_t *found) {
+                       int64_t *found, int32_t *pieces) {
   const Guide own = *all, *guide = &own; /* or the compiler would read it again after every number that is written */
   int64_t total = guide->count ? end_of(guide, guide->count - 1) : 0;
   if (guide->width < 1 + located) return MALFORMED;
@@ -43,6 +44,7 @@ INLINE int64_t look_up(const Guide *all, const int64_t *numbers, int64_t n, int6
     }
     if (k >= 0) {
       found[k] = piece_from(guide, found[k], numbers[k]);
+      if (pieces) pieces[k] = (int32_t)found[k];
       if (located) found[k] = guide->records[found[k] * guide->width + 1] + stride * numbers[k];
     }
   }
@@ -50,7 +52,7 @@ INLINE int64_t look_up(const Guide *all, const int64_t *numbers, int64_t n, int6
 }
 
 int64_t find_pieces(const Guide *guide, const int64_t *numbers, int64_t n, int64_t *k) {
-  return look_up(guide, numbers, n, least(AHEAD, n), false, 0, k); /* n may be 1 */
+  return look_up(guide, numbers, n, least(AHEAD, n), false, 0, k, NULL); /* n may be 1 */
 }
 
 /* The piece of each of n numbers. */
@@ -64,9 +66,12 @@ EXPORT int64_t tensorstash_find(const Guide *guide, const int64_t *numbers, int6
   return DONE;
 }
 
-/* base + stride * id for each of n ids, with the base of its piece: the slot at which a window starts. */
-EXPORT int64_t tensorstash_locate(const Guide *guide, int64_t stride, const int64_t *ids, int64_t n, int64_t *slots) {
-  return look_up(guide, ids, n, AHEAD, true, stride, slots);
+/* base + stride * id for each of n ids, with the base of its piece: the slot at which a window starts. The pieces may be
+ * null. */
+EXPORT int64_t tensorstash_locate(const Guide *guide, int64_t stride, const int64_t *ids, int64_t n, int64_t *slots,
+                                  int32_t *pieces) {
+  return pieces ? look_up(guide, ids, n, AHEAD, true, stride, slots, pieces)
+                : look_up(guide, ids, n, AHEAD, true, stride, slots, NULL);
 }
 
 /* ---- Rows by time: bisection in a range of rows for each window ---- */
@@ -230,39 +235,48 @@ EXPORT int64_t tensorstash_permute(const Permutation *all, int64_t count, const 
 
 /* ---- Draws: the component of a mix and the weight at positions ---- */
 
+/* Of a run of numbers, those that reach a node: their places in `order`, and what the first of them is there. */
+typedef struct {
+  int64_t begin, end, number;
+} Reached;
+
 /* The inner nodes of a binary tree; of the first n numbers that reach a node, (rest + n * two_left) / two_weight go to
  * its left child. A child is a later node, or ~k for leaf k. */
 typedef struct {
   const int32_t *child;                        /* (count, 2) */
   const int64_t *two_left, *two_weight, *rest; /* (count,) */
   const double *ratio, *offset;                /* (count,) of an estimate that is right or one too small */
+  Reached *reached;                            /* (count,) scratch */
+  int32_t *order, *other;                      /* (numbers,) scratch */
   int64_t count;
 } Tree;
 
+/* How many of the first n numbers of a node go to its left child, and the remainder. */
+INLINE int64_t left_of(const Tree *tree, int64_t node, int64_t n, uint64_t *remainder) {
+  uint64_t two_left = (uint64_t)tree->two_left[node], two_weight = (uint64_t)tree->two_weight[node];
+  int64_t left = (int64_t)((double)n * tree->ratio[node] + tree->offset[node]);
+  /* the products wrap around, but their difference fits */
+  uint64_t rest = (uint64_t)n * two_left + (uint64_t)tree->rest[node] - (uint64_t)left * two_weight;
+  bool low = rest >= two_weight;
+  *remainder = rest - (low ? two_weight : 0);
+  return left + low;
+}
+
 /* The child that number *n of a node goes to, and its number there. */
 INLINE int64_t step_down(const Tree *tree, int64_t node, int64_t *n) {
-  uint64_t two_left = (uint64_t)tree->two_left[node], two_weight = (uint64_t)tree->two_weight[node];
-  int64_t left = (int64_t)((double)*n * tree->ratio[node] + tree->offset[node]);
-  /* the products wrap around, but their difference fits */
-  uint64_t rest = (uint64_t)*n * two_left + (uint64_t)tree->rest[node] - (uint64_t)left * two_weight;
-  bool low = rest >= two_weight;
-  left += low;
-  rest -= low ? two_weight : 0;
-  bool right = rest < two_weight - two_left;
+  uint64_t rest;
+  int64_t left = left_of(tree, node, *n, &rest);
+  bool right = rest < (uint64_t)(tree->two_weight[node] - tree->two_left[node]);
   *n = right ? *n - left : left;
   return tree->child[2 * node + right];
 }
 
 enum { DESCENTS = 8 };
 
-/* The leaf of each of m numbers below 2^48, and how many smaller numbers have the same leaf. Each step down waits for
- * the one before, so several numbers descend in turn, and the next number takes the place of one that has arrived. */
-EXPORT int64_t tensorstash_descend(const Tree *tree, const int64_t *numbers, int64_t m, int32_t *leaf, int64_t *index) {
+/* Each step down waits for the one before, so several numbers descend in turn, and the next number takes the place of
+ * one that has arrived. */
+static void descend_in_turn(const Tree *tree, const int64_t *numbers, int64_t m, int32_t *leaf, int64_t *index) {
   int64_t number[DESCENTS], node[DESCENTS], n[DESCENTS], open = least(DESCENTS, m), next = open;
-  for (int64_t k = 0; k < 2 * tree->count; k++)
-    if (tree->child[k] >= tree->count || (tree->child[k] >= 0 && tree->child[k] <= k / 2)) return MALFORMED;
-  for (int64_t i = 0; i < m; i++)
-    if (numbers[i] < 0 || numbers[i] >> 48) return i;
   for (int64_t j = 0; j < open; j++) number[j] = j, node[j] = 0, n[j] = numbers[j];
   while (open)
     for (int64_t j = 0; j < open; j++) {
@@ -273,6 +287,58 @@ EXPORT int64_t tensorstash_descend(const Tree *tree, const int64_t *numbers, int
       if (next < m) number[j] = next, node[j] = 0, n[j] = numbers[next++];
       else open--, number[j] = number[open], node[j] = node[open], n[j] = n[open], j--;
     }
+}
+
+/* Those that reached a node go to its children, in their order. How many of them: the left ones. */
+INLINE int64_t divide(const Tree *tree, int64_t node, int32_t *order, int64_t m, uint64_t rest) {
+  uint64_t two_left = (uint64_t)tree->two_left[node], two_weight = (uint64_t)tree->two_weight[node];
+  int64_t left = 0, right = 0;
+  for (int64_t i = 0; i < m; i++) { /* without a branch, which would be mispredicted half of the time */
+    bool is_left = rest + two_left >= two_weight;
+    order[left] = tree->other[right] = order[i];
+    left += is_left, right += !is_left;
+    rest += two_left - (is_left ? two_weight : 0);
+  }
+  memcpy(order + left, tree->other, (size_t)right * sizeof *order);
+  return left;
+}
+
+/* m numbers from `first` on go down node by node: those that reach a node follow each other there too, so that each
+ * remainder follows from the one before. */
+static void descend_run(const Tree *tree, int64_t first, int64_t m, int32_t *leaf, int64_t *index) {
+  for (int64_t i = 0; i < m; i++) tree->order[i] = (int32_t)i;
+  for (int64_t k = 0; k < tree->count; k++) tree->reached[k] = (Reached){0};
+  tree->reached[0] = (Reached){0, m, first};
+  for (int64_t k = 0; k < tree->count; k++) {
+    Reached of = tree->reached[k];
+    if (of.begin == of.end) continue;
+    uint64_t rest;
+    int64_t before = left_of(tree, k, of.number, &rest);
+    int64_t upto = of.begin + divide(tree, k, tree->order + of.begin, of.end - of.begin, rest);
+    Reached halves[2] = {{of.begin, upto, before}, {upto, of.end, of.number - before}};
+    for (int side = 0; side < 2; side++) {
+      int32_t child = tree->child[2 * k + side];
+      if (child >= 0) tree->reached[child] = halves[side];
+      for (int64_t i = halves[side].begin; child < 0 && i < halves[side].end; i++) {
+        leaf[tree->order[i]] = ~child;
+        index[tree->order[i]] = halves[side].number + i - halves[side].begin;
+      }
+    }
+  }
+}
+
+/* The leaf of each of m numbers below 2^48, and how many smaller numbers have the same leaf. */
+EXPORT int64_t tensorstash_descend(const Tree *tree, const int64_t *numbers, int64_t m, int32_t *leaf, int64_t *index) {
+  for (int64_t k = 0; k < 2 * tree->count; k++)
+    if (tree->child[k] >= tree->count || (tree->child[k] >= 0 && tree->child[k] <= k / 2)) return MALFORMED;
+  if (tree->count < 1 || m >> 31) return MALFORMED;
+  for (int64_t i = 0; i < m; i++)
+    if (numbers[i] < 0 || numbers[i] >> 48) return i;
+  for (int64_t at = 0, upto; at < m; at = upto) {
+    for (upto = at + 1; upto < m && numbers[upto] == numbers[upto - 1] + 1;) upto++;
+    if (upto - at < tree->count) descend_in_turn(tree, numbers + at, upto - at, leaf + at, index + at);
+    else descend_run(tree, numbers[at], upto - at, leaf + at, index + at);
+  }
   return DONE;
 }
 

@@ -91,6 +91,16 @@ INLINE void ask_for_fragments(const Source *source, int64_t k) {
   __builtin_prefetch(&source->count[next]);
 }
 
+/* Checks all windows of a call whose slots are rows. */
+static int64_t check_rows(const Plan *plan, const Batch *batch) {
+  for (int64_t i = 0; i < batch->size; i++) {
+    int64_t w = batch->which ? batch->which[i] : 0, anchor = batch->anchors[i];
+    if (w < 0 || w >= plan->source_count) return i;
+    if (anchor < plan->history || anchor > plan->sources[w].rows - plan->horizon) return i;
+  }
+  return DONE;
+}
+
 /* Checks all windows of a call and writes their places; nothing is copied yet. */
 static int64_t find_places(const Plan *plan, const Batch *batch) {
   int64_t n = batch->size, starts[FOUND_TOGETHER], k[FOUND_TOGETHER];
@@ -104,7 +114,7 @@ static int64_t find_places(const Plan *plan, const Batch *batch) {
       int64_t anchor = batch->anchors[at + some];
       if (anchor < plan->history || anchor > upto - plan->horizon) return at + some;
       starts[some] = anchor - plan->history;
-      if (batch->places) batch->places[at + some] = anchor;
+      batch->places[at + some] = anchor;
     }
     if (!source->guide.count) continue;
     int64_t bad = find_pieces(&source->guide, starts, some, k);
@@ -381,7 +391,8 @@ EXPORT int64_t tensorstash_gather(const Plan *plan, const Batch *batch) {
   if (!is_plan(plan) || !are_skips(plan, batch)) return MALFORMED;
   bool pieces = has_fragments(plan);
   if (pieces && !batch->places) return MALFORMED;
-  int64_t bad = find_places(plan, batch), bytes = 1, windows = batch->size / batch->buffers, each = windows;
+  int64_t bad = batch->places ? find_places(plan, batch) : check_rows(plan, batch);
+  int64_t bytes = 1, windows = batch->size / batch->buffers, each = windows;
   if (bad != DONE || !windows) return bad;
   for (int64_t s = 0; s < plan->span_count; s++) bytes += plan->spans[s].length * plan->spans[s].row_bytes;
   if (batch->threads > 1 && bytes >= SPLIT / batch->size) each = least(windows, 1 + PART / bytes);

@@ -53,6 +53,15 @@ def locate(pieces: Guide, stride: int, numbers: Int64s) -> Int64s:
     return kernel.locate(_for_kernel(pieces), stride, np.ascontiguousarray(numbers))
 
 
+def find_and_locate(pieces: Guide, stride: int, numbers: Int64s) -> tuple[Int32s, Int64s]:
+    """What `find` and `locate` return, by one look-up."""
+    if library.LIBRARY is None:
+        found = find_in_numpy(pieces, numbers)
+        return found, pieces.base[found] + numbers * stride
+    found = np.empty(numbers.shape, np.int32)
+    return found, kernel.locate(_for_kernel(pieces), stride, np.ascontiguousarray(numbers), found)
+
+
 def find_in_numpy(pieces: Guide, numbers: Int64s) -> Int32s:
     """`find` in numpy: a look-up in the table, then a few steps."""
     ends, k = pieces.ends, pieces.table[numbers >> pieces.shift]

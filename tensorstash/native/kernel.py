@@ -105,11 +105,12 @@ def find(within: Pieces, numbers: Int64s) -> Int32s:
     return piece
 
 
-def locate(within: Pieces, stride: int, ids: Int64s) -> Int64s:
-    """`base + stride * id` for each id, of any shape, with the base of its piece."""
+def locate(within: Pieces, stride: int, ids: Int64s, pieces: Int32s | None = None) -> Int64s:
+    """`base + stride * id` for each id, of any shape, with the base of its piece, which is written to `pieces`."""
     slots = np.empty_like(ids)
     at, to = _address(ids, np.int64), _address(slots, np.int64)
-    _refuse(_call("locate", within.struct, stride, at, ids.size, to), ids)
+    piece_at = 0 if pieces is None else _address(pieces, np.int32, ids.size)
+    _refuse(_call("locate", within.struct, stride, at, ids.size, to, piece_at), ids)
     return slots
 
 
@@ -127,7 +128,9 @@ def descend(nodes: Nodes, numbers: Int64s) -> tuple[Int32s, Int64s]:
     count = len(nodes.two_left)
     integers = (_address(array, np.int64, count) for array in (nodes.two_left, nodes.two_weight, nodes.rest))
     floats = (_address(array, np.float64, count) for array in (nodes.ratio, nodes.offset))
-    tree = library.TreeStruct(_address(nodes.child, np.int32, 2 * count), *integers, *floats, count)
+    reached, orders = np.empty((count, 3), np.int64), np.empty((2, numbers.size), np.int32)
+    scratch = (_address(array, array.dtype) for array in (reached, *orders))
+    tree = library.TreeStruct(_address(nodes.child, np.int32, 2 * count), *integers, *floats, *scratch, count)
     leaf, index = np.empty(numbers.shape, np.int32), np.empty_like(numbers)
     to = _address(leaf, np.int32), _address(index, np.int64)
     bad = _call("descend", tree, _address(numbers, np.int64), numbers.size, *to)

@@ -87,9 +87,11 @@ def mix_draws(of: Components, shuffle: bool, seed: int) -> Callable[[Int64s], tu
     def at(positions: Int64s) -> tuple[Int32s, Int64s]:
         component, within, before = choose(of.tree, positions)
         begun, into = np.divmod(before, sizes)
+        may_end = (into + within.max(initial=0) >= sizes).any()  # an epoch of some component
         within += into.take(component)  # takes half the time of an index
-        later, beyond = np.zeros_like(within), np.flatnonzero(within >= sizes.take(component))
-        if len(beyond):  # dividing all of them would take as long as the rest
+        later = np.zeros_like(within)
+        if may_end:  # dividing all of them would take as long as the rest
+            beyond = np.flatnonzero(within >= sizes.take(component))
             size = sizes[component[beyond]].view(np.uint64)  # unsigned numbers are divided faster
             later[beyond], within[beyond] = np.divmod(within[beyond].view(np.uint64), size)
         return component, within if permuted is None else permuted(component, begun, later, within)

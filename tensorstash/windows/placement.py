@@ -15,8 +15,7 @@ from tensorstash.common.dtypes import Int32s, Int64s
 from tensorstash.gather.gather import GatherPlan, compile_plan, gather, static_values, with_stretches
 from tensorstash.gather.span import Filling, Span, Store, by_source, draws_of
 from tensorstash.gather.stretches import Stretches, as_fragments, with_times
-from tensorstash.native.guide import Guide, find, guide
-from tensorstash.native.guide import locate as locate_in
+from tensorstash.native.guide import Guide, find, find_and_locate, guide
 from tensorstash.segments.segment import Block
 from tensorstash.stash.header import names_checksum
 from tensorstash.stash.stash import Stash
@@ -162,7 +161,7 @@ class Located(NamedTuple):
     """Windows of a chain, all arrays of one shape."""
 
     source: Int32s | None  # the number of the placement of each; None if there is one
-    ids: Int64s  # in that placement
+    ids: Int64s  # in the chain
     anchors: Int64s  # the slots of their anchors
     stretches: tuple[Stretches, ...] = ()  # the rows of their spans in time, one for each reach
 
@@ -193,18 +192,21 @@ class Chain:
         """Where windows are, by ids `(k,)` that are known to lie in `[0, len(self))`."""
         if len(self.placements) == 1:  # the look-up of the placement would cost as much again
             return self._with_stretches(Located(None, ids, self.placements[0].anchor_slots(ids)))
-        source = find(self._ends, ids)
-        within = ids - self._first.take(source)
         if any(placement.points is not None for placement in self.placements):
-            anchors = np.empty_like(ids)
+            source, anchors = find(self._ends, ids), np.empty_like(ids)
             for k, which in by_source(source):
-                anchors[which] = self.placements[k].anchor_slots(within[which])
+                anchors[which] = self.placements[k].anchor_slots(ids[which] - self._first[k])
         else:
             stride, more = self._stride
-            anchors = locate_in(self._bases, stride, ids)
+            interval, anchors = find_and_locate(self._bases, stride, ids)
+            source = self._owner.take(interval)
             if more is not None:
-                anchors += more[source] * within
-        return self._with_stretches(Located(source, within, anchors))
+                anchors += more[source] * (ids - self._first[source])
+        return self._with_stretches(Located(source, ids, anchors))
+
+    def within(self, located: Located) -> Int64s:
+        """The ids of windows in their own placements."""
+        return located.ids if located.source is None else located.ids - self._first[located.source]
 
     def _with_stretches(self, located: Located) -> Located:
         made = []
@@ -235,6 +237,12 @@ class Chain:
         return guide(np.concatenate(records) + np.repeat(moved, [*map(len, records)], axis=0))
 
     @cached_property
+    def _owner(self) -> Int32s:
+        """The placement of each of these intervals."""
+        counts = [len(placement.intervals.base) for placement in self.placements]
+        return np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+
+    @cached_property
     def _stride(self) -> tuple[int, Int64s | None]:
         """The stride of the first placement, and if not all have the same, how much more each of them has."""
         strides = np.array([placement.intervals.stride for placement in self.placements], np.int64)
@@ -242,9 +250,9 @@ class Chain:
         return int(strides[0]), more if more.any() else None
 
     def parts(self, located: Located) -> Iterator[tuple[Placement, Any, Int64s, Int64s]]:
-        """Each placement that occurs, the index of its windows, their ids and the slots of their anchors."""
+        """Each placement that occurs, the index of its windows, their ids in it and the slots of their anchors."""
         for k, which in by_source(located.source):
-            yield self.placements[k], which, located.ids[which], located.anchors[which]
+            yield self.placements[k], which, located.ids[which] - self._first[k], located.anchors[which]
 
     def entities(self, located: Located) -> Int64s:
         """The entity of each window in its own stash."""

@@ -108,7 +108,10 @@ def test_look_ups_are_those_of_numpy(counts: list[int], seed: int) -> None:
     pieces = described(within.guide)
     ids = np.concatenate([rng.integers(0, len(within), 150), within.ends - 1, within.begins])
     assert np.array_equal(kernel.find(pieces, ids), find_in_numpy(within.guide, ids))
-    assert np.array_equal(kernel.locate(pieces, 3, ids), locate_in_numpy(within.guide, 3, ids))
+    located, found = locate_in_numpy(within.guide, 3, ids), np.empty(len(ids), np.int32)
+    assert np.array_equal(kernel.locate(pieces, 3, ids), located)
+    assert np.array_equal(kernel.locate(pieces, 3, ids, found), located)
+    assert np.array_equal(found, find_in_numpy(within.guide, ids))
 
 
 def test_numbers_outside_of_the_pieces_are_refused() -> None:
@@ -139,11 +142,13 @@ def test_descents_are_those_of_numpy(weights: list[int], seed: int) -> None:
     of = tree([*weights, 1, 1])
     rest = np.random.default_rng(seed).integers(0, of.nodes.two_weight)
     nodes = _nodes(of, rest.tolist())
-    numbers = np.random.default_rng(seed).integers(0, 2**48, 200)
-    leaf, index = _down(nodes, numbers)
-    found = kernel.descend(nodes, numbers)
-    assert np.array_equal(found[0], leaf)
-    assert np.array_equal(found[1], index)
+    scattered = np.random.default_rng(seed).integers(0, 2**48 - 300, 200)
+    following = [np.arange(first, first + count) for first, count in zip(scattered.tolist(), (300, 1, 2, 50, 9))]
+    for numbers in (scattered, np.concatenate([scattered[:9], *following, following[0]]), following[0][::-1].copy()):
+        leaf, index = _down(nodes, numbers)
+        found = kernel.descend(nodes, numbers)
+        assert np.array_equal(found[0], leaf)
+        assert np.array_equal(found[1], index)
 
 
 def test_descents_that_do_not_end_and_numbers_that_are_too_large_are_refused() -> None:
