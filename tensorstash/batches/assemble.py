@@ -167,13 +167,14 @@ class HostAssembler:
     def build(self, portion: Portion) -> list[Batch | Pending]:
         """The batches of a portion."""
         group, steps = portion.group, slice(portion.steps.start, portion.steps.stop)
-        located = group.located.of(portion.steps).reshaped(-1)
+        located = group.located.of(portion.steps)
         buffers = [self._memory.take(len(located.anchors) // portion.parts) for _ in range(portion.parts)]
         skips = None if group.skips is None else np.concatenate(group.skips[steps], 1)
         observed = select(
             self._chain.plan, located.source, located.anchors, buffers, stretches=located.stretches, skips=skips
         )
-        batches, each = list[Batch | Pending](), len(portion.steps) // portion.parts
+        batches: list[Batch | Pending] = []
+        each = len(portion.steps) // portion.parts
         for first, filled, flags in zip(range(steps.start, steps.stop, each), buffers, observed):
             rest = flags | self._rest(group, slice(first, first + each))
             batches += self._memory.finish(filled, rest, each)
@@ -190,7 +191,7 @@ class HostAssembler:
 
     def anchors(self, portion: Portion) -> Iterator[tuple[Placement, tuple[Int64s, list[Stretches]]]]:
         """The windows of a portion in each stash: the slots of their anchors, and their stretches of rows."""
-        located = portion.group.located.of(portion.steps).reshaped(-1)
+        located = portion.group.located.of(portion.steps)
         for placement, which, _, anchors in self._chain.parts(located):
             yield placement, (anchors, [stretches.of(which) for stretches in located.stretches])
 

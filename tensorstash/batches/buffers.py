@@ -71,16 +71,13 @@ class Pool:
             wanted = rows if buffer is None else rows + rows // 8  # the next may need some more
             buffer = _aligned((wanted, *self._rest), self._numpy)
         view = buffer[:rows]
-        self._lend(view, buffer)
-        tensor = torch.from_numpy(view)
-        return tensor if self._dtype is None else tensor.view(self._dtype)
-
-    def _lend(self, view: NDArray[Any], buffer: NDArray[Any]) -> None:
-        """Take the buffer back when the view is gone. Both callbacks are C: see `segments.segment.close_with`."""
+        # the buffer comes back when the view is gone; both callbacks are C: see `segments.segment.close_with`
         kept = _Kept(view, self._kept.discard)
         kept.lease = _Lease(view, self.idle.append)
         kept.lease.buffer = buffer
         self._kept.add(kept)
+        tensor = torch.from_numpy(view)
+        return tensor if self._dtype is None else tensor.view(self._dtype)
 
 
 def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:

@@ -189,7 +189,8 @@ class Loader:
         timer = Timer(times, assembler.copy_seconds, gathers_in_loop=self.resident)
         making = self._make(assembler, schedule, start, timer)
         made = self._making = ahead(making, self.prefetch) if self.prefetch else making
-        transformed, taken = timer.transforming(partial(self._transformed, self._late)), 0
+        transformed = timer.transforming(partial(self._transformed, self._late)) if self._late else None
+        hand_out, taken = self.sampler.hand_out, 0
         try:
             for epoch, consumed, pending in made:
                 timer.given()
@@ -197,10 +198,10 @@ class Loader:
                     batch = pending.pop(0)
                     if not isinstance(batch, dict):
                         batch = timer.complete(batch)
-                    if self._late:
+                    if transformed is not None:
                         batch = transformed(batch)
                     taken += 1
-                    self.sampler.hand_out(start, taken, epoch, after)
+                    hand_out(start, taken, epoch, after)
                     times.steps, times.now = taken, (epoch, after)
                     yield batch
                     del batch  # or its memory could not serve the next portion

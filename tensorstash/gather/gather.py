@@ -320,7 +320,8 @@ def as_batches(
         if not group.plain:
             typed = map(partial(_typed, group), every, group.dtypes)
             every = [part for whole in typed for part in _cut(whole, steps)]
-        parts.update((name, every[k * steps : (k + 1) * steps]) for k, name in enumerate(group.names))
+        for k, name in enumerate(group.names):
+            parts[name] = every[k * steps : (k + 1) * steps]
     if len(plan.groups) > 1:
         parts = {span.name: parts[span.name] for span in plan.spans}
     if rest:
@@ -330,6 +331,8 @@ def as_batches(
 
 
 def _cut(tensor: torch.Tensor, count: int) -> Sequence[torch.Tensor]:
+    if count == 1:
+        return (tensor,)
     # unsafe would be to write into the whole tensor later, which nobody can
     return tensor.unsafe_chunk(count) if len(tensor) else (tensor,) * count
 

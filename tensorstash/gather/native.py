@@ -120,7 +120,8 @@ def copy(
     Each of the `parts` has a buffer for each group of spans and gets as many windows as the others. Returns the
     `<span>.observed` tensors of each part, if slots may be empty.
     """
-    count, out = len(anchors) // len(parts), list[int]()
+    count = len(anchors) // len(parts)
+    out: list[int] = []
     for buffers in parts:
         bases = [buffer.data_ptr() for buffer in buffers]
         out += [bases[buffer] + begin * count for buffer, begin in native.places]

@@ -5,10 +5,12 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <time.h>
 
 /* To wake a thread takes up to 100 us on a virtual machine, in which a hundred windows are copied. So a thread looks for
- * what it waits for some 50 us long before it sleeps: helpers for the next call, and the caller for the last helper. */
-enum { MOST_THREADS = 64, LOOKS = 2000 };
+ * what it waits for before it sleeps: the caller some 50 us for the last helper, and helpers some 200 us for the next
+ * call, but only if the last one came as soon. A loop that trains takes longer, and needs the processor itself. */
+enum { MOST_THREADS = 64, LOOKS = 2000, LOOKS_OF_HELPERS = 8000, SOON = 200000 /* ns */ };
 
 typedef struct {
   Parts parts;
@@ -44,10 +46,18 @@ static void take_parts(const Parts *parts) {
   for (int64_t k; (k = atomic_fetch_add(&pool.next, 1)) < parts->count;) parts->work(parts->about, k);
 }
 
+static int64_t nanoseconds(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
 static void *help(void *unused) {
+  int64_t ended = nanoseconds();
   pthread_mutex_lock(&lock);
   for (;;) {
     while (!pool.places) pthread_cond_wait(&wake, &lock);
+    bool soon = nanoseconds() - ended < SOON;
     pool.places--;
     Parts parts = pool.parts;
     atomic_fetch_add(&pool.helping, 1);
@@ -56,7 +66,8 @@ static void *help(void *unused) {
     pthread_mutex_lock(&lock);
     if (atomic_fetch_sub(&pool.helping, 1) == 1) pthread_cond_signal(&rest);
     pthread_mutex_unlock(&lock);
-    for (int64_t k = 0; k < LOOKS && !atomic_load(&pool.places); k++) look_again();
+    ended = nanoseconds();
+    for (int64_t k = 0; soon && k < LOOKS_OF_HELPERS && !atomic_load(&pool.places); k++) look_again();
     pthread_mutex_lock(&lock);
   }
   return unused;

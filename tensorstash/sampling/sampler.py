@@ -118,7 +118,7 @@ class Sampler:
                     'one, or tail="keep".'
                 )
         self._varies = varies  # every step has all windows of its time
-        self._position = Position()
+        self._latest: tuple[int, Consumed, int, int] = Position()  # often a plain tuple, which is faster to make
         self._begin_of_pass: Position | None = None  # of the pass at `_position`, if this sampler began it
         self._requested: int | None = None  # the pass of the last set_epoch()
         if self._ranks is not None:
@@ -243,7 +243,7 @@ class Sampler:
         if isinstance(self.shuffle, OwnIds):
             self.shuffle.expect(epoch, state["ids"])
         self.seed = operator.index(state["seed"])
-        self._position, self._begin_of_pass, self._requested = Position(epoch, progress, number, taken), None, None
+        self._latest, self._begin_of_pass, self._requested = Position(epoch, progress, number, taken), None, None
 
     # The parts of a pass, for iterators that compute ahead. Only `hand_out` and `finish` change the sampler, and the
     # thread of the loop calls them.
@@ -269,14 +269,18 @@ class Sampler:
                 return  # a state was loaded or another pass has begun: this one no longer counts
             self._begin_of_pass, self._requested = start, None
             self._ordering = self._next
-        self._position = Position(epoch, consumed, start.number, start.taken + taken)
+        self._latest = epoch, consumed, start.number, start.taken + taken
 
     def finish(self, start: Position, taken: int) -> None:
         """Record that the pass that began at `start` is over, after `taken` steps."""
         if self._begin_of_pass is start or not taken:
-            self._position = self._schedule().after(self._position if taken else start)
+            self._latest = self._schedule().after(self._position if taken else start)
             self._begin_of_pass = None
             self._requested = self._requested if taken else None
+
+    @property
+    def _position(self) -> Position:
+        return Position(*self._latest)
 
     def _layout(self) -> Layout:
         """How steps are divided among the present ranks."""

@@ -170,8 +170,8 @@ class Located(NamedTuple):
         return self._with_each(lambda array: array.reshape(shape))
 
     def of(self, steps: range) -> "Located":
-        """The windows of some steps, of `(steps, batch)`."""
-        return self._with_each(lambda array: array[steps.start : steps.stop])
+        """The windows of some steps, of `(steps, batch)`, one after the other."""
+        return self._with_each(lambda array: array[steps.start : steps.stop].reshape(-1))
 
     def _with_each(self, change: Callable[[NDArray[Any]], NDArray[Any]]) -> "Located":
         source = None if self.source is None else change(self.source)
