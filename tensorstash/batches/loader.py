@@ -183,8 +183,7 @@ class Loader:
         self._end_pass()
         schedule, start = self.sampler.begin()
         # the assembler is made here, in the thread of the loop: each thread has a current device of its own
-        here = (start.epoch, start.consumed)
-        assembler, times = self._of_pass(), Times(begin=here, now=here)
+        assembler, times = self._of_pass(), Times(begin=start, now=start)
         self._times = times
         timer = Timer(times, assembler.copy_seconds, gathers_in_loop=self.resident)
         making = self._make(assembler, schedule, start, timer)
@@ -201,8 +200,7 @@ class Loader:
                     if transformed is not None:
                         batch = transformed(batch)
                     taken += 1
-                    hand_out(start, taken, epoch, after)
-                    times.steps, times.now = taken, (epoch, after)
+                    times.now = hand_out(start, taken, epoch, after)
                     yield batch
                     del batch  # or its memory could not serve the next portion
                     if self._making is not made:
@@ -318,7 +316,7 @@ class Loader:
         columns, counts only until it is queued. For a mix also `windows`: how many of each component all ranks together
         have taken, by name.
         """
-        times, rows = self._times, [_row(self.sampler.n, *at) for at in (self._times.begin, self._times.now)]
+        times, rows = self._times, [_row(self.sampler.n, *at[:2]) for at in (self._times.begin, self._times.now)]
         return times.stats() | ({"windows": shown(self.windows, *rows)} if isinstance(self.windows, Mix) else {})
 
     def __getstate__(self) -> dict[str, Any]:

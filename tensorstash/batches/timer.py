@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from tensorstash.batches.assemble import Portion
 from tensorstash.batches.buffers import Batch, Pending
-from tensorstash.sampling.steps import Consumed
+from tensorstash.sampling.passes import Fields, Position
 
 _clock = time.perf_counter
 Transformed = TypeVar("Transformed")
@@ -19,21 +19,20 @@ class Times:
 
     started: float = field(default_factory=_clock)
     ended: float | None = None
-    steps: int = 0
     waited: float = 0.0  # by the loop, for what follows
     waited_for_copies: float = 0.0
     transformed: float = 0.0
     gathered: float = 0.0
     copied: float = 0.0
     nbytes: int = 0  # of what was gathered
-    begin: tuple[int, Consumed] = (0, 0)  # the epoch in which the pass began, and how far that was
-    now: tuple[int, Consumed] = (0, 0)  # likewise where it stands
+    begin: Fields = (0, 0, 0, 0)  # where the pass began
+    now: Fields = (0, 0, 0, 0)  # where it stands
 
     def stats(self) -> dict[str, Any]:
         """The times as they are shown."""
         ended = _clock() if self.ended is None else self.ended
         return {
-            "steps": self.steps,
+            "steps": Position(*self.now).taken - Position(*self.begin).taken,
             "seconds": ended - self.started,
             "wait_seconds": self.waited,
             "wait_gather_seconds": self.waited - self.waited_for_copies - self.transformed,

@@ -18,6 +18,9 @@ class Position(NamedTuple):
     taken: int = 0  # steps of the pass
 
 
+Fields = tuple[int, Consumed, int, int]  # of a position: a plain tuple is made in a third of the time
+
+
 @dataclass(frozen=True, slots=True)
 class Schedule:
     """The steps that one rank takes in its passes: pure functions of these fields, so any thread may call them."""

@@ -13,7 +13,7 @@ from tensorstash.common.dtypes import Int64s
 from tensorstash.sampling.by_time import ByTime, largest
 from tensorstash.sampling.order import Lanes, OwnIds
 from tensorstash.sampling.ordering import Ordering, Shuffle, of_count
-from tensorstash.sampling.passes import Position, Schedule
+from tensorstash.sampling.passes import Fields, Position, Schedule
 from tensorstash.sampling.steps import Consumed, Layout, Tail
 
 VERSION = 1
@@ -118,7 +118,7 @@ class Sampler:
                     'one, or tail="keep".'
                 )
         self._varies = varies  # every step has all windows of its time
-        self._latest: tuple[int, Consumed, int, int] = Position()  # often a plain tuple, which is faster to make
+        self._latest: Fields = Position()
         self._begin_of_pass: Position | None = None  # of the pass at `_position`, if this sampler began it
         self._requested: int | None = None  # the pass of the last set_epoch()
         if self._ranks is not None:
@@ -262,14 +262,16 @@ class Sampler:
             self.shuffle.at(self.seed, start.epoch)  # the caller's code runs in the thread of the loop
         return schedule, start
 
-    def hand_out(self, start: Position, taken: int, epoch: int, consumed: Consumed) -> None:
-        """Record that the loop received step number `taken` of the pass that began at `start`."""
+    def hand_out(self, start: Position, taken: int, epoch: int, consumed: Consumed) -> Fields:
+        """Record that the loop received step number `taken` of the pass that began at `start`: where it is then."""
+        latest = epoch, consumed, start.number, start.taken + taken
         if self._begin_of_pass is not start:
             if taken > 1:
-                return  # a state was loaded or another pass has begun: this one no longer counts
+                return latest  # a state was loaded or another pass has begun: this one no longer counts
             self._begin_of_pass, self._requested = start, None
             self._ordering = self._next
-        self._latest = epoch, consumed, start.number, start.taken + taken
+        self._latest = latest
+        return latest
 
     def finish(self, start: Position, taken: int) -> None:
         """Record that the pass that began at `start` is over, after `taken` steps."""
