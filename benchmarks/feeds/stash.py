@@ -7,6 +7,14 @@ from feeds.task import KNOWN, Batch, Task
 
 
 def scaled_per_batch(task: Task) -> ts.Loader:
+    return _loader(task, once=False)
+
+
+def scaled_once(task: Task) -> ts.Loader:
+    return _loader(task, once=True)
+
+
+def _loader(task: Task, *, once: bool) -> ts.Loader:
     whole = task.targets == len(task.columns)
     target = {} if whole else {"y": list(task.columns[: task.targets])}
     columns = {"x": list(task.columns), "known": list(KNOWN), **target}
@@ -16,11 +24,12 @@ def scaled_per_batch(task: Task) -> ts.Loader:
         "known": ("known", -task.history, task.horizon),
         "target": ("x" if whole else "y", 0, task.horizon),
     }
-    windows = ts.Windows(stash, spans=spans)
     scaler = ts.Scaler.fit(stash, list(columns))  # of all rows, as the other feeds do
+    windows = ts.Windows(scaler.apply(stash) if once else stash, spans=spans)
 
     def with_static(batch: Batch) -> Batch:
         found = {name: batch[name] for name in spans}
         return found | ({"static": torch.stack([batch[name] for name in task.static], 1)} if task.static else {})
 
-    return ts.Loader(windows, task.batch, shuffle=True, tail="drop", transform=[scaler, with_static])
+    scaling = [] if once else [scaler]
+    return ts.Loader(windows, task.batch, shuffle=True, tail="drop", transform=[*scaling, with_static])

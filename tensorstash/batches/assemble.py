@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tensorstash.batches.buffers import Batch, Pending, Recycled, Sent, Staged
 from tensorstash.common.dtypes import Bools, Int32s, Int64s
-from tensorstash.gather.gather import select, static_values
+from tensorstash.gather.gather import select
 from tensorstash.gather.span import draws_of
 from tensorstash.gather.stretches import Stretches
 from tensorstash.sampling.keys import draws, window_keys
@@ -184,7 +184,7 @@ class HostAssembler:
         """The entries of some steps that are not gathered in windows."""
         rest: Batch = {}
         if group.static_rows is not None:
-            rest = static_values(self._chain.static, group.static_rows[steps].reshape(-1))
+            rest = self._chain.static_values(group.static_rows[steps].reshape(-1))
         for name, values in group.extras.items():
             rest[name] = torch.from_numpy(values[steps].flatten())  # a view would keep the values of all steps
         return rest

@@ -1,5 +1,7 @@
 """Types of numbers: the table between torch, numpy and safetensors, and the array types of signatures."""
 
+from typing import Any
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -30,3 +32,8 @@ INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 def as_integers(tensor: torch.Tensor) -> torch.Tensor:
     """The same memory as integers of its width."""
     return tensor.view(INTEGERS[tensor.itemsize])
+
+
+def as_array(tensor: torch.Tensor) -> NDArray[Any]:
+    """The same memory as an array of numpy, which has no bfloat16: of that, as integers."""
+    return (as_integers(tensor) if tensor.dtype == torch.bfloat16 else tensor).numpy()

@@ -385,9 +385,3 @@ def _target(out: Mapping[str, torch.Tensor], name: str, shape: tuple[int, ...], 
     else:
         return target
     raise ValueError(f"out must have a {shape} {dtype} tensor for {name!r}, got {found}.")
-
-
-def static_values(static: Mapping[str, torch.Tensor], entities: Int64s) -> dict[str, torch.Tensor]:
-    """The values of static columns for entities `(batch,)`; by numpy, because torch's threads do not survive a fork."""
-    taken = {name: as_integers(tensor).numpy().take(entities, 0) for name, tensor in static.items()}
-    return {name: torch.from_numpy(values).view(static[name].dtype) for name, values in taken.items()}

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tensorstash.common.dtypes import Int32s, Int64s, as_integers
+from tensorstash.common.dtypes import Int32s, Int64s, as_array, as_integers
 from tensorstash.gather.span import Compute, Draw, Filling, Fragments, Span, Store, by_source, draw_number, draws_of
 from tensorstash.native import kernel
 
@@ -59,18 +59,13 @@ def native_plan(spans: Sequence[Span], groups: Sequence[Sequence[Span]], stores:
             kernel.SlotRange(span.begin, len(span), span.step, bits, draw_number(span, draws))
             for span, bits in zip(ordered, empty)
         ],
-        [_source([_items(store.columns[span.column]) for span in ordered], store.filling) for store in stores],
+        [_source([as_array(store.columns[span.column]) for span in ordered], store.filling) for store in stores],
         history=max(0, *(-span.begin for span in spans)),
         horizon=max(0, *(span.end for span in spans)),
     )
     buffer = (k for k, members in enumerate(groups) for _ in members)
     flags = _flags(spans, ordered) if fillings else None
     return NativePlan(plan, tuple(zip(buffer, begins)), flags, _computed(groups, stores))
-
-
-def _items(tensor: torch.Tensor) -> NDArray[Any]:
-    # numpy has no bfloat16; another view for each column of each store would be slow to make
-    return (as_integers(tensor) if tensor.dtype == torch.bfloat16 else tensor).numpy()
 
 
 def _source(items: list[NDArray[Any]], filling: Filling | None) -> kernel.Source:

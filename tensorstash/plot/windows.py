@@ -111,7 +111,7 @@ def _of_moments(placement: Placement) -> tuple[Int64s, Int64s, Int64s, Int64s, I
     if placement.spans:
         begins.append(_times(placement, anchors - placement.history))
         ends.append(_times(placement, anchors + placement.horizon - 1) if placement.horizon else moments)
-    entities = placement.window_entities(ids, anchors)
+    entities = placement.window_entities(ids)
     return entities, np.minimum.reduce(begins), moments, moments, np.maximum.reduce(ends)
 
 

@@ -341,9 +341,9 @@ class Scaler:
         return group
 
     def _check_pack(self, tensor: torch.Tensor, column: str, what: str) -> None:
-        pack = tuple(self.center[column].shape[1:])
-        if tensor.ndim <= len(pack) or tuple(tensor.shape[tensor.ndim - len(pack) :]) != pack:
-            raise ValueError(f"The last dimensions of {what!r} must be {pack}, got {tuple(tensor.shape)}.")
+        pack = self.center[column].shape[1:]
+        if tensor.ndim <= len(pack) or tensor.shape[tensor.ndim - len(pack) :] != pack:
+            raise ValueError(f"The last dimensions of {what!r} must be {tuple(pack)}, got {tuple(tensor.shape)}.")
 
     def _constants(self, column: str, like: torch.Tensor) -> Constants:
         key = (column, like.dtype, like.device)

@@ -4,6 +4,7 @@ Each is two operations of torch, so every processor and device rounds alike. Hal
 rounded once.
 """
 
+import math
 from dataclasses import dataclass, field
 
 import torch
@@ -24,7 +25,7 @@ class Constants:
 
     center: torch.Tensor
     scale: torch.Tensor
-    _by_slots: dict[int, tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict, init=False)
+    _ready: dict[tuple[int, bool], tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict, init=False)
 
     @classmethod
     def of(cls, center: torch.Tensor, scale: torch.Tensor, like: torch.Tensor) -> "Constants":
@@ -63,12 +64,12 @@ class Constants:
         elif tensor.numel():
             slots = tensor.shape[tensor.ndim - self.center.ndim]
             windows = tensor.view(-1, slots * self.items)
-            tile = max(1, _TILE // windows.shape[1]) if tensor.is_cpu and not tensor.requires_grad else len(windows)
-            for begin in range(0, len(windows), tile):
-                part = windows if tile >= len(windows) else windows[begin : begin + tile]
+            count, numbers = windows.shape
+            tile = max(1, _TILE // numbers) if tensor.is_cpu and not tensor.requires_grad else count
+            for begin in range(0, count, tile):
+                part = windows if tile >= count else windows[begin : begin + tile]
                 if group is None:
-                    center, scale = self._repeated(slots)
-                    _scale(part, center[0], scale[0], inverse)
+                    _scale(part, *self._repeated(slots, grouped=False), inverse)
                 else:
                     groups = group.reshape(-1)[begin : begin + tile].to(tensor.device)
                     self._scale_by_group(part, groups, inverse)
@@ -76,25 +77,26 @@ class Constants:
     @property
     def items(self) -> int:
         """How many numbers a pack has."""
-        return self.center.numel() // len(self.center)
+        return math.prod(self.center.shape[1:])
 
-    def _repeated(self, slots: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Centre and scale of each group, `(groups, slots * items)`, for many slots of a pack; else `(groups, 1)`."""
-        if slots not in self._by_slots:
-            times = slots if self.items > 1 else 1
+    def _repeated(self, slots: int, *, grouped: bool) -> tuple[torch.Tensor, torch.Tensor]:
+        """Centre and scale of each group, or of the first, `(groups, slots * items)` for a pack; else `(groups, 1)`."""
+        key = slots, grouped
+        if key not in self._ready:
+            times, groups = slots if self.items > 1 else 1, len(self.center) if grouped else 1
             with torch.inference_mode(False):
-                center, scale = (x.reshape(-1, self.items).repeat(1, times) for x in (self.center, self.scale))
-            self._by_slots[slots] = center, scale
-        return self._by_slots[slots]
+                center, scale = (x[:groups].reshape(groups, -1).repeat(1, times) for x in (self.center, self.scale))
+            self._ready[key] = center, scale
+        return self._ready[key]
 
     def _scale_by_group(self, windows: torch.Tensor, group: torch.Tensor, inverse: bool) -> None:
         """Scale `(windows, slots * items)` by the constants of each window's group."""
         together = _SLOTS * self.items if self.items > 1 else windows.shape[1]
         if self.center.numel() * _SLOTS <= _TABLE:
-            center, scale = (x.index_select(0, group)[:, None] for x in self._repeated(_SLOTS))
+            center, scale = (x.index_select(0, group)[:, None] for x in self._repeated(_SLOTS, grouped=True))
         else:
             chosen = Constants(*(x.index_select(0, group) for x in (self.center, self.scale)))
-            center, scale = (x[:, None] for x in chosen._repeated(_SLOTS))
+            center, scale = (x[:, None] for x in chosen._repeated(_SLOTS, grouped=True))
         whole = windows.shape[1] - windows.shape[1] % together
         if whole:
             _scale(windows[:, :whole].view(len(windows), -1, together), center, scale, inverse)

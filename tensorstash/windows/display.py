@@ -81,7 +81,7 @@ def _anchor_table(placement: Placement, count: int) -> tuple[list[str], list[tup
     slots = placement.anchor_slots(ids)
     columns = {"window": [*map(str, ids)]}
     if stash.entity_names:
-        entities = placement.window_entities(ids, slots).tolist()
+        entities = placement.window_entities(ids).tolist()
         columns[", ".join(stash.entity_names)] = [entity_text(stash, entity) for entity in entities]
     if stash.time is not None:
         times = placement.window_times(ids, slots).tolist()

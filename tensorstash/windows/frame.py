@@ -40,7 +40,7 @@ def to_frame(
     # slots before a run are left out
     known = nearest_rows(placement.slots, slots)[1] >= 0 if by_slot else np.ones(slots.shape, np.bool_)
     window, slot = np.nonzero(known)
-    entities = placement.window_entities(ids, anchors)[window]
+    entities = placement.window_entities(ids)[window]
     columns = [part.gather(entities) for part in entity_parts(placement.stash)]
     if placement.stash.time is not None:
         columns.append(_slot_times(placement, slots[known]) if by_slot else _window_times(placement, ids, anchors))

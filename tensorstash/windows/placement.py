@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tensorstash.common.dtypes import Int32s, Int64s
-from tensorstash.gather.gather import GatherPlan, compile_plan, gather, static_values, with_stretches
+from tensorstash.common.dtypes import Int32s, Int64s, as_array
+from tensorstash.gather.gather import GatherPlan, compile_plan, gather, with_stretches
 from tensorstash.gather.span import Filling, Span, Store, by_source, draws_of
 from tensorstash.gather.stretches import Stretches, as_fragments, with_times
 from tensorstash.native.guide import Guide, find, find_and_locate, guide
@@ -132,21 +132,26 @@ class Placement:
         """The row that gives each window its entity, any shape, by anchor slots; at an empty slot the nearest row."""
         return nearest_rows(self.slots, anchors + self.label)[0]
 
-    def window_entities(self, ids: Int64s, anchors: Int64s) -> Int64s:
-        """The index into `stash.entities` of windows, of any shape, by their ids and the slots of their anchors."""
+    def window_entities(self, ids: Int64s) -> Int64s:
+        """The index into `stash.entities` of windows, by ids of any shape."""
         if self.points is not None:
             return self.points.entity[ids].astype(np.int64)
-        return self.entities_at(self.label_rows(anchors))
+        return self._entity_of_interval.take(find(self.intervals.guide, ids)).astype(np.int64)
+
+    @cached_property
+    def _entity_of_interval(self) -> Int32s:
+        """The entity of each interval: the windows of one lie in one run."""
+        return self.entities_at(self.label_rows(self.intervals.first + self.history)).astype(np.int32)
 
     def window_times(self, ids: Int64s, anchors: Int64s) -> Int64s:
-        """The time of each window, likewise."""
+        """The time of each window, of any shape, by their ids and the slots of their anchors."""
         if self.points is not None:
             return self.points.time[ids]
         return times_at(self.slots, self.times, anchors + self.label)
 
     def stretches(self, reach: Reach, ids: Int64s, anchors: Int64s) -> Stretches:
         """The rows in a stretch of time of each window, likewise."""
-        entities, moments = self.window_entities(ids, anchors), self.window_times(ids, anchors)
+        entities, moments = self.window_entities(ids), self.window_times(ids, anchors)
         end = None  # known, if the stretch ends where the history does, and slots are rows
         if self.points is not None and reach.closed == self.points.closed and self.slots.first is self.slots.row:
             end = None if reach.end.steps else anchors
@@ -155,6 +160,10 @@ class Placement:
     def entities_at(self, rows: Int64s) -> Int64s:
         """The index into `stash.entities` of rows, of any shape."""
         return np.searchsorted(self.offsets, rows, "right") - 1
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what is cached, which is made again."""
+        return {name: value for name, value in self.__dict__.items() if name != "_entity_of_interval"}
 
 
 class Located(NamedTuple):
@@ -257,8 +266,8 @@ class Chain:
     def entities(self, located: Located) -> Int64s:
         """The entity of each window in its own stash."""
         entities = np.empty_like(located.anchors)
-        for placement, which, ids, anchors in self.parts(located):
-            entities[which] = placement.window_entities(ids, anchors)
+        for placement, which, ids, _ in self.parts(located):
+            entities[which] = placement.window_entities(ids)
         return entities
 
     def moments(self, located: Located) -> Int64s:
@@ -356,7 +365,19 @@ class Chain:
 
     def static_of(self, located: Located) -> dict[str, torch.Tensor]:
         """The static columns of a batch."""
-        return static_values(self.static, self.static_rows(located, self.entities(located))) if self.static else {}
+        return self.static_values(self.static_rows(located, self.entities(located))) if self.static else {}
+
+    def static_values(self, rows: Int64s) -> dict[str, torch.Tensor]:
+        """The static columns at rows `(batch,)`; by numpy, because torch's threads do not survive a fork."""
+        batch: dict[str, torch.Tensor] = {}
+        for name, (items, dtype) in self._static_items.items():
+            values = torch.from_numpy(items.take(rows, 0))
+            batch[name] = values if values.dtype == dtype else values.view(dtype)
+        return batch
+
+    @cached_property
+    def _static_items(self) -> dict[str, tuple[NDArray[Any], torch.dtype]]:
+        return {name: (as_array(tensor), tensor.dtype) for name, tensor in self.static.items()}
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the cached properties, which hold addresses."""

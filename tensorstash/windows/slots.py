@@ -115,6 +115,9 @@ def nearest_rows(slots: Slots, at: Int64s) -> tuple[Int64s, Int64s]:
 
     In the lead of a run it is the run's first row, and the distance is negative.
     """
+    if slots.first is slots.row:
+        rows = np.clip(at, 0, slots.total - 1)
+        return rows, at - rows
     k = _fragment(slots.first, at)
     if slots.lead and len(slots.first) > 1:
         following = np.minimum(k + 1, len(slots.first) - 1)

@@ -171,7 +171,7 @@ def _between_cuts(placement: Placement, low: Cut | None, high: Cut | None, ids: 
 def _ends_before(placement: Placement, reach: Reach, cut: Cut, ids: Int64s, anchors: Int64s) -> Bools:
     """Whether spans in time end before a cut; one without rows counts too, because it shows that there are none."""
     if cut.moment is None:
-        entities = placement.window_entities(ids, anchors)
+        entities = placement.window_entities(ids)
         return placement.stretches(reach, ids, anchors).end <= cut.rows[entities]
     return reach.end.moved(placement.window_times(ids, anchors)) + (reach.closed == "right") <= cut.moment
 

@@ -211,7 +211,7 @@ class Windows:
         """
         numbers, placement = check_ids(ids, len(self)), self.placement
         slots = placement.anchor_slots(numbers)
-        batch = {"entity": torch.from_numpy(placement.window_entities(numbers, slots))}
+        batch = {"entity": torch.from_numpy(placement.window_entities(numbers))}
         if self.stash.time is not None:
             batch["time"] = torch.from_numpy(placement.window_times(numbers, slots))
         return batch

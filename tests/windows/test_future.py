@@ -84,8 +84,7 @@ def test_the_latest_windows_are_those_behind_the_last_rows(
     assert batch["i64"].tolist() == values
     assert batch["i64.observed"].tolist() == [[row >= 0 for row in one] for one in rows]
     ids = np.arange(len(newest))
-    anchors = newest.placement.anchor_slots(ids)
-    assert [one[history - 1].entity for one in expected] == newest.placement.window_entities(ids, anchors).tolist()
+    assert [one[history - 1].entity for one in expected] == newest.placement.window_entities(ids).tolist()
     label = history - (horizon == 0)
     if all(window[label].time is not None for window in expected):
         assert newest.anchors(slice(None))["time"].tolist() == [window[label].time for window in expected]
