@@ -404,6 +404,16 @@ def test_windows_of_a_private_stash_are_not_pickled() -> None:
         pickle.dumps(windows)
 
 
+@pytest.mark.usefixtures("shm")
+def test_the_table_that_entities_are_found_by_is_not_pickled() -> None:
+    rows = np.arange(4500)
+    stash = ts.load({"e": rows // 9, "y": rows / 2}, ["y"], entity="e", share="pickled")
+    windows = ts.Windows(stash, history=3)
+    before = pickle.dumps(windows)
+    assert windows.anchors(slice(None))["entity"].tolist() == np.repeat(np.arange(500), 7).tolist()
+    assert len(pickle.dumps(windows)) == len(before)
+
+
 def test_the_repr_says_what_a_window_is() -> None:
     assert repr(small()) == (
         "Windows: 7 of 2 + 1 rows every 1, stride 1, in 2 intervals of 2 entities; i64=i64[-2:1], pack=pack[-2:1]"
