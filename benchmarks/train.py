@@ -180,7 +180,7 @@ def verdicts(rows: Sequence[record.Row]) -> list[str]:
     """What tensorstash gains for each model over the usual data set, and over the fastest other feed; or nothing."""
     found = []
     for name, group in groups(rows):
-        others = [row for row in group if row["name"] != OURS and row["ratio"] is not None]
+        others = [row for row in group if not row["name"].startswith(OURS) and row["ratio"] is not None]
         usual = [row for row in others if row["name"] == USUAL]
         if not usual:
             continue

@@ -32,6 +32,7 @@ def verdict(share: float) -> str:
 
 FEEDS = (
     Feed(OURS, "stash.scaled_per_batch"),
+    Feed(f"{OURS}, scaled once", "stash.scaled_once"),
     Feed(USUAL, "dataset.slices"),
     Feed(USUAL, "dataset.slices", workers=2),
     Feed("as in TSLib", "tslib.custom", "pandas", note="float64, scaled once; cast per batch"),
