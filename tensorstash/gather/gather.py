@@ -327,7 +327,11 @@ def as_batches(
     if rest:
         cut = {id(tensor): _cut(tensor, steps) for tensor in rest.values()}
         parts.update((name, cut[id(tensor)]) for name, tensor in rest.items())
-    return [dict(zip(parts, of_step)) for of_step in zip(*parts.values())]
+    batches: list[dict[str, torch.Tensor]] = [{} for _ in range(steps)]
+    for name, of_steps in parts.items():
+        for batch, tensor in zip(batches, of_steps):
+            batch[name] = tensor
+    return batches
 
 
 def _cut(tensor: torch.Tensor, count: int) -> Sequence[torch.Tensor]:
