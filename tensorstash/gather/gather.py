@@ -335,10 +335,8 @@ def as_batches(
 
 
 def _cut(tensor: torch.Tensor, count: int) -> Sequence[torch.Tensor]:
-    if count == 1:
-        return (tensor,)
     # unsafe would be to write into the whole tensor later, which nobody can
-    return tensor.unsafe_chunk(count) if len(tensor) else (tensor,) * count
+    return (tensor,) if count == 1 else tensor.unsafe_chunk(count)
 
 
 def _typed(group: SpanGroup, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
