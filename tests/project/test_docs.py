@@ -101,8 +101,8 @@ def test_the_readme_is_short_and_names_the_promises_and_the_figures_as_they_are(
     results = (ROOT / "benchmarks" / "results" / "README.md").read_text("utf-8")
     figures = re.findall(r"^\| (.*?) \| ([\d,]+) \|$", readme, re.MULTILINE)
     assert [name for name, _ in figures] == ["tensorstash (packed)", "darts", "DataLoader (dict of slices)"]
-    for name, per_second in (*figures, ("C loop", "3,100,000")):
-        assert per_second in readme
+    (of_c,) = re.findall(r"a bare loop in C makes ([\d,]+) windows/s", readme)
+    for name, per_second in (*figures, ("C loop", of_c)):
         assert re.search(rf"^\| {re.escape(name)} \| [^|]+ \| {per_second} \|", results, re.M), name
 
 
