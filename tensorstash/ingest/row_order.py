@@ -118,15 +118,17 @@ class Arranger:
 
     def _in_time(self, times: Int64s, low: int, high: int) -> bool:
         """Whether the times of each entity ascend between two places in the stash; equal ones are noted."""
+        repeats = False
         for start, stop in _blocks(low, high - 1):
             earlier, later = times[start:stop], times[start + 1 : stop + 1]
             same_entity = np.ones(stop - start, np.bool_)
             first, end = np.searchsorted(self.offsets, [start + 1, stop + 1])
             same_entity[self.offsets[first:end] - start - 1] = False
-            self.repeats |= bool((same_entity & (later == earlier)).any())
+            repeats |= bool((same_entity & (later == earlier)).any())
+            self.repeats |= repeats
             if (same_entity & (later < earlier)).any():
                 return False
-        return self._allowed or not self.repeats
+        return self._allowed or not repeats
 
     def _sort(self, times: Int64s) -> Duplicate | None:
         """Sort the times of the entities that are out of order; rows are already grouped by entity."""

@@ -45,6 +45,7 @@ rows_in_any_order = st.lists(
 @example(rows=[(0, 1), (1, 1), (0, 2), (1, 0)], timed=True, cuts=[2], names=[*range(6)])
 @example(rows=[(0, 2), (0, 1), (1, 1)], timed=True, cuts=[1], names=[*range(6)])
 @example(rows=[(1, 0), (1, 1), (0, 5), (0, 6)], timed=True, cuts=[1], names=[*range(6)])
+@example(rows=[(1, 0)] * 6, timed=True, cuts=[], names=[*range(6)])
 def test_every_row_comes_to_its_place(rows: list[Row], timed: bool, cuts: list[int], names: list[int]) -> None:
     """Also where some of the entities have no rows."""
     codes = [entity for entity, _ in rows]
