@@ -274,8 +274,9 @@ INLINE int64_t step_down(const Tree *tree, int64_t node, int64_t *n) {
 enum { DESCENTS = 8 };
 
 /* Each step down waits for the one before, so several numbers descend in turn, and the next number takes the place of
- * one that has arrived. */
-static void descend_in_turn(const Tree *tree, const int64_t *numbers, int64_t m, int32_t *leaf, int64_t *index) {
+ * one that has arrived. Inlined, it would have to share its caller's registers, and take half as long again. */
+__attribute__((noinline)) static void descend_in_turn(const Tree *tree, const int64_t *numbers, int64_t m,
+                                                      int32_t *leaf, int64_t *index) {
   int64_t number[DESCENTS], node[DESCENTS], n[DESCENTS], open = least(DESCENTS, m), next = open;
   for (int64_t j = 0; j < open; j++) number[j] = j, node[j] = 0, n[j] = numbers[j];
   while (open)
@@ -327,17 +328,36 @@ static void descend_run(const Tree *tree, int64_t first, int64_t m, int32_t *lea
   }
 }
 
-/* The leaf of each of m numbers below 2^48, and how many smaller numbers have the same leaf. */
+enum { SHORTEST_RUN = 16 };
+
+/* Where the numbers from `at` on cease to be each one more than the last, or sooner if they are fewer than `enough`. */
+INLINE int64_t end_of_run(const int64_t *numbers, int64_t at, int64_t m, int64_t enough) {
+  if (m - at < enough || numbers[at + enough - 1] != numbers[at] + enough - 1) return at + 1; /* hardly ever wrong */
+  do at++;
+  while (at < m && numbers[at] == numbers[at - 1] + 1);
+  return at;
+}
+
+/* The leaf of each of m numbers below 2^48, and how many smaller numbers have the same leaf. Long runs go down together,
+ * and all numbers between two of them in turn. */
 EXPORT int64_t tensorstash_descend(const Tree *tree, const int64_t *numbers, int64_t m, int32_t *leaf, int64_t *index) {
   for (int64_t k = 0; k < 2 * tree->count; k++)
     if (tree->child[k] >= tree->count || (tree->child[k] >= 0 && tree->child[k] <= k / 2)) return MALFORMED;
   if (tree->count < 1 || m >> 31) return MALFORMED;
   for (int64_t i = 0; i < m; i++)
     if (numbers[i] < 0 || numbers[i] >> 48) return i;
-  for (int64_t at = 0, upto; at < m; at = upto) {
-    for (upto = at + 1; upto < m && numbers[upto] == numbers[upto - 1] + 1;) upto++;
-    if (upto - at < tree->count) descend_in_turn(tree, numbers + at, upto - at, leaf + at, index + at);
-    else descend_run(tree, numbers[at], upto - at, leaf + at, index + at);
+  int64_t enough = 2 * tree->count;
+  if (enough < SHORTEST_RUN) enough = SHORTEST_RUN;
+  for (int64_t done = 0, at = 0; at < m;) {
+    int64_t upto = end_of_run(numbers, at, m, enough);
+    bool is_long = upto - at >= enough;
+    int64_t between = is_long ? at : upto; /* the end of what is between two long runs */
+    if (is_long || upto == m) {
+      descend_in_turn(tree, numbers + done, between - done, leaf + done, index + done);
+      if (is_long) descend_run(tree, numbers[at], upto - at, leaf + at, index + at);
+      done = upto;
+    }
+    at = upto;
   }
   return DONE;
 }

@@ -144,7 +144,10 @@ def test_descents_are_those_of_numpy(weights: list[int], seed: int) -> None:
     nodes = _nodes(of, rest.tolist())
     scattered = np.random.default_rng(seed).integers(0, 2**48 - 300, 200)
     following = [np.arange(first, first + count) for first, count in zip(scattered.tolist(), (300, 1, 2, 50, 9))]
-    for numbers in (scattered, np.concatenate([scattered[:9], *following, following[0]]), following[0][::-1].copy()):
+    swapped = following[0].copy()
+    swapped[[5, 6]] = swapped[[6, 5]]  # no run from the first number on, though a later one looks like it
+    mixed = np.concatenate([scattered[:9], *following, following[0], scattered[:3]])
+    for numbers in (scattered, mixed, swapped, following[0][::-1].copy()):
         leaf, index = _down(nodes, numbers)
         found = kernel.descend(nodes, numbers)
         assert np.array_equal(found[0], leaf)
