@@ -25,6 +25,8 @@ from tensorstash.windows.intervals import Intervals, locate
 from tensorstash.windows.points import Points
 from tensorstash.windows.slots import Slots, calendar_fills, fragments_of, nearest_rows, times_at
 
+_BLOCK = 1 << 17  # intervals looked at together
+
 
 @dataclass(frozen=True, eq=False)
 class Placement:
@@ -140,8 +142,14 @@ class Placement:
 
     @cached_property
     def _entity_of_interval(self) -> Int32s:
-        """The entity of each interval: the windows of one lie in one run."""
-        return self.entities_at(self.label_rows(self.intervals.first + self.history)).astype(np.int32)
+        """The entity of each interval, by its last window: the windows of one lie in one run."""
+        base, ends, stride = self.intervals.base, self.intervals.ends, self.intervals.stride
+        entities = np.empty(len(base), np.int32)
+        for start in range(0, len(base), _BLOCK):
+            some = slice(start, start + _BLOCK)
+            anchors = base[some] + stride * (ends[some] - 1) + self.history
+            entities[some] = self.entities_at(self.label_rows(anchors))
+        return entities
 
     def window_times(self, ids: Int64s, anchors: Int64s) -> Int64s:
         """The time of each window, of any shape, by their ids and the slots of their anchors."""

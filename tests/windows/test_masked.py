@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tensorstash as ts
+from tensorstash.windows import placement
 from tensorstash.windows.slots import run_edges
 from tests import oracle
 from tests.data import FILLS, Table, spans, tables
@@ -22,6 +23,12 @@ from tests.oracle_load import like
 pytestmark = pytest.mark.filterwarnings("ignore:Gaps (cost|make)")
 
 Spans = dict[str, tuple[str, int, int, int]]
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of a few intervals, so that there are several."""
+    monkeypatch.setattr(placement, "_BLOCK", 2)
 
 
 def hull(chosen: Spans) -> tuple[int, int]:
