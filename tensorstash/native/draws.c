@@ -328,11 +328,12 @@ static void descend_run(const Tree *tree, int64_t first, int64_t m, int32_t *lea
   }
 }
 
-enum { SHORTEST_RUN = 16 };
+enum { SHORTEST_RUN = 16 }; /* shorter ones are faster in turn, even in a tree of one node */
 
-/* Where the numbers from `at` on cease to be each one more than the last, or sooner if they are fewer than `enough`. */
+/* Where the run of numbers from `at` on ends, each one more than the last. Most runs shorter than `enough` are noticed by
+ * a look ahead, and only their first number is passed: to look for their ends would mispredict a branch each time. */
 INLINE int64_t end_of_run(const int64_t *numbers, int64_t at, int64_t m, int64_t enough) {
-  if (m - at < enough || numbers[at + enough - 1] != numbers[at] + enough - 1) return at + 1; /* hardly ever wrong */
+  if (m - at < enough || numbers[at + enough - 1] != numbers[at] + enough - 1) return at + 1;
   do at++;
   while (at < m && numbers[at] == numbers[at - 1] + 1);
   return at;
@@ -346,19 +347,16 @@ EXPORT int64_t tensorstash_descend(const Tree *tree, const int64_t *numbers, int
   if (tree->count < 1 || m >> 31) return MALFORMED;
   for (int64_t i = 0; i < m; i++)
     if (numbers[i] < 0 || numbers[i] >> 48) return i;
-  int64_t enough = 2 * tree->count;
+  int64_t enough = 2 * tree->count, done = 0;
   if (enough < SHORTEST_RUN) enough = SHORTEST_RUN;
-  for (int64_t done = 0, at = 0; at < m;) {
-    int64_t upto = end_of_run(numbers, at, m, enough);
-    bool is_long = upto - at >= enough;
-    int64_t between = is_long ? at : upto; /* the end of what is between two long runs */
-    if (is_long || upto == m) {
-      descend_in_turn(tree, numbers + done, between - done, leaf + done, index + done);
-      if (is_long) descend_run(tree, numbers[at], upto - at, leaf + at, index + at);
-      done = upto;
-    }
-    at = upto;
+  for (int64_t at = 0, upto; at < m; at = upto) {
+    upto = end_of_run(numbers, at, m, enough);
+    if (upto - at < enough) continue;
+    descend_in_turn(tree, numbers + done, at - done, leaf + done, index + done);
+    descend_run(tree, numbers[at], upto - at, leaf + at, index + at);
+    done = upto;
   }
+  descend_in_turn(tree, numbers + done, m - done, leaf + done, index + done);
   return DONE;
 }
 
