@@ -39,7 +39,7 @@ def main() -> None:
     events, points = made(4_000_000 // part, 50_000 // part, 200_000 // part)
     began = time.perf_counter()
     columns: dict[str, Any] = {"amount": "amount", "shop": ts.column("shop", empty=0)}
-    stash = ts.load(events, columns, entity="customer", time="t", repeated="keep", progress=False)
+    stash = ts.load(events, columns, entity="customer", time="t", duplicates="keep", progress=False)
     loaded = time.perf_counter()
     spans = {name: ts.During(name, f"-{SPAN}d", "0d", most=MOST) for name in columns}
     windows = ts.Windows(stash, spans=spans, at=points)

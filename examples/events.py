@@ -40,7 +40,7 @@ def main() -> None:
         made(customers).write_parquet(path)
         columns: dict[str, Any] = {"amount": pl.col("amount").log1p(), "kind": "kind"}
         stash = ts.load(
-            path, columns, entity="customer", time="t", repeated="keep", dtype=torch.float32, progress=False
+            path, columns, entity="customer", time="t", duplicates="keep", dtype=torch.float32, progress=False
         )
         points = labelled(pl.read_parquet(path), stash.vocabulary("kind"))
     spans = {

@@ -65,7 +65,7 @@ class TimeInfo:
     zone: str | None
     low: int | None
     high: int | None
-    repeated: bool = False  # whether an entity has several rows of one time
+    duplicates: bool = False  # whether an entity has several rows of one time
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ _UNITS: dict[str, tuple[str | None, ...]] = {"timestamp": _TICKS, "time": _TICKS
 
 # defaults of fields that files of earlier releases lack
 _ABSENT = dict[str, Any](
-    static=[], unknown=None, empty=None, calendar=[], is_validity=False, is_scaled=False, repeated=False
+    static=[], unknown=None, empty=None, calendar=[], is_validity=False, is_scaled=False, duplicates=False
 )
 
 

@@ -10,7 +10,7 @@ import torch
 from tensorstash.columns.spec import Columns
 from tensorstash.common.checks import is_integer, path_of
 from tensorstash.errors import TensorstashError
-from tensorstash.ingest.request import Repeated, Request, Static, parse_request
+from tensorstash.ingest.request import Duplicates, Request, Static, parse_request
 from tensorstash.ingest.segment_key import argument_keys, check_rows_key, check_share, check_unchanged, contents, key_of
 from tensorstash.segments.directory import Name
 from tensorstash.segments.limits import memory_limits
@@ -42,7 +42,7 @@ def load(
     filter: Any = None,  # noqa: A002  as in pyarrow
     shard: tuple[int, int] | None = None,
     like: Stash | None = None,
-    repeated: Repeated = "error",
+    duplicates: Duplicates = "error",
     filesystem: Any = None,
     share: str | bool | None = None,
     file: str | os.PathLike[str] | None = None,
@@ -96,7 +96,7 @@ def load(
         like: a stash whose entities and codes of text keep their numbers, as for a model that has embeddings of them;
             new ones follow in ascending order. Entities of `like` without rows become series without rows, whose static
             values are missing: NaN, code -1 or `fill=`, or else an error. A column's own vocabulary takes precedence.
-        repeated: `"error"` refuses a time that an entity has in several rows, which in regular series is a mistake.
+        duplicates: `"error"` refuses a time that an entity has in several rows, which in regular series is a mistake.
             `"keep"` is for events: rows of one time stay in the order of the source. Their windows need
             `gaps="ignore"`, or spans in time.
         filesystem: where the paths are: a `pyarrow.fs.FileSystem` or an fsspec file system; `None`: this machine, or
@@ -153,7 +153,7 @@ def load(
         filter=filter,
         shard=shard,
         like=like,
-        repeated=repeated,
+        duplicates=duplicates,
         filesystem=filesystem,
     )
     if progress is not None and not isinstance(progress, bool):

@@ -77,7 +77,7 @@ def argument_keys(request: Request) -> dict[str, object]:
         "dtype": request.dtype,
         "filter": None if request.filter is None else request.filter.key(),
         "shard": request.shard,
-        "repeated": request.repeated,
+        "duplicates": request.duplicates,
         "like": None if request.like is None else key_of_like(request.like),
     }
 

@@ -19,7 +19,7 @@ import torch
 import tensorstash as ts
 
 columns = {"x": ["open", "volume"], "y": "close", "hour": ts.calendar("hour", cyclic=True)}
-stash = ts.load("prices.parquet", columns, entity="symbol", time="day", repeated="keep", share="prices")
+stash = ts.load("prices.parquet", columns, entity="symbol", time="day", duplicates="keep", share="prices")
 reveal_type(stash)  # Stash
 reveal_type(stash["y"])  # Tensor
 reveal_type(stash.rows)  # int
@@ -47,7 +47,7 @@ for pair in cast("Iterable[tuple[torch.Tensor, torch.Tensor]]", ts.Loader(train,
     reveal_type(pair)  # tuple[Tensor, Tensor]
 events = ts.Windows(stash, spans={"past": ts.During("x", "-90d", "0d", most=256, closed="left")}, closed="right")
 
-ts.load("prices.parquet", repeated="last")  # refused
+ts.load("prices.parquet", duplicates="last")  # refused
 ts.Windows(stash, 96, gaps="fill")  # refused
 ts.Windows(stash, 96, closed="both")  # refused
 ts.Windows(stash, 96, missing="skip")  # refused

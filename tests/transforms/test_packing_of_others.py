@@ -107,7 +107,7 @@ def test_spans_in_time_are_packed_with_their_ages(length: int | None, late: bool
         monkeypatch.setattr("tensorstash.batches.loader.copies_to", lambda _: LateCopies())
     rng = np.random.default_rng(1)
     table = {"e": rng.integers(0, 5, 90), "t": rng.integers(0, 40, 90), "y": rng.random(90), "z": rng.random(90)}
-    stash = ts.load(table, entity="e", time="t", repeated="keep")
+    stash = ts.load(table, entity="e", time="t", duplicates="keep")
     spans = {
         "past": ts.During("y", -9, 0, most=7, age=True),
         "code": ts.During("z", -9, 0, most=7),

@@ -47,7 +47,7 @@ def stash_of(events: list[tuple[int, int]]) -> ts.Stash:
     ordered = sorted(events)
     table = {"e": [e for e, _ in ordered], "t": [t for _, t in ordered], "row": [*range(len(ordered))]}
     columns = {"row": ts.column("row", empty=-7), "x": ts.column("row", dtype=torch.float32)}
-    return ts.load(table, columns, entity="e", time="t", repeated="keep")
+    return ts.load(table, columns, entity="e", time="t", duplicates="keep")
 
 
 def spans_of_entities(stash: ts.Stash) -> dict[Any, range]:

@@ -44,7 +44,7 @@ def test_events_up_to_a_prediction(points: list[tuple[int, int]], closed: Side, 
     of several measurements are rows of one time."""
     rows = [visit for visit in VISITS for _ in range(repeats)]
     frame = pl.DataFrame({"e": [e for e, _ in rows], "t": [t for _, t in rows], "row": [*range(len(rows))]})
-    stash = ts.load(frame.reverse() if backwards else frame, ROW, entity="e", time="t", repeated="keep")
+    stash = ts.load(frame.reverse() if backwards else frame, ROW, entity="e", time="t", duplicates="keep")
     at = {"e": [e for e, _ in points], "t": [t for _, t in points], "label": [*range(len(points))]}
     spans = {"past": ts.During("row", -100_000, 0, most=12)}
     batch = ts.Windows(stash, spans=spans, at=at, closed=closed, missing="drop")[:]

@@ -130,7 +130,7 @@ def cards() -> tuple[ts.Stash, pl.DataFrame]:
             "shop": rng.choice(["grocer", "fuel", "other"], count),
         }
     )
-    stash = ts.load(frame, {"amount": "amount", "shop": "shop"}, entity="card", time="t", repeated="keep")
+    stash = ts.load(frame, {"amount": "amount", "shop": "shop"}, entity="card", time="t", duplicates="keep")
     points = pl.DataFrame(
         {
             "card": [f"c{k:02}" for k in rng.integers(0, 40, 300)],
