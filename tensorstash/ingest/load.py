@@ -11,7 +11,7 @@ from tensorstash.columns.spec import Columns
 from tensorstash.common.checks import is_integer, path_of
 from tensorstash.errors import TensorstashError
 from tensorstash.ingest.request import Duplicates, Request, Static, parse_request
-from tensorstash.ingest.segment_key import argument_keys, check_rows_key, check_share, check_unchanged, contents, key_of
+from tensorstash.ingest.segment_key import argument_keys, check_version, check_share, check_unchanged, contents, key_of
 from tensorstash.segments.directory import Name
 from tensorstash.segments.limits import memory_limits
 from tensorstash.segments.on_disk import FileTarget, obtain_file
@@ -46,7 +46,7 @@ def load(
     filesystem: Any = None,
     share: str | bool | None = None,
     file: str | os.PathLike[str] | None = None,
-    key: str | None = None,
+    version: str | None = None,
     overwrite: bool = False,
     timeout: float | None = None,
     progress: bool | None = None,
@@ -105,9 +105,9 @@ def load(
             Changed files, other data or other arguments make another copy under the same label.
         file: a path for a stash on disk, such as "weather.safetensors". It appears once it is complete and on disk. A
             file that the same load has made is opened as it is; of several processes one writes and the others wait.
-        key: with `share=` or `file=`, a text that names the rows of a source that is not files, and of a table given as
-            `static=`: you vouch that equal keys mean equal rows. Later processes attach without reading or hashing
-            them. Another key, or none, is another stash.
+        version: with `share=` or `file=`, a text that names the rows of a source that is not files, and of a table given
+            as `static=`: you vouch that equal versions mean equal rows. Later processes attach without reading or
+            hashing them. Another version, or none, is another stash.
         overwrite: with `file=`, replace a file that another load or program made, once the new one is complete. Without
             it such a file is an error.
         timeout: with `share=` or `file=`, seconds to wait for another process that loads; `None` waits until it
@@ -159,7 +159,7 @@ def load(
     if progress is not None and not isinstance(progress, bool):
         raise TypeError(f"progress must be True, False or None, got {progress!r}.")
     path = _check_targets(share, file, overwrite, timeout)
-    check_rows_key(key, request, kept=path is not None or bool(share))
+    check_version(version, request, kept=path is not None or bool(share))
     label = None if share is None or share is False else check_share(share, source)
 
     def get(hash_: str, build: Build) -> Segment:
@@ -171,7 +171,7 @@ def load(
         if path is None and label is None:
             stash, noted = _load_private(request, progress)
         else:
-            stash, noted = _load_once(request, key, progress, get)
+            stash, noted = _load_once(request, version, progress, get)
     except TensorstashError as error:
         # our frames, most of them of threads, say nothing that its message and its cause do not
         raise error.with_traceback(None)  # noqa: B904  the cause that it has stays
@@ -222,19 +222,19 @@ def _load_private(request: Request, progress: bool | None) -> tuple[Stash, tuple
 
 
 def _load_once(
-    request: Request, rows_key: str | None, progress: bool | None, get: Callable[[str, Build], Segment]
+    request: Request, version: str | None, progress: bool | None, get: Callable[[str, Build], Segment]
 ) -> tuple[Stash, tuple[str, ...]]:
     """Attach or build the stash with `get`; warnings come only from a build.
 
-    Its key needs the stamps of files, and the rows of other sources only without `rows_key`.
+    Its key needs the stamps of files, and the rows of other sources only without `version`.
     """
     files = find(request.source, request.filesystem)
     before = stamps(files or [])
-    in_memory = _surveyed(request, None, progress) if files is None and rows_key is None else None
+    in_memory = _surveyed(request, None, progress) if files is None and version is None else None
     noted: list[str] = []
     data: object = before if in_memory is None else contents(in_memory.scanned, in_memory.planned.read)
-    if rows_key is not None:
-        data = {"stamps": before, "key": rows_key}
+    if version is not None:
+        data = {"stamps": before, "version": version}
     elif request.table is not None:
         table = _surveyed(request.table, None, progress)
         data = [data, contents(table.scanned, table.planned.read)]
