@@ -44,9 +44,9 @@ def main() -> None:
         )
         points = labelled(pl.read_parquet(path), stash.vocabulary("kind"))
     spans = {
-        "amount": ts.During("amount", "-90d", "0d", most=MOST, min_rows=1, age=True),
-        "kind": ts.During("kind", "-90d", "0d", most=MOST),
-        "week": ts.During("amount", "-7d", "0d", most=16),
+        "amount": ts.During("amount", "-90d", "0d", max_rows=MOST, min_rows=1, age=True),
+        "kind": ts.During("kind", "-90d", "0d", max_rows=MOST),
+        "week": ts.During("amount", "-7d", "0d", max_rows=16),
     }
     windows = ts.Windows(stash, spans=spans, at=points, missing="drop")  # without customers who are gone already
     print(f"{stash.rows:,} purchases, {len(windows):,} of {len(points):,} points have some in the 90 days before")

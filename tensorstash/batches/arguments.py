@@ -39,7 +39,7 @@ def check_lanes(windows: Windows) -> None:
     if windows.chain.drawn:
         raise ValueError(
             "With ts.Lanes each window begins where the past of the window before it ended, so no begin may be a "
-            f"ts.Draw, got {', '.join(map(str, windows.spans))}. Give a fixed begin, or take another order."
+            f"ts.Draw, got {', '.join(map(str, windows.spans))}. Give a fixed start, or take another order."
         )
     # spans that end before the anchor are lags, and spans that begin at or after it are the future
     past = max((-span.begin for span in windows.spans if span.begin < 0 <= span.end), default=windows.history)

@@ -45,8 +45,8 @@ class Windows:
             the slots from `history` on are the future.
         horizon: slots from the anchor on.
         columns: the columns of the short form; `None` for all.
-        spans: instead of `history` and `horizon`, a mapping from a name in the batch to `(column, begin, end)` or
-            `(column, begin, end, step)`: half-open slots relative to the anchor. The past 96 are `("y", -96, 0)`. A
+        spans: instead of `history` and `horizon`, a mapping from a name in the batch to `(column, start, stop)` or
+            `(column, start, stop, step)`: half-open slots relative to the anchor. The past 96 are `("y", -96, 0)`. A
             begin may be a `ts.Draw`: a `Loader` then draws the length of the past. Or to a `ts.During`, a stretch of
             time; if all spans are such stretches, each row is a window.
         min_history: windows may begin before their run if at least this many slots of their history lie in it. A drawn

@@ -79,7 +79,7 @@ def test_calendar_columns_and_spans_in_time_are_those_of_the_component(gaps: Lit
         table = {"t": first + np.delete(np.arange(20), [6, 7]) * 86_400_000_000, "y": np.arange(18.0)}
         table["t"] = table["t"].astype("M8[us]")
         columns = {"y": ts.column("y", empty=empty), "day": ts.calendar("day")}
-        recent = ts.During("y", "-3d", "0d", most=4, age=True)
+        recent = ts.During("y", "-3d", "0d", max_rows=4, age=True)
         spans = {"recent": recent, "day": ("day", -2, 1)}
         return ts.Windows(ts.load(table, columns, time="t"), spans=spans, gaps=gaps)
 

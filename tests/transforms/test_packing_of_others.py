@@ -109,9 +109,9 @@ def test_spans_in_time_are_packed_with_their_ages(length: int | None, late: bool
     table = {"e": rng.integers(0, 5, 90), "t": rng.integers(0, 40, 90), "y": rng.random(90), "z": rng.random(90)}
     stash = ts.load(table, entity="e", time="t", duplicates="keep")
     spans = {
-        "past": ts.During("y", -9, 0, most=7, age=True),
-        "code": ts.During("z", -9, 0, most=7),
-        "last": ts.During("y", -2, 0, most=7, age=True),
+        "past": ts.During("y", -9, 0, max_rows=7, age=True),
+        "code": ts.During("z", -9, 0, max_rows=7),
+        "last": ts.During("y", -2, 0, max_rows=7, age=True),
     }
     windows = ts.Windows(stash, spans=spans, at={"e": rng.integers(0, 5, 50), "t": rng.integers(-3, 50, 50)})
     packs = [ts.Pack("past", "code", length=length), ts.Pack("last", length=length)]

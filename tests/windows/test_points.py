@@ -145,9 +145,9 @@ def cards() -> tuple[ts.Stash, pl.DataFrame]:
 def windows_of(cards: tuple[ts.Stash, pl.DataFrame]) -> ts.Windows:
     stash, points = cards
     spans = {
-        "past": ts.During("amount", "-14d", "0d", most=16, age=True),
-        "shop": ts.During("shop", "-14d", "0d", most=16),
-        "day": ts.During("amount", "-1d", "0d", most=4),
+        "past": ts.During("amount", "-14d", "0d", max_rows=16, age=True),
+        "shop": ts.During("shop", "-14d", "0d", max_rows=16),
+        "day": ts.During("amount", "-1d", "0d", max_rows=4),
     }
     return ts.Windows(stash, spans=spans, at=points)
 
@@ -251,8 +251,8 @@ def test_a_split_goes_by_the_time_and_leaks_nothing(
     assert times is not None
     moment = int(np.datetime64("2024-01-01", "ms").astype(int)) + cut * _DAY
     spans: dict[str, Any] = {
-        "past": ts.During("amount", "-9d", "0d", most=64),
-        "later": ts.During("amount", "0d", f"{ahead}d", most=512, age=True),
+        "past": ts.During("amount", "-9d", "0d", max_rows=64),
+        "later": ts.During("amount", "0d", f"{ahead}d", max_rows=512, age=True),
     }
     if horizon:
         spans["next"] = ("amount", 0, horizon)
@@ -350,9 +350,9 @@ def test_a_mix_holds_the_points_of_all_components(cards: tuple[ts.Stash, pl.Data
 
 def _spans() -> dict[str, ts.During]:
     return {
-        "past": ts.During("amount", "-14d", "0d", most=16, age=True, closed="left"),
-        "shop": ts.During("shop", "-14d", "0d", most=16, closed="left"),
-        "day": ts.During("amount", "-1d", "0d", most=4, closed="left"),
+        "past": ts.During("amount", "-14d", "0d", max_rows=16, age=True, closed="left"),
+        "shop": ts.During("shop", "-14d", "0d", max_rows=16, closed="left"),
+        "day": ts.During("amount", "-1d", "0d", max_rows=4, closed="left"),
     }
 
 
@@ -386,7 +386,7 @@ def test_any_frame_will_do(make: Any) -> None:
         {"e": ["a", "a", "b"], "n": [1, 1, 2], "t": [1, 5, 1], "y": [1.0, 2.0, 3.0]}, ["y"], entity=["e", "n"], time="t"
     )
     frame = make({"t": [9, 2, 2], "e": ["b", "a", "b"], "n": [2, 1, 2], "label": [1, 2, 3]})
-    windows = ts.Windows(stash, spans={"past": ts.During("y", -99, 0, most=2, min_rows=1)}, at=frame)
+    windows = ts.Windows(stash, spans={"past": ts.During("y", -99, 0, max_rows=2, min_rows=1)}, at=frame)
     assert windows[:]["past"][:, -1].tolist() == [3.0, 1.0, 3.0]
     assert windows[:]["label"].tolist() == [1, 2, 3]
     with pytest.raises(
@@ -438,10 +438,10 @@ def test_times_of_another_unit_or_zone_are_right_or_an_error(times: pa.Array, fr
     stash = ts.load({"t": pa.array([0, 10**6, 2 * 10**6], pa.timestamp("us", "UTC")), "y": [0.0, 1.0, 2.0]}, time="t")
     frame = pa.table({"t": times})
     if fragment is None:
-        assert ts.Windows(stash, spans={"p": ts.During("y", "-9s", "0s", most=1)}, at=frame)[:]["p"].tolist() == [[0.0]]
+        assert ts.Windows(stash, spans={"p": ts.During("y", "-9s", "0s", max_rows=1)}, at=frame)[:]["p"].tolist() == [[0.0]]
         return
     with pytest.raises(ts.errors.SchemaError, match=fragment):
-        ts.Windows(stash, spans={"p": ts.During("y", "-9s", "0s", most=1)}, at=frame)
+        ts.Windows(stash, spans={"p": ts.During("y", "-9s", "0s", max_rows=1)}, at=frame)
 
 
 def test_what_needs_all_windows_of_a_stash_is_refused(cards: tuple[ts.Stash, pl.DataFrame]) -> None:
