@@ -38,7 +38,7 @@ def check_lanes(windows: Windows) -> None:
         )
     if windows.chain.drawn:
         raise ValueError(
-            "With ts.Lanes each window begins where the past of the window before it ended, so no begin may be a "
+            "With ts.Lanes each window begins where the past of the window before it ended, so no start may be a "
             f"ts.Draw, got {', '.join(map(str, windows.spans))}. Give a fixed start, or take another order."
         )
     # spans that end before the anchor are lags, and spans that begin at or after it are the future
