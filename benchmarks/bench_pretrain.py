@@ -243,7 +243,7 @@ def dealt_out(weights: list[float], workers: int) -> float:
 def shares(sets: Sets) -> None:
     """Two components by 0.9 and 0.1, on 1, 2 and 4 ranks; and resumed on another number of ranks."""
     parts = [*mix_of(sets).windows.values()][-2:]
-    mix = ts.Mix(dict(zip("ab", parts)), {"a": 9, "b": 1}, count=4096)
+    mix = ts.Mix(dict(zip("ab", parts)), {"a": 9, "b": 1}, epoch_size=4096)
 
     def keys(ranks: int, state: Any = None, most: int | None = None) -> tuple[list[int], float, Any]:
         loaders = [

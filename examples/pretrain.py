@@ -82,7 +82,7 @@ def whole_patches(batch: Batch) -> Batch:
 def loader_of(count: int) -> ts.Loader:
     """Packed batches, the same windows in the same order on any number of ranks."""
     sets = data_sets()
-    mix = ts.Mix(sets, weights={name: 1 + (k % 3) for k, name in enumerate(sets)}, count=count)
+    mix = ts.Mix(sets, weights={name: 1 + (k % 3) for k, name in enumerate(sets)}, epoch_size=count)
     transform: list[Callable[[Batch], Batch]] = [
         ts.InstanceNorm("past", kind="mean"),
         whole_patches,

@@ -82,7 +82,7 @@ def parts() -> dict[str, ts.Windows]:
 
 @cache
 def mix() -> ts.Mix:
-    return ts.Mix(parts(), weights={"small": 2, "masked": 1, "large": 0.5}, count=17)
+    return ts.Mix(parts(), weights={"small": 2, "masked": 1, "large": 0.5}, epoch_size=17)
 
 
 @cache
@@ -94,7 +94,7 @@ def mixed(epoch: int, shuffle: bool, of: ts.Mix | None = None) -> list[int]:
     of = mix() if of is None else of
     sizes = [len(part) for part in of.windows.values()]
     first = [0, *itertools.accumulate(sizes)]
-    component, index = chosen(of.components.tree, np.arange(epoch * of.count, (epoch + 1) * of.count))
+    component, index = chosen(of.components.tree, np.arange(epoch * of.epoch_size, (epoch + 1) * of.epoch_size))
     found = []
     for c, k in zip(component.tolist(), index.tolist()):
         number, within = divmod(k, sizes[c])
@@ -138,7 +138,7 @@ class Case:
 
 CASES = {
     "weighted by window": Case(ts.Weighted(weights()), by_window),
-    "weighted by entity": Case(ts.Weighted(ENTITY_WEIGHTS, per="entity", count=11), by_entity),
+    "weighted by entity": Case(ts.Weighted(ENTITY_WEIGHTS, per="entity", epoch_size=11), by_entity),
     "mix, shuffled": Case(True, lambda epoch: mixed(epoch, True), source=lambda: mix()),
     "mix, interleaved": Case(False, lambda epoch: mixed(epoch, False), source=lambda: mix()),
     "concatenated": Case(True, lambda epoch: mixed(epoch, True, whole()), source=lambda: whole()),
@@ -267,7 +267,7 @@ def test_each_number_of_entities_weighs_what_it_says() -> None:
     made = ts.Windows(stash, history=2, horizon=1, columns=["y"])
 
     def ids(weights: Any, per: Literal["window", "entity"]) -> list[int]:
-        loader = ts.Loader(made, 50, shuffle=ts.Weighted(weights, per=per, count=2000), with_ids=True)
+        loader = ts.Loader(made, 50, shuffle=ts.Weighted(weights, per=per, epoch_size=2000), with_ids=True)
         return [k for batch in loader for k in batch["window"].tolist()]
 
     named = ids({"a": 1, "b": 0, "c": 3}, "entity")
@@ -335,7 +335,7 @@ def test_worker_processes_of_torch_take_the_sampler_of_a_loader(name: str) -> No
 
 
 def test_a_sampler_alone_draws_by_weights_of_windows() -> None:
-    sampler = ts.Sampler(4, 3, shuffle=ts.Weighted([0, 1, 0, 3], count=8))
+    sampler = ts.Sampler(4, 3, shuffle=ts.Weighted([0, 1, 0, 3], epoch_size=8))
     assert [ids.tolist() for ids in sampler] == [[3, 3, 3], [3, 3, 3], [1, 3]]
     assert repr(sampler).startswith("Sampler: 8 windows weighted by window with seed 0, 3 steps of 3 x 1 ranks, ")
 

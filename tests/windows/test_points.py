@@ -233,7 +233,7 @@ def test_steps_by_time_hold_one_time_of_the_frame(cards: tuple[ts.Stash, pl.Data
 def test_draws_by_entity_take_its_windows_alone(cards: tuple[ts.Stash, pl.DataFrame]) -> None:
     windows, stash = windows_of(cards), cards[0]
     weights = [float(k in (3, 17)) for k in range(len(stash.entities))]
-    (batch,) = ts.Loader(windows, 4000, shuffle=ts.Weighted(weights, per="entity", count=4000), with_ids=True)
+    (batch,) = ts.Loader(windows, 4000, shuffle=ts.Weighted(weights, per="entity", epoch_size=4000), with_ids=True)
     assert set(batch["entity"].tolist()) == {3, 17}
     mine = {k for k, card in enumerate(cards[1]["card"]) if card in (stash.entities[3], stash.entities[17])}
     assert set(batch["window"].tolist()) == mine
