@@ -48,7 +48,7 @@ def main() -> None:
         "kind": ts.During("kind", "-90d", "0d", max_rows=MOST),
         "week": ts.During("amount", "-7d", "0d", max_rows=16),
     }
-    windows = ts.Windows(stash, spans=spans, at=points, missing="drop")  # without customers who are gone already
+    windows = ts.Windows(stash, spans=spans, at=points, unmatched="drop")  # without customers who are gone already
     print(f"{stash.rows:,} purchases, {len(windows):,} of {len(points):,} points have some in the 90 days before")
     # a label looks 60 days ahead, so the months between the two cuts belong to neither part
     train, _, test = windows.split("2024-09-01", "2024-11-01")

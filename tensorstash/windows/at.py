@@ -16,16 +16,16 @@ from tensorstash.windows.points import Points
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Missing = Literal["error", "drop"]
+Unmatched = Literal["error", "drop"]
 
 
-def check_at(at: Any, closed: object, missing: object, stride: object, where: object) -> None:
+def check_at(at: Any, closed: object, unmatched: object, stride: object, where: object) -> None:
     """Raise `ValueError` for arguments of `Windows` that contradict each other."""
     check_side(closed)
-    if missing not in get_args(Missing):
-        raise ValueError(f'missing must be "error" or "drop", got {missing!r}.')
-    if at is None and (closed != "left" or missing != "error"):
-        raise ValueError("closed= and missing= must be given with at=. For a span in time, see closed= of ts.During.")
+    if unmatched not in get_args(Unmatched):
+        raise ValueError(f'unmatched must be "error" or "drop", got {unmatched!r}.')
+    if at is None and (closed != "left" or unmatched != "error"):
+        raise ValueError("closed= and unmatched= must be given with at=. For a span in time, see closed= of ts.During.")
     if at is not None and (stride != 1 or where is not None):
         name = "where=" if where is not None else "stride="
         raise ValueError(

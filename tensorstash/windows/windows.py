@@ -13,7 +13,7 @@ from tensorstash.errors import unknown
 from tensorstash.gather.gather import copy_into, gather_into
 from tensorstash.stash.stash import Stash
 from tensorstash.windows import splits
-from tensorstash.windows.at import Missing, check_at
+from tensorstash.windows.at import Unmatched, check_at
 from tensorstash.windows.display import as_html, as_text
 from tensorstash.windows.during import Side, reaches
 from tensorstash.windows.frame import to_frame
@@ -69,7 +69,7 @@ class Windows:
             windows; its anchor is the first slot at or after the time. Other columns of the frame (numbers, booleans or
             times) are entries of the batch, `(batch,)`. See `docs/guide/events.md`.
         closed: with `at`, the history ends with rows at the time itself (`"right"`) or before it (`"left"`).
-        missing: with `at`, rows without a window are an error (`"error"`) or left out (`"drop"`).
+        unmatched: with `at`, rows without a window are an error (`"error"`) or left out (`"drop"`).
 
     Raises:
         NoWindowError: no window; the message gives the longest run and the length needed. ColumnError: no such column.
@@ -109,7 +109,7 @@ class Windows:
         where: Where | None = None,
         at: Any = None,
         closed: Side = "left",
-        missing: Missing = "error",
+        unmatched: Unmatched = "error",
     ) -> None:
         if not isinstance(stash, Stash):
             raise TypeError(
@@ -118,7 +118,7 @@ class Windows:
             )
         self.stash = stash
         in_slots, in_time = make_spans(stash, history, horizon, columns, spans)
-        check_at(at, closed, missing, stride, where)
+        check_at(at, closed, unmatched, stride, where)
         # a window of spans in time alone is a row, and at given points not even that
         self.history = max([0 if in_slots or at is not None else 1, *(-span.begin for span in in_slots)])
         self.horizon = max([0, *(span.end for span in in_slots)])
@@ -137,7 +137,7 @@ class Windows:
         placement = Placement(stash, in_slots, *size, slots, values, nowhere, None, reaches(stash, in_time, side))
         self.spans = placement.shown
         if at is not None:
-            self._place(at_points(placement, at, closed, self._judged, missing))
+            self._place(at_points(placement, at, closed, self._judged, unmatched))
             return
         begins, ends = run_edges(slots)
         whole = intervals(begins, windows_in(ends - begins, self.length, self.stride), self.stride)

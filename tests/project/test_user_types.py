@@ -50,7 +50,7 @@ events = ts.Windows(stash, spans={"past": ts.During("x", "-90d", "0d", max_rows=
 ts.load("prices.parquet", duplicates="last")  # refused
 ts.Windows(stash, 96, gaps="fill")  # refused
 ts.Windows(stash, 96, closed="both")  # refused
-ts.Windows(stash, 96, missing="skip")  # refused
+ts.Windows(stash, 96, unmatched="skip")  # refused
 ts.During("x", "-90d", "0d", max_rows=256, closed="both")  # refused
 ts.Scaler.fit(train, ["y"], kind="max")  # refused
 ts.Scaler.fit(train, ["y"], by="series")  # refused

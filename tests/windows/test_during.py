@@ -104,9 +104,9 @@ def test_each_window_holds_the_newest_rows_of_its_stretch(
             patch.setattr("tensorstash.native.library.LIBRARY", None)
         if not expected:
             with pytest.raises(ts.errors.NoWindowError, match="None of the"):
-                ts.Windows(stash, spans=spans, at=frame, closed=closed, missing="drop")
+                ts.Windows(stash, spans=spans, at=frame, closed=closed, unmatched="drop")
             return
-        windows = ts.Windows(stash, spans=spans, at=frame, closed=closed, missing="drop")
+        windows = ts.Windows(stash, spans=spans, at=frame, closed=closed, unmatched="drop")
         batch = windows[:]
     assert windows.points is not None
     assert windows.points.tolist() == [number for number, *_ in expected]

@@ -47,7 +47,7 @@ def test_events_up_to_a_prediction(points: list[tuple[int, int]], closed: Side, 
     stash = ts.load(frame.reverse() if backwards else frame, ROW, entity="e", time="t", duplicates="keep")
     at = {"e": [e for e, _ in points], "t": [t for _, t in points], "label": [*range(len(points))]}
     spans = {"past": ts.During("row", -100_000, 0, max_rows=12)}
-    batch = ts.Windows(stash, spans=spans, at=at, closed=closed, missing="drop")[:]
+    batch = ts.Windows(stash, spans=spans, at=at, closed=closed, unmatched="drop")[:]
     kept = [(k, e, t) for k, (e, t) in enumerate(points) if e != 4]
     assert batch["label"].tolist() == [k for k, *_ in kept]
     for window, (_, subject, time) in zip(held(batch), kept):
@@ -64,7 +64,7 @@ def test_how_often_windows_hold_each_event(rows: int, most: int, balanced: bool)
     """test_subsequence_sampling: cuts at every place hold each event equally often, whole ones in a trapezoid."""
     stash = ts.load({"t": [*range(rows)], "row": [*range(rows)]}, ROW, time="t")
     spans = {"past": ts.During("row", 0, most, max_rows=most, min_rows=1 if balanced else most)}
-    windows = ts.Windows(stash, spans=spans, at={"t": [*range(1 - most, rows)]}, missing="drop")
+    windows = ts.Windows(stash, spans=spans, at={"t": [*range(1 - most, rows)]}, unmatched="drop")
     taken = [row for batch in ts.Loader(windows, 16, shuffle=True) for window in held(batch) for row in window]
     assert np.bincount(taken).tolist() == [most if balanced else min(k + 1, most, rows - k) for k in range(rows)]
 

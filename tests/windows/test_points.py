@@ -101,9 +101,9 @@ def test_history_is_before_the_time_and_the_horizon_from_it_on(
 
     if not kept:
         with pytest.raises(ts.errors.NoWindowError):
-            ts.Windows(stash, spans=spans, at=frame, missing="drop", **options)
+            ts.Windows(stash, spans=spans, at=frame, unmatched="drop", **options)
         return
-    windows = ts.Windows(stash, spans=spans, at=frame, missing="drop", **options)
+    windows = ts.Windows(stash, spans=spans, at=frame, unmatched="drop", **options)
     batch = windows[:]
     assert batch["k"].tolist() == windows.points.tolist() == kept  # type: ignore[union-attr]
     for at, k in enumerate(kept):
@@ -158,7 +158,7 @@ def test_the_last_row_before_a_time_is_that_of_polars_join_asof(
 ) -> None:
     stash, points = cards
     windows = ts.Windows(
-        stash, spans={"last": ("amount", -1, 0)}, gaps="ignore", min_history=1, at=points, closed=closed, missing="drop"
+        stash, spans={"last": ("amount", -1, 0)}, gaps="ignore", min_history=1, at=points, closed=closed, unmatched="drop"
     )
     rows = stash.to_polars().with_columns(pl.col("card").cast(pl.String))
     joined = (
@@ -256,7 +256,7 @@ def test_a_split_goes_by_the_time_and_leaks_nothing(
     }
     if horizon:
         spans["next"] = ("amount", 0, horizon)
-    windows = ts.Windows(stash, spans=spans, gaps="ignore", at=points, missing="drop")
+    windows = ts.Windows(stash, spans=spans, gaps="ignore", at=points, unmatched="drop")
     before, after = windows.split(str(np.datetime64(moment, "ms")))
     t_of = {name: part.anchors(range(len(part)))["time"] for name, part in (("before", before), ("after", after))}
     assert bool((t_of["after"] >= moment).all())
@@ -455,7 +455,7 @@ def test_what_needs_all_windows_of_a_stash_is_refused(cards: tuple[ts.Stash, pl.
         ({"stride": 2, "at": points}, "must be left out with at="),
         ({"where": np.ones(stash.rows, bool), "at": points}, "must be left out with at="),
         ({"closed": "right"}, "must be given with at="),
-        ({"missing": "drop"}, "must be given with at="),
+        ({"unmatched": "drop"}, "must be given with at="),
     ]
     for options, fragment in refused:
         with pytest.raises(ValueError, match=fragment):
