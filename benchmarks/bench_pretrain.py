@@ -75,7 +75,7 @@ def tokens_of(batch: dict[str, torch.Tensor]) -> tuple[int, int]:
 
 
 def ours(sets: Sets, length: int | None = ROW) -> Batches:
-    return iter(ts.Loader(mix_of(sets), BATCH, shuffle=True, transform=[ts.Pack("past", length=length)]))
+    return iter(ts.Loader(mix_of(sets), BATCH, shuffle=True, transform=[ts.PackSequences("past", length=length)]))
 
 
 def unpacked(sets: Sets) -> Batches:
@@ -186,9 +186,9 @@ WAYS: dict[str, tuple[Callable[[Sets], Batches], int]] = {
 
 def check(sets: Sets) -> None:
     """Every window is a stretch of its series that ends before its anchor, packed whole."""
-    loader = ts.Loader(mix_of(sets), BATCH, shuffle=True, with_ids=True, transform=[ts.Pack("past", length=ROW)])
+    loader = ts.Loader(mix_of(sets), BATCH, shuffle=True, with_ids=True, transform=[ts.PackSequences("past", length=ROW)])
     for batch, _ in zip(loader, range(3)):
-        numbers = (batch[name].tolist() for name in ("source", "entity", "anchor", "past.row", "past.begin"))
+        numbers = (batch[name].tolist() for name in ("source", "entity", "anchor", "past.row", "past.start"))
         seen = 0
         for source, entity, last, row, begin in zip(*numbers):
             segment = batch["past.segment"][row]

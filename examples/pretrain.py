@@ -86,7 +86,7 @@ def loader_of(count: int) -> ts.Loader:
     transform: list[Callable[[Batch], Batch]] = [
         ts.InstanceNorm("past", kind="mean"),
         whole_patches,
-        ts.Pack("past", length=ROW),
+        ts.PackSequences("past", length=ROW),
     ]
     return ts.Loader(mix, BATCH_SIZE, shuffle=True, seed=0, tail="pad", with_ids=True, transform=transform)
 
@@ -133,7 +133,7 @@ def losses_of(model: nn.Module, batch: Batch) -> tuple[torch.Tensor, torch.Tenso
     """The error of the forecast at each patch, and whether it counts, `(rows, patches)`."""
     patches = batch["past"].view(-1, ROW // PATCH, PATCH)
     segment, at = batch["past.segment"][:, ::PATCH], batch["past.position"][:, ::PATCH] // PATCH
-    begins, order = (batch["past.row"] * ROW + batch["past.begin"]).sort()
+    begins, order = (batch["past.row"] * ROW + batch["past.start"]).sort()
     slots = torch.arange(0, patches.numel(), PATCH)
     window = order[torch.searchsorted(begins, slots, right=True) - 1].view(segment.shape)
     hidden = uniform(batch["window.key"], ROW // PATCH)[window, at] < HIDDEN

@@ -13,7 +13,7 @@ from tensorstash.sampling.ordering import Shuffle
 from tensorstash.sampling.sampler import Sampler
 from tensorstash.sampling.sharded import ShardedWindows
 from tensorstash.transforms.cast import Cast
-from tensorstash.transforms.pack import Pack
+from tensorstash.transforms.pack import PackSequences
 from tensorstash.transforms.scaler import Scaler
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.windows import Windows
@@ -80,8 +80,8 @@ def callables(transform: Sequence[Transform]) -> tuple[Transform, ...]:
 
 
 def before_copy(transforms: Sequence[Transform]) -> int:
-    """How many transforms run on the host: all up to the last `ts.Pack`."""
-    return max((k for k, step in enumerate(transforms, 1) if isinstance(step, Pack)), default=0)
+    """How many transforms run on the host: all up to the last `ts.PackSequences`."""
+    return max((k for k, step in enumerate(transforms, 1) if isinstance(step, PackSequences)), default=0)
 
 
 def bound(transforms: Sequence[Any], windows: Windows | Mix | ShardedWindows) -> tuple[Transform, ...]:

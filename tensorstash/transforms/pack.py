@@ -1,4 +1,4 @@
-"""`Pack`: spans without their empty slots, one window after the other, or in rows of a fixed length."""
+"""`PackSequences`: spans without their empty slots, one window after the other, or in rows of a fixed length."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
@@ -21,7 +21,7 @@ Take = Callable[[str, tuple[int, ...], torch.dtype], torch.Tensor]
 
 
 @dataclass(frozen=True, init=False)
-class Pack:
+class PackSequences:
     """Leaves out the empty slots of spans of equal slots, so that short windows cost a model no padding.
 
     A slot is empty where `<span>.observed` is false; a packed batch no longer holds `<span>.observed`. All other entries
@@ -34,9 +34,9 @@ class Pack:
     With a length, windows are placed by best fit, the longest first, in rows of that many slots. Entries for each span:
     itself, `(rows, length, ...)`, with 0 in empty slots; `<span>.segment`, `(rows, length)` int32, the number of the
     window in its row, 1, 2, ..., or 0 for an empty slot; `<span>.position`, likewise, how many slots after the first one
-    of its window; `<span>.row` and `<span>.begin`, `(batch,)` int64, where each window begins.
+    of its window; `<span>.row` and `<span>.start`, `(batch,)` int64, where each window begins.
 
-    The spans of a `Pack` share these entries. Spans of other slots, or over another stretch of time, need a `Pack` of
+    The spans of a `PackSequences` share these entries. Spans of other slots, or over another stretch of time, need a `PackSequences` of
     their own. `<span>.age` is packed with its span.
 
     Args:
@@ -52,9 +52,9 @@ class Pack:
         >>> import numpy as np, tensorstash as ts
         >>> stash = ts.load({"e": ["a"] * 3 + ["b"], "y": [1.0, 2.0, 3.0, 9.0]}, ["y"], entity="e")
         >>> windows = ts.Windows(stash, history=3, min_history=1)
-        >>> ts.Pack("y")(windows[:])
+        >>> ts.PackSequences("y")(windows[:])
         {'y': tensor([1., 1., 2., 1., 2., 3., 9.], dtype=torch.float64), 'y.offsets': tensor([0, 1, 3, 6, 7], dtype=torch.int32)}
-        >>> batch = ts.Pack("y", length=4)(windows[:])
+        >>> batch = ts.PackSequences("y", length=4)(windows[:])
         >>> batch["y"]
         tensor([[1., 2., 3., 1.],
                 [1., 2., 9., 0.]], dtype=torch.float64)
@@ -69,9 +69,9 @@ class Pack:
 
     def __init__(self, *spans: str, length: int | None = None, multiple: int = 1) -> None:
         if odd := [name for name in spans if not isinstance(name, str)]:
-            raise TypeError(f"ts.Pack takes names of spans, got {odd[0]!r}.")
+            raise TypeError(f"ts.PackSequences takes names of spans, got {odd[0]!r}.")
         if not spans:
-            raise ValueError("ts.Pack needs the name of at least one span, got none.")
+            raise ValueError("ts.PackSequences needs the name of at least one span, got none.")
         if twice := [name for name, count in Counter(spans).items() if count > 1]:
             raise ValueError(f"A span must be named once, got {twice[0]!r} twice.")
         object.__setattr__(self, "spans", spans)
@@ -106,7 +106,7 @@ class Pack:
         shape = (len(packing.used), packing.length)
         marks = {name: take(f"{self.spans[0]}.{name}", shape, torch.int32) for name in ("segment", "position")}
         mark(packing, *(tensor.view(-1).numpy() for tensor in marks.values()))
-        places = zip(("row", "begin"), np.divmod(packing.place, packing.length))
+        places = zip(("row", "start"), np.divmod(packing.place, packing.length))
         return marks | {name: torch.from_numpy(numbers) for name, numbers in places}
 
     def _slots(self, batch: Batch) -> tuple[tuple[int, int], Bools | None]:
@@ -116,14 +116,14 @@ class Pack:
             span = span_of(batch, name)
             if f"{name}.offsets" in batch or f"{name}.segment" in batch:
                 raise ValueError(
-                    f"A span must be packed once; {name!r} has been packed already. Leave out one ts.Pack."
+                    f"A span must be packed once; {name!r} has been packed already. Leave out one ts.PackSequences."
                 )
             if name.endswith(".age") and _has_age(batch, name.removesuffix(".age")):
                 raise ValueError(f"The ages of a span are packed with it, got {name!r}. Leave it out.")
             if span.ndim < 2:
                 raise ValueError(f"A packed span must be (batch, time, ...); {name!r} is {tuple(span.shape)}.")
             if not span.is_cpu:
-                raise ValueError(f"ts.Pack runs on the host; {name!r} is on {span.device}. Pack before the copy.")
+                raise ValueError(f"ts.PackSequences runs on the host; {name!r} is on {span.device}. PackSequences before the copy.")
         (windows, slots), marks = batch[first].shape[:2], f"{first}.observed"
         observed = span_of(batch, marks) if marks in batch else None
         if observed is not None and (observed.shape != (windows, slots) or observed.dtype != torch.bool):
@@ -138,11 +138,11 @@ class Pack:
         return (windows, slots), None if observed is None else np.ascontiguousarray(observed.numpy())
 
 
-def _check_slots(pack: Pack, name: str, slots: int, alike: bool) -> None:
+def _check_slots(pack: PackSequences, name: str, slots: int, alike: bool) -> None:
     if not alike:
         raise ValueError(
-            f"The spans of a ts.Pack must have the same slots; those of {name!r} differ from those of "
-            f"{pack.spans[0]!r}. Give {name!r} a ts.Pack of its own."
+            f"The spans of a ts.PackSequences must have the same slots; those of {name!r} differ from those of "
+            f"{pack.spans[0]!r}. Give {name!r} a ts.PackSequences of its own."
         )
     if pack.length is not None and slots > pack.length:
         raise ValueError(
@@ -175,14 +175,14 @@ def check_packs(transforms: Iterable[object], spans: Iterable[Span], stretches: 
     for transform in transforms:
         for name in packed.intersection(_spans_by_window(transform, in_rows)):  # whose windows share rows by then
             kind = type(transform).__name__
-            raise ValueError(f"{kind} must see whole windows; {name!r} is packed before it. Put it before ts.Pack.")
-        if not isinstance(transform, Pack):
+            raise ValueError(f"{kind} must see whole windows; {name!r} is packed before it. Put it before ts.PackSequences.")
+        if not isinstance(transform, PackSequences):
             continue
         for name in transform.spans:
             if name not in slots:
                 raise unknown(name, slots, "the batch", "span")
             if name in packed:
-                raise ValueError(f"A span must be packed once; {name!r} is packed twice. Leave out one ts.Pack.")
+                raise ValueError(f"A span must be packed once; {name!r} is packed twice. Leave out one ts.PackSequences.")
             packed.add(name)
             if transform.length is not None:
                 in_rows.add(name)
