@@ -163,8 +163,7 @@ def _reach(stash: Stash, stretch: tuple[Shift, Shift, str, int], members: Mappin
     begin, end, closed, most = stretch
     columns = [Span(name, span.column, -most, 0) for name, span in members.items()]
     ages = [Span(f"{name}.age", TIMES, -most, 0) for name, span in members.items() if span.age]
-    calendar = [span.column for span in columns if stash.about(span.column).calendar]
-    empty = fills(stash, columns, calendar) | {TIMES: torch.zeros((), dtype=torch.int64)}
+    empty = fills(stash, columns, {}, timed=False) | {TIMES: torch.zeros((), dtype=torch.int64)}
     strictest = max(members, key=lambda name: members[name].min_rows)
     return Reach(begin, end, closed, most, (*columns, *ages), empty, members[strictest].min_rows, strictest)
 
