@@ -30,7 +30,8 @@ class During:
     """A span in time: the rows of an entity in a stretch around the time t of a window, at most the newest `most`.
 
     The batch holds `(batch, most, ...)`: empty slots, marked in `<span>.observed`, and then the rows in the order of
-    time. Rows of one time are all inside or all outside; only `most` divides them.
+    time. Rows of one time are all inside or all outside; only `most` divides them. An empty slot has no time, so that
+    columns of `ts.calendar` are -1 or NaN there.
 
     With `at=`, t is the time in the frame. Otherwise it is the time of the anchor. With a horizon this is its first
     slot, and the stretch includes its begin, not its end; without one it is the last row of the window, and the stretch
