@@ -22,7 +22,7 @@ _WIDEST = 26  # characters of a minimum or maximum that are shown: a time with i
 def column_line(
     column: Column, rows: int, types: Mapping[str, str], ranges: Mapping[str, Range], role: str = ""
 ) -> tuple[str, ...]:
-    """The line of a column with `rows` values, or in the role "static" or "time".
+    """The line of a column with `rows` values, or in the role "static", "time" or "partition key".
 
     `types` and `ranges` are those of the source columns.
     """
