@@ -70,7 +70,8 @@ def forecast(
     several = framed is not None and len(framed.windows) > 1
     ahead = _checked({"truth": None if several else truth, "prediction": prediction, "quantiles": quantiles})
     before, after = np.arange(-len(past), 0), np.arange(max(map(len, ahead.values()), default=0))
-    distinct, windows = after, [after]
+    distinct: NDArray[Any] = after
+    windows: Sequence[NDArray[np.int64]] = [after]
     if framed is not None:  # the history is spaced as the first two times
         after, windows, distinct = framed.times, framed.windows, np.unique(framed.times)
         before = distinct[0] + (distinct[1] - distinct[0]) * before
@@ -85,7 +86,7 @@ def forecast(
         slots = np.concatenate([before[-1:], distinct])
         axes.plot(slots, joined, color=_TRUTH, linewidth=1, dashes=_DASHED, label="truth")
     for number, rows in enumerate(windows):
-        one = {name: ahead[name][rows] for name in ("prediction", "quantiles") if name in ahead}
+        one = {name: values[rows] for name, values in ahead.items() if name != "truth"}
         _draw(axes, after[rows], one, labelled=number == 0, dotted=len(windows) > 1)
     if framed is None:
         axes.axvline(-0.5, color="grey", linewidth=0.8, linestyle=":")

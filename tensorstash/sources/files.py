@@ -54,8 +54,8 @@ def scan_files(
             batches = partial(_cast_batches, footer, index, whole) if index in kept else None
             pieces.append((footer.place(index), rows, batches))
     metas = [footer.fragment and (footer.fragment.metadata, footer.fragment.physical_schema) for footer in footers]
-    keys = frozenset(types).difference(*(footer.own for footer in footers))
-    return Scan(label, whole, in_order(pieces), len(pieces), notes, partial(range_of, metas), keys)
+    of_paths = frozenset(types).difference(*(footer.own for footer in footers))
+    return Scan(label, whole, in_order(pieces), len(pieces), notes, partial(range_of, metas), of_paths)
 
 
 def _cast_batches(footer: Footer, index: int, schema: pa.Schema, names: Sequence[str]) -> Iterator[pa.RecordBatch]:

@@ -47,10 +47,9 @@ def test_each_window_is_a_line_at_its_own_times(
 ) -> None:
     windows = daily(time, numbers=numbers)
     values = torch.arange(4.0 * len(ids)).view(-1, 4)
-    added = {"origin": time != "anchor", "step": step and time != "step"}
     if len(ids) > 1 and time == "anchor":
         return  # the frame has no origins then
-    frame = windows.to_frame(ids, values, **added)
+    frame = windows.to_frame(ids, values, origin=time != "anchor", step=step and time != "step")
     past = windows[[min(ids)]]["y"][0, :3]
     every = np.unique(frame[time].to_numpy())
     axes = ts.plot.forecast(past, torch.zeros(len(every)), frame.to_pandas() if pandas else frame)

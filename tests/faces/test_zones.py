@@ -38,7 +38,7 @@ def clocks(axes: Axes) -> list[tuple[str, datetime]]:
     """The labels of ticks that show an hour, and the moments at which they stand."""
     axes.figure.canvas.draw()
     texts = [label.get_text() for label in axes.get_xticklabels()]
-    moments = [num2date(place) for place in axes.get_xticks()]
+    moments = [num2date(place) for place in axes.get_xticks()]  # type: ignore[no-untyped-call]
     return [(text, moment) for text, moment in zip(texts, moments) if ":" in text]
 
 
