@@ -58,7 +58,7 @@ def most_empty(least: int | None, whole: int, lowest: int, what: str) -> int:
 def place(fragments: Runs, stash: Stash, *, masked: bool, lead: int, tail: int) -> Slots:
     """Number the slots; with `masked`, fragments a whole number of steps apart become one run with empty slots."""
     apart = np.zeros(len(fragments.first), np.int64)  # steps of time from the fragment before, 0 where a run begins
-    if not masked and not lead and not tail:
+    if not len(apart) or (not masked and not lead and not tail):
         return Slots(fragments.first, fragments.first, fragments.rows, apart > 0, fragments.frequency, 0, 0)
     if masked and stash.time is not None and fragments.frequency is not None:
         offsets, times = stash.offsets.numpy(), stash.time.numpy()
@@ -130,6 +130,8 @@ def nearest_rows(slots: Slots, at: Int64s) -> tuple[Int64s, Int64s]:
 
 def rows_from(slots: Slots, at: Int64s) -> Int64s:
     """The first row at or after each slot."""
+    if slots.first is slots.row:
+        return np.clip(at, 0, slots.total)
     k = _fragment(slots.first, at)
     return slots.row[k] + np.clip(at - slots.first[k], 0, slots.rows[k])
 
