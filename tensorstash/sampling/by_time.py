@@ -68,7 +68,8 @@ def sections(times_of: Order, windows: int, by_entity: Int64s | None = None) -> 
     """
     if by_entity is not None:
         placed = sections(lambda places: times_of(by_entity[places]), windows)
-        return Sections(by_entity[placed.ids].astype(placed.ids.dtype), placed.ends)
+        placed.ids[:] = by_entity[placed.ids]
+        return placed
     check_free(
         _BUILDING * windows,
         memory_limits(),

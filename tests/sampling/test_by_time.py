@@ -3,6 +3,7 @@
 import hashlib
 import tracemalloc
 from itertools import groupby
+from typing import Any
 
 import numpy as np
 import pytest
@@ -205,7 +206,7 @@ def test_windows_at_points_come_by_entity_whatever_the_order_of_the_frame(
     frame = sorted((t, e, row) for row, (e, t) in enumerate(points))
     sections_of_frame = [[row for _, _, row in group] for _, group in groupby(frame, key=lambda point: point[0])]
 
-    def loader(**options: int) -> ts.Loader:
+    def loader(**options: Any) -> ts.Loader:
         return ts.Loader(windows, size, shuffle=ts.ByTime(shuffle), seed=2, **options)
 
     shown = [batch["row"].tolist() for batch in loader()]
