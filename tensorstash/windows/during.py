@@ -148,7 +148,7 @@ def reaches(stash: Stash, spans: Mapping[str, During], closed: str) -> tuple[Rea
     if stash.time is None:
         raise ValueError("Spans in time need times, and this stash has none. Load it with time=.")
     first, last = stash.time_range
-    if first is not None and last is not None and max(-first, last) > 1 << 62:  # moved times must fit into 64 bits
+    if first is not None and last is not None and max(-first, last) >= 1 << 62:  # moved times must fit into 64 bits
         raise DataError(
             f"Spans in time need times within 2**62 ticks of 0, got {stash.clock.format(first)} to "
             f"{stash.clock.format(last)}. Leave such rows out with filter=."
@@ -191,6 +191,6 @@ def _shift(length: int | str, clock: Clock, what: str) -> Shift:
             rule = f"a multiple of the unit of the times, {clock.unit!r}"
         raise ValueError(f"The {what} must be {rule}, got {length!r}.") from error
     shift = Shift(length, step, -1 if is_back else 1)
-    if shift.most_ticks > FARTHEST:
+    if shift.most_ticks >= FARTHEST:
         raise ValueError(f"The {what} must be less than 2**61 ticks from the window, got {length!r}.")
     return shift
