@@ -138,12 +138,14 @@ def wall_clock(ticks: Int64s, clock: Clock) -> Int64s:
     """Ticks of the wall clock in the zone, both `(n,)`."""
     if clock.zone in UTC_NAMES or not len(ticks):
         return ticks
-    first, last = int(ticks.min()) // clock.day, int(ticks.max()) // clock.day
-    if not _FIRST_DAY < first <= last < _LAST_DAY:
+    earliest, latest = int(ticks.min()), int(ticks.max())
+    first, last = earliest // clock.day, latest // clock.day
+    fits = max(-earliest, latest) < (1 << 63) - clock.day  # so that 64 bits hold the local times as well
+    if not fits or not _FIRST_DAY < first <= last < _LAST_DAY:
+        known = "from 1677-09-23 to 2262-04-10 in 'ns'" if clock.unit == "ns" else "for the years 1 to 9999"
         raise DataError(
-            "Calendar steps in a zone are known for the years 1 to 9999; the times go from "
-            f"{clock.format(int(ticks.min()))} to {clock.format(int(ticks.max()))}. Give a frequency= in hours, or "
-            "convert them to UTC."
+            f"Calendar steps in a zone are known {known}; the times go from {clock.format(earliest)} to "
+            f"{clock.format(latest)}. Give a frequency= in hours, or convert them to UTC."
         )
     first, last = max(first - first % _DAYS, _FIRST_DAY + 1), min(last - last % _DAYS + _DAYS, _LAST_DAY - 1)
     starts, offsets = _transitions(str(clock.zone), first, last)

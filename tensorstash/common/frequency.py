@@ -91,6 +91,15 @@ class Frequency:
         moved = np.where(wall_clock(earliest, self.clock) - earliest == offsets, earliest, latest)
         return np.where(wall_clock(same, self.clock) == later, same, moved)
 
+    def advance_one(self, time: int, steps: int) -> int | None:
+        """The same for one time; `None` if that is later or earlier than 64 bits hold, where `advance` wraps."""
+        if not steps:
+            return time
+        if abs(steps) * self.most_ticks >= 1 << 63 or not -1 << 63 <= time + steps * self.least_ticks < 1 << 63:
+            return None
+        moved = int(self.advance(np.array([time]), np.array([steps]))[0])
+        return moved if (moved > time) == (steps > 0) else None
+
     def _later(self, times: Int64s, steps: Int64s | int) -> Int64s:
         """The local times that many calendar steps later."""
         count, day = self.count * steps, self.clock.day

@@ -1,5 +1,6 @@
 """What a batch is gathered from: spans, which slots of which column a window holds, and the memory of a stash."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import EllipsisType
@@ -133,6 +134,22 @@ class Store:
     def blocks(self) -> Sequence[Block]:
         """The memory of the columns side by side."""
         return self.make_blocks()
+
+
+def never_empty(store: Store) -> Store:
+    """The store; one of 0 rows gets a row of zeros, because row 0 is looked up for empty slots, whatever it holds."""
+    if any(len(column) for column in store.columns.values()):
+        return store
+    columns = {name: column.new_zeros(1, *column.shape[1:]) for name, column in store.columns.items()}
+
+    def blocks() -> list[Block]:
+        widths = [math.prod(columns[block.names[0]].shape) for block in store.blocks]
+        return [
+            Block(block.items.new_zeros(len(block.names) * width), block.names, width)
+            for block, width in zip(store.blocks, widths)
+        ]
+
+    return Store(columns, blocks, store.filling)
 
 
 def by_source(source: Int32s | None) -> Iterator[tuple[int, Int64s | EllipsisType]]:

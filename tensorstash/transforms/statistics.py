@@ -72,19 +72,21 @@ def of_source(
 ) -> Statistics:
     """The statistics of a stash, or of the rows that windows see; by entity, a group for each.
 
-    The components of a mix have one group together, or one for each entity of each; some may lack windows.
+    The components of a mix have one group together, or one for each entity of each; some may lack windows, or rows.
     """
     parts = parts_in(source)
     if isinstance(source, Mix):
-        filled = [part for part in parts if len(part)]
+        filled = [part for part in parts if _has_rows(part)]
         if by is not None:
             every = of_source(source, columns, kind, None) if len(filled) < len(parts) else None
             return joined([_of_component(part, columns, kind, every) for part in parts])
-        parts = filled
+        parts = filled or parts
     spans, seen = spans_of(parts[0], columns), [rows_seen(part) for part in parts]
     if by is None:
         seen = [one_group(rows) for rows in seen]
     count, which = sum(map(len, seen)), None
+    if not count:
+        raise DataError("A scaler must be fitted on at least one row, got none. Fit it on data that have rows.")
     if sample is not None and at_least(1, sample, "sample") < count:
         count, which = sample, np.sort(shuffled(count, seed, 0)(np.arange(sample)))
     result = Statistics(count, spans, {}, {}, [])
@@ -111,9 +113,13 @@ def joined(parts: Sequence[Statistics]) -> Statistics:
     return Statistics(sum(part.rows for part in parts), parts[0].spans, center, scale, together)
 
 
+def _has_rows(part: Windows | Stash) -> bool:
+    return len(part) > 0 and stash_of(part).rows > 0
+
+
 def _of_component(part: Windows | Stash, columns: list[str], kind: str, every: Statistics | None) -> Statistics:
-    """The statistics of the entities of a component; without windows, for each of them `every`, the whole mix's."""
-    if every is None or len(part):
+    """The statistics of the entities of a component; without windows or rows, for each `every`, the whole mix's."""
+    if every is None or _has_rows(part):
         return of_source(part, columns, kind, "entity")
     each = np.arange(len(stash_of(part).offsets) - 1)
     center, scale = ({name: x[each * 0] for name, x in table.items()} for table in (every.center, every.scale))

@@ -196,6 +196,8 @@ def _codes(array: "pa.ChunkedArray", name: str, stash: Stash) -> tuple[Int64s, I
             f"Each row of at= must have an entity; column {name!r} is null in row {_first_null(array):,}. Drop such "
             "rows."
         )
+    if not len(values):  # Arrow has no type for them
+        return np.empty(0, np.int64), np.full(len(array), -1)
     known = pa.array(values).dictionary_encode()
     try:
         places = pc.index_in(array.cast(known.dictionary.type), value_set=known.dictionary)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from tensorstash.common.dtypes import Int32s, Int64s, as_array
 from tensorstash.gather.gather import GatherPlan, compile_plan, gather, with_stretches
-from tensorstash.gather.span import Filling, Span, Store, by_source, draws_of
+from tensorstash.gather.span import Filling, Span, Store, by_source, draws_of, never_empty
 from tensorstash.gather.stretches import Stretches, as_fragments, with_times
 from tensorstash.native.guide import Guide, find, find_and_locate, guide
 from tensorstash.segments.segment import Block
@@ -78,7 +78,7 @@ class Placement:
         if self.fills is not None:
             computed = calendar_fills(self.stash, self.spans, self.slots)
             filling = Filling(fragments_of(self.slots), self.history, self.horizon, self.fills, computed)
-        return Store(self.stash, self._blocks, filling)
+        return never_empty(Store(self.stash, self._blocks, filling))
 
     def store_of(self, reach: Reach) -> Store:
         """What the spans of a stretch of time are gathered from; each call brings its own fragments."""
@@ -86,7 +86,7 @@ class Placement:
         none = np.zeros(1, np.int64)
         fragments, _ = as_fragments(Stretches(none, none, none), reach.most)
         filling = Filling(fragments, reach.most, 0, reach.fills, {})
-        return with_times(Store(self.stash, self._blocks, filling), self.stash.time)
+        return never_empty(with_times(Store(self.stash, self._blocks, filling), self.stash.time))
 
     def _blocks(self) -> list[Block]:
         return self.stash.blocks

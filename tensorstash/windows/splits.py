@@ -222,7 +222,15 @@ def folds(
 
 
 def _moved(time: int, by: Shift, times: int) -> int:
-    return int(by.moved(np.array([time]), times)[0])
+    moved = by.step.advance_one(time, by.steps * times)
+    if moved is None:
+        far = "after" if by.steps * times > 0 else "before"
+        raise DataError(
+            f"The cuts of folds must be times that fit into 64 bits; {abs(by.steps * times):,} x {by.step.text!r} "
+            f"{far} {by.step.clock.format(time)} does not. Convert the times to a coarser unit, or leave rows so far "
+            "away out with filter=."
+        )
+    return moved
 
 
 def _shift(placement: Placement, length: Length, least: int, what: str) -> Shift:
@@ -234,7 +242,11 @@ def _shift(placement: Placement, length: Length, least: int, what: str) -> Shift
     slots = at_least(least, length, what)
     if slot_step is None and slots:
         raise ValueError(f"{what} in slots needs the step of time, which gaps='ignore' lacks. Give a duration.")
-    return Shift(str(length), slot_step or Frequency("", "ticks", 1, 0, clock), slots)
+    return Shift(str(length), slot_step or _tick(placement.stash), slots)
+
+
+def _tick(stash: Stash) -> Frequency:
+    return Frequency("1 tick", "ticks", 1, 0, stash.clock)
 
 
 def _check_length(shift: Shift, times: int, text: str) -> None:
@@ -259,7 +271,7 @@ def _anchor_range(placement: Placement) -> tuple[int, int]:
     if not len(last_times):
         raise DataError("Folds need windows with a whole horizon; none of these windows has one.")
     newest = int(last_times.max())
-    return int(first_times.min()), newest + 1 if step is None else _moved(newest, Shift(step.text, step, 1), 1)
+    return int(first_times.min()), _moved(newest, Shift("", step or _tick(placement.stash), 1), 1)
 
 
 def _between(placement: Placement, low: Int64s | None, high: Int64s | None, first: int, last: int) -> Placement:

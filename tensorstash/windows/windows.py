@@ -373,7 +373,7 @@ class Windows:
         splits.check_intervals(self.placement, "latest", "Give the times at which to forecast as at=.")
         if of is not None and of not in self.stash:
             raise unknown(of, self.stash, "the stash")
-        slots = with_tail(self.placement.slots, self.horizon)
+        slots = with_tail(self.placement.slots, self.stash, self.horizon)
         every = replace(self.placement, slots=slots, fills=slot_fills(self.stash, self.placement.spans, slots))
         return self._at(enough_rows(replace(every, intervals=latest(every, self._judged, of))))
 

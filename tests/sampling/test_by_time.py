@@ -3,12 +3,14 @@
 import hashlib
 import tracemalloc
 from itertools import groupby
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import tensorstash as ts
 from tensorstash.common.dtypes import Int64s
 from tensorstash.errors import NoMemoryError
 from tensorstash.sampling import by_time
@@ -185,3 +187,40 @@ def test_checksums_tell_sections_apart() -> None:
 def test_shuffle_is_a_truth_value() -> None:
     with pytest.raises(TypeError, match=r"shuffle.*got 'yes'"):
         ByTime("yes")  # type: ignore[arg-type]  # wrong on purpose
+
+
+@given(
+    points=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), min_size=1, max_size=25),
+    size=st.one_of(st.none(), st.integers(1, 4)),
+    shuffle=st.booleans(),
+    data=st.data(),
+)
+@settings(max_examples=60)
+def test_windows_at_points_come_by_entity_whatever_the_order_of_the_frame(
+    points: list[tuple[int, int]], size: int | None, shuffle: bool, data: st.DataObject
+) -> None:
+    """On one rank and on two, whole and resumed on the other number; windows of one entity and time as in the frame."""
+    stash = ts.load({"e": [0, 1, 2, 3], "t": [0, 0, 0, 0], "y": [0.0, 1.0, 2.0, 3.0]}, entity="e", time="t")
+    at = {"e": [e for e, _ in points], "t": [t for _, t in points], "row": [*range(len(points))]}
+    windows = ts.Windows(stash, spans={"past": ts.During("y", -9, 1, most=1)}, at=at)
+    frame = sorted((t, e, row) for row, (e, t) in enumerate(points))
+    sections_of_frame = [[row for _, _, row in group] for _, group in groupby(frame, key=lambda point: point[0])]
+
+    def loader(**options: Any) -> ts.Loader:
+        return ts.Loader(windows, size, shuffle=ts.ByTime(shuffle), seed=2, **options)
+
+    shown = [batch["row"].tolist() for batch in loader()]
+    expected = [
+        rows[k : k + (size or len(rows))] for rows in sections_of_frame for k in range(0, len(rows), size or len(rows))
+    ]
+    assert sorted(shown) == sorted(expected)
+    assert shuffle or shown == expected
+    ranks = zip(*(loader(num_replicas=2, rank=rank) for rank in range(2)))
+    together = [batch["row"][batch["valid"]].tolist() for step in ranks for batch in step]
+    assert [row for rows in together for row in rows] == [row for rows in shown for row in rows]
+    begun, taken = loader(), data.draw(st.integers(0, len(shown) - 1))
+    for _, _ in zip(range(taken), begun):
+        pass
+    resumed = loader()
+    resumed.load_state_dict(begun.state_dict())
+    assert [batch["row"].tolist() for batch in resumed] == shown[taken:]
