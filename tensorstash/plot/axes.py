@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tensorstash.common.checks import shown
 from tensorstash.common.dtypes import Int64s
 from tensorstash.stash.display import entity_text
 from tensorstash.stash.stash import Stash
@@ -30,6 +31,12 @@ def check_stash(stash: object) -> None:
     if not isinstance(stash, Stash):
         remedy = " Take windows.stash." if isinstance(stash, Windows) else ""
         raise TypeError(f"The first argument must be a stash, got a {type(stash).__name__}.{remedy}")
+
+
+def check_axes(plt: Any, axes: object) -> None:
+    """Raise `TypeError` for anything but axes of matplotlib."""
+    if not isinstance(axes, plt.Axes):
+        raise TypeError(f"axes must be those of matplotlib, such as plt.gca(), or None, got {shown(axes)}.")
 
 
 def time_label(stash: Stash) -> str:

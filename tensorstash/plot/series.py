@@ -7,10 +7,20 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tensorstash.common.checks import names_in
+from tensorstash.common.checks import names_in, shown
 from tensorstash.common.dtypes import Bools, Int64s
 from tensorstash.common.frequency import Duration
-from tensorstash.plot.axes import COLOURS, DASHES, bin_of, check_stash, cuts_of, pyplot, time_axis, time_label
+from tensorstash.plot.axes import (
+    COLOURS,
+    DASHES,
+    bin_of,
+    check_axes,
+    check_stash,
+    cuts_of,
+    pyplot,
+    time_axis,
+    time_label,
+)
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.runs import find_runs
 from tensorstash.windows.splits import Moment
@@ -61,6 +71,8 @@ def series(
     if not names:
         raise ValueError("columns must name at least one column, got none.")
     entities = entity if isinstance(entity, list) else [entity]
+    if not entities:
+        raise ValueError("entity must name at least one entity, got none.")
     all_series = [stash.series(one) for one in entities]
     for name in names:
         stash[name]  # raises ColumnError before anything is drawn
@@ -70,9 +82,11 @@ def series(
             len(names), squeeze=False, sharex=True, figsize=(10, 1 + 2 * len(names)), layout="constrained"
         )
         axes = [*grid[:, 0]]
-    got = len(axes) if isinstance(axes, (Sequence, np.ndarray)) else repr(axes)
+    got = len(axes) if isinstance(axes, (list, tuple, np.ndarray)) else shown(axes)
     if got != len(names):
         raise ValueError(f"axes must be a list of axes, one for each column, got {got} for {len(names)} columns.")
+    for column_axes in axes:
+        check_axes(plt, column_axes)
     for one, series, (rows, times, gaps) in zip(entities, all_series, drawn):
         of = [str(one)] if len(entities) > 1 else []
         for name, column_axes in zip(names, axes):

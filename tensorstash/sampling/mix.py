@@ -6,7 +6,8 @@ from typing import Any
 
 import torch
 
-from tensorstash.common.checks import at_least
+from tensorstash.common.checks import MOST_COUNT, at_least
+from tensorstash.common.checks import shown as brief
 from tensorstash.common.html import table
 from tensorstash.errors import SchemaError
 from tensorstash.sampling.components import components
@@ -62,12 +63,14 @@ class Mix:
         if not isinstance(windows, Mapping):
             raise TypeError(f"windows must be a mapping from names to windows, got a {type(windows).__name__}.")
         for name, component in windows.items():
+            if not isinstance(name, str):
+                raise TypeError(f"Names of the components of a mix must be texts, got {brief(name)}. Write a text.")
             if not isinstance(component, Windows):
                 raise TypeError(f"Components of a mix must be ts.Windows; {name!r} is a {type(component).__name__}.")
         self.windows = dict(windows)
         self.components = components({name: len(component) for name, component in windows.items()}, weights)
         self.chain = Chain(tuple(component.placement for component in windows.values()))
-        self.count = len(self) if count is None else at_least(1, count, "count")
+        self.count = len(self) if count is None else at_least(1, count, "count", below=MOST_COUNT)
         self._check_alike()
 
     def __len__(self) -> int:

@@ -8,7 +8,7 @@ from typing import Literal, get_args
 import numpy as np
 import torch
 
-from tensorstash.common.checks import at_least, is_integer
+from tensorstash.common.checks import at_least, flag, is_integer, one_of
 from tensorstash.common.clock import Clock
 from tensorstash.common.dtypes import Int64s
 from tensorstash.common.frequency import Frequency, frequency
@@ -22,6 +22,7 @@ from tensorstash.windows.shift import FARTHEST, Shift
 
 Side = Literal["left", "right"]
 
+_MOST_ROWS = 1 << 31  # of a window: each takes a slot of every batch, whether there is a row or not
 _ZERO = re.compile(r"-?(0+[a-z]+)+")
 
 
@@ -72,14 +73,16 @@ class During:
     closed: Side | None = None
 
     def __post_init__(self) -> None:
-        at_least(1, self.most, "most")
-        at_least(0, self.min_rows, "min_rows")
+        checked: dict[str, object] = {
+            "most": at_least(1, self.most, "most", below=_MOST_ROWS),
+            "min_rows": at_least(0, self.min_rows, "min_rows"),
+            "age": flag(self.age, "age"),
+            "closed": one_of(self.closed, (None, *get_args(Side)), "closed"),
+        }
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
         if self.min_rows > self.most:
             raise ValueError(f"min_rows must be at most most={self.most}, got {self.min_rows}.")
-        if not isinstance(self.age, (bool, np.bool_)):
-            raise TypeError(f"age must be True or False, got {self.age!r}.")
-        if self.closed is not None:
-            check_side(self.closed)
         unit = "ns" if "ns" in f"{self.begin}{self.end}" else "us"  # 64 bits hold centuries in us, not in ns
         clock = Clock(None if is_integer(self.begin) and is_integer(self.end) else unit, None)
         begin, end = _shifts(self, clock, "ts.During")
@@ -90,12 +93,6 @@ class During:
                 f"A span in time must have begin < end, got {self.begin!r} and {self.end!r} for {self.column!r}. The "
                 f"past has a minus: begin={past[0]!r}, end={past[1]!r}."
             )
-
-
-def check_side(closed: object) -> None:
-    """Raise `ValueError` for anything but `"left"` and `"right"`."""
-    if closed not in get_args(Side):
-        raise ValueError(f'closed must be "left" or "right", got {closed!r}.')
 
 
 @dataclass(frozen=True, eq=False, slots=True)

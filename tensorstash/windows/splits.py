@@ -10,7 +10,7 @@ from typing import SupportsIndex
 
 import numpy as np
 
-from tensorstash.common.checks import at_least, is_integer
+from tensorstash.common.checks import at_least, flag, integer, is_integer
 from tensorstash.common.dtypes import Bools, Int64s
 from tensorstash.common.frequency import Frequency, frequency
 from tensorstash.errors import DataError
@@ -127,7 +127,7 @@ def parts_at_shares(placement: Placement, fractions: Sequence[float]) -> list[Pl
 def parts_of_entities(placement: Placement, fractions: Sequence[float], seed: int) -> list[Placement]:
     """Parts that share no entity: entities are shuffled by the seed and cut at fractions."""
     count = len(placement.offsets) - 1
-    drawn = shuffled(count, seed, 0)(np.arange(count))
+    drawn = shuffled(count, integer(seed, "seed"), 0)(np.arange(count))
     cuts = [0, *map(int, _shares(fractions, np.array(count))), count]
     return [_of_entities(placement, drawn[low:high]) for low, high in pairwise(cuts)]
 
@@ -196,6 +196,7 @@ def folds(
     check_intervals(placement, "folds", "Cut with split.")
     if any(reach.is_ahead for reach in placement.reaches):
         raise ValueError("folds go by slots, and a span in time of these windows reaches into the future. Use split.")
+    expanding = flag(expanding, "expanding")
     number, by = at_least(1, count, "count"), _shift(placement, step, 1, "step")
     pause = _shift(placement, gap, 0, "gap")
     _check_length(by, number, f"{number} x step={step!r}")
