@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tensorstash.common.checks import MOST_COUNT, array_of, at_least, one_of
+from tensorstash.common.checks import MOST_COUNT, array_of, at_least, one_of, shown
 from tensorstash.common.dtypes import Int32s, Int64s
 from tensorstash.errors import unknown
 from tensorstash.native import kernel, library
@@ -179,6 +180,10 @@ def by_name(weights: Mapping[Any, Any], names: Sequence[Any], source: str, what:
 def checked_weights(values: Any, count: int, what: str, names: Sequence[Any]) -> NDArray[Any]:
     """Weights as an array of numbers; the error for a wrong weight names it."""
     weights = as_array(values)
+    if weights.ndim == 1 and weights.dtype.kind in "USO" and len(weights) == len(names):
+        for name, value in zip(names, values):
+            if not isinstance(value, Real):
+                raise TypeError(f"weights must be numbers, got {shown(value)} for {what} {name!r}.")
     if weights.ndim != 1 or weights.dtype.kind not in "fiub":
         raise TypeError(
             f"weights must be numbers, one for each {what}, got {weights.ndim} dimensions of {weights.dtype}."

@@ -107,6 +107,11 @@ def _frame_times(array: "pa.ChunkedArray", stash: Stash) -> Int64s:
     try:
         return _ticks(array.cast(target))
     except pa.ArrowInvalid as error:
+        if clock.unit is None:
+            raise DataError(
+                f"The times of at= must be integers below 2**63, as in the stash; column {name!r} is {kind} and has a "
+                "larger one. Leave such rows out."
+            ) from error
         raise DataError(
             f"The times of at= must be whole ticks of the stash, whose unit is {clock.unit!r}; column {name!r} is "
             f"{kind}, and one would be rounded. Round them yourself, such as with dt.truncate."

@@ -1,6 +1,5 @@
 """Spans in time: the rows of an entity in a stretch of time, such as the last 90 days."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Literal, get_args
@@ -8,10 +7,11 @@ from typing import Literal, get_args
 import numpy as np
 import torch
 
-from tensorstash.common.checks import at_least, flag, is_integer, one_of
+from tensorstash.common.aliases import meant_by
+from tensorstash.common.checks import at_least, flag, is_integer, one_of, shown
 from tensorstash.common.clock import Clock
 from tensorstash.common.dtypes import Int64s
-from tensorstash.common.frequency import Frequency, frequency
+from tensorstash.common.frequency import Frequency, frequency, is_zero
 from tensorstash.errors import DataError
 from tensorstash.gather.empty import fills
 from tensorstash.gather.span import Span
@@ -23,7 +23,6 @@ from tensorstash.windows.shift import FARTHEST, Shift
 Side = Literal["left", "right"]
 
 _MOST_ROWS = 1 << 31  # of a window: each takes a slot of every batch, whether there is a row or not
-_ZERO = re.compile(r"-?(0+[a-z]+)+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,15 +177,17 @@ def _shift(length: int | str, clock: Clock, what: str) -> Shift:
         is_back, size = int(length) < 0, abs(int(length))
     else:
         is_back, size = str(length).startswith("-"), str(length).removeprefix("-")
-    if size == 0 or (isinstance(size, str) and _ZERO.fullmatch(size)):
+    if size == 0 or is_zero(size):
         return Shift(length, Frequency("", "ticks", 1, 0, clock), 0)
     try:
         step = frequency(size, clock, None)
     except ValueError as error:
         rule = "a duration as polars writes it, such as '-90d' or, alone, '-1mo', or an integer for integer times"
+        meant = meant_by(size)
         if "multiple" in str(error):
-            rule = f"a multiple of the unit of the times, {clock.unit!r}"
-        raise ValueError(f"The {what} must be {rule}, got {length!r}.") from error
+            rule, meant = f"a multiple of the unit of the times, {clock.unit!r}", None
+        remedy = "" if meant is None else f" Write {'-' * is_back + meant!r}."
+        raise ValueError(f"The {what} must be {rule}, got {shown(length)}.{remedy}") from error
     shift = Shift(length, step, -1 if is_back else 1)
     if shift.most_ticks > FARTHEST:
         raise ValueError(f"The {what} must be less than 2**61 ticks from the window, got {length!r}.")

@@ -12,7 +12,7 @@ import numpy as np
 
 from tensorstash.common.checks import at_least, flag, integer, is_integer
 from tensorstash.common.dtypes import Bools, Int64s
-from tensorstash.common.frequency import Frequency, frequency
+from tensorstash.common.frequency import Frequency, frequency, is_zero
 from tensorstash.errors import DataError
 from tensorstash.native.guide import first_rows
 from tensorstash.native.permutation import shuffled
@@ -229,9 +229,10 @@ def _moved(time: int, by: Shift, times: int) -> int:
 def _shift(placement: Placement, length: Length, least: int, what: str) -> Shift:
     """A number of slots, each a step of the frequency, or a duration as polars writes it."""
     clock, slot_step = placement.stash.clock, placement.slots.frequency
+    if not least and is_zero(length):
+        return Shift(str(length), Frequency("", "ticks", 1, 0, clock), 0)
     if not is_integer(length):
-        duration = length if isinstance(length, timedelta) else str(length)
-        return Shift(str(length), frequency(duration, clock, None, what), 1)
+        return Shift(str(length), frequency(length, clock, None, what), 1)
     slots = at_least(least, length, what)
     if slot_step is None and slots:
         raise ValueError(f"{what} in slots needs the step of time, which gaps='ignore' lacks. Give a duration.")
