@@ -86,7 +86,9 @@ def column(
 def _fill_of(value: object, argument: str) -> Fill | None:
     """The value of `fill=` or `empty=` as a Python number, boolean or text."""
     plain = _python_value(value, argument)
-    if value is None or isinstance(plain, (float, int, str)):
+    if value is None:
+        return None
+    if isinstance(plain, (float, int, str)):  # not the None that numpy makes of NaT
         return plain
     raise TypeError(
         f"{argument}= must be one number, boolean or text, got {value!r}. For times, give the integer that the tensor "

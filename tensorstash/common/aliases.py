@@ -30,10 +30,10 @@ def meant_by(given: object) -> str | None:
 
     Frequencies of pandas have such a text, and `timedelta64` of numpy has a number and a unit.
     """
-    text = getattr(given, "freqstr", given)
+    text: object = getattr(given, "freqstr", given)
     if isinstance(given, np.timedelta64):
-        unit, size = np.datetime_data(given.dtype)
-        text = f"{int(given.astype(np.int64)) * size}{unit}"
+        named, size = np.datetime_data(given.dtype)
+        text = f"{int(given.astype(np.int64)) * size}{named}"
     found = _ALIAS.fullmatch(text.strip()) if isinstance(text, str) else None
     if found is None or found[1] == ".":
         return None

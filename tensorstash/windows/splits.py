@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from functools import partial
 from itertools import pairwise
-from typing import SupportsIndex
+from typing import SupportsIndex, cast
 
 import numpy as np
 
 from tensorstash.common.checks import at_least, flag, integer, is_integer
 from tensorstash.common.dtypes import Bools, Int64s
-from tensorstash.common.frequency import Frequency, frequency, is_zero
+from tensorstash.common.frequency import Duration, Frequency, frequency, is_zero
 from tensorstash.errors import DataError
 from tensorstash.native.guide import first_rows
 from tensorstash.native.permutation import shuffled
@@ -232,7 +232,7 @@ def _shift(placement: Placement, length: Length, least: int, what: str) -> Shift
     if not least and is_zero(length):
         return Shift(str(length), Frequency("", "ticks", 1, 0, clock), 0)
     if not is_integer(length):
-        return Shift(str(length), frequency(length, clock, None, what), 1)
+        return Shift(str(length), frequency(cast("Duration", length), clock, None, what), 1)
     slots = at_least(least, length, what)
     if slot_step is None and slots:
         raise ValueError(f"{what} in slots needs the step of time, which gaps='ignore' lacks. Give a duration.")

@@ -138,7 +138,7 @@ def test_a_comparison_with_a_null_is_told_to_be_one() -> None:
     for expression in (pl.col("y") > pl.lit(None), pl.col("y") == pl.lit(None, dtype=pl.Float64)):
         for arguments in ({"columns": {"z": expression}}, {"columns": ["y"], "filter": expression}):
             with pytest.raises(ts.errors.SchemaError, match=like("with a null is never true ... is_null()")):
-                ts.load(data, **arguments)  # type: ignore[arg-type]
+                ts.load(data, **arguments)
     assert ts.load(data, {"z": pl.col("y").is_null()})["z"].tolist() == [False, True, False]
     with pytest.raises(ts.errors.SchemaError, match=like("gives Null. Cast it, such as .cast(pl.Float64).")):
         ts.load(data, {"z": pl.when(pl.col("y") > 1).then(pl.lit(None))})

@@ -164,8 +164,10 @@ def test_a_batch_that_does_not_fit_is_told() -> None:
 
 def test_what_is_no_name_is_in_no_stash() -> None:
     assert "y" in STASH
-    assert 3 not in STASH
+    number: Any = 3
+    assert number not in STASH
     assert "z" not in STASH
-    for key in (["y"], slice(0, 5), {}):
+    lists: list[Any] = [["y"], slice(0, 5), {}]
+    for key in lists:
         with pytest.raises(TypeError, match=like("stash[name] is one column ... got")):
-            key in STASH  # type: ignore[operator]  # noqa: B015
+            key in STASH  # noqa: B015
