@@ -142,7 +142,7 @@ def test_counts_of_any_library_become_integers() -> None:
 
 def test_components_and_parts_have_texts_as_names() -> None:
     """The order of a mix depends on them, so they must be the same in the next run."""
-    with pytest.raises(TypeError, match=like("texts as names, got 3")):
+    with pytest.raises(TypeError, match=like("components of a mix must be texts, got 3 ... Write")):
         ts.Mix({3: WINDOWS})  # type: ignore[dict-item]
 
 
