@@ -1,11 +1,12 @@
 """The arguments of a `Loader`, checked."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
+from tensorstash.common.checks import is_listed
 from tensorstash.errors import unknown
 from tensorstash.sampling.mix import Mix
 from tensorstash.sampling.order import OwnIds
@@ -69,7 +70,7 @@ def callables(transform: Sequence[Transform]) -> tuple[Transform, ...]:
     """The transforms of `transform=`."""
     if callable(transform):
         raise TypeError(f"transform must be a list of callables, got {transform!r}. Write [...] around it.")
-    if not isinstance(transform, Iterable):
+    if not is_listed(transform):
         raise TypeError(f"transform must be a list of callables, got {transform!r}. For none, leave it out.")
     for step in transform:
         if not callable(step):

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from tensorstash.batches.devices import Copies, Event
 from tensorstash.common.dtypes import DTYPES
 from tensorstash.gather.gather import GatherPlan, as_batch, as_batches
+from tensorstash.segments.limits import no_room_for_batch
 
 _CACHE_LINE = 64  # bytes
 
@@ -83,7 +84,10 @@ class Pool:
 def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
     """An uninitialised array that begins at a cache line: copying rows to other addresses costs a tenth more."""
     nbytes = math.prod(shape) * dtype.itemsize
-    room = np.empty(nbytes + _CACHE_LINE, np.uint8)
+    try:
+        room = np.empty(nbytes + _CACHE_LINE, np.uint8)
+    except (MemoryError, ValueError) as error:  # numpy's ValueError: more than any array can have
+        raise no_room_for_batch(nbytes) from error
     begin = -room.ctypes.data % _CACHE_LINE
     return room[begin : begin + nbytes].view(dtype).reshape(shape)
 

@@ -41,6 +41,7 @@ from tensorstash.sampling.weighted import Weighted
 from tensorstash.transforms.pack import Pack, check_packs
 from tensorstash.windows.windows import Windows
 
+_MOST_AHEAD = 1 << 12  # batches, each of which takes memory
 _SPARE_BUFFERS = 3  # idle buffers kept in addition to those in flight
 _SPARE_STAGES = 2  # one that is filled, and one whose copy may be under way while the loop takes its batch
 
@@ -136,7 +137,8 @@ class Loader:
         self.windows: Any = windows  # what was given; its type would have to be checked at every use
         self.device = device_of(device)
         on_cpu = self.device.type == "cpu"
-        self.prefetch = (0 if on_cpu else 2) if prefetch is None else at_least(0, prefetch, "prefetch")
+        default = 0 if on_cpu else 2
+        self.prefetch = default if prefetch is None else at_least(0, prefetch, "prefetch", below=_MOST_AHEAD)
         if sampler is not None:
             shuffle = ids_of(sampler, shuffle, windows)
         self.sampler = Sampler(

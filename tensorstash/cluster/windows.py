@@ -36,7 +36,8 @@ def _of_each_shard(make: Callable[Concatenate[Stash, P], Windows]) -> Callable[C
             raise TypeError(f"ts.cluster.windows takes shards, ts.cluster.open(...), got a {type(shards).__name__}.")
         if named.get("at") is not None:
             raise ValueError("at= names points of one stash, and each node has only some of the shards. Load a stash.")
-        if named.get("frequency") is None and named.get("gaps") != "ignore":
+        ignored = isinstance(gaps := named.get("gaps"), str) and gaps == "ignore"
+        if named.get("frequency") is None and not ignored:
             named["frequency"] = shards.manifest.frequency
         parts: dict[int, Windows] = {}
         texts: dict[int, str] = {}  # of the warnings, by shard

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tensorstash.columns.spec import Columns
-from tensorstash.common.checks import is_integer, path_of
+from tensorstash.common.checks import flag, flag_or_none, path_of, seconds
 from tensorstash.errors import TensorstashError
 from tensorstash.ingest.request import Repeated, Request, Static, parse_request
 from tensorstash.ingest.segment_key import argument_keys, check_rows_key, check_share, check_unchanged, contents, key_of
@@ -156,11 +156,10 @@ def load(
         repeated=repeated,
         filesystem=filesystem,
     )
-    if progress is not None and not isinstance(progress, bool):
-        raise TypeError(f"progress must be True, False or None, got {progress!r}.")
+    progress = flag_or_none(progress, "progress")
     path = _check_targets(share, file, overwrite, timeout)
-    check_rows_key(key, request, kept=path is not None or bool(share))
     label = None if share is None or share is False else check_share(share, source)
+    check_rows_key(key, request, kept=path is not None or label is not None)
 
     def get(hash_: str, build: Build) -> Segment:
         if path is not None:
@@ -183,15 +182,14 @@ def load(
 
 def _check_targets(share: object, file: object, overwrite: bool, timeout: Any) -> str | None:
     """Check that the arguments agree, and return the path of `file=`."""
-    shared = share is not None and share is not False
+    shared, overwrite = share is not None and share is not False, flag(overwrite, "overwrite")
     if file is None and overwrite:
         raise ValueError("overwrite= replaces the file of file=, so it needs file=. Leave it out.")
     if file is not None and shared:
         raise ValueError("A stash is shared memory or a file; got share= and file=. Leave one out.")
     if file is None and not shared and timeout is not None:
         raise ValueError("timeout= needs share= or file=: it limits the wait for another process. Leave it out.")
-    if timeout is not None and not ((is_integer(timeout) or isinstance(timeout, float)) and timeout >= 0):
-        raise ValueError(f"timeout must be a number of seconds >= 0, got {timeout!r}.")
+    seconds(timeout, "timeout")
     if file is None:
         return None
     return os.path.realpath(path_of(file, "file"))

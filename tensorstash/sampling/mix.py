@@ -6,7 +6,8 @@ from typing import Any
 
 import torch
 
-from tensorstash.common.checks import at_least
+from tensorstash.common.checks import MOST_COUNT, at_least
+from tensorstash.common.checks import shown as brief
 from tensorstash.common.html import table
 from tensorstash.errors import SchemaError
 from tensorstash.sampling.components import components
@@ -62,12 +63,16 @@ class Mix:
         if not isinstance(windows, Mapping):
             raise TypeError(f"windows must be a mapping from names to windows, got a {type(windows).__name__}.")
         for name, component in windows.items():
+            if not isinstance(name, str):
+                raise TypeError(
+                    f"Names of the components of a mix must be texts, got {brief(name)}. Write {str(name)!r}."
+                )
             if not isinstance(component, Windows):
                 raise TypeError(f"Components of a mix must be ts.Windows; {name!r} is a {type(component).__name__}.")
         self.windows = dict(windows)
         self.components = components({name: len(component) for name, component in windows.items()}, weights)
         self.chain = Chain(tuple(component.placement for component in windows.values()))
-        self.count = len(self) if count is None else at_least(1, count, "count")
+        self.count = len(self) if count is None else at_least(1, count, "count", below=MOST_COUNT)
         self._check_alike()
 
     def __len__(self) -> int:
@@ -99,7 +104,7 @@ class Mix:
                 if value != expected:
                     raise SchemaError(
                         f"The components of a mix must have the same {trait}; {first!r} has {_short(expected)}, "
-                        f"{name!r} has {_short(value)}."
+                        f"{name!r} has {_short(value)}. {_remedy(trait)}"
                     )
         labels = () if windows.placement.points is None else windows.placement.points.labels
         if any("source" in (span.name, *windows.stash.static, *labels) for span in windows.spans):
@@ -137,6 +142,21 @@ def shown(mix: Mix, begin: int, end: int) -> dict[str, int]:
     return {name: high - low for name, low, high in zip(mix.windows, before, after)}
 
 
+# by how the name of a trait begins
+_REMEDIES = {
+    "spans": "Give both the same spans=, or the same history and horizon.",
+    "columns of at=": "Give the frames of at= the same columns, with the same types.",
+    "bits in empty slots": "Give the column the same fill= or empty= in both loads.",
+    "static columns": "Load both with the same static=.",
+    "type": "Load both with the same dtype=, or ts.column(..., dtype=...).",
+    "shape": "Pack the same number of columns in both loads, or leave the column out with columns= or spans=.",
+    "kind": "Load the column from the same kind of values in both.",
+    "vocabulary": "Load one with like= the other, or both with the same ts.column(..., vocabulary=...).",
+    "unit of times": "Convert the times of one before loading, such as with .dt.cast_time_unit('us') of polars.",
+    "zone of times": "Convert the times of one before loading, such as with .dt.convert_time_zone('UTC') of polars.",
+}
+
+
 def _traits(windows: Windows) -> Iterator[tuple[str, Any]]:
     """The properties that all components must share, by their names in error messages."""
     stash = windows.stash
@@ -165,6 +185,14 @@ def _column(windows: Windows, name: str, tensor: Any) -> Iterator[tuple[str, Any
     yield f"shape of {name!r}", tuple(tensor.shape[1:])
     yield f"kind of {name!r}", (info.kind, info.unit, info.zone)
     yield f"vocabulary of {name!r}", windows.stash.vocabulary(name) if info.kind == "category" else None
+
+
+def _remedy(trait: str) -> str:
+    """How components become alike in a trait."""
+    for part, remedy in _REMEDIES.items():
+        if trait.startswith(part):
+            return remedy
+    return "Load and window them alike, or train on them apart."
 
 
 def _short(value: Any) -> str:

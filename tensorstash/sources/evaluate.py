@@ -57,11 +57,21 @@ def _check_elementwise(expr: "pl.Expr", schema: "pl.Schema") -> None:
         with suppress(pl.exceptions.PolarsError):  # pl.element() has a type only inside its list
             if part.meta.root_names() and not is_elementwise(part, schema):
                 culprit = part
+    if any(map(_is_null, _parts(culprit, schema))):  # polars replaces such comparisons by one null for all rows
+        raise SchemaError(
+            f"A comparison with a null is never true; {printed(culprit)} has one. Write .is_null() or .is_not_null()."
+        )
     raise SchemaError(
         "Expressions are computed batch by batch, so each value must come from its own row; "
         f"{printed(culprit)} needs other rows. Compute it in polars and load the LazyFrame: "
         "pl.scan_parquet(path).with_columns(lag=pl.col('y').shift(1).over('station', order_by='hour'))."
     )
+
+
+def _is_null(part: "pl.Expr") -> bool:
+    import polars as pl
+
+    return bool(part.meta.is_literal() and pl.select(part).to_series().null_count())
 
 
 def is_elementwise(expr: "pl.Expr", schema: "pl.Schema") -> bool:
@@ -155,7 +165,7 @@ def _arrow_type(name: str, dtype: Any) -> pa.DataType:
     except (SchemaError, pa.ArrowException) as error:
         raise SchemaError(
             f"A stash holds numbers, booleans, text, dates, times and pl.Array of numbers; the expression {name!r} "
-            f"gives {dtype}. Cast it."
+            f"gives {dtype}. Cast it{', such as .cast(pl.Float64)' if dtype == pl.Null else ''}."
         ) from error
     return arrow
 

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from tensorstash.columns.expression import Expression, is_expression, source_of
 from tensorstash.columns.types import value_type
+from tensorstash.common.checks import is_listed
 from tensorstash.sources.pyarrow_texts import has_positions
 from tensorstash.sources.scan import Wanted
 
@@ -117,7 +118,11 @@ def parse(condition: Any) -> Filter:
             not isinstance(group, list)
             or not group
             or not all(
-                isinstance(term, tuple) and len(term) == 3 and isinstance(term[0], str) and term[1] in _OPERATORS
+                isinstance(term, tuple)
+                and len(term) == 3
+                and isinstance(term[0], str)
+                and isinstance(term[1], str)
+                and term[1] in _OPERATORS
                 for term in group
             )
         ):
@@ -167,7 +172,7 @@ def _checked(name: str, operator: str, value: Any) -> Any:
             f"A comparison with a null is never true; filter= has ({name!r}, {operator!r}, None). Write an expression: "
             f"pc.field({name!r}).is_null(), or ~pc.field({name!r}).is_null()."
         )
-    several = isinstance(value, Sized) and isinstance(value, Iterable) and not isinstance(value, (str, bytes))
+    several = isinstance(value, Sized) and is_listed(value)
     if operator in ("in", "not in") and not several:
         raise TypeError(
             f"The operator {operator!r} needs a list of values; {name!r} is compared with {shown}. Write [{shown}]."

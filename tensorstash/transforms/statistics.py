@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import torch
 
-from tensorstash.common.checks import at_least
+from tensorstash.common.checks import at_least, one_of
 from tensorstash.common.dtypes import Bools, Int64s
 from tensorstash.errors import DataError, SchemaError, unknown
 from tensorstash.native.permutation import shuffled
@@ -135,10 +135,9 @@ def _sampled(parts: Sequence[Part], which: Int64s) -> list[Part]:
 
 def check_kind(kind: str, by: str | None, unknown: str) -> None:
     """Raise `ValueError` if `kind`, `by` or `unknown` is none of its values."""
-    if kind not in get_args(Kind):
-        raise ValueError(f"kind must be one of {', '.join(map(repr, get_args(Kind)))}, got {kind!r}.")
-    if by not in (None, "entity"):
-        raise ValueError(f"by must be None or 'entity', got {by!r}.")
+    one_of(kind, get_args(Kind), "kind")
+    one_of(by, (None, "entity"), "by")
+    one_of(unknown, get_args(Unknown), "unknown")
     if unknown != "error" and (unknown != "pooled" or by is None):
         raise ValueError(f"unknown must be 'error', or with by='entity' 'pooled', got {unknown!r} and by={by!r}.")
 

@@ -7,10 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensorstash.columns.names import check_name
+from tensorstash.common.checks import one_of
 from tensorstash.common.dtypes import Int32s, Int64s
 from tensorstash.errors import DataError, SchemaError, unknown
 from tensorstash.stash.stash import Stash
-from tensorstash.windows.during import check_side
+from tensorstash.windows.during import Side
 from tensorstash.windows.points import Points
 
 if TYPE_CHECKING:
@@ -19,11 +20,10 @@ if TYPE_CHECKING:
 Missing = Literal["error", "drop"]
 
 
-def check_at(at: Any, closed: object, missing: object, stride: object, where: object) -> None:
+def check_at(at: Any, closed: object, missing: object, stride: int, where: object) -> None:
     """Raise `ValueError` for arguments of `Windows` that contradict each other."""
-    check_side(closed)
-    if missing not in get_args(Missing):
-        raise ValueError(f'missing must be "error" or "drop", got {missing!r}.')
+    one_of(closed, get_args(Side), "closed")
+    one_of(missing, get_args(Missing), "missing")
     if at is None and (closed != "left" or missing != "error"):
         raise ValueError("closed= and missing= must be given with at=. For a span in time, see closed= of ts.During.")
     if at is not None and (stride != 1 or where is not None):
@@ -107,6 +107,11 @@ def _frame_times(array: "pa.ChunkedArray", stash: Stash) -> Int64s:
     try:
         return _ticks(array.cast(target))
     except pa.ArrowInvalid as error:
+        if clock.unit is None:
+            raise DataError(
+                f"The times of at= must be integers below 2**63, as in the stash; column {name!r} is {kind} and has a "
+                "larger one. Leave such rows out."
+            ) from error
         raise DataError(
             f"The times of at= must be whole ticks of the stash, whose unit is {clock.unit!r}; column {name!r} is "
             f"{kind}, and one would be rounded. Round them yourself, such as with dt.truncate."

@@ -1,6 +1,5 @@
 """Spans in time: the rows of an entity in a stretch of time, such as the last 90 days."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Literal, get_args
@@ -8,10 +7,11 @@ from typing import Literal, get_args
 import numpy as np
 import torch
 
-from tensorstash.common.checks import at_least, is_integer
+from tensorstash.common.aliases import meant_by
+from tensorstash.common.checks import at_least, flag, is_integer, one_of, shown
 from tensorstash.common.clock import Clock
 from tensorstash.common.dtypes import Int64s
-from tensorstash.common.frequency import Frequency, frequency
+from tensorstash.common.frequency import Frequency, frequency, is_zero
 from tensorstash.errors import DataError
 from tensorstash.gather.empty import fills
 from tensorstash.gather.span import Span
@@ -22,7 +22,7 @@ from tensorstash.windows.shift import FARTHEST, Shift
 
 Side = Literal["left", "right"]
 
-_ZERO = re.compile(r"-?(0+[a-z]+)+")
+_MOST_ROWS = 1 << 31  # of a window: each takes a slot of every batch, whether there is a row or not
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +73,16 @@ class During:
     closed: Side | None = None
 
     def __post_init__(self) -> None:
-        at_least(1, self.most, "most")
-        at_least(0, self.min_rows, "min_rows")
+        checked: dict[str, object] = {
+            "most": at_least(1, self.most, "most", below=_MOST_ROWS),
+            "min_rows": at_least(0, self.min_rows, "min_rows"),
+            "age": flag(self.age, "age"),
+            "closed": one_of(self.closed, (None, *get_args(Side)), "closed"),
+        }
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
         if self.min_rows > self.most:
             raise ValueError(f"min_rows must be at most most={self.most}, got {self.min_rows}.")
-        if not isinstance(self.age, (bool, np.bool_)):
-            raise TypeError(f"age must be True or False, got {self.age!r}.")
-        if self.closed is not None:
-            check_side(self.closed)
         unit = "ns" if "ns" in f"{self.begin}{self.end}" else "us"  # 64 bits hold centuries in us, not in ns
         clock = Clock(None if is_integer(self.begin) and is_integer(self.end) else unit, None)
         begin, end = _shifts(self, clock, "ts.During")
@@ -91,12 +93,6 @@ class During:
                 f"A span in time must have begin < end, got {self.begin!r} and {self.end!r} for {self.column!r}. The "
                 f"past has a minus: begin={past[0]!r}, end={past[1]!r}."
             )
-
-
-def check_side(closed: object) -> None:
-    """Raise `ValueError` for anything but `"left"` and `"right"`."""
-    if closed not in get_args(Side):
-        raise ValueError(f'closed must be "left" or "right", got {closed!r}.')
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -181,15 +177,17 @@ def _shift(length: int | str, clock: Clock, what: str) -> Shift:
         is_back, size = int(length) < 0, abs(int(length))
     else:
         is_back, size = str(length).startswith("-"), str(length).removeprefix("-")
-    if size == 0 or (isinstance(size, str) and _ZERO.fullmatch(size)):
+    if size == 0 or is_zero(size):
         return Shift(length, Frequency("", "ticks", 1, 0, clock), 0)
     try:
         step = frequency(size, clock, None)
     except ValueError as error:
         rule = "a duration as polars writes it, such as '-90d' or, alone, '-1mo', or an integer for integer times"
+        meant = meant_by(size)
         if "multiple" in str(error):
-            rule = f"a multiple of the unit of the times, {clock.unit!r}"
-        raise ValueError(f"The {what} must be {rule}, got {length!r}.") from error
+            rule, meant = f"a multiple of the unit of the times, {clock.unit!r}", None
+        remedy = "" if meant is None else f" Write {'-' * is_back + meant!r}."
+        raise ValueError(f"The {what} must be {rule}, got {shown(length)}.{remedy}") from error
     shift = Shift(length, step, -1 if is_back else 1)
     if shift.most_ticks >= FARTHEST:
         raise ValueError(f"The {what} must be less than 2**61 ticks from the window, got {length!r}.")

@@ -5,6 +5,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
+from tensorstash.common.checks import one_of
 from tensorstash.common.dtypes import Int64s
 from tensorstash.common.frequency import Duration, describe_step
 from tensorstash.errors import DataError, NoWindowError
@@ -24,8 +25,7 @@ def fragments(
     stash: Stash, gaps: str, frequency: Duration | None, tolerance: Duration | None, *, counted: bool
 ) -> Runs:
     """The stretches of rows in which no time step is missing; whole entities if gaps are ignored or not counted."""
-    if gaps not in get_args(Gaps):
-        raise ValueError(f'gaps must be "split", "mask" or "ignore", got {gaps!r}.')
+    gaps = one_of(gaps, get_args(Gaps), "gaps")
     if not counted:
         return entity_runs(stash.offsets.numpy())
     if gaps == "mask" and stash.time is None:

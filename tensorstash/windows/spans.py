@@ -62,9 +62,7 @@ def _check(span: Span, stash: Stash) -> None:
 
 def slot_count(least: int, value: int, what: str) -> int:
     """A number of slots of at least `least`, so few that sums of them fit into int64."""
-    if (length := at_least(least, value, what)) >= _LONGEST:
-        raise ValueError(f"{what} must be < 2**40, got {length}.")
-    return length
+    return at_least(least, value, what, below=_LONGEST)
 
 
 def _span(name: str, parts: Any) -> Span:

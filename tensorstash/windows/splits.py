@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from functools import partial
 from itertools import pairwise
-from typing import SupportsIndex
+from typing import SupportsIndex, cast
 
 import numpy as np
 
-from tensorstash.common.checks import at_least, is_integer
+from tensorstash.common.checks import at_least, flag, integer, is_integer
 from tensorstash.common.dtypes import Bools, Int64s
-from tensorstash.common.frequency import Frequency, frequency
+from tensorstash.common.frequency import Duration, Frequency, frequency, is_zero
 from tensorstash.errors import DataError
 from tensorstash.native.guide import first_rows
 from tensorstash.native.permutation import shuffled
@@ -127,7 +127,7 @@ def parts_at_shares(placement: Placement, fractions: Sequence[float]) -> list[Pl
 def parts_of_entities(placement: Placement, fractions: Sequence[float], seed: int) -> list[Placement]:
     """Parts that share no entity: entities are shuffled by the seed and cut at fractions."""
     count = len(placement.offsets) - 1
-    drawn = shuffled(count, seed, 0)(np.arange(count))
+    drawn = shuffled(count, integer(seed, "seed"), 0)(np.arange(count))
     cuts = [0, *map(int, _shares(fractions, np.array(count))), count]
     return [_of_entities(placement, drawn[low:high]) for low, high in pairwise(cuts)]
 
@@ -196,6 +196,7 @@ def folds(
     check_intervals(placement, "folds", "Cut with split.")
     if any(reach.is_ahead for reach in placement.reaches):
         raise ValueError("folds go by slots, and a span in time of these windows reaches into the future. Use split.")
+    expanding = flag(expanding, "expanding")
     number, by = at_least(1, count, "count"), _shift(placement, step, 1, "step")
     pause = _shift(placement, gap, 0, "gap")
     _check_length(by, number, f"{number} x step={step!r}")
@@ -236,9 +237,10 @@ def _moved(time: int, by: Shift, times: int) -> int:
 def _shift(placement: Placement, length: Length, least: int, what: str) -> Shift:
     """A number of slots, each a step of the frequency, or a duration as polars writes it."""
     clock, slot_step = placement.stash.clock, placement.slots.frequency
+    if not least and is_zero(length):
+        return Shift(str(length), Frequency("", "ticks", 1, 0, clock), 0)
     if not is_integer(length):
-        duration = length if isinstance(length, timedelta) else str(length)
-        return Shift(str(length), frequency(duration, clock, None, what), 1)
+        return Shift(str(length), frequency(cast("Duration", length), clock, None, what), 1)
     slots = at_least(least, length, what)
     if slot_step is None and slots:
         raise ValueError(f"{what} in slots needs the step of time, which gaps='ignore' lacks. Give a duration.")

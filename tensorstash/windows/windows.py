@@ -9,7 +9,6 @@ import numpy as np
 import torch
 
 from tensorstash.common.frequency import Duration
-from tensorstash.errors import unknown
 from tensorstash.gather.gather import copy_into, gather_into
 from tensorstash.stash.stash import Stash
 from tensorstash.windows import splits
@@ -118,11 +117,11 @@ class Windows:
             )
         self.stash = stash
         in_slots, in_time = make_spans(stash, history, horizon, columns, spans)
-        check_at(at, closed, missing, stride, where)
+        self.stride = slot_count(1, stride, "stride")
+        check_at(at, closed, missing, self.stride, where)
         # a window of spans in time alone is a row, and at given points not even that
         self.history = max([0 if in_slots or at is not None else 1, *(-span.begin for span in in_slots)])
         self.horizon = max([0, *(span.end for span in in_slots)])
-        self.stride = slot_count(1, stride, "stride")
         lead = most_empty(min_history, self.history, int(not self.horizon), "history")
         tail = most_empty(min_horizon, self.horizon, int(not self.history), "horizon")
         pieces = fragments(stash, gaps, frequency, tolerance, counted=bool(in_slots))
@@ -371,8 +370,8 @@ class Windows:
             (tensor([6., 7., nan], dtype=torch.float64), tensor([4]))
         """
         splits.check_intervals(self.placement, "latest", "Give the times at which to forecast as at=.")
-        if of is not None and of not in self.stash:
-            raise unknown(of, self.stash, "the stash")
+        if of is not None:
+            self.stash[of]  # refuses what is no column
         slots = with_tail(self.placement.slots, self.stash, self.horizon)
         every = replace(self.placement, slots=slots, fills=slot_fills(self.stash, self.placement.spans, slots))
         return self._at(enough_rows(replace(every, intervals=latest(every, self._judged, of))))
