@@ -34,7 +34,9 @@ class Pack:
     With a length, windows are placed by best fit, the longest first, in rows of that many slots. Entries for each span:
     itself, `(rows, length, ...)`, with 0 in empty slots; `<span>.segment`, `(rows, length)` int32, the number of the
     window in its row, 1, 2, ..., or 0 for an empty slot; `<span>.position`, likewise, how many slots after the first one
-    of its window; `<span>.row` and `<span>.begin`, `(batch,)` int64, where each window begins.
+    of its window; `<span>.row`, `<span>.begin` and `<span>.length`, `(batch,)` int64, where each window begins and how
+    many slots it has. A window of length 0 lies in no row, so its row and begin say nothing, and a batch of such windows
+    alone has no rows.
 
     The spans of a `Pack` share these entries. Spans of other slots, or over another stretch of time, need a `Pack` of
     their own. `<span>.age` is packed with its span.
@@ -61,6 +63,8 @@ class Pack:
         >>> batch["y.segment"]
         tensor([[1, 1, 1, 2],
                 [1, 1, 2, 0]], dtype=torch.int32)
+        >>> batch["y.row"], batch["y.begin"], batch["y.length"]
+        (tensor([0, 1, 0, 1]), tensor([3, 0, 0, 2]), tensor([1, 2, 3, 1]))
     """  # noqa: E501  a doctest
 
     spans: tuple[str, ...]
@@ -106,7 +110,7 @@ class Pack:
         shape = (len(packing.used), packing.length)
         marks = {name: take(f"{self.spans[0]}.{name}", shape, torch.int32) for name in ("segment", "position")}
         mark(packing, *(tensor.view(-1).numpy() for tensor in marks.values()))
-        places = zip(("row", "begin"), np.divmod(packing.place, packing.length))
+        places = zip(("row", "begin", "length"), (*np.divmod(packing.place, packing.length), packing.sizes))
         return marks | {name: torch.from_numpy(numbers) for name, numbers in places}
 
     def _slots(self, batch: Batch) -> tuple[tuple[int, int], Bools | None]:
