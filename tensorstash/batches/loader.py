@@ -22,8 +22,8 @@ from tensorstash.batches.arguments import (
     ids_of,
     on_host,
 )
-from tensorstash.batches.assemble import Assembler, HostAssembler, Sampled, parts
-from tensorstash.batches.buffers import Batch, Entries, Pending, Recycled, Staged, Staging
+from tensorstash.batches.assemble import Assembler, HostAssembler, Sampled, parts, together
+from tensorstash.batches.buffers import Batch, Entries, Failed, Pending, Recycled, Staged, Staging
 from tensorstash.batches.devices import PlainCopies, copies_to, device_of
 from tensorstash.batches.display import as_html
 from tensorstash.batches.read_ahead import ReadAhead, is_on_disk
@@ -167,7 +167,7 @@ class Loader:
         early = before_copy(self.transform)
         if early and resident:
             raise ValueError("ts.Pack runs on the host, where the values of resident=True never are. Leave one out.")
-        self._early = self.transform[:early] if staged else ()
+        self._early = self.transform[:early] if staged or self.prefetch else ()
         self._casts = casts if staged and not early else {}
         late = self.transform[len(self._early) :]
         self._late = tuple(step for step in late if not (staged and on_host(step)))  # after the copy
@@ -248,6 +248,12 @@ class Loader:
                 )
         return batch
 
+    def _in_thread(self, batch: Batch) -> Batch | Pending:
+        try:
+            return self._transformed(self._early, batch)  # type: ignore[no-any-return]
+        except Exception as error:  # noqa: BLE001  the batches that were made before are handed out first
+            return Failed(error)
+
     def _before_copy(self, batch: Batch) -> Batch:
         packed: Batch = self._transformed(self._early, batch)
         for name, entry in packed.items():
@@ -267,12 +273,17 @@ class Loader:
         if copies is not None:
             early = self._before_copy if self._early else None
             return HostAssembler(chain, Staged(chain.plan, Staging(copies, stages), self._casts, early))
-        buffers = parts(max(1, self.sampler.batch_size * chain.plan.window_bytes))
-        return HostAssembler(chain, Recycled(chain.plan, self.prefetch + _SPARE_BUFFERS + buffers - 1))
+        spare, early = self.prefetch + _SPARE_BUFFERS + parts(self._batch_bytes) - 1, self._in_thread
+        return HostAssembler(chain, Recycled(chain.plan, spare, early if self._early else None))
+
+    @property
+    def _batch_bytes(self) -> int:
+        return max(1, self.sampler.batch_size * self._sampled.chain.plan.window_bytes)
 
     @cached_property
     def _packed(self) -> Entries:
-        return Entries(_SPARE_BUFFERS)
+        ahead = parts(self._batch_bytes) * together(self._batch_bytes) if self._early else 1  # packed at once
+        return Entries(_SPARE_BUFFERS + ahead - 1)
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch of the next pass, or with `steps=` the pass, as `Sampler.set_epoch`."""
@@ -312,7 +323,7 @@ class Loader:
         building stood still because of copies to the device, both in the thread if there is prefetch;
         `gigabytes_per_second` of the batches while built. `wait_seconds`, in which the loop waited for a batch, and its
         parts: `wait_gather_seconds` for one that was not built yet, `wait_copy_seconds` for copies, and
-        `transform_seconds` for transforms. What the loop queues on a GPU, such as transforms or the gather of resident
+        `transform_seconds` for transforms in the loop. What the loop queues on a GPU, such as transforms or the gather of resident
         columns, counts only until it is queued. For a mix also `windows`: how many of each component all ranks together
         have taken, by name.
         """

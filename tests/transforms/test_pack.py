@@ -1,5 +1,6 @@
 """`ts.Pack` against loops over windows and slots: every slot with a row once, in as few rows as best fit needs."""
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -288,6 +289,51 @@ def test_memory_of_packed_batches_is_used_again() -> None:
     loader = ts.Loader(windows_of(), 4, transform=[ts.Pack("past", "known", length=64)])
     addresses = [batch["past"].data_ptr() for _ in range(3) for batch in loader]
     assert len({*addresses}) <= 8 < len(addresses)
+
+
+def test_memory_of_batches_that_are_packed_ahead_is_used_again() -> None:
+    """Batches of a few steps are packed together, and each has memory of its own until the loop is done with it."""
+    loader = ts.Loader(windows_of(), 4, prefetch=1, transform=[ts.Pack("past", "known", length=64)])
+    addresses = [batch["past"].data_ptr() for _ in range(12) for batch in loader]
+    assert len({*addresses}) < len(addresses) / 3
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_batches_are_packed_in_the_thread_if_there_is_prefetch(prefetch: int) -> None:
+    """With all transforms before the last pack; those behind it run where the loop does."""
+    threads: dict[str, set[int]] = {"before": set(), "behind": set()}
+
+    def note(where: str) -> Callable[[Batch], Batch]:
+        def transform(batch: Batch) -> Batch:
+            threads[where].add(threading.get_ident())
+            return batch
+
+        return transform
+
+    steps = [note("before"), ts.Pack("past", "known"), ts.Pack("next"), note("behind")]
+    loader = ts.Loader(windows_of(), 4, prefetch=prefetch, transform=steps)
+    assert len([*loader]) == len(loader)
+    here = {threading.get_ident()}
+    assert threads["behind"] == here
+    assert (threads["before"] == here) == (prefetch == 0)
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_batches_before_one_that_cannot_be_packed_are_handed_out(prefetch: int) -> None:
+    """They count as seen, although the thread makes a few batches together."""
+
+    def third_fails(batch: Batch) -> Batch:
+        if batch["window"][0] == 8:
+            raise ArithmeticError("as it happens")
+        return batch
+
+    arguments: dict[str, Any] = {"prefetch": prefetch, "with_ids": True, "transform": [third_fails, ts.Pack("past")]}
+    loader, seen = ts.Loader(windows_of(), 4, **arguments), []
+    with pytest.raises(ArithmeticError, match=r"^as it happens$"):
+        for batch in loader:
+            seen += batch["window"].tolist()
+    assert seen == [*range(8)]
+    assert loader.state_dict()["consumed"] == 8
 
 
 def test_an_instance_norm_before_normalises_the_windows() -> None:
