@@ -251,7 +251,7 @@ class Loader:
     def _in_thread(self, batch: Batch) -> Batch | Pending:
         try:
             return self._transformed(self._early, batch)  # type: ignore[no-any-return]
-        except Exception as error:  # noqa: BLE001  the batches that were made before are handed out first
+        except Exception as error:  # the batches that were made before are handed out first
             return Failed(error)
 
     def _before_copy(self, batch: Batch) -> Batch:
@@ -323,9 +323,9 @@ class Loader:
         building stood still because of copies to the device, both in the thread if there is prefetch;
         `gigabytes_per_second` of the batches while built. `wait_seconds`, in which the loop waited for a batch, and its
         parts: `wait_gather_seconds` for one that was not built yet, `wait_copy_seconds` for copies, and
-        `transform_seconds` for transforms in the loop. What the loop queues on a GPU, such as transforms or the gather of resident
-        columns, counts only until it is queued. For a mix also `windows`: how many of each component all ranks together
-        have taken, by name.
+        `transform_seconds` for transforms in the loop. What the loop queues on a GPU, such as transforms or the gather
+        of resident columns, counts only until it is queued. For a mix also `windows`: how many of each component all
+        ranks together have taken, by name.
         """
         times, rows = self._times, [_row(self.sampler.n, *at[:2]) for at in (self._times.begin, self._times.now)]
         return times.stats() | ({"windows": shown(self.windows, *rows)} if isinstance(self.windows, Mix) else {})
