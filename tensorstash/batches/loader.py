@@ -21,6 +21,7 @@ from tensorstash.batches.arguments import (
     check_windows,
     ids_of,
     on_host,
+    scaled_by,
 )
 from tensorstash.batches.assemble import Assembler, HostAssembler, Sampled, parts, together
 from tensorstash.batches.buffers import Batch, Entries, Failed, Pending, Recycled, Staged, Staging
@@ -38,6 +39,7 @@ from tensorstash.sampling.sampler import Sampler
 from tensorstash.sampling.sharded import ShardedWindows
 from tensorstash.sampling.steps import Consumed, Tail
 from tensorstash.sampling.weighted import Weighted
+from tensorstash.stash.scaled import noted
 from tensorstash.transforms.pack import Pack, check_packs
 from tensorstash.windows.windows import Windows
 
@@ -171,6 +173,11 @@ class Loader:
         self._casts = casts if staged and not early else {}
         late = self.transform[len(self._early) :]
         self._late = tuple(step for step in late if not (staged and on_host(step)))  # after the copy
+        scaled = {name: True for name, is_so in self._sampled.chain.scaled.items() if is_so}
+        if scaled and self._early:
+            self._early = (partial(noted, scaled=scaled), *self._early)
+        # the spans that are noted as scaled when the loop gets a batch: a copy has no notes
+        self._scaled = {} if self._early and not staged else scaled | scaled_by(self._early)
         if resident:
             self._assembler  # noqa: B018  columns that do not fit are refused here too
 
@@ -197,6 +204,8 @@ class Loader:
                     batch = pending.pop(0)
                     if not isinstance(batch, dict):
                         batch = timer.complete(batch)
+                    if self._scaled:
+                        noted(batch, self._scaled)
                     if transformed is not None:
                         batch = transformed(batch)
                     taken += 1

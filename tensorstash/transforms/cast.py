@@ -6,6 +6,7 @@ from typing import Literal
 import torch
 
 from tensorstash.errors import SchemaError
+from tensorstash.stash.scaled import pass_note
 from tensorstash.transforms.entries import span_of
 
 
@@ -57,6 +58,7 @@ class Cast:
             span = span_of(batch, name)
             self.check(name, span.dtype)
             batch[name] = span.to(dtype)
+            pass_note(span, batch[name])
         return batch
 
     def check(self, name: str, source: torch.dtype) -> None:

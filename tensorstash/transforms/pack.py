@@ -11,6 +11,7 @@ from tensorstash.common.checks import at_least
 from tensorstash.common.dtypes import Bools
 from tensorstash.errors import unknown
 from tensorstash.gather.span import Span
+from tensorstash.stash.scaled import pass_note
 from tensorstash.transforms.entries import span_of
 from tensorstash.transforms.instance_norm import InstanceNorm
 from tensorstash.transforms.packing import Packing, in_a_row, in_rows, mark, move
@@ -100,6 +101,7 @@ class Pack:
             span = batch[name]
             batch[name] = take(name, (*rows, *span.shape[2:]), span.dtype)
             move(packing, span, batch[name])
+            pass_note(span, batch[name])
             batch.pop(f"{name}.observed", None)
         batch.update((f"{name}.{entry}", tensor) for name in self.spans for entry, tensor in entries.items())
         return batch
