@@ -33,7 +33,7 @@ def fills(stash: Stash, spans: Sequence[Span], computed: Collection[str]) -> dic
 
 
 def _fill(stash: Stash, name: str) -> torch.Tensor:
-    """The value of the empty slots of a column: its `empty=`, else its `fill=`, else NaN or code -1."""
+    """The value of the empty slots of a column: its `empty=`, else its `fill=`, else NaN, code -1 or no validity."""
     about, dtype = stash.about(name), stash[name].dtype
     fill: Any = about.fill if about.empty is None else about.empty
     if about.kind == "category":
@@ -42,6 +42,8 @@ def _fill(stash: Stash, name: str) -> torch.Tensor:
         fill = -1
     elif fill is None and dtype.is_floating_point:
         fill = float("nan")
+    elif about.is_validity:
+        fill = False
     if fill is None and about.calendar:
         raise SchemaError(
             f"An empty slot has a time only if the step of time is known, and so {name!r} of ts.calendar has no value "
