@@ -25,6 +25,22 @@ def span_of(batch: Mapping[str, object], name: str) -> torch.Tensor:
     return entry
 
 
+def check_predictions(values: object) -> None:
+    """Raise `TypeError` for what is no tensor of real numbers."""
+    if not isinstance(values, torch.Tensor) or values.is_complex():
+        got = values.dtype if isinstance(values, torch.Tensor) else f"a {type(values).__name__}"
+        raise TypeError(f"Predictions must be a tensor of real numbers, got {got}.")
+
+
+def check_pack(values: torch.Tensor, pack: tuple[int, ...], what: str) -> None:
+    """Raise `ValueError` unless a tensor has the dimensions of a pack behind others."""
+    shape = tuple(values.shape)
+    if len(shape) <= len(pack):
+        raise ValueError(f"{what!r} must have windows or slots, ({', '.join(['time', *map(str, pack)])}), got {shape}.")
+    if shape[len(shape) - len(pack) :] != pack:
+        raise ValueError(f"The last dimensions of {what!r} must be {pack}, got {shape}.")
+
+
 def observed_of(batch: Mapping[str, object], name: str) -> torch.Tensor | None:
     """Which slots of a span have a row, with as many dimensions as the span; `None`: all of them."""
     flags = f"{name}.observed"

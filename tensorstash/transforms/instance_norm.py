@@ -13,7 +13,7 @@ from tensorstash.common.checks import at_least
 from tensorstash.errors import SchemaError
 from tensorstash.stash.scaled import is_scaled, note_scaled
 from tensorstash.transforms.bound import Source, Valid, check_source, validity_of
-from tensorstash.transforms.entries import change_rows, check_batch, observed_of, span_of
+from tensorstash.transforms.entries import change_rows, check_batch, check_predictions, observed_of, span_of
 
 Kind = Literal["standard", "last", "mean"]
 
@@ -128,29 +128,37 @@ class InstanceNorm:
             ValueError: `values` has another shape, or the batch has not been normalised.
         """
         check_batch(batch, "An InstanceNorm")
-        if not isinstance(values, torch.Tensor) or values.is_complex():
-            got = values.dtype if isinstance(values, torch.Tensor) else f"a {type(values).__name__}"
-            raise TypeError(f"Predictions must be a tensor of real numbers, got {got}.")
-        name = f"{self.history}.center"
-        if name not in batch:
-            raise ValueError(
-                f"The batch must be normalised by this transform; it has no {name!r}. Call the transform on it first."
-            )
-        center = batch[name]
+        check_predictions(values)
+        center, scale = (self._own(batch, which) for which in ("center", "scale"))
         if values.ndim != center.ndim or len(values) != len(center) or values.shape[2:] != center.shape[2:]:
             expected = ", ".join(map(str, (len(center), "time", *center.shape[2:])))
             raise ValueError(f"Predictions for this batch must have the shape ({expected}), got {tuple(values.shape)}.")
-        return values * batch[f"{self.history}.scale"] + center
+        return values * scale + center
 
     def undo(self, batch: Batch) -> Batch:
         """Restore level and spread in the spans of a normalised batch, in place, and return it."""
         check_batch(batch, "An InstanceNorm")
+        self._own(batch, "center")
         names = [name for name in (self.history, *self.others) if name in batch]
         restored = [self.inverse(span_of(batch, name), batch) for name in names]
         for name, values in zip(names, restored):
             _change(batch[name], observed_of(batch, name), lambda span, values=values: span.copy_(values))
         del batch[f"{self.history}.center"], batch[f"{self.history}.scale"]
         return batch
+
+    def _own(self, batch: Batch, which: str) -> torch.Tensor:
+        """An entry that this transform has added to a batch."""
+        name = f"{self.history}.{which}"
+        if name not in batch:
+            raise ValueError(
+                f"The batch must be normalised by this transform; it has no {name!r}. Call the transform on it first."
+            )
+        entry = span_of(batch, name)
+        if entry.ndim < 2:
+            raise ValueError(
+                f"{name!r} must be (batch, 1, ...), as this transform has made it, got {tuple(entry.shape)}."
+            )
+        return entry
 
     def _check(self, batch: Batch, names: tuple[str, ...]) -> torch.Tensor:
         """The history, of a batch that can be normalised."""

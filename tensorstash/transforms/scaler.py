@@ -19,7 +19,7 @@ from tensorstash.stash.scaled import is_scaled, note_scaled, was_scaled
 from tensorstash.stash.stash import Stash
 from tensorstash.transforms.apply import scaled_stash
 from tensorstash.transforms.bound import Source, check_source, check_unscaled, entities_in, groups_of, spans_in
-from tensorstash.transforms.entries import change_rows, check_batch, observed_of, span_of
+from tensorstash.transforms.entries import change_rows, check_batch, check_pack, check_predictions, observed_of, span_of
 from tensorstash.transforms.scaling import Constants
 from tensorstash.transforms.sharded import of_all, of_node
 from tensorstash.transforms.state import VERSION, fields_of
@@ -227,7 +227,7 @@ class Scaler:
                 "a batch is scaled by scaler(batch)."
             )
         for name in self.center:
-            self._check_pack(stash[name][:, None], name, name)
+            check_pack(stash[name][:, None], self._pack(name), name)
         bound = replace(self._fitted or self, spans={}).bind(stash)
         tables = {name: (bound.center[name], bound.scale[name]) for name in bound.center}
         entities = torch.arange(len(stash.entities)).repeat_interleave(stash.offsets.diff())
@@ -274,13 +274,14 @@ class Scaler:
             tensor([[ 1.0000,  1.5000],
                     [20.0000, 25.0000]])
         """
-        if column not in self.center:
+        if not isinstance(column, str) or column not in self.center:
             raise unknown_name(column, self.center, "the scaler")
-        if not isinstance(values, torch.Tensor) or values.is_complex():
-            got = values.dtype if isinstance(values, torch.Tensor) else f"a {type(values).__name__}"
-            raise TypeError(f"Predictions must be a tensor of real numbers, got {got}.")
-        self._check_pack(values, column, column)
-        pack = self.center[column].ndim - 1
+        check_predictions(values)
+        for what, given in (("entity", entity), ("source", source)):
+            if given is not None and not isinstance(given, torch.Tensor):
+                raise TypeError(f"{what} must be a tensor of integers, got {given!r}. Take batch[{what!r}].")
+        check_pack(values, self._pack(column), column)
+        pack = len(self._pack(column))
         if pack and values.ndim < pack + 2:  # (batch, time) could be as wide as the pack
             raise ValueError(
                 f"Predictions of the pack {column!r} must be (batch, time, *pack), got {tuple(values.shape)}. For "
@@ -300,14 +301,16 @@ class Scaler:
                 f"The batch must have a span of the scaler, {', '.join(map(repr, self.spans))}; it has "
                 f"{', '.join(map(repr, batch)) or 'nothing'}. Fit it on windows with the spans of the batch."
             )
+        for name in known:
+            check_pack(span_of(batch, name), self._pack(self.spans[name]), name)
         entity = batch.get("entity")
         # `windows[0]` is one window, whose spans begin with time
-        windows = len(span_of(batch, known[0])) if getattr(entity, "ndim", 1) else 1
+        windows = len(batch[known[0]]) if getattr(entity, "ndim", 1) else 1
         if self.by is not None and self.starts and "source" not in batch:
             entity = None  # of a batch of one stash, whose numbers are others
         group = self._group(windows, entity, batch.get("source"))
         for name in known:
-            span = span_of(batch, name)
+            span = batch[name]
             if f"{name}.segment" in batch:
                 raise ValueError(f"A scaler must see whole windows; {name!r} is packed in rows. Scale before ts.Pack.")
             if not span.dtype.is_floating_point:
@@ -315,9 +318,8 @@ class Scaler:
                     f"A scaled span must be floating; {name!r} is {span.dtype}. Put "
                     f"ts.Cast({{{name!r}: torch.float32}}) before the scaler."
                 )
-            self._check_pack(span, self.spans[name], name)
             if not inverse and is_scaled(span):
-                raise ValueError(f"A span must be scaled once; {name!r} is scaled already. Take a fresh batch.")
+                raise ValueError(f"A span must be scaled once; {name!r} is scaled already. Leave the scaler out.")
             if inverse and not was_scaled(span):
                 raise ValueError(
                     f"Only a span that is scaled can be scaled back; {name!r} is not, or it is a copy, which does not "
@@ -339,10 +341,8 @@ class Scaler:
             raise ValueError(f"entity must have one number for each of {windows:,} windows, got {group.numel()}.")
         return group
 
-    def _check_pack(self, tensor: torch.Tensor, column: str, what: str) -> None:
-        pack = self.center[column].shape[1:]
-        if tensor.ndim <= len(pack) or tensor.shape[tensor.ndim - len(pack) :] != pack:
-            raise ValueError(f"The last dimensions of {what!r} must be {tuple(pack)}, got {tuple(tensor.shape)}.")
+    def _pack(self, column: str) -> tuple[int, ...]:
+        return tuple(self.center[column].shape[1:])
 
     def _constants(self, column: str, like: torch.Tensor) -> Constants:
         key = (column, like.dtype, like.device)

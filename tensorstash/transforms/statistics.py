@@ -85,7 +85,7 @@ def of_source(
     if by is None:
         seen = [one_group(rows) for rows in seen]
     count, which = sum(map(len, seen)), None
-    if sample is not None and at_least(1, sample, "sample") < count:
+    if sample is not None and (sample := at_least(1, sample, "sample")) < count:
         count, which = sample, np.sort(shuffled(count, seed, 0)(np.arange(sample)))
     result = Statistics(count, spans, {}, {}, [])
     for name in dict.fromkeys(spans.values()):
@@ -129,11 +129,11 @@ def _sampled(parts: Sequence[Part], which: Int64s) -> list[Part]:
 
 def check_kind(kind: str, by: str | None, unknown: str) -> None:
     """Raise `ValueError` if `kind`, `by` or `unknown` is none of its values."""
-    if kind not in get_args(Kind):
+    if not isinstance(kind, str) or kind not in get_args(Kind):
         raise ValueError(f"kind must be one of {', '.join(map(repr, get_args(Kind)))}, got {kind!r}.")
-    if by not in (None, "entity"):
+    if by is not None and not (isinstance(by, str) and by == "entity"):
         raise ValueError(f"by must be None or 'entity', got {by!r}.")
-    if unknown != "error" and (unknown != "pooled" or by is None):
+    if not isinstance(unknown, str) or (unknown != "error" and (unknown != "pooled" or by is None)):
         raise ValueError(f"unknown must be 'error', or with by='entity' 'pooled', got {unknown!r} and by={by!r}.")
 
 
@@ -180,6 +180,8 @@ def spans_of(source: Windows | Stash, columns: list[str]) -> dict[str, str]:
     stash = stash_of(source)
     if not columns:
         raise ValueError("columns must name at least one column, got none.")
+    if odd := [name for name in columns if not isinstance(name, str)]:
+        raise TypeError(f"columns must be a list of names, got {odd[0]!r} in it.")
     for name in columns:
         tensor, kind = stash[name], stash.about(name).kind
         if kind != "number" or tensor.dtype == torch.bool:
