@@ -69,7 +69,7 @@ def callables(transform: Sequence[Transform]) -> tuple[Transform, ...]:
     """The transforms of `transform=`."""
     if callable(transform):
         raise TypeError(f"transform must be a list of callables, got {transform!r}. Write [...] around it.")
-    if not isinstance(transform, Iterable) or isinstance(transform, (str, torch.Tensor)):
+    if getattr(transform, "ndim", 1) == 0 or not isinstance(transform, Iterable):
         raise TypeError(f"transform must be a list of callables, got {transform!r}. For none, leave it out.")
     for step in transform:
         if not callable(step):

@@ -259,7 +259,7 @@ class Loader:
 
     def _in_thread(self, batch: Batch) -> Batch | Pending:
         try:
-            return self._transformed(self._early, batch)  # type: ignore[no-any-return]
+            return self._transformed(self._early, batch)
         except Exception as error:  # the batches that were made before are handed out first
             return Failed(error)
 
@@ -280,8 +280,8 @@ class Loader:
         if self.resident:
             return ResidentAssembler(chain, self.device, copies or PlainCopies(self.device), stages)
         if copies is not None:
-            early = self._before_copy if self._early else None
-            return HostAssembler(chain, Staged(chain.plan, Staging(copies, stages), self._casts, early))
+            before = self._before_copy if self._early else None
+            return HostAssembler(chain, Staged(chain.plan, Staging(copies, stages), self._casts, before))
         spare, early = self.prefetch + _SPARE_BUFFERS + parts(self._batch_bytes) - 1, self._in_thread
         return HostAssembler(chain, Recycled(chain.plan, spare, early if self._early else None))
 

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from math import inf
 from numbers import Real
 from typing import Literal, get_args
@@ -79,7 +80,7 @@ class InstanceNorm:
             raise ValueError(f"kind must be one of {', '.join(map(repr, get_args(Kind)))}, got {kind!r}.")
         if odd := [name for name in (history, *others) if not isinstance(name, str)]:
             raise TypeError(f"history and others must be names of spans, got {odd[0]!r}.")
-        if not isinstance(eps, Real) or isinstance(eps, bool) or not 0 < eps < inf:
+        if not _is_spread(eps):
             raise ValueError(f"eps must be a number > 0, got {eps!r}.")
         if twice := [name for name, count in Counter((history, *others)).items() if count > 1]:
             raise ValueError(f"A span must be named once, got {twice[0]!r} twice.")
@@ -142,7 +143,7 @@ class InstanceNorm:
         names = [name for name in (self.history, *self.others) if name in batch]
         restored = [self.inverse(span_of(batch, name), batch) for name in names]
         for name, values in zip(names, restored):
-            _change(batch[name], observed_of(batch, name), lambda span, values=values: span.copy_(values))
+            _change(batch[name], observed_of(batch, name), partial(_copy_from, values))
         del batch[f"{self.history}.center"], batch[f"{self.history}.scale"]
         return batch
 
@@ -223,6 +224,14 @@ class InstanceNorm:
         apart = (wide - center).masked_fill_(~has_value, 0)
         scale = (apart.square_().sum(1, keepdim=True) / divisor + self.eps).sqrt()
         return center.to(past.dtype), scale.masked_fill(count == 0, 1).to(past.dtype)
+
+
+def _is_spread(value: object) -> bool:
+    return not isinstance(value, bool) and isinstance(value, Real) and 0 < float(value) < inf
+
+
+def _copy_from(source: torch.Tensor, target: torch.Tensor) -> None:
+    target.copy_(source)
 
 
 def _change(span: torch.Tensor, has_row: torch.Tensor | None, change: Callable[[torch.Tensor], object]) -> None:

@@ -215,7 +215,8 @@ def test_a_scaler_called_by_hand_refuses_batches_of_scaled_columns(way: str, mon
     }
     batch = made.get(way, lambda: next(iter(ts.Loader(scaled, 4))))()
     before = {name: tensor.clone() for name, tensor in batch.items()}
-    by_hand = ts.Loader(scaled, 4, transform=[lambda batch: scaler(batch), ts.Pack("next")][: 1 + (way == "packed")])
+    steps: list[Any] = [lambda batch: scaler(batch), ts.Pack("next")]
+    by_hand = ts.Loader(scaled, 4, transform=steps if way == "packed" else steps[:1])
     with pytest.raises(ValueError, match=like("A span must be scaled once ... is scaled already")):
         scaler(batch)
     with pytest.raises(ValueError, match=like("A span must be scaled once ... is scaled already")):

@@ -310,7 +310,7 @@ def test_batches_are_packed_in_the_thread_if_there_is_prefetch(prefetch: int) ->
 
         return transform
 
-    steps = [note("before"), ts.Pack("past", "known"), ts.Pack("next"), note("behind")]
+    steps: list[Any] = [note("before"), ts.Pack("past", "known"), ts.Pack("next"), note("behind")]
     loader = ts.Loader(windows_of(), 4, prefetch=prefetch, transform=steps)
     assert len([*loader]) == len(loader)
     here = {threading.get_ident()}
