@@ -94,6 +94,11 @@ def bound(transforms: Sequence[Any], windows: Windows | Mix | ShardedWindows) ->
     return result
 
 
+def scaled_by(transforms: Sequence[Transform]) -> dict[str, bool]:
+    """The spans that scalers among the transforms scale."""
+    return {span: True for step in transforms if isinstance(step, Scaler) for span in step.spans}
+
+
 def casts_on_host(transforms: Sequence[Any], placement: Placement) -> dict[str, torch.dtype]:
     """The entries that `ts.Cast(..., on="host")` at the beginning of the transforms casts, and their new dtypes."""
     casts: dict[str, torch.dtype] = {}

@@ -33,6 +33,17 @@ class Pending(Protocol):
         """Finish the batch in the thread and the stream of the loop: wait for its copy, or gather it."""
 
 
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A batch that could not be made; those before it are handed out first."""
+
+    error: Exception
+
+    def complete(self) -> Batch:
+        """Raise what went wrong."""
+        raise self.error
+
+
 class _Lease(weakref.ref["NDArray[Any]"]):
     """A view that was handed out, and the buffer that it shows."""
 
@@ -95,7 +106,9 @@ def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
 class Recycled:
     """Memory of batches that stay on the host: they are handed out as they were gathered."""
 
-    def __init__(self, plan: GatherPlan, spare: int) -> None:
+    def __init__(self, plan: GatherPlan, spare: int, early: Callable[[Batch], Batch | Pending] | None = None) -> None:
+        """`early` is what is done to each batch in the thread that makes it."""
+        self._early = early
         self.pools = [Pool(group.buffer_shape(1), group.dtype, spare) for group in plan.groups]
         self._plan = plan
 
@@ -103,9 +116,12 @@ class Recycled:
         """A buffer for each group of spans in a batch of `count` windows."""
         return [pool.take(count) for pool in self.pools]
 
-    def finish(self, buffers: Sequence[torch.Tensor], rest: Mapping[str, torch.Tensor], steps: int) -> list[Batch]:
+    def finish(
+        self, buffers: Sequence[torch.Tensor], rest: Mapping[str, torch.Tensor], steps: int
+    ) -> Sequence[Batch | Pending]:
         """The batches of some steps: of the filled buffers and of other tensors, which stay on the host."""
-        return as_batches(self._plan, buffers, rest, steps)
+        batches = as_batches(self._plan, buffers, rest, steps)
+        return batches if self._early is None else [self._early(batch) for batch in batches]
 
     def copy_seconds(self) -> float:
         """Time for copies to a device: there are none."""

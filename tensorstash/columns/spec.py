@@ -122,7 +122,7 @@ def is_valid(source: "Source | Sequence[Source]") -> ColumnSpec:
     """A bool column that is true where the source has a value: neither a null nor, in a floating column, NaN.
 
     Where it is false, `require=`, `latest(of=)`, `Scaler.fit` and `describe` treat the `fill=` value of a column of the
-    same source as missing.
+    same source as missing, and so does `ts.InstanceNorm` in batches that have both. It is false in empty slots.
 
     Args:
         source: the name of a source column, a polars expression, or several of them, which are packed

@@ -87,7 +87,7 @@ def of_source(
     count, which = sum(map(len, seen)), None
     if not count:
         raise DataError("A scaler must be fitted on at least one row, got none. Fit it on data that have rows.")
-    if sample is not None and at_least(1, sample, "sample") < count:
+    if sample is not None and (sample := at_least(1, sample, "sample")) < count:
         count, which = sample, np.sort(shuffled(count, seed, 0)(np.arange(sample)))
     result = Statistics(count, spans, {}, {}, [])
     for name in dict.fromkeys(spans.values()):
@@ -185,6 +185,8 @@ def spans_of(source: Windows | Stash, columns: list[str]) -> dict[str, str]:
     stash = stash_of(source)
     if not columns:
         raise ValueError("columns must name at least one column, got none.")
+    if odd := [name for name in columns if not isinstance(name, str)]:
+        raise TypeError(f"columns must be a list of names, got {odd[0]!r} in it.")
     for name in columns:
         tensor, kind = stash[name], stash.about(name).kind
         if kind != "number" or tensor.dtype == torch.bool:

@@ -1,6 +1,5 @@
 """Where windows are: their slots in one stash, and the windows of several stashes as one sequence."""
 
-import inspect
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -18,9 +17,10 @@ from tensorstash.gather.stretches import Stretches, as_fragments, with_times
 from tensorstash.native.guide import Guide, find, find_and_locate, guide
 from tensorstash.segments.segment import Block
 from tensorstash.stash.header import names_checksum
+from tensorstash.stash.scaled import noted
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.during import Reach
-from tensorstash.windows.ids import Ids, check_ids
+from tensorstash.windows.ids import Ids, check_ids, is_asked_by_torch
 from tensorstash.windows.intervals import Intervals, locate
 from tensorstash.windows.points import Points
 from tensorstash.windows.slots import Slots, calendar_fills, fragments_of, nearest_rows, times_at
@@ -339,16 +339,17 @@ class Chain:
         """The batch of windows in fresh memory: spans, `observed`, and static columns."""
         located = self.locate(check_ids(ids, len(self)))
         batch = gather(self.plan, located.source, located.anchors, located.stretches) | self.static_of(located)
-        return batch | {name: torch.from_numpy(values) for name, values in self.labels(located).items()}
+        batch |= {name: torch.from_numpy(values) for name, values in self.labels(located).items()}
+        return noted(batch, self.scaled)
 
     def window_or_batch(self, ids: int | Ids) -> dict[str, torch.Tensor]:
         """One window, tensors `(time, ...)`, for an integer; else a batch, tensors `(batch, time, ...)`."""
-        if self.drawn and _is_asked_by_torch():
+        if self.drawn and is_asked_by_torch():
             raise self._undrawn()
         if isinstance(ids, int) and not isinstance(ids, bool):
             ids = np.array(ids)
         if isinstance(ids, (np.ndarray, np.integer, torch.Tensor)) and not ids.ndim:
-            return {name: tensor[0] for name, tensor in self.gather(ids.reshape(1)).items()}
+            return noted({name: tensor[0] for name, tensor in self.gather(ids.reshape(1)).items()}, self.scaled)
         return self.gather(ids)  # type: ignore[arg-type]  # a boolean is refused there
 
     def each(self, ids: Ids) -> list[dict[str, torch.Tensor]]:
@@ -358,6 +359,12 @@ class Chain:
         batch = self.gather(ids)
         windows = zip(*(tensor.unbind() for tensor in batch.values()))
         return [dict(zip(batch, window)) for window in windows]
+
+    @cached_property
+    def scaled(self) -> dict[str, bool]:
+        """Of each span, whether it is of a column that is scaled in a stash."""
+        columns = {about.name for part in self.placements for about in part.stash.info.columns if about.is_scaled}
+        return {span.name: span.column in columns for span in self.placements[0].shown}
 
     @cached_property
     def drawn(self) -> bool:
@@ -390,11 +397,3 @@ class Chain:
     def __getstate__(self) -> dict[str, Any]:
         """Without the cached properties, which hold addresses."""
         return {"placements": self.placements}
-
-
-def _is_asked_by_torch() -> bool:
-    """Whether the caller is PyTorch's `DataLoader`; it indexes like any other caller."""
-    frame = inspect.currentframe()
-    for _ in range(3):  # `window_or_batch`, `__getitem__`, who asked
-        frame = None if frame is None else frame.f_back
-    return frame is not None and frame.f_globals.get("__name__", "").startswith("torch.utils.data")

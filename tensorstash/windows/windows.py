@@ -10,6 +10,7 @@ import torch
 
 from tensorstash.common.frequency import Duration
 from tensorstash.gather.gather import copy_into, gather_into
+from tensorstash.stash.scaled import noted
 from tensorstash.stash.stash import Stash
 from tensorstash.windows import splits
 from tensorstash.windows.at import Missing, check_at
@@ -190,11 +191,11 @@ class Windows:
             return self.chain.gather(ids)
         if self.placement.reaches or self.placement.points is not None:
             copy_into(self.chain.gather(ids), out)
-            return dict(out)
-        located = self.chain.locate(check_ids(ids, len(self)))
-        gather_into(self.chain.plan_apart, located.anchors, out)
-        copy_into(self.chain.static_of(located), out)
-        return dict(out)
+        else:
+            located = self.chain.locate(check_ids(ids, len(self)))
+            gather_into(self.chain.plan_apart, located.anchors, out)
+            copy_into(self.chain.static_of(located), out)
+        return noted(dict(out), self.chain.scaled)
 
     def anchors(self, ids: Ids) -> dict[str, torch.Tensor]:
         """The `entity` (index into `stash.entities`) and the `time` of each window's anchor, both `(batch,)` int64.

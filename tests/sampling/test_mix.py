@@ -235,7 +235,12 @@ def test_a_scaler_of_a_mix_is_that_of_its_windows_together(kind: Kind) -> None:
         by_entity = ts.Scaler.fit(mix, ["y"], kind=kind, by="entity")
     assert by_entity.center["y"][2].equal(together.center["y"][0])
     by_entity = ts.Scaler.from_state(json.loads(json.dumps(by_entity.state_dict()))).bind(mix)
-    own = {k: ts.Scaler.fit(part, ["y"], kind=kind, by="entity") for k, part in enumerate(parts.values()) if len(part)}
+    fits = {
+        k: (ts.Scaler.fit(part, ["y"], kind=kind, by="entity"), part)
+        for k, part in enumerate(parts.values())
+        if len(part)
+    }
+    own = {k: scaler.bind(part) for k, (scaler, part) in fits.items()}
     torch.testing.assert_close(together.center["y"], expected.center["y"])
     torch.testing.assert_close(together.scale["y"], expected.scale["y"])
     for batch in ts.Loader(mix, 5, shuffle=True, with_ids=True):

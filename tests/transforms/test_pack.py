@@ -1,5 +1,6 @@
 """`ts.Pack` against loops over windows and slots: every slot with a row once, in as few rows as best fit needs."""
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -71,7 +72,8 @@ def slow_rows(batch: Batch, name: str, length: int, multiple: int) -> Batch:
         for at, slot in enumerate(slots[k], first):
             assert not segment[r, at], "no slot is written twice"
             packed[r, at], segment[r, at], position[r, at] = values[k, slot], number, slot - slots[k][0]
-    places = {name: torch.tensor(numbers, dtype=torch.int64) for name, numbers in (("row", row), ("begin", begin))}
+    numbers = {"row": row, "begin": begin, "length": [*map(len, slots)]}
+    places = {name: torch.tensor(values, dtype=torch.int64) for name, values in numbers.items()}
     entries = {"segment": segment, "position": position, **places}
     return {name: packed} | {f"{name}.{entry}": tensor for entry, tensor in entries.items()}
 
@@ -157,6 +159,60 @@ def test_mixed_lengths_fill_rows_almost_completely(low: int) -> None:
         assert rows >= -(-sizes.sum() // 2048)
 
 
+def window_of_each_slot(batch: Batch, name: str, length: int) -> list[list[int | None]]:
+    """What the page of pre-training says, slot by slot: only a window with a length lies somewhere."""
+    rows: list[list[int | None]] = [[None] * length for _ in batch[name]]
+    places = zip(*(batch[f"{name}.{entry}"].tolist() for entry in ("row", "begin", "length")))
+    for window, (row, begin, size) in enumerate(places):
+        for at in range(begin, begin + size):
+            assert rows[row][at] is None, "no slot belongs to two windows"
+            rows[row][at] = window
+    return rows
+
+
+@pytest.mark.usefixtures("kernel")
+@given(
+    sizes=st.lists(st.integers(0, 6), max_size=12),
+    length=st.integers(6, 14),
+    multiple=st.integers(1, 3),
+)
+@settings(max_examples=60, suppress_health_check=[])
+def test_the_length_of_each_window_says_where_its_slots_are(sizes: list[int], length: int, multiple: int) -> None:
+    observed = torch.arange(6) < torch.tensor(sizes, dtype=torch.int64)[:, None]
+    values = torch.arange(len(sizes)).float()[:, None].expand(-1, 6).clone()
+    packed = ts.Pack("x", length=length, multiple=multiple)({"x": values, "x.observed": observed})
+    assert packed["x.length"].tolist() == sizes
+    held = window_of_each_slot(packed, "x", length)
+    for slots, owners, segments in zip(packed["x"].tolist(), held, packed["x.segment"].tolist(), strict=True):
+        assert [owner for owner in owners if owner is not None] == [
+            int(value) for value, segment in zip(slots, segments) if segment
+        ]
+        assert [owner is not None for owner in owners] == [segment > 0 for segment in segments]
+
+
+@pytest.mark.usefixtures("kernel")
+def test_a_window_without_rows_is_told_from_the_one_beside_it() -> None:
+    """First or last in the batch, the empty window leaves the rows as they are: only the lengths differ."""
+    values = torch.tensor([[7.0, 8.0], [7.0, 8.0]])
+    first, last = (
+        ts.Pack("x", length=4)({"x": values.clone(), "x.observed": torch.tensor([[k == 1] * 2, [k == 0] * 2])})
+        for k in (0, 1)
+    )
+    assert first["x"].equal(last["x"])
+    assert (first["x.length"].tolist(), last["x.length"].tolist()) == ([0, 2], [2, 0])
+    assert window_of_each_slot(first, "x", 4) == [[1, 1, None, None]]
+    assert window_of_each_slot(last, "x", 4) == [[0, 0, None, None]]
+
+
+@pytest.mark.usefixtures("kernel")
+@pytest.mark.parametrize("multiple", [1, 4])
+def test_windows_without_rows_alone_have_no_row(multiple: int) -> None:
+    none = torch.zeros(3, 2, dtype=torch.bool)
+    packed = ts.Pack("x", length=4, multiple=multiple)({"x": torch.zeros(3, 2), "x.observed": none})
+    assert [packed[name].shape for name in ("x", "x.segment", "x.position")] == [(0, 4)] * 3
+    assert packed["x.length"].tolist() == [0, 0, 0]
+
+
 # In a loader
 
 
@@ -233,6 +289,51 @@ def test_memory_of_packed_batches_is_used_again() -> None:
     loader = ts.Loader(windows_of(), 4, transform=[ts.Pack("past", "known", length=64)])
     addresses = [batch["past"].data_ptr() for _ in range(3) for batch in loader]
     assert len({*addresses}) <= 8 < len(addresses)
+
+
+def test_memory_of_batches_that_are_packed_ahead_is_used_again() -> None:
+    """Batches of a few steps are packed together, and each has memory of its own until the loop is done with it."""
+    loader = ts.Loader(windows_of(), 4, prefetch=1, transform=[ts.Pack("past", "known", length=64)])
+    addresses = [batch["past"].data_ptr() for _ in range(12) for batch in loader]
+    assert len({*addresses}) < len(addresses) / 3
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_batches_are_packed_in_the_thread_if_there_is_prefetch(prefetch: int) -> None:
+    """With all transforms before the last pack; those behind it run where the loop does."""
+    threads: dict[str, set[int]] = {"before": set(), "behind": set()}
+
+    def note(where: str) -> Callable[[Batch], Batch]:
+        def transform(batch: Batch) -> Batch:
+            threads[where].add(threading.get_ident())
+            return batch
+
+        return transform
+
+    steps: list[Any] = [note("before"), ts.Pack("past", "known"), ts.Pack("next"), note("behind")]
+    loader = ts.Loader(windows_of(), 4, prefetch=prefetch, transform=steps)
+    assert len([*loader]) == len(loader)
+    here = {threading.get_ident()}
+    assert threads["behind"] == here
+    assert (threads["before"] == here) == (prefetch == 0)
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_batches_before_one_that_cannot_be_packed_are_handed_out(prefetch: int) -> None:
+    """They count as seen, although the thread makes a few batches together."""
+
+    def third_fails(batch: Batch) -> Batch:
+        if batch["window"][0] == 8:
+            raise ArithmeticError("as it happens")
+        return batch
+
+    arguments: dict[str, Any] = {"prefetch": prefetch, "with_ids": True, "transform": [third_fails, ts.Pack("past")]}
+    loader, seen = ts.Loader(windows_of(), 4, **arguments), []
+    with pytest.raises(ArithmeticError, match=r"^as it happens$"):
+        for batch in loader:
+            seen += batch["window"].tolist()
+    assert seen == [*range(8)]
+    assert loader.state_dict()["consumed"] == 8
 
 
 def test_an_instance_norm_before_normalises_the_windows() -> None:
