@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from tensorstash.common.dtypes import Int64s
 from tensorstash.sampling.mix import Mix
 from tensorstash.sampling.sharded_steps import Holds, ShardTable
+from tensorstash.windows.identity import MEANINGS
 from tensorstash.windows.splits import Moment
 from tensorstash.windows.windows import Windows
 
@@ -118,7 +119,7 @@ class ShardedWindows:
         """The part of the fingerprint that all shards share; `None` if this node has no shard."""
         for part in self.parts.values():
             fingerprint = part.fingerprint()
-            return {name: fingerprint[name] for name in ("spans", "stride", "vocabularies")}
+            return {name: fingerprint[name] for name in ("spans", "stride", *MEANINGS)}
         return None
 
     @cached_property
@@ -202,5 +203,6 @@ def _counted(windows: Windows | None) -> Count:
     if windows is None:
         return Count()
     fingerprint = windows.fingerprint()
-    runs = zlib.crc32(repr((fingerprint["names"], fingerprint["runs"])).encode())
+    where = [fingerprint.get(name) for name in ("names", "offsets", "row_times", "runs")]
+    runs = zlib.crc32(repr(where).encode())
     return Count(fingerprint["windows"], fingerprint["first_time"], fingerprint["last_time"], runs)

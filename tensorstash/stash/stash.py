@@ -19,7 +19,7 @@ from tensorstash.segments.on_disk import save
 from tensorstash.segments.publish import share_copy
 from tensorstash.segments.segment import Block, Segment, attach_newest, mapped, open_saved, reattach
 from tensorstash.stash.display import as_html, as_text
-from tensorstash.stash.header import checked_offsets, checked_vocabulary, info_of, read_names
+from tensorstash.stash.header import checked_offsets, checked_vocabulary, info_of, read_names, times_checksum
 
 if TYPE_CHECKING:
     import polars as pl
@@ -135,6 +135,14 @@ class Stash(Mapping[str, torch.Tensor]):
         """The first and the last time of all rows; `None` without times or rows."""
         time = self.info.time
         return (None, None) if time is None else (time.low, time.high)
+
+    @cached_property
+    def times_checksum(self) -> int | None:
+        """A checksum of the times as they were loaded, for states; a file without one is read."""
+        if self.info.time is None or self.time is None:
+            return None
+        known = self.info.time.checksum
+        return times_checksum(self.time.numpy()) if known is None else known
 
     @property
     def clock(self) -> Clock:
