@@ -213,9 +213,10 @@ class Stash(Mapping[str, torch.Tensor]):
         """A pyarrow Table of entity, time and every column over the memory of the stash, without a copy of it.
 
         Static columns come last, their values repeated in every row of their entity, which takes memory. Packs are
-        fixed-size lists, codes are dictionary arrays, hashed codes int32, and bfloat16 is uint16 with its bits, which
-        `ts.load` reads as bfloat16 again. Values that are not in a given vocabulary are null. Arrow needs memory of its
-        own for booleans (bits), dates, times of day in s and ms, the nulls among codes and the entities.
+        fixed-size lists, codes are dictionary arrays, hashed codes int32, and bfloat16 is float32, whose field has the
+        metadata that `ts.load` reads as bfloat16 again. Values that are not in a given vocabulary are null. Arrow needs
+        memory of its own for booleans (bits), bfloat16, dates, times of day in s and ms, the nulls among codes and the
+        entities.
 
         Example:
             >>> import tensorstash as ts

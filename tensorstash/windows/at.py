@@ -63,6 +63,10 @@ def points_of(stash: Stash, frame: Any, closed: str, spans: Collection[str]) -> 
 
 
 def _columns(frame: Any) -> "dict[str, pa.ChunkedArray]":
+    """The columns by name; bfloat16 is float32."""
+    import pyarrow as pa
+
+    from tensorstash.columns.types import from_bits, is_bfloat16
     from tensorstash.ingest.static import read_columns
     from tensorstash.sources.scan import Wanted
     from tensorstash.sources.source import scan
@@ -75,7 +79,9 @@ def _columns(frame: Any) -> "dict[str, pa.ChunkedArray]":
             f"{type(frame).__name__}."
         )
     scanned = scan(frame, None, Wanted(None), None, progress=False)
-    return read_columns(scanned, scanned.schema.names)
+    columns = read_columns(scanned, scanned.schema.names)
+    bits = [field.name for field in scanned.schema if is_bfloat16(field)]
+    return columns | {name: pa.chunked_array([*map(from_bits, columns[name].chunks)]) for name in bits}
 
 
 def _first_null(array: "pa.ChunkedArray") -> int:
