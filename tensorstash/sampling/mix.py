@@ -27,8 +27,8 @@ class Mix:
     `shuffle=True` permutes the windows of each component, `False` interleaves them in order; there are no other
     orders. Ranks, tails and states work as in any loader.
 
-    All components need the same spans over columns of the same types, shapes, vocabularies and fills, the same static
-    columns, and times of the same unit and zone. With `with_ids=True` batches hold `source`, `(batch,)` int64: the
+    The numbers of all components must mean the same: they need the same spans, static columns and labels, of the same
+    types, units, vocabularies, members and so on, and times of the same unit and zone. With `with_ids=True` batches hold `source`, `(batch,)` int64: the
     number of the component in the order of `windows`. `window`, `entity` and `anchor` then count within that component.
     Batches hold `<span>.observed` if any component has it.
 
