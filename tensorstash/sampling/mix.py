@@ -28,9 +28,9 @@ class Mix:
     orders. Ranks, tails and states work as in any loader.
 
     The numbers of all components must mean the same: they need the same spans, static columns and labels, of the same
-    types, units, vocabularies, members and so on, and times of the same unit and zone. With `with_ids=True` batches hold `source`, `(batch,)` int64: the
-    number of the component in the order of `windows`. `window`, `entity` and `anchor` then count within that component.
-    Batches hold `<span>.observed` if any component has it.
+    types, units, vocabularies, members and so on, and times of the same unit and zone. With `with_ids=True` batches
+    hold `source`, `(batch,)` int64: the number of the component in the order of `windows`. `window`, `entity` and
+    `anchor` then count within that component. Batches hold `<span>.observed` if any component has it.
 
     A mix is a data set of PyTorch too: `mix[k]`, and `mix[ids]` for a batch. Windows are numbered one component after
     the other, in the order of `windows`, and so are the ids that `ts.Loader(mix, ...).sampler` gives.

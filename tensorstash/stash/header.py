@@ -133,7 +133,7 @@ def read_names(segment: Segment, name: str) -> "NDArray[Any] | list[str]":
 
 def times_checksum(times: Int64s) -> int:
     """A checksum of all times, in the order of their rows."""
-    return zlib.crc32(times)
+    return zlib.crc32(times.data)
 
 
 def names_checksum(stash: StashLike, column: str | None = None) -> int:

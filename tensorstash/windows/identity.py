@@ -70,7 +70,7 @@ def where(placement: Placement) -> dict[str, Any]:
         "spans": spans,
         "stride": placement.intervals.stride,
         "names": names_checksum(stash),
-        "offsets": zlib.crc32(placement.offsets),
+        "offsets": zlib.crc32(placement.offsets.data),
         "runs": _runs(placement),
     }
     if placement.reaches:

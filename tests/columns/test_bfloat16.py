@@ -110,9 +110,9 @@ def test_an_entity_is_refused_as_floats_are(source: Callable[[torch.Tensor], Any
     """At a load, of a table of static columns, and at points, where the stash has the bits as integers."""
     whole = torch.tensor([1.0, 2.0], dtype=torch.bfloat16)
     named = with_column(source(whole), "y", [0.5, 1.5], "e")
-    for arguments in ({}, {"shard": (0, 2)}):
+    for shard in (None, (0, 2)):
         with pytest.raises(ts.errors.SchemaError, match=like("entity= must be text or integers; 'e' is ... Convert")):
-            ts.load(named, ["y"], entity="e", **arguments)
+            ts.load(named, ["y"], entity="e", shard=shard)
     bits = whole.view(torch.uint16).numpy()
     integers: dict[str, Any] = {"e": bits, "t": [1, 1], "x": [1.0, 2.0]}
     static = with_column(of_bits(whole), "y", [0.5, 1.5], "e")

@@ -74,7 +74,7 @@ def padded(of: ts.Stash | None = None, **changed: Any) -> ts.Windows:
 
 def at(**changed: Any) -> pa.Table:
     times = pa.array(HOURS[[25, 40, 50]], pa.timestamp("us", "Europe/Berlin"))
-    return pa.table({"e": ["b", "a", "a"], "t": times, "label": np.float32([1, 2, 3])} | changed)
+    return pa.table({"e": ["b", "a", "a"], "t": times, "label": np.array([1, 2, 3], np.float32)} | changed)
 
 
 def during(*bounds: Any, **changed: Any) -> dict[str, Any]:
@@ -214,8 +214,8 @@ OF_MIXES: Changes = {
     "stride of a component": ("component two.stride", lambda: mix(one=slots(), two=slots(stride=3))),
     "buckets in all components": (
         "columns.bucket.buckets",
-        lambda: mix(
-            **{name: slots(columns(bucket=ts.hashed("k", 5)), stride=k + 1) for k, name in enumerate(("one", "two"))}
+        lambda: ts.Mix(
+            {name: slots(columns(bucket=ts.hashed("k", 5)), stride=k) for k, name in ((1, "one"), (2, "two"))}
         ),
     ),
 }
@@ -271,7 +271,8 @@ def monthly(zone: str, begin: str = "-1mo") -> ts.Windows:
 def test_the_numbers_of_a_window_are_in_the_state_whatever_type_they_had() -> None:
     """Also as JSON, which knows no integers of numpy."""
     numbers = ts.load({"t": [*range(9)], "y": np.arange(9.0)}, ["y"], time="t")
-    spans = {"past": ts.During("y", np.int64(-3), np.int32(0), most=2)}
+    bounds: Any = np.int64(-3), np.int32(0)
+    spans = {"past": ts.During("y", *bounds, most=2)}
     other = {"past": ts.During("y", -3, 0, most=2)}
     loader(ts.Windows(numbers, spans=other)).load_state_dict(state(ts.Windows(numbers, spans=spans)))
 
@@ -363,7 +364,7 @@ def test_what_does_not_change_a_window_is_not_in_a_state() -> None:
     """`min_rows=` that leaves nothing out, a frequency that is found anyway, values of labels."""
     loader(events(spans=during(min_rows=1))).load_state_dict(state(events()))
     loader(slots(frequency="1h")).load_state_dict(state(slots()))
-    loader(events(at=at(label=np.float32([7, 8, 9])))).load_state_dict(state(events()))
+    loader(events(at=at(label=np.array([7, 8, 9], np.float32)))).load_state_dict(state(events()))
 
 
 # Stashes and states of an earlier release
