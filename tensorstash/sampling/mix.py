@@ -162,6 +162,8 @@ _TRAITS = {
     "validity": ("columns marked by the ts.is_valid", "Take ts.is_valid of the same columns."),
     "scaling": ("scaling", "Apply a scaler to both, or to neither."),
 }
+# a component without empty slots needs no value for them, and a column of lists has no names for its items
+_OPTIONAL = {"empty", "members"}
 
 
 class _Trait(NamedTuple):
@@ -190,7 +192,7 @@ def _traits(windows: Windows, found: Mapping[str, Mapping[str, Any]]) -> Iterato
         for trait, (text, remedy) in _TRAITS.items():
             value = traits.get(trait, "number" if trait == "kind" else None)
             shown = partial(stash.vocabulary, name) if trait == "vocabulary" else None
-            if trait != "empty" or trait in traits:  # a component without empty slots needs no value for them
+            if trait not in _OPTIONAL or trait in traits:
                 yield _Trait(f"{text} of {name!r}", value, remedy, shown)
     yield _Trait("unit of times", found["clock"].get("unit"), "Convert the times to one unit before loading.")
     yield _Trait("zone of times", found["clock"].get("zone"), "Convert the times to one time zone before loading.")

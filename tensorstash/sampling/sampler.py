@@ -344,9 +344,10 @@ def _check_alike(state: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
             f"A state must have the fingerprint of its windows, got {saved!r}. Load the state as state_dict() returned "
             "it."
         )
-    if "columns" not in saved or "columns" not in here:  # a sampler alone knows only the number of windows
-        saved, here = ({name: of[name] for name in here if name in saved} for of in (saved, here))
     order, expected = ({name: of[name] for name in ("version", "order")} for of in (state, ours))
+    # a sampler alone knows only the number of windows, and another order has other fields
+    if "columns" not in saved or "columns" not in here or order != expected:
+        saved, here = ({name: of[name] for name in here if name in saved} for of in (saved, here))
     if lines := [*differences(order, expected), *differences(saved, here)]:
         more = f"; and {len(lines) - _MOST_LINES:,} more" if len(lines) > _MOST_LINES else ""
         raise ValueError(

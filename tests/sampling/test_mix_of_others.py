@@ -199,6 +199,8 @@ def test_components_may_differ_in_what_their_numbers_do_not_depend_on() -> None:
     }
     mix = ts.Mix(alike)
     assert len(mix) == sum(map(len, alike.values()))
+    lists = ts.load({"c": np.zeros((9, 2)), "t": source()["t"][:9]}, ["c"], time="t")
+    assert len(ts.Mix({"list": ts.Windows(lists, 3), "named": windows(["x", "y"], spans={"c": ("c", -3, 0)})})) == 29
     masks = [
         ts.Windows(ts.load({of: [1.0, None]}, {"c": ts.column(of, fill=0), "ok": ts.is_valid(of)}), 1)
         for of in ("here", "there")
