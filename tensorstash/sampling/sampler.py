@@ -11,6 +11,7 @@ import torch.distributed
 from tensorstash.common.checks import MOST_COUNT, at_least, integer, is_integer, one_of, shown
 from tensorstash.common.dtypes import Int64s
 from tensorstash.sampling.by_time import ByTime, largest
+from tensorstash.sampling.differences import differences
 from tensorstash.sampling.order import Lanes, OwnIds
 from tensorstash.sampling.ordering import Ordering, Shuffle, of_count
 from tensorstash.sampling.passes import Fields, Position, Schedule
@@ -19,6 +20,7 @@ from tensorstash.sampling.steps import Consumed, Layout, Tail
 VERSION = 1
 _MOST_RANKS = 1 << 31
 _MOST_PADDED = 1 << 31  # ids per step: filler is made too
+_MOST_LINES = 8  # of differences in an error
 
 
 class Sampler:
@@ -214,24 +216,9 @@ class Sampler:
             raise TypeError(f"A state must be what state_dict() returned, got a {type(state).__name__}.")
         if missing := ours.keys() - state.keys():
             raise ValueError(f"A state must have {', '.join(ours)}; this one lacks {', '.join(sorted(missing))}.")
-        pairs = {name: (state[name], ours[name]) for name in ("version", "order")}
-        saved, expected = state["fingerprint"], ours["fingerprint"]
-        if not isinstance(saved, Mapping) or "windows" not in saved:
-            raise ValueError(
-                f"A state must have the fingerprint of its windows, got {saved!r}. Load the state as state_dict() "
-                "returned it."
-            )
+        _check_alike(state, ours)
         if not is_integer(state["seed"]):
             raise ValueError(f"seed must be an integer, got {shown(state['seed'])} in the state.")
-        # a sampler without a loader knows only the number of windows
-        pairs |= {name: (saved[name], expected[name]) for name in expected if name in saved}
-        differing = {name: pair for name, pair in pairs.items() if _differs(*pair)}
-        lines = [f"{name}: {old!r} in the state, {new!r} here" for name, (old, new) in differing.items()]
-        if lines:
-            raise ValueError(
-                f"A state must continue the same windows in the same order; these differ: {'; '.join(lines)}. "
-                "Build the windows and the loader as they were built when the state was saved."
-            )
         epoch, consumed = self._checked_epoch(state["epoch"]), at_least(0, state["consumed"], "consumed")
         if consumed > (count := self.n):
             raise ValueError(f"consumed must be at most the windows of one epoch, {count:,}, got {consumed:,}.")
@@ -342,16 +329,28 @@ def _warn_of_shared_parts(num_replicas: int) -> None:
         )
 
 
-def _differs(old: object, new: object) -> bool:
-    """Whether a value of a state is another one than ours; what has no truth value, such as an array, is."""
-    try:
-        return bool(old != new)
-    except Exception:  # values of any library, which compare in their own way
-        return True
-
-
 def _checked(num_replicas: int, rank: int) -> tuple[int, int]:
     size, number = at_least(1, num_replicas, "num_replicas", below=_MOST_RANKS), at_least(0, rank, "rank")
     if number >= size:
         raise ValueError(f"rank must lie in [0, num_replicas), got rank={rank}, num_replicas={num_replicas}.")
     return size, number
+
+
+def _check_alike(state: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
+    """Raise `ValueError` if a state is of other windows or of another order."""
+    saved, here = state["fingerprint"], ours["fingerprint"]
+    if not isinstance(saved, Mapping) or "windows" not in saved:
+        raise ValueError(
+            f"A state must have the fingerprint of its windows, got {saved!r}. Load the state as state_dict() returned "
+            "it."
+        )
+    order, expected = ({name: of[name] for name in ("version", "order")} for of in (state, ours))
+    # a sampler alone knows only the number of windows, and another order has other fields
+    if "columns" not in saved or "columns" not in here or order != expected:
+        saved, here = ({name: of[name] for name in here if name in saved} for of in (saved, here))
+    if lines := [*differences(order, expected), *differences(saved, here)]:
+        more = f"; and {len(lines) - _MOST_LINES:,} more" if len(lines) > _MOST_LINES else ""
+        raise ValueError(
+            f"A state must continue the same windows in the same order; these differ: {'; '.join(lines[:_MOST_LINES])}"
+            f"{more}. Build the windows and the loader as they were built when the state was saved."
+        )

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from tensorstash.common.dtypes import Int64s
 from tensorstash.sampling.mix import Mix
 from tensorstash.sampling.sharded_steps import Holds, ShardTable
+from tensorstash.windows.identity import MEANINGS
 from tensorstash.windows.splits import Moment
 from tensorstash.windows.windows import Windows
 
@@ -18,12 +19,13 @@ _UNEVEN = 0.1  # share of the steps of all nodes that is filler
 
 
 class Count(NamedTuple):
-    """The windows of one shard: how many, the times of its rows, and a checksum of where its windows are."""
+    """The windows of one shard: how many, the times of its rows, and checksums of where its windows and rows are."""
 
     windows: int = 0
     first_time: int | None = None
     last_time: int | None = None
     runs: int = 0
+    offsets: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +36,17 @@ class Counted:
     first_time: int | None
     last_time: int | None
     runs: int  # a checksum of the counts of all shards
+    offsets: int  # and of where the rows of their entities begin and, with spans in time, of their times
 
 
 def merge_counts(counts: Sequence[Count]) -> Counted:
     """The counts of all shards, by shard."""
     first = (count.first_time for count in counts if count.first_time is not None)
     last = (count.last_time for count in counts if count.last_time is not None)
-    checksum = zlib.crc32(repr([tuple(count) for count in counts]).encode())
+    runs = zlib.crc32(repr([count[:4] for count in counts]).encode())
+    offsets = zlib.crc32(repr([count.offsets for count in counts]).encode())
     windows = array("q", (count.windows for count in counts))
-    return Counted(windows, min(first, default=None), max(last, default=None), checksum)
+    return Counted(windows, min(first, default=None), max(last, default=None), runs, offsets)
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +122,7 @@ class ShardedWindows:
         """The part of the fingerprint that all shards share; `None` if this node has no shard."""
         for part in self.parts.values():
             fingerprint = part.fingerprint()
-            return {name: fingerprint[name] for name in ("spans", "stride", "vocabularies")}
+            return {name: fingerprint[name] for name in ("spans", "stride", *MEANINGS)}
         return None
 
     @cached_property
@@ -149,6 +153,7 @@ class ShardedWindows:
             "last_time": counts.last_time,
             **(self.described() or {}),
             "runs": counts.runs,
+            "offsets": counts.offsets,
         }
 
     def mix_of_node(self) -> Mix:
@@ -203,4 +208,5 @@ def _counted(windows: Windows | None) -> Count:
         return Count()
     fingerprint = windows.fingerprint()
     runs = zlib.crc32(repr((fingerprint["names"], fingerprint["runs"])).encode())
-    return Count(fingerprint["windows"], fingerprint["first_time"], fingerprint["last_time"], runs)
+    offsets = zlib.crc32(repr((fingerprint["offsets"], fingerprint.get("row_times"))).encode())
+    return Count(fingerprint["windows"], fingerprint["first_time"], fingerprint["last_time"], runs, offsets)

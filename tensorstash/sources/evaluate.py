@@ -4,11 +4,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 
 from tensorstash.columns.expression import Compute, Expression, printed, serialized
-from tensorstash.columns.types import from_arrow, is_bfloat16
+from tensorstash.columns.types import from_arrow, from_bits, is_bfloat16
 from tensorstash.common.forks import check_pool
 from tensorstash.errors import DataError, SchemaError
 from tensorstash.sources.storage import decoded
@@ -189,16 +188,5 @@ def _series(array: pa.Array, field: pa.Field, dtype: Any) -> "pl.Series":
         array = decoded(array)
     if pa.types.is_date64(array.type):
         array = array.cast(pa.date32())
-    series = pl.Series(pl.from_arrow(_float32(array) if is_bfloat16(field) else array))
+    series = pl.Series(pl.from_arrow(from_bits(array) if is_bfloat16(field) else array))
     return series.cast(dtype) if isinstance(dtype, pl.Enum) else series
-
-
-def _float32(bits: pa.Array) -> pa.Array:
-    """The float32 values of bfloat16 bits: neither Arrow nor polars has the type."""
-    if pa.types.is_fixed_size_list(bits.type):
-        size = bits.type.list_size
-        items = _float32(bits.values.slice(bits.offset * size, len(bits) * size))
-        return pa.FixedSizeListArray.from_arrays(items, size, mask=bits.is_null() if bits.null_count else None)
-    mask = bits.is_null().to_numpy(zero_copy_only=False) if bits.null_count else None
-    plain = bits.fill_null(0).to_numpy(zero_copy_only=False)
-    return pa.array((plain.astype(np.uint32) << 16).view(np.float32), mask=mask)

@@ -19,7 +19,7 @@ from tensorstash.segments.on_disk import save
 from tensorstash.segments.publish import share_copy
 from tensorstash.segments.segment import Block, Segment, attach_newest, mapped, open_saved, reattach
 from tensorstash.stash.display import as_html, as_text
-from tensorstash.stash.header import checked_offsets, checked_vocabulary, info_of, read_names
+from tensorstash.stash.header import checked_offsets, checked_vocabulary, info_of, read_names, times_checksum
 
 if TYPE_CHECKING:
     import polars as pl
@@ -137,6 +137,14 @@ class Stash(Mapping[str, torch.Tensor]):
         time = self.info.time
         return (None, None) if time is None else (time.low, time.high)
 
+    @cached_property
+    def times_checksum(self) -> int | None:
+        """A checksum of the times as they were loaded, for states; a file without one is read."""
+        if self.info.time is None or self.time is None:
+            return None
+        known = self.info.time.checksum
+        return times_checksum(self.time.numpy()) if known is None else known
+
     @property
     def clock(self) -> Clock:
         """The unit and zone in which the times are read."""
@@ -206,9 +214,10 @@ class Stash(Mapping[str, torch.Tensor]):
         """A pyarrow Table of entity, time and every column over the memory of the stash, without a copy of it.
 
         Static columns come last, their values repeated in every row of their entity, which takes memory. Packs are
-        fixed-size lists, codes are dictionary arrays, hashed codes int32, and bfloat16 is uint16 with its bits, which
-        `ts.load` reads as bfloat16 again. Values that are not in a given vocabulary are null. Arrow needs memory of its
-        own for booleans (bits), dates, times of day in s and ms, the nulls among codes and the entities.
+        fixed-size lists, codes are dictionary arrays, hashed codes int32, and bfloat16 is float32, whose field has the
+        metadata that `ts.load` reads as bfloat16 again. Values that are not in a given vocabulary are null. Arrow needs
+        memory of its own for booleans (bits), bfloat16, dates, times of day in s and ms, the nulls among codes and the
+        entities.
 
         Example:
             >>> import tensorstash as ts

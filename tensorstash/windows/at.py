@@ -53,15 +53,20 @@ def points_of(stash: Stash, frame: Any, closed: str, spans: Collection[str]) -> 
     if (farthest := int(np.abs(time.astype(np.float64)).max())) > 1 << 62:
         raise DataError(f"The times of at= must lie within 2**62 ticks of 0, got one {farthest:,} from it.")
     labels = {name: _label(array, name, stash) for name, array in columns.items() if name not in keys}
+    kinds = {name: str(columns[name].type) for name in labels}
     entity = _entities(columns, stash)
     none, unknown_entity = np.zeros(len(time), np.int64), ""
     if (entity < 0).any():
         row = int(np.argmax(entity < 0))
         unknown_entity = ", ".join(f"{name} {columns[name][row].as_py()!r}" for name in stash.entity_names)
-    return Points(none, time, np.arange(len(time)), entity, labels, unknown_entity, closed)
+    return Points(none, time, np.arange(len(time)), entity, labels, kinds, unknown_entity, closed)
 
 
 def _columns(frame: Any) -> "dict[str, pa.ChunkedArray]":
+    """The columns by name; bfloat16 is float32."""
+    import pyarrow as pa
+
+    from tensorstash.columns.types import from_bits, is_bfloat16
     from tensorstash.ingest.static import read_columns
     from tensorstash.sources.scan import Wanted
     from tensorstash.sources.source import scan
@@ -74,7 +79,9 @@ def _columns(frame: Any) -> "dict[str, pa.ChunkedArray]":
             f"{type(frame).__name__}."
         )
     scanned = scan(frame, None, Wanted(None), None, progress=False)
-    return read_columns(scanned, scanned.schema.names)
+    columns = read_columns(scanned, scanned.schema.names)
+    bits = [field.name for field in scanned.schema if is_bfloat16(field)]
+    return columns | {name: pa.chunked_array([*map(from_bits, columns[name].chunks)]) for name in bits}
 
 
 def _first_null(array: "pa.ChunkedArray") -> int:

@@ -123,7 +123,11 @@ class Reach:
         """The spans as text, for a repr."""
         brackets = "[)" if self.closed == "left" else "(]"
         stretch = f"{brackets[0]}{self.begin.text}, {self.end.text}{brackets[1]}"
-        return [f"{span.name}={span.column}{stretch}, at most {self.most}" for span in self.shown]
+        aged = {span.name: ", with age" for span in self.spans if span.column == TIMES}
+        return [
+            f"{span.name}={span.column}{stretch}, at most {self.most}{aged.get(f'{span.name}.age', '')}"
+            for span in self.shown
+        ]
 
     def find(self, times: Int64s, low: Int64s, high: Int64s, moments: Int64s, end: Int64s | None = None) -> Stretches:
         """The rows in the stretches around these moments, among the rows `[low, high)` of their entities; any shape.

@@ -1,9 +1,8 @@
 """Where windows are: their slots in one stash, and the windows of several stashes as one sequence."""
 
-import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +15,6 @@ from tensorstash.gather.span import Filling, Span, Store, by_source, draws_of, n
 from tensorstash.gather.stretches import Stretches, as_fragments, with_times
 from tensorstash.native.guide import Guide, find, find_and_locate, guide
 from tensorstash.segments.segment import Block
-from tensorstash.stash.header import names_checksum
 from tensorstash.stash.scaled import noted
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.during import Reach
@@ -90,37 +88,6 @@ class Placement:
 
     def _blocks(self) -> list[Block]:
         return self.stash.blocks
-
-    def fingerprint(self) -> dict[str, Any]:
-        """A small identity in plain values, without paths or values of columns.
-
-        It differs if the entities, their order or the texts of codes differ.
-        """
-        stash, points = self.stash, self.points
-        arrays: list[NDArray[Any]] = [self.intervals.base, self.intervals.ends]
-        if points is not None:
-            arrays = [points.slot, points.time, points.entity]
-        first, last = stash.time_range
-        if self.fills is not None:
-            arrays += [self.slots.first, self.slots.row]
-        categories = [span.column for span in self.shown if stash.about(span.column).kind == "category"]
-        in_time: dict[str, list[Any]] = {}
-        for reach in self.reaches:
-            stretch = [reach.begin.text, reach.end.text, reach.most, reach.closed]
-            in_time |= {span.name: [span.column, *stretch] for span in reach.shown}
-        spans = {span.name: [span.column, span.begin, span.end, span.step] for span in self.spans}
-        return {
-            "windows": len(self),
-            "entities": len(self.offsets) - 1,
-            "rows": stash.rows,
-            "first_time": first,
-            "last_time": last,
-            "spans": spans | in_time,
-            "stride": self.intervals.stride,
-            "names": names_checksum(stash),
-            "vocabularies": {column: names_checksum(stash, column) for column in categories},
-            "runs": reduce(lambda crc, array: zlib.crc32(array.tobytes(), crc), arrays, 0),
-        }
 
     def anchor_slots(self, ids: Int64s) -> Int64s:
         """The slot of each window's anchor, for ids of any shape that are known to lie in `[0, len(self))`."""

@@ -18,6 +18,7 @@ from tensorstash.windows.display import as_html, as_text
 from tensorstash.windows.during import Side, reaches
 from tensorstash.windows.frame import to_frame
 from tensorstash.windows.gaps import Gaps, fragments, too_short, warn_of_absent, warn_of_gaps
+from tensorstash.windows.identity import fingerprint
 from tensorstash.windows.ids import Ids, check_ids
 from tensorstash.windows.intervals import count_before, intervals, windows_in
 from tensorstash.windows.placement import Chain, Placement
@@ -379,7 +380,7 @@ class Windows:
 
     def fingerprint(self) -> dict[str, Any]:
         """A small identity in plain values: equal windows have equal fingerprints."""
-        return self.placement.fingerprint()
+        return fingerprint(self.placement)
 
     def __repr__(self) -> str:
         return as_text(self.placement)

@@ -168,10 +168,10 @@ def test_windows_by_their_numbers_are_the_longest() -> None:
     assert windows.history == 6
 
 
-def test_states_of_windows_with_a_draw_are_those_of_the_longest_windows() -> None:
+def test_states_of_windows_with_a_draw_are_of_the_longest_windows_and_have_the_draw() -> None:
     stash = ts.load({"y": np.arange(20.0)})
     drawn = ts.Windows(stash, spans={"past": ("y", ts.Draw(-5, -1), 0)})
-    assert drawn.fingerprint()["spans"] == {"past": ["y", -5, 0, 1]}
+    assert drawn.fingerprint()["spans"] == {"past": ["y", "Draw(-5, -1)", 0, 1]}
     assert len(drawn) == len(ts.Windows(stash, history=5))
 
 

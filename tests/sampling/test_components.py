@@ -221,7 +221,7 @@ def test_wrong_components_and_weights_are_errors_that_say_which() -> None:
             components(sizes, weights)
     with pytest.raises(ColumnError, match=r"did you mean 'power'\?"):
         components(sizes, {**dict.fromkeys(sizes, 0), "power": 1, "pover": 1})
-    with pytest.raises(TypeError, match=r"weights must be numbers, one for each component"):
+    with pytest.raises(TypeError, match=r"Weights of a mix must be numbers, got"):
         components(sizes, {"web": "1", "power": 1, "none": 0})  # type: ignore[dict-item]  # wrong on purpose
     refused: tuple[Any, ...] = (True, np.False_, torch.tensor(True))
     for wrong in refused:

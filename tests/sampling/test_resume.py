@@ -272,7 +272,7 @@ def two_series(names: list[str], texts: list[str]) -> ts.Loader:
 
 @pytest.mark.parametrize(
     ("names", "texts", "differs"),
-    [(["a", "c"], ["x", "y"], "names"), (["a", "b"], ["x", "z"], "vocabularies")],
+    [(["a", "c"], ["x", "y"], "names"), (["a", "b"], ["x", "z"], r"columns\.s\.vocabulary")],
 )
 def test_a_state_is_of_the_same_entities_and_vocabularies(names: list[str], texts: list[str], differs: str) -> None:
     """Everything else of the two is equal."""

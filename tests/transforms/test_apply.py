@@ -142,7 +142,7 @@ def test_a_copy_that_is_saved_or_shared_is_still_known_as_scaled(tmp_path: Path,
         with pytest.raises(ValueError, match=r"^A column must be scaled once; 'x' of this stash"):
             ts.Loader(windows(again), 4, transform=[scaler])
         with pytest.raises(ValueError, match=r"^A column must be scaled once; 'x' of this stash"):
-            ts.Loader(ts.Mix({"raw": windows(stash), "scaled": windows(again)}), 4, transform=[scaler])
+            ts.Loader(ts.Mix({"one": windows(scaled), "two": windows(again)}), 4, transform=[scaler])
 
 
 def test_entities_are_found_by_name() -> None:
@@ -190,7 +190,7 @@ def test_only_a_stash_is_scaled_once() -> None:
 def test_a_scaler_is_not_fitted_on_scaled_columns() -> None:
     stash = loaded()
     scaled = ts.Scaler.fit(stash, ["x"]).apply(stash)
-    both = ts.Mix({"raw": windows(stash), "scaled": windows(scaled)})
+    both = ts.Mix({"one": windows(scaled), "two": windows(scaled)})
     for source in (scaled, windows(scaled), both):
         with pytest.raises(ValueError, match=r"^A column must be scaled once; 'x' of this stash is scaled already\. "):
             ts.Scaler.fit(source, ["y", "x"])
