@@ -294,9 +294,10 @@ class Windows:
     def split_fraction(self, *fractions: float) -> tuple["Windows", ...]:
         """Divide these windows by time, with cuts after fractions of the rows of each entity.
 
-        `split_fraction(0.7, 0.85)` makes three parts, each as in `split`. Entities that cover different times are cut
-        at different times, so one may be trained on times in which another is validated. Raises `ValueError` for
-        fractions that do not ascend or lie outside (0, 1).
+        `split_fraction(0.7, 0.85)` makes three parts, each as in `split`. A cut is the time of the first row after the
+        fraction, so all rows of that time are behind it. Entities that cover different times are cut at different
+        times, so one may be trained on times in which another is validated. Raises `ValueError` for fractions that do
+        not ascend or lie outside (0, 1).
 
         Example:
             >>> import numpy as np, tensorstash as ts
