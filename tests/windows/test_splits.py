@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -94,10 +93,11 @@ def keys(windows: ts.Windows) -> list[Key]:
     if not len(windows):
         return []
     anchors, batch = windows.anchors(slice(None)), windows[:]
-    parts: list[list[Any]] = [anchors["entity"].tolist(), anchors["time"].tolist()]
-    for name in ("past_row", "next_row", "near_row"):
-        parts.append([tuple(rows) for rows in batch[name].tolist()] if name in batch else [()] * len(windows))
-    return [*zip(*parts)]
+    spans = [
+        [tuple(rows) for rows in batch[name].tolist()] if name in batch else [()] * len(windows)
+        for name in ("past_row", "next_row", "near_row")
+    ]
+    return [*zip(anchors["entity"].tolist(), anchors["time"].tolist(), *spans)]
 
 
 def share_cut(times: list[int], fraction: float) -> float:
