@@ -1,7 +1,8 @@
 """Parts of windows: before, between and from cuts, each a slot in every run, and the folds of a backtest."""
 
+import operator
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from functools import partial
@@ -116,41 +117,76 @@ def parts_at_times(placement: Placement, cuts: Sequence[Moment]) -> list[Placeme
     if any(earlier >= later for earlier, later in pairwise(moments)):
         raise ValueError(f"Cuts must ascend, got {', '.join(map(str, cuts))}.")
     parts = _parts_of(placement, [_cut_at_time(placement, moment) for moment in moments])
-    _warn_of_cuts(placement, moments, parts)
+    _warn_of_empty(placement, parts, _between_moments(placement, moments))
     return parts
 
 
-def _warn_of_cuts(placement: Placement, moments: Sequence[int], parts: Sequence[Placement]) -> None:
-    """Warn of a cut outside the times of the data, before or after which there is no window."""
+def _warn_of_empty(placement: Placement, parts: Sequence[Placement], reason: Callable[[int], str]) -> None:
+    """Warn of parts without a window, with the reason of each."""
+    for k, part in enumerate(parts):
+        if len(placement) and not len(part):
+            warnings.warn(f"Part {k + 1} of {len(parts)} has no window: {reason(k)}", stacklevel=4)
+
+
+def _between_moments(placement: Placement, moments: Sequence[int]) -> Callable[[int], str]:
+    """Why part k is empty: a cut outside the times of the data, or cuts between which no window lies."""
     points, form = placement.points, placement.stash.clock.format
     first, last = placement.stash.time_range
     if points is not None and len(points):
         first, last = int(points.time.min()), int(points.time.max())
-    if first is None or last is None or not len(placement):
-        return
-    for k, moment in enumerate(moments):
-        early, empty = moment <= first, k if moment <= first else k + 1
-        if (early or moment > last) and not len(parts[empty]):
-            warnings.warn(
-                f"Part {empty + 1} of {len(parts)} has no window: the cut {form(moment)} is "
-                f"{'not after the first' if early else 'after the last'} time of the data, whose times go from "
-                f"{form(first)} to {form(last)}.",
-                stacklevel=4,
-            )
+    bounds = [None, *moments, None]
+
+    def reason(k: int) -> str:
+        low, high = bounds[k], bounds[k + 1]
+        cut, where = None, ""
+        if high is not None and first is not None and high <= first:
+            cut, where = high, "not after the first"
+        elif low is not None and last is not None and low > last:
+            cut, where = low, "after the last"
+        if cut is None or first is None or last is None:
+            return _none_lies(placement, *(bound if bound is None else form(bound) for bound in (low, high)))
+        return f"the cut {form(cut)} is {where} time of the data, whose times go from {form(first)} to {form(last)}."
+
+    return reason
+
+
+def _none_lies(placement: Placement, low: str | None, high: str | None) -> str:
+    """The reason of a part that is empty although its cuts lie in the data."""
+    what = "its whole horizon" if placement.horizon else "all of its slots"
+    if placement.points is not None or not placement.spans:
+        what = "its time and whole horizon" if placement.horizon else "its time"
+    if any(reach.is_ahead for reach in placement.reaches):
+        what += " and spans in time"
+    where = f"between {low} and {high}" if low and high else f"from {low} on" if low else f"before {high}"
+    return f"none of the {len(placement):,} windows has {what} {where}. Choose other cuts, or shorter windows."
 
 
 def parts_at_shares(placement: Placement, fractions: Sequence[float]) -> list[Placement]:
     """The parts before, between and from fractions of the rows of each entity."""
     first, counts = placement.offsets[:-1], np.diff(placement.offsets)
-    return _parts_of(placement, [_cut_at_rows(placement, first + rows) for rows in _shares(fractions, counts)])
+    shares = _shares(fractions, counts)
+    parts = _parts_of(placement, [_cut_at_rows(placement, first + rows) for rows in shares])
+    edges = [None, *(f"the fraction {fraction} of the rows" for fraction in fractions), None]
+    _warn_of_empty(placement, parts, lambda k: _none_lies(placement, edges[k], edges[k + 1]))
+    return parts
 
 
 def parts_of_entities(placement: Placement, fractions: Sequence[float], seed: int) -> list[Placement]:
     """Parts that share no entity: entities are shuffled by the seed and cut at fractions."""
+    if not is_integer(seed):
+        raise ValueError(f"seed must be an integer, got {seed!r}.")
     count = len(placement.offsets) - 1
-    drawn = shuffled(count, seed, 0)(np.arange(count))
+    drawn = shuffled(count, operator.index(seed), 0)(np.arange(count))
     cuts = [0, *map(int, _shares(fractions, np.array(count))), count]
-    return [_of_entities(placement, drawn[low:high]) for low, high in pairwise(cuts)]
+    parts = [_of_entities(placement, drawn[low:high]) for low, high in pairwise(cuts)]
+    _warn_of_empty(
+        placement,
+        parts,
+        lambda k: (
+            f"none of its {cuts[k + 1] - cuts[k]:,} entities, of {count:,} in all, has one. Choose other fractions."
+        ),
+    )
+    return parts
 
 
 def _parts_of(placement: Placement, cuts: Sequence[Cut]) -> list[Placement]:
@@ -219,6 +255,8 @@ def folds(
     """The training and the test windows of each fold, the earliest fold first."""
     _check_timed(placement.stash, "folds")
     check_intervals(placement, "folds", "Cut with split.")
+    if not isinstance(expanding, (bool, np.bool_)):
+        raise TypeError(f"expanding must be True or False, got {expanding!r}.")
     if any(reach.is_ahead for reach in placement.reaches):
         raise ValueError("folds go by slots, and a span in time of these windows reaches into the future. Use split.")
     number, by = at_least(1, count, "count"), _shift(placement, step, 1, "step")

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import tensorstash as ts
 from tensorstash.windows.during import Side
+from tests.oracle_load import like
 
 
 class Seen(NamedTuple):
@@ -272,3 +273,19 @@ def test_bounds_that_the_times_do_not_have_are_an_error_when_windows_are_made(be
     span = ts.During("x", begin, "0d" if isinstance(begin, str) else 0, most=2)
     with pytest.raises(ValueError, match=f"begin of 'past' must be {fragment}"):
         ts.Windows(stash, spans={"past": span})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("frequency", 1), ("tolerance", 1), ("min_history", 1), ("min_horizon", 0), ("gaps", "mask")],
+)
+@pytest.mark.parametrize("at", [None, {"e": [0], "t": [3]}])
+def test_arguments_about_slots_are_refused_where_no_span_has_slots(
+    name: str, value: Any, at: dict[str, list[int]] | None
+) -> None:
+    stash = stash_of([(0, 1), (0, 2), (0, 5)])
+    spans = {"past": ts.During("row", -3, 0, most=4)}
+    options: dict[str, Any] = {name: value}
+    with pytest.raises(ValueError, match=like(f"{name}={value!r} is about slots ... min_rows=")):
+        ts.Windows(stash, spans=spans, at=at, **options)
+    assert len(ts.Windows(stash, spans=spans, at=at, gaps="ignore")) == (3 if at is None else 1)

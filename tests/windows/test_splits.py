@@ -1,11 +1,13 @@
 """Parts of a split, against loops over windows and cuts, and what a scaler that is fitted on a part sees."""
 
 import math
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -121,6 +123,8 @@ def cases(draw: st.DrawFn) -> Case:
     history, horizon = draw(st.integers(0, 3)), draw(st.integers(0, 2))
     if not history + horizon and reach is None:
         history = 1
+    if gaps == "mask" and not history + horizon:
+        gaps = "split"
     options: dict[str, Any] = {}
     if gaps != "ignore" and history + horizon:
         options["frequency"] = 1
@@ -230,6 +234,66 @@ def test_a_horizon_at_points_ends_before_the_cut_also_where_its_slots_are_empty(
     windows = ts.Windows(stash, 1, 2, gaps="mask", at={"t": [1, 2, 3]})
     for cut, sizes in ((3, (1, 1)), (4, (2, 0)), (5, (3, 0))):
         assert tuple(map(len, windows.split(cut))) == sizes
+
+
+def texts_of(make: Callable[[], object]) -> list[str]:
+    """The warnings of a call, which point to this file."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        make()
+    assert all(one.filename == __file__ for one in caught)
+    return [str(one.message) for one in caught]
+
+
+def days(count: int = 30, entities: int = 1) -> ts.Stash:
+    """A daily series of each entity."""
+    times = np.arange("2024-01-01", np.datetime64("2024-01-01") + count, dtype="M8[D]")
+    table = {"e": np.repeat(np.arange(entities), count), "t": np.tile(times, entities), "y": np.ones(count * entities)}
+    return ts.load(table, ["y"], entity="e", time="t")
+
+
+def test_a_part_that_is_empty_although_its_cuts_lie_in_the_data_is_told() -> None:
+    windows = ts.Windows(days(), 7, 5)
+    (told,) = texts_of(lambda: windows.split("2024-01-27"))
+    assert told.startswith(
+        "Part 2 of 2 has no window: none of the 19 windows has its whole horizon from 2024-01-27 on."
+    )
+    (told,) = texts_of(lambda: windows.split("2024-01-20", "2024-01-23"))
+    assert "Part 2 of 3 has no window: none of the 19 windows has its whole horizon between 2024-01-20 and" in told
+    (told,) = texts_of(lambda: ts.Windows(days(), 7).split("2024-01-05"))
+    assert "Part 1 of 2 has no window: none of the 24 windows has all of its slots before 2024-01-05." in told
+    spans = {"next": ts.During("y", "0d", "9d", most=9)}
+    points = {"e": np.zeros(3, np.int64), "t": np.arange("2024-01-04", "2024-01-07", dtype="M8[D]")}
+    (told,) = texts_of(lambda: ts.Windows(days(), spans=spans, at=points).split("2024-01-05"))
+    assert "windows has its time and spans in time before 2024-01-05." in told
+    assert texts_of(lambda: windows.split("2024-01-20")) == []
+    empty = windows.split("2024-01-27")[1]
+    assert texts_of(lambda: empty.split("2024-01-20")) == [], "it was told before"
+
+
+def test_a_part_of_fractions_or_of_entities_that_is_empty_is_told() -> None:
+    windows = ts.Windows(days(entities=3), 7, 5)
+    (told,) = texts_of(lambda: windows.split_fraction(0.5, 0.9))
+    assert "Part 3 of 3 has no window: none of the 57 windows has its whole horizon from the fraction 0.9 of" in told
+    (told,) = texts_of(lambda: windows.split_entities(0.9))
+    assert told == "Part 2 of 2 has no window: none of its 0 entities, of 3 in all, has one. Choose other fractions."
+    assert texts_of(lambda: (windows.split_fraction(0.5), windows.split_entities(0.5))) == []
+
+
+@pytest.mark.parametrize("seed", [0.5, "a", None, True, [1]])
+def test_entities_are_shuffled_by_an_integer(seed: Any) -> None:
+    windows = ts.Windows(days(entities=9), 7, 5)
+    with pytest.raises(ValueError, match=r"seed must be an integer, got"):
+        windows.split_entities(0.5, seed=seed)
+    assert windows.split_entities(0.5, seed=np.int32(3))[0].fingerprint() == (  # type: ignore[arg-type]
+        windows.split_entities(0.5, seed=3)[0].fingerprint()
+    )
+
+
+@pytest.mark.parametrize("expanding", ["no", 0, None])
+def test_folds_expand_or_not(expanding: Any) -> None:
+    with pytest.raises(TypeError, match="expanding must be True or False, got"):
+        ts.Windows(days(), 7, 5).folds(2, "3d", expanding=expanding)
 
 
 def test_the_oracle_of_cuts_can_fail() -> None:
