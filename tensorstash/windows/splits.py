@@ -121,14 +121,14 @@ def parts_at_times(placement: Placement, cuts: Sequence[Moment]) -> list[Placeme
     return parts
 
 
-def _warn_of_empty(placement: Placement, parts: Sequence[Placement], reason: Callable[[int], str]) -> None:
-    """Warn of parts without a window, with the reason of each."""
+def _warn_of_empty(placement: Placement, parts: Sequence[Placement], reason: Callable[[int], str | None]) -> None:
+    """Warn of parts without a window, with the reason of each that has one."""
     for k, part in enumerate(parts):
-        if len(placement) and not len(part):
-            warnings.warn(f"Part {k + 1} of {len(parts)} has no window: {reason(k)}", stacklevel=4)
+        if len(placement) and not len(part) and (why := reason(k)):
+            warnings.warn(f"Part {k + 1} of {len(parts)} has no window: {why}", stacklevel=4)
 
 
-def _between_moments(placement: Placement, moments: Sequence[int]) -> Callable[[int], str]:
+def _between_moments(placement: Placement, moments: Sequence[int]) -> Callable[[int], str | None]:
     """Why part k is empty: a cut outside the times of the data, or cuts between which no window lies."""
     points, form = placement.points, placement.stash.clock.format
     first, last = placement.stash.time_range
@@ -136,7 +136,7 @@ def _between_moments(placement: Placement, moments: Sequence[int]) -> Callable[[
         first, last = int(points.time.min()), int(points.time.max())
     bounds = [None, *moments, None]
 
-    def reason(k: int) -> str:
+    def reason(k: int) -> str | None:
         low, high = bounds[k], bounds[k + 1]
         cut, where = None, ""
         if high is not None and first is not None and high <= first:
@@ -150,14 +150,19 @@ def _between_moments(placement: Placement, moments: Sequence[int]) -> Callable[[
     return reason
 
 
-def _none_lies(placement: Placement, low: str | None, high: str | None) -> str:
-    """The reason of a part that is empty although its cuts lie in the data."""
+def _none_lies(placement: Placement, low: str | None, high: str | None) -> str | None:
+    """The reason of a first or last part that is empty although its cut lies in the data.
+
+    One between two cuts has none, because it may be meant as a pause between training and validation.
+    """
+    if low and high:
+        return None
     what = "its whole horizon" if placement.horizon else "all of its slots"
     if placement.points is not None or not placement.spans:
         what = "its time and whole horizon" if placement.horizon else "its time"
     if any(reach.is_ahead for reach in placement.reaches):
         what += " and spans in time"
-    where = f"between {low} and {high}" if low and high else f"from {low} on" if low else f"before {high}"
+    where = f"from {low} on" if low else f"before {high}"
     return f"none of the {len(placement):,} windows has {what} {where}. Choose other cuts, or shorter windows."
 
 

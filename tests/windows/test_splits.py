@@ -258,8 +258,7 @@ def test_a_part_that_is_empty_although_its_cuts_lie_in_the_data_is_told() -> Non
     assert told.startswith(
         "Part 2 of 2 has no window: none of the 19 windows has its whole horizon from 2024-01-27 on."
     )
-    (told,) = texts_of(lambda: windows.split("2024-01-20", "2024-01-23"))
-    assert "Part 2 of 3 has no window: none of the 19 windows has its whole horizon between 2024-01-20 and" in told
+    assert texts_of(lambda: windows.split("2024-01-20", "2024-01-23")) == [], "it may be a pause"
     (told,) = texts_of(lambda: ts.Windows(days(), 7).split("2024-01-05"))
     assert "Part 1 of 2 has no window: none of the 24 windows has all of its slots before 2024-01-05." in told
     spans = {"next": ts.During("y", "0d", "9d", most=9)}
