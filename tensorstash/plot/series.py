@@ -120,8 +120,8 @@ def _rows_drawn(
         raise ValueError("A series is drawn from its rows, and this entity has none. Choose another entity.")
     gaps = np.zeros(len(times), np.bool_)
     gaps[find_runs(np.array([0, len(times)]), times, stash.clock, frequency, None).first] = True
-    low = 0 if start is None else int(np.searchsorted(times, stash.clock.parse(start)))
-    high = len(times) if end is None else int(np.searchsorted(times, stash.clock.parse(end)))
+    low = 0 if start is None else int(np.searchsorted(times, stash.clock.parse(start, "start=")))
+    high = len(times) if end is None else int(np.searchsorted(times, stash.clock.parse(end, "end=")))
     if low >= high:
         first, last = (stash.clock.format(int(times[k])) for k in (0, -1))
         raise ValueError(

@@ -85,10 +85,18 @@ class ShardedWindows:
 
     def split(self, *cuts: Moment) -> "tuple[ShardedWindows, ...]":
         """Parts of these windows before, between and from the cuts, as `Windows.split`."""
+        return self._divided(lambda part: part.split(*cuts), len(cuts) + 1)
+
+    def split_fraction(self, *fractions: float) -> "tuple[ShardedWindows, ...]":
+        """Parts of these windows by fractions of the rows of each entity, as `Windows.split_fraction`."""
+        return self._divided(lambda part: part.split_fraction(*fractions), len(fractions) + 1)
+
+    def _divided(self, divide: Callable[[Windows], Sequence[Windows]], count: int) -> "tuple[ShardedWindows, ...]":
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Part .* has no window", UserWarning)  # other shards may have the times
-            divided = {shard: part.split(*cuts) for shard, part in self.parts.items()}
-        parted = self._parted(divided, len(cuts) + 1)
+            warnings.filterwarnings("ignore", "Part .* has no window", UserWarning)  # other shards may have some
+            divided = {shard: divide(part) for shard, part in self.parts.items()}
+        every = ({shard: parts[k] for shard, parts in divided.items()} for k in range(count))
+        parted = tuple(replace(self, parts=parts, counts=None) for parts in every)
         self._warn_of_empty(parted)
         return parted
 
@@ -97,22 +105,14 @@ class ShardedWindows:
         held = [part.stash for part in self.parts.values() if len(part)]
         times = [time for stash in held for time in stash.time_range if time is not None]
         for k, windows in enumerate(parted):
-            if times and not any(map(len, windows.parts.values())):
+            if held and not any(map(len, windows.parts.values())):
                 form, several = held[0].clock.format, self.division.nodes > 1
+                whose = f", whose times go from {form(min(times))} to {form(max(times))}" if times else ""
                 warnings.warn(
-                    f"Part {k + 1} of {len(parted)} has no window in the shards of this node, whose times go from "
-                    f"{form(min(times))} to {form(max(times))}. Choose other cuts{', or fewer nodes' * several}.",
-                    stacklevel=3,
+                    f"Part {k + 1} of {len(parted)} has no window in the shards of this node{whose}. Choose other cuts"
+                    f"{', or fewer nodes' * several}.",
+                    stacklevel=4,
                 )
-
-    def split_fraction(self, *fractions: float) -> "tuple[ShardedWindows, ...]":
-        """Parts of these windows by fractions of the rows of each entity, as `Windows.split_fraction`."""
-        divided = {shard: part.split_fraction(*fractions) for shard, part in self.parts.items()}
-        return self._parted(divided, len(fractions) + 1)
-
-    def _parted(self, divided: Mapping[int, Sequence[Windows]], count: int) -> "tuple[ShardedWindows, ...]":
-        every = ({shard: parts[k] for shard, parts in divided.items()} for k in range(count))
-        return tuple(replace(self, parts=parts, counts=None) for parts in every)
 
     def counts_of_node(self) -> dict[int, Count]:
         """The count of each shard that this node holds."""

@@ -23,6 +23,8 @@ from tensorstash.windows.shift import FARTHEST, Shift
 Side = Literal["left", "right"]
 
 _MOST_ROWS = 1 << 31  # of a window: each takes a slot of every batch, whether there is a row or not
+_DAYS = (-73_049, 73_048)  # since 1970: 400 years, after which the calendar repeats; in ns 64 bits hold them
+_RECENT = 18_262  # 2020-01-01, from which on an example is looked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,8 @@ class During:
             above; with `at=` the `closed=` of the windows.
 
     Raises:
-        ValueError: a bound that is no duration or integer, or begin >= end.
+        ValueError: a bound that is no duration or integer, or begin >= end for some time: "-1mo" is before "-27d" for
+            all times, and not before "-28d" for the 28th of March.
 
     Example:
         >>> import tensorstash as ts
@@ -86,13 +89,28 @@ class During:
         unit = "ns" if "ns" in f"{self.begin}{self.end}" else "us"  # 64 bits hold centuries in us, not in ns
         clock = Clock(None if is_integer(self.begin) and is_integer(self.end) else unit, None)
         begin, end = _shifts(self, clock, "ts.During")
-        day = np.array([20_000 * clock.day if clock.unit else 0])  # any, because only months differ in length
-        if not begin.moved(day)[0] < end.moved(day)[0]:
-            past = (-7, 0) if clock.unit is None else ("-90d", "0d")
-            raise ValueError(
-                f"A span in time must have begin < end, got {self.begin!r} and {self.end!r} for {self.column!r}. The "
-                f"past has a minus: begin={past[0]!r}, end={past[1]!r}."
-            )
+        _check_bounds(self, begin, end, clock)
+
+
+def _check_bounds(span: During, begin: Shift, end: Shift, clock: Clock) -> None:
+    """Raise `ValueError` unless the begin is before the end for every time: months, and weeks of work, differ."""
+    is_fixed = begin.step.kind == end.step.kind == "ticks"
+    times = np.zeros(1, np.int64) if is_fixed else np.arange(*_DAYS) * clock.day
+    first, after = begin.moved(times), end.moved(times)
+    empty = np.flatnonzero(first >= after)
+    if len(empty) == len(times):
+        past = (-7, 0) if clock.unit is None else ("-90d", "0d")
+        raise ValueError(
+            f"A span in time must have begin < end, got {span.begin!r} and {span.end!r} for {span.column!r}. The "
+            f"past has a minus: begin={past[0]!r}, end={past[1]!r}."
+        )
+    if len(empty):
+        k = empty[np.searchsorted(empty, _RECENT - _DAYS[0]) % len(empty)]
+        t, low, high = (clock.format(int(moved[k])) for moved in (times, first, after))
+        raise ValueError(
+            f"A span in time must have begin < end for every time t, got {span.begin!r} and {span.end!r} for "
+            f"{span.column!r}: for t={t} it begins at {low} and ends at {high}. Write both in months, or both in days."
+        )
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -199,6 +199,17 @@ def test_a_part_without_a_window_in_any_shard_is_warned_of(path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         windows.split(9, 20)
+    with pytest.warns(
+        UserWarning, match=r"Part 1 of 2 has no window in the shards of this node, whose times go from "
+    ) as caught:
+        windows.split_fraction(0.001)
+    assert [one.filename for one in caught] == [__file__]
+
+
+def test_windows_of_spans_in_time_alone_need_no_frequency(path: Path) -> None:
+    spans = {"past": ts.During(next(iter(SPANS.values()))[0], -3, 0, most=4)}
+    (windows,) = on_nodes(path, 1, lambda shards: ts.cluster.windows(shards, spans=spans))
+    assert len(windows) == len(ts.Windows(whole(), spans=spans))
 
 
 def test_empty_slots_are_those_of_one_stash(path: Path) -> None:

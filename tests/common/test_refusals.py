@@ -152,7 +152,7 @@ def test_a_mix_of_different_components_is_told_how_to_make_them_alike() -> None:
 
     first = windows(np.ones((5, 2)))
     others = {
-        "Pack the same number": windows(np.ones((5, 3))),
+        "Pack as many": windows(np.ones((5, 3))),
         "the same dtype=": windows(np.ones((5, 2)), dtype=torch.float32),
         "the same spans=": windows(np.ones((5, 2)), 2),
     }

@@ -80,7 +80,7 @@ def same(one: dict[str, torch.Tensor], two: dict[str, torch.Tensor]) -> None:
         assert oracle.same(tensor, two[name]), name
 
 
-@pytest.mark.parametrize("gaps", ["split", "mask", "ignore"])
+@pytest.mark.parametrize("gaps", ["split", "ignore"])
 def test_windows_at_points_are_those_of_a_time_without_rows(full: ts.Stash, empty: ts.Stash, gaps: str) -> None:
     windows, expected = windows_of(empty, gaps=gaps), windows_of(full, gaps=gaps)
     same(windows[:], expected[:])
