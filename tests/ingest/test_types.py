@@ -12,6 +12,7 @@ import torch
 import tensorstash as ts
 from tests.oracle_load import Held, arrow_array, arrow_field, kind_of, write_parquet
 
+
 def test_what_lies_under_a_null_never_shows(tmp_path: Path) -> None:
     """Neither as a value nor as one that cannot be cast."""
     raw = np.array([1.5, 1e300, 2.5])

@@ -14,8 +14,8 @@ from tensorstash.sampling.keys import draws, window_keys
 from tensorstash.sampling.steps import Steps
 from tests.batches.golden import shards_of
 from tests.epochs import groups_of
-from tests.sampling.test_further_orders import CASES as DRAWN
-from tests.sampling.test_further_orders import SEED, Case
+from tests.sampling.test_orders_of_loaders import CASES as DRAWN
+from tests.sampling.test_orders_of_loaders import SEED, Case
 
 EXACT: dict[str, Any] = {"sequential": False, "shuffled": True, "blocks": ts.Blocks(4)}
 CASES = DRAWN | {name: Case(shuffle, lambda _: []) for name, shuffle in EXACT.items()}
