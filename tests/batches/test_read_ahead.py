@@ -19,8 +19,8 @@ from tensorstash.batches import assemble, read_ahead
 from tensorstash.batches.read_ahead import ranges
 from tensorstash.native import library
 from tensorstash.segments.segment import Segment
-from tensorstash.windows.gaps import Gaps
 from tests.batches.test_loader import run
+from tests.words import Gaps
 
 Asked = list[tuple[str | None, list[int], list[int]]]  # the path, and where ranges begin and end
 

@@ -20,12 +20,12 @@ from tensorstash.batches import resident
 from tensorstash.batches.devices import Copies
 from tensorstash.batches.resident import ResidentAssembler
 from tensorstash.segments.limits import Limit
-from tensorstash.windows.gaps import Gaps
 from tests import oracle
 from tests.data import Table, tables
 from tests.late_device import BROKEN, LateCopies
 from tests.oracle_load import like
 from tests.windows.test_masked import cases
+from tests.words import Gaps
 
 pytestmark = [
     pytest.mark.host("it chooses the ways itself"),

@@ -11,7 +11,7 @@ from tensorstash.batches.assemble import parts, together
 from tensorstash.native import library
 from tests import oracle
 from tests.data import Table
-from tests.epochs import groups_of
+from tests.epochs import ids_of
 
 SPANS = {"past": ("f32", -4, 0), "next": ("f32", 0, 4), "pack": ("pack", -4, 2), "flag": ("flag", 0, 2)}
 
@@ -35,7 +35,7 @@ def windows() -> ts.Windows:
 def test_each_batch_is_that_of_its_ids_up_to_the_last(batch_size: int, prefetch: int) -> None:
     own = windows()
     loader = ts.Loader(own, batch_size, shuffle=True, prefetch=prefetch)
-    ids = [step for steps in groups_of(loader.sampler) for step in steps.ids]
+    ids = ids_of(loader.sampler)
     for batch, some in zip(list(loader), ids, strict=True):
         expected = own[some]
         assert list(batch) == list(expected)

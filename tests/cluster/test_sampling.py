@@ -22,7 +22,6 @@ from tensorstash.cluster.shards import Shards
 from tensorstash.native import library
 from tensorstash.sampling.sharded import Count, ShardedWindows
 from tensorstash.transforms.sharded import of_all, of_node
-from tensorstash.transforms.statistics import By, Kind
 from tests.cluster.nodes import (
     Make,
     Seen,
@@ -38,6 +37,8 @@ from tests.cluster.nodes import (
     whole,
     windows_of,
 )
+from tests.words import By
+from tests.words import ScalerKind as Kind
 
 pytestmark = pytest.mark.filterwarnings("ignore:The windows of 6 shards are uneven:UserWarning")
 

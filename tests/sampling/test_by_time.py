@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tensorstash.common.dtypes import Int64s
 from tensorstash.errors import NoMemoryError
 from tensorstash.sampling import by_time
 from tensorstash.sampling.by_time import (
@@ -23,6 +22,7 @@ from tensorstash.sampling.order import checksum
 from tensorstash.sampling.order import order as order_at
 from tensorstash.sampling.steps import part
 from tensorstash.segments.limits import Limit
+from tests.words import Int64s
 
 TIMES = st.lists(st.one_of(st.integers(-3, 6), st.integers(-(2**63), 2**63 - 1)), min_size=1, max_size=60)
 

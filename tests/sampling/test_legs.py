@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from tensorstash.cluster.shards import assign
-from tensorstash.common.dtypes import Int64s
 from tensorstash.native import library
 from tensorstash.sampling.components import components, mix_draws
 from tensorstash.sampling.sharded import Count, merge_counts
@@ -26,6 +25,7 @@ from tensorstash.sampling.sharded_steps import (
     shown_after,
 )
 from tensorstash.sampling.steps import Layout, Leg, Legs, Steps
+from tests.words import Int64s
 
 CASES = 300
 Window = tuple[int, int]  # shard, and the number within it

@@ -14,10 +14,10 @@ import torch
 import tensorstash as ts
 from tensorstash.errors import SchemaError
 from tensorstash.native import library
-from tensorstash.transforms.statistics import Kind
 from tests import oracle
 from tests.data import DTYPES, Table
 from tests.oracle_load import like
+from tests.words import ScalerKind as Kind
 
 
 @pytest.fixture(params=["kernel", "torch"], autouse=True)

@@ -1,4 +1,4 @@
-"""The inside of `sampling/tree.py`: the component of each position, by the rule in Python's integers, near its shares."""
+"""The inside of `sampling/tree.py`: the component of each position, by the rule, near its shares in every prefix."""
 
 import hashlib
 from collections import Counter

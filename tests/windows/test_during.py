@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tensorstash as ts
-from tensorstash.windows.during import Side
+from tests.words import Side
 
 
 class Seen(NamedTuple):
