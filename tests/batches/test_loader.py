@@ -20,8 +20,7 @@ import pytest
 import torch
 
 import tensorstash as ts
-from tensorstash.native import library
-from tests import oracle, orders, processes
+from tests import kernel, oracle, orders, processes
 from tests.data import DTYPES, Table
 from tests.epochs import ids_of
 from tests.oracle_load import like
@@ -422,7 +421,7 @@ BATCHES = "assert sum(len(batch['y']) for batch in ts.Loader(windows, 10, shuffl
 
 @pytest.mark.host("the processes that it starts take their own way")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
-@pytest.mark.skipif(library.LIBRARY is None, reason=library.why())
+@kernel.needed
 def test_a_forked_process_gathers_with_the_kernel_on_any_threads() -> None:
     for body in ("assert windows[[3]]['y'][0, 0] == 3.0", BATCHES):
         done = run_forked(body)

@@ -8,8 +8,7 @@ import torch
 
 import tensorstash as ts
 from tensorstash.batches.assemble import parts, together
-from tensorstash.native import library
-from tests import oracle
+from tests import kernel, oracle
 from tests.data import Table
 from tests.epochs import ids_of
 
@@ -107,6 +106,6 @@ def test_the_memory_of_a_portion_is_used_again_when_no_batch_of_it_is_held() -> 
         if k % 100 == 0:
             held.append(batch)
         del batch
-    at_once = 1 if library.LIBRARY is None else 8
+    at_once = 8 if kernel.is_compiled() else 1
     assert len(held) < len(used) <= len(held) + 2 + at_once
     assert [int(batch["y"][0, 0]) for batch in held] == [800 * k for k in range(len(held))]
