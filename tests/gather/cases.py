@@ -151,7 +151,7 @@ def series(draw: st.DrawFn, most: int = 24) -> Series:
 @st.composite
 def cases(draw: st.DrawFn, gaps: Sequence[str] = ("mask", "mask", "split", "ignore")) -> Case:
     """Windows that may begin before the first row of a run and end behind its last one."""
-    case = Case(draw(series()), draw(spans()), draw(st.sampled_from(gaps)))  # type: ignore[arg-type]
+    case = Case(draw(series()), draw(spans()), draw(st.sampled_from(gaps)))
     history, horizon = case.size
     least = draw(st.none() | st.integers(int(horizon == 0), history)) if history >= (horizon == 0) else None
     ahead = draw(st.none() | st.integers(int(history == 0), horizon)) if horizon >= (history == 0) else None

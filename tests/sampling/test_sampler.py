@@ -1,6 +1,7 @@
 """Steps, ranks, tails and states: every id once, equal steps, and a state that goes on anywhere."""
 
 import json
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -9,13 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tensorstash as ts
-from tensorstash.native.permutation import BLOCK
 from tests import oracle, orders, processes
 from tests.epochs import loaders_of, valid_numbers
 from tests.oracle_load import like
 from tests.words import Tail
 
 TAILS = ["keep", "pad", "drop"]
+
+BLOCK = 1 << 15  # ids that are computed together
 
 
 def steps_of(n: int, batch_size: int, ranks: int, tail: str, begin: int = 0) -> list[list[list[int]]]:
@@ -333,3 +335,17 @@ def test_an_epoch_before_the_first_is_refused() -> None:
     for epoch in (-2, 0.5, None):
         with pytest.raises(ValueError, match=like(f"epoch ... got {epoch!r}")):
             ts.Sampler(10, 3).set_epoch(epoch)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("n", [65_537, 10**6, 10**9, 10**12])
+def test_the_order_of_a_batch_takes_as_much_memory_however_many_windows_there_are(n: int) -> None:
+    """The permutation is evaluated where it is asked for: neither in all positions, nor stored."""
+    passing = iter(ts.Sampler(n, 64, shuffle=True))
+    tracemalloc.start()
+    try:
+        ids = next(passing)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(np.unique(ids)) == 64
+    assert most < 60 * BLOCK

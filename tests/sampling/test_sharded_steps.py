@@ -1,4 +1,4 @@
-"""Legs beside an oracle that shows window after window: layouts that change within an epoch, at any step."""
+"""Inside `sampling/sharded_steps.py`: layouts that change within an epoch, beside an oracle of single windows."""
 
 import gc
 import random
