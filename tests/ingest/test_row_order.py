@@ -1,4 +1,4 @@
-"""The inside of `ingest/row_order.py`: where each row belongs, for keys in any order, cut anywhere, beside an oracle."""
+"""The inside of `ingest/row_order.py`: where each row belongs, for keys in any order, cut anywhere, by an oracle."""
 
 import re
 from itertools import pairwise
