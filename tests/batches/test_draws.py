@@ -12,9 +12,8 @@ import torch
 from torch.utils.data import DataLoader
 
 import tensorstash as ts
-from tensorstash.native import library
 from tensorstash.sampling.sharded import Division, ShardedWindows, merge_counts
-from tests import oracle
+from tests import kernel, oracle
 from tests.batches.golden import forget, stash_of
 from tests.late_device import LateCopies
 from tests.oracle_load import like
@@ -92,7 +91,7 @@ def expected(sampled: Any, batch: Batch, epoch: int, first: int) -> Batch:
 def route(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
     forget()
     if "torch" in request.param:
-        monkeypatch.setattr(library, "LIBRARY", None)
+        kernel.leave_out(monkeypatch)
     if request.param == "late":
         monkeypatch.setattr("tensorstash.batches.loader.copies_to", lambda _: LateCopies())
     yield {"resident": "resident" in request.param}

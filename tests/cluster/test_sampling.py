@@ -19,10 +19,9 @@ import tensorstash as ts
 from tensorstash.cluster import exchange
 from tensorstash.cluster.exchange import RankCounts, count_of_each_shard
 from tensorstash.cluster.shards import Shards
-from tensorstash.native import library
 from tensorstash.sampling.sharded import Count, ShardedWindows
 from tensorstash.transforms.sharded import of_all, of_node
-from tensorstash.transforms.statistics import By, Kind
+from tests import kernel
 from tests.cluster.nodes import (
     Make,
     Seen,
@@ -38,6 +37,8 @@ from tests.cluster.nodes import (
     whole,
     windows_of,
 )
+from tests.words import By
+from tests.words import ScalerKind as Kind
 
 pytestmark = pytest.mark.filterwarnings("ignore:The windows of 6 shards are uneven:UserWarning")
 
@@ -55,13 +56,10 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return cut(tmp_path_factory.mktemp("shards"))
 
 
-@pytest.fixture(params=["kernel", "torch"], autouse=True)
+@pytest.fixture(params=kernel.WAYS, autouse=True)
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every test here runs with the kernel, where it was compiled, and without."""
-    if request.param == "torch":
-        monkeypatch.setattr(library, "LIBRARY", None)
-    elif library.LIBRARY is None:
-        pytest.skip("the native kernel was not compiled")
+    kernel.take(request.param, monkeypatch)
 
 
 @pytest.mark.parametrize(("nodes", "ranks", "batch_size"), [(1, 1, 7), (1, 3, 4), (2, 1, 9), (2, 2, 5), (3, 2, 3)])

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 import tensorstash as ts
 from tensorstash.common.clock import Clock
-from tensorstash.common.dtypes import Int64s
 from tensorstash.common.frequency import frequency
 from tensorstash.native.guide import first_rows
 from tensorstash.windows.runs import find_runs
 from tests.oracle_load import like
+from tests.words import Int64s
 
 ZONES = [None, "UTC", "America/New_York", "Europe/Berlin", "Australia/Lord_Howe", "Asia/Kolkata"]
 

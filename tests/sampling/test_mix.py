@@ -13,20 +13,16 @@ import torch
 
 import tensorstash as ts
 from tensorstash.errors import SchemaError
-from tensorstash.native import library
-from tensorstash.transforms.statistics import Kind
-from tests import oracle
+from tests import kernel, oracle
 from tests.data import DTYPES, Table
 from tests.oracle_load import like
+from tests.words import ScalerKind as Kind
 
 
-@pytest.fixture(params=["kernel", "torch"], autouse=True)
+@pytest.fixture(params=kernel.WAYS, autouse=True)
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every test here runs with the kernel, where it was compiled, and without."""
-    if request.param == "torch":
-        monkeypatch.setattr(library, "LIBRARY", None)
-    elif library.LIBRARY is None:
-        pytest.skip("the native kernel was not compiled")
+    kernel.take(request.param, monkeypatch)
 
 
 def stash(rows: int, first: int = 0, **more: Any) -> ts.Stash:
@@ -359,7 +355,7 @@ def test_a_data_loader_makes_batches_of_a_mix_of_its_own() -> None:
 
 def test_the_first_batch_makes_few_objects_of_each_component() -> None:
     """The garbage collector visits all of them, and a mix may have thousands of components."""
-    if library.LIBRARY is None:
+    if not kernel.is_compiled():
         return  # torch gathers from views of each component
     many = ts.Mix({f"part {k}": ts.Windows(ts.load({"y": [1.0, 2], "z": [1, 2]}), 1) for k in range(200)})
     batches = iter(ts.Loader(many, 16, shuffle=True))

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tensorstash as ts
-from tensorstash.sampling.steps import Tail
 from tests import oracle, processes
 from tests.epochs import KINDS, TAILS, loaders_of, numbers, order_of, shuffle_of, steps_of, taken, windows_of
 from tests.oracle_load import like
+from tests.words import Tail
 
 State = dict[str, Any]
 

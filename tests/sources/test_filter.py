@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 import tensorstash as ts
 from tensorstash.sources import rows as judging
 from tensorstash.sources import statistics
-from tests.ingest.test_load import damage
+from tests.ingest.test_unwanted_columns import damage
 from tests.oracle_load import like, write_ipc, write_parquet
 
 TYPES = {"k": pa.int32(), "v": pa.float64(), "w": pa.string(), "d": pa.date32(), "row": pa.int64()}

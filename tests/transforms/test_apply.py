@@ -10,10 +10,9 @@ import torch
 
 import tensorstash as ts
 from tensorstash.errors import ColumnError, DataError, NoMemoryError, SchemaError
-from tensorstash.segments.limits import Limit
-from tensorstash.transforms import apply
 from tests.late_device import LateCopies
 from tests.oracle_load import like
+from tests.spaces import limit
 
 ROWS = 90
 
@@ -171,7 +170,7 @@ def test_what_cannot_be_scaled_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
         TypeError, match=r"^dtype must be a floating dtype, such as torch\.float32, got torch\.int32\.$"
     ):
         scaler.apply(stash, dtype=torch.int32)
-    monkeypatch.setattr(apply, "memory_limits", lambda: [Limit(100, "in RAM", "")])
+    monkeypatch.setattr("tensorstash.transforms.apply.memory_limits", lambda: [limit(100)])
     with pytest.raises(
         NoMemoryError, match=r"^A stash must fit into free memory; a scaled copy needs 4\.1 kB and 0\.1 kB"
     ):

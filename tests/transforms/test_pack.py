@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tensorstash as ts
-from tensorstash.native import library
 from tensorstash.transforms.packing import best_fit
+from tests import kernel as compiled
 from tests import oracle
 from tests.late_device import LateCopies
 from tests.oracle_load import like
@@ -23,7 +23,7 @@ Batch = dict[str, torch.Tensor]
 @pytest.fixture(params=[True, False], ids=["native", "numpy"])
 def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     if not request.param:
-        monkeypatch.setattr(library, "LIBRARY", None)
+        compiled.leave_out(monkeypatch)
     return bool(request.param)
 
 

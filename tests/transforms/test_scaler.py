@@ -19,11 +19,12 @@ import tensorstash as ts
 from tensorstash.stash import moments
 from tensorstash.transforms import scaling
 from tensorstash.transforms.scaling import Constants
-from tensorstash.transforms.statistics import By, Kind, Unknown, rows_seen
-from tensorstash.windows.gaps import Gaps
+from tensorstash.transforms.statistics import rows_seen
 from tensorstash.windows.slots import nearest_rows
 from tests.data import DTYPES, Table, tables
 from tests.oracle_load import like
+from tests.words import By, Gaps, Unknown
+from tests.words import ScalerKind as Kind
 
 THEIRS = {"standard": StandardScaler, "minmax": MinMaxScaler, "robust": RobustScaler, "maxabs": MaxAbsScaler}
 KINDS = get_args(Kind)

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import tensorstash as ts
-from tensorstash.transforms.instance_norm import Kind
 from tests import oracle
 from tests.data import Table
 from tests.oracle_load import like
+from tests.words import NormKind as Kind
 
 Batch = dict[str, torch.Tensor]
 SPANS = {"past": ("f32", -4, 0), "pack": ("pack", -4, 2), "code": ("i16", -4, 0)}

@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tensorstash as ts
-from tensorstash.windows.during import Side
+from tests import kernel
 from tests.oracle_load import like
+from tests.words import Side
 
 
 class Seen(NamedTuple):
@@ -105,7 +106,7 @@ def test_each_window_holds_the_newest_rows_of_its_stretch(
     frame = {"e": [e for e, _ in points], "t": [t for _, t in points], "label": [float(k) for k in range(len(points))]}
     with pytest.MonkeyPatch.context() as patch:
         if not native:
-            patch.setattr("tensorstash.native.library.LIBRARY", None)
+            kernel.leave_out(patch)
         if not expected:
             with pytest.raises(ts.errors.NoWindowError, match="None of the"):
                 ts.Windows(stash, spans=spans, at=frame, closed=closed, missing="drop")

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tensorstash as ts
-from tensorstash.windows.gaps import Gaps
 from tests import oracle
 from tests.data import Table, tables
 from tests.oracle_load import like
+from tests.words import Gaps
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:Gaps (cost|make)", "ignore:.* entities have no latest window", "ignore:.* series end before"

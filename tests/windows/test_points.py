@@ -15,9 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tensorstash as ts
-from tensorstash.transforms.statistics import By
-from tensorstash.windows.during import Side
 from tests import oracle
+from tests.words import By, Side
 
 _STEP = 10  # of the regular series
 _DAY = 86_400_000  # milliseconds
