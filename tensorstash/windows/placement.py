@@ -18,7 +18,7 @@ from tensorstash.segments.segment import Block
 from tensorstash.stash.scaled import noted
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.during import Reach
-from tensorstash.windows.ids import Ids, check_ids, is_asked_by_torch
+from tensorstash.windows.ids import Ids, check_ids
 from tensorstash.windows.intervals import Intervals, locate
 from tensorstash.windows.points import Points
 from tensorstash.windows.slots import Slots, calendar_fills, fragments_of, nearest_rows, times_at
@@ -311,8 +311,6 @@ class Chain:
 
     def window_or_batch(self, ids: int | Ids) -> dict[str, torch.Tensor]:
         """One window, tensors `(time, ...)`, for an integer; else a batch, tensors `(batch, time, ...)`."""
-        if self.drawn and is_asked_by_torch():
-            raise self._undrawn()
         if isinstance(ids, int) and not isinstance(ids, bool):
             ids = np.array(ids)
         if isinstance(ids, (np.ndarray, np.integer, torch.Tensor)) and not ids.ndim:
@@ -322,7 +320,11 @@ class Chain:
     def each(self, ids: Ids) -> list[dict[str, torch.Tensor]]:
         """The windows of a batch one by one, which share its memory: PyTorch's `__getitems__`."""
         if self.drawn:
-            raise self._undrawn()
+            (draw, *_) = draws_of(self.placements[0].spans)
+            raise TypeError(
+                "A ts.Draw needs the position of each window in the run, which PyTorch's DataLoader does not pass on; "
+                f"got {draw}. Use ts.Loader."
+            )
         batch = self.gather(ids)
         windows = zip(*(tensor.unbind() for tensor in batch.values()))
         return [dict(zip(batch, window)) for window in windows]
@@ -337,13 +339,6 @@ class Chain:
     def drawn(self) -> bool:
         """Whether a `Loader` draws the start of a span."""
         return bool(draws_of(self.placements[0].spans))
-
-    def _undrawn(self) -> TypeError:
-        (draw, *_) = draws_of(self.placements[0].spans)
-        return TypeError(
-            f"A ts.Draw needs the positions of windows in a run, which PyTorch's DataLoader does not know; got {draw}. "
-            "Use ts.Loader."
-        )
 
     def static_of(self, located: Located) -> dict[str, torch.Tensor]:
         """The static columns of a batch."""
