@@ -99,8 +99,8 @@ def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
         room = np.empty(nbytes + _CACHE_LINE, np.uint8)
     except (MemoryError, ValueError) as error:  # numpy's ValueError: more than any array can have
         raise no_room_for_batch(nbytes) from error
-    begin = -room.ctypes.data % _CACHE_LINE
-    return room[begin : begin + nbytes].view(dtype).reshape(shape)
+    start = -room.ctypes.data % _CACHE_LINE
+    return room[start : start + nbytes].view(dtype).reshape(shape)
 
 
 class Recycled:

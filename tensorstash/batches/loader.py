@@ -167,7 +167,7 @@ class Loader:
         staged = copies_to(self.device) is not None and not resident  # a missing device is refused here
         placement = self._sampled.chain.placements[0]
         casts = casts_on_host(self.transform, placement)
-        check_packs(self.transform, placement.spans, [reach.shown for reach in placement.reaches])
+        check_packs(self.transform, placement.spans, [time_span.shown for time_span in placement.time_spans])
         early = before_copy(self.transform)
         if early and resident:
             raise ValueError(

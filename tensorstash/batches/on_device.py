@@ -39,7 +39,7 @@ class DevicePlan:
     relative: tuple[torch.Tensor, ...]  # (time,) int64, the same on the device
     fragments: DeviceFragments | None  # where slots may be empty; else slots are rows
     filling: Filling | None  # the same on the host
-    stretches: tuple[torch.Tensor, ...]  # of each stretch of time: rows counted back from its end, (most,) int64
+    stretches: tuple[torch.Tensor, ...]  # of each stretch of time: rows counted back from its end, (max_rows,) int64
 
 
 # the row after its last one, the number of rows, and the moment of each window, (windows,) int64 each
@@ -70,10 +70,10 @@ def device_plan(placement: Placement, columns: Mapping[str, torch.Tensor], devic
     ]
     in_time = [
         DeviceSpan(
-            columns[span.column], reach.fills[span.column].to(device).view(1), len(slots) + k, span.column == TIMES
+            columns[span.column], time_span.fills[span.column].to(device).view(1), len(slots) + k, span.column == TIMES
         )
-        for k, reach in enumerate(placement.reaches)
-        for span in reach.spans
+        for k, time_span in enumerate(placement.time_spans)
+        for span in time_span.spans
     ]
     return DevicePlan(
         spans=(*in_slots, *in_time),
@@ -82,7 +82,7 @@ def device_plan(placement: Placement, columns: Mapping[str, torch.Tensor], devic
         relative=tuple(torch.tensor([*of_span], dtype=torch.int64, device=device) for of_span, _ in slots),
         fragments=fragments,
         filling=filling,
-        stretches=tuple(torch.arange(-reach.most, 0, device=device) for reach in placement.reaches),
+        stretches=tuple(torch.arange(-time_span.max_rows, 0, device=device) for time_span in placement.time_spans),
     )
 
 
@@ -124,10 +124,10 @@ def gathered(
                 filled[k] &= plan.relative[k] - plan.relative[k][0] >= skips[draw][:, None]
         observed = [*filled]
         index = [of_range.clamp(min=0) for of_range in index]
-    for back, (end, length, _) in zip(plan.stretches, stretches):
+    for back, (stop, length, _) in zip(plan.stretches, stretches):
         seen = back >= -length[:, None]
         observed.append(seen)
-        index.append(torch.where(seen, end[:, None] + back, 0))
+        index.append(torch.where(seen, stop[:, None] + back, 0))
     values = []
     for span in plan.spans:
         rows, flags = _selected(span.items, index[span.slots]), observed[span.slots]

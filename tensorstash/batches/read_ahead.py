@@ -73,9 +73,9 @@ class ReadAhead:
     def _ask(self, portion: Portion) -> None:
         anchors = self._assembler.anchors(portion)
         asked = [(at.stash.segment, ranges(at, *windows)) for at, windows in anchors if is_on_disk(at.stash)]
-        if sum(len(begins) for _, (begins, _) in asked) <= min(self._read) * _RANGES_PER_READ:
-            for segment, (begins, ends) in asked:
-                segment.will_need(begins, ends)
+        if sum(len(starts) for _, (starts, _) in asked) <= min(self._read) * _RANGES_PER_READ:
+            for segment, (starts, stops) in asked:
+                segment.will_need(starts, stops)
 
 
 def used() -> resource.struct_rusage:
@@ -93,7 +93,7 @@ class _Extent(NamedTuple):
     """Consecutive slots of windows, and the columns of which they hold the rows."""
 
     slots: tuple[int, int]  # relative to the anchor
-    begin: Int64s  # (columns, 1) the first byte of each in the file
+    start: Int64s  # (columns, 1) the first byte of each in the file
     row: Int64s  # (columns, 1) bytes of a row
 
 
@@ -122,29 +122,29 @@ def _places(stash: Stash, columns: Sequence[str]) -> tuple[Int64s, Int64s]:
 def _slots(span: Span, row: int) -> list[tuple[int, int]]:
     """The slots of a span; where its steps pass over whole pages, one by one."""
     if span.step * row <= mmap.PAGESIZE:
-        return [(span.begin, span.begin + (len(span) - 1) * span.step + 1)]
-    return [(at, at + 1) for at in range(span.begin, span.end, span.step)]
+        return [(span.start, span.start + (len(span) - 1) * span.step + 1)]
+    return [(at, at + 1) for at in range(span.start, span.stop, span.step)]
 
 
 def ranges(placement: Placement, anchors: Int64s, stretches: Sequence[Stretches] = ()) -> tuple[Int64s, Int64s]:
     """The pages of windows with anchors at the slots `anchors` and stretches of rows: ranges of bytes in the file."""
-    slots, page, begins, ends = placement.slots, mmap.PAGESIZE, [], []
+    slots, page, starts, stops = placement.slots, mmap.PAGESIZE, [], []
     for extent in _extents(placement):
         low, high = _joined(*(rows_from(slots, anchors + slot) for slot in extent.slots))
-        begins.append((extent.begin + low * extent.row).reshape(-1) // page * page)
-        ends.append(-(-(extent.begin + high * extent.row).reshape(-1) // page) * page)
-    for reach, rows in zip(placement.reaches, stretches):
-        begin, row = _places(placement.stash, [span.column for span in reach.spans])
-        begins.append((begin + (rows.end - rows.rows) * row).reshape(-1) // page * page)
-        ends.append(-(-(begin + rows.end * row).reshape(-1) // page) * page)
-    low, high = _joined(np.concatenate(begins), np.concatenate(ends))
+        starts.append((extent.start + low * extent.row).reshape(-1) // page * page)
+        stops.append(-(-(extent.start + high * extent.row).reshape(-1) // page) * page)
+    for time_span, rows in zip(placement.time_spans, stretches):
+        start, row = _places(placement.stash, [span.column for span in time_span.spans])
+        starts.append((start + (rows.stop - rows.rows) * row).reshape(-1) // page * page)
+        stops.append(-(-(start + rows.stop * row).reshape(-1) // page) * page)
+    low, high = _joined(np.concatenate(starts), np.concatenate(stops))
     return low, np.minimum(high, placement.stash.segment.size)
 
 
-def _joined(begins: Int64s, ends: Int64s) -> tuple[Int64s, Int64s]:
+def _joined(starts: Int64s, stops: Int64s) -> tuple[Int64s, Int64s]:
     """The same ranges in order, without empty ones, and as one where they overlap or touch."""
-    order = np.flatnonzero(begins < ends)
-    order = order[np.argsort(begins[order], kind="stable")]  # which is fast where parts are in order
-    begins, ends = begins[order], np.maximum.accumulate(ends[order])
-    first = np.flatnonzero(np.append(True, begins[1:] > ends[:-1])[: len(begins)])
-    return begins[first], ends[np.append(first[1:], len(ends))[: len(first)] - 1]
+    order = np.flatnonzero(starts < stops)
+    order = order[np.argsort(starts[order], kind="stable")]  # which is fast where parts are in order
+    starts, stops = starts[order], np.maximum.accumulate(stops[order])
+    first = np.flatnonzero(np.append(True, starts[1:] > stops[:-1])[: len(starts)])
+    return starts[first], stops[np.append(first[1:], len(stops))[: len(first)] - 1]

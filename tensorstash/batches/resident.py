@@ -226,7 +226,7 @@ class ResidentAssembler:
 
     def _named(self, windows: Gathered) -> Batch:
         first, plan, batch = self._chain.placements[0], self.plans[0], Batch()
-        spans = [*first.spans, *(span for reach in first.reaches for span in reach.spans)]
+        spans = [*first.spans, *(span for time_span in first.time_spans for span in time_span.spans)]
         for span, values in zip(spans, windows.values):
             column = _rows_of(first.stash, span.column)
             batch[span.name] = _typed(values, column.dtype).view(*values.shape[:2], *column.shape[1:])
@@ -256,13 +256,13 @@ class ResidentAssembler:
 
 
 def _columns_of(placement: Placement) -> list[str]:
-    in_time = [span.column for reach in placement.reaches for span in reach.spans]
+    in_time = [span.column for time_span in placement.time_spans for span in time_span.spans]
     return [*(span.column for span in placement.spans), *in_time]
 
 
 def _of_stretches(count: int) -> list[str]:
     """The names of the integers of so many stretches; no entry of a batch has them."""
-    return [f".{part}{k}" for k in range(count) for part in ("end", "rows", "moments")]
+    return [f".{part}{k}" for k in range(count) for part in ("stop", "rows", "moments")]
 
 
 def _typed(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -274,7 +274,7 @@ def _parts(source: Int32s | None, count: int) -> list[tuple[int, slice]]:
     if source is None:
         return [(0, slice(0, count))]
     edges = [0, *(np.flatnonzero(np.diff(source)) + 1).tolist(), len(source)]
-    return [(int(source[begin]), slice(begin, end)) for begin, end in pairwise(edges)]
+    return [(int(source[start]), slice(start, stop)) for start, stop in pairwise(edges)]
 
 
 def _computed(
@@ -291,5 +291,5 @@ def _computed(
             of_span = taken_rows(rows, slots_of(filling, span), skips, draw_number(span, drawn))
             window, at = np.nonzero(of_span < 0)
             if len(window):
-                values = compute(anchors[window] + span.begin + at * span.step)
+                values = compute(anchors[window] + span.start + at * span.step)
                 yield number, torch.from_numpy(window * of_span.shape[1] + at), values

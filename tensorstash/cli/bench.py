@@ -41,7 +41,7 @@ class Items(Dataset[Batch]):
     def __getitem__(self, k: int) -> Batch:
         anchor = int(self.starts[k])
         return {
-            span.name: self.stash[span.column][anchor + span.begin : anchor + span.end : span.step]
+            span.name: self.stash[span.column][anchor + span.start : anchor + span.stop : span.step]
             for span in self.spans
         }
 

@@ -24,7 +24,7 @@ from tensorstash.segments.segment import open_saved
 from tensorstash.segments.store import Store, checksum
 from tensorstash.sources.tables import scan_table
 from tensorstash.stash.stash import Stash
-from tensorstash.windows.runs import followed
+from tensorstash.windows.runs import pairs_per_frequency
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,5 +114,5 @@ def _write(store: Store, file: str, key: str, source: Survey) -> ShardReport:
 def _report(record: ShardRecord, stash: Stash, warnings: tuple[str, ...]) -> ShardReport:
     offsets, pairs = stash.offsets.numpy(), {}
     if stash.time is not None and stash.info.time is not None and not stash.info.time.duplicates:
-        pairs = followed(offsets, stash.time.numpy(), stash.clock)
+        pairs = pairs_per_frequency(offsets, stash.time.numpy(), stash.clock)
     return ShardReport(record, stash.entities, np.diff(offsets).tolist(), pairs, warnings)

@@ -85,16 +85,16 @@ def rows_of(filling: Filling, anchors: Int64s) -> Int64s:
     window = np.repeat(np.arange(len(starts)), count)
     k = np.repeat(low, count) + _counted(count)
     offset = fragments.first[k] - starts[window]
-    begin, end = np.clip(offset, 0, length), np.clip(offset + fragments.rows[k], 0, length)
-    step = _counted(end - begin)
-    rows = np.repeat(fragments.row[k] + begin - offset, end - begin) + step
-    table[np.repeat(window * length + begin, end - begin) + step] = rows
+    start, stop = np.clip(offset, 0, length), np.clip(offset + fragments.rows[k], 0, length)
+    step = _counted(stop - start)
+    rows = np.repeat(fragments.row[k] + start - offset, stop - start) + step
+    table[np.repeat(window * length + start, stop - start) + step] = rows
     return table.reshape(-1, length)
 
 
 def slots_of(filling: Filling, span: Span) -> slice:
     """The slots of a span among those of its window."""
-    return slice(filling.history + span.begin, filling.history + span.end, span.step)
+    return slice(filling.history + span.start, filling.history + span.stop, span.step)
 
 
 def taken_rows(rows: Int64s, slots: slice, skips: Int64s | None, draw: int) -> Int64s:
@@ -103,7 +103,7 @@ def taken_rows(rows: Int64s, slots: slice, skips: Int64s | None, draw: int) -> I
     Args:
         rows: of all slots of the windows.
         slots: those of the span.
-        skips: `(draws, windows)` the slots that each draw leaves out at the begin; or nothing is left out.
+        skips: `(draws, windows)` the slots that each draw leaves out at the start; or nothing is left out.
         draw: the number of the span's draw, or -1.
     """
     taken = rows[:, slots]
@@ -139,5 +139,5 @@ def compute_in(  # noqa: PLR0917  as `fill_in`, and where windows begin
 
 def _counted(counts: Int64s) -> Int64s:
     """`0, 1, ..., count - 1` for each count, in a row."""
-    ends = np.cumsum(counts, dtype=np.int64)
-    return np.arange(int(ends[-1]) if len(ends) else 0) - np.repeat(ends - counts, counts)
+    stops = np.cumsum(counts, dtype=np.int64)
+    return np.arange(int(stops[-1]) if len(stops) else 0) - np.repeat(stops - counts, counts)

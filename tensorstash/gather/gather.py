@@ -142,12 +142,12 @@ def _extent(span: Span) -> int:
 def _view(store: Store, draws: Sequence[Draw], group: SpanGroup, members: list[Span]) -> View:
     first = members[0]
     block = next(block for block in store.blocks if first.column in block.names)
-    begins = np.array([block.names.index(span.column) * block.stride for span in members])
+    starts = np.array([block.names.index(span.column) * block.stride for span in members])
     items, row = block.items.view(group.dtype), math.prod(group.shape[1:])
     positions = max(0, items.numel() // row - _extent(first) + 1)
     strides = (row, 1) if len(group.items) == 1 else (row, row * first.step, 1)
-    offsets = begins + [span.begin for span in members]
-    patch = None if store.filling is None else _patch(block.items.view(-1, row), begins, members, store.filling, draws)
+    offsets = starts + [span.start for span in members]
+    patch = None if store.filling is None else _patch(block.items.view(-1, row), starts, members, store.filling, draws)
     return View(
         memory=items.as_strided((positions, *group.items), strides),
         offsets=offsets.astype(np.int32 if positions < 1 << 31 else np.int64)[:, None],
@@ -155,15 +155,15 @@ def _view(store: Store, draws: Sequence[Draw], group: SpanGroup, members: list[S
     )
 
 
-def _patch(items: torch.Tensor, begins: Int64s, members: list[Span], filling: Filling, draws: Sequence[Draw]) -> Patch:
+def _patch(items: torch.Tensor, starts: Int64s, members: list[Span], filling: Filling, draws: Sequence[Draw]) -> Patch:
     """How windows with empty slots are written row by row, including the slots that are sliced away later."""
     extent, step = _extent(members[0]), 1 if members[0].step <= _SLICED_STEPS else members[0].step
     fills = torch.stack([filling.fills[span.column] for span in members])
-    firsts = [filling.history + span.begin for span in members]
+    firsts = [filling.history + span.start for span in members]
     ranges = tuple(slice(first, first + extent, step) for first in firsts)
     computed = tuple(filling.computed.get(span.column) for span in members)
     numbers = tuple(draw_number(span, draws) for span in members)
-    return Patch(items, begins, ranges, numbers, fills[:, None, None, None], computed)
+    return Patch(items, starts, ranges, numbers, fills[:, None, None, None], computed)
 
 
 def gather(
@@ -229,10 +229,10 @@ def _select_by_kind(
     for part, rows in zip(plan.stretches, stretches):
         of_part = buffers[at : at + len(part.groups)]
         at += len(part.groups)
-        fragments, ends = as_fragments(rows, len(part.spans[0]))
+        fragments, stops = as_fragments(rows, len(part.spans[0]))
         native = None if part.native is None else with_fragments(part.native, fragments)
         fillings = tuple(replace(filling, fragments=fragments) for filling in part.fillings if filling is not None)
-        (seen,) = select(replace(part, native=native, fillings=fillings), source, ends, [of_part])
+        (seen,) = select(replace(part, native=native, fillings=fillings), source, stops, [of_part])
         ages = [span for span in part.spans if span.column == TIMES]
         if ages:
             to_ages(ages, as_batch(part, of_part), seen, rows.moments)

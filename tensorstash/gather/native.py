@@ -50,22 +50,22 @@ def native_plan(spans: Sequence[Span], groups: Sequence[Sequence[Span]], stores:
     ordered = [*chain.from_iterable(groups)]
     columns, fillings = stores[0].columns, [store.filling for store in stores if store.filling is not None]
     empty = [int(fillings[0].fills[span.column]) & _WORD if fillings else 0 for span in ordered]
-    draws, begins = draws_of(spans), list[int]()
+    draws, starts = draws_of(spans), list[int]()
     for members in groups:
         nbytes = [len(span) * columns[span.column][:1].nbytes for span in members]
-        begins += np.cumsum([0, *nbytes[:-1]]).tolist()
+        starts += np.cumsum([0, *nbytes[:-1]]).tolist()
     plan = kernel.compile_plan(
         [
-            kernel.SlotRange(span.begin, len(span), span.step, bits, draw_number(span, draws))
+            kernel.SlotRange(span.start, len(span), span.step, bits, draw_number(span, draws))
             for span, bits in zip(ordered, empty)
         ],
         [_source([as_array(store.columns[span.column]) for span in ordered], store.filling) for store in stores],
-        history=max(0, *(-span.begin for span in spans)),
-        horizon=max(0, *(span.end for span in spans)),
+        history=max(0, *(-span.start for span in spans)),
+        horizon=max(0, *(span.stop for span in spans)),
     )
     buffer = (k for k, members in enumerate(groups) for _ in members)
     flags = _flags(spans, ordered) if fillings else None
-    return NativePlan(plan, tuple(zip(buffer, begins)), flags, _computed(groups, stores))
+    return NativePlan(plan, tuple(zip(buffer, starts)), flags, _computed(groups, stores))
 
 
 def _source(items: list[NDArray[Any]], filling: Filling | None) -> kernel.Source:
@@ -119,7 +119,7 @@ def copy(
     out: list[int] = []
     for buffers in parts:
         bases = [buffer.data_ptr() for buffer in buffers]
-        out += [bases[buffer] + begin * count for buffer, begin in native.places]
+        out += [bases[buffer] + start * count for buffer, start in native.places]
     threads = torch.get_num_threads()
     if native.flags is None:
         kernel.gather(native.plan, anchors, out, None, source, threads=threads, buffers=len(parts))
@@ -149,7 +149,7 @@ def _compute_in(
         return
     number, spans = computed.at
     target = as_integers(buffer).numpy().reshape(spans, *seen.shape, -1)[number]
-    slots = anchors[window] + (computed.span.begin + at * computed.span.step)
+    slots = anchors[window] + (computed.span.start + at * computed.span.step)
     for k, which in by_source(None if source is None else source[window]):
         compute = computed.computes[k]
         if compute is not None:

@@ -20,17 +20,17 @@ Compute = Callable[[Int64s], torch.Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """The begin of a span, drawn anew for each window of each epoch: `low`, `low + step`, ... or `high`, equally often.
+    """The start of a span, drawn anew for each window of each epoch: `low`, `low + step`, ... or `high`, equally often.
 
     In a batch of a `Loader` the slots before the drawn start are empty: they are filled, and `<span>.observed` is
-    false there. Windows, `require=` and splits go by the longest span. Spans with equal draws begin together. A draw is
+    false there. Windows, `require=` and splits go by the longest span. Spans with equal draws start together. A draw is
     a hash of the seed, the epoch and the position in it, so it depends neither on the ranks nor on the batch size, and
     a resumed run draws as the whole run would have.
 
     Args:
-        low: the begin of the longest span, relative to the anchor.
-        high: the begin of the shortest one.
-        step: between two begins; it divides `high - low`.
+        low: the start of the longest span, relative to the anchor.
+        high: the start of the shortest one.
+        step: between two starts; it divides `high - low`.
 
     Example:
         >>> import numpy as np, tensorstash as ts
@@ -64,7 +64,7 @@ class Draw:
             )
 
     def __len__(self) -> int:
-        """How many begins there are."""
+        """How many starts there are."""
         return (self.high - self.low) // self.step + 1
 
     def __str__(self) -> str:
@@ -73,26 +73,26 @@ class Draw:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Rows `begin, begin + step, ...` before `end` of a column, relative to a window's anchor."""
+    """The slots `start, start + step, ...` before `stop` of a column, relative to a window's anchor."""
 
     name: str
     column: str
-    begin: int  # with a draw, the lowest
-    end: int
+    start: int  # with a draw, the lowest
+    stop: int
     step: int = 1
     draw: Draw | None = None
 
     def __len__(self) -> int:
-        return len(range(self.begin, self.end, self.step))
+        return len(range(self.start, self.stop, self.step))
 
     def __str__(self) -> str:
-        begin = self.begin if self.draw is None else self.draw
-        return f"{self.name}={self.column}[{begin}:{self.end}{f':{self.step}' if self.step > 1 else ''}]"
+        start = self.start if self.draw is None else self.draw
+        return f"{self.name}={self.column}[{start}:{self.stop}{f':{self.step}' if self.step > 1 else ''}]"
 
     @property
     def slots(self) -> tuple[range, Draw | None]:
         """Its slots relative to the anchor; spans for which this is equal share `<span>.observed`."""
-        return range(self.begin, self.end, self.step), self.draw
+        return range(self.start, self.stop, self.step), self.draw
 
 
 def draws_of(spans: Sequence[Span]) -> list[Draw]:

@@ -21,9 +21,9 @@ TIMES = "__time"  # the times of the rows, as a column of a store
 
 
 class Stretches(NamedTuple):
-    """The last `rows` rows before the row `end`, and the moment of each window; all arrays of one shape."""
+    """The last `rows` rows before the row `stop`, and the moment of each window; all arrays of one shape."""
 
-    end: Int64s
+    stop: Int64s
     rows: Int64s
     moments: Int64s
 
@@ -44,10 +44,10 @@ def with_times(store: Store, times: torch.Tensor) -> Store:
 
 def as_fragments(stretches: Stretches, most: int) -> tuple[Fragments, Int64s]:
     """The fragments of all windows of a call, and the slots of their anchors in the shape of the stretches."""
-    windows = _windows(stretches.end.size, most)
+    windows = _windows(stretches.stop.size, most)
     anchors, count = windows.ends, stretches.rows.reshape(-1)
-    fragments = Fragments(anchors - count, stretches.end.reshape(-1) - count, count, windows)
-    return fragments, np.ascontiguousarray(anchors).reshape(stretches.end.shape)
+    fragments = Fragments(anchors - count, stretches.stop.reshape(-1) - count, count, windows)
+    return fragments, np.ascontiguousarray(anchors).reshape(stretches.stop.shape)
 
 
 @lru_cache(maxsize=16)

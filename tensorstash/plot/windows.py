@@ -23,7 +23,7 @@ _PARTS = ("#14507a", "#c8641b", "#5b8c3e", "#7a4f9c", "#8a8a8a")
 
 
 def windows(parts: Windows | Mapping[str, Windows], *, axes: "Axes | None" = None) -> "Axes":
-    """Draw which times of each entity the parts of a split use: a lane per part, pale where only histories reach.
+    """Draw which times of each entity the parts of a split use: a lane per part, pale where only histories time_span.
 
     The full colour covers the horizons of the windows (without a horizon, whole windows), by which a split divides; the
     pale colour covers their histories. Of more than 40 entities, 40 at equal distances are drawn.
@@ -112,8 +112,8 @@ def _of_moments(placement: Placement) -> tuple[Int64s, Int64s, Int64s, Int64s, I
     ids = np.arange(len(placement))
     anchors = placement.anchor_slots(ids)
     moments = placement.window_times(ids, anchors)
-    begins = [moments, *(reach.begin.moved(moments) for reach in placement.reaches)]
-    ends = [moments, *(reach.end.moved(moments) for reach in placement.reaches)]
+    begins = [moments, *(time_span.start.moved(moments) for time_span in placement.time_spans)]
+    ends = [moments, *(time_span.stop.moved(moments) for time_span in placement.time_spans)]
     if placement.spans:
         begins.append(_times(placement, anchors - placement.history))
         ends.append(_times(placement, anchors + placement.horizon - 1) if placement.horizon else moments)

@@ -187,7 +187,7 @@ class _Trait(NamedTuple):
 
 def _traits(windows: Windows, found: Mapping[str, Mapping[str, Any]]) -> Iterator[_Trait]:
     placement, stash = windows.placement, windows.stash
-    texts = [*map(str, placement.spans), *(text for reach in placement.reaches for text in reach.texts)]
+    texts = [*map(str, placement.spans), *(text for time_span in placement.time_spans for text in time_span.texts)]
     yield _Trait("spans", texts, "Give both the same spans=, or the same history and horizon.")
     yield _Trait("columns of at=", sorted(found["labels"]), "Give both frames the same columns.")
     for name, kind in found["labels"].items():

@@ -72,8 +72,8 @@ def validity_of(source: Source, span: str) -> tuple[Valid, ...]:
 def _places(windows: Windows) -> dict[str, tuple[str, object]]:
     """The column of each span, and what is equal for spans over the same slots."""
     at: dict[str, tuple[str, object]] = {span.name: (span.column, span.slots) for span in windows.placement.spans}
-    for number, reach in enumerate(windows.placement.reaches):
-        at |= {span.name: (span.column, number) for span in reach.shown}
+    for number, time_span in enumerate(windows.placement.time_spans):
+        at |= {span.name: (span.column, number) for span in time_span.shown}
     return at
 
 

@@ -149,7 +149,7 @@ def rows_seen(source: Windows | Stash) -> Rows:
     if not len(source):
         raise ValueError(NO_WINDOWS)
     at, ranges = source.placement, []
-    if at.reaches or at.points is not None:
+    if at.time_spans or at.points is not None:
         chunks = (np.arange(k, min(k + _WINDOWS, len(source))) for k in range(0, len(source), _WINDOWS))
         ranges += [_united(_ranges_of(at, ids)) for ids in chunks]
     if at.points is None and at.spans:
@@ -166,8 +166,8 @@ def one_group(rows: Rows) -> Rows:
 def _ranges_of(at: Placement, ids: Int64s) -> list[Ranges]:
     """The rows of windows in each span in time, and at given points in slots too."""
     anchors = at.anchor_slots(ids)
-    stretches = [at.stretches(reach, ids, anchors) for reach in at.reaches]
-    ranges = [(part.end - part.rows, part.end) for part in stretches]
+    stretches = [at.stretches(time_span, ids, anchors) for time_span in at.time_spans]
+    ranges = [(part.stop - part.rows, part.stop) for part in stretches]
     if at.points is not None and at.spans:
         begin, end = anchors - at.history, anchors + at.horizon
         ranges.append((rows_from(at.slots, begin), rows_from(at.slots, end)))

@@ -114,13 +114,13 @@ def _check_bounds(span: During, start: Shift, stop: Shift, clock: Clock) -> None
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Reach:
+class TimeSpan:
     """Spans over one stretch of time, whose rows are found once for all of them."""
 
-    begin: Shift
-    end: Shift
+    start: Shift
+    stop: Shift
     closed: str
-    most: int
+    max_rows: int
     spans: tuple[Span, ...]  # rows counted back from the end of the stretch; ages are spans of `TIMES`
     fills: Mapping[str, torch.Tensor]  # of empty slots, by column
     min_rows: int
@@ -134,32 +134,32 @@ class Reach:
     @property
     def is_ahead(self) -> bool:
         """Whether it reaches into the future of its window."""
-        return self.end.steps > 0
+        return self.stop.steps > 0
 
     @property
     def texts(self) -> list[str]:
         """The spans as text, for a repr."""
         brackets = "[)" if self.closed == "left" else "(]"
-        stretch = f"{brackets[0]}{self.begin.text}, {self.end.text}{brackets[1]}"
+        stretch = f"{brackets[0]}{self.start.text}, {self.stop.text}{brackets[1]}"
         aged = {span.name: ", with age" for span in self.spans if span.column == TIMES}
         return [
-            f"{span.name}={span.column}{stretch}, at most {self.most}{aged.get(f'{span.name}.age', '')}"
+            f"{span.name}={span.column}{stretch}, at most {self.max_rows}{aged.get(f'{span.name}.age', '')}"
             for span in self.shown
         ]
 
-    def find(self, times: Int64s, low: Int64s, high: Int64s, moments: Int64s, end: Int64s | None = None) -> Stretches:
+    def find(self, times: Int64s, low: Int64s, high: Int64s, moments: Int64s, stop: Int64s | None = None) -> Stretches:
         """The rows in the stretches around these moments, among the rows `[low, high)` of their entities; any shape.
 
-        `end` is the row after the last one of each stretch, if that is known.
+        `stop` is the row after the last one of each stretch, if that is known.
         """
         after = int(self.closed == "right")  # equal times are before the stretch
-        first = first_rows(times, low, high if end is None else end, self.begin.moved(moments) + after)
-        if end is None:
-            end = first_rows(times, first, high, self.end.moved(moments) + after)
-        return Stretches(end, np.minimum(end - first, self.most), moments)
+        first = first_rows(times, low, high if stop is None else stop, self.start.moved(moments) + after)
+        if stop is None:
+            stop = first_rows(times, first, high, self.stop.moved(moments) + after)
+        return Stretches(stop, np.minimum(stop - first, self.max_rows), moments)
 
 
-def reaches(stash: Stash, spans: Mapping[str, During], closed: str) -> tuple[Reach, ...]:
+def time_spans(stash: Stash, spans: Mapping[str, During], closed: str) -> tuple[TimeSpan, ...]:
     """The stretches of time that spans cover, each with all of its spans."""
     if not spans:
         return ()
@@ -175,16 +175,16 @@ def reaches(stash: Stash, spans: Mapping[str, During], closed: str) -> tuple[Rea
     for name, span in spans.items():
         stretch = (*_shifts(span, stash.clock, repr(name)), span.closed or closed, span.max_rows)
         alike.setdefault(stretch, {})[name] = span
-    return tuple(_reach(stash, stretch, members) for stretch, members in alike.items())
+    return tuple(_time_span(stash, stretch, members) for stretch, members in alike.items())
 
 
-def _reach(stash: Stash, stretch: tuple[Shift, Shift, str, int], members: Mapping[str, During]) -> Reach:
-    begin, end, closed, most = stretch
-    columns = [Span(name, span.column, -most, 0) for name, span in members.items()]
-    ages = [Span(f"{name}.age", TIMES, -most, 0) for name, span in members.items() if span.age]
+def _time_span(stash: Stash, stretch: tuple[Shift, Shift, str, int], members: Mapping[str, During]) -> TimeSpan:
+    start, stop, closed, max_rows = stretch
+    columns = [Span(name, span.column, -max_rows, 0) for name, span in members.items()]
+    ages = [Span(f"{name}.age", TIMES, -max_rows, 0) for name, span in members.items() if span.age]
     empty = fills(stash, columns, {}, timed=False) | {TIMES: torch.zeros((), dtype=torch.int64)}
     strictest = max(members, key=lambda name: members[name].min_rows)
-    return Reach(begin, end, closed, most, (*columns, *ages), empty, members[strictest].min_rows, strictest)
+    return TimeSpan(start, stop, closed, max_rows, (*columns, *ages), empty, members[strictest].min_rows, strictest)
 
 
 def _shifts(span: During, clock: Clock, whose: str) -> tuple[Shift, Shift]:

@@ -35,9 +35,9 @@ def to_frame(
     anchors, by_slot = placement.anchor_slots(ids), placement.length > 0
     if not by_slot and (origin or step):
         raise ValueError("origin= and step= belong to slots, and these windows have none. Leave them out.")
-    begin, steps = (0, placement.horizon) if placement.horizon else (-placement.history, placement.history)
+    start, steps = (0, placement.horizon) if placement.horizon else (-placement.history, placement.history)
     values = _checked(predictions, (len(ids), steps) if by_slot else (len(ids),))
-    slots = anchors[:, None] + np.arange(begin, begin + max(steps, 1))
+    slots = anchors[:, None] + np.arange(start, start + max(steps, 1))
     # slots before a run are left out
     known = nearest_rows(placement.slots, slots)[1] >= 0 if by_slot else np.ones(slots.shape, np.bool_)
     window, slot = np.nonzero(known)
@@ -96,7 +96,7 @@ def _window_times(placement: Placement, ids: Int64s, anchors: Int64s) -> "pl.Ser
     if placement.stash.time is None:
         return pl.Series(placement.label_rows(anchors))
     if placement.points is None:
-        return _slot_times(placement, anchors + placement.label)
+        return _slot_times(placement, anchors + placement.label_offset)
     return _series(placement, placement.points.time[ids])
 
 

@@ -93,7 +93,7 @@ def _with_fewer(placement: Placement) -> str:
 
 def _too_short(placement: Placement, runs: Runs) -> NoWindowError:
     """The error if no run is as long as a window."""
-    slots, (begins, ends) = placement.slots, run_edges(placement.slots)
+    slots, (starts, stops) = placement.slots, run_edges(placement.slots)
     padding, units = slots.lead + slots.tail, "rows" if placement.fills is None else "slots"
     least, fewer = placement.length - padding, _with_fewer(placement)
     needed, give = f"A window is {least:,} consecutive {units} of one run", "give"
@@ -111,15 +111,17 @@ def _too_short(placement: Placement, runs: Runs) -> NoWindowError:
         if runs.steps and 2 * runs.steps[0][1] > runs.rows.sum():
             remedy = f"Most steps are {runs.steps[0][0]}: leave frequency= out."
     return NoWindowError(
-        f"{needed}; the longest of {len(begins):,} runs has "
-        f"{int((ends - begins).max(initial=padding)) - padding:,}{_steps_text(runs)}. {remedy}"
+        f"{needed}; the longest of {len(starts):,} runs has "
+        f"{int((stops - starts).max(initial=padding)) - padding:,}{_steps_text(runs)}. {remedy}"
     )
 
 
 def all_windows(placement: Placement, runs: Runs, judged: Sequence[Span], stride: int) -> Placement:
     """Every window without a missing value; raises `NoWindowError`, and warns of what many windows are lost to."""
-    begins, ends = run_edges(placement.slots)
-    whole = replace(placement, intervals=intervals(begins, windows_in(ends - begins, placement.length, stride), stride))
+    starts, stops = run_edges(placement.slots)
+    whole = replace(
+        placement, intervals=intervals(starts, windows_in(stops - starts, placement.length, stride), stride)
+    )
     if not len(whole):
         raise _too_short(placement, runs)
     warned = _warn_of_gaps(whole, runs)

@@ -17,7 +17,7 @@ from tensorstash.native.guide import Guide, find, find_and_locate, guide
 from tensorstash.segments.segment import Block
 from tensorstash.stash.scaled import noted
 from tensorstash.stash.stash import Stash
-from tensorstash.windows.during import Reach
+from tensorstash.windows.during import TimeSpan
 from tensorstash.windows.ids import Ids, check_ids
 from tensorstash.windows.intervals import Intervals, locate
 from tensorstash.windows.points import Points
@@ -38,7 +38,7 @@ class Placement:
     fills: Mapping[str, torch.Tensor] | None  # the value of empty slots by column; None: slots are rows
     intervals: Intervals  # of the slots at which windows begin; none of windows at given points
     points: Points | None = None
-    reaches: tuple[Reach, ...] = ()  # the spans in time
+    time_spans: tuple[TimeSpan, ...] = ()  # the spans in time
 
     def __len__(self) -> int:
         return len(self.intervals) if self.points is None else len(self.points)
@@ -46,7 +46,7 @@ class Placement:
     @property
     def shown(self) -> tuple[Span, ...]:
         """All spans; those in time count rows back from the end of their stretch."""
-        return (*self.spans, *(span for reach in self.reaches for span in reach.shown))
+        return (*self.spans, *(span for time_span in self.time_spans for span in time_span.shown))
 
     @property
     def length(self) -> int:
@@ -54,7 +54,7 @@ class Placement:
         return self.history + self.horizon
 
     @property
-    def label(self) -> int:
+    def label_offset(self) -> int:
         """Slots from a window's anchor to the slot that gives its entity and time: without a horizon, its last."""
         return 0 if self.horizon else -1
 
@@ -78,12 +78,12 @@ class Placement:
             filling = Filling(fragments_of(self.slots), self.history, self.horizon, self.fills, computed)
         return never_empty(Store(self.stash, self._blocks, filling))
 
-    def store_of(self, reach: Reach) -> Store:
+    def store_of(self, time_span: TimeSpan) -> Store:
         """What the spans of a stretch of time are gathered from; each call brings its own fragments."""
         assert self.stash.time is not None
         none = np.zeros(1, np.int64)
-        fragments, _ = as_fragments(Stretches(none, none, none), reach.most)
-        filling = Filling(fragments, reach.most, 0, reach.fills, {})
+        fragments, _ = as_fragments(Stretches(none, none, none), time_span.max_rows)
+        filling = Filling(fragments, time_span.max_rows, 0, time_span.fills, {})
         return never_empty(with_times(Store(self.stash, self._blocks, filling), self.stash.time))
 
     def _blocks(self) -> list[Block]:
@@ -99,7 +99,7 @@ class Placement:
 
     def label_rows(self, anchors: Int64s) -> Int64s:
         """The row that gives each window its entity, any shape, by anchor slots; at an empty slot the nearest row."""
-        return nearest_rows(self.slots, anchors + self.label)[0]
+        return nearest_rows(self.slots, anchors + self.label_offset)[0]
 
     def window_entities(self, ids: Int64s) -> Int64s:
         """The index into `stash.entities` of windows, by ids of any shape."""
@@ -122,15 +122,15 @@ class Placement:
         """The time of each window, of any shape, by their ids and the slots of their anchors."""
         if self.points is not None:
             return self.points.time[ids]
-        return times_at(self.slots, self.times, anchors + self.label)
+        return times_at(self.slots, self.times, anchors + self.label_offset)
 
-    def stretches(self, reach: Reach, ids: Int64s, anchors: Int64s) -> Stretches:
+    def stretches(self, time_span: TimeSpan, ids: Int64s, anchors: Int64s) -> Stretches:
         """The rows in a stretch of time of each window, likewise."""
         entities, moments = self.window_entities(ids), self.window_times(ids, anchors)
-        end = None  # known, if the stretch ends where the history does, and slots are rows
-        if self.points is not None and reach.closed == self.points.closed and self.slots.first is self.slots.row:
-            end = None if reach.end.steps else anchors
-        return reach.find(self.times, self.offsets[entities], self.offsets[entities + 1], moments, end)
+        stop = None  # known, if the stretch ends where the history does, and slots are rows
+        if self.points is not None and time_span.closed == self.points.closed and self.slots.first is self.slots.row:
+            stop = None if time_span.stop.steps else anchors
+        return time_span.find(self.times, self.offsets[entities], self.offsets[entities + 1], moments, stop)
 
     def entities_at(self, rows: Int64s) -> Int64s:
         """The index into `stash.entities` of rows, of any shape."""
@@ -147,7 +147,7 @@ class Located(NamedTuple):
     source: Int32s | None  # the number of the placement of each; None if there is one
     ids: Int64s  # in the chain
     anchors: Int64s  # the slots of their anchors
-    stretches: tuple[Stretches, ...] = ()  # the rows of their spans in time, one for each reach
+    stretches: tuple[Stretches, ...] = ()  # the rows of their spans in time, one for each time span
 
     def reshaped(self, *shape: int) -> "Located":
         """The same windows as arrays of another shape."""
@@ -194,10 +194,10 @@ class Chain:
 
     def _with_stretches(self, located: Located) -> Located:
         made = []
-        for number in range(len(self.placements[0].reaches)):
+        for number in range(len(self.placements[0].time_spans)):
             arrays = Stretches(*(np.empty_like(located.ids) for _ in range(3)))
             for placement, which, ids, anchors in self.parts(located):
-                part = placement.stretches(placement.reaches[number], ids, anchors)
+                part = placement.stretches(placement.time_spans[number], ids, anchors)
                 for array, values in zip(arrays, part):
                     array[which] = values
             made.append(arrays)
@@ -294,11 +294,11 @@ class Chain:
         slots = None
         if first.spans:
             slots = compile_plan(first.spans, [placement.store for placement in placements], together=together)
-        if slots is not None and not first.reaches:
+        if slots is not None and not first.time_spans:
             return slots
         stretches = [
-            compile_plan(reach.spans, [part.store_of(part.reaches[k]) for part in placements], together=together)
-            for k, reach in enumerate(first.reaches)
+            compile_plan(time_span.spans, [part.store_of(part.time_spans[k]) for part in placements], together=together)
+            for k, time_span in enumerate(first.time_spans)
         ]
         return with_stretches(slots, stretches)
 

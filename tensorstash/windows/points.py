@@ -93,8 +93,8 @@ def placed(stash: Stash, slots: Slots, points: Points, size: tuple[int, int], re
     if not len(points):
         return points
     anchors, run, in_gap, early = _anchor_slots(slots, times, offsets, points)
-    (begins, ends), starts = run_edges(slots), anchors - history
-    short, cut = starts < begins[run], starts + history + horizon > ends[run]
+    (starts, stops), first = run_edges(slots), anchors - history
+    short, cut = first < starts[run], first + history + horizon > stops[run]
     reasons = {
         "in a gap of the times": in_gap,
         "more than a step before the first row of the entity": early,

@@ -77,17 +77,17 @@ def _check_tolerance(step: Frequency) -> None:
 def gaps_at(times: Int64s, inner: Int64s, step: Frequency) -> Int64s:
     """The rows that do not follow the row before them, without the first rows of entities."""
     gaps = []
-    for begin in range(0, len(times) - 1, _BLOCK):
-        end = min(begin + _BLOCK, len(times) - 1)
-        follows = step.follows(times[begin:end], times[begin + 1 : end + 1])
-        follows[_within(inner, begin, end)] = True
-        gaps.append(np.flatnonzero(~follows) + begin + 1)
+    for start in range(0, len(times) - 1, _BLOCK):
+        stop = min(start + _BLOCK, len(times) - 1)
+        follows = step.follows(times[start:stop], times[start + 1 : stop + 1])
+        follows[_within(inner, start, stop)] = True
+        gaps.append(np.flatnonzero(~follows) + start + 1)
     return np.concatenate(gaps)
 
 
-def _within(inner: Int64s, begin: int, end: int) -> Int64s:
-    low, high = np.searchsorted(inner, (begin, end))
-    return inner[low:high] - begin
+def _within(inner: Int64s, start: int, stop: int) -> Int64s:
+    low, high = np.searchsorted(inner, (start, stop))
+    return inner[low:high] - start
 
 
 def _infer(times: Int64s, inner: Int64s, clock: Clock, tolerance: Duration | None) -> tuple[Frequency, Int64s]:
@@ -119,9 +119,9 @@ def count_steps(times: Int64s, inner: Int64s, every: int) -> Counter[int]:
     """
     counted: Counter[int] = Counter()
     size = _BLOCK if every == 1 else 256
-    for begin in range(0, len(times) - 1, size * every):
-        end = min(begin + size, len(times) - 1)
-        steps = np.delete(times[begin + 1 : end + 1] - times[begin:end], _within(inner, begin, end))
+    for start in range(0, len(times) - 1, size * every):
+        stop = min(start + size, len(times) - 1)
+        steps = np.delete(times[start + 1 : stop + 1] - times[start:stop], _within(inner, start, stop))
         values, counts = np.unique(steps, return_counts=True)
         counted.update(dict(zip(values.tolist(), counts.tolist())))
         if len(counted) > _MOST_STEPS:
@@ -129,7 +129,7 @@ def count_steps(times: Int64s, inner: Int64s, every: int) -> Counter[int]:
     return counted
 
 
-def followed(offsets: Int64s, times: Int64s, clock: Clock) -> dict[Frequency, int]:
+def pairs_per_frequency(offsets: Int64s, times: Int64s, clock: Clock) -> dict[Frequency, int]:
     """How many pairs of rows follow each frequency that the commonest steps may stand for."""
     runs = entity_runs(offsets)
     if not (runs.rows > 1).any():
@@ -144,7 +144,7 @@ def followed(offsets: Int64s, times: Int64s, clock: Clock) -> dict[Frequency, in
     return pairs
 
 
-def true_rows(mask: NDArray[np.bool_], begin: int) -> tuple[Int64s, Int64s]:
-    """The stretches `[low, high)` of true values, counted from row `begin`."""
-    edges = np.flatnonzero(np.diff(mask, prepend=False, append=False)) + begin
+def true_rows(mask: NDArray[np.bool_], start: int) -> tuple[Int64s, Int64s]:
+    """The stretches `[low, high)` of true values, counted from row `start`."""
+    edges = np.flatnonzero(np.diff(mask, prepend=False, append=False)) + start
     return edges[::2], edges[1::2]

@@ -111,8 +111,8 @@ def _check_outer_times(slots: Slots, stash: Stash) -> None:
 
 def run_edges(slots: Slots) -> tuple[Int64s, Int64s]:
     """The first slot of each run and the one after its last, lead and tail included, both `(runs,)`."""
-    begins = slots.first[~slots.joined] - slots.lead
-    return begins, np.append(begins[1:], slots.total)
+    starts = slots.first[~slots.joined] - slots.lead
+    return starts, np.append(starts[1:], slots.total)
 
 
 def run_rows(slots: Slots, rows: int) -> tuple[Int64s, Int64s]:
@@ -172,20 +172,20 @@ def slots_at(slots: Slots, rows: Int64s) -> Int64s:
 
 def empty_slots(slots: Slots) -> tuple[Int64s, Int64s]:
     """The ranges `[low, high)` of slots without a row, in gaps and before runs but not after them."""
-    ends = slots.first + slots.rows
-    ends[:-1] += np.where(slots.joined[1:], 0, slots.tail)
-    low, high = np.concatenate([np.zeros(min(1, len(ends)), np.int64), ends[:-1]]), slots.first
+    stops = slots.first + slots.rows
+    stops[:-1] += np.where(slots.joined[1:], 0, slots.tail)
+    low, high = np.concatenate([np.zeros(min(1, len(stops)), np.int64), stops[:-1]]), slots.first
     inside = low < high
     return low[inside], high[inside]
 
 
 def steps_until(step: Frequency, times: Int64s, most: Int64s, moments: Int64s | int) -> Int64s:
     """How many steps after each time is the first slot at or after a moment: 1 to `most`."""
-    first, end = np.ones(len(times), np.int64), most
-    while (first < end).any():
-        middle = (first + end) // 2
+    first, last = np.ones(len(times), np.int64), most
+    while (first < last).any():
+        middle = (first + last) // 2
         later = step.advance(times, middle) >= moments
-        first, end = np.where(later, first, np.minimum(middle + 1, end)), np.where(later, middle, end)
+        first, last = np.where(later, first, np.minimum(middle + 1, last)), np.where(later, middle, last)
     return first
 
 

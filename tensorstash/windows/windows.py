@@ -15,7 +15,7 @@ from tensorstash.stash.stash import Stash
 from tensorstash.windows import splits
 from tensorstash.windows.at import Unmatched, check_at
 from tensorstash.windows.display import as_html, as_text
-from tensorstash.windows.during import Side, reaches
+from tensorstash.windows.during import Side, time_spans
 from tensorstash.windows.frame import to_frame
 from tensorstash.windows.gaps import Gaps, all_windows, check_no_slots, fragments
 from tensorstash.windows.identity import fingerprint
@@ -124,8 +124,8 @@ class Windows:
         if not in_slots:
             check_no_slots(gaps, frequency, tolerance, min_history, min_horizon)
         # a window of spans in time alone is a row, and at given points not even that
-        self.history = max([0 if in_slots or at is not None else 1, *(-span.begin for span in in_slots)])
-        self.horizon = max([0, *(span.end for span in in_slots)])
+        self.history = max([0 if in_slots or at is not None else 1, *(-span.start for span in in_slots)])
+        self.horizon = max([0, *(span.stop for span in in_slots)])
         lead = most_empty(min_history, self.history, int(not self.horizon), "history")
         tail = most_empty(min_horizon, self.horizon, int(not self.history), "horizon")
         pieces = fragments(stash, gaps, frequency, tolerance, counted=bool(in_slots))
@@ -137,7 +137,7 @@ class Windows:
         self._judged = judged_spans(stash, in_slots, in_time, require, size)
         side = closed if at is not None else "left" if self.horizon else "right"
         nowhere = intervals(np.empty(0, np.int64), np.empty(0, np.int64), 1)
-        placement = Placement(stash, in_slots, *size, slots, values, nowhere, None, reaches(stash, in_time, side))
+        placement = Placement(stash, in_slots, *size, slots, values, nowhere, None, time_spans(stash, in_time, side))
         self.spans = placement.shown
         if at is not None:
             self._place(at_points(placement, at, closed, self._judged, unmatched))
@@ -185,7 +185,7 @@ class Windows:
         """
         if out is None:
             return self.chain.gather(ids)
-        if self.placement.reaches or self.placement.points is not None:
+        if self.placement.time_spans or self.placement.points is not None:
             copy_into(self.chain.gather(ids), out)
         else:
             located = self.chain.locate(check_ids(ids, len(self)))

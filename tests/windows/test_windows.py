@@ -38,7 +38,7 @@ def expected_starts(stash: ts.Stash, length: int, stride: int, gaps: str) -> lis
 def check_batch(windows: ts.Windows, ids: list[int], anchors: list[int], batch: dict[str, torch.Tensor]) -> None:
     assert list(batch) == [span.name for span in windows.spans]
     for span in windows.spans:
-        rows = [oracle.span(windows.stash[span.column], anchors[i], span.begin, span.end, span.step) for i in ids]
+        rows = [oracle.span(windows.stash[span.column], anchors[i], span.start, span.stop, span.step) for i in ids]
         assert oracle.same(batch[span.name], torch.stack(rows))
 
 
@@ -445,8 +445,8 @@ def test_the_repr_says_what_a_window_is() -> None:
             {"spans": {"a": ("f32", 0)}},
             "A span must be ... got ('f32', 0) for 'a'",
         ),
-        ({"spans": {"a": ("f32", 3, 1)}}, "begin < end and step >= 1, got ('f32', 3, 1) for 'a'"),
-        ({"spans": {"a": ("f32", 0, 1, 0)}}, "begin < end and step >= 1, got ('f32', 0, 1, 0) for 'a'"),
+        ({"spans": {"a": ("f32", 3, 1)}}, "start < stop and step >= 1, got ('f32', 3, 1) for 'a'"),
+        ({"spans": {"a": ("f32", 0, 1, 0)}}, "start < stop and step >= 1, got ('f32', 0, 1, 0) for 'a'"),
         (
             {"history": 2, "frequency": "1h"},
             "frequency ... got '1h'",
@@ -721,7 +721,7 @@ def test_a_name_in_require_that_is_no_span_and_no_column_is_told_with_both() -> 
 )
 def test_a_span_that_ends_before_it_begins_is_told_how_the_past_is_written(span: Any, past: int) -> None:
     stash = ts.load({"y": np.ones(200)})
-    with pytest.raises(ValueError, match=rf"begin < end and step >= 1, got .*, as in \('y', {past}, 0\)\."):
+    with pytest.raises(ValueError, match=rf"start < stop and step >= 1, got .*, as in \('y', {past}, 0\)\."):
         ts.Windows(stash, spans={"past": span})
     assert ts.Windows(stash, spans={"past": ("y", past, 0)}).history == -past
 
@@ -730,7 +730,7 @@ def test_a_draw_from_the_shortest_past_is_told_to_begin_with_the_longest() -> No
     stash = ts.load({"y": np.ones(200)})
     with pytest.raises(ValueError, match=r"low < high .* got Draw\(-16, -128\)\. .* slots is ts\.Draw\(-128, -16\)"):
         ts.Draw(-16, -128)
-    with pytest.raises(ValueError, match=r"must lie before the end .* as in ts\.Draw\(-128, -16\)"):
+    with pytest.raises(ValueError, match=r"must lie before the stop .* as in ts\.Draw\(-128, -16\)"):
         ts.Windows(stash, spans={"past": ("y", ts.Draw(16, 128), 0)})
     assert ts.Windows(stash, spans={"past": ("y", ts.Draw(-128, -16), 0)}).history == 128
 
