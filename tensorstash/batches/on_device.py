@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import torch
 
-from tensorstash.gather.span import Filling, Span, draw_number, draws_of
-from tensorstash.gather.stretches import TIMES
+from tensorstash.gather.memory import Filling
+from tensorstash.gather.span import Span, draw_number, draws_of
 from tensorstash.windows.placement import Placement
 
 
@@ -17,7 +17,7 @@ class DeviceSpan:
     items: torch.Tensor  # (rows, items of a row) integers of the column's width
     fill: torch.Tensor  # (1,) the same type: what an empty slot holds
     slots: int  # the index of its slots in the plan
-    is_age: bool = False
+    is_distance: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ def device_plan(placement: Placement, columns: Mapping[str, torch.Tensor], devic
     """The plan for the spans of these windows, whose columns lie on the device."""
     alike = {span.slots: span for span in placement.spans}
     slots, drawn = [*alike], draws_of(placement.spans)
-    filling, fragments = placement.store.filling, None
+    filling, fragments = placement.memory.filling, None
     if filling is not None:
         on_host = filling.fragments
         arrays = (on_host.first, on_host.row, on_host.rows)
@@ -70,7 +70,7 @@ def device_plan(placement: Placement, columns: Mapping[str, torch.Tensor], devic
     ]
     in_time = [
         DeviceSpan(
-            columns[span.column], time_span.fills[span.column].to(device).view(1), len(slots) + k, span.column == TIMES
+            columns[span.column], time_span.fills[span.column].to(device).view(1), len(slots) + k, span.is_distance
         )
         for k, time_span in enumerate(placement.time_spans)
         for span in time_span.spans
@@ -131,7 +131,7 @@ def gathered(
     values = []
     for span in plan.spans:
         rows, flags = _selected(span.items, index[span.slots]), observed[span.slots]
-        if span.is_age:
+        if span.is_distance:
             rows = stretches[span.slots - len(plan.relative)][2][:, None, None] - rows
         values.append(rows if flags is None else torch.where(flags[..., None], rows, span.fill))
     return Gathered(values, observed)

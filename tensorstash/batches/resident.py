@@ -26,9 +26,9 @@ from tensorstash.common.forks import check_threads
 from tensorstash.errors import NoMemoryError
 from tensorstash.gather.empty import rows_of, slots_of, taken_rows
 from tensorstash.gather.span import draw_number, draws_of
-from tensorstash.gather.stretches import TIMES
 from tensorstash.segments.limits import Limit, check_free, memory_limits
 from tensorstash.stash.stash import Stash
+from tensorstash.windows.during import ROW_TIMES
 from tensorstash.windows.placement import Chain, Placement
 
 _RULE = "With resident=True the columns of the spans are held in the memory of the device"
@@ -74,7 +74,7 @@ def _column(stash: Stash, name: str, device: torch.device) -> torch.Tensor:
 
 def _rows_of(stash: Stash, name: str) -> torch.Tensor:
     """A column, or the times; of a stash of 0 rows one row, which is looked up for empty slots, but not used."""
-    column = stash.time if name == TIMES else stash[name]
+    column = stash.time if name == ROW_TIMES else stash[name]
     assert column is not None
     return column if len(column) else column.new_zeros(1, *column.shape[1:])
 
@@ -232,7 +232,7 @@ class ResidentAssembler:
             batch[span.name] = _typed(values, column.dtype).view(*values.shape[:2], *column.shape[1:])
         for span, on_device in zip(spans, plan.spans):
             flags = windows.observed[on_device.slots]
-            if flags is not None and span.column != TIMES:
+            if flags is not None and not span.is_distance:
                 batch[f"{span.name}.observed"] = flags
         return batch
 
@@ -262,7 +262,7 @@ def _columns_of(placement: Placement) -> list[str]:
 
 def _of_stretches(count: int) -> list[str]:
     """The names of the integers of so many stretches; no entry of a batch has them."""
-    return [f".{part}{k}" for k in range(count) for part in ("stop", "rows", "moments")]
+    return [f".{part}{k}" for k in range(count) for part in ("stop", "rows", "origin")]
 
 
 def _typed(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

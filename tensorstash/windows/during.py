@@ -13,15 +13,16 @@ from tensorstash.common.clock import Clock
 from tensorstash.common.dtypes import Int64s
 from tensorstash.common.frequency import Frequency, frequency, is_zero
 from tensorstash.errors import DataError
-from tensorstash.gather.empty import fills
 from tensorstash.gather.span import Span
-from tensorstash.gather.stretches import TIMES, Stretches
+from tensorstash.gather.stretches import Stretches
 from tensorstash.native.guide import first_rows
 from tensorstash.stash.stash import Stash
+from tensorstash.windows.fills import empty_values
 from tensorstash.windows.shift import FARTHEST, Shift
 
 Side = Literal["left", "right"]
 
+ROW_TIMES = "__time"  # the times of the rows, as a column
 _MOST_ROWS = 1 << 31  # of a window: each takes a slot of every batch, whether there is a row or not
 _DAYS = (-73_049, 73_048)  # since 1970: 400 years, after which the calendar repeats; in ns 64 bits hold them
 _RECENT = 18_262  # 2020-01-01, from which on an example is looked for
@@ -121,7 +122,7 @@ class TimeSpan:
     stop: Shift
     closed: str
     max_rows: int
-    spans: tuple[Span, ...]  # rows counted back from the end of the stretch; ages are spans of `TIMES`
+    spans: tuple[Span, ...]  # rows counted back from the end of the stretch; ages are distances of `ROW_TIMES`
     fills: Mapping[str, torch.Tensor]  # of empty slots, by column
     min_rows: int
     named: str  # the span with this `min_rows`
@@ -129,7 +130,7 @@ class TimeSpan:
     @property
     def shown(self) -> tuple[Span, ...]:
         """The spans without ages."""
-        return tuple(span for span in self.spans if span.column != TIMES)
+        return tuple(span for span in self.spans if not span.is_distance)
 
     @property
     def is_ahead(self) -> bool:
@@ -141,7 +142,7 @@ class TimeSpan:
         """The spans as text, for a repr."""
         brackets = "[)" if self.closed == "left" else "(]"
         stretch = f"{brackets[0]}{self.start.text}, {self.stop.text}{brackets[1]}"
-        aged = {span.name: ", with age" for span in self.spans if span.column == TIMES}
+        aged = {span.name: ", with age" for span in self.spans if span.is_distance}
         return [
             f"{span.name}={span.column}{stretch}, at most {self.max_rows}{aged.get(f'{span.name}.age', '')}"
             for span in self.shown
@@ -181,8 +182,10 @@ def time_spans(stash: Stash, spans: Mapping[str, During], closed: str) -> tuple[
 def _time_span(stash: Stash, stretch: tuple[Shift, Shift, str, int], members: Mapping[str, During]) -> TimeSpan:
     start, stop, closed, max_rows = stretch
     columns = [Span(name, span.column, -max_rows, 0) for name, span in members.items()]
-    ages = [Span(f"{name}.age", TIMES, -max_rows, 0) for name, span in members.items() if span.age]
-    empty = fills(stash, columns, {}, timed=False) | {TIMES: torch.zeros((), dtype=torch.int64)}
+    ages = [
+        Span(f"{name}.age", ROW_TIMES, -max_rows, 0, is_distance=True) for name, span in members.items() if span.age
+    ]
+    empty = empty_values(stash, columns, {}, timed=False) | {ROW_TIMES: torch.zeros((), dtype=torch.int64)}
     strictest = max(members, key=lambda name: members[name].min_rows)
     return TimeSpan(start, stop, closed, max_rows, (*columns, *ages), empty, members[strictest].min_rows, strictest)
 

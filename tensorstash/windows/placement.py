@@ -11,17 +11,19 @@ from numpy.typing import NDArray
 
 from tensorstash.common.dtypes import Int32s, Int64s, as_array
 from tensorstash.gather.gather import GatherPlan, compile_plan, gather, with_stretches
-from tensorstash.gather.span import Filling, Span, Store, by_source, draws_of, never_empty
-from tensorstash.gather.stretches import Stretches, as_fragments, with_times
+from tensorstash.gather.memory import Filling, Memory, by_source, never_empty
+from tensorstash.gather.span import Span, draws_of
+from tensorstash.gather.stretches import Stretches, as_fragments
 from tensorstash.native.guide import Guide, find, find_and_locate, guide
 from tensorstash.segments.segment import Block
 from tensorstash.stash.scaled import noted
 from tensorstash.stash.stash import Stash
-from tensorstash.windows.during import TimeSpan
+from tensorstash.windows.during import ROW_TIMES, TimeSpan
+from tensorstash.windows.fills import calendar_fills
 from tensorstash.windows.ids import Ids, check_ids
 from tensorstash.windows.intervals import Intervals, locate
 from tensorstash.windows.points import Points
-from tensorstash.windows.slots import Slots, calendar_fills, fragments_of, nearest_rows, times_at
+from tensorstash.windows.slots import Slots, fragments_of, nearest_rows, times_at
 
 _BLOCK = 1 << 17  # intervals looked at together
 
@@ -70,21 +72,24 @@ class Placement:
         return self.stash.time.numpy()
 
     @property
-    def store(self) -> Store:
+    def memory(self) -> Memory:
         """What windows are gathered from."""
         filling = None
         if self.fills is not None:
             computed = calendar_fills(self.stash, self.spans, self.slots)
             filling = Filling(fragments_of(self.slots), self.history, self.horizon, self.fills, computed)
-        return never_empty(Store(self.stash, self._blocks, filling))
+        return never_empty(Memory(self.stash, self._blocks, filling))
 
-    def store_of(self, time_span: TimeSpan) -> Store:
+    def memory_of(self, time_span: TimeSpan) -> Memory:
         """What the spans of a stretch of time are gathered from; each call brings its own fragments."""
-        assert self.stash.time is not None
+        times = self.stash.time
+        assert times is not None
         none = np.zeros(1, np.int64)
         fragments, _ = as_fragments(Stretches(none, none, none), time_span.max_rows)
         filling = Filling(fragments, time_span.max_rows, 0, time_span.fills, {})
-        return never_empty(with_times(Store(self.stash, self._blocks, filling), self.stash.time))
+        block = Block(times, (ROW_TIMES,), len(times))
+        columns = {**self.stash, ROW_TIMES: times}
+        return never_empty(Memory(columns, lambda: [*self._blocks(), block], filling))
 
     def _blocks(self) -> list[Block]:
         return self.stash.blocks
@@ -293,11 +298,13 @@ class Chain:
         first, placements = self.placements[0], self.placements
         slots = None
         if first.spans:
-            slots = compile_plan(first.spans, [placement.store for placement in placements], together=together)
+            slots = compile_plan(first.spans, [placement.memory for placement in placements], together=together)
         if slots is not None and not first.time_spans:
             return slots
         stretches = [
-            compile_plan(time_span.spans, [part.store_of(part.time_spans[k]) for part in placements], together=together)
+            compile_plan(
+                time_span.spans, [part.memory_of(part.time_spans[k]) for part in placements], together=together
+            )
             for k, time_span in enumerate(first.time_spans)
         ]
         return with_stretches(slots, stretches)

@@ -1,25 +1,21 @@
-"""Slots: the steps of time that windows count in, each with one row or none, and the values of empty ones.
+"""Slots: the steps of time that windows count in, each with one row or none.
 
     run 0: lead | fragment 0 | empty | fragment 1 | tail | run 1: lead | fragment 2 | tail | ...
 
-A fragment is a stretch of rows without an empty slot between them. The lead and the tail are the empty slots before and
+A fragment is consecutive rows without an empty slot between them. The lead and the tail are the empty slots before and
 after each run. Without any empty slot, slots are rows.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from tensorstash.common.checks import at_least, is_integer
-from tensorstash.common.dtypes import Bools, Int64s, as_integers
+from tensorstash.common.dtypes import Bools, Int64s
 from tensorstash.common.frequency import Frequency
 from tensorstash.errors import DataError
-from tensorstash.gather.empty import fills
-from tensorstash.gather.span import Compute, Fragments, Span
+from tensorstash.gather.memory import Fragments
 from tensorstash.native.guide import guide
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.runs import Runs
@@ -202,24 +198,3 @@ def times_at(slots: Slots, times: Int64s, at: Int64s) -> Int64s:
             )
         at_rows[empty] = slots.frequency.advance(at_rows[empty], distance[empty])
     return at_rows
-
-
-def slot_fills(stash: Stash, spans: Sequence[Span], slots: Slots) -> dict[str, torch.Tensor]:
-    """The value of empty slots by column."""
-    return fills(stash, spans, calendar_fills(stash, spans, slots))
-
-
-def calendar_fills(stash: Stash, spans: Sequence[Span], slots: Slots) -> dict[str, Compute]:
-    """How columns of `ts.calendar` are computed in slots without a row, if the step of time is known."""
-    if stash.time is None or slots.frequency is None:
-        return {}
-    columns = dict.fromkeys(span.column for span in spans)
-    return {name: partial(_calendar_at, stash, name, slots) for name in columns if stash.about(name).calendar}
-
-
-def _calendar_at(stash: Stash, name: str, slots: Slots, at: Int64s) -> torch.Tensor:
-    from tensorstash.columns.calendar import calendar_values  # here, because it imports pyarrow
-
-    assert stash.time is not None
-    values = calendar_values(stash.about(name).calendar, times_at(slots, stash.time.numpy(), at), stash.clock)
-    return as_integers(torch.from_numpy(values).to(stash[name].dtype))

@@ -16,14 +16,15 @@ from tensorstash.windows import splits
 from tensorstash.windows.at import Unmatched, check_at
 from tensorstash.windows.display import as_html, as_text
 from tensorstash.windows.during import Side, time_spans
-from tensorstash.windows.frame import to_frame
+from tensorstash.windows.fills import slot_fills
 from tensorstash.windows.gaps import Gaps, all_windows, check_no_slots, fragments
 from tensorstash.windows.identity import fingerprint
 from tensorstash.windows.ids import Ids, check_ids
 from tensorstash.windows.intervals import count_before, intervals
 from tensorstash.windows.placement import Chain, Placement
+from tensorstash.windows.predictions import to_frame
 from tensorstash.windows.selection import Where, anchored, at_points, enough_rows, latest
-from tensorstash.windows.slots import most_empty, place, slot_fills, with_tail
+from tensorstash.windows.slots import most_empty, place, with_tail
 from tensorstash.windows.spans import judged_spans, make_spans, slot_count
 
 if TYPE_CHECKING:
