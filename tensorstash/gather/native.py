@@ -135,9 +135,9 @@ def copy(
     for computed in native.computed:
         for part, (buffers, seen) in enumerate(zip(parts, observed)):
             among = slice(part * count, (part + 1) * count)
-            of_part = None if source is None else source[among]
+            numbers = None if source is None else source[among]
             flags = seen[f"{computed.span.name}.observed"]
-            _compute_in(computed, of_part, anchors[among], buffers[computed.buffer], flags)
+            _compute_in(computed, numbers, anchors[among], buffers[computed.buffer], flags)
     return observed
 
 

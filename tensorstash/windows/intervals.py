@@ -54,6 +54,11 @@ def intervals(first: Int64s, counts: Int64s, stride: int) -> Intervals:
     return Intervals(guide(records), stride)
 
 
+def no_intervals() -> Intervals:
+    """No window."""
+    return intervals(np.empty(0, np.int64), np.empty(0, np.int64), 1)
+
+
 def windows_in(slots: Int64s, length: int, stride: int) -> Int64s:
     """How many windows of `length` slots fit into each run."""
     counts = slots - length

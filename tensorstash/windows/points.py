@@ -110,27 +110,34 @@ def _rows_from(times: Int64s, offsets: Int64s, points: Points) -> Int64s:
 
 
 def _anchor_slots(slots: Slots, times: Int64s, offsets: Int64s, points: Points) -> tuple[Int64s, Int64s, Bools, Bools]:
-    """The slots of anchors and their runs; which points are in a gap, and which are too early for the first slot."""
+    """The slots of anchors and their runs; which points are in a gap, and which are too early for the first slot.
+
+        a point                    its anchor                        its run
+        at the time of a row       the slot of the row               that of the row
+        ahead of the first row     the slot of the first row         that of the first row
+        within a run               the first slot at or after it     that of the row before it
+        behind the rows of a run   the slot after the last of them   that of the row before it
+
+    A point that is more than a step ahead is too early; one that is more than a step behind is in a gap.
+    """
     low, high, moments = offsets[points.entity], offsets[points.entity + 1], points.from_time
     row = _rows_from(times, offsets, points)
-    has_before, has_after = row > low, row < high
     before, after = np.maximum(row - 1, low), np.minimum(row, high - 1)
     slot_before, slot_after = slots_at(slots, before), slots_at(slots, after)
     run_before, run_after = runs_at(slots, before), runs_at(slots, after)
-    anchors = np.where(has_after, slot_after, slot_before + 1)
-    same = has_before & has_after & (run_before == run_after)
-    exact = has_after & (times[after] == moments)
-    run = np.where(has_before & (same | ~exact), run_before, run_after)
+    at_row = (row < high) & (times[after] == moments)
+    ahead = ~at_row & (row == low)
+    within = ~at_row & ~ahead & (row < high) & (run_before == run_after)
+    behind = ~at_row & ~ahead & ~within
+    anchors = np.where(behind, slot_before + 1, slot_after)
+    run = np.where(within | behind, run_before, run_after)
     in_gap, early = np.zeros(len(points), np.bool_), np.zeros(len(points), np.bool_)
     if slots.frequency is None:
         return anchors, run, in_gap, early
-    within = np.flatnonzero(same & ~exact & (slot_after - slot_before > 1))
-    most = (slot_after - slot_before)[within]
-    anchors[within] = slot_before[within] + steps_until(slots.frequency, times[before[within]], most, moments[within])
-    between = np.flatnonzero(has_before & ~same & ~exact)
-    step = np.ones(len(between), np.int64)
-    in_gap[between] = slots.frequency.advance(times[before[between]], step) < moments[between]
-    anchors[between] = slot_before[between] + 1
-    ahead = np.flatnonzero(~has_before & ~exact)
-    early[ahead] = slots.frequency.advance(times[after[ahead]], -np.ones(len(ahead), np.int64)) >= moments[ahead]
+    apart = np.flatnonzero(within & (slot_after - slot_before > 1))  # empty slots lie between the two rows
+    most = (slot_after - slot_before)[apart]
+    anchors[apart] = slot_before[apart] + steps_until(slots.frequency, times[before[apart]], most, moments[apart])
+    step = np.ones(len(points), np.int64)
+    in_gap[behind] = slots.frequency.advance(times[before[behind]], step[behind]) < moments[behind]
+    early[ahead] = slots.frequency.advance(times[after[ahead]], -step[ahead]) >= moments[ahead]
     return anchors, run, in_gap, early

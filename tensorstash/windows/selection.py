@@ -145,8 +145,10 @@ def _ranges(true: Callable[[slice], NDArray[np.bool_]], rows: int) -> tuple[Int6
     return union(low, high)
 
 
-def anchored(placement: Placement, where: Where) -> Intervals:
-    """The windows whose anchor (without a horizon: last slot) is a true row; if there is none, a `NoWindowError`."""
+def anchored(placement: Placement, where: Where | None) -> Placement:
+    """The windows whose anchor (without a horizon: last slot) is at a true row; a `NoWindowError` if there is none."""
+    if where is None:
+        return placement
     stash, shift = placement.stash, placement.history + placement.label_offset
     mask = array_of(stash[where] if isinstance(where, str) else where, "where")
     if mask.dtype != bool or mask.shape != (stash.rows,):
@@ -161,7 +163,7 @@ def anchored(placement: Placement, where: Where) -> Intervals:
             "where= keeps the windows whose anchor is at a true row; none of the "
             f"{len(placement):,} windows has its anchor at one. See windows.anchors without where=."
         )
-    return kept
+    return replace(placement, intervals=kept)
 
 
 def latest(placement: Placement, judged: Sequence[Span], of: str | None) -> Intervals:

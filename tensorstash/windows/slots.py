@@ -41,7 +41,13 @@ class Slots:
         return int(self.first[-1] + self.rows[-1]) + self.tail if len(self.first) else 0
 
 
-def most_empty(least: int | None, whole: int, lowest: int, what: str) -> int:
+def lead_and_tail(min_history: int | None, min_horizon: int | None, history: int, horizon: int) -> tuple[int, int]:
+    """How many slots of windows may lie before and after their run."""
+    lead = _most_empty(min_history, history, int(not horizon), "history")
+    return lead, _most_empty(min_horizon, horizon, int(not history), "horizon")
+
+
+def _most_empty(least: int | None, whole: int, lowest: int, what: str) -> int:
     """How many slots of the history or horizon may lie outside the run, where at least `least` lie in it."""
     if least is None:
         return 0

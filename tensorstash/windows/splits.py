@@ -194,22 +194,14 @@ def parts_of_entities(placement: Placement, fractions: Sequence[float], seed: in
 
 
 def _parts_of(placement: Placement, cuts: Sequence[Cut]) -> list[Placement]:
-    """Part k: the windows that lie from cut k-1 on and before cut k; histories may reach back.
-
-    The horizon of a window, or without a horizon the whole window, must lie there. Windows at given points lie from
-    their time, or row, on. Spans in time must end before the next cut.
-    """
+    """Part k: the windows that lie from cut k-1 on and before cut k; histories may reach back across a cut."""
     slots = [_first_slots(placement, cut) for cut in cuts]
     if placement.points is not None:
-        bounds = pairwise([None, *zip(cuts, slots), None])
-        parts = [chosen(placement, partial(_between_cuts, placement, low, high)) for low, high in bounds]
+        parts = _parts_by_points(placement, cuts, slots)
+    elif placement.horizon:
+        parts = _parts_by_horizons(placement, slots)
     else:
-        judged = placement.history
-        if not placement.horizon:  # nothing was observed in the lead of a run, so whole windows may begin in it
-            starts, judged = run_edges(placement.slots)[0], 0
-            slots = [np.where(first == starts + placement.slots.lead, starts, first) for first in slots]
-        edges = pairwise([None, *slots, None])
-        parts = [_between(placement, low, high, judged, placement.length - 1) for low, high in edges]
+        parts = _parts_by_histories(placement, slots)
     for time_span in placement.time_spans:
         if time_span.is_ahead:
             for k, cut in enumerate(cuts):
@@ -217,7 +209,29 @@ def _parts_of(placement: Placement, cuts: Sequence[Cut]) -> list[Placement]:
     return parts
 
 
+def _parts_by_horizons(placement: Placement, slots: Sequence[Int64s]) -> list[Placement]:
+    """The windows whose whole horizon lies in a part, which is bounded by the first slots of each run after cuts."""
+    bounds = pairwise([None, *slots, None])
+    return [_between(placement, low, high, placement.history, placement.length - 1) for low, high in bounds]
+
+
+def _parts_by_histories(placement: Placement, slots: Sequence[Int64s]) -> list[Placement]:
+    """Without a horizon, the windows of which all slots lie in a part.
+
+    The empty slots before a run belong to the part of its first row, because nothing was observed in them.
+    """
+    starts, lead = run_edges(placement.slots)[0], placement.slots.lead
+    bounds = pairwise([None, *(np.where(first == starts + lead, starts, first) for first in slots), None])
+    return [_between(placement, low, high, 0, placement.length - 1) for low, high in bounds]
+
+
 Bound = tuple[Cut, Int64s] | None  # a cut and the first slot of each run after it
+
+
+def _parts_by_points(placement: Placement, cuts: Sequence[Cut], slots: Sequence[Int64s]) -> list[Placement]:
+    """The windows at given points whose time, and the end of their horizon, lies in a part."""
+    bounds = pairwise([None, *zip(cuts, slots), None])
+    return [chosen(placement, partial(_between_cuts, placement, low, high)) for low, high in bounds]
 
 
 def _between_cuts(placement: Placement, low: Bound, high: Bound, ids: Int64s, anchors: Int64s) -> Bools:

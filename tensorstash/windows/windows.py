@@ -20,11 +20,11 @@ from tensorstash.windows.fills import slot_fills
 from tensorstash.windows.gaps import Gaps, all_windows, check_no_slots, fragments
 from tensorstash.windows.identity import fingerprint
 from tensorstash.windows.ids import Ids, check_ids
-from tensorstash.windows.intervals import count_before, intervals
+from tensorstash.windows.intervals import count_before, no_intervals
 from tensorstash.windows.placement import Chain, Placement
 from tensorstash.windows.predictions import to_frame
 from tensorstash.windows.selection import Where, anchored, at_points, enough_rows, latest
-from tensorstash.windows.slots import most_empty, place, with_tail
+from tensorstash.windows.slots import lead_and_tail, place, with_tail
 from tensorstash.windows.spans import judged_spans, make_spans, slot_count
 
 if TYPE_CHECKING:
@@ -124,29 +124,32 @@ class Windows:
         check_at(at, closed, unmatched, self.stride, where)
         if not in_slots:
             check_no_slots(gaps, frequency, tolerance, min_history, min_horizon)
-        # a window of spans in time alone is a row, and at given points not even that
+        # without spans in slots a window is one row, or with at= a point in time
         self.history = max([0 if in_slots or at is not None else 1, *(-span.start for span in in_slots)])
         self.horizon = max([0, *(span.stop for span in in_slots)])
-        lead = most_empty(min_history, self.history, int(not self.horizon), "history")
-        tail = most_empty(min_horizon, self.horizon, int(not self.history), "horizon")
+        lead, tail = lead_and_tail(min_history, min_horizon, self.history, self.horizon)
         pieces = fragments(stash, gaps, frequency, tolerance, counted=bool(in_slots))
         slots = place(pieces, stash, masked=gaps == "mask", lead=lead, tail=tail)
         padded = min_history is not None or min_horizon is not None
         filled = gaps == "mask" or padded or any(span.draw is not None for span in in_slots)
-        values = slot_fills(stash, in_slots, slots) if filled else None
-        size = self.history, self.horizon
-        self._judged = judged_spans(stash, in_slots, in_time, require, size)
+        fills = slot_fills(stash, in_slots, slots) if filled else None
+        self._judged = judged_spans(stash, in_slots, in_time, require, (self.history, self.horizon))
         side = closed if at is not None else "left" if self.horizon else "right"
-        nowhere = intervals(np.empty(0, np.int64), np.empty(0, np.int64), 1)
-        placement = Placement(stash, in_slots, *size, slots, values, nowhere, None, time_spans(stash, in_time, side))
-        self.spans = placement.shown
+        candidates = Placement(
+            stash=stash,
+            spans=in_slots,
+            history=self.history,
+            horizon=self.horizon,
+            slots=slots,
+            fills=fills,
+            intervals=no_intervals(),
+            time_spans=time_spans(stash, in_time, side),
+        )
+        self.spans = candidates.shown
         if at is not None:
-            self._place(at_points(placement, at, closed, self._judged, unmatched))
-            return
-        placement = all_windows(placement, pieces, self._judged, self.stride)
-        if where is not None:
-            placement = replace(placement, intervals=anchored(placement, where))
-        self._place(enough_rows(placement))
+            self._place(at_points(candidates, at, closed, self._judged, unmatched))
+        else:
+            self._place(enough_rows(anchored(all_windows(candidates, pieces, self._judged, self.stride), where)))
 
     def _place(self, placement: Placement) -> None:
         self.placement = placement  # for the other rooms: where these windows are
