@@ -22,7 +22,7 @@ class DeviceSpan:
 
 @dataclass(frozen=True, slots=True)
 class DeviceFragments:
-    """Stretches of rows without an empty slot between them, on the device, each `(fragments,)` int64."""
+    """Fragments of rows on the device, each tensor `(fragments,)` int64."""
 
     first: torch.Tensor  # the slot of the first row
     row: torch.Tensor  # that row
@@ -36,9 +36,9 @@ class DevicePlan:
     spans: tuple[DeviceSpan, ...]
     slots: tuple[range, ...]  # relative to the anchor; spans over the same slots, equally drawn, share one range
     draws: tuple[int, ...]  # of each range, the number of its draw or -1
-    relative: tuple[torch.Tensor, ...]  # (time,) int64, the same on the device
+    relative: tuple[torch.Tensor, ...]  # the ranges on the device, (time,) int64 each
     fragments: DeviceFragments | None  # where slots may be empty; else slots are rows
-    filling: Filling | None  # the same on the host
+    filling: Filling | None  # on the host, where values are computed
     stretches: tuple[torch.Tensor, ...]  # of each stretch of time: rows counted back from its end, (max_rows,) int64
 
 

@@ -22,11 +22,11 @@ from tensorstash.windows.placement import Placement
 from tensorstash.windows.slots import rows_from
 
 _AHEAD = 2  # portions; more are no faster, and take more of the page cache
-_WORTH = 4  # pages: to ask for fewer takes longer than to wait for them
-_SECTOR = 512  # bytes, of which the system counts the blocks that a thread reads
-_RANGES_PER_READ = 16  # to ask for so many takes less time than to wait for one page
+_WORTH = 4  # pages: asking for fewer takes longer than waiting for them
+_SECTOR = 512  # bytes: the system counts what a thread reads in such blocks
+_RANGES_PER_READ = 16  # asking for so many takes less time than waiting for one page
 
-_THREAD = getattr(resource, "RUSAGE_THREAD", -1)  # only Linux counts for each thread
+_THREAD = getattr(resource, "RUSAGE_THREAD", -1)  # only Linux counts per thread
 
 
 def is_on_disk(stash: Stash) -> bool:
@@ -41,7 +41,7 @@ class ReadAhead:
         self._assembler = assembler
         self._next: deque[Portion] = deque()
         self._unasked: deque[Portion] = deque()  # the last of these, whose pages were not asked for
-        # pages that came from the disk with the last two portions: a stretch of rows in order needs some now and then
+        # pages read for the last two portions: windows in order need new pages only now and then
         self._read = (0, 0)
         self.copy_seconds = assembler.copy_seconds
 
@@ -144,7 +144,7 @@ def ranges(placement: Placement, anchors: Int64s, stretches: Sequence[Stretches]
 def _joined(starts: Int64s, stops: Int64s) -> tuple[Int64s, Int64s]:
     """The same ranges in order, without empty ones, and as one where they overlap or touch."""
     order = np.flatnonzero(starts < stops)
-    order = order[np.argsort(starts[order], kind="stable")]  # which is fast where parts are in order
+    order = order[np.argsort(starts[order], kind="stable")]  # a stable sort is fast where parts are in order
     starts, stops = starts[order], np.maximum.accumulate(stops[order])
     first = np.flatnonzero(np.append(True, starts[1:] > stops[:-1])[: len(starts)])
     return starts[first], stops[np.append(first[1:], len(stops))[: len(first)] - 1]

@@ -63,7 +63,7 @@ def _column(stash: Stash, name: str, device: torch.device) -> torch.Tensor:
         rows = as_integers(_rows_of(stash, name)).view(max(1, stash.rows), -1)
         try:
             held = rows.to(device, copy=True)
-        except RuntimeError as error:  # a device that cannot tell how much is free
+        except RuntimeError as error:  # the device could not tell how much memory is free
             if "out of memory" not in str(error):
                 raise
             needed = f"{name!r} needs {rows.nbytes / 1e6:,.0f} MB, and {device} is out of memory"

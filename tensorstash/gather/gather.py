@@ -1,8 +1,8 @@
 """Rows to batches: spans are compiled once, then copied by the kernel, or by one `index_select` per strided view.
 
-Why a strided view, as measured: `index_select` along dimension 0 of one is many times faster than an index matrix.
-Along a later dimension `index_select` first copies the whole view. Values viewed as integers of their width are exact
-for every dtype and never slower. One call for all columns of an item size beats one call per column.
+Views are strided because, as measured, `index_select` along their dimension 0 is many times faster than an index
+matrix. Along a later dimension `index_select` first copies the whole view. Values viewed as integers of their width are
+exact for every dtype and never slower. One call for all columns of an item size beats one call per column.
 """
 
 import math
@@ -38,7 +38,7 @@ class SpanGroup:
     items: tuple[int, ...]  # the shape of a window for `index_select`: (items,) or, strided, (slots, items of a row)
     shape: tuple[int, ...]  # of one window in the buffer
     slice_step: int  # above 1, the batch takes every n-th of the selected slots
-    plain: bool  # whether the buffer has the values of batches as they are handed out
+    plain: bool  # whether batches are plain parts of the buffer, without a cast or a slice
 
     def buffer_shape(self, count: int) -> tuple[int, ...]:
         """The shape of the buffer for a batch of `count` windows."""
@@ -136,7 +136,7 @@ def _group(members: list[Span], columns: Mapping[str, torch.Tensor], by_torch: b
 
 
 def _extent(span: Span) -> int:
-    """The slots from the first to the last of a span."""
+    """The number of slots from the first to the last of a span."""
     return (len(span) - 1) * span.step + 1
 
 
@@ -281,7 +281,7 @@ def _select(
     return _patched(plan.spans, filling, views, anchors, broken, buffers, left_out)
 
 
-def _patched(  # noqa: PLR0917  what `_select` knows
+def _patched(  # noqa: PLR0917  all of what `_select` has
     spans: Sequence[Span],
     filling: Filling,
     views: Sequence[View],
@@ -315,10 +315,10 @@ def as_batch(plan: GatherPlan, buffers: Sequence[torch.Tensor]) -> dict[str, tor
 def as_batches(
     plan: GatherPlan, buffers: Sequence[torch.Tensor], rest: Mapping[str, torch.Tensor], steps: int
 ) -> list[dict[str, torch.Tensor]]:
-    """The same and other tensors, of equally many windows, as the batches of some steps.
+    """Filled buffers and the tensors `rest`, all of equally many windows, as the batches of some steps.
 
-    Each tensor has a counter of writes of its own; what is one tensor in `rest` is one in each batch. Keep the number
-    of operations low: after a gather, their code is no longer in the CPU caches.
+    Each tensor has a counter of writes of its own; entries that share a tensor in `rest` share one per batch.
+    Keep the number of operations low: after a gather, their code is no longer in the CPU caches.
     """
     parts: dict[str, Sequence[torch.Tensor]] = {}
     for group, buffer in zip(plan.groups, buffers):
@@ -342,7 +342,7 @@ def as_batches(
 
 
 def _cut(tensor: torch.Tensor, count: int) -> Sequence[torch.Tensor]:
-    # unsafe would be to write into the whole tensor later, which nobody can
+    # `unsafe_chunk` is safe, because nothing writes into the whole tensor later
     return (tensor,) if count == 1 else tensor.unsafe_chunk(count)
 
 
@@ -376,7 +376,7 @@ def _same_memory(tensor: torch.Tensor, target: torch.Tensor | None) -> bool:
 
 
 def copy_into(batch: Mapping[str, torch.Tensor], out: Mapping[str, torch.Tensor]) -> None:
-    """Write tensors into the caller's of the same names."""
+    """Write tensors into the caller's tensors of the same names."""
     for name, tensor in batch.items():
         _target(out, name, tuple(tensor.shape), tensor.dtype).copy_(tensor)
 

@@ -1,4 +1,4 @@
-"""The same batches by the compiled kernel: all spans of windows in one call."""
+"""Batches by the compiled kernel, which copies all spans of windows in one call."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

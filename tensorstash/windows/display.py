@@ -15,11 +15,11 @@ from tensorstash.windows.slots import nearest_rows
 
 _FIRST = 3  # windows that are drawn
 _MOST_SPANS = 20
-_SLOTS = 120  # across the picture of the spans
+_SLOTS = 120  # of the picture of the spans, across
 
 
 def as_text(placement: Placement) -> str:
-    """One line."""
+    """Windows as one line of text."""
     frequency, intervals, count = placement.slots.frequency, placement.intervals, len(placement.offsets) - 1
     units = ("rows" if placement.fills is None else "slots") + (f" every {frequency.text}" if frequency else "")
     where = f"stride {intervals.stride}, in {len(intervals.base):,} intervals of {count:,} entities"
@@ -44,7 +44,7 @@ def as_html(placement: Placement) -> str:
 
 
 def _within(placement: Placement) -> tuple[int, int] | None:
-    """The times of the first and the last row that windows see; `None` where they may see all."""
+    """The times of the first and the last row that windows see; `None` if they may see all rows."""
     times, seen = placement.stash.time, placement.intervals
     if times is None or placement.points is not None or placement.time_spans or not len(placement):
         return None

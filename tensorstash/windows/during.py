@@ -23,9 +23,9 @@ from tensorstash.windows.shift import FARTHEST, Shift
 Side = Literal["left", "right"]
 
 ROW_TIMES = "__time"  # the times of the rows, as a column
-_MOST_ROWS = 1 << 31  # of a window: each takes a slot of every batch, whether there is a row or not
-_DAYS = (-73_049, 73_048)  # since 1970: 400 years, after which the calendar repeats; in ns 64 bits hold them
-_RECENT = 18_262  # 2020-01-01, from which on an example is looked for
+_MOST_ROWS = 1 << 31  # of a window, because every batch has a slot for each of them, filled or not
+_DAYS = (-73_049, 73_048)  # since 1970, over 400 years, after which the calendar repeats; in ns they fit into 64 bits
+_RECENT = 18_262  # 2020-01-01: messages give the first example from this day on
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class During:
 
 
 def _check_bounds(span: During, start: Shift, stop: Shift, clock: Clock) -> None:
-    """Raise `ValueError` unless the start is before the stop for every time: months, and weeks of work, differ."""
+    """Raise `ValueError` unless start < stop for every time: months and business weeks vary in length."""
     is_fixed = start.step.kind == stop.step.kind == "ticks"
     times = np.zeros(1, np.int64) if is_fixed else np.arange(*_DAYS) * clock.day
     first, after = start.moved(times), stop.moved(times)
@@ -125,7 +125,7 @@ class TimeSpan:
     spans: tuple[Span, ...]  # rows counted back from the end of the stretch; ages are distances of `ROW_TIMES`
     fills: Mapping[str, torch.Tensor]  # of empty slots, by column
     min_rows: int
-    named: str  # the span with this `min_rows`
+    named: str  # the span that asks for `min_rows`
 
     @property
     def shown(self) -> tuple[Span, ...]:
@@ -151,9 +151,9 @@ class TimeSpan:
     def find(self, times: Int64s, low: Int64s, high: Int64s, moments: Int64s, stop: Int64s | None = None) -> Stretches:
         """The rows in the stretches around these moments, among the rows `[low, high)` of their entities; any shape.
 
-        `stop` is the row after the last one of each stretch, if that is known.
+        `stop` is the row after the last row of each stretch, if it is known already.
         """
-        after = int(self.closed == "right")  # equal times are before the stretch
+        after = int(self.closed == "right")  # then rows at the start are outside, and rows at the stop inside
         first = first_rows(times, low, high if stop is None else stop, self.start.moved(moments) + after)
         if stop is None:
             stop = first_rows(times, first, high, self.stop.moved(moments) + after)
@@ -161,7 +161,7 @@ class TimeSpan:
 
 
 def time_spans(stash: Stash, spans: Mapping[str, During], closed: str) -> tuple[TimeSpan, ...]:
-    """The stretches of time that spans cover, each with all of its spans."""
+    """The spans in time, grouped by the stretch of time that they cover."""
     if not spans:
         return ()
     if stash.time is None:

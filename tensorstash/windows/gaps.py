@@ -29,7 +29,7 @@ _MOST_TICKS = 1 << 62
 def fragments(
     stash: Stash, gaps: str, frequency: Duration | None, tolerance: Duration | None, *, counted: bool
 ) -> Runs:
-    """The stretches of rows in which no time step is missing; whole entities if gaps are ignored or not counted."""
+    """Consecutive rows without a missing time step; whole entities if gaps are ignored, or not `counted`."""
     gaps = one_of(gaps, get_args(Gaps), "gaps")
     if not counted:
         return entity_runs(stash.offsets.numpy())
@@ -61,7 +61,7 @@ def check_no_slots(
     min_history: int | None,
     min_horizon: int | None,
 ) -> None:
-    """Raise `ValueError` for arguments that speak of slots; with spans in time alone there are none."""
+    """Raise `ValueError` for arguments about slots; windows of spans in time alone have none."""
     masked = "mask" if gaps == "mask" else None
     given = {
         "frequency": frequency,
@@ -87,7 +87,7 @@ def _steps_text(runs: Runs) -> str:
 
 
 def _with_fewer(placement: Placement) -> str:
-    """What lets a window have fewer rows."""
+    """The arguments that allow windows with fewer rows."""
     return " or ".join(["min_history="] * (placement.history > 0) + ["min_horizon="] * (placement.horizon > 0))
 
 
@@ -96,14 +96,16 @@ def _too_short(placement: Placement, runs: Runs) -> NoWindowError:
     slots, (starts, stops) = placement.slots, run_edges(placement.slots)
     padding, units = slots.lead + slots.tail, "rows" if placement.fills is None else "slots"
     least, fewer = placement.length - padding, _with_fewer(placement)
-    needed, give = f"A window is {least:,} consecutive {units} of one run", "give"
+    needed, give = f"Windows need {least:,} consecutive {units}", "give"
     if padding:
         needed, give = (
-            f"A window needs {least:,} of its {placement.length:,} slots in one run, see {fewer}",
+            f"Windows need {least:,} of their {placement.length:,} slots in one run, see {fewer}",
             "give a lower",
         )
     remedy = f"Shorten history or horizon, {give} {fewer}, or see frequency= and gaps=."
-    if runs.frequency is not None and 2 * len(runs.rows) > runs.rows.sum():  # most rows do not follow the row before
+    if (
+        runs.frequency is not None and 2 * len(runs.rows) > runs.rows.sum()
+    ):  # most rows do not follow the row before them
         remedy = (
             "Times without a regular step, such as events, need gaps='ignore': windows of consecutive rows, or spans "
             "in time, ts.During. See docs/guide/events.md."
@@ -117,7 +119,7 @@ def _too_short(placement: Placement, runs: Runs) -> NoWindowError:
 
 
 def all_windows(placement: Placement, runs: Runs, judged: Sequence[Span], stride: int) -> Placement:
-    """Every window without a missing value; raises `NoWindowError`, and warns of what many windows are lost to."""
+    """Every window without a missing value; raises `NoWindowError`, and warns if many windows are lost."""
     starts, stops = run_edges(placement.slots)
     whole = replace(
         placement, intervals=intervals(starts, windows_in(stops - starts, placement.length, stride), stride)
@@ -177,7 +179,7 @@ def _warn_of_require(placement: Placement, before: Placement, judged: Sequence[S
 def _warn_of_absent(
     placement: Placement, before_require: Intervals, *, without_gaps: bool, without_require: bool
 ) -> None:
-    """Warn of entities that have rows but no window, with an example of each reason that is not yet told."""
+    """Warn of entities that have rows but no window, with an example of each reason that no other warning has given."""
     slots = placement.slots
     if placement.intervals is before_require and len(before_require.base) == np.count_nonzero(~slots.joined):
         return  # each run has windows

@@ -1,4 +1,4 @@
-"""Windows as intervals: stretches of starts at a constant stride, numbered from 0. Memory is O(intervals)."""
+"""Intervals of windows that start at a constant stride, numbered from 0. Memory is O(intervals)."""
 
 from dataclasses import dataclass
 
@@ -47,7 +47,7 @@ def intervals(first: Int64s, counts: Int64s, stride: int) -> Intervals:
         first, counts = first[filled], counts[filled]
     records = np.empty((len(counts), 2), np.int64)
     ends, base = records.T
-    np.cumsum(counts, out=ends)  # in place, and so is the rest: there may be millions
+    np.cumsum(counts, out=ends)  # all steps work in place, because there may be millions
     np.subtract(counts, ends, out=base)
     base *= stride
     base += first

@@ -25,20 +25,20 @@ from tensorstash.windows.intervals import Intervals, locate
 from tensorstash.windows.points import Points
 from tensorstash.windows.slots import Slots, fragments_of, nearest_rows, times_at
 
-_BLOCK = 1 << 17  # intervals looked at together
+_BLOCK = 1 << 17  # intervals computed at a time
 
 
 @dataclass(frozen=True, eq=False)
 class Placement:
-    """Where the windows of one stash are: each is `history + horizon` consecutive slots, and stretches of time."""
+    """Where the windows of one stash are: each has `history + horizon` consecutive slots, and rows in time spans."""
 
     stash: Stash
     spans: tuple[Span, ...]  # in slots
-    history: int  # slots before the anchor; without any span in slots 1, the row of the window, or 0 at given points
+    history: int  # slots before the anchor; if all spans are `During`, 1, or 0 with `at=`
     horizon: int  # slots from the anchor on
     slots: Slots
-    fills: Mapping[str, torch.Tensor] | None  # the value of empty slots by column; None: slots are rows
-    intervals: Intervals  # of the slots at which windows begin; none of windows at given points
+    fills: Mapping[str, torch.Tensor] | None  # the value of empty slots by column; `None`: every slot is a row
+    intervals: Intervals  # of the slots at which windows start; empty for windows at given points
     points: Points | None = None
     time_spans: tuple[TimeSpan, ...] = ()  # the spans in time
 
@@ -62,7 +62,7 @@ class Placement:
 
     @property
     def offsets(self) -> Int64s:
-        """`(entities + 1,)` where the rows of each entity begin."""
+        """`(entities + 1,)`: the first row of each entity, and at last the number of rows."""
         return self.stash.offsets.numpy()
 
     @property
@@ -130,9 +130,9 @@ class Placement:
         return times_at(self.slots, self.times, anchors + self.label_offset)
 
     def stretches(self, time_span: TimeSpan, ids: Int64s, anchors: Int64s) -> Stretches:
-        """The rows in a stretch of time of each window, likewise."""
+        """The rows of each window in a time span, by the ids and the slots of the anchors, of any shape."""
         entities, moments = self.window_entities(ids), self.window_times(ids, anchors)
-        stop = None  # known, if the stretch ends where the history does, and slots are rows
+        stop = None  # known if the stretch ends where the history does, and every slot is a row
         if self.points is not None and time_span.closed == self.points.closed and self.slots.first is self.slots.row:
             stop = None if time_span.stop.steps else anchors
         return time_span.find(self.times, self.offsets[entities], self.offsets[entities + 1], moments, stop)
@@ -142,7 +142,7 @@ class Placement:
         return np.searchsorted(self.offsets, rows, "right") - 1
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what is cached, which is made again."""
+        """Without the cached property, which is computed again."""
         return {name: value for name, value in self.__dict__.items() if name != "_entity_of_interval"}
 
 
@@ -179,7 +179,7 @@ class Chain:
 
     def locate(self, ids: Int64s) -> Located:
         """Where windows are, by ids `(k,)` that are known to lie in `[0, len(self))`."""
-        if len(self.placements) == 1:  # the look-up of the placement would cost as much again
+        if len(self.placements) == 1:  # looking up the placement would double the cost
             return self._with_stretches(Located(None, ids, self.placements[0].anchor_slots(ids)))
         if any(placement.points is not None for placement in self.placements):
             source, anchors = find(self._ends, ids), np.empty_like(ids)
@@ -219,7 +219,7 @@ class Chain:
 
     @cached_property
     def _bases(self) -> Guide:
-        """The intervals of all placements, each with the anchor of window 0 of the chain if it lay in it."""
+        """The intervals of all placements, each with the anchor that window 0 of the chain would have in it."""
         records = [placement.intervals.guide.records for placement in self.placements]
         first, (stride, _) = self._first, self._stride
         moved = np.stack([first, self.placements[0].history - stride * first], 1)
@@ -233,7 +233,7 @@ class Chain:
 
     @cached_property
     def _stride(self) -> tuple[int, Int64s | None]:
-        """The stride of the first placement, and if not all have the same, how much more each of them has."""
+        """The stride of the first placement, and by how much the others' are larger; `None` if all are equal."""
         strides = np.array([placement.intervals.stride for placement in self.placements], np.int64)
         more = strides - strides[0]
         return int(strides[0]), more if more.any() else None
@@ -291,7 +291,7 @@ class Chain:
 
     @cached_property
     def plan_apart(self) -> GatherPlan:
-        """The same with a buffer for each span."""
+        """The plan with a buffer for each span."""
         return self._compiled(together=False)
 
     def _compiled(self, *, together: bool) -> GatherPlan:
@@ -338,7 +338,7 @@ class Chain:
 
     @cached_property
     def scaled(self) -> dict[str, bool]:
-        """Of each span, whether it is of a column that is scaled in a stash."""
+        """Whether the column of each span is scaled in one of the stashes."""
         columns = {about.name for part in self.placements for about in part.stash.info.columns if about.is_scaled}
         return {span.name: span.column in columns for span in self.placements[0].shown}
 

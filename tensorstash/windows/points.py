@@ -16,7 +16,7 @@ from tensorstash.windows.slots import Slots, run_edges, runs_at, slots_at, steps
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Points:
-    """Windows in the order of a frame, 28 bytes each; intervals could not hold them, because their slots ascend."""
+    """Windows in the order of a frame, 28 bytes each; their slots need not ascend, as those of intervals must."""
 
     slot: Int64s  # of the anchor
     time: Int64s  # the point in time, which need not be the time of a row
@@ -44,7 +44,7 @@ class Points:
 
 @dataclass(slots=True)
 class Refused:
-    """The points without a window: their number for each reason, and the first one."""
+    """The points without a window: for each reason how many, and the first one."""
 
     stash: Stash
     points: int  # with and without a window

@@ -1,4 +1,4 @@
-"""Runs: the stretches of rows without a gap in time, found by scans in blocks."""
+"""Runs: consecutive rows without a gap in time, found by scans in blocks."""
 
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ from tensorstash.windows.shift import FARTHEST
 
 _BLOCK = 1 << 18  # rows scanned at a time: the temporary arrays stay in the cache
 _SAMPLE = 1 << 16
-_COMMONEST = 8  # steps of a part that are enough to find the commonest of all parts
+_COMMONEST = 8  # of the steps of one part of the data: enough to find the most common step of all parts
 _MOST_STEPS = 100_000  # distinct steps counted; beyond that the rarest are forgotten
 
 
@@ -105,7 +105,7 @@ def _infer(times: Int64s, inner: Int64s, clock: Clock, tolerance: Duration | Non
 def _most_common(times: Int64s, inner: Int64s, every: int) -> int:
     """The most common step: of all steps, or of a sample of every n-th short block."""
     counted = count_steps(times, inner, every)
-    del counted[0]  # events at one time
+    del counted[0]  # the step between events of one time
     if not counted:
         return 1 if every == 1 else _most_common(times, inner, 1)
     # of equally common steps the smallest, so that the order in which they are counted does not matter
@@ -130,7 +130,7 @@ def count_steps(times: Int64s, inner: Int64s, every: int) -> Counter[int]:
 
 
 def pairs_per_frequency(offsets: Int64s, times: Int64s, clock: Clock) -> dict[Frequency, int]:
-    """How many pairs of rows follow each frequency that the commonest steps may stand for."""
+    """How many pairs of consecutive rows fit each frequency that the most common steps may stand for."""
     runs = entity_runs(offsets)
     if not (runs.rows > 1).any():
         return {}
@@ -145,6 +145,6 @@ def pairs_per_frequency(offsets: Int64s, times: Int64s, clock: Clock) -> dict[Fr
 
 
 def true_rows(mask: NDArray[np.bool_], start: int) -> tuple[Int64s, Int64s]:
-    """The stretches `[low, high)` of true values, counted from row `start`."""
+    """The ranges `[low, high)` of true values, of which the first is that of row `start`."""
     edges = np.flatnonzero(np.diff(mask, prepend=False, append=False)) + start
     return edges[::2], edges[1::2]

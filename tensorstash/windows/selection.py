@@ -1,4 +1,4 @@
-"""Which windows are kept: without missing values (`require`), at true rows (`where`), the newest (`latest`)."""
+"""Selections of windows: those without missing values (`require`), at true rows (`where`), the newest (`latest`)."""
 
 import warnings
 from collections.abc import Callable, Sequence
@@ -33,7 +33,7 @@ Where = str | Sequence[bool] | NDArray[np.bool_] | torch.Tensor
 def complete(placement: Placement, judged: Sequence[Span]) -> Intervals:
     """The windows without a missing value in any of the spans; if there is none, a `NoWindowError`.
 
-    An empty slot counts as missing, except after a run, where nothing can be known yet.
+    An empty slot counts as missing, except after a run, where no value is known yet.
     """
     whole = placement.intervals
     if not judged:

@@ -61,7 +61,7 @@ def _check(span: Span, stash: Stash) -> None:
 
 
 def slot_count(least: int, value: int, what: str) -> int:
-    """A number of slots of at least `least`, so few that sums of them fit into int64."""
+    """A checked number of slots, at least `least` and so small that sums fit into int64."""
     return at_least(least, value, what, below=_LONGEST)
 
 

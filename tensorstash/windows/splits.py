@@ -1,4 +1,4 @@
-"""Parts of windows: before, between and from cuts, each a slot in every run, and the folds of a backtest."""
+"""Parts of windows, before, between and from cuts, and the folds of a backtest."""
 
 import warnings
 from collections.abc import Callable, Sequence
@@ -67,7 +67,7 @@ def _cut_at_time(placement: Placement, moment: int) -> Cut:
 
 
 def _cut_at_rows(placement: Placement, rows: Int64s) -> Cut:
-    """A cut at the time of a row of each entity, so that rows of one time stay together; at its end after the last."""
+    """A cut at the time of a row of each entity, which keeps rows of one time together; or after the last row."""
     if placement.stash.time is None:
         return Cut(rows, None)
     first, stops = placement.offsets[:-1], placement.offsets[1:]
@@ -150,7 +150,7 @@ def _between_moments(placement: Placement, moments: Sequence[int]) -> Callable[[
 
 
 def _none_lies(placement: Placement, low: str | None, high: str | None) -> str | None:
-    """The reason of a first or last part that is empty although its cut lies in the data.
+    """Why a first or last part is empty although its cut lies in the data.
 
     One between two cuts has none, because it may be meant as a pause between training and validation.
     """

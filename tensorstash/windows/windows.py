@@ -1,4 +1,4 @@
-"""`Windows`: which stretches of rows are samples, numbered from 0, and batches of them by number."""
+"""`Windows`: which rows are samples, numbered from 0, and batches of them by number."""
 
 from collections.abc import Mapping, Sequence
 from copy import copy
@@ -49,8 +49,8 @@ class Windows:
         columns: the columns of the short form; `None` for all.
         spans: instead of `history` and `horizon`, a mapping from a name in the batch to `(column, start, stop)` or
             `(column, start, stop, step)`: half-open slots relative to the anchor. The past 96 are `("y", -96, 0)`. A
-            begin may be a `ts.Draw`: a `Loader` then draws the length of the past. Or to a `ts.During`, a stretch of
-            time; if all spans are such stretches, each row is a window, and arguments about slots are refused.
+            start may be a `ts.Draw`: a `Loader` then draws the length of the past. A `ts.During` is a stretch of time;
+            if all spans are such stretches, each row is a window, and arguments about slots are refused.
         min_history: windows may begin before their run if at least this many slots of their history lie in it. A drawn
             past is cut where the run begins, so its length need not be a multiple of the step of the `ts.Draw`.
         min_horizon: windows may extend past their run if at least this many slots of their horizon lie in it (0: none
@@ -152,7 +152,7 @@ class Windows:
             self._place(enough_rows(anchored(all_windows(candidates, pieces, self._judged, self.stride), where)))
 
     def _place(self, placement: Placement) -> None:
-        self.placement = placement  # for the other rooms: where these windows are
+        self.placement = placement  # where these windows are; read by the other rooms
         self.chain = Chain((placement,))  # a mix of one
 
     @property
@@ -373,7 +373,7 @@ class Windows:
         """
         splits.check_intervals(self.placement, "latest", "Give the times at which to forecast as at=.")
         if of is not None:
-            self.stash[of]  # refuses what is no column
+            self.stash[of]  # raises for an unknown column
         slots = with_tail(self.placement.slots, self.stash, self.horizon)
         every = replace(self.placement, slots=slots, fills=slot_fills(self.stash, self.placement.spans, slots))
         return self._at(enough_rows(replace(every, intervals=latest(every, self._judged, of))))

@@ -279,7 +279,7 @@ def test_what_is_refused(path: Path) -> None:
         ValueError, match=r"^Each node must hold at least one window; node 6 of 7 holds none, in 0 shards"
     ):
         ts.Loader(on_nodes(path, 7)[0], 4, num_replicas=7, rank=0)
-    with pytest.raises(ts.errors.NoWindowError, match=r"^A window is 100 consecutive rows of one run; the longest of "):
+    with pytest.raises(ts.errors.NoWindowError, match=r"^Windows need 100 consecutive rows; the longest of "):
         ts.cluster.windows(ts.cluster.open(path, 0, 1), 100)
     with pytest.raises(
         TypeError, match=r"^ts\.cluster\.windows takes shards, ts\.cluster\.open\(\.\.\.\), got a Stash"

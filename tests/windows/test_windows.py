@@ -51,7 +51,7 @@ def test_every_window_is_the_slice_that_the_oracle_takes(
     history, horizon = hull(chosen)
     expected = expected_starts(stash, history + horizon, stride, gaps)
     if not expected:
-        with pytest.raises(ts.errors.DataError, match=r"A window is \d+ consecutive rows of one run; the longest of"):
+        with pytest.raises(ts.errors.DataError, match=r"Windows need \d+ consecutive rows; the longest of"):
             ts.Windows(stash, spans=chosen, stride=stride, gaps=gaps)
         return
 
@@ -87,7 +87,7 @@ def test_require_drops_exactly_the_windows_with_a_missing_value(
     kept = [start for start in expected if whole(start)]
     if not kept:
         with pytest.raises(
-            ts.errors.DataError, match=r"^(A window is|require= keeps the windows without a missing value)"
+            ts.errors.DataError, match=r"^(Windows need|require= keeps the windows without a missing value)"
         ):
             ts.Windows(stash, spans=chosen, stride=stride, require=require)
         return
@@ -522,7 +522,7 @@ def test_no_valid_window_tells_the_longest_run_and_the_length_needed() -> None:
     with pytest.raises(
         ts.errors.DataError,
         match=like(
-            "A window is 4 consecutive rows of one run; the longest of 2 runs has 3 at frequency '1'; the most common "
+            "Windows need 4 consecutive rows; the longest of 2 runs has 3 at frequency '1'; the most common "
             "other steps are 3 (1 times). Shorten history or horizon, give min_history=, or see frequency= and gaps=."
         ),
     ):
@@ -737,11 +737,11 @@ def test_a_draw_from_the_shortest_past_is_told_to_begin_with_the_longest() -> No
 
 def test_a_window_that_is_too_long_is_told_with_the_slots_that_it_needs_and_what_lets_it_need_fewer() -> None:
     stash = ts.load({"t": np.arange(50), "y": np.ones(50)}, ["y"], time="t")
-    message = "is 544 consecutive rows of one run; the longest of 1 runs has 50 ... give min_history= or min_horizon="
+    message = "need 544 consecutive rows; the longest of 1 runs has 50 ... give min_history= or min_horizon="
     with pytest.raises(ts.errors.NoWindowError, match=like(message)):
         ts.Windows(stash, 512, 32)
     message = (
-        "needs 64 of its 544 slots in one run ... the longest of 1 runs has 50 ... lower min_history= or min_horizon="
+        "need 64 of their 544 slots in one run ... the longest of 1 runs has 50 ... lower min_history= or min_horizon="
     )
     with pytest.raises(ts.errors.NoWindowError, match=like(message)):
         ts.Windows(stash, 512, 32, min_history=32)
