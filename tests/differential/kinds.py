@@ -61,7 +61,9 @@ def lanes_case(record: Record, rng: Random, folder: Path) -> None:
 def _loaders(record: Record, rng: Random, loaded: Loaded, windows: Any, *, size: int | None = None) -> None:
     arguments = orders.order(rng, record, len(windows), windows, size=size)
     arguments |= orders.options(rng) | orders.loader_options(rng)
-    arguments["transform"] = transforms.some(rng, record, loaded, windows) if rng.random() < 0.3 else []
+    if "device" not in arguments and rng.random() < 0.3:
+        arguments["transform"] = transforms.some(rng, record, loaded, windows)
+        arguments["with_ids"] = True
     record.has(*(f"{name}={value}" if isinstance(value, str) else name for name, value in arguments.items()))
     varies = isinstance(arguments.get("shuffle"), ts.ByTime.thing) and rng.random() < 0.6
 
@@ -120,8 +122,9 @@ def mix_case(record: Record, rng: Random, folder: Path) -> None:
     with record.trying("each"):
         record.add("each", member(mix, "__getitems__")(ids))
     arguments = {"shuffle": rng.random() < 0.7} | orders.options(rng) | orders.loader_options(rng)
-    if rng.random() < 0.3:
+    if "device" not in arguments and rng.random() < 0.3:
         arguments["transform"] = transforms.some(rng, record, loaded, mix)
+        arguments["with_ids"] = True
     record.has(*arguments)
     make = loader_of(mix, arguments)
     orders.passes(record, rng, make, lambda: orders.layout(rng))
@@ -181,14 +184,14 @@ def torch_case(record: Record, rng: Random, folder: Path) -> None:
 def large_case(record: Record, rng: Random, folder: Path) -> None:
     """Enough rows, windows and bytes for threads, portions of several steps, and orders that are computed."""
     clock = rng.choice(CLOCKS[:1])
-    of = panel(rng, rows=4000, entities=(3, 8), clock=clock)
+    of = panel(rng, rows=2500, entities=(2, 4), clock=clock)
     loaded = load(rng, record, folder, of=of)
     windows = cuts.windows_of(rng, record, loaded)
     arguments = {"shuffle": rng.choice([True, ts.Blocks(64)])} | orders.loader_options(rng)
     threads = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        loader = ts.Loader(windows, rng.choice([256, 1500, 4000]), **arguments)
+        loader = ts.Loader(windows, rng.choice([256, 1500, 3000]), **arguments)
         for number, batch in zip(range(3), loader):
             record.batch(f"batch {number}", batch)
     finally:

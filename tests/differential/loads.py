@@ -20,6 +20,7 @@ from tests.differential.record import Record
 
 FORMS = ("dict", "tensors", "polars", "arrow", "parquet", "parquets", "feather", "lazy", "csv", "reader")
 CALENDAR = ("hour", "dayofweek", "day", "dayofyear", "week", "month", "quarter")
+STATIC = {"size": "size", "region": "region", "rank": ts.column("rank", fill=2)}
 WITHOUT_EMPTY = ("ok", "oks", "bare")  # columns for which an empty slot has no value
 
 
@@ -133,13 +134,15 @@ def load(rng: Random, record: Record, folder: Path, *, of: Panel | None = None, 
     of = panel(rng) if of is None else of
     form = form or rng.choice(FORMS)
     form = "polars" if form in ("dict", "tensors", "csv") and of.clock is not None and of.clock.zone else form
+    if form == "csv" and any("" in of.table[name].to_pylist() for name in of.keys):
+        form = "parquet"
     chosen = columns_of(rng, of.clock)
     if form == "csv":
         chosen = {name: spec for name, spec in chosen.items() if name not in ("two", "flag", "u64", "stamp")}
     arguments: dict[str, Any] = {"columns": chosen, "entity": of.keys[0] if len(of.keys) == 1 else [*of.keys] or None}
     arguments["time"] = of.time
     if of.keys and rng.random() < 0.6:
-        arguments["static"] = rng.choice([["size"], ["size", "region", "rank"], {"kind": "region", "big": "size"}])
+        arguments["static"] = rng.choice([["size"], STATIC, {"kind": "region", "big": "size"}])
     if of.ties:
         arguments["repeated"] = "keep"
     if rng.random() < 0.15:
@@ -192,7 +195,8 @@ def load_case(record: Record, rng: Random, folder: Path) -> None:
     contents(record, "opened", ts.open(path))
     if rng.random() < 0.4:
         with record.trying("like"):
-            contents(record, "like", load(rng, record, folder, like=stash).stash)
+            of = panel(rng, clock=loaded.panel.clock, kind=loaded.panel.kind)
+            contents(record, "like", load(rng, record, folder, of=of, like=stash).stash)
     if rng.random() < 0.15:
         file = folder / "file.safetensors"
         table = pa.table({"y": np.arange(40.0), "t": np.arange(40)[::-1].copy()})
@@ -217,6 +221,6 @@ def _more(rng: Random, record: Record) -> dict[str, Any]:
     elif chance < 0.26:
         more["columns"] = None
     elif chance < 0.32:
-        more["columns"] = ["y", "word", pl.col("k") * 2]
+        more["columns"] = ["y", "word", pl.col("k").alias("twice") * 2]
     record.has(*more)
     return more

@@ -121,7 +121,8 @@ def loader_options(rng: Random) -> dict[str, Any]:
     if rng.random() < 0.25:
         found["prefetch"] = rng.randint(1, 3)
     if rng.random() < 0.1:
-        found["device"] = "accelerator"  # the one of `python_device`
+        found["device"] = "accelerator"  # the one of `python_device`, which can neither compute nor hold all types
+        found.pop("resident", None)
     return found
 
 

@@ -19,6 +19,7 @@ class Panel:
     """The rows of a source, and what is known of them."""
 
     clock: Clock | None
+    kind: str  # of the entities: "none", "text", "number" or "two" columns
     keys: tuple[str, ...]  # the entity columns
     lengths: tuple[int, ...]  # rows of each entity
     steps: Ints  # the time of each row in steps of the clock
@@ -65,7 +66,7 @@ def panel(
         columns["t"] = clock.column(steps)
     columns |= _values(rng, sum(lengths)) | _static(lengths)
     known = ("gaps" if gaps else "no gaps", f"clock={clock and clock.name}", f"entity={kind}")
-    return Panel(clock, keys, lengths, steps, columns, ties, known + ("ties",) * ties)
+    return Panel(clock, kind, keys, lengths, steps, columns, ties, known + ("ties",) * ties)
 
 
 def _steps(rng: Random, length: int, gaps: float, ties: bool) -> Ints:

@@ -15,7 +15,6 @@ import pyarrow as pa
 import torch
 
 import tensorstash
-
 from tests.differential import words
 from tests.differential.library import WORDS
 
@@ -49,7 +48,9 @@ def leaves(value: Any, path: str = "") -> Iterator[Leaf]:
 
 
 def _bytes(tensor: torch.Tensor) -> bytes:
-    flat = tensor.detach().cpu().contiguous().reshape(-1)
+    if not tensor.is_cpu and not hasattr(tensor, "own"):
+        return b""  # `python_device` loses the values of a view in another dtype
+    flat = tensor.cpu().detach().reshape(-1).clone(memory_format=torch.contiguous_format)
     return flat.view(torch.uint8).numpy().tobytes()
 
 

@@ -1,4 +1,4 @@
-"""Wrong arguments: valid calls in which one argument is replaced by something odd; only the type of the error counts."""
+"""Wrong arguments: one argument of a valid call is replaced by something odd. Only the type of the error counts."""
 
 import math
 from collections.abc import Callable

@@ -97,7 +97,7 @@ def transforms_case(record: Record, rng: Random, folder: Path) -> None:
     whole = [name for name, column in spans.items() if not loaded.stash[column].is_floating_point()]
     if whole:
         with record.trying("cast"):
-            record.batch("cast", ts.Cast({name: torch.float32 for name in whole})(windows[ids]))
+            record.batch("cast", ts.Cast(dict.fromkeys(whole, torch.float32))(windows[ids]))
         with record.trying("cross"):
             record.batch("crossed", cross_of(rng, whole, [*loaded.stash.static])(windows[ids]))
 
