@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory, TemporaryFile
 from typing import IO, Any
 
 from tests.differential.base import ROOT
+from tests.differential.orders import ON_DEVICE
 from tests.differential.wanted import Wanted
 from tests.differential.words import Side
 
@@ -116,6 +117,8 @@ def differences(pair: tuple[Version, Version], one: Sequence[Line], other: Seque
     """Where two versions differ, case by case."""
     assert [line["case"] for line in one] == [line["case"] for line in other]
     for left, right in zip(one, other):
+        if ON_DEVICE in left["about"] and not (pair[0].kernel and pair[1].kernel):
+            continue  # a device written in Python loses views in other dtypes, of which there are more without it
         label = _first(left, right)
         if label is not None:
             names = pair[0].name, pair[1].name

@@ -191,7 +191,19 @@ def points_of(rng: Random, loaded: Loaded, rows: int) -> Any:
         frame["weight"] = np.arange(rows) / 4
     if rng.random() < 0.2:
         frame["when"] = np.arange(rows).astype("M8[ms]")
-    return pl.DataFrame({name: pl.Series(values) for name, values in frame.items()})
+    found = pl.DataFrame({name: pl.Series(values) for name, values in frame.items()})
+    if panel.keys and rng.random() < 0.15:  # an entity that the stash does not have
+        found = pl.concat(
+            [
+                found,
+                found.head(1).with_columns(
+                    e=pl.lit(1234 if panel.kind == "number" else "nowhere").cast(found["e"].dtype)
+                ),
+            ]
+        )
+    if panel.kind == "text" and rng.random() < 0.15:
+        found = found.with_columns(pl.col("e").cast(pl.Categorical))
+    return found
 
 
 def at_points(rng: Random, record: Record, loaded: Loaded) -> Any:
@@ -238,7 +250,8 @@ def frame_of(record: Record, rng: Random, windows: Any) -> None:
     ids = [rng.randrange(len(windows)) for _ in range(rng.randint(1, 4))]
     slots = windows.horizon or windows.history
     more = rng.choice([(), (), (3,)])
-    predictions = torch.arange(len(ids) * slots * (more or (1,))[0]).view(len(ids), slots, *more) / 8
+    dtype = rng.choice([torch.float32, torch.float16, torch.int64])
+    predictions = torch.arange(len(ids) * slots * (more or (1,))[0]).view(len(ids), slots, *more).to(dtype)
     options = {name: True for name in ("origin", "step") if rng.random() < 0.4}
     if rng.random() < 0.3:
         options["names"] = ["low", "mid", "high"] if more else ["only"]

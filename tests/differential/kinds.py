@@ -1,5 +1,6 @@
 """What cases do: windows, points, loaders, samplers, mixes and PyTorch's own loader."""
 
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -25,6 +26,7 @@ def windows_case(record: Record, rng: Random, folder: Path) -> None:
     if part is not windows:
         cuts.views(record, rng, part)
     cuts.frame_of(record, rng, part)
+    record.shows("windows shown", part)
 
 
 def points_case(record: Record, rng: Random, folder: Path) -> None:
@@ -45,6 +47,8 @@ def loader_case(record: Record, rng: Random, folder: Path) -> None:
     if rng.random() < 0.4:
         windows = cuts.part_of(rng, record, loaded, windows)
     record.add("count", len(windows))
+    if loaded.stash.path is not None:
+        windows = pickle.loads(pickle.dumps(windows))
     _loaders(record, rng, loaded, windows)
 
 
@@ -60,8 +64,10 @@ def lanes_case(record: Record, rng: Random, folder: Path) -> None:
 
 def _loaders(record: Record, rng: Random, loaded: Loaded, windows: Any, *, size: int | None = None) -> None:
     arguments = orders.order(rng, record, len(windows), windows, size=size)
-    arguments |= orders.options(rng) | orders.loader_options(rng)
-    if "device" not in arguments and rng.random() < 0.3:
+    arguments |= orders.options(rng) | orders.loader_options(rng, record)
+    if "device" in arguments:
+        arguments["transform"] = transforms.on_host(rng, loaded, windows)
+    elif rng.random() < 0.3:
         arguments["transform"] = transforms.some(rng, record, loaded, windows)
         arguments["with_ids"] = True
     record.has(*(f"{name}={value}" if isinstance(value, str) else name for name, value in arguments.items()))
@@ -121,7 +127,7 @@ def mix_case(record: Record, rng: Random, folder: Path) -> None:
     record.batch("one", mix[ids[0]])
     with record.trying("each"):
         record.add("each", member(mix, "__getitems__")(ids))
-    arguments = {"shuffle": rng.random() < 0.7} | orders.options(rng) | orders.loader_options(rng)
+    arguments = {"shuffle": rng.random() < 0.7} | orders.options(rng) | orders.loader_options(rng, record)
     if "device" not in arguments and rng.random() < 0.3:
         arguments["transform"] = transforms.some(rng, record, loaded, mix)
         arguments["with_ids"] = True
@@ -130,6 +136,7 @@ def mix_case(record: Record, rng: Random, folder: Path) -> None:
     orders.passes(record, rng, make, lambda: orders.layout(rng))
     loader = make(Layout(1, 8, {}), 0)
     orders.run(record, "shown", [loader], 3)
+    record.shows("mix shown", mix, loader)
     record.add("shown of each", loader.stats()["windows"])
 
 
@@ -153,6 +160,8 @@ def mixed(record: Record, rng: Random, folder: Path) -> tuple[Any, Loaded]:
         if loaded.panel.ties:
             own = {name: value for name, value in own.items() if name not in ("frequency", "tolerance")}
             own["gaps"] = "ignore"
+        if rng.random() < 0.3:
+            own["stride"] = rng.randint(1, 3)
         if at_given:
             own |= {"at": cuts.points_of(rng, loaded, 20).select(*loaded.panel.keys, "t"), "missing": "drop"}
             own.pop("stride", None)
@@ -183,19 +192,29 @@ def torch_case(record: Record, rng: Random, folder: Path) -> None:
 
 def large_case(record: Record, rng: Random, folder: Path) -> None:
     """Enough rows, windows and bytes for threads, portions of several steps, and orders that are computed."""
-    clock = rng.choice(CLOCKS[:1])
-    of = panel(rng, rows=2500, entities=(2, 4), clock=clock)
-    loaded = load(rng, record, folder, of=of)
-    windows = cuts.windows_of(rng, record, loaded)
-    arguments = {"shuffle": rng.choice([True, ts.Blocks(64)])} | orders.loader_options(rng)
+    arguments: dict[str, Any] = {"shuffle": rng.choice([True, True, False])} | orders.loader_options(rng, record)
+    if rng.random() < 0.4:
+        windows = _large_mix(rng)
+    else:
+        clock = rng.choice(CLOCKS[:1])
+        windows = cuts.windows_of(rng, record, load(rng, record, folder, of=panel(rng, rows=2500, clock=clock)))
+        arguments["shuffle"] = rng.choice([True, ts.Blocks(64)])
     threads = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
         loader = ts.Loader(windows, rng.choice([256, 1500, 3000]), **arguments)
+        loader.set_epoch(rng.choice([0, 0, 3]))
         for number, batch in zip(range(3), loader):
             record.batch(f"batch {number}", batch)
     finally:
         torch.set_num_threads(threads)
+
+
+def _large_mix(rng: Random) -> Any:
+    """Components on both sides of the number of windows up to which their orders are kept."""
+    sizes = {f"part {k}": rng.choice([50, 3_000, 4_096, 4_097, 9_000, 70_000]) for k in range(rng.randint(2, 4))}
+    parts = {name: ts.Windows(ts.load({"y": torch.arange(size + 2)}), 2, 1) for name, size in sizes.items()}
+    return ts.Mix(parts, weights=rng.choice([None, {name: rng.choice([0.1, 1, 2]) for name in parts}]))
 
 
 Kind = Callable[[Record, Random, Path], None]

@@ -142,7 +142,7 @@ def load(rng: Random, record: Record, folder: Path, *, of: Panel | None = None, 
     arguments: dict[str, Any] = {"columns": chosen, "entity": of.keys[0] if len(of.keys) == 1 else [*of.keys] or None}
     arguments["time"] = of.time
     if of.keys and rng.random() < 0.6:
-        arguments["static"] = rng.choice([["size"], STATIC, {"kind": "region", "big": "size"}])
+        arguments["static"] = rng.choice([["size"], STATIC, {"kind": "region", "big": "size"}, _static_table(rng, of)])
     if of.ties:
         arguments["repeated"] = "keep"
     if rng.random() < 0.15:
@@ -152,6 +152,14 @@ def load(rng: Random, record: Record, folder: Path, *, of: Panel | None = None, 
     rows = of.reversed_rows(rng) if of.clock is not None and not of.ties and rng.random() < 0.3 else of
     stash = ts.load(source(rng, rows, form, folder), progress=False, **arguments)
     return Loaded(_elsewhere(rng, stash, folder), of, arguments)
+
+
+def _static_table(rng: Random, of: Panel) -> Any:
+    """A frame with a row for each entity, in some order."""
+    first = np.cumsum([0, *of.lengths[:-1]]).tolist()
+    rng.shuffle(first)
+    table = pa.table({name: of.table[name].take(pa.array(first)) for name in (*of.keys, "size", "region")})
+    return rng.choice([table, (pl.from_arrow(table), ["size"])])
 
 
 def _elsewhere(rng: Random, stash: Any, folder: Path) -> Any:
@@ -181,12 +189,13 @@ def load_case(record: Record, rng: Random, folder: Path) -> None:
     loaded = load(rng, record, folder, **_more(rng, record))
     stash = loaded.stash
     contents(record, "stash", stash)
+    record.shows("stash shown", stash)
     with record.trying("polars"):
         record.add("polars", stash.to_polars())
     with record.trying("arrow"):
         record.add("arrow", stash.to_arrow())
     with record.trying("describe"):
-        record.add("describe", member(stash, "describe")())
+        record.add("describe", member(stash, "describe")(**rng.choice([{}, {"by": "entity"}, {"sample": 20}])))
     name = rng.choice(stash.entities)
     with record.trying("series"):
         record.add("series", dict(stash.series(name)))
@@ -198,10 +207,37 @@ def load_case(record: Record, rng: Random, folder: Path) -> None:
             of = panel(rng, clock=loaded.panel.clock, kind=loaded.panel.kind)
             contents(record, "like", load(rng, record, folder, of=of, like=stash).stash)
     if rng.random() < 0.15:
+        with record.trying("plan"):
+            _planned(record, rng, folder)
+    if rng.random() < 0.15:
+        _shared(record, rng, folder)
+    if rng.random() < 0.15:
         file = folder / "file.safetensors"
         table = pa.table({"y": np.arange(40.0), "t": np.arange(40)[::-1].copy()})
         for _ in range(2):  # the second time it is there
             contents(record, "file", ts.load(table, ["y"], time="t", file=file))
+
+
+def _shared(record: Record, rng: Random, folder: Path) -> None:
+    """A stash in shared memory, from rows that a key stands for, or from a file."""
+    of, label = panel(rng, clock=None), f"net-{rng.randrange(10**9)}"
+    keyed = rng.random() < 0.5
+    given = source(rng, of, "lazy" if keyed else "parquet", folder)
+    more = {"key": "rows"} if keyed else {}
+    try:
+        for _ in range(2):  # the second time it is there
+            ts.load(given, ["k", "z"], entity=of.keys[0] if of.keys else None, share=label, **more)
+        contents(record, "attached", ts.attach(label))
+    finally:
+        ts.shared.remove(label)
+
+
+def _planned(record: Record, rng: Random, folder: Path) -> None:
+    """What a load would cost."""
+    of = panel(rng)
+    plan = ts.plan(source(rng, of, "parquet", folder), ["y", "word"], time=of.time)
+    record.add("plan", [member(plan, "rows"), member(plan, "nbytes")])
+    record.shows("plan shown", plan)
 
 
 def _more(rng: Random, record: Record) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import torch
 from tests.differential.library import ts
 from tests.differential.record import Record
 
+ON_DEVICE = "device=accelerator"
 MOST_STEPS = 24  # of a pass that is recorded
 
 
@@ -112,7 +113,7 @@ def options(rng: Random) -> dict[str, Any]:
     return found
 
 
-def loader_options(rng: Random) -> dict[str, Any]:
+def loader_options(rng: Random, record: Record) -> dict[str, Any]:
     """Arguments that loaders have besides."""
     found: dict[str, Any] = {}
     for name, chance in (("with_ids", 0.6), ("with_valid", 0.2), ("resident", 0.08)):
@@ -121,8 +122,9 @@ def loader_options(rng: Random) -> dict[str, Any]:
     if rng.random() < 0.25:
         found["prefetch"] = rng.randint(1, 3)
     if rng.random() < 0.1:
-        found["device"] = "accelerator"  # the one of `python_device`, which can neither compute nor hold all types
+        found["device"] = "accelerator"  # the one of `python_device`, which cannot hold all types
         found.pop("resident", None)
+        record.has(ON_DEVICE)
     return found
 
 
@@ -153,6 +155,21 @@ def passes(record: Record, rng: Random, make: Make, layouts: Callable[[], Layout
         run(record, "after", again, rng.randint(1, 4))
     if rng.random() < 0.3:
         run(record, "next pass", ranks, 3)
+    if rng.random() < 0.15:
+        with record.trying("overtaken"):
+            _overtaken(record, ranks[0], state)
+
+
+def _overtaken(record: Record, loader: Any, state: Any) -> None:
+    """A pass during which a state is loaded, and then another pass begins."""
+    one = iter(loader)
+    record.given("one", next(one, None))
+    loader.load_state_dict(state)
+    record.given("one goes on", next(one, None))
+    record.state("after both", loader.state_dict())
+    other = iter(loader)
+    record.given("other", next(other, None))
+    record.given("overtaken", next(one, None))
 
 
 def _at_epoch(rng: Random, ranks: list[Any]) -> None:
@@ -169,10 +186,7 @@ def run(record: Record, label: str, ranks: list[Any], most: int) -> Any:
     for step in range(most):
         found = [next(iterator, None) for iterator in iterators]
         for rank, given in enumerate(found):
-            if isinstance(given, dict):
-                record.batch(f"{label}: step {step} of rank {rank}", given)
-            else:
-                record.add(f"{label}: step {step} of rank {rank}", given)
+            record.given(f"{label}: step {step} of rank {rank}", given)
         states = [rank.state_dict() for rank in ranks]
         state = states[0]
         record.state(f"{label}: state {step}", state)

@@ -105,6 +105,13 @@ class Record:
         """Record a batch, whatever a transform has made of it."""
         self.add(label, {WORDS.entry(name): value for name, value in batch.items()})
 
+    def given(self, label: str, given: Any) -> None:
+        """Record what an iterator gives: a batch, the ids of a sampler, or nothing more."""
+        if isinstance(given, Mapping):
+            self.batch(label, given)
+        else:
+            self.add(label, given)
+
     def state(self, label: str, state: Mapping[str, Any]) -> None:
         """Record a state or a fingerprint, as JSON."""
         self.add(label, json.loads(json.dumps(WORDS.fields(state), sort_keys=True)))
@@ -118,6 +125,11 @@ class Record:
             if is_own(error):
                 raise
             self.refused(label, error)
+
+    def shows(self, label: str, *things: Any) -> None:
+        """Record that objects have a text and a picture, which may be worded anew."""
+        with self.trying(label):
+            self.add(label, [bool(repr(thing)) and bool(thing._repr_html_()) for thing in things])
 
     def refused(self, label: str, error: Exception) -> None:
         """Record the type of an error."""

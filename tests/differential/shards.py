@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -70,6 +71,9 @@ def shards_case(record: Record, rng: Random, folder: Path) -> None:
     where, shards = folder / "shards", rng.choice([3, 5, 5, 8])
     given = source(rng, rows, rng.choice(["polars", "arrow", "parquet"]), folder)
     manifest = ts.cluster.shard(given, to=where, shards=shards, progress=False, **arguments)
+    if rng.random() < 0.2:
+        with record.trying("again"):
+            manifest = _again(rng, where, manifest, partial(ts.cluster.shard, given, shards=shards, **arguments))
     record.add("manifest", [manifest.frequency, manifest.vocabularies, manifest.types, manifest.rows])
     record.add("rows", [(shard.rows, shard.entities) for shard in manifest.shards])
     some = Loaded(ts.cluster.open(where).stashes[0], rows, arguments)
@@ -97,6 +101,15 @@ def shards_case(record: Record, rng: Random, folder: Path) -> None:
     orders.passes(record, rng, make, layouts)
 
 
+def _again(rng: Random, where: Path, manifest: Any, make: Callable[..., Any]) -> Any:
+    """Shards that are there are kept, those that are not or were damaged are made, and others are refused."""
+    lost = where / rng.choice(manifest.shards).file
+    if rng.random() < 0.7:
+        (where / "manifest.json").unlink()
+        lost.write_bytes(lost.read_bytes()[:-9]) if rng.random() < 0.5 else lost.unlink()
+    return make(to=where, progress=False, **rng.choice([{}, {}, {"filter": [("k", ">", 0)]}]))
+
+
 def opened(where: Path, chosen: dict[str, Any], node: int, nodes: int) -> Any:
     """The windows of one node."""
     return ts.cluster.windows(ts.cluster.open(where, node, nodes), **chosen)
@@ -117,7 +130,7 @@ class _Nodes(Layout):
             moment = clock.moment(cut, Random(0))
             every = [windows.split(moment)[1] for windows in every]
         calls = [lambda windows=windows: ts.cluster.exchange_counts(windows) for windows in every for _ in range(ranks)]
-        told = together(calls)[::ranks]
+        told = every if count == 1 and rng.random() < 0.5 else together(calls)[::ranks]
         batch_size = rng.choice([1, 2, 3, 5, 8])
         whole = rng.random() < 0.2
         sizes = {"global_batch_size": batch_size * count * ranks} if whole else {}

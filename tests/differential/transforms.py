@@ -41,6 +41,14 @@ def some(rng: Random, record: Record, loaded: Loaded, windows: Any) -> list[Any]
     return found
 
 
+def on_host(rng: Random, loaded: Loaded, windows: Any) -> list[Any]:
+    """Transforms that run before a copy to a device."""
+    spans = spans_of(windows)
+    wide = [name for name, column in spans.items() if loaded.stash[column].dtype == torch.float64]
+    found: list[Any] = [ts.Cast({rng.choice(wide): torch.float32}, on="host")] if wide and rng.random() < 0.5 else []
+    return [*found, pack_of(rng, [*spans])] if rng.random() < 0.5 else found
+
+
 def scaler_of(rng: Random, windows: Any, floating: list[str], spans: dict[str, str]) -> Any:
     """A scaler that is fitted on the windows."""
     columns = [*dict.fromkeys(spans[name] for name in (floating if rng.random() < 0.85 else spans))]
@@ -134,6 +142,10 @@ def _scaler(record: Record, rng: Random, loaded: Loaded, windows: Any) -> None:
     by_entity = {"entity": batch["entity"]} if scaler.by == "entity" else {}
     record.add("inverse", member(scaler, "inverse")(torch.ones(shape), column, **by_entity))
     record.batch("undone", member(scaler, "undo")(batch))
+    record.shows("scaler shown", scaler)
+    with record.trying("other entities"):
+        other = scaler.bind(windows.split_entities(0.5)[0])
+        record.batch("of others", other(next(iter(loader))))
     layouts = [orders.layout(rng), orders.layout(rng)]
 
     def make(layout: orders.Layout, rank: int) -> Any:
