@@ -18,7 +18,7 @@ class Clock:
     unit: str | None = None  # of a timestamp; "D" for dates, None for integers
     first: str = "2024-03-28"
     step: int = 1  # in `length`
-    length: str = "h"  # of numpy
+    length: Any = "h"  # of numpy
     zone: str | None = None
     duration: str = ""  # of one step, with a place for its number
     tolerance: Any = None

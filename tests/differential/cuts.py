@@ -252,7 +252,7 @@ def frame_of(record: Record, rng: Random, windows: Any) -> None:
     more = rng.choice([(), (), (3,)])
     dtype = rng.choice([torch.float32, torch.float16, torch.int64])
     predictions = torch.arange(len(ids) * slots * (more or (1,))[0]).view(len(ids), slots, *more).to(dtype)
-    options = {name: True for name in ("origin", "step") if rng.random() < 0.4}
+    options: dict[str, Any] = {name: True for name in ("origin", "step") if rng.random() < 0.4}
     if rng.random() < 0.3:
         options["names"] = ["low", "mid", "high"] if more else ["only"]
     with record.trying("to_frame"):

@@ -77,11 +77,10 @@ def _loaders(record: Record, rng: Random, loaded: Loaded, windows: Any, *, size:
         chosen = orders.layout(rng, size=size)
         return Layout(chosen.ranks, None, {}) if varies else chosen
 
-    made = orders.passes(record, rng, loader_of(windows, arguments), layouts)
+    orders.passes(record, rng, loader_of(windows, arguments), layouts)
     if isinstance(arguments.get("shuffle"), ts.Weighted.thing) and rng.random() < 0.4:
         with record.trying("set_weights"):
             _reweighted(record, rng, loader_of(windows, arguments), len(windows))
-    return made
 
 
 def _reweighted(record: Record, rng: Random, make: orders.Make, n: int) -> None:

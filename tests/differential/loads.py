@@ -194,8 +194,9 @@ def load_case(record: Record, rng: Random, folder: Path) -> None:
         record.add("polars", stash.to_polars())
     with record.trying("arrow"):
         record.add("arrow", stash.to_arrow())
+    options: dict[str, Any] = rng.choice([{}, {"by": "entity"}, {"sample": 20}])
     with record.trying("describe"):
-        record.add("describe", member(stash, "describe")(**rng.choice([{}, {"by": "entity"}, {"sample": 20}])))
+        record.add("describe", member(stash, "describe")(**options))
     name = rng.choice(stash.entities)
     with record.trying("series"):
         record.add("series", dict(stash.series(name)))

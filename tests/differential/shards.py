@@ -82,7 +82,7 @@ def shards_case(record: Record, rng: Random, folder: Path) -> None:
         del chosen["where"]
     record.has(*chosen)
     cut = rng.choice([None, None, 12, 0.6])
-    options = {"shuffle": rng.random() < 0.7, "with_ids": rng.random() < 0.7, "seed": rng.randint(0, 3)}
+    options: dict[str, Any] = {"shuffle": rng.random() < 0.7, "with_ids": rng.random() < 0.7, "seed": rng.randint(0, 3)}
     options |= {name: value for name, value in orders.options(rng).items() if name != "seed"}
     if options.get("tail") == "drop" and rng.random() < 0.9:  # which shards refuse
         options["tail"] = "pad"

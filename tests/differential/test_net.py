@@ -18,6 +18,7 @@ import tensorstash as ts
 from tests.differential import script
 from tests.differential.base import BASE, NotInstalledError, install
 from tests.differential.compare import Cases, Difference, Line, Version, differences, report, results, unexpected
+from tests.differential.library import ts as spoken
 from tests.differential.record import Record, is_own
 from tests.differential.runs import CHECKOUT
 from tests.differential.wanted import Wanted
@@ -195,7 +196,7 @@ def test_a_fault_of_the_script_is_no_refusal() -> None:
         ts.Blocks(0)
     assert [label for label, _ in record.parts] == ["of the library refused"]
     with pytest.raises(TypeError) as raised:
-        script.kinds.ts.Blocks(3, of="none")
+        spoken.Blocks(3, of="none")
     assert not is_own(raised.value)
 
 
