@@ -31,7 +31,7 @@ class Clock:
         if self.name == "business":
             return np.busday_offset(np.datetime64(self.first), steps, roll="forward")
         start = np.datetime64(self.first, self.length)
-        times = start + steps * np.timedelta64(self.step, self.length)
+        times: Any = start + steps * np.timedelta64(self.step, self.length)
         if self.tolerance is not None:
             times = times.astype("M8[s]") + (steps * 7 % 11 - 5)
         return times.astype(f"M8[{self.unit}]")
