@@ -67,7 +67,7 @@ def _loaders(record: Record, rng: Random, loaded: Loaded, windows: Any, *, size:
     arguments |= orders.options(rng) | orders.loader_options(rng, record)
     if "device" in arguments:
         arguments["transform"] = transforms.on_host(rng, loaded, windows)
-    elif rng.random() < 0.3:
+    elif "resident" not in arguments and rng.random() < 0.35:
         arguments["transform"] = transforms.some(rng, record, loaded, windows)
         arguments["with_ids"] = True
     record.has(*(f"{name}={value}" if isinstance(value, str) else name for name, value in arguments.items()))
@@ -94,7 +94,9 @@ def loader_of(windows: Any, arguments: dict[str, Any]) -> orders.Make:
     """Makes the loader of one rank."""
 
     def make(layout: Layout, rank: int) -> Any:
-        return ts.Loader(windows, layout.batch_size, **arguments, **layout.of(rank))
+        loader = ts.Loader(windows, layout.batch_size, **arguments, **layout.of(rank))
+        on_disk = isinstance(windows, ts.Windows.thing) and windows.stash.path is not None
+        return pickle.loads(pickle.dumps(loader)) if on_disk else loader
 
     return make
 
@@ -127,7 +129,7 @@ def mix_case(record: Record, rng: Random, folder: Path) -> None:
     with record.trying("each"):
         record.add("each", member(mix, "__getitems__")(ids))
     arguments = {"shuffle": rng.random() < 0.7} | orders.options(rng) | orders.loader_options(rng, record)
-    if "device" not in arguments and rng.random() < 0.3:
+    if not {"device", "resident"} & arguments.keys() and rng.random() < 0.4:
         arguments["transform"] = transforms.some(rng, record, loaded, mix)
         arguments["with_ids"] = True
     record.has(*arguments)

@@ -142,7 +142,7 @@ def load(rng: Random, record: Record, folder: Path, *, of: Panel | None = None, 
     arguments: dict[str, Any] = {"columns": chosen, "entity": of.keys[0] if len(of.keys) == 1 else [*of.keys] or None}
     arguments["time"] = of.time
     if of.keys and rng.random() < 0.6:
-        arguments["static"] = rng.choice([["size"], STATIC, {"kind": "region", "big": "size"}, _static_table(rng, of)])
+        arguments["static"] = rng.choice([["size"], STATIC, {"kind": "region", "big": "size"}, static_table(rng, of)])
     if of.ties:
         arguments["repeated"] = "keep"
     if rng.random() < 0.15:
@@ -154,7 +154,7 @@ def load(rng: Random, record: Record, folder: Path, *, of: Panel | None = None, 
     return Loaded(_elsewhere(rng, stash, folder), of, arguments)
 
 
-def _static_table(rng: Random, of: Panel) -> Any:
+def static_table(rng: Random, of: Panel) -> Any:
     """A frame with a row for each entity, in some order."""
     first = np.cumsum([0, *of.lengths[:-1]]).tolist()
     rng.shuffle(first)

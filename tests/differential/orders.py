@@ -116,7 +116,7 @@ def options(rng: Random) -> dict[str, Any]:
 def loader_options(rng: Random, record: Record) -> dict[str, Any]:
     """Arguments that loaders have besides."""
     found: dict[str, Any] = {}
-    for name, chance in (("with_ids", 0.6), ("with_valid", 0.2), ("resident", 0.08)):
+    for name, chance in (("with_ids", 0.6), ("with_valid", 0.2), ("resident", 0.16)):
         if rng.random() < chance:
             found[name] = True
     if rng.random() < 0.25:

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from tests.differential import cuts, orders
 from tests.differential.clocks import CLOCKS
 from tests.differential.library import ts
-from tests.differential.loads import Loaded, columns_of, source
+from tests.differential.loads import Loaded, columns_of, source, static_table
 from tests.differential.orders import Layout
 from tests.differential.panels import panel
 from tests.differential.record import Record
@@ -64,18 +64,20 @@ def shards_case(record: Record, rng: Random, folder: Path) -> None:
     arguments: dict[str, Any] = {"columns": columns_of(rng, rows.clock), "time": rows.time}
     arguments["entity"] = [*rows.keys] if len(rows.keys) != 1 else rows.keys[0]
     if rng.random() < 0.5:
-        arguments["static"] = ["size", "region"]
+        arguments["static"] = rng.choice([["size", "region"], ["size", "region"], static_table(rng, rows)])
     if rows.ties:
         arguments["repeated"] = "keep"
     record.has(*rows.features, *arguments)
     where, shards = folder / "shards", rng.choice([3, 5, 5, 8])
     given = source(rng, rows, rng.choice(["polars", "arrow", "parquet"]), folder)
     manifest = ts.cluster.shard(given, to=where, shards=shards, progress=False, **arguments)
-    if rng.random() < 0.2:
+    if rng.random() < 0.35:
         with record.trying("again"):
             manifest = _again(rng, where, manifest, partial(ts.cluster.shard, given, shards=shards, **arguments))
     record.add("manifest", [manifest.frequency, manifest.vocabularies, manifest.types, manifest.rows])
     record.add("rows", [(shard.rows, shard.entities) for shard in manifest.shards])
+    if rng.random() < 0.15:
+        _copied(record, rng, where)
     some = Loaded(ts.cluster.open(where).stashes[0], rows, arguments)
     chosen = cuts.window_arguments(rng, some)
     if not isinstance(chosen.get("where", ""), str):
@@ -104,10 +106,23 @@ def shards_case(record: Record, rng: Random, folder: Path) -> None:
 def _again(rng: Random, where: Path, manifest: Any, make: Callable[..., Any]) -> Any:
     """Shards that are there are kept, those that are not or were damaged are made, and others are refused."""
     lost = where / rng.choice(manifest.shards).file
-    if rng.random() < 0.7:
+    if rng.random() < 0.6:
         (where / "manifest.json").unlink()
         lost.write_bytes(lost.read_bytes()[:-9]) if rng.random() < 0.5 else lost.unlink()
     return make(to=where, progress=False, **rng.choice([{}, {}, {"filter": [("k", ">", 0)]}]))
+
+
+def _copied(record: Record, rng: Random, where: Path) -> None:
+    """Shards in shared memory."""
+    label = f"net-{rng.randrange(10**9)}"
+    try:
+        shards = ts.cluster.open(where, share=label)
+        record.add("entities", shards.entities)
+        record.add("copied", {str(number): dict(stash) for number, stash in shards.stashes.items()})
+    finally:
+        for name in set(ts.shared.list()["label"]):
+            if name.startswith(f"{label}."):
+                ts.shared.remove(name)
 
 
 def opened(where: Path, chosen: dict[str, Any], node: int, nodes: int) -> Any:
