@@ -163,7 +163,8 @@ def report(seed: int, versions: Sequence[Version], odd: Sequence[Difference], go
 def shown(seed: int, case: int, pair: Sequence[Version]) -> str:
     """The first values in which two versions differ, from a run of the one case."""
     (left,), (right,) = results(Cases(seed, case, 1), pair, detail=True)
-    for mine, yours in zip([*left["texts"], ("nothing more", [])], [*right["texts"], ("nothing more", [])]):
+    lines = [[("has", line["about"]), *line["texts"], ("nothing more", [])] for line in (left, right)]
+    for mine, yours in zip(*lines):
         if mine == yours:
             continue
         rows = [*zip([mine[0], *mine[1], ""], [yours[0], *yours[1], ""])]

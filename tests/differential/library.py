@@ -15,3 +15,8 @@ ts = Spoken(tensorstash, WORDS)
 def member(thing: Any, name: str) -> Any:
     """A method or attribute of an object of the library that may have another name on the other side."""
     return member_of(thing, name, WORDS)
+
+
+def kind_of(thing: object) -> str:
+    """The name of the class of an object, in the words of the script."""
+    return WORDS.shown_name(type(thing).__name__)

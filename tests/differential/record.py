@@ -16,7 +16,7 @@ import torch
 
 import tensorstash
 from tests.differential import words
-from tests.differential.library import WORDS
+from tests.differential.library import WORDS, kind_of
 
 LIBRARY = str(Path(tensorstash.__file__).parent)
 _SHOWN = 400  # numbers of a tensor in details
@@ -133,7 +133,7 @@ class Record:
 
     def refused(self, label: str, error: Exception) -> None:
         """Record the type of an error."""
-        self.add(f"{label} refused", WORDS.shown_name(type(error).__name__))
+        self.add(f"{label} refused", kind_of(error))
 
     def warned(self, categories: Sequence[type[Warning]]) -> None:
         """Record how many warnings of each kind there were."""

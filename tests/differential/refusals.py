@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from tests.differential import cuts, orders
-from tests.differential.library import member, ts
+from tests.differential.library import kind_of, member, ts
 from tests.differential.loads import Loaded, load
 from tests.differential.record import Record
 
@@ -106,7 +106,7 @@ def refusals_case(record: Record, rng: Random, folder: Path) -> None:
         (function, arguments, named), what = spoiled(rng, valid[name])
         record.has(name)
         with record.trying(f"{name} {what}"):
-            record.add(f"{name} {what}", type(function(*arguments, **named)).__name__)
+            record.add(f"{name} {what}", kind_of(function(*arguments, **named)))
     _states(record, rng, windows)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from tests.differential import cuts, orders
-from tests.differential.library import member, ts
+from tests.differential.library import kind_of, member, ts
 from tests.differential.loads import Loaded, load
 from tests.differential.record import Record
 
@@ -37,7 +37,7 @@ def some(rng: Random, record: Record, loaded: Loaded, windows: Any) -> list[Any]
         found.append(cross_of(rng, whole, [*stash.static]))
     if rng.random() < 0.4:
         found.append(pack_of(rng, [*spans]))
-    record.has(*(type(one).__name__ for one in found))
+    record.has(*map(kind_of, found))
     return found
 
 
