@@ -11,6 +11,8 @@ from tests.differential.library import member, ts
 from tests.differential.loads import WITHOUT_EMPTY, Loaded
 from tests.differential.record import Record
 
+LONGER = 11  # times as many slots of the past, where there are many rows
+
 
 def windows_of(rng: Random, record: Record, loaded: Loaded, **more: Any) -> Any:
     """Windows with random arguments; `more` are arguments of `ts.Windows`."""
@@ -97,7 +99,7 @@ def _spans(rng: Random, loaded: Loaded, timed: bool) -> tuple[dict[str, Any], tu
         if timed and (only_in_time or rng.random() < 0.15):
             spans[name] = during(rng, loaded, column)
             continue
-        begin, end, step = _slots(rng, name)
+        begin, end, step = _slots(rng, name, LONGER if loaded.stash.rows > 800 else 1)
         low, high = min(low, begin), max(high, end)
         if drawn is not None and name in ("past", "wide"):
             low = min(low, drawn.low)
@@ -112,7 +114,7 @@ def _spans(rng: Random, loaded: Loaded, timed: bool) -> tuple[dict[str, Any], tu
     return spans, (-low, high)
 
 
-def _slots(rng: Random, name: str) -> tuple[int, int, int]:
+def _slots(rng: Random, name: str, longer: int) -> tuple[int, int, int]:
     step = rng.choice([1, 1, 1, 2, 3, 5])
     if name == "next":
         return 0, rng.randint(1, 5), step
@@ -121,7 +123,7 @@ def _slots(rng: Random, name: str) -> tuple[int, int, int]:
         return begin, begin + rng.randint(1, 2), 1
     if name == "known":
         return -rng.randint(1, 3), rng.randint(1, 3), step
-    return -rng.randint(1, 9), 0, step
+    return -rng.randint(1, 9) * longer, 0, step
 
 
 def during(rng: Random, loaded: Loaded, column: str) -> Any:

@@ -200,6 +200,8 @@ def large_case(record: Record, rng: Random, folder: Path) -> None:
         clock = rng.choice(CLOCKS[:1])
         windows = cuts.windows_of(rng, record, load(rng, record, folder, of=panel(rng, rows=2500, clock=clock)))
         arguments["shuffle"] = rng.choice([True, ts.Blocks(64)])
+        if not {"resident", "device"} & arguments.keys() and rng.random() < 0.5:
+            arguments["transform"] = [transforms.pack_of(rng, [*transforms.spans_of(windows)], longer=cuts.LONGER)]
     threads = torch.get_num_threads()
     torch.set_num_threads(2)
     try:

@@ -197,7 +197,7 @@ def load_case(record: Record, rng: Random, folder: Path) -> None:
     options: dict[str, Any] = rng.choice([{}, {"by": "entity"}, {"sample": 20}])
     with record.trying("describe"):
         record.add("describe", member(stash, "describe")(**options))
-    name = rng.choice(stash.entities)
+    name = rng.choice([*stash.entities, None])
     with record.trying("series"):
         record.add("series", dict(stash.series(name)))
     path = folder / "saved.safetensors"

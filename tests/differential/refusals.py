@@ -30,6 +30,7 @@ def calls(rng: Random, loaded: Loaded, windows: Any) -> dict[str, Call]:
     loader |= {"device": "cpu", "global_batch_size": None}
     wrong = {"num_workers": 2, "lookback": 3, "drop_last": True, "collate_fn": None, "pin_memory": True}
     name = rng.choice([*wrong])
+    weights: list[Any] = [1.0] * (len(windows) - 1) + [rng.choice([-1.0, math.nan, math.inf, 1e308, 0.0, True])]
     stash, floating = loaded.stash, loaded.floats()[:1]
     found: dict[str, Call] = {
         "load": (ts.load, ({"y": [1.0, 2.0, 3.0], "t": [1, 2, 3], "e": [0, 0, 1]},), _load_arguments()),
@@ -38,6 +39,7 @@ def calls(rng: Random, loaded: Loaded, windows: Any) -> dict[str, Call]:
         "Windows, other": (ts.Windows, (stash,), {"history": 2, "gaps": "ignore", name: wrong[name]}),
         "Loader": (ts.Loader, (windows, 4), loader),
         "Loader, ids": (ts.Loader, (windows, 4), {"sampler": [0]}),
+        "Loader, weights": (ts.Loader, (windows, 4), {"shuffle": ts.Weighted(weights)}),
         "Loader, other": (ts.Loader, (windows, 4), {name: wrong[name]}),
         "Sampler": (ts.Sampler, (20, 3), in_loader | {"global_batch_size": None}),
         "Mix": (ts.Mix, ({"a": windows},), {"weights": {"a": 1.0}, "count": 5}),

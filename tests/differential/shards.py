@@ -78,6 +78,10 @@ def shards_case(record: Record, rng: Random, folder: Path) -> None:
     record.add("rows", [(shard.rows, shard.entities) for shard in manifest.shards])
     if rng.random() < 0.15:
         _copied(record, rng, where)
+    with record.trying("alone"):  # of two nodes, without a process group
+        ts.cluster.exchange_counts(ts.cluster.windows(ts.cluster.open(where, 0, 2), 1, gaps="ignore"))
+    with record.trying("not told"):
+        ts.Loader(ts.cluster.windows(ts.cluster.open(where, 0, 2), 1, columns=["y"], gaps="ignore"), 2)
     some = Loaded(ts.cluster.open(where).stashes[0], rows, arguments)
     chosen = cuts.window_arguments(rng, some)
     if not isinstance(chosen.get("where", ""), str):

@@ -69,9 +69,9 @@ def norm_of(rng: Random, windows: Any, floating: list[str], spans: dict[str, str
     return ts.InstanceNorm(first, *others, kind=rng.choice(["standard", "last", "mean"]), **more)
 
 
-def pack_of(rng: Random, names: list[str]) -> Any:
+def pack_of(rng: Random, names: list[str], *, longer: int = 1) -> Any:
     """Spans as sequences without empty slots."""
-    more: dict[str, Any] = {"length": rng.choice([8, 12, 30])} if rng.random() < 0.6 else {}
+    more: dict[str, Any] = {"length": rng.choice([8, 12, 30]) * longer} if rng.random() < 0.6 else {}
     if rng.random() < 0.4:
         more["multiple"] = rng.choice([2, 8])
     name = rng.choice(names)
