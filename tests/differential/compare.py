@@ -170,4 +170,4 @@ def shown(seed: int, case: int, pair: Sequence[Version]) -> str:
         rows = [*zip([mine[0], *mine[1], ""], [yours[0], *yours[1], ""])]
         first = next((pair for pair in rows if pair[0] != pair[1]), rows[-1])
         return "\n".join(f"  {version.name}: {mine[0]}: {text}" for version, text in zip(pair, first))
-    return "  alone, the case is the same on both sides"
+    return "  alone, the case is the same on both sides this time: what threads do may show"

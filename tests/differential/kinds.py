@@ -70,6 +70,8 @@ def _loaders(record: Record, rng: Random, loaded: Loaded, windows: Any, *, size:
     elif "resident" not in arguments and rng.random() < 0.35:
         arguments["transform"] = transforms.some(rng, record, loaded, windows)
         arguments["with_ids"] = True
+    if "sampler" in arguments and {"prefetch", "device"} & arguments.keys():
+        arguments.pop("steps", None)  # over several epochs, what a state says of own ids depends on the thread
     record.has(*(f"{name}={value}" if isinstance(value, str) else name for name, value in arguments.items()))
     varies = isinstance(arguments.get("shuffle"), ts.ByTime.thing) and rng.random() < 0.6
 
