@@ -24,18 +24,21 @@ _SHOWN = 400  # numbers of a tensor in details
 Leaf = tuple[str, str, bytes]  # where it is, what it is, its bytes
 
 
-def leaves(value: Any, path: str = "") -> Iterator[Leaf]:
-    """All tensors and plain values inside a value; keys of mappings in ascending order."""
+def leaves(value: Any, path: str = "", *, computed: bool = False) -> Iterator[Leaf]:
+    """All tensors and plain values inside a value; keys of mappings in ascending order.
+
+    `computed`: torch has computed with the values. The bits of NaN in half types then depend on where they lie.
+    """
     if isinstance(value, Mapping):
         yield path, f"{len(value)} entries", b""
         for key in sorted(value, key=repr):
-            yield from leaves(value[key], f"{path}/{key}")
+            yield from leaves(value[key], f"{path}/{key}", computed=computed)
     elif isinstance(value, (list, tuple)):
         yield path, f"{len(value)} items", b""
         for number, item in enumerate(value):
-            yield from leaves(item, f"{path}/{number}")
+            yield from leaves(item, f"{path}/{number}", computed=computed)
     elif isinstance(value, torch.Tensor):
-        yield path, f"{value.device.type} {value.dtype} {tuple(value.shape)}", _bytes(value)
+        yield path, f"{value.device.type} {value.dtype} {tuple(value.shape)}", _bytes(value, computed)
     elif isinstance(value, np.ndarray):
         yield path, f"numpy {value.dtype} {value.shape}", np.ascontiguousarray(value).tobytes()
     elif isinstance(value, pl.DataFrame):
@@ -47,25 +50,27 @@ def leaves(value: Any, path: str = "") -> Iterator[Leaf]:
         yield path, type(value).__name__, repr(value).encode()
 
 
-def _bytes(tensor: torch.Tensor) -> bytes:
+def _bytes(tensor: torch.Tensor, computed: bool) -> bytes:
     if not tensor.is_cpu and not hasattr(tensor, "own"):
         return b""  # `python_device` loses the values of a view in another dtype
     flat = tensor.cpu().detach().reshape(-1).clone(memory_format=torch.contiguous_format)
+    if computed and flat.dtype in (torch.float16, torch.bfloat16):
+        flat[flat.isnan()] = torch.nan
     return flat.view(torch.uint8).numpy().tobytes()
 
 
-def digest(value: Any) -> str:
+def digest(value: Any, *, computed: bool = False) -> str:
     """A hash of names, types, shapes and bytes."""
     total = blake2b(digest_size=10)
-    for path, kind, data in leaves(value):
+    for path, kind, data in leaves(value, computed=computed):
         total.update(f"{path}\0{kind}\0{len(data)}\0".encode())
         total.update(data)
     return total.hexdigest()
 
 
-def detailed(value: Any) -> list[str]:
+def detailed(value: Any, *, computed: bool = False) -> list[str]:
     """The same as lines to be compared by eye: of each tensor its values, and a hash of its bytes."""
-    return [f"{path or '.'}: {kind} {_shown(kind, data)}" for path, kind, data in leaves(value)]
+    return [f"{path or '.'}: {kind} {_shown(kind, data)}" for path, kind, data in leaves(value, computed=computed)]
 
 
 def _shown(kind: str, data: bytes) -> str:
@@ -73,9 +78,10 @@ def _shown(kind: str, data: bytes) -> str:
         return data.decode()
     name = kind.split()[1].removeprefix("torch.")
     text = blake2b(data, digest_size=4).hexdigest()
-    if name in ("bfloat16", "object"):
+    if name == "object":
         return f"#{text}"
-    values = np.frombuffer(data, name).tolist()
+    of_torch = torch.frombuffer(bytearray(data), dtype=torch.bfloat16) if name == "bfloat16" and data else None
+    values = np.frombuffer(data, name).tolist() if of_torch is None else of_torch.tolist()
     return f"#{text} {values[:_SHOWN]}{' ...' if len(values) > _SHOWN else ''}"
 
 
@@ -86,6 +92,7 @@ class Record:
         self.about: list[str] = []  # what the case has, chosen by its number alone
         self.parts: list[tuple[str, str]] = []
         self.texts: list[tuple[str, list[str]]] = []
+        self.computed = False  # whether a transform computes with values from now on
         self._labels: Counter[str] = Counter()
         self._detail = detail
 
@@ -97,9 +104,9 @@ class Record:
         """Record tensors or plain values."""
         self._labels[label] += 1
         label = label if self._labels[label] == 1 else f"{label} #{self._labels[label]}"
-        self.parts.append((label, digest(value)))
+        self.parts.append((label, digest(value, computed=self.computed)))
         if self._detail:
-            self.texts.append((label, detailed(value)))
+            self.texts.append((label, detailed(value, computed=self.computed)))
 
     def batch(self, label: str, batch: Any) -> None:
         """Record a batch, whatever a transform has made of it."""

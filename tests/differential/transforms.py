@@ -38,6 +38,7 @@ def some(rng: Random, record: Record, loaded: Loaded, windows: Any) -> list[Any]
     if rng.random() < 0.4:
         found.append(pack_of(rng, [*spans]))
     record.has(*map(kind_of, found))
+    record.computed |= any(isinstance(one, (ts.Scaler.thing, ts.InstanceNorm.thing)) for one in found)
     return found
 
 
@@ -92,6 +93,7 @@ def transforms_case(record: Record, rng: Random, folder: Path) -> None:
     """Transforms by hand, back again, bound to other windows, and their states."""
     loaded = load(rng, record, folder)
     windows = cuts.windows_of(rng, record, loaded)
+    record.computed = True
     ids = [rng.randrange(len(windows)) for _ in range(rng.randint(1, 9))]
     spans = spans_of(windows)
     with record.trying("scaler"):
