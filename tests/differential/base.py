@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-BASE = "5265c8c7bc3c5c8bb468cdca992e742a760fb974"  # the last commit before the first public word was renamed
+BASE = "685a4cb380025c3a823f4b146798d3245569a9c4"  # the last commit before the first public word was renamed
 
 ROOT = Path(__file__).parents[2]
 
