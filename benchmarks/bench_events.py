@@ -39,9 +39,9 @@ def main() -> None:
     events, points = made(4_000_000 // part, 50_000 // part, 200_000 // part)
     began = time.perf_counter()
     columns: dict[str, Any] = {"amount": "amount", "shop": ts.column("shop", empty=0)}
-    stash = ts.load(events, columns, entity="customer", time="t", repeated="keep", progress=False)
+    stash = ts.load(events, columns, entity="customer", time="t", duplicates="keep", progress=False)
     loaded = time.perf_counter()
-    spans = {name: ts.During(name, f"-{SPAN}d", "0d", most=MOST) for name in columns}
+    spans = {name: ts.During(name, f"-{SPAN}d", "0d", max_rows=MOST) for name in columns}
     windows = ts.Windows(stash, spans=spans, at=points)
     print(f"{stash.rows:,} events, {len(windows):,} points: loaded in {loaded - began:.2f} s, ", end="")
     print(f"windows made in {time.perf_counter() - loaded:.2f} s")
@@ -210,7 +210,7 @@ def many(stash: ts.Stash, points: pl.DataFrame, count: int) -> None:
     """What many points cost."""
     frame = points.drop("churn").sample(count, with_replacement=True, seed=0)
     began = time.perf_counter()
-    windows = ts.Windows(stash, spans={"past": ts.During("amount", f"-{SPAN}d", "0d", most=MOST)}, at=frame)
+    windows = ts.Windows(stash, spans={"past": ts.During("amount", f"-{SPAN}d", "0d", max_rows=MOST)}, at=frame)
     seconds, at = time.perf_counter() - began, windows.placement.points
     assert at is not None
     nbytes = sum(array.nbytes for array in (at.slot, at.time, at.row, at.entity))

@@ -75,7 +75,7 @@ def tokens_of(batch: dict[str, torch.Tensor]) -> tuple[int, int]:
 
 
 def ours(sets: Sets, length: int | None = ROW) -> Batches:
-    return iter(ts.Loader(mix_of(sets), BATCH, shuffle=True, transform=[ts.Pack("past", length=length)]))
+    return iter(ts.Loader(mix_of(sets), BATCH, shuffle=True, transform=[ts.PackSequences("past", length=length)]))
 
 
 def unpacked(sets: Sets) -> Batches:
@@ -186,9 +186,11 @@ WAYS: dict[str, tuple[Callable[[Sets], Batches], int]] = {
 
 def check(sets: Sets) -> None:
     """Every window is a stretch of its series that ends before its anchor, packed whole."""
-    loader = ts.Loader(mix_of(sets), BATCH, shuffle=True, with_ids=True, transform=[ts.Pack("past", length=ROW)])
+    loader = ts.Loader(
+        mix_of(sets), BATCH, shuffle=True, with_ids=True, transform=[ts.PackSequences("past", length=ROW)]
+    )
     for batch, _ in zip(loader, range(3)):
-        places = ("past.row", "past.begin", "past.length")
+        places = ("past.row", "past.start", "past.length")
         numbers = (batch[name].tolist() for name in ("source", "entity", "anchor", *places))
         seen = 0
         for source, entity, last, row, begin, size in zip(*numbers):
@@ -242,7 +244,7 @@ def dealt_out(weights: list[float], workers: int) -> float:
 def shares(sets: Sets) -> None:
     """Two components by 0.9 and 0.1, on 1, 2 and 4 ranks; and resumed on another number of ranks."""
     parts = [*mix_of(sets).windows.values()][-2:]
-    mix = ts.Mix(dict(zip("ab", parts)), {"a": 9, "b": 1}, count=4096)
+    mix = ts.Mix(dict(zip("ab", parts)), {"a": 9, "b": 1}, epoch_size=4096)
 
     def keys(ranks: int, state: Any = None, most: int | None = None) -> tuple[list[int], float, Any]:
         loaders = [

@@ -40,15 +40,15 @@ def main() -> None:
         made(customers).write_parquet(path)
         columns: dict[str, Any] = {"amount": pl.col("amount").log1p(), "kind": "kind"}
         stash = ts.load(
-            path, columns, entity="customer", time="t", repeated="keep", dtype=torch.float32, progress=False
+            path, columns, entity="customer", time="t", duplicates="keep", dtype=torch.float32, progress=False
         )
         points = labelled(pl.read_parquet(path), stash.vocabulary("kind"))
     spans = {
-        "amount": ts.During("amount", "-90d", "0d", most=MOST, min_rows=1, age=True),
-        "kind": ts.During("kind", "-90d", "0d", most=MOST),
-        "week": ts.During("amount", "-7d", "0d", most=16),
+        "amount": ts.During("amount", "-90d", "0d", max_rows=MOST, min_rows=1, age=True),
+        "kind": ts.During("kind", "-90d", "0d", max_rows=MOST),
+        "week": ts.During("amount", "-7d", "0d", max_rows=16),
     }
-    windows = ts.Windows(stash, spans=spans, at=points, missing="drop")  # without customers who are gone already
+    windows = ts.Windows(stash, spans=spans, at=points, unmatched="drop")  # without customers who are gone already
     print(f"{stash.rows:,} purchases, {len(windows):,} of {len(points):,} points have some in the 90 days before")
     # a label looks 60 days ahead, so the months between the two cuts belong to neither part
     train, _, test = windows.split("2024-09-01", "2024-11-01")

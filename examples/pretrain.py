@@ -82,11 +82,11 @@ def whole_patches(batch: Batch) -> Batch:
 def loader_of(count: int) -> ts.Loader:
     """Packed batches, the same windows in the same order on any number of ranks."""
     sets = data_sets()
-    mix = ts.Mix(sets, weights={name: 1 + (k % 3) for k, name in enumerate(sets)}, count=count)
+    mix = ts.Mix(sets, weights={name: 1 + (k % 3) for k, name in enumerate(sets)}, epoch_size=count)
     transform: list[Callable[[Batch], Batch]] = [
         ts.InstanceNorm("past", kind="mean"),
         whole_patches,
-        ts.Pack("past", length=ROW),
+        ts.PackSequences("past", length=ROW),
     ]
     return ts.Loader(mix, BATCH_SIZE, shuffle=True, seed=0, tail="pad", with_ids=True, transform=transform)
 
@@ -133,7 +133,7 @@ def losses_of(model: nn.Module, batch: Batch) -> tuple[torch.Tensor, torch.Tenso
     """The error of the forecast at each patch, and whether it counts, `(rows, patches)`."""
     patches = batch["past"].view(-1, ROW // PATCH, PATCH)
     segment, at = batch["past.segment"][:, ::PATCH], batch["past.position"][:, ::PATCH] // PATCH
-    begins = batch["past.row"] * ROW + batch["past.begin"]
+    begins = batch["past.row"] * ROW + batch["past.start"]
     begins, order = begins.where(batch["past.length"] > 0, patches.numel()).sort()  # windows without slots lie nowhere
     slots = torch.arange(0, patches.numel(), PATCH)
     window = order[torch.searchsorted(begins, slots, right=True) - 1].view(segment.shape)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:  # what type checkers and editors see of the tables below
     from tensorstash.transforms.cast import Cast as Cast
     from tensorstash.transforms.cross import Cross as Cross
     from tensorstash.transforms.instance_norm import InstanceNorm as InstanceNorm
-    from tensorstash.transforms.pack import Pack as Pack
+    from tensorstash.transforms.pack import PackSequences as PackSequences
     from tensorstash.transforms.scaler import Scaler as Scaler
     from tensorstash.windows.during import During as During
     from tensorstash.windows.windows import Windows as Windows
@@ -52,7 +52,7 @@ _HOMES = {
     "Lanes": "sampling.order",
     "Loader": "batches.loader",
     "Mix": "sampling.mix",
-    "Pack": "transforms.pack",
+    "PackSequences": "transforms.pack",
     "Plan": "ingest.plan",
     "Sampler": "sampling.sampler",
     "Scaler": "transforms.scaler",

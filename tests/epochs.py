@@ -80,8 +80,8 @@ def numbers(n: int, batch: Batch) -> list[int]:
     anchors, windows = anchors_of(n), windows_of(n)
     number = {anchor - 2: k for k, anchor in enumerate(anchors)}
     ids = [number[value // 16] for value in batch["past"][:, 0].tolist()]
-    for name, (column, begin, end) in SPANS.items():
-        rows = [oracle.span(windows.stash[column], anchors[k], begin, end, 1) for k in ids]
+    for name, (column, start, stop) in SPANS.items():
+        rows = [oracle.span(windows.stash[column], anchors[k], start, stop, 1) for k in ids]
         assert oracle.same(batch[name], torch.stack(rows))
     return ids
 

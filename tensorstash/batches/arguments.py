@@ -14,7 +14,7 @@ from tensorstash.sampling.ordering import Shuffle
 from tensorstash.sampling.sampler import Sampler
 from tensorstash.sampling.sharded import ShardedWindows
 from tensorstash.transforms.cast import Cast
-from tensorstash.transforms.pack import Pack
+from tensorstash.transforms.pack import PackSequences
 from tensorstash.transforms.scaler import Scaler
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.windows import Windows
@@ -39,8 +39,8 @@ def check_lanes(windows: Windows) -> None:
         )
     if windows.chain.drawn:
         raise ValueError(
-            "With ts.Lanes each window begins where the past of the window before it ended, so no begin may be a "
-            f"ts.Draw, got {', '.join(map(str, windows.spans))}. Give a fixed begin, or take another order."
+            "With ts.Lanes each window begins where the past of the window before it ended, so no start may be a "
+            f"ts.Draw, got {', '.join(map(str, windows.spans))}. Give a fixed start, or take another order."
         )
     # spans that end before the anchor are lags, and spans that begin at or after it are the future
     past = max((-span.begin for span in windows.spans if span.begin < 0 <= span.end), default=windows.history)
@@ -81,8 +81,8 @@ def callables(transform: Sequence[Transform]) -> tuple[Transform, ...]:
 
 
 def before_copy(transforms: Sequence[Transform]) -> int:
-    """How many transforms run on the host: all up to the last `ts.Pack`."""
-    return max((k for k, step in enumerate(transforms, 1) if isinstance(step, Pack)), default=0)
+    """How many transforms run on the host: all up to the last `ts.PackSequences`."""
+    return max((k for k, step in enumerate(transforms, 1) if isinstance(step, PackSequences)), default=0)
 
 
 def bound(transforms: Sequence[Any], windows: Windows | Mix | ShardedWindows) -> tuple[Transform, ...]:

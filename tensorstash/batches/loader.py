@@ -40,7 +40,7 @@ from tensorstash.sampling.sharded import ShardedWindows
 from tensorstash.sampling.steps import Consumed, Tail
 from tensorstash.sampling.weighted import Weighted
 from tensorstash.stash.scaled import noted
-from tensorstash.transforms.pack import Pack, check_packs
+from tensorstash.transforms.pack import PackSequences, check_packs
 from tensorstash.windows.windows import Windows
 
 _MOST_AHEAD = 1 << 12  # batches, each of which takes memory
@@ -88,9 +88,9 @@ class Loader:
         transform: callables such as `Scaler`, called one after the other on every batch. Each but the last returns a
             batch; the last may return something else, such as a tuple. They run in the thread of the loop, once the
             batch is complete and on the device, and may write into it. If one raises, the exception leaves the loop,
-            and that batch does not count as handed out. A `Pack` and what is before it run on the host, before the
-            copy to a device, and in the thread if there is prefetch. What has a method `bind(windows)`, as a `Scaler`
-            has, is replaced by what that returns when the loader is made.
+            and that batch does not count as handed out. A `PackSequences` and what is before it run on the host, before
+            the copy to a device, and in the thread if there is prefetch. What has a method `bind(windows)`, as a
+            `Scaler` has, is replaced by what that returns when the loader is made.
         global_batch_size: as for `Sampler`.
         resident: the columns of the spans are held in the memory of the device, and batches are gathered there. All
             loaders of the process over the same stash share one copy, made with the first of them: later writes into
@@ -170,7 +170,9 @@ class Loader:
         check_packs(self.transform, placement.spans, [reach.shown for reach in placement.reaches])
         early = before_copy(self.transform)
         if early and resident:
-            raise ValueError("ts.Pack runs on the host, where the values of resident=True never are. Leave one out.")
+            raise ValueError(
+                "ts.PackSequences runs on the host, where the values of resident=True never are. Leave one out."
+            )
         self._early = self.transform[:early] if staged or self.prefetch else ()
         self._casts = casts if staged and not early else {}
         late = self.transform[len(self._early) :]
@@ -251,7 +253,9 @@ class Loader:
 
     def _transformed(self, transforms: Sequence[Transform], batch: Any) -> Any:
         for transform in transforms:
-            batch = transform.pack(batch, self._packed.take) if isinstance(transform, Pack) else transform(batch)
+            batch = (
+                transform.pack(batch, self._packed.take) if isinstance(transform, PackSequences) else transform(batch)
+            )
             if not isinstance(batch, dict) and (batch is None or transform is not self.transform[-1]):
                 raise TypeError(
                     "Each transform but the last must return the batch; "
@@ -270,8 +274,8 @@ class Loader:
         for name, entry in packed.items():
             if not isinstance(entry, torch.Tensor) or not entry.ndim:
                 raise TypeError(
-                    f"Entries before ts.Pack must be tensors (batch, ...), because they are copied to {self.device}; "
-                    f"{name!r} is {entry!r}. Add it after ts.Pack."
+                    "Entries before ts.PackSequences must be tensors (batch, ...), because they are copied to "
+                    f"{self.device}; {name!r} is {entry!r}. Add it after ts.PackSequences."
                 )
         return packed
 

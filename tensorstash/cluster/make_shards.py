@@ -22,7 +22,7 @@ from tensorstash.columns.spec import Columns
 from tensorstash.common.checks import flag_or_none, one_of, path_of
 from tensorstash.common.progress import rows_bar
 from tensorstash.ingest.plan import Survey, survey
-from tensorstash.ingest.request import Repeated, Request, Static, parse_request
+from tensorstash.ingest.request import Duplicates, Request, Static, parse_request
 from tensorstash.ingest.segment_key import argument_keys, check_unchanged, contents, key_of
 from tensorstash.ingest.vocabularies import with_vocabularies
 from tensorstash.segments.store import Store
@@ -41,7 +41,7 @@ def shard(
     static: Static | None = None,
     dtype: torch.dtype | None = None,
     filter: Any = None,  # noqa: A002  as in ts.load
-    repeated: Repeated = "error",
+    duplicates: Duplicates = "error",
     filesystem: Any = None,
     engine: Literal["ray"] | None = None,
     progress: bool | None = None,
@@ -65,7 +65,7 @@ def shard(
         static: as for `ts.load`.
         dtype: as for `ts.load`.
         filter: as for `ts.load`.
-        repeated: as for `ts.load`.
+        duplicates: as for `ts.load`.
         filesystem: as for `ts.load`, where the paths of the source are.
         engine: `None` is this machine. `"ray"` is Ray Data on the cluster that `ray.init` connects to: `to` must be the
             same place on all nodes, as must the files of the source; this process reads a source in memory. Ray runs a
@@ -98,7 +98,7 @@ def shard(
         time=time,
         dtype=dtype,
         filter=filter,
-        repeated=repeated,
+        duplicates=duplicates,
     )
     ray = None if engine is None else ray_data()
     store = Store(path_of(to, "to"))

@@ -113,6 +113,6 @@ def _write(store: Store, file: str, key: str, source: Survey) -> ShardReport:
 
 def _report(record: ShardRecord, stash: Stash, warnings: tuple[str, ...]) -> ShardReport:
     offsets, pairs = stash.offsets.numpy(), {}
-    if stash.time is not None and stash.info.time is not None and not stash.info.time.repeated:
+    if stash.time is not None and stash.info.time is not None and not stash.info.time.duplicates:
         pairs = followed(offsets, stash.time.numpy(), stash.clock)
     return ShardReport(record, stash.entities, np.diff(offsets).tolist(), pairs, warnings)

@@ -67,7 +67,7 @@ class TimeInfo:
     zone: str | None
     low: int | None
     high: int | None
-    repeated: bool = False  # whether an entity has several rows of one time
+    duplicates: bool = False  # whether an entity has several rows of one time
     checksum: int | None = None  # of all times in the order of the rows
 
 
@@ -123,7 +123,7 @@ _ABSENT = dict[str, Any](
     is_validity=False,
     is_scaled=False,
     buckets=None,
-    repeated=False,
+    duplicates=False,
     checksum=None,
 )
 

@@ -22,7 +22,7 @@ Compute = Callable[[Int64s], torch.Tensor]
 class Draw:
     """The begin of a span, drawn anew for each window of each epoch: `low`, `low + step`, ... or `high`, equally often.
 
-    In a batch of a `Loader` the slots before the drawn begin are empty: they are filled, and `<span>.observed` is
+    In a batch of a `Loader` the slots before the drawn start are empty: they are filled, and `<span>.observed` is
     false there. Windows, `require=` and splits go by the longest span. Spans with equal draws begin together. A draw is
     a hash of the seed, the epoch and the position in it, so it depends neither on the ranks nor on the batch size, and
     a resumed run draws as the whole run would have.

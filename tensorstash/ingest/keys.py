@@ -69,7 +69,7 @@ def read_keys(work: Work) -> Keys:
         planned.rows,
         lambda row_bytes: check_sorting(planned.rows, row_bytes, planned.source),
         entities=1 if entities is None else len(known),
-        repeated=planned.repeated,
+        duplicates=planned.duplicates,
     )
     times = _arrange(work, entities, arranger)
     order = np.arange(1) if entities is None else entities.order()

@@ -10,8 +10,8 @@ import torch
 from tensorstash.columns.spec import Columns
 from tensorstash.common.checks import flag, flag_or_none, path_of, seconds
 from tensorstash.errors import TensorstashError
-from tensorstash.ingest.request import Repeated, Request, Static, parse_request
-from tensorstash.ingest.segment_key import argument_keys, check_rows_key, check_share, check_unchanged, contents, key_of
+from tensorstash.ingest.request import Duplicates, Request, Static, parse_request
+from tensorstash.ingest.segment_key import argument_keys, check_share, check_unchanged, check_version, contents, key_of
 from tensorstash.segments.directory import Name
 from tensorstash.segments.limits import memory_limits
 from tensorstash.segments.on_disk import FileTarget, obtain_file
@@ -42,11 +42,11 @@ def load(
     filter: Any = None,  # noqa: A002  as in pyarrow
     shard: tuple[int, int] | None = None,
     like: Stash | None = None,
-    repeated: Repeated = "error",
+    duplicates: Duplicates = "error",
     filesystem: Any = None,
     share: str | bool | None = None,
     file: str | os.PathLike[str] | None = None,
-    key: str | None = None,
+    version: str | None = None,
     overwrite: bool = False,
     timeout: float | None = None,
     progress: bool | None = None,
@@ -96,7 +96,7 @@ def load(
         like: a stash whose entities and codes of text keep their numbers, as for a model that has embeddings of them;
             new ones follow in ascending order. Entities of `like` without rows become series without rows, whose static
             values are missing: NaN, code -1 or `fill=`, or else an error. A column's own vocabulary takes precedence.
-        repeated: `"error"` refuses a time that an entity has in several rows, which in regular series is a mistake.
+        duplicates: `"error"` refuses a time that an entity has in several rows, which in regular series is a mistake.
             `"keep"` is for events: rows of one time stay in the order of the source. Their windows need
             `gaps="ignore"`, or spans in time.
         filesystem: where the paths are: a `pyarrow.fs.FileSystem` or an fsspec file system; `None`: this machine, or
@@ -105,9 +105,9 @@ def load(
             Changed files, other data or other arguments make another copy under the same label.
         file: a path for a stash on disk, such as "weather.safetensors". It appears once it is complete and on disk. A
             file that the same load has made is opened as it is; of several processes one writes and the others wait.
-        key: with `share=` or `file=`, a text that names the rows of a source that is not files, and of a table given as
-            `static=`: you vouch that equal keys mean equal rows. Later processes attach without reading or hashing
-            them. Another key, or none, is another stash.
+        version: with `share=` or `file=`, a text that names the rows of a source that is not files, and of a table
+            given as `static=`: you vouch that equal versions mean equal rows. Later processes attach without reading
+            or hashing them. Another version, or none, is another stash.
         overwrite: with `file=`, replace a file that another load or program made, once the new one is complete. Without
             it such a file is an error.
         timeout: with `share=` or `file=`, seconds to wait for another process that loads; `None` waits until it
@@ -153,13 +153,13 @@ def load(
         filter=filter,
         shard=shard,
         like=like,
-        repeated=repeated,
+        duplicates=duplicates,
         filesystem=filesystem,
     )
     progress = flag_or_none(progress, "progress")
     path = _check_targets(share, file, overwrite, timeout)
     label = None if share is None or share is False else check_share(share, source)
-    check_rows_key(key, request, kept=path is not None or label is not None)
+    check_version(version, request, kept=path is not None or label is not None)
 
     def get(hash_: str, build: Build) -> Segment:
         if path is not None:
@@ -170,7 +170,7 @@ def load(
         if path is None and label is None:
             stash, noted = _load_private(request, progress)
         else:
-            stash, noted = _load_once(request, key, progress, get)
+            stash, noted = _load_once(request, version, progress, get)
     except TensorstashError as error:
         # our frames, most of them of threads, say nothing that its message and its cause do not
         raise error.with_traceback(None)  # noqa: B904  the cause that it has stays
@@ -220,19 +220,19 @@ def _load_private(request: Request, progress: bool | None) -> tuple[Stash, tuple
 
 
 def _load_once(
-    request: Request, rows_key: str | None, progress: bool | None, get: Callable[[str, Build], Segment]
+    request: Request, version: str | None, progress: bool | None, get: Callable[[str, Build], Segment]
 ) -> tuple[Stash, tuple[str, ...]]:
     """Attach or build the stash with `get`; warnings come only from a build.
 
-    Its key needs the stamps of files, and the rows of other sources only without `rows_key`.
+    Its key needs the stamps of files, and the rows of other sources only without `version`.
     """
     files = find(request.source, request.filesystem)
     before = stamps(files or [])
-    in_memory = _surveyed(request, None, progress) if files is None and rows_key is None else None
+    in_memory = _surveyed(request, None, progress) if files is None and version is None else None
     noted: list[str] = []
     data: object = before if in_memory is None else contents(in_memory.scanned, in_memory.planned.read)
-    if rows_key is not None:
-        data = {"stamps": before, "key": rows_key}
+    if version is not None:
+        data = {"stamps": before, "version": version}
     elif request.table is not None:
         table = _surveyed(request.table, None, progress)
         data = [data, contents(table.scanned, table.planned.read)]

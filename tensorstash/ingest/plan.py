@@ -21,7 +21,7 @@ from tensorstash.ingest.entities import of_shard
 from tensorstash.ingest.like import entity_like, numbered_like
 from tensorstash.ingest.memory import SORT_BYTES, check_columns
 from tensorstash.ingest.plan_text import HEAD, NUMBERS, column_line, entity_lines, losses, type_name
-from tensorstash.ingest.request import Repeated, Request, Specs, Static, check_names, check_table, parse_request
+from tensorstash.ingest.request import Duplicates, Request, Specs, Static, check_names, check_table, parse_request
 from tensorstash.ingest.segment_key import argument_keys, check_share
 from tensorstash.segments.directory import opened
 from tensorstash.segments.format import MAX_HEADER, PAGE, pages
@@ -62,7 +62,7 @@ class Plan:
     skipped: tuple[str, ...] = ()  # source columns that are never decoded
     ranges: Mapping[str, Range] = field(default_factory=dict)  # statistics of them before the filter; of `ts.plan` only
     chosen_by: str = ""  # the arguments that leave rows out
-    repeated: bool = False  # whether an entity may have several rows of one time
+    duplicates: bool = False  # whether an entity may have several rows of one time
     table: "Plan | None" = None  # the plan of the table of static columns, joined by entity
     keys: frozenset[str] = frozenset()  # source columns that come from the paths of the files
 
@@ -156,7 +156,7 @@ def plan(
     filter: Any = None,  # noqa: A002  as in pyarrow
     shard: tuple[int, int] | None = None,
     like: Stash | None = None,
-    repeated: Repeated = "error",
+    duplicates: Duplicates = "error",
     filesystem: Any = None,
     share: str | bool | None = None,
     file: str | os.PathLike[str] | None = None,
@@ -190,7 +190,7 @@ def plan(
         filter=filter,
         shard=shard,
         like=like,
-        repeated=repeated,
+        duplicates=duplicates,
         filesystem=filesystem,
     )
     path = None if file is None else os.path.realpath(path_of(file, "file"))
@@ -331,5 +331,5 @@ def _planned(request: Request, scanned: Scan, specs: Specs, derived: Inputs) -> 
         kept=len(scanned.units),
         notes=scanned.notes,
         chosen_by=" and ".join(name for name in ("filter", "shard") if getattr(request, name) is not None),
-        repeated=request.repeated,
+        duplicates=request.duplicates,
     )

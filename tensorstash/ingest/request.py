@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _LONGEST = 80  # characters of the name of a formula
 
 Specs = Mapping[str, ColumnSpec]
-Repeated = Literal["error", "keep"]
+Duplicates = Literal["error", "keep"]
 # static columns of the source, or a table with a row for each entity, or one and a choice of its columns
 Static = Any
 
@@ -51,7 +51,7 @@ class Request:
     filter: "Filter | None"
     shard: tuple[int, int] | None = None  # only the entities of this shard, by its number, of so many
     like: Stash | None = None  # whose entities and codes keep their numbers
-    repeated: bool = False  # whether an entity may have several rows of one time
+    duplicates: bool = False  # whether an entity may have several rows of one time
     table: "Request | None" = None  # the table that static columns are joined from
     argument: str = "columns"  # which argument of `ts.load` names the columns
 
@@ -90,7 +90,7 @@ def parse_request(
     filter: Any = None,  # noqa: A002  as in ts.load
     shard: tuple[int, int] | None = None,
     like: Stash | None = None,
-    repeated: Repeated = "error",
+    duplicates: Duplicates = "error",
     filesystem: Any = None,
 ) -> Request:
     """Check and parse the arguments that decide what a stash holds.
@@ -102,7 +102,7 @@ def parse_request(
     check_dtype(dtype)
     if dtype is not None and not dtype.is_floating_point:
         raise ValueError(f"dtype= casts the floating columns and must be floating; got {dtype}. Use ts.column(dtype=).")
-    repeated = one_of(repeated, get_args(Repeated), "repeated")
+    duplicates = one_of(duplicates, get_args(Duplicates), "duplicates")
     condition = None
     if filter is not None:
         from tensorstash.sources.filter import parse  # here, because pyarrow's expressions are slow to import
@@ -132,7 +132,7 @@ def parse_request(
         filter=condition,
         shard=chosen,
         like=check_like(like, entity),
-        repeated=repeated == "keep",
+        duplicates=duplicates == "keep",
         table=table,
     )
 

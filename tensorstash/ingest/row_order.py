@@ -35,10 +35,10 @@ class Arranger:
     It keeps runs: consecutive rows of one entity. Most sources are grouped by entity, so they have few.
     """
 
-    def __init__(self, rows: int, check: Callable[[int], None], entities: int, *, repeated: bool = False) -> None:
+    def __init__(self, rows: int, check: Callable[[int], None], entities: int, *, duplicates: bool = False) -> None:
         """`check(row_bytes)` raises an error if there is not enough memory to sort the rows.
 
-        `entities` is the number of entities known in advance; rows may bring others. With `repeated`, an entity may
+        `entities` is the number of entities known in advance; rows may bring others. With `duplicates`, an entity may
         have several rows of one time, which stay in the order of the source.
         """
         self.rows = rows
@@ -46,7 +46,7 @@ class Arranger:
         self.arranged = True  # whether the rows of the stash are in the order of the source
         self.offsets: Int64s = np.zeros(1, np.int64)
         self._check = check
-        self._allowed = repeated
+        self._allowed = duplicates
         self._is_grouped = True
         self._taken = 0
         self._known = entities
@@ -228,7 +228,7 @@ def duplicate_time(planned: Plan, scanned: Scan, entity: object, duplicate: Dupl
     return DataError(
         f"A time occurs once in each entity; {whose} has {name} {clock.format(duplicate.time)} in source rows {first} "
         f"and {second}. {_zone_remedy(name, clock, duplicate.time)}rop one, name the column that distinguishes the "
-        'series as entity=, or keep events with repeated="keep".'
+        'series as entity=, or keep events with duplicates="keep".'
     )
 
 

@@ -5,7 +5,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b, sha256
-from importlib.metadata import version
+from importlib.metadata import version as release_of
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -48,10 +48,10 @@ def contents(scanned: Scan, names: Sequence[str]) -> str:
 
 
 def key_of(source: object, arguments: Mapping[str, object]) -> str:
-    """64 hex digits for a source, given as its stamps, `contents` or `key=`, and the `argument_keys` of a request."""
+    """64 hex digits for a source, given as its stamps, `contents` or version, and the `argument_keys` of a request."""
     decisive = {
         "format": VERSION,
-        "release": version("tensorstash"),  # another release may decode differently
+        "release": release_of("tensorstash"),  # another release may decode differently
         "source": source,
         "arguments": {name: repr(arguments[name]) for name in arguments},
     }
@@ -77,24 +77,25 @@ def argument_keys(request: Request) -> dict[str, object]:
         "dtype": request.dtype,
         "filter": None if request.filter is None else request.filter.key(),
         "shard": request.shard,
-        "repeated": request.repeated,
+        "duplicates": request.duplicates,
         "like": None if request.like is None else key_of_like(request.like),
     }
 
 
-def check_rows_key(key: object, request: Request, *, kept: bool) -> None:
-    """Raise unless `key=` is a text, the stash is kept, and the source is not only files, whose stamps are enough."""
-    if key is None:
+def check_version(version: object, request: Request, *, kept: bool) -> None:
+    """Raise unless `version=` is a text, the stash is kept, and the source is not only files, which have stamps."""
+    if version is None:
         return
-    if not isinstance(key, str):
-        raise TypeError(f"key must be a text that names the rows of the source, got {key!r}.")
-    if not key:
-        raise ValueError("key must be a text that names the rows of the source, got an empty one.")
+    if not isinstance(version, str):
+        raise TypeError(f"version must be a text that names the rows of the source, got {version!r}.")
+    if not version:
+        raise ValueError("version must be a text that names the rows of the source, got an empty one.")
     if not kept:
-        raise ValueError("key= finds a stash that was kept, so it needs share= or file=. Leave it out.")
+        raise ValueError("version= finds a stash that was kept, so it needs share= or file=. Leave it out.")
     if is_paths(request.source) and request.table is None:
         raise ValueError(
-            "key= names rows that a load would have to read; files are known by their sizes and times. Leave it out."
+            "version= names rows that a load would have to read; files are known by their sizes and times. Leave it "
+            "out."
         )
 
 

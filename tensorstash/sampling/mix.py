@@ -39,11 +39,11 @@ class Mix:
     Args:
         windows: a mapping from a name to windows. The order of windows depends on the names: keep them to resume a run.
         weights: a mapping from each name to a number of at least 0.
-        count: windows per epoch; by default the number of windows of all components.
+        epoch_size: windows per epoch; by default the number of windows of all components.
 
     Attributes:
         windows: the components by name.
-        count: windows per epoch.
+        epoch_size: windows per epoch.
 
     Raises:
         SchemaError: a component differs from the first one; the message says how. ValueError: a weight is negative,
@@ -52,7 +52,7 @@ class Mix:
     Example:
         >>> import numpy as np, tensorstash as ts
         >>> a, b = (ts.Windows(ts.load({"y": np.arange(n) + n}), history=1) for n in (4, 10))
-        >>> mix = ts.Mix({"a": a, "b": b}, weights={"a": 1, "b": 1}, count=12)
+        >>> mix = ts.Mix({"a": a, "b": b}, weights={"a": 1, "b": 1}, epoch_size=12)
         >>> [batch["y"][:, 0].tolist() for batch in ts.Loader(mix, 6)]
         [[4, 10, 5, 11, 6, 12], [7, 13, 4, 14, 5, 15]]
         >>> mix[[0, 4, -1]]["y"][:, 0]
@@ -60,7 +60,7 @@ class Mix:
     """
 
     def __init__(
-        self, windows: Mapping[str, Windows], weights: Mapping[str, float] | None = None, count: int | None = None
+        self, windows: Mapping[str, Windows], weights: Mapping[str, float] | None = None, epoch_size: int | None = None
     ) -> None:
         if not isinstance(windows, Mapping):
             raise TypeError(f"windows must be a mapping from names to windows, got a {type(windows).__name__}.")
@@ -74,7 +74,7 @@ class Mix:
         self.windows = dict(windows)
         self.components = components({name: len(component) for name, component in windows.items()}, weights)
         self.chain = Chain(tuple(component.placement for component in windows.values()))
-        self.count = len(self) if count is None else at_least(1, count, "count", below=MOST_COUNT)
+        self.epoch_size = len(self) if epoch_size is None else at_least(1, epoch_size, "epoch_size", below=MOST_COUNT)
         self._meanings = self._checked_meanings()
 
     def __len__(self) -> int:
@@ -94,7 +94,7 @@ class Mix:
         parts = [where(component.placement) for component in self.windows.values()]
         for part in parts:  # thousands of equal dicts would keep the garbage collector busy
             part["spans"] = parts[0]["spans"]
-        whole = {"windows": len(self), "count": self.count, "components": [*self.windows]}
+        whole = {"windows": len(self), "epoch_size": self.epoch_size, "components": [*self.windows]}
         named = {f"component {name}": part for name, part in zip(self.windows, parts)}
         return whole | {"weights": self.components.weights} | self._meanings | named
 
@@ -134,7 +134,7 @@ class Mix:
         return f"<p><b>Mix</b>: {self._caption()}</p>{table(('share', 'component', 'windows'), lines)}{more}"
 
     def _caption(self) -> str:
-        return f"{self.count:,} windows an epoch, of {len(self.windows):,} components with {len(self):,} windows"
+        return f"{self.epoch_size:,} windows an epoch, of {len(self.windows):,} components with {len(self):,} windows"
 
     def _lines(self) -> list[tuple[str, str, str]]:
         total = sum(self.components.weights)

@@ -117,15 +117,15 @@ def _by_window(weighted: Weighted, n: int) -> Ordering:
 
 
 def _drawn(weighted: Weighted, table: DrawTable, at: Callable[[int, int], Order], windows: int) -> Ordering:
-    n = windows if weighted.count is None else weighted.count
+    n = windows if weighted.epoch_size is None else weighted.epoch_size
     kept = replace(weighted, weights=())  # the table replaces the weights, whose memory is released
     return Ordering(kept, f"weighted by {weighted.per}", n, at, {"draws": n, "weights": checksum(table.ends)})
 
 
 def _mixed(shuffle: Shuffle, mix: Mix) -> Ordering:
     permuted = _is_permuted(shuffle, "a mix")
-    at = partial(_of_mix, mix.components, mix.count, permuted)
-    return Ordering(permuted, f"mix, {_NAMES[permuted]}", mix.count, at, block=mix.components.block)
+    at = partial(_of_mix, mix.components, mix.epoch_size, permuted)
+    return Ordering(permuted, f"mix, {_NAMES[permuted]}", mix.epoch_size, at, block=mix.components.block)
 
 
 def _sharded(shuffle: Shuffle, windows: ShardedWindows) -> Ordering:

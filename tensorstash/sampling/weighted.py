@@ -40,7 +40,7 @@ class Weighted:
             weight of a window is the column's value in the row of the anchor (without a horizon, in the last row of
             the window). With `per="entity"` it is the name of a static column.
         per: `"window"` or `"entity"`.
-        count: draws per epoch; by default the number of windows.
+        epoch_size: draws per epoch; by default the number of windows.
 
     Raises:
         ValueError: a weight is negative, infinite or NaN (the message names the window or entity), all weights are 0,
@@ -49,14 +49,14 @@ class Weighted:
     Example:
         >>> import tensorstash as ts
         >>> windows = ts.Windows(ts.load({"y": [0.0, 1.0, 2.0, 3.0], "rare": [0, 1, 0, 3]}), history=1, columns=["y"])
-        >>> loader = ts.Loader(windows, 8, shuffle=ts.Weighted("rare", count=8))
+        >>> loader = ts.Loader(windows, 8, shuffle=ts.Weighted("rare", epoch_size=8))
         >>> [batch["y"][:, 0].tolist() for batch in loader]
         [[3.0, 3.0, 3.0, 3.0, 3.0, 3.0, 1.0, 3.0]]
     """
 
     weights: Any
     per: Literal["window", "entity"] = "window"
-    count: int | None = None
+    epoch_size: int | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "per", one_of(self.per, ("window", "entity"), "per"))
@@ -64,12 +64,13 @@ class Weighted:
             raise TypeError(f"weights must be a list of numbers or the name of a column, got {self.weights!r}.")
         if self.per == "window" and isinstance(self.weights, Mapping):
             raise TypeError('weights must be a list with per="window", got a mapping. Use per="entity".')
-        if self.count is not None:
-            object.__setattr__(self, "count", at_least(1, self.count, "count", below=MOST_COUNT))
+        if self.epoch_size is not None:
+            size = at_least(1, self.epoch_size, "epoch_size", below=MOST_COUNT)
+            object.__setattr__(self, "epoch_size", size)
 
     def __repr__(self) -> str:
         weights = repr(self.weights) if isinstance(self.weights, str) else f"{len(self.weights):,} weights"
-        return f"Weighted({weights}, per={self.per!r}, count={self.count})"
+        return f"Weighted({weights}, per={self.per!r}, epoch_size={self.epoch_size})"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

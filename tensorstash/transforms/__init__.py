@@ -2,5 +2,5 @@
 
 It knows nothing of files and ranks. Start with `cast.py`, the shortest one. A `Scaler` (`scaler.py`) takes its
 constants from `statistics.py`, applies them to batches with `scaling.py` and to a stash with `apply.py`, and looks up
-spans and entities of windows in `bound.py`. A `Pack` (`pack.py`) places windows with `packing.py`.
+spans and entities of windows in `bound.py`. A `PackSequences` (`pack.py`) places windows with `packing.py`.
 """

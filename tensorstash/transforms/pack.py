@@ -1,4 +1,4 @@
-"""`Pack`: spans without their empty slots, one window after the other, or in rows of a fixed length."""
+"""`PackSequences`: spans without their empty slots, one window after the other, or in rows of a fixed length."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
@@ -24,7 +24,7 @@ Take = Callable[[str, tuple[int, ...], torch.dtype], torch.Tensor]
 
 
 @dataclass(frozen=True, init=False)
-class Pack:
+class PackSequences:
     """Leaves out the empty slots of spans of equal slots, so that short windows cost a model no padding.
 
     A slot is empty where `<span>.observed` is false; a packed batch no longer holds `<span>.observed`. All other entries
@@ -37,11 +37,11 @@ class Pack:
     With a length, windows are placed by best fit, the longest first, in rows of that many slots. Entries for each span:
     itself, `(rows, length, ...)`, with 0 in empty slots; `<span>.segment`, `(rows, length)` int32, the number of the
     window in its row, 1, 2, ..., or 0 for an empty slot; `<span>.position`, likewise, how many slots after the first one
-    of its window; `<span>.row`, `<span>.begin` and `<span>.length`, `(batch,)` int64, where each window begins and how
+    of its window; `<span>.row`, `<span>.start` and `<span>.length`, `(batch,)` int64, where each window begins and how
     many slots it has. A window of length 0 lies in no row, so its row and begin say nothing, and a batch of such windows
     alone has no rows.
 
-    The spans of a `Pack` share these entries. Spans of other slots, or over another stretch of time, need a `Pack` of
+    The spans of a `PackSequences` share these entries. Spans of other slots, or over another stretch of time, need a `PackSequences` of
     their own. `<span>.age` is packed with its span.
 
     Args:
@@ -57,9 +57,9 @@ class Pack:
         >>> import numpy as np, tensorstash as ts
         >>> stash = ts.load({"e": ["a"] * 3 + ["b"], "y": [1.0, 2.0, 3.0, 9.0]}, ["y"], entity="e")
         >>> windows = ts.Windows(stash, history=3, min_history=1)
-        >>> ts.Pack("y")(windows[:])
+        >>> ts.PackSequences("y")(windows[:])
         {'y': tensor([1., 1., 2., 1., 2., 3., 9.], dtype=torch.float64), 'y.offsets': tensor([0, 1, 3, 6, 7], dtype=torch.int32)}
-        >>> batch = ts.Pack("y", length=4)(windows[:])
+        >>> batch = ts.PackSequences("y", length=4)(windows[:])
         >>> batch["y"]
         tensor([[1., 2., 3., 1.],
                 [1., 2., 9., 0.]], dtype=torch.float64)
@@ -76,9 +76,11 @@ class Pack:
 
     def __init__(self, *spans: str, length: int | None = None, multiple: int = 1) -> None:
         if odd := [name for name in spans if not isinstance(name, str)]:
-            raise TypeError(f"ts.Pack takes names of spans, got {odd[0]!r}. Write ts.Pack('past', 'known').")
+            raise TypeError(
+                f"ts.PackSequences takes names of spans, got {odd[0]!r}. Write ts.PackSequences('past', 'known')."
+            )
         if not spans:
-            raise ValueError("ts.Pack needs the name of at least one span, got none.")
+            raise ValueError("ts.PackSequences needs the name of at least one span, got none.")
         if twice := [name for name, count in Counter(spans).items() if count > 1]:
             raise ValueError(f"A span must be named once, got {twice[0]!r} twice.")
         object.__setattr__(self, "spans", spans)
@@ -91,7 +93,7 @@ class Pack:
 
     def pack(self, batch: Batch, take: Take) -> Batch:
         """The same, with the packed spans in memory that `take` gives for a name, a shape and a dtype."""
-        check_batch(batch, "ts.Pack")
+        check_batch(batch, "ts.PackSequences")
         shape, observed = self._slots(batch)
         if self.length is None:
             packing = in_a_row(observed, shape, self.multiple)
@@ -130,14 +132,16 @@ class Pack:
             span = span_of(batch, name)
             if f"{name}.offsets" in batch or f"{name}.segment" in batch:
                 raise ValueError(
-                    f"A span must be packed once; {name!r} has been packed already. Leave out one ts.Pack."
+                    f"A span must be packed once; {name!r} has been packed already. Leave out one ts.PackSequences."
                 )
             if name.endswith(".age") and _has_age(batch, name.removesuffix(".age")):
                 raise ValueError(f"The ages of a span are packed with it, got {name!r}. Leave it out.")
             if span.ndim < 2:
                 raise ValueError(f"A packed span must be (batch, time, ...); {name!r} is {tuple(span.shape)}.")
             if not span.is_cpu:
-                raise ValueError(f"ts.Pack runs on the host; {name!r} is on {span.device}. Pack before the copy.")
+                raise ValueError(
+                    f"ts.PackSequences runs on the host; {name!r} is on {span.device}. PackSequences before the copy."
+                )
         (windows, slots), marks = batch[first].shape[:2], f"{first}.observed"
         observed = span_of(batch, marks) if marks in batch else None
         if observed is not None and (observed.shape != (windows, slots) or observed.dtype != torch.bool):
@@ -159,11 +163,11 @@ def _slots_of(value: object, what: str) -> int:
     return number
 
 
-def _check_slots(pack: Pack, name: str, slots: int, alike: bool) -> None:
+def _check_slots(pack: PackSequences, name: str, slots: int, alike: bool) -> None:
     if not alike:
         raise ValueError(
-            f"The spans of a ts.Pack must have the same slots; those of {name!r} differ from those of "
-            f"{pack.spans[0]!r}. Give {name!r} a ts.Pack of its own."
+            f"The spans of a ts.PackSequences must have the same slots; those of {name!r} differ from those of "
+            f"{pack.spans[0]!r}. Give {name!r} a ts.PackSequences of its own."
         )
     if pack.length is not None and slots > pack.length:
         raise ValueError(
@@ -196,14 +200,18 @@ def check_packs(transforms: Iterable[object], spans: Iterable[Span], stretches: 
     for transform in transforms:
         for name in packed.intersection(_spans_by_window(transform, in_rows)):  # whose windows share rows by then
             kind = type(transform).__name__
-            raise ValueError(f"{kind} must see whole windows; {name!r} is packed before it. Put it before ts.Pack.")
-        if not isinstance(transform, Pack):
+            raise ValueError(
+                f"{kind} must see whole windows; {name!r} is packed before it. Put it before ts.PackSequences."
+            )
+        if not isinstance(transform, PackSequences):
             continue
         for name in transform.spans:
             if name not in slots:
                 raise unknown(name, slots, "the batch", "span")
             if name in packed:
-                raise ValueError(f"A span must be packed once; {name!r} is packed twice. Leave out one ts.Pack.")
+                raise ValueError(
+                    f"A span must be packed once; {name!r} is packed twice. Leave out one ts.PackSequences."
+                )
             packed.add(name)
             if transform.length is not None:
                 in_rows.add(name)

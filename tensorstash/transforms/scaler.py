@@ -312,7 +312,9 @@ class Scaler:
         for name in known:
             span = batch[name]
             if f"{name}.segment" in batch:
-                raise ValueError(f"A scaler must see whole windows; {name!r} is packed in rows. Scale before ts.Pack.")
+                raise ValueError(
+                    f"A scaler must see whole windows; {name!r} is packed in rows. Scale before ts.PackSequences."
+                )
             if not span.dtype.is_floating_point:
                 raise SchemaError(
                     f"A scaled span must be floating; {name!r} is {span.dtype}. Put "

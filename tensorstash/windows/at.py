@@ -17,15 +17,15 @@ from tensorstash.windows.points import Points
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Missing = Literal["error", "drop"]
+Unmatched = Literal["error", "drop"]
 
 
-def check_at(at: Any, closed: object, missing: object, stride: int, where: object) -> None:
+def check_at(at: Any, closed: object, unmatched: object, stride: int, where: object) -> None:
     """Raise `ValueError` for arguments of `Windows` that contradict each other."""
     one_of(closed, get_args(Side), "closed")
-    one_of(missing, get_args(Missing), "missing")
-    if at is None and (closed != "left" or missing != "error"):
-        raise ValueError("closed= and missing= must be given with at=. For a span in time, see closed= of ts.During.")
+    one_of(unmatched, get_args(Unmatched), "unmatched")
+    if at is None and (closed != "left" or unmatched != "error"):
+        raise ValueError("closed= and unmatched= must be given with at=. For a span in time, see closed= of ts.During.")
     if at is not None and (stride != 1 or where is not None):
         name = "where=" if where is not None else "stride="
         raise ValueError(

@@ -29,37 +29,37 @@ _RECENT = 18_262  # 2020-01-01, from which on an example is looked for
 
 @dataclass(frozen=True, slots=True)
 class During:
-    """A span in time: the rows of an entity in a stretch around the time t of a window, at most the newest `most`.
+    """A span in time: the rows of an entity in a stretch around the time t of a window, at most the newest `max_rows`.
 
-    The batch holds `(batch, most, ...)`: empty slots, marked in `<span>.observed`, and then the rows in the order of
-    time. Rows of one time are all inside or all outside; only `most` divides them. An empty slot has no time, so that
-    columns of `ts.calendar` are -1 or NaN there.
+    The batch holds `(batch, max_rows, ...)`: empty slots, marked in `<span>.observed`, and then the rows in the order
+    of time. Rows of one time are all inside or all outside; only `max_rows` divides them. An empty slot has no time, so
+    that columns of `ts.calendar` are -1 or NaN there.
 
     With `at=`, t is the time in the frame. Otherwise it is the time of the anchor. With a horizon this is its first
-    slot, and the stretch includes its begin, not its end; without one it is the last row of the window, and the stretch
-    includes its end, not its begin, so that this row and others of its time are seen.
+    slot, and the stretch includes its start, not its end; without one it is the last row of the window, and the stretch
+    includes its end, not its start, so that this row and others of its time are seen.
 
     Args:
         column: the column, or a pack.
-        begin: where the stretch begins, counted from t: a duration as polars writes it, such as "-90d", "-12h" or
+        start: where the stretch begins, counted from t: a duration as polars writes it, such as "-90d", "-12h" or
             "-1mo"; calendar durations count in the zone of the times. An integer for integer times.
-        end: where it ends, likewise: "0d" is t itself, "30d" is in the future.
-        most: the length of the span; if the stretch has more rows, the newest are taken.
+        stop: where it ends, likewise: "0d" is t itself, "30d" is in the future.
+        max_rows: the length of the span; if the stretch has more rows, the newest are taken.
         min_rows: windows with fewer rows in the stretch are left out.
-        age: batches also hold `<span>.age`, `(batch, most)` int64: t minus the time of the row, in the unit of the
+        age: batches also hold `<span>.age`, `(batch, max_rows)` int64: t minus the time of the row, in the unit of the
             times; 0 where a slot is empty.
-        closed: `"left"`: the stretch includes its begin, not its end; `"right"`: its end, not its begin. `None`: as
+        closed: `"left"`: the stretch includes its start, not its end; `"right"`: its end, not its start. `None`: as
             above; with `at=` the `closed=` of the windows.
 
     Raises:
-        ValueError: a bound that is no duration or integer, or begin >= end for some time: "-1mo" is before "-27d" for
+        ValueError: a bound that is no duration or integer, or start >= stop for some time: "-1mo" is before "-27d" for
             all times, and not before "-28d" for the 28th of March.
 
     Example:
         >>> import tensorstash as ts
         >>> events = {"card": ["a", "a", "a", "b"], "t": [1, 8, 9, 9], "amount": [5.0, 6.0, 7.0, 8.0]}
         >>> stash = ts.load(events, ["amount"], entity="card", time="t")
-        >>> past = ts.During("amount", -7, 0, most=2, age=True)
+        >>> past = ts.During("amount", -7, 0, max_rows=2, age=True)
         >>> windows = ts.Windows(stash, spans={"past": past}, at={"card": ["a", "b", "a"], "t": [10, 9, 8]})
         >>> batch = windows[:]
         >>> batch["past"].tolist(), batch["past.age"].tolist()
@@ -67,48 +67,48 @@ class During:
     """
 
     column: str
-    begin: int | str
-    end: int | str
+    start: int | str
+    stop: int | str
     _: KW_ONLY
-    most: int
+    max_rows: int
     min_rows: int = 0
     age: bool = False
     closed: Side | None = None
 
     def __post_init__(self) -> None:
         checked: dict[str, object] = {
-            "most": at_least(1, self.most, "most", below=_MOST_ROWS),
+            "max_rows": at_least(1, self.max_rows, "max_rows", below=_MOST_ROWS),
             "min_rows": at_least(0, self.min_rows, "min_rows"),
             "age": flag(self.age, "age"),
             "closed": one_of(self.closed, (None, *get_args(Side)), "closed"),
         }
         for name, value in checked.items():
             object.__setattr__(self, name, value)
-        if self.min_rows > self.most:
-            raise ValueError(f"min_rows must be at most most={self.most}, got {self.min_rows}.")
-        unit = "ns" if "ns" in f"{self.begin}{self.end}" else "us"  # 64 bits hold centuries in us, not in ns
-        clock = Clock(None if is_integer(self.begin) and is_integer(self.end) else unit, None)
-        begin, end = _shifts(self, clock, "ts.During")
-        _check_bounds(self, begin, end, clock)
+        if self.min_rows > self.max_rows:
+            raise ValueError(f"min_rows must be at most max_rows={self.max_rows}, got {self.min_rows}.")
+        unit = "ns" if "ns" in f"{self.start}{self.stop}" else "us"  # 64 bits hold centuries in us, not in ns
+        clock = Clock(None if is_integer(self.start) and is_integer(self.stop) else unit, None)
+        start, stop = _shifts(self, clock, "ts.During")
+        _check_bounds(self, start, stop, clock)
 
 
-def _check_bounds(span: During, begin: Shift, end: Shift, clock: Clock) -> None:
-    """Raise `ValueError` unless the begin is before the end for every time: months, and weeks of work, differ."""
-    is_fixed = begin.step.kind == end.step.kind == "ticks"
+def _check_bounds(span: During, start: Shift, stop: Shift, clock: Clock) -> None:
+    """Raise `ValueError` unless the start is before the stop for every time: months, and weeks of work, differ."""
+    is_fixed = start.step.kind == stop.step.kind == "ticks"
     times = np.zeros(1, np.int64) if is_fixed else np.arange(*_DAYS) * clock.day
-    first, after = begin.moved(times), end.moved(times)
+    first, after = start.moved(times), stop.moved(times)
     empty = np.flatnonzero(first >= after)
     if len(empty) == len(times):
         past = (-7, 0) if clock.unit is None else ("-90d", "0d")
         raise ValueError(
-            f"A span in time must have begin < end, got {span.begin!r} and {span.end!r} for {span.column!r}. The "
-            f"past has a minus: begin={past[0]!r}, end={past[1]!r}."
+            f"A span in time must have start < stop, got {span.start!r} and {span.stop!r} for {span.column!r}. The "
+            f"past has a minus: start={past[0]!r}, stop={past[1]!r}."
         )
     if len(empty):
         k = empty[np.searchsorted(empty, _RECENT - _DAYS[0]) % len(empty)]
         t, low, high = (clock.format(int(moved[k])) for moved in (times, first, after))
         raise ValueError(
-            f"A span in time must have begin < end for every time t, got {span.begin!r} and {span.end!r} for "
+            f"A span in time must have start < stop for every time t, got {span.start!r} and {span.stop!r} for "
             f"{span.column!r}: for t={t} it begins at {low} and ends at {high}. Write both in months, or both in days."
         )
 
@@ -173,7 +173,7 @@ def reaches(stash: Stash, spans: Mapping[str, During], closed: str) -> tuple[Rea
         )
     alike: dict[tuple[Shift, Shift, str, int], dict[str, During]] = {}
     for name, span in spans.items():
-        stretch = (*_shifts(span, stash.clock, repr(name)), span.closed or closed, span.most)
+        stretch = (*_shifts(span, stash.clock, repr(name)), span.closed or closed, span.max_rows)
         alike.setdefault(stretch, {})[name] = span
     return tuple(_reach(stash, stretch, members) for stretch, members in alike.items())
 
@@ -188,7 +188,7 @@ def _reach(stash: Stash, stretch: tuple[Shift, Shift, str, int], members: Mappin
 
 
 def _shifts(span: During, clock: Clock, whose: str) -> tuple[Shift, Shift]:
-    return _shift(span.begin, clock, f"begin of {whose}"), _shift(span.end, clock, f"end of {whose}")
+    return _shift(span.start, clock, f"start of {whose}"), _shift(span.stop, clock, f"stop of {whose}")
 
 
 def _shift(length: int | str, clock: Clock, what: str) -> Shift:

@@ -40,7 +40,7 @@ def fragments(
             why = "with gaps='ignore'" if gaps == "ignore" else "for a stash without times"
             raise ValueError(f"frequency and tolerance must be left out {why}.")
         return entity_runs(stash.offsets.numpy())
-    if stash.info.time is not None and stash.info.time.repeated:
+    if stash.info.time is not None and stash.info.time.duplicates:
         raise DataError(
             f"gaps={gaps!r} counts steps of time, and this stash has entities with several rows of one time. Take "
             "gaps='ignore': windows of consecutive rows."

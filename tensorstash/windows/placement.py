@@ -335,7 +335,7 @@ class Chain:
 
     @cached_property
     def drawn(self) -> bool:
-        """Whether a `Loader` draws the begin of a span."""
+        """Whether a `Loader` draws the start of a span."""
         return bool(draws_of(self.placements[0].spans))
 
     def _undrawn(self) -> TypeError:

@@ -73,7 +73,7 @@ class Refused:
         if self.reasons:
             raise DataError(
                 f"Each row of at= must have a window; {self.count:,} of {self.points:,} have none: "
-                f"{', '.join(self.reasons)}. Leave these rows out, or take missing='drop'."
+                f"{', '.join(self.reasons)}. Leave these rows out, or take unmatched='drop'."
             )
 
 

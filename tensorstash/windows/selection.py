@@ -97,8 +97,8 @@ def _has_rows(placement: Placement, reach: Reach, ids: Int64s, anchors: Int64s) 
     return placement.stretches(reach, ids, anchors).rows >= reach.min_rows
 
 
-def at_points(placement: Placement, at: Any, closed: str, judged: Sequence[Span], missing: str) -> Placement:
-    """The windows at the points of a frame; points without a window are an error, or dropped with `missing="drop"`."""
+def at_points(placement: Placement, at: Any, closed: str, judged: Sequence[Span], unmatched: str) -> Placement:
+    """The windows at the points of a frame; points without one are an error, or dropped with `unmatched="drop"`."""
     points = points_of(placement.stash, at, closed, {span.name for span in placement.shown})
     wanted, refused = len(points), Refused(placement.stash, len(points))
     if judged and not placement.length:
@@ -115,10 +115,10 @@ def at_points(placement: Placement, at: Any, closed: str, judged: Sequence[Span]
             few = ~_tested(placement, partial(_has_rows, placement, reach))
             points = refused.leave_out(points, {f"with fewer than {reach.min_rows} rows in {reach.named!r}": few})
             placement = replace(placement, points=points)
-    if missing == "error":
+    if unmatched == "error":
         refused.check()
     if not len(points):
-        raise NoWindowError(f"None of the {wanted:,} rows of at= has a window. See missing='error' for the reasons.")
+        raise NoWindowError(f"None of the {wanted:,} rows of at= has a window. See unmatched='error' for the reasons.")
     return placement
 
 

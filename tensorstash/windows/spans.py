@@ -32,13 +32,13 @@ def make_spans(
     elif history is not None or horizon or columns is not None:
         raise ValueError("spans must be given without history, horizon and columns: it defines the whole window.")
     elif not isinstance(spans, Mapping):
-        raise TypeError(f"spans must be a mapping from names to (column, begin, end), got a {type(spans).__name__}.")
+        raise TypeError(f"spans must be a mapping from names to (column, start, stop), got a {type(spans).__name__}.")
     else:
         in_time = {name: span for name, span in spans.items() if isinstance(span, During)}
         made = [_span(name, span) for name, span in spans.items() if name not in in_time]
     if not made and not in_time:
         raise ValueError("A window must have at least one span, got none.")
-    for span in (*made, *(Span(name, during.column, -during.most, 0) for name, during in in_time.items())):
+    for span in (*made, *(Span(name, during.column, -during.max_rows, 0) for name, during in in_time.items())):
         _check(span, stash)
     return tuple(made), in_time
 
@@ -66,12 +66,12 @@ def slot_count(least: int, value: int, what: str) -> int:
 
 
 def _span(name: str, parts: Any) -> Span:
-    rule = "A span must be (column, begin, end) or (column, begin, end, step)"
+    rule = "A span must be (column, start, stop) or (column, start, stop, step)"
     if isinstance(parts, str) or not isinstance(parts, Sequence):
         raise TypeError(f"{rule}, got {parts!r} for {name!r}.")
     draw = parts[1] if len(parts) > 1 and isinstance(parts[1], Draw) else None
     if any(isinstance(value, Draw) for value in parts[2:]):
-        raise ValueError(f"Only the begin of a span may be a ts.Draw, got {tuple(parts)} for {name!r}.")
+        raise ValueError(f"Only the start of a span may be a ts.Draw, got {tuple(parts)} for {name!r}.")
     numbers = parts[1:] if draw is None else (draw.low, *parts[2:])
     if len(parts) not in (3, 4) or not all(is_integer(value) for value in numbers):
         raise ValueError(f"{rule}, in slots, got {tuple(parts)} for {name!r}.")
@@ -93,8 +93,8 @@ def _span(name: str, parts: Any) -> Span:
 def _check_draw(span: Span, draw: Draw) -> None:
     if draw.high >= span.end:
         raise ValueError(
-            f"A drawn begin must lie before the end of its span, got {draw} and the end {span.end} for {span.name!r}. "
-            "Slots before the anchor are negative, as in ts.Draw(-128, -16)."
+            f"A drawn start must lie before the stop of its span, got {draw} and the stop {span.end} for "
+            f"{span.name!r}. Slots before the anchor are negative, as in ts.Draw(-128, -16)."
         )
     if span.step > 0 and draw.step % span.step:
         raise ValueError(

@@ -13,7 +13,7 @@ from tensorstash.gather.gather import copy_into, gather_into
 from tensorstash.stash.scaled import noted
 from tensorstash.stash.stash import Stash
 from tensorstash.windows import splits
-from tensorstash.windows.at import Missing, check_at
+from tensorstash.windows.at import Unmatched, check_at
 from tensorstash.windows.display import as_html, as_text
 from tensorstash.windows.during import Side, reaches
 from tensorstash.windows.frame import to_frame
@@ -46,8 +46,8 @@ class Windows:
             the slots from `history` on are the future.
         horizon: slots from the anchor on.
         columns: the columns of the short form; `None` for all.
-        spans: instead of `history` and `horizon`, a mapping from a name in the batch to `(column, begin, end)` or
-            `(column, begin, end, step)`: half-open slots relative to the anchor. The past 96 are `("y", -96, 0)`. A
+        spans: instead of `history` and `horizon`, a mapping from a name in the batch to `(column, start, stop)` or
+            `(column, start, stop, step)`: half-open slots relative to the anchor. The past 96 are `("y", -96, 0)`. A
             begin may be a `ts.Draw`: a `Loader` then draws the length of the past. Or to a `ts.During`, a stretch of
             time; if all spans are such stretches, each row is a window, and arguments about slots are refused.
         min_history: windows may begin before their run if at least this many slots of their history lie in it. A drawn
@@ -70,7 +70,7 @@ class Windows:
             windows; its anchor is the first slot at or after the time. Other columns of the frame (numbers, booleans or
             times) are entries of the batch, `(batch,)`. See `docs/guide/events.md`.
         closed: with `at`, the history ends with rows at the time itself (`"right"`) or before it (`"left"`).
-        missing: with `at`, rows without a window are an error (`"error"`) or left out (`"drop"`).
+        unmatched: with `at`, rows without a window are an error (`"error"`) or left out (`"drop"`).
 
     Raises:
         NoWindowError: no window; the message gives the longest run and the length needed. ColumnError: no such column.
@@ -110,7 +110,7 @@ class Windows:
         where: Where | None = None,
         at: Any = None,
         closed: Side = "left",
-        missing: Missing = "error",
+        unmatched: Unmatched = "error",
     ) -> None:
         if not isinstance(stash, Stash):
             raise TypeError(
@@ -120,7 +120,7 @@ class Windows:
         self.stash = stash
         in_slots, in_time = make_spans(stash, history, horizon, columns, spans)
         self.stride = slot_count(1, stride, "stride")
-        check_at(at, closed, missing, self.stride, where)
+        check_at(at, closed, unmatched, self.stride, where)
         if not in_slots:
             check_no_slots(gaps, frequency, tolerance, min_history, min_horizon)
         # a window of spans in time alone is a row, and at given points not even that
@@ -140,7 +140,7 @@ class Windows:
         placement = Placement(stash, in_slots, *size, slots, values, nowhere, None, reaches(stash, in_time, side))
         self.spans = placement.shown
         if at is not None:
-            self._place(at_points(placement, at, closed, self._judged, missing))
+            self._place(at_points(placement, at, closed, self._judged, unmatched))
             return
         placement = all_windows(placement, pieces, self._judged, self.stride)
         if where is not None:

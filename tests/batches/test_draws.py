@@ -68,7 +68,7 @@ SAMPLED: dict[str, Callable[[], Any]] = {
 
 
 def expected(sampled: Any, batch: Batch, epoch: int, first: int) -> Batch:
-    """The longest windows, and in each the slots before the drawn begin without a row; positions count from `first`."""
+    """The longest windows, and in each the slots before the drawn start without a row; positions count from `first`."""
     parts = [*sampled.windows.values()] if isinstance(sampled, ts.Mix) else [sampled]
     numbers = [*dict.fromkeys(span[1] for span in SPANS.values() if isinstance(span[1], ts.Draw))]
     rows: list[Batch] = []
@@ -185,13 +185,16 @@ def plain(**spans: Any) -> ts.Windows:
         (lambda: ts.Draw(-4, -8), "low < high and step >= 1, got Draw(-4, -8)"),
         (lambda: ts.Draw(-8, -4, 0), "low < high and step >= 1, got Draw(-8, -4, 0)"),
         (lambda: ts.Draw(-8, -1, 4), "must divide high - low, got 4 for 7. Use ts.Draw(-5, -1, 4)"),
-        (lambda: plain(past=("y", -8, ts.Draw(-4, -1))), "Only the begin of a span may be a ts.Draw"),
-        (lambda: plain(past=("y", ts.Draw(-8, -4), ts.Draw(-5, -1))), "Only the begin ... got ('y', Draw"),
-        (lambda: plain(past=("y", ts.Draw(-8, -4), -4)), "before the end of its span, got Draw(-8, -4) and the end -4"),
+        (lambda: plain(past=("y", -8, ts.Draw(-4, -1))), "Only the start of a span may be a ts.Draw"),
+        (lambda: plain(past=("y", ts.Draw(-8, -4), ts.Draw(-5, -1))), "Only the start ... got ('y', Draw"),
+        (
+            lambda: plain(past=("y", ts.Draw(-8, -4), -4)),
+            "before the stop of its span, got Draw(-8, -4) and the stop -4",
+        ),
         (lambda: plain(past=("y", ts.Draw(-8, -5, 3), 0, 2)), "a multiple of the step of its span, got 3 and 2"),
         (
             lambda: ts.Loader(plain(past=("y", ts.Draw(-8, -4), 0)), 2, shuffle=ts.Lanes(2)),
-            "With ts.Lanes ... no begin may be a ts.Draw",
+            "With ts.Lanes ... no start may be a ts.Draw",
         ),
     ],
 )

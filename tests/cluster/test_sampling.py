@@ -205,7 +205,7 @@ def test_a_part_without_a_window_in_any_shard_is_warned_of(path: Path) -> None:
 
 
 def test_windows_of_spans_in_time_alone_need_no_frequency(path: Path) -> None:
-    spans = {"past": ts.During(next(iter(SPANS.values()))[0], -3, 0, most=4)}
+    spans = {"past": ts.During(next(iter(SPANS.values()))[0], -3, 0, max_rows=4)}
     (windows,) = on_nodes(path, 1, lambda shards: ts.cluster.windows(shards, spans=spans))
     assert len(windows) == len(ts.Windows(whole(), spans=spans))
 
@@ -408,7 +408,7 @@ def test_the_arguments_are_those_of_windows() -> None:
 def test_spans_in_time_work_on_shards_and_given_points_are_refused(tmp_path: Path) -> None:
     data = {"e": ["a", "a", "b", "c"], "t": [1, 5, 2, 2], "y": [1.0, 2.0, 3.0, 4.0]}
     ts.cluster.shard(data, ["y"], entity="e", time="t", shards=2, to=tmp_path)
-    spans = {"past": ts.During("y", -9, 0, most=2)}
+    spans = {"past": ts.During("y", -9, 0, max_rows=2)}
     windows = ts.cluster.windows(ts.cluster.open(tmp_path), spans=spans)
     shown = [row for batch in ts.Loader(windows, 3) for row in batch["past"][batch["valid"]].nan_to_num(0).tolist()]
     assert sorted(shown) == [[0.0, 1.0], [0.0, 3.0], [0.0, 4.0], [1.0, 2.0]]

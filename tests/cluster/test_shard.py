@@ -125,11 +125,11 @@ def test_events_of_one_time_keep_the_order_of_the_source(tmp_path: Path) -> None
     rows = np.random.default_rng(0).permutation(600)
     events = pa.table({"e": rows % 7, "t": rows // 40, "y": rows.astype(np.float32)})
     pq.write_table(events, tmp_path / "events.parquet", row_group_size=50)
-    chosen: dict[str, Any] = {"entity": "e", "time": "t", "repeated": "keep"}
+    chosen: dict[str, Any] = {"entity": "e", "time": "t", "duplicates": "keep"}
     made = ts.cluster.shard(tmp_path / "events.parquet", ["y"], shards=S, to=tmp_path / "to", **chosen)
     for k, record in enumerate(made.shards):
         assert same(ts.open(tmp_path / "to" / record.file), ts.load(events, ["y"], shard=(k, S), **chosen))
-    windows = ts.cluster.windows(ts.cluster.open(tmp_path / "to"), spans={"past": ts.During("y", -3, 0, most=9)})
+    windows = ts.cluster.windows(ts.cluster.open(tmp_path / "to"), spans={"past": ts.During("y", -3, 0, max_rows=9)})
     assert sum(int(batch["valid"].sum()) for batch in ts.Loader(windows, 64)) == 600
     with pytest.raises(ts.errors.DataError, match="A time occurs once in each entity"):
         ts.cluster.shard(events, ["y"], shards=S, to=tmp_path / "refused", entity="e", time="t")

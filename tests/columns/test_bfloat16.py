@@ -119,7 +119,7 @@ def test_an_entity_is_refused_as_floats_are(source: Callable[[torch.Tensor], Any
     with pytest.raises(ts.errors.SchemaError, match=like("entity= must be text or integers; 'e' is bfloat16")):
         ts.load(integers, ["x"], entity="e", time="t", static=static)
     stash = ts.load(integers, ["x"], entity="e", time="t")
-    spans = {"x": ts.During("x", -1, 1, most=1)}
+    spans = {"x": ts.During("x", -1, 1, max_rows=1)}
     with pytest.raises(ts.errors.SchemaError, match=like("The entities of at= must be integers ... 'e' is float")):
         ts.Windows(stash, spans=spans, at=with_column(source(whole), "t", [1, 1], "e"))
 

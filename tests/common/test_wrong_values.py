@@ -56,14 +56,14 @@ def loader(**arguments: Any) -> None:
 CALLS: dict[str, Callable[[Any], Any]] = {
     "gaps": lambda value: ts.Windows(STASH, 2, gaps=value),
     "closed": lambda value: ts.Windows(STASH, 2, at=POINTS, closed=value),
-    "missing": lambda value: ts.Windows(STASH, 2, at=POINTS, missing=value),
+    "unmatched": lambda value: ts.Windows(STASH, 2, at=POINTS, unmatched=value),
     "stride": lambda value: ts.Windows(STASH, 2, stride=value),
     "stride at points": lambda value: ts.Windows(STASH, 2, at=POINTS, stride=value),
     "require": lambda value: ts.Windows(STASH, 2, require=value),
     "where": lambda value: ts.Windows(STASH, 2, where=value),
-    "closed of a span": lambda value: ts.During("y", -7, 0, most=2, closed=value),
-    "most": lambda value: ts.During("y", -7, 0, most=value),
-    "age": lambda value: ts.During("y", -7, 0, most=2, age=value),
+    "closed of a span": lambda value: ts.During("y", -7, 0, max_rows=2, closed=value),
+    "max_rows": lambda value: ts.During("y", -7, 0, max_rows=value),
+    "age": lambda value: ts.During("y", -7, 0, max_rows=2, age=value),
     "step of a draw": lambda value: ts.Draw(-4, -1, value),
     "of": lambda value: WINDOWS.latest(value),
     "seed of a split": lambda value: WINDOWS.split_entities(0.5, seed=value),
@@ -80,13 +80,13 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "sampler": lambda value: loader(sampler=value),
     "an id of a sampler": lambda value: loader(sampler=[value]),
     "per": lambda value: ts.Weighted([1, 2], value),
-    "count": lambda value: ts.Weighted([1, 2], count=value),
+    "epoch_size": lambda value: ts.Weighted([1, 2], epoch_size=value),
     "weight of a mix": lambda value: ts.Mix({"a": WINDOWS}, {"a": value}),
     "a column": lambda value: STASH[value],
     "entity values": lambda value: STASH.entity_values(value),
     "by": lambda value: STASH.describe(by=value),
     "columns": lambda value: STASH.describe(value),
-    "repeated": lambda value: ts.load(DATA, ["y"], repeated=value),
+    "duplicates": lambda value: ts.load(DATA, ["y"], duplicates=value),
     "share": lambda value: ts.load(DATA, ["y"], share=value),
     "overwrite": lambda value: ts.load(DATA, ["y"], overwrite=value),
     "file of a plan": lambda value: ts.plan(DATA, ["y"], file=value),
@@ -130,12 +130,12 @@ def test_a_wrong_value_ends_in_an_error_of_ours(argument: str) -> None:
 def test_counts_of_any_library_become_integers() -> None:
     """An array or a tensor of one integer in arithmetic with int64 arrays would give other types."""
     for two in (np.int64(2), torch.tensor(2)):
-        for order in (ts.Blocks(two), ts.Lanes(two), ts.Weighted([1.0] * 10, count=two)):  # type: ignore[arg-type]
-            plain = type(order)(2) if not isinstance(order, ts.Weighted) else ts.Weighted([1.0] * 10, count=2)
+        for order in (ts.Blocks(two), ts.Lanes(two), ts.Weighted([1.0] * 10, epoch_size=two)):  # type: ignore[arg-type]
+            plain = type(order)(2) if not isinstance(order, ts.Weighted) else ts.Weighted([1.0] * 10, epoch_size=2)
             made, expected = ([ids.tolist() for ids in ts.Sampler(10, 2, shuffle=each)] for each in (order, plain))
             assert made == expected
-        past = ts.During("y", -3, 0, most=3, min_rows=two)  # type: ignore[arg-type]
-        plain_past = ts.During("y", -3, 0, most=3, min_rows=2)
+        past = ts.During("y", -3, 0, max_rows=3, min_rows=two)  # type: ignore[arg-type]
+        plain_past = ts.During("y", -3, 0, max_rows=3, min_rows=2)
         sizes = [len(ts.Windows(STASH, spans={"past": each})) for each in (past, plain_past)]
         assert sizes[0] == sizes[1]
 
@@ -157,7 +157,7 @@ def test_names_in_no_order_do_not_name_quantiles() -> None:
 
 
 def test_a_batch_that_does_not_fit_is_told() -> None:
-    windows = ts.Windows(STASH, spans={"past": ts.During("y", -3, 0, most=2**31 - 1)})
+    windows = ts.Windows(STASH, spans={"past": ts.During("y", -3, 0, max_rows=2**31 - 1)})
     with pytest.raises(ts.errors.NoMemoryError, match=like("A batch must fit into memory ... fewer windows")):
         windows[np.zeros(10**7, np.int64)]
 

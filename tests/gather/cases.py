@@ -119,8 +119,8 @@ class Case:
         history, _ = self.size
         windows = self.expected_slots()
         batch, observed = {}, {}
-        for name, (column, begin, end, step) in self.spans.items():
-            own = [windows[k][history + begin : history + end : step] for k in ids]
+        for name, (column, start, stop, step) in self.spans.items():
+            own = [windows[k][history + start : history + stop : step] for k in ids]
             batch[name] = values(stash, column, own)
             observed[f"{name}.observed"] = torch.tensor([[row is not None for row in slots] for slots in own])
         return batch | (observed if self.filled else {})

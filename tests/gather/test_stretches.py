@@ -19,7 +19,7 @@ POINTS = st.lists(st.tuples(st.integers(0, 2), st.integers(-2, 15)), min_size=1,
 def stash_of(events: list[tuple[int, int]]) -> ts.Stash:
     keys = {"e": [e for e, _ in events], "t": [t for _, t in events]}
     chosen = {name: ts.column(name, empty=EMPTY.get(name)) for name in NAMES}
-    return ts.load(keys | columns(len(events)), chosen, entity="e", time="t", repeated="keep")
+    return ts.load(keys | columns(len(events)), chosen, entity="e", time="t", duplicates="keep")
 
 
 def rows_of(events: list[tuple[int, int]], e: int, t: int, begin: int, end: int, most: int) -> Slots:
@@ -48,7 +48,7 @@ def test_a_stretch_holds_the_newest_rows_of_its_column(
         return
     stash = stash_of(events)
     spans = {
-        f"span {k}": ts.During(name, begin, begin + 1 + length, most=most, age=age)
+        f"span {k}": ts.During(name, begin, begin + 1 + length, max_rows=most, age=age)
         for k, (name, begin, length, most, age) in enumerate(stretches)
     }
     windows = ts.Windows(
@@ -77,9 +77,9 @@ def test_stretches_stand_beside_spans_in_slots(name: str) -> None:
     stash = ts.load(columns(len(times)) | {"t": times}, chosen, time="t")
     spans: dict[str, Any] = {
         "slots": (name, -3, 1),
-        "rows": ts.During(name, -4, 0, most=3),
+        "rows": ts.During(name, -4, 0, max_rows=3),
         "other": ("u8", -1, 1),
-        "last": ts.During("u8", -1, 0, most=1, age=True),
+        "last": ts.During("u8", -1, 0, max_rows=1, age=True),
     }
     windows = ts.Windows(stash, spans=spans, gaps="mask", frequency=1)
     anchors = windows.anchors(slice(None))["time"].tolist()
@@ -100,7 +100,7 @@ def test_stretches_stand_beside_spans_in_slots(name: str) -> None:
 def test_loaders_take_stretches_in_any_order() -> None:
     events = sorted((k % 3, k * k % 29) for k in range(120))
     stash = stash_of(events)
-    spans = {name: ts.During(name, -6, 0, most=4) for name in NAMES}
+    spans = {name: ts.During(name, -6, 0, max_rows=4) for name in NAMES}
     frame = pl.DataFrame({"e": [k % 3 for k in range(50)], "t": [k * 7 % 31 for k in range(50)]})
     windows = ts.Windows(stash, spans=spans, at=frame)
     expected = windows[:]

@@ -1,4 +1,4 @@
-"""`key=`: a stash is attached by the name of its rows, which are then not read."""
+"""`version=`: a stash is attached by the name of its rows, which are then not read."""
 
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ def rows(frame):
 def batches():
     yield from rows(frame.to_arrow().cast(schema)).to_batches()
 
-def load(kind, key):
+def load(kind, version):
     sources = {
         "query": frame.lazy().map_batches(rows, projection_pushdown=False),
         "stream": pa.RecordBatchReader.from_batches(schema, batches()),
@@ -40,11 +40,11 @@ def load(kind, key):
     }
     table = pl.LazyFrame({"s": ["a", "b"], "w": [1, 2]}).map_batches(rows, projection_pushdown=False)
     static = table if kind == "static" else None
-    return ts.load(sources[kind], ["y"], entity="s", time="t", static=static, key=key, **{kept: where + kind})
+    return ts.load(sources[kind], ["y"], entity="s", time="t", static=static, version=version, **{kept: where + kind})
 
-def refused(kind, key):
+def refused(kind, version):
     try:
-        load(kind, key)
+        load(kind, version)
     except (ts.errors.SourceError, ts.errors.SegmentError) as error:
         return "the rows were read" in str(error) or "holds another stash" in str(error)
 
@@ -53,7 +53,7 @@ for kind in ("query", "stream", "static"):
     values = {name: stash["y"][a:b].tolist() for name, a, b in zip(stash.entities, stash.offsets, stash.offsets[1:])}
     assert values == {"a": [1.5], "b": [2.5, 0.5]}
     print(stash.path)
-    if fails == "fails":  # the rows of another key, or of none, are read
+    if fails == "fails":  # the rows of another version, or of none, are read
         assert refused(kind, "tuesday")
         assert refused(kind, None)
 """
@@ -69,26 +69,26 @@ def test_a_second_process_attaches_without_reading(kept: str, shm: Path, tmp_pat
 
 @pytest.mark.parametrize("source", [FRAME, FRAME.to_dict(as_series=False), FRAME.to_arrow()], ids=["frame", "dict", ""])
 def test_rows_in_memory_may_have_a_key(source: Any, shm: Path) -> None:
-    stash = ts.load(source, **ARGUMENTS, share="rows", key="monday")
-    other = FRAME.with_columns(pl.col("y") * 2)  # against the promise that equal keys mean equal rows
-    again = ts.load(other, **ARGUMENTS, share="rows", key="monday")
+    stash = ts.load(source, **ARGUMENTS, share="rows", version="monday")
+    other = FRAME.with_columns(pl.col("y") * 2)  # against the promise that equal versions mean equal rows
+    again = ts.load(other, **ARGUMENTS, share="rows", version="monday")
     assert again.path == stash.path
     assert torch.equal(again["y"], stash["y"])
 
 
 def test_what_makes_another_stash(shm: Path) -> None:
-    """Another key, none, and every argument that changes values."""
+    """Another version, none, and every argument that changes values."""
     source = pl.LazyFrame(FRAME)
     calls: list[dict[str, Any]] = [
-        {"key": "monday"},
-        {"key": "tuesday"},
-        {"key": None},
-        {"key": "monday", "dtype": torch.float32},
-        {"key": "monday", "columns": {"y": pl.col("y") * 2}},
-        {"key": "monday", "filter": [("t", ">", 1)]},
-        {"key": "monday", "static": {"w": "s"}},
-        {"key": "monday", "static": pl.DataFrame({"s": ["a", "b"], "w": [1, 2]})},
-        {"key": "monday", "shard": (0, 2)},
+        {"version": "monday"},
+        {"version": "tuesday"},
+        {"version": None},
+        {"version": "monday", "dtype": torch.float32},
+        {"version": "monday", "columns": {"y": pl.col("y") * 2}},
+        {"version": "monday", "filter": [("t", ">", 1)]},
+        {"version": "monday", "static": {"w": "s"}},
+        {"version": "monday", "static": pl.DataFrame({"s": ["a", "b"], "w": [1, 2]})},
+        {"version": "monday", "shard": (0, 2)},
     ]
     for _ in range(2):
         paths = [ts.load(source, **ARGUMENTS | call, share="rows").path for call in calls]
@@ -99,11 +99,11 @@ def test_what_makes_another_stash(shm: Path) -> None:
 def test_another_key_is_another_file(tmp_path: Path) -> None:
     path = tmp_path / "x.safetensors"
     relation = duckdb.sql("select 1 as y")
-    ts.load(relation, file=path, key="monday")
-    for key in ("tuesday", None):
+    ts.load(relation, file=path, version="monday")
+    for version in ("tuesday", None):
         with pytest.raises(ts.errors.SegmentError, match="holds another stash"):
-            ts.load(relation, file=path, key=key)
-    ts.load(duckdb.sql("select 2 as y"), file=path, key="tuesday", overwrite=True)
+            ts.load(relation, file=path, version=version)
+    ts.load(duckdb.sql("select 2 as y"), file=path, version="tuesday", overwrite=True)
     assert ts.open(path)["y"].tolist() == [2]
 
 
@@ -111,26 +111,26 @@ def test_files_keep_their_stamps_beside_a_static_table_with_a_key(tmp_path: Path
     path, target = tmp_path / "x.parquet", tmp_path / "x.safetensors"
     table = pl.LazyFrame({"s": ["a", "b"], "w": [1, 2]})
     FRAME.write_parquet(path)
-    ts.load(path, **ARGUMENTS, static=table, file=target, key="monday")
-    ts.load(path, **ARGUMENTS, static=table, file=target, key="monday")
+    ts.load(path, **ARGUMENTS, static=table, file=target, version="monday")
+    ts.load(path, **ARGUMENTS, static=table, file=target, version="monday")
     FRAME.with_columns(pl.col("y") * 2).write_parquet(path)
     with pytest.raises(ts.errors.SegmentError, match="holds another stash"):
-        ts.load(path, **ARGUMENTS, static=table, file=target, key="monday")
+        ts.load(path, **ARGUMENTS, static=table, file=target, version="monday")
 
 
 def test_keys_that_are_refused(tmp_path: Path, shm: Path) -> None:
     FRAME.write_parquet(tmp_path / "x.parquet")
     data = {"y": np.zeros(3)}
     with pytest.raises(ValueError, match=r"needs share= or file="):
-        ts.load(data, key="monday")
+        ts.load(data, version="monday")
     with pytest.raises(ValueError, match=r"needs share= or file="):
-        ts.load(data, key="monday", share=False)
+        ts.load(data, version="monday", share=False)
     with pytest.raises(ValueError, match="got an empty one"):
-        ts.load(data, key="", share="rows")
+        ts.load(data, version="", share="rows")
     with pytest.raises(TypeError, match="got 7"):
-        ts.load(data, key=7, share="rows")  # type: ignore[arg-type]
+        ts.load(data, version=7, share="rows")  # type: ignore[arg-type]
     for source in (tmp_path / "x.parquet", [tmp_path / "x.parquet"]):
         with pytest.raises(ValueError, match="files are known by their sizes and times"):
-            ts.load(source, key="monday", share="rows")
+            ts.load(source, version="monday", share="rows")
     reader = pa.table(data).to_reader()
-    assert len(ts.load(reader, share="rows", key="monday")["y"]) == 3
+    assert len(ts.load(reader, share="rows", version="monday")["y"]) == 3

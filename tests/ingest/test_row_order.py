@@ -209,7 +209,7 @@ def test_entity_columns_that_cannot_be(entity: Any, kind: type[Exception], messa
 )
 def test_repeated_times_stay_in_the_order_of_the_source(rows: list[Row], cuts: list[int]) -> None:
     edges = [0, *sorted(cut for cut in cuts if cut < len(rows)), len(rows)]
-    arranger = Arranger(len(rows), lambda _: None, entities=4, repeated=True)
+    arranger = Arranger(len(rows), lambda _: None, entities=4, duplicates=True)
     for a, b in pairwise(edges):
         arranger.add(np.array([e for e, _ in rows[a:b]], np.int32))
     moved = np.array([time for _, time in rows], np.int64)
@@ -223,22 +223,22 @@ def test_repeated_times_stay_in_the_order_of_the_source(rows: list[Row], cuts: l
 
 def test_a_stash_of_repeated_times_knows_it_wherever_it_is_kept(tmp_path: Path) -> None:
     data = {"card": ["b", "a", "b", "b"], "t": [2, 1, 1, 2], "y": [0, 1, 2, 3]}
-    stash = ts.load(data, ["y"], entity="card", time="t", repeated="keep")
+    stash = ts.load(data, ["y"], entity="card", time="t", duplicates="keep")
     stash.save(tmp_path / "events.safetensors")
     opened = ts.open(tmp_path / "events.safetensors")
     for one in (stash, opened):
         assert one.time is not None
         assert one.info.time is not None
-        assert (one["y"].tolist(), one.time.tolist(), one.info.time.repeated) == ([1, 2, 0, 3], [1, 1, 2, 2], True)
+        assert (one["y"].tolist(), one.time.tolist(), one.info.time.duplicates) == ([1, 2, 0, 3], [1, 1, 2, 2], True)
         with pytest.raises(ts.errors.DataError, match="Take gaps='ignore'"):
             ts.Windows(one, 2)
         assert ts.Windows(one, 2, gaps="ignore")[:]["y"].tolist() == [[2, 0], [0, 3]]
-    once = ts.load({"t": [1, 2, 3], "y": [0, 1, 2]}, ["y"], time="t", repeated="keep")
+    once = ts.load({"t": [1, 2, 3], "y": [0, 1, 2]}, ["y"], time="t", duplicates="keep")
     assert once.info.time is not None
-    assert not once.info.time.repeated
+    assert not once.info.time.duplicates
     assert len(ts.Windows(once, 2)) == 2
     with pytest.raises(ValueError, match='"error" or "keep"'):
-        ts.load(data, ["y"], entity="card", time="t", repeated="first")  # type: ignore[arg-type]
+        ts.load(data, ["y"], entity="card", time="t", duplicates="first")  # type: ignore[arg-type]
 
 
 def test_the_error_of_rows_without_a_time_says_how_to_load_them() -> None:

@@ -43,7 +43,7 @@ PUBLIC = [
     "Lanes",
     "Loader",
     "Mix",
-    "Pack",
+    "PackSequences",
     "Plan",
     "Sampler",
     "Scaler",

@@ -19,11 +19,11 @@ import torch
 import tensorstash as ts
 
 columns = {"x": ["open", "volume"], "y": "close", "hour": ts.calendar("hour", cyclic=True)}
-stash = ts.load("prices.parquet", columns, entity="symbol", time="day", repeated="keep", share="prices")
+stash = ts.load("prices.parquet", columns, entity="symbol", time="day", duplicates="keep", share="prices")
 reveal_type(stash)  # Stash
 reveal_type(stash["y"])  # Tensor
 reveal_type(stash.rows)  # int
-spans = {"past": ("x", -96, 0), "seen": ts.During("y", "-7d", "0d", most=99), "target": ("y", 0, 24)}
+spans = {"past": ("x", -96, 0), "seen": ts.During("y", "-7d", "0d", max_rows=99), "target": ("y", 0, 24)}
 windows = ts.Windows(stash, spans=spans, gaps="mask", min_history=24)
 reveal_type(len(windows))  # int
 reveal_type(windows[0]["past"])  # Tensor
@@ -45,13 +45,13 @@ def as_pair(batch: dict[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]
 
 for pair in cast("Iterable[tuple[torch.Tensor, torch.Tensor]]", ts.Loader(train, 256, transform=[scaler, as_pair])):
     reveal_type(pair)  # tuple[Tensor, Tensor]
-events = ts.Windows(stash, spans={"past": ts.During("x", "-90d", "0d", most=256, closed="left")}, closed="right")
+events = ts.Windows(stash, spans={"past": ts.During("x", "-90d", "0d", max_rows=256, closed="left")}, closed="right")
 
-ts.load("prices.parquet", repeated="last")  # refused
+ts.load("prices.parquet", duplicates="last")  # refused
 ts.Windows(stash, 96, gaps="fill")  # refused
 ts.Windows(stash, 96, closed="both")  # refused
-ts.Windows(stash, 96, missing="skip")  # refused
-ts.During("x", "-90d", "0d", most=256, closed="both")  # refused
+ts.Windows(stash, 96, unmatched="skip")  # refused
+ts.During("x", "-90d", "0d", max_rows=256, closed="both")  # refused
 ts.Scaler.fit(train, ["y"], kind="max")  # refused
 ts.Scaler.fit(train, ["y"], by="series")  # refused
 ts.InstanceNorm("past", kind="robust")  # refused

@@ -192,7 +192,7 @@ OF_EVENTS: Changes = {
     "age=": ("spans.recent", lambda: events(spans=during(age=True))),
     "closed= of a stretch": ("spans.recent", lambda: events(spans=during(closed="right"))),
     "closed=": ("spans.recent", lambda: events(closed="right")),
-    "min_rows=": ("windows", lambda: events(spans=during(min_rows=4), missing="drop")),
+    "min_rows=": ("windows", lambda: events(spans=during(min_rows=4), unmatched="drop")),
     "times of the rows": ("row_times", lambda: events(stash(moved()))),
     "times of the points": ("runs", lambda: events(at=at(t=pa.array(HOURS[[25, 40, 51]], at()["t"].type)))),
     "entities of the points": ("runs", lambda: events(at=at(e=["a", "a", "a"]))),
@@ -264,8 +264,8 @@ def test_the_numbers_of_a_window_are_in_the_state_whatever_type_they_had() -> No
     """Also as JSON, which knows no integers of numpy."""
     numbers = ts.load({"t": [*range(9)], "y": np.arange(9.0)}, ["y"], time="t")
     bounds: Any = np.int64(-3), np.int32(0)
-    spans = {"past": ts.During("y", *bounds, most=2)}
-    other = {"past": ts.During("y", -3, 0, most=2)}
+    spans = {"past": ts.During("y", *bounds, max_rows=2)}
+    other = {"past": ts.During("y", -3, 0, max_rows=2)}
     loader(ts.Windows(numbers, spans=other)).load_state_dict(state(ts.Windows(numbers, spans=spans)))
 
 
@@ -315,9 +315,9 @@ ALIKE: dict[str, Callable[[Path], ts.Stash]] = {
     ),
     "another time that is not read": lambda _: stash(moved("later")),
     "like=": lambda _: stash(like=stash()),
-    "repeated=": lambda _: stash(repeated="keep"),
+    "duplicates=": lambda _: stash(duplicates="keep"),
     "progress=": lambda _: stash(progress=False),
-    "key=": lambda _: stash(share="alike", key="some rows"),
+    "version=": lambda _: stash(share="alike", version="some rows"),
     "saved": lambda path: saved_as(path / "saved.safetensors"),
 }
 

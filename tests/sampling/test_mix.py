@@ -75,7 +75,7 @@ def test_calendar_columns_and_spans_in_time_are_those_of_the_component(gaps: Lit
         table = {"t": first + np.delete(np.arange(20), [6, 7]) * 86_400_000_000, "y": np.arange(18.0)}
         table["t"] = table["t"].astype("M8[us]")
         columns = {"y": ts.column("y", empty=empty), "day": ts.calendar("day")}
-        recent = ts.During("y", "-3d", "0d", most=4, age=True)
+        recent = ts.During("y", "-3d", "0d", max_rows=4, age=True)
         spans = {"recent": recent, "day": ("day", -2, 1)}
         return ts.Windows(ts.load(table, columns, time="t"), spans=spans, gaps=gaps)
 
@@ -119,7 +119,7 @@ def test_spans_of_all_types_and_steps_are_those_of_each_component() -> None:
 
 def test_stats_count_the_windows_of_each_component() -> None:
     parts = {"one": windows(stash(12)), "two": windows(stash(20, 100))}
-    loader = ts.Loader(ts.Mix(parts, weights={"one": 3, "two": 1}, count=40), 8, shuffle=True, with_ids=True)
+    loader = ts.Loader(ts.Mix(parts, weights={"one": 3, "two": 1}, epoch_size=40), 8, shuffle=True, with_ids=True)
     assert loader.stats()["windows"] == {"one": 0, "two": 0}
     for epoch in range(2):
         counted = [0, 0]
@@ -188,7 +188,7 @@ def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(TypeError, match=r"'a' is a Stash"):
         ts.Mix({"a": one.stash})  # type: ignore[dict-item]
     with pytest.raises(ValueError, match=r"count.*got 0"):
-        ts.Mix({"a": one}, count=0)
+        ts.Mix({"a": one}, epoch_size=0)
     with pytest.raises(ValueError, match=r"^weights must name each component; 'a' has none\. Give it 0 to leave"):
         ts.Mix({"a": one}, weights={})
     source = ts.Windows(one.stash, spans={"source": ("y", -1, 0)})
@@ -207,7 +207,7 @@ def test_a_state_of_another_mix_is_refused() -> None:
     one, two = windows(stash(12)), windows(stash(20))
     state = ts.Loader(ts.Mix({"a": one, "b": two}), 4, shuffle=True).state_dict()
     for other in (
-        ts.Mix({"a": one, "b": two}, count=10),
+        ts.Mix({"a": one, "b": two}, epoch_size=10),
         ts.Mix({"a": one, "b": two}, weights={"a": 1, "b": 1}),
         ts.Mix({"b": two, "a": one}),
         ts.Mix({"a": one, "c": two}),
@@ -334,7 +334,7 @@ def test_the_sampler_of_a_loader_gives_a_data_loader_the_batches_of_the_loader()
     """In the process and in forked workers, whose state of the sampler resumes."""
     parts = {"one": windows(stash(12)), "two": windows(stash(20, 100))}
     for shuffle in (False, True):
-        mix: Any = ts.Mix(parts, weights={"one": 1, "two": 2}, count=30)
+        mix: Any = ts.Mix(parts, weights={"one": 1, "two": 2}, epoch_size=30)
         exact = [*ts.Loader(mix, 7, shuffle=shuffle, seed=3)]
         for workers in (0, 2):
             sampler: Any = ts.Loader(mix, 7, shuffle=shuffle, seed=3).sampler

@@ -54,7 +54,7 @@ def masked(of: str) -> ts.Windows:
 
 
 def recent(**arguments: Any) -> dict[str, Any]:
-    return {"spans": {"c": ts.During("c", "-3h", "0h", most=2, **arguments)}}
+    return {"spans": {"c": ts.During("c", "-3h", "0h", max_rows=2, **arguments)}}
 
 
 PAIRS: list[tuple[Callable[[], ts.Windows], Callable[[], ts.Windows], str]] = [
@@ -101,7 +101,7 @@ PAIRS: list[tuple[Callable[[], ts.Windows], Callable[[], ts.Windows], str]] = [
     (
         lambda: windows(["x", "y"]),
         lambda: windows(["y", "x"]),
-        "members of 'c'; 'one' has ['x', 'y'], 'two' has ['y', 'x']. Pack the same columns in the same order",
+        "members of 'c'; 'one' has ['x', 'y'], 'two' has ['y', 'x']. PackSequences the same columns in the same order",
     ),
     (lambda: windows(), scaled, "scaling of 'c'; 'one' has none, 'two' has 'applied'. Apply a scaler to both"),
     (

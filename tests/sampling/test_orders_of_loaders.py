@@ -82,7 +82,7 @@ def parts() -> dict[str, ts.Windows]:
 
 @cache
 def mix() -> ts.Mix:
-    return ts.Mix(parts(), weights={"small": 2, "masked": 1, "large": 0.5}, count=17)
+    return ts.Mix(parts(), weights={"small": 2, "masked": 1, "large": 0.5}, epoch_size=17)
 
 
 @cache
@@ -138,7 +138,7 @@ class Case:
 
 CASES = {
     "weighted by window": Case(ts.Weighted(weights()), by_window),
-    "weighted by entity": Case(ts.Weighted(ENTITY_WEIGHTS, per="entity", count=11), by_entity),
+    "weighted by entity": Case(ts.Weighted(ENTITY_WEIGHTS, per="entity", epoch_size=11), by_entity),
     "mix, shuffled": Case(True, lambda epoch: mixed(epoch, True), source=lambda: mix()),
     "mix, interleaved": Case(False, lambda epoch: mixed(epoch, False), source=lambda: mix()),
     "concatenated": Case(True, lambda epoch: mixed(epoch, True, whole=True), source=lambda: whole()),

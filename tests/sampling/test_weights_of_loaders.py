@@ -24,7 +24,7 @@ def test_each_number_of_entities_weighs_what_it_says() -> None:
     made = ts.Windows(stash, history=2, horizon=1, columns=["y"])
 
     def ids(weights: Any, per: Literal["window", "entity"]) -> list[int]:
-        loader = ts.Loader(made, 50, shuffle=ts.Weighted(weights, per=per, count=2000), with_ids=True)
+        loader = ts.Loader(made, 50, shuffle=ts.Weighted(weights, per=per, epoch_size=2000), with_ids=True)
         return [k for batch in loader for k in batch["window"].tolist()]
 
     named = ids({"a": 1, "b": 0, "c": 3}, "entity")
@@ -75,6 +75,6 @@ def test_a_pass_left_early_shows_its_own_weights_until_the_next_begins() -> None
 
 
 def test_a_sampler_alone_draws_by_weights_of_windows() -> None:
-    sampler = ts.Sampler(4, 3, shuffle=ts.Weighted([0, 1, 0, 3], count=8))
+    sampler = ts.Sampler(4, 3, shuffle=ts.Weighted([0, 1, 0, 3], epoch_size=8))
     assert [ids.tolist() for ids in sampler] == [[3, 3, 3], [3, 3, 3], [1, 3]]
     assert repr(sampler).startswith("Sampler: 8 windows weighted by window with seed 0, 3 steps of 3 x 1 ranks, ")

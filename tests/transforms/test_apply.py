@@ -210,11 +210,11 @@ def test_a_scaler_called_by_hand_refuses_batches_of_scaled_columns(way: str, mon
         "mix": lambda: ts.Mix({"one": scaled})[[0, 1]],
         "thread": lambda: next(iter(ts.Loader(scaled, 4, prefetch=2))),
         "resident": lambda: next(iter(ts.Loader(scaled, 4, resident=True))),
-        "packed": lambda: next(iter(ts.Loader(scaled, 4, transform=[ts.Pack("next")]))),
+        "packed": lambda: next(iter(ts.Loader(scaled, 4, transform=[ts.PackSequences("next")]))),
     }
     batch = made.get(way, lambda: next(iter(ts.Loader(scaled, 4))))()
     before = {name: tensor.clone() for name, tensor in batch.items()}
-    steps: list[Any] = [lambda batch: scaler(batch), ts.Pack("next")]
+    steps: list[Any] = [lambda batch: scaler(batch), ts.PackSequences("next")]
     by_hand = ts.Loader(scaled, 4, transform=steps if way == "packed" else steps[:1])
     with pytest.raises(ValueError, match=like("A span must be scaled once ... is scaled already")):
         scaler(batch)

@@ -1,4 +1,4 @@
-"""`ts.Pack` against loops over windows and slots: every slot with a row once, in as few rows as best fit needs."""
+"""`ts.PackSequences` against loops over windows and slots: every slot with a row once, in the rows of best fit."""
 
 import threading
 from collections.abc import Callable
@@ -130,7 +130,7 @@ def test_packed_spans_are_their_slots_one_after_the_other(
     count: int, length: int | None, multiple: int, kind: str
 ) -> None:
     batch = batch_of(count, count, 11, kind)
-    packed = ts.Pack(*NAMES, length=length, multiple=multiple)(dict(batch))
+    packed = ts.PackSequences(*NAMES, length=length, multiple=multiple)(dict(batch))
     exact = {"other": batch["other"]}
     for name in NAMES:
         exact |= slow_in_a_row(batch, name, multiple) if length is None else slow_rows(batch, name, length, multiple)
@@ -180,7 +180,7 @@ def window_of_each_slot(batch: Batch, name: str, length: int) -> list[list[int |
 def test_the_length_of_each_window_says_where_its_slots_are(sizes: list[int], length: int, multiple: int) -> None:
     observed = torch.arange(6) < torch.tensor(sizes, dtype=torch.int64)[:, None]
     values = torch.arange(len(sizes)).float()[:, None].expand(-1, 6).clone()
-    packed = ts.Pack("x", length=length, multiple=multiple)({"x": values, "x.observed": observed})
+    packed = ts.PackSequences("x", length=length, multiple=multiple)({"x": values, "x.observed": observed})
     assert packed["x.length"].tolist() == sizes
     held = window_of_each_slot(packed, "x", length)
     for slots, owners, segments in zip(packed["x"].tolist(), held, packed["x.segment"].tolist(), strict=True):
@@ -195,7 +195,7 @@ def test_a_window_without_rows_is_told_from_the_one_beside_it() -> None:
     """First or last in the batch, the empty window leaves the rows as they are: only the lengths differ."""
     values = torch.tensor([[7.0, 8.0], [7.0, 8.0]])
     first, last = (
-        ts.Pack("x", length=4)({"x": values.clone(), "x.observed": torch.tensor([[k == 1] * 2, [k == 0] * 2])})
+        ts.PackSequences("x", length=4)({"x": values.clone(), "x.observed": torch.tensor([[k == 1] * 2, [k == 0] * 2])})
         for k in (0, 1)
     )
     assert first["x"].equal(last["x"])
@@ -208,7 +208,7 @@ def test_a_window_without_rows_is_told_from_the_one_beside_it() -> None:
 @pytest.mark.parametrize("multiple", [1, 4])
 def test_windows_without_rows_alone_have_no_row(multiple: int) -> None:
     none = torch.zeros(3, 2, dtype=torch.bool)
-    packed = ts.Pack("x", length=4, multiple=multiple)({"x": torch.zeros(3, 2), "x.observed": none})
+    packed = ts.PackSequences("x", length=4, multiple=multiple)({"x": torch.zeros(3, 2), "x.observed": none})
     assert [packed[name].shape for name in ("x", "x.segment", "x.position")] == [(0, 4)] * 3
     assert packed["x.length"].tolist() == [0, 0, 0]
 
@@ -251,9 +251,9 @@ def test_a_loader_packs_what_it_would_give(draw: bool, length: int | None, prefe
         batch["known"] = batch["known"] * 2
         return batch
 
-    pack = ts.Pack("past", "known", length=length)
+    pack = ts.PackSequences("past", "known", length=length)
     arguments: dict[str, Any] = {"shuffle": True, "seed": 1, "prefetch": prefetch, "with_ids": True}
-    loader = ts.Loader(windows, 7, transform=[*before, pack, ts.Pack("next"), double], **arguments)
+    loader = ts.Loader(windows, 7, transform=[*before, pack, ts.PackSequences("next"), double], **arguments)
     plain = ts.Loader(windows, 7, transform=before, **arguments)
     kept = []
     for _ in range(2):
@@ -274,7 +274,9 @@ def test_a_loader_packs_what_it_would_give(draw: bool, length: int | None, prefe
 @pytest.mark.usefixtures("way")
 def test_packed_runs_resume() -> None:
     """A step has as many windows as ever: order, ranks and states are those of dense batches."""
-    loader, other = (ts.Loader(windows_of(), 4, shuffle=True, transform=[ts.Pack("past", "known")]) for _ in "ab")
+    loader, other = (
+        ts.Loader(windows_of(), 4, shuffle=True, transform=[ts.PackSequences("past", "known")]) for _ in "ab"
+    )
     for taken, _ in enumerate(loader):
         if taken == 2:
             break
@@ -286,14 +288,14 @@ def test_packed_runs_resume() -> None:
 
 
 def test_memory_of_packed_batches_is_used_again() -> None:
-    loader = ts.Loader(windows_of(), 4, transform=[ts.Pack("past", "known", length=64)])
+    loader = ts.Loader(windows_of(), 4, transform=[ts.PackSequences("past", "known", length=64)])
     addresses = [batch["past"].data_ptr() for _ in range(3) for batch in loader]
     assert len({*addresses}) <= 8 < len(addresses)
 
 
 def test_memory_of_batches_that_are_packed_ahead_is_used_again() -> None:
     """Batches of a few steps are packed together, and each has memory of its own until the loop is done with it."""
-    loader = ts.Loader(windows_of(), 4, prefetch=1, transform=[ts.Pack("past", "known", length=64)])
+    loader = ts.Loader(windows_of(), 4, prefetch=1, transform=[ts.PackSequences("past", "known", length=64)])
     addresses = [batch["past"].data_ptr() for _ in range(12) for batch in loader]
     assert len({*addresses}) < len(addresses) / 3
 
@@ -310,7 +312,7 @@ def test_batches_are_packed_in_the_thread_if_there_is_prefetch(prefetch: int) ->
 
         return transform
 
-    steps: list[Any] = [note("before"), ts.Pack("past", "known"), ts.Pack("next"), note("behind")]
+    steps: list[Any] = [note("before"), ts.PackSequences("past", "known"), ts.PackSequences("next"), note("behind")]
     loader = ts.Loader(windows_of(), 4, prefetch=prefetch, transform=steps)
     assert len([*loader]) == len(loader)
     here = {threading.get_ident()}
@@ -327,7 +329,11 @@ def test_batches_before_one_that_cannot_be_packed_are_handed_out(prefetch: int) 
             raise ArithmeticError("as it happens")
         return batch
 
-    arguments: dict[str, Any] = {"prefetch": prefetch, "with_ids": True, "transform": [third_fails, ts.Pack("past")]}
+    arguments: dict[str, Any] = {
+        "prefetch": prefetch,
+        "with_ids": True,
+        "transform": [third_fails, ts.PackSequences("past")],
+    }
     loader, seen = ts.Loader(windows_of(), 4, **arguments), []
     with pytest.raises(ArithmeticError, match=r"^as it happens$"):
         for batch in loader:
@@ -340,7 +346,7 @@ def test_an_instance_norm_before_normalises_the_windows() -> None:
     windows = windows_of()
     norm = ts.InstanceNorm("past", kind="last")
     packed, dense = (
-        next(iter(ts.Loader(windows, 9, transform=[norm, *more]))) for more in ([ts.Pack("past", "known")], [])
+        next(iter(ts.Loader(windows, 9, transform=[norm, *more]))) for more in ([ts.PackSequences("past", "known")], [])
     )
     assert oracle.same(packed["past"], slow_in_a_row(dense, "past", 1)["past"])
     assert packed["past.center"].equal(dense["past.center"])
@@ -356,14 +362,17 @@ def loader_with(*transforms: Any, **arguments: Any) -> ts.Loader:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: ts.Pack(), "at least one span"),
-        (lambda: ts.Pack("x", "x"), "named once, got 'x' twice"),
-        (lambda: ts.Pack("x", length=0), "length must be"),
-        (lambda: ts.Pack("x", multiple=0), "multiple must be"),
-        (lambda: loader_with(ts.Pack("past", length=11)), "'past' has 12 slots and a row 11. Use length=12."),
-        (lambda: loader_with(ts.Pack("past", "next")), "same slots; those of 'next' differ from those of 'past'"),
-        (lambda: loader_with(ts.Pack("past"), ts.Pack("known", "past")), "'past' is packed twice"),
-        (lambda: loader_with(ts.Pack("past"), resident=True), "runs on the host ... resident=True"),
+        (lambda: ts.PackSequences(), "at least one span"),
+        (lambda: ts.PackSequences("x", "x"), "named once, got 'x' twice"),
+        (lambda: ts.PackSequences("x", length=0), "length must be"),
+        (lambda: ts.PackSequences("x", multiple=0), "multiple must be"),
+        (lambda: loader_with(ts.PackSequences("past", length=11)), "'past' has 12 slots and a row 11. Use length=12."),
+        (
+            lambda: loader_with(ts.PackSequences("past", "next")),
+            "same slots; those of 'next' differ from those of 'past'",
+        ),
+        (lambda: loader_with(ts.PackSequences("past"), ts.PackSequences("known", "past")), "'past' is packed twice"),
+        (lambda: loader_with(ts.PackSequences("past"), resident=True), "runs on the host ... resident=True"),
     ],
 )
 def test_packs_that_make_no_sense_are_refused(make: Callable[[], Any], message: str) -> None:
@@ -373,33 +382,33 @@ def test_packs_that_make_no_sense_are_refused(make: Callable[[], Any], message: 
 
 def test_spans_that_are_not_there_are_refused() -> None:
     with pytest.raises(ts.errors.ColumnError, match="'pst'"):
-        loader_with(ts.Pack("pst"))
+        loader_with(ts.PackSequences("pst"))
     with pytest.raises(ts.errors.ColumnError, match="'pst'"):
-        ts.Pack("pst")(windows_of()[:4])
+        ts.PackSequences("pst")(windows_of()[:4])
     with pytest.raises(TypeError, match=like("names of spans, got 3")):
-        ts.Pack(3)  # type: ignore[arg-type]
+        ts.PackSequences(3)  # type: ignore[arg-type]
 
 
 def test_a_batch_that_does_not_fit_is_refused() -> None:
     batch = windows_of()[:4]
     with pytest.raises(ValueError, match=like("packed once; 'past' has been packed already")):
-        ts.Pack("past")(ts.Pack("past")(dict(batch)))
+        ts.PackSequences("past")(ts.PackSequences("past")(dict(batch)))
     with pytest.raises(ValueError, match="must have the same slots"):
-        ts.Pack("past", "next")(dict(batch))
+        ts.PackSequences("past", "next")(dict(batch))
     with pytest.raises(ValueError, match="must have the same slots"):
-        ts.Pack("past", "known")(batch | {"known.observed": ~batch["known.observed"]})
+        ts.PackSequences("past", "known")(batch | {"known.observed": ~batch["known.observed"]})
     with pytest.raises(ValueError, match=like("must be (batch, time, ...); 'n' is (4,)")):
-        ts.Pack("n")(batch | {"n": torch.arange(4)})
+        ts.PackSequences("n")(batch | {"n": torch.arange(4)})
     with pytest.raises(ValueError, match="must fit into a row"):
-        ts.Pack("past", length=5)(dict(batch))
+        ts.PackSequences("past", length=5)(dict(batch))
     with pytest.raises(ValueError, match=like("runs on the host; 'past' is on meta")):
-        ts.Pack("past")(batch | {"past": batch["past"].to("meta")})
+        ts.PackSequences("past")(batch | {"past": batch["past"].to("meta")})
 
 
 @pytest.mark.parametrize("way", ["late"], indirect=True)
 def test_what_is_copied_must_be_tensors(way: str) -> None:
-    with pytest.raises(TypeError, match=like("Entries before ts.Pack must be tensors ... 'n' is 3")):
-        next(iter(loader_with(lambda batch: batch | {"n": 3}, ts.Pack("past"))))
+    with pytest.raises(TypeError, match=like("Entries before ts.PackSequences must be tensors ... 'n' is 3")):
+        next(iter(loader_with(lambda batch: batch | {"n": 3}, ts.PackSequences("past"))))
 
 
 # Cases after those of uni2ts for its packed loader and its crops
@@ -411,7 +420,7 @@ def test_windows_of_1_to_n_slots_each_come_once_in_rows_of_n(count: int) -> None
     slots = np.arange(count)
     observed = torch.from_numpy(slots < slots[:, None] + 1)
     values = torch.arange(count).float().expand(count, count).clone()
-    packed = ts.Pack("x", length=count)({"x": values, "x.observed": observed})
+    packed = ts.PackSequences("x", length=count)({"x": values, "x.observed": observed})
     assert int(packed["x.segment"].max(1).values.sum()) == count
     assert len(packed["x"]) == -(-count * (count + 1) // 2 // count), "n and n - 1 with 1, and so on: no slot is left"
     assert packed["x"].equal(packed["x.position"].float())
@@ -420,10 +429,10 @@ def test_windows_of_1_to_n_slots_each_come_once_in_rows_of_n(count: int) -> None
 @pytest.mark.usefixtures("kernel")
 def test_two_windows_of_ten_slots_share_a_row_of_22() -> None:
     values = torch.arange(40.0).view(4, 10)
-    packed = ts.Pack("x", length=22)({"x": values})
+    packed = ts.PackSequences("x", length=22)({"x": values})
     assert packed["x.segment"].tolist() == [[1] * 10 + [2] * 10 + [0, 0]] * 2
     assert packed["x"].tolist() == [[*map(float, range(20)), 0, 0], [*map(float, range(20, 40)), 0, 0]]
-    assert (packed["x.row"].tolist(), packed["x.begin"].tolist()) == ([0, 0, 1, 1], [0, 10, 0, 10])
+    assert (packed["x.row"].tolist(), packed["x.start"].tolist()) == ([0, 0, 1, 1], [0, 10, 0, 10])
 
 
 def test_each_drawn_past_is_a_stretch_of_its_series_in_whole_patches() -> None:
@@ -432,7 +441,7 @@ def test_each_drawn_past_is_a_stretch_of_its_series_in_whole_patches() -> None:
     stash = ts.load({"e": np.repeat(np.arange(3), lengths), "y": np.concatenate(series)}, ["y"], entity="e")
     windows = ts.Windows(stash, spans={"past": ("y", ts.Draw(-64, -16, step=patch), 0), "next": ("y", 0, 4)})
     seen = set()
-    for batch in ts.Loader(windows, 50, shuffle=True, with_ids=True, transform=[ts.Pack("past")]):
+    for batch in ts.Loader(windows, 50, shuffle=True, with_ids=True, transform=[ts.PackSequences("past")]):
         offsets = batch["past.offsets"].tolist()
         for k, (entity, row) in enumerate(zip(batch["entity"].tolist(), batch["anchor"].tolist())):
             past = batch["past"][offsets[k] : offsets[k + 1]].numpy()
@@ -448,9 +457,11 @@ def test_what_goes_by_window_stands_before_the_pack() -> None:
     norm, by_entity = ts.InstanceNorm("past", "next"), ts.Scaler.fit(windows, ["y"], by="entity")
     for name, step in (("InstanceNorm", norm), ("Scaler", by_entity)):
         with pytest.raises(ValueError, match=like(f"{name} must see whole windows; 'past' is packed before it")):
-            ts.Loader(windows, 4, with_ids=True, transform=[ts.Pack("past", length=4), step])
-    ts.Loader(windows, 4, with_ids=True, transform=[norm, by_entity, ts.Pack("past", length=4)])
+            ts.Loader(windows, 4, with_ids=True, transform=[ts.PackSequences("past", length=4), step])
+    ts.Loader(windows, 4, with_ids=True, transform=[norm, by_entity, ts.PackSequences("past", length=4)])
     whole = ts.Scaler.fit(windows, ["y"])
     with pytest.raises(ValueError, match=like("Scaler must see whole windows; 'past' is packed before it")):
-        ts.Loader(windows, 4, transform=[ts.Pack("past", length=4), whole])  # it would scale the zeros of unused slots
-    assert len([*ts.Loader(windows, 4, transform=[ts.Pack("past"), whole])]) == 2
+        ts.Loader(
+            windows, 4, transform=[ts.PackSequences("past", length=4), whole]
+        )  # it would scale the zeros of unused slots
+    assert len([*ts.Loader(windows, 4, transform=[ts.PackSequences("past"), whole])]) == 2

@@ -1,4 +1,4 @@
-"""`ts.Pack` and `ts.Draw` in the cases of other projects, written anew, and spans in time packed, against loops."""
+"""`ts.PackSequences` and `ts.Draw` in cases of other projects, and packed spans in time, against loops."""
 
 from typing import Any
 
@@ -45,7 +45,7 @@ def test_rows_segments_and_positions(windows: list[Any], length: int, rows: list
     for k, window in enumerate(values):
         at = slice(slots - len(window), None) if front else slice(len(window))
         x[k, at], observed[k, at] = window, True
-    packed = ts.Pack("x", length=length, multiple=2)({"x": x, "x.observed": observed})
+    packed = ts.PackSequences("x", length=length, multiple=2)({"x": x, "x.observed": observed})
     exact = torch.zeros(len(rows) + len(rows) % 2, length, *x.shape[2:], dtype=dtype)
     segment, position = torch.zeros(2, *exact.shape[:2], dtype=torch.int32)
     for r, members in enumerate(rows):
@@ -70,7 +70,7 @@ def test_crops_of_five_to_ten_patches(rows: int, patch: int) -> None:
         with pytest.raises(ts.errors.NoWindowError, match="longest"):
             ts.Windows(stash, spans=spans, min_history=least)
         return
-    (batch,) = ts.Loader(ts.Windows(stash, spans=spans, min_history=least), 99, transform=[ts.Pack("past")])
+    (batch,) = ts.Loader(ts.Windows(stash, spans=spans, min_history=least), 99, transform=[ts.PackSequences("past")])
     crops = [crop.tolist() for crop in batch["past"].tensor_split(batch["past.offsets"][1:-1].long())]
     for crop, end in zip(crops, range(least, rows + 1), strict=True):
         assert crop == [*range(end - len(crop), end)]
@@ -107,14 +107,14 @@ def test_spans_in_time_are_packed_with_their_ages(length: int | None, late: bool
         monkeypatch.setattr("tensorstash.batches.loader.copies_to", lambda _: LateCopies())
     rng = np.random.default_rng(1)
     table = {"e": rng.integers(0, 5, 90), "t": rng.integers(0, 40, 90), "y": rng.random(90), "z": rng.random(90)}
-    stash = ts.load(table, entity="e", time="t", repeated="keep")
+    stash = ts.load(table, entity="e", time="t", duplicates="keep")
     spans = {
-        "past": ts.During("y", -9, 0, most=7, age=True),
-        "code": ts.During("z", -9, 0, most=7),
-        "last": ts.During("y", -2, 0, most=7, age=True),
+        "past": ts.During("y", -9, 0, max_rows=7, age=True),
+        "code": ts.During("z", -9, 0, max_rows=7),
+        "last": ts.During("y", -2, 0, max_rows=7, age=True),
     }
     windows = ts.Windows(stash, spans=spans, at={"e": rng.integers(0, 5, 50), "t": rng.integers(-3, 50, 50)})
-    packs = [ts.Pack("past", "code", length=length), ts.Pack("last", length=length)]
+    packs = [ts.PackSequences("past", "code", length=length), ts.PackSequences("last", length=length)]
     loader, plain = (ts.Loader(windows, 16, shuffle=True, transform=steps) for steps in (packs, []))
     for batch, whole in zip(loader, plain, strict=True):
         exact: dict[str, torch.Tensor] = {}
@@ -125,6 +125,6 @@ def test_spans_in_time_are_packed_with_their_ages(length: int | None, late: bool
         assert batch.keys() == exact.keys()
         assert all(oracle.same(batch[name].cpu(), exact[name].cpu()) for name in exact)
     with pytest.raises(ValueError, match="those of 'last' differ from those of 'past'"):
-        ts.Loader(windows, 16, transform=[ts.Pack("past", "last")])
+        ts.Loader(windows, 16, transform=[ts.PackSequences("past", "last")])
     with pytest.raises(ValueError, match="ages of a span are packed with it"):
-        ts.Pack("past", "past.age")(windows[:])
+        ts.PackSequences("past", "past.age")(windows[:])

@@ -873,7 +873,7 @@ def test_a_batch_that_other_transforms_made_anew_is_still_scaled() -> None:
     windows = ts.Windows(ts.load({"y": np.arange(9.0)}), 2)
     scaler = ts.Scaler.fit(windows, ["y"])
     raw = windows[:]["y"].float()
-    for more in ([ts.Cast({"y": torch.float32})], [ts.Pack("y"), ts.Cast({"y": torch.float32})]):
+    for more in ([ts.Cast({"y": torch.float32})], [ts.PackSequences("y"), ts.Cast({"y": torch.float32})]):
         (batch,) = ts.Loader(windows, 8, transform=[scaler, *more])
         with pytest.raises(ValueError, match=like("scaled once; 'y' is scaled already")):
             scaler(batch)

@@ -437,11 +437,11 @@ def test_flags_are_false_in_empty_slots() -> None:
 def test_flags_of_a_stretch_of_time_are_those_of_its_stretch() -> None:
     columns = {"y": ts.column("v", fill=-50), "ok": ts.is_valid("v")}
     stash = ts.load({"t": [1, 2, 3, 4], "v": [1.0, None, 3.0, None]}, columns, time="t")
-    spans = {"past": ts.During("y", -3, 0, most=3), "flags": ts.During("ok", -3, 0, most=3)}
+    spans = {"past": ts.During("y", -3, 0, max_rows=3), "flags": ts.During("ok", -3, 0, max_rows=3)}
     windows = ts.Windows(stash, spans=spans, at={"t": [3, 4, 5]})
     (batch,) = ts.Loader(windows, 9, transform=[ts.InstanceNorm("past", kind="last")])
     assert batch["past.center"].flatten().tolist() == [1, 3, 3]
-    others = spans | {"flags": ts.During("ok", -2, 0, most=3)}
+    others = spans | {"flags": ts.During("ok", -2, 0, max_rows=3)}
     (batch,) = ts.Loader(
         ts.Windows(stash, spans=others, at={"t": [3, 4, 5]}), 9, transform=[ts.InstanceNorm("past", kind="last")]
     )

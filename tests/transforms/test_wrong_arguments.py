@@ -25,8 +25,8 @@ TRANSFORMS: dict[str, Any] = {
     "norm": NORM,
     "cast": ts.Cast({"y": torch.float32}),
     "cross": ts.Cross(["n", "m"], 8),
-    "pack": ts.Pack("y"),
-    "pack in rows": ts.Pack("y", length=8),
+    "pack": ts.PackSequences("y"),
+    "pack in rows": ts.PackSequences("y", length=8),
 }
 ZEROS = torch.zeros(2, 3)
 ENTITY = torch.tensor([0, 1])
@@ -62,9 +62,9 @@ CALLS: dict[str, Call] = {
     "column of a cross": lambda x: ts.Cross(["n", x], 8),
     "buckets of a cross": lambda x: ts.Cross(["n", "m"], x),
     "name of a cross": lambda x: ts.Cross(["n", "m"], 8, name=x),
-    "spans of a pack": ts.Pack,
-    "length of a pack": lambda x: ts.Pack("y", length=x),
-    "multiple of a pack": lambda x: ts.Pack("y", multiple=x),
+    "spans of a pack": ts.PackSequences,
+    "length of a pack": lambda x: ts.PackSequences("y", length=x),
+    "multiple of a pack": lambda x: ts.PackSequences("y", multiple=x),
     "transforms of a loader": lambda x: ts.Loader(WINDOWS, 4, transform=x),
     "transform of a loader": lambda x: ts.Loader(WINDOWS, 4, transform=[x]),
 }
@@ -118,13 +118,21 @@ def test_each_says_what_it_takes() -> None:
         (lambda: SCALER.bind(3), TypeError, "bound to windows, a mix, shards or a stash, got a int ... bind(windows)"),  # type: ignore[arg-type]
         (lambda: NORM.bind(None), TypeError, "bound to windows ... got a NoneType"),  # type: ignore[arg-type]
         (lambda: SCALER(ZEROS), TypeError, "A scaler takes a batch, a dict of tensors, got a Tensor"),  # type: ignore[arg-type]
-        (lambda: ts.Pack("y")(ZEROS), TypeError, "ts.Pack takes a batch, a dict of tensors, got a Tensor"),  # type: ignore[arg-type]
+        (
+            lambda: ts.PackSequences("y")(ZEROS),  # type: ignore[arg-type]
+            TypeError,
+            "ts.PackSequences takes a batch, a dict of tensors, got a Tensor",
+        ),
         (lambda: ts.InstanceNorm("y", eps="a"), ValueError, "eps must be a number > 0, got 'a'"),  # type: ignore[arg-type]
         (lambda: ts.InstanceNorm("y", eps=float("inf")), ValueError, "eps must be a number > 0, got inf"),
         (lambda: ts.Cast({3: torch.float32}), TypeError, "by names of spans, got 3"),  # type: ignore[dict-item]
         (lambda: ts.Cross(["a", "b"], 8, name=3), TypeError, "name must be a text, got 3"),  # type: ignore[arg-type]
-        (lambda: ts.Pack(["a", "b"]), TypeError, "names of spans, got ['a', 'b'] ... ts.Pack('past', 'known')"),  # type: ignore[arg-type]
-        (lambda: ts.Pack("y", length=2**31), ValueError, "length must be < 2**31"),
+        (
+            lambda: ts.PackSequences(["a", "b"]),  # type: ignore[arg-type]
+            TypeError,
+            "names of spans, got ['a', 'b'] ... ts.PackSequences('past', 'known')",
+        ),
+        (lambda: ts.PackSequences("y", length=2**31), ValueError, "length must be < 2**31"),
         (lambda: ts.Scaler.fit(WINDOWS, [3]), TypeError, "columns must be a list of names, got 3 in it"),  # type: ignore[list-item]
         (lambda: NORM.undo({}), ValueError, "must be normalised by this transform; it has no 'y.center'"),
         (lambda: NORM.inverse([1.0], {}), TypeError, "Predictions must be a tensor of real numbers, got a list"),  # type: ignore[arg-type]
@@ -137,4 +145,4 @@ def test_each_says_what_it_takes() -> None:
 def test_numbers_of_numpy_and_fractions_are_numbers() -> None:
     assert ts.InstanceNorm("y", eps=np.float32(0.5)).eps == 0.5  # type: ignore[arg-type]
     assert ts.InstanceNorm("y", eps=1).eps == 1.0
-    assert ts.Pack("y", length=np.int16(7)).length == 7  # type: ignore[arg-type]
+    assert ts.PackSequences("y", length=np.int16(7)).length == 7  # type: ignore[arg-type]

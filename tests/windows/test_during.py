@@ -52,7 +52,7 @@ def stash_of(events: list[tuple[int, int]]) -> ts.Stash:
     ordered = sorted(events)
     table = {"e": [e for e, _ in ordered], "t": [t for _, t in ordered], "row": [*range(len(ordered))]}
     columns = {"row": ts.column("row", empty=-7), "x": ts.column("row", dtype=torch.float32)}
-    return ts.load(table, columns, entity="e", time="t", repeated="keep")
+    return ts.load(table, columns, entity="e", time="t", duplicates="keep")
 
 
 def spans_of_entities(stash: ts.Stash) -> dict[Any, range]:
@@ -91,10 +91,10 @@ def test_each_window_holds_the_newest_rows_of_its_stretch(
     entities, times = spans_of_entities(stash), stash.time.tolist()  # type: ignore[union-attr]
     min_rows = min(min_rows, most)
     spans: dict[str, Any] = {
-        f"s{k}": ts.During("row", *pair, most=most + k, age=k != 1, closed=own, min_rows=min_rows)
+        f"s{k}": ts.During("row", *pair, max_rows=most + k, age=k != 1, closed=own, min_rows=min_rows)
         for k, pair in enumerate(bounds)
     }
-    spans["x"] = ts.During("x", *bounds[0], most=most, closed=own)
+    spans["x"] = ts.During("x", *bounds[0], max_rows=most, closed=own)
     expected = []
     for number, (e, t) in enumerate(points):
         rows = entities.get(e)
@@ -109,9 +109,9 @@ def test_each_window_holds_the_newest_rows_of_its_stretch(
             kernel.leave_out(patch)
         if not expected:
             with pytest.raises(ts.errors.NoWindowError, match="None of the"):
-                ts.Windows(stash, spans=spans, at=frame, closed=closed, missing="drop")
+                ts.Windows(stash, spans=spans, at=frame, closed=closed, unmatched="drop")
             return
-        windows = ts.Windows(stash, spans=spans, at=frame, closed=closed, missing="drop")
+        windows = ts.Windows(stash, spans=spans, at=frame, closed=closed, unmatched="drop")
         batch = windows[:]
     assert windows.points is not None
     assert windows.points.tolist() == [number for number, *_ in expected]
@@ -132,7 +132,7 @@ def test_without_points_each_row_is_a_window(
     """The stretch ends with the row, and with others of its time."""
     stash = stash_of(events)
     times = stash.time.tolist()  # type: ignore[union-attr]
-    windows = ts.Windows(stash, spans={"past": ts.During("row", *bounds, most=most, closed=own, age=True)})
+    windows = ts.Windows(stash, spans={"past": ts.During("row", *bounds, max_rows=most, closed=own, age=True)})
     expected = [
         rows_during(times, rows, times[row], *bounds, most, own or "right")
         for rows in spans_of_entities(stash).values()
@@ -152,7 +152,11 @@ def test_beside_slots_with_a_horizon_the_stretch_ends_before_the_anchor(
     stash = stash_of(events)
     times = stash.time.tolist()  # type: ignore[union-attr]
     anchors = [row for rows in spans_of_entities(stash).values() for row in rows if row - 1 in rows]
-    spans: dict[str, Any] = {"last": ("row", -1, 0), "next": ("row", 0, 1), "past": ts.During("row", *bounds, most=3)}
+    spans: dict[str, Any] = {
+        "last": ("row", -1, 0),
+        "next": ("row", 0, 1),
+        "past": ts.During("row", *bounds, max_rows=3),
+    }
     if not anchors:
         with pytest.raises(ts.errors.NoWindowError, match="longest"):
             ts.Windows(stash, spans=spans, gaps="ignore")
@@ -171,7 +175,7 @@ def test_windows_with_too_few_rows_are_left_out_before_and_after_a_split(
 ) -> None:
     stash = stash_of(events)
     times = stash.time.tolist()  # type: ignore[union-attr]
-    past = ts.During("row", -3, 0, most=4, min_rows=min_rows)
+    past = ts.During("row", -3, 0, max_rows=4, min_rows=min_rows)
     every = [(rows, row) for rows in spans_of_entities(stash).values() for row in rows]
     kept = [
         row
@@ -204,7 +208,9 @@ def test_durations_are_those_of_polars_across_a_change_of_clocks(begin: str, zon
     )
     stash = ts.load(frame, {"row": ts.column("row", dtype=torch.float64)}, time="t")
     points = frame.filter(pl.col("row") % 13 == 5)["t"]
-    windows = ts.Windows(stash, spans={"past": ts.During("row", begin, "0d", most=800)}, at=pl.DataFrame({"t": points}))
+    windows = ts.Windows(
+        stash, spans={"past": ts.During("row", begin, "0d", max_rows=800)}, at=pl.DataFrame({"t": points})
+    )
     batch = windows[:]
     for k, t in enumerate(points):
         low = (
@@ -219,13 +225,13 @@ def test_durations_are_those_of_polars_across_a_change_of_clocks(begin: str, zon
 @pytest.mark.parametrize(
     ("span", "fragment"),
     [
-        (lambda: ts.During("x", -3, 0, most=0), "most must be"),
-        (lambda: ts.During("x", -3, 0, most=2, min_rows=3), "min_rows must be at most"),
-        (lambda: ts.During("x", -3, 0, most=2, min_rows=-1), "min_rows must be"),
-        (lambda: ts.During("x", -3, 0, most=2, closed="both"), "closed must be"),  # type: ignore[arg-type]
-        (lambda: ts.During("x", "-3d", "0d", most=2), "begin of 'past' must be an integer, as the times are"),
-        (lambda: ts.During("z", -3, 0, most=2), "no column 'z'"),
-        (lambda: ts.During("count", -3, 0, most=2), "empty slot needs a value"),
+        (lambda: ts.During("x", -3, 0, max_rows=0), "max_rows must be"),
+        (lambda: ts.During("x", -3, 0, max_rows=2, min_rows=3), "min_rows must be at most"),
+        (lambda: ts.During("x", -3, 0, max_rows=2, min_rows=-1), "min_rows must be"),
+        (lambda: ts.During("x", -3, 0, max_rows=2, closed="both"), "closed must be"),  # type: ignore[arg-type]
+        (lambda: ts.During("x", "-3d", "0d", max_rows=2), "start of 'past' must be an integer, as the times are"),
+        (lambda: ts.During("z", -3, 0, max_rows=2), "no column 'z'"),
+        (lambda: ts.During("count", -3, 0, max_rows=2), "empty slot needs a value"),
     ],
 )
 def test_a_wrong_span_in_time_is_a_clear_error(span: Any, fragment: str) -> None:
@@ -237,20 +243,20 @@ def test_a_wrong_span_in_time_is_a_clear_error(span: Any, fragment: str) -> None
 def test_times_and_bounds_that_64_bits_cannot_hold_are_errors() -> None:
     near = ts.load({"t": [0, 5], "x": [1.0, 2.0]}, time="t")
     with pytest.raises(ValueError, match=r"less than 2\*\*61 ticks"):
-        ts.Windows(near, spans={"past": ts.During("x", -(2**70), 0, most=3)})
+        ts.Windows(near, spans={"past": ts.During("x", -(2**70), 0, max_rows=3)})
     with pytest.raises(TypeError, match="Names of spans must be strings"):
-        ts.Windows(near, spans={1: ts.During("x", -1, 0, most=3)})  # type: ignore[dict-item]
-    wide = ts.Windows(near, spans={"past": ts.During("x", -(2**59), 2**59, most=2)})
+        ts.Windows(near, spans={1: ts.During("x", -1, 0, max_rows=3)})  # type: ignore[dict-item]
+    wide = ts.Windows(near, spans={"past": ts.During("x", -(2**59), 2**59, max_rows=2)})
     assert wide[:]["past"].tolist() == [[1.0, 2.0]] * 2
     far = ts.load({"t": [-(2**63), 2**63 - 1], "x": [1.0, 2.0]}, ["x"], time="t")
     with pytest.raises(ts.errors.DataError, match=r"within 2\*\*62 ticks"):
-        ts.Windows(far, spans={"past": ts.During("x", -1, 0, most=3)})
+        ts.Windows(far, spans={"past": ts.During("x", -1, 0, max_rows=3)})
 
 
 @pytest.mark.parametrize("begin", ["90 days", -90, "", "-1d12h1mo", "-1x", True, -7.5, None])
 def test_a_wrong_duration_is_an_error_when_the_span_is_made(begin: Any) -> None:
-    with pytest.raises(ValueError, match=r"begin of ts\.During must be a duration as polars writes it"):
-        ts.During("x", begin, "0d", most=2)
+    with pytest.raises(ValueError, match=r"start of ts\.During must be a duration as polars writes it"):
+        ts.During("x", begin, "0d", max_rows=2)
 
 
 @pytest.mark.parametrize(
@@ -267,15 +273,15 @@ def test_a_wrong_duration_is_an_error_when_the_span_is_made(begin: Any) -> None:
     ],
 )
 def test_bounds_in_the_wrong_order_are_an_error_when_the_span_is_made(begin: Any, end: Any) -> None:
-    with pytest.raises(ValueError, match=r"must have begin < end, got .*\. The past has a minus: begin="):
-        ts.During("x", begin, end, most=2)
+    with pytest.raises(ValueError, match=r"must have start < stop, got .*\. The past has a minus: start="):
+        ts.During("x", begin, end, max_rows=2)
 
 
 @pytest.mark.parametrize(("begin", "fragment"), [("-1ns", "a multiple of the unit of the times, 's'"), (-90, "a dur")])
 def test_bounds_that_the_times_do_not_have_are_an_error_when_windows_are_made(begin: Any, fragment: str) -> None:
     stash = ts.load({"t": np.array(["2024-01-01", "2024-01-02"], "M8[s]"), "x": [1.0, 2.0]}, time="t")
-    span = ts.During("x", begin, "0d" if isinstance(begin, str) else 0, most=2)
-    with pytest.raises(ValueError, match=f"begin of 'past' must be {fragment}"):
+    span = ts.During("x", begin, "0d" if isinstance(begin, str) else 0, max_rows=2)
+    with pytest.raises(ValueError, match=f"start of 'past' must be {fragment}"):
         ts.Windows(stash, spans={"past": span})
 
 
@@ -288,7 +294,7 @@ def test_arguments_about_slots_are_refused_where_no_span_has_slots(
     name: str, value: Any, at: dict[str, list[int]] | None
 ) -> None:
     stash = stash_of([(0, 1), (0, 2), (0, 5)])
-    spans = {"past": ts.During("row", -3, 0, most=4)}
+    spans = {"past": ts.During("row", -3, 0, max_rows=4)}
     options: dict[str, Any] = {name: value}
     with pytest.raises(ValueError, match=like(f"{name}={value!r} is about slots ... min_rows=")):
         ts.Windows(stash, spans=spans, at=at, **options)
@@ -317,10 +323,10 @@ def test_a_span_in_time_is_empty_for_no_time(bounds: tuple[str, str]) -> None:
     days = [date(2000, 1, 1) + timedelta(days=k) for k in range(10_227)]
     empty = [day for day in days if not offset_by(day, bounds[0]) < offset_by(day, bounds[1])]
     if not empty:
-        ts.During("row", *bounds, most=4)
+        ts.During("row", *bounds, max_rows=4)
         return
-    with pytest.raises(ValueError, match=like("A span in time must have begin < end")) as caught:
-        ts.During("row", *bounds, most=4)
+    with pytest.raises(ValueError, match=like("A span in time must have start < stop")) as caught:
+        ts.During("row", *bounds, max_rows=4)
     if len(empty) < len(days):
         first = next(day for day in empty if day >= date(2020, 1, 1))
         low, high = (offset_by(first, bound) for bound in bounds)
@@ -328,7 +334,7 @@ def test_a_span_in_time_is_empty_for_no_time(bounds: tuple[str, str]) -> None:
 
 
 def test_weeks_of_work_are_compared_with_days() -> None:
-    ts.During("row", "-5bd", "-4d", most=4)
+    ts.During("row", "-5bd", "-4d", max_rows=4)
     with pytest.raises(ValueError, match=like("for every time t, got '-4bd' and '-5d'")):
-        ts.During("row", "-4bd", "-5d", most=4)
-    ts.During("row", "-1mo", "-100ns", most=4)
+        ts.During("row", "-4bd", "-5d", max_rows=4)
+    ts.During("row", "-1mo", "-100ns", max_rows=4)

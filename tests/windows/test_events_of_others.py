@@ -44,10 +44,10 @@ def test_events_up_to_a_prediction(points: list[tuple[int, int]], closed: Side, 
     of several measurements are rows of one time."""
     rows = [visit for visit in VISITS for _ in range(repeats)]
     frame = pl.DataFrame({"e": [e for e, _ in rows], "t": [t for _, t in rows], "row": [*range(len(rows))]})
-    stash = ts.load(frame.reverse() if backwards else frame, ROW, entity="e", time="t", repeated="keep")
+    stash = ts.load(frame.reverse() if backwards else frame, ROW, entity="e", time="t", duplicates="keep")
     at = {"e": [e for e, _ in points], "t": [t for _, t in points], "label": [*range(len(points))]}
-    spans = {"past": ts.During("row", -100_000, 0, most=12)}
-    batch = ts.Windows(stash, spans=spans, at=at, closed=closed, missing="drop")[:]
+    spans = {"past": ts.During("row", -100_000, 0, max_rows=12)}
+    batch = ts.Windows(stash, spans=spans, at=at, closed=closed, unmatched="drop")[:]
     kept = [(k, e, t) for k, (e, t) in enumerate(points) if e != 4]
     assert batch["label"].tolist() == [k for k, *_ in kept]
     for window, (_, subject, time) in zip(held(batch), kept):
@@ -63,8 +63,8 @@ def test_events_up_to_a_prediction(points: list[tuple[int, int]], closed: Side, 
 def test_how_often_windows_hold_each_event(rows: int, most: int, balanced: bool) -> None:
     """test_subsequence_sampling: cuts at every place hold each event equally often, whole ones in a trapezoid."""
     stash = ts.load({"t": [*range(rows)], "row": [*range(rows)]}, ROW, time="t")
-    spans = {"past": ts.During("row", 0, most, most=most, min_rows=1 if balanced else most)}
-    windows = ts.Windows(stash, spans=spans, at={"t": [*range(1 - most, rows)]}, missing="drop")
+    spans = {"past": ts.During("row", 0, most, max_rows=most, min_rows=1 if balanced else most)}
+    windows = ts.Windows(stash, spans=spans, at={"t": [*range(1 - most, rows)]}, unmatched="drop")
     taken = [row for batch in ts.Loader(windows, 16, shuffle=True) for window in held(batch) for row in window]
     assert np.bincount(taken).tolist() == [most if balanced else min(k + 1, most, rows - k) for k in range(rows)]
 
@@ -85,7 +85,7 @@ def test_slices_are_half_open(start: int, end: int, unit: str | None) -> None:
     table["wave"] = np.arange(6 * 48.0).reshape(6, 48)
     shuffled = {name: values[[3, 0, 5, 1, 4, 2]] for name, values in table.items()}
     stash = ts.load(shuffled, {"unit": ts.column("unit", empty=-1), "wave": "wave"}, time="t")
-    spans = {name: ts.During(name, text(start - end), text(0), most=6, age=True) for name in ("unit", "wave")}
+    spans = {name: ts.During(name, text(start - end), text(0), max_rows=6, age=True) for name in ("unit", "wave")}
     batch = ts.Windows(stash, spans=spans, at={"t": np.array([end]).astype(dtype)})[:]
     rows = [row for row, time in enumerate(SPIKES) if start <= time < end]
     assert held(batch, "unit") == [table["unit"][rows].tolist()]
@@ -115,6 +115,6 @@ def test_hours_in_a_stretch_of_the_calendar(zone: str, t: str, begin: str, hours
     every = pl.Series([start + k * hour for k in range(700 * 24)])
     stash = ts.load(pl.DataFrame({"t": every.dt.convert_time_zone(zone), "row": [*range(len(every))]}), ROW, time="t")
     at = {"t": pl.Series([day(t)]).dt.replace_time_zone(zone)}
-    batch = ts.Windows(stash, spans={"past": ts.During("row", begin, "0h", most=9_000)}, at=at, closed=closed)[:]
+    batch = ts.Windows(stash, spans={"past": ts.During("row", begin, "0h", max_rows=9_000)}, at=at, closed=closed)[:]
     end = (day(t).replace(tzinfo=ZoneInfo(zone)) - start) // hour + (closed == "right")
     assert held(batch) == [[*range(end - hours, end)]]

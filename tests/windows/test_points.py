@@ -100,9 +100,9 @@ def test_history_is_before_the_time_and_the_horizon_from_it_on(
 
     if not kept:
         with pytest.raises(ts.errors.NoWindowError):
-            ts.Windows(stash, spans=spans, at=frame, missing="drop", **options)
+            ts.Windows(stash, spans=spans, at=frame, unmatched="drop", **options)
         return
-    windows = ts.Windows(stash, spans=spans, at=frame, missing="drop", **options)
+    windows = ts.Windows(stash, spans=spans, at=frame, unmatched="drop", **options)
     batch = windows[:]
     assert batch["k"].tolist() == windows.points.tolist() == kept  # type: ignore[union-attr]
     for at, k in enumerate(kept):
@@ -129,7 +129,7 @@ def cards() -> tuple[ts.Stash, pl.DataFrame]:
             "shop": rng.choice(["grocer", "fuel", "other"], count),
         }
     )
-    stash = ts.load(frame, {"amount": "amount", "shop": "shop"}, entity="card", time="t", repeated="keep")
+    stash = ts.load(frame, {"amount": "amount", "shop": "shop"}, entity="card", time="t", duplicates="keep")
     points = pl.DataFrame(
         {
             "card": [f"c{k:02}" for k in rng.integers(0, 40, 300)],
@@ -144,9 +144,9 @@ def cards() -> tuple[ts.Stash, pl.DataFrame]:
 def windows_of(cards: tuple[ts.Stash, pl.DataFrame]) -> ts.Windows:
     stash, points = cards
     spans = {
-        "past": ts.During("amount", "-14d", "0d", most=16, age=True),
-        "shop": ts.During("shop", "-14d", "0d", most=16),
-        "day": ts.During("amount", "-1d", "0d", most=4),
+        "past": ts.During("amount", "-14d", "0d", max_rows=16, age=True),
+        "shop": ts.During("shop", "-14d", "0d", max_rows=16),
+        "day": ts.During("amount", "-1d", "0d", max_rows=4),
     }
     return ts.Windows(stash, spans=spans, at=points)
 
@@ -157,7 +157,13 @@ def test_the_last_row_before_a_time_is_that_of_polars_join_asof(
 ) -> None:
     stash, points = cards
     windows = ts.Windows(
-        stash, spans={"last": ("amount", -1, 0)}, gaps="ignore", min_history=1, at=points, closed=closed, missing="drop"
+        stash,
+        spans={"last": ("amount", -1, 0)},
+        gaps="ignore",
+        min_history=1,
+        at=points,
+        closed=closed,
+        unmatched="drop",
     )
     rows = stash.to_polars().with_columns(pl.col("card").cast(pl.String))
     joined = (
@@ -232,7 +238,7 @@ def test_steps_by_time_hold_one_time_of_the_frame(cards: tuple[ts.Stash, pl.Data
 def test_draws_by_entity_take_its_windows_alone(cards: tuple[ts.Stash, pl.DataFrame]) -> None:
     windows, stash = windows_of(cards), cards[0]
     weights = [float(k in (3, 17)) for k in range(len(stash.entities))]
-    (batch,) = ts.Loader(windows, 4000, shuffle=ts.Weighted(weights, per="entity", count=4000), with_ids=True)
+    (batch,) = ts.Loader(windows, 4000, shuffle=ts.Weighted(weights, per="entity", epoch_size=4000), with_ids=True)
     assert set(batch["entity"].tolist()) == {3, 17}
     mine = {k for k, card in enumerate(cards[1]["card"]) if card in (stash.entities[3], stash.entities[17])}
     assert set(batch["window"].tolist()) == mine
@@ -250,12 +256,12 @@ def test_a_split_goes_by_the_time_and_leaks_nothing(
     assert times is not None
     moment = int(np.datetime64("2024-01-01", "ms").astype(int)) + cut * _DAY
     spans: dict[str, Any] = {
-        "past": ts.During("amount", "-9d", "0d", most=64),
-        "later": ts.During("amount", "0d", f"{ahead}d", most=512, age=True),
+        "past": ts.During("amount", "-9d", "0d", max_rows=64),
+        "later": ts.During("amount", "0d", f"{ahead}d", max_rows=512, age=True),
     }
     if horizon:
         spans["next"] = ("amount", 0, horizon)
-    windows = ts.Windows(stash, spans=spans, gaps="ignore", at=points, missing="drop")
+    windows = ts.Windows(stash, spans=spans, gaps="ignore", at=points, unmatched="drop")
     before, after = windows.split(str(np.datetime64(moment, "ms")))
     t_of = {name: part.anchors(range(len(part)))["time"] for name, part in (("before", before), ("after", after))}
     assert bool((t_of["after"] >= moment).all())
@@ -349,9 +355,9 @@ def test_a_mix_holds_the_points_of_all_components(cards: tuple[ts.Stash, pl.Data
 
 def _spans() -> dict[str, ts.During]:
     return {
-        "past": ts.During("amount", "-14d", "0d", most=16, age=True, closed="left"),
-        "shop": ts.During("shop", "-14d", "0d", most=16, closed="left"),
-        "day": ts.During("amount", "-1d", "0d", most=4, closed="left"),
+        "past": ts.During("amount", "-14d", "0d", max_rows=16, age=True, closed="left"),
+        "shop": ts.During("shop", "-14d", "0d", max_rows=16, closed="left"),
+        "day": ts.During("amount", "-1d", "0d", max_rows=4, closed="left"),
     }
 
 
@@ -385,7 +391,7 @@ def test_any_frame_will_do(make: Any) -> None:
         {"e": ["a", "a", "b"], "n": [1, 1, 2], "t": [1, 5, 1], "y": [1.0, 2.0, 3.0]}, ["y"], entity=["e", "n"], time="t"
     )
     frame = make({"t": [9, 2, 2], "e": ["b", "a", "b"], "n": [2, 1, 2], "label": [1, 2, 3]})
-    windows = ts.Windows(stash, spans={"past": ts.During("y", -99, 0, most=2, min_rows=1)}, at=frame)
+    windows = ts.Windows(stash, spans={"past": ts.During("y", -99, 0, max_rows=2, min_rows=1)}, at=frame)
     assert windows[:]["past"][:, -1].tolist() == [3.0, 1.0, 3.0]
     assert windows[:]["label"].tolist() == [1, 2, 3]
     with pytest.raises(
@@ -437,10 +443,12 @@ def test_times_of_another_unit_or_zone_are_right_or_an_error(times: pa.Array, fr
     stash = ts.load({"t": pa.array([0, 10**6, 2 * 10**6], pa.timestamp("us", "UTC")), "y": [0.0, 1.0, 2.0]}, time="t")
     frame = pa.table({"t": times})
     if fragment is None:
-        assert ts.Windows(stash, spans={"p": ts.During("y", "-9s", "0s", most=1)}, at=frame)[:]["p"].tolist() == [[0.0]]
+        assert ts.Windows(stash, spans={"p": ts.During("y", "-9s", "0s", max_rows=1)}, at=frame)[:]["p"].tolist() == [
+            [0.0]
+        ]
         return
     with pytest.raises(ts.errors.SchemaError, match=fragment):
-        ts.Windows(stash, spans={"p": ts.During("y", "-9s", "0s", most=1)}, at=frame)
+        ts.Windows(stash, spans={"p": ts.During("y", "-9s", "0s", max_rows=1)}, at=frame)
 
 
 def test_what_needs_all_windows_of_a_stash_is_refused(cards: tuple[ts.Stash, pl.DataFrame]) -> None:
@@ -454,7 +462,7 @@ def test_what_needs_all_windows_of_a_stash_is_refused(cards: tuple[ts.Stash, pl.
         ({"stride": 2, "at": points}, "must be left out with at="),
         ({"where": np.ones(stash.rows, bool), "at": points}, "must be left out with at="),
         ({"closed": "right"}, "must be given with at="),
-        ({"missing": "drop"}, "must be given with at="),
+        ({"unmatched": "drop"}, "must be given with at="),
     ]
     for options, fragment in refused:
         with pytest.raises(ValueError, match=fragment):

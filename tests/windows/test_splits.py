@@ -38,7 +38,7 @@ class Case:
         rows = [*map(float, range(len(times)))]
         table = {"e": entities, "t": times, "row": rows, "late": late}
         columns = {"row": ROW, "late": LATE}
-        return ts.load(table, columns, entity="e", time="t", repeated="keep")
+        return ts.load(table, columns, entity="e", time="t", duplicates="keep")
 
     def windows(self, late: Sequence[float]) -> ts.Windows | None:
         """The windows; `None` if there is none."""
@@ -50,7 +50,7 @@ class Case:
                 spans[f"next_{column}"] = (column, 0, self.horizon)
             if self.reach is not None:
                 begin, end, closed = self.reach
-                spans[f"near_{column}"] = ts.During(column, begin, end, most=16, closed=closed)  # type: ignore[arg-type]
+                spans[f"near_{column}"] = ts.During(column, begin, end, max_rows=16, closed=closed)  # type: ignore[arg-type]
         try:
             return ts.Windows(self.stash(late), spans=spans, gaps=self.gaps, **self.options)  # type: ignore[arg-type]
         except ts.errors.NoWindowError:
@@ -132,7 +132,7 @@ def cases(draw: st.DrawFn) -> Case:
             options["min_horizon"] = draw(st.integers(0 if history else 1, horizon))
     if draw(st.booleans()):
         times = draw(st.lists(one, min_size=1, max_size=12))
-        options |= {"at": {"e": [e for e, _ in times], "t": [t for _, t in times]}, "missing": "drop"}
+        options |= {"at": {"e": [e for e, _ in times], "t": [t for _, t in times]}, "unmatched": "drop"}
         options["closed"] = draw(st.sampled_from(["left", "right"]))
     return Case(events, history, horizon, reach, gaps, options)
 
@@ -223,8 +223,8 @@ def test_split_entities_gives_all_windows_of_an_entity_to_one_part(case: Case, f
 
 def test_rows_of_one_time_are_not_divided() -> None:
     times = [0, 1, 2, 3, 3, 3, 3, 7, 8, 9]
-    stash = ts.load({"t": times, "row": [*map(float, range(10))]}, ["row"], time="t", repeated="keep")
-    windows = ts.Windows(stash, spans={"past": ts.During("row", -2, 0, most=8)})
+    stash = ts.load({"t": times, "row": [*map(float, range(10))]}, ["row"], time="t", duplicates="keep")
+    windows = ts.Windows(stash, spans={"past": ts.During("row", -2, 0, max_rows=8)})
     train, valid = windows.split_fraction(0.5)
     assert [windows.anchors(range(10))["time"].tolist()[: len(train)], len(valid)] == [[0, 1, 2], 7]
     assert ts.Scaler.fit(train, ["row"], kind="minmax").rows == 3
@@ -262,7 +262,7 @@ def test_a_part_that_is_empty_although_its_cuts_lie_in_the_data_is_told() -> Non
     assert texts_of(lambda: windows.split("2024-01-20", "2024-01-23")) == [], "it may be a pause"
     (told,) = texts_of(lambda: ts.Windows(days(), 7).split("2024-01-05"))
     assert "Part 1 of 2 has no window: none of the 24 windows has all of its slots before 2024-01-05." in told
-    spans = {"next": ts.During("y", "0d", "9d", most=9)}
+    spans = {"next": ts.During("y", "0d", "9d", max_rows=9)}
     points = {"e": np.zeros(3, np.int64), "t": np.arange("2024-01-04", "2024-01-07", dtype="M8[D]")}
     (told,) = texts_of(lambda: ts.Windows(days(), spans=spans, at=points).split("2024-01-05"))
     assert "windows has its time and spans in time before 2024-01-05." in told
