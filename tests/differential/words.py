@@ -81,7 +81,22 @@ class Field:
 
 Line = Name | Argument | Member | Entry | Field
 
-RENAMED: tuple[Line, ...] = ()
+RENAMED: tuple[Line, ...] = (
+    Argument("load", "repeated", "duplicates"),
+    Argument("plan", "repeated", "duplicates"),
+    Argument("cluster.shard", "repeated", "duplicates"),
+    Argument("load", "key", "version"),
+    Argument("During", "most", "max_rows"),
+    Argument("During", "begin", "start"),
+    Argument("During", "end", "stop"),
+    Argument("Mix", "count", "epoch_size"),
+    Argument("Weighted", "count", "epoch_size"),
+    Field("count", "epoch_size"),
+    Argument("Windows", "missing", "unmatched"),
+    Argument("cluster.windows", "missing", "unmatched"),
+    Name("Pack", "PackSequences"),
+    Entry(".begin", ".start"),
+)
 
 
 def plain(word: str) -> str:
