@@ -1,5 +1,5 @@
-/* The kernel: which windows come next and where they are (`draws.c`), their bytes (`gather.c`, and `expand.c` where
- * slots are empty), and batches without empty slots (`pack.c`).
+/* The kernel: which windows come next (`permutation.c`, `mix.c`, `weighted.c`), where they are (`lookup.c`), their bytes
+ * (`gather.c`, and `expand.c` where slots are empty), and batches without empty slots (`pack.c`).
  *
  * Every function does a bounded amount of work, allocates nothing and keeps nothing but sleeping threads (`threads.c`),
  * which a forked child starts anew, so that it may run without the interpreter's lock and in any process. Each checks
@@ -24,7 +24,7 @@
 #define INLINE static inline __attribute__((always_inline))
 #define EXPORT __attribute__((visibility("default")))
 
-enum { VERSION = 10 }; /* of the functions and structs; `library.py` refuses another */
+enum { VERSION = 11 }; /* of the functions and structs; `library.py` refuses another */
 enum { DONE = -1, MALFORMED = -2 };
 enum { FOUND_TOGETHER = 256 };
 
