@@ -45,7 +45,7 @@ class Shares(ctypes.Structure):
 class SpanStruct(ctypes.Structure):
     """Slots of a column relative to the anchor of a window, and the bits of an item where there is no row."""
 
-    _fields_ = (*_fields("", "begin length step row_bytes item_bytes draw"), ("empty", c_uint64))
+    _fields_ = (*_fields("", "start length step row_bytes item_bytes draw"), ("empty", c_uint64))
 
 
 class SourceStruct(ctypes.Structure):
