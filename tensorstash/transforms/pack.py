@@ -66,7 +66,7 @@ class PackSequences:
         >>> batch["y.segment"]
         tensor([[1, 1, 1, 2],
                 [1, 1, 2, 0]], dtype=torch.int32)
-        >>> batch["y.row"], batch["y.begin"], batch["y.length"]
+        >>> batch["y.row"], batch["y.start"], batch["y.length"]
         (tensor([0, 1, 0, 1]), tensor([3, 0, 0, 2]), tensor([1, 2, 3, 1]))
     """  # noqa: E501  a doctest
 
@@ -122,7 +122,7 @@ class PackSequences:
         shape = (len(packing.used), packing.length)
         marks = {name: take(f"{self.spans[0]}.{name}", shape, torch.int32) for name in ("segment", "position")}
         mark(packing, *(tensor.view(-1).numpy() for tensor in marks.values()))
-        places = zip(("row", "begin", "length"), (*np.divmod(packing.place, packing.length), packing.sizes))
+        places = zip(("row", "start", "length"), (*np.divmod(packing.place, packing.length), packing.sizes))
         return marks | {name: torch.from_numpy(numbers) for name, numbers in places}
 
     def _slots(self, batch: Batch) -> tuple[tuple[int, int], Bools | None]:
@@ -140,7 +140,7 @@ class PackSequences:
                 raise ValueError(f"A packed span must be (batch, time, ...); {name!r} is {tuple(span.shape)}.")
             if not span.is_cpu:
                 raise ValueError(
-                    f"ts.PackSequences runs on the host; {name!r} is on {span.device}. PackSequences before the copy."
+                    f"ts.PackSequences runs on the host; {name!r} is on {span.device}. Pack it before the copy."
                 )
         (windows, slots), marks = batch[first].shape[:2], f"{first}.observed"
         observed = span_of(batch, marks) if marks in batch else None
