@@ -78,7 +78,7 @@ def _places(windows: Windows) -> dict[str, tuple[str, object]]:
 
 
 def check_unscaled(source: Source, columns: Collection[str]) -> None:
-    """Raise `ValueError` if `Scaler.apply` has scaled one of the columns."""
+    """Raise `ValueError` if `Scaler.transform` has scaled one of the columns."""
     for part in parts_in(source):
         for about in stash_of(part).info.columns:
             if about.is_scaled and about.name in columns:

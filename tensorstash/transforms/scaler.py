@@ -5,11 +5,11 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tensorstash.common.checks import is_integer, names_in
+from tensorstash.common.checks import is_integer, names_in, no_attribute
 from tensorstash.common.html import table
 from tensorstash.errors import DataError, SchemaError
 from tensorstash.errors import unknown as unknown_name
@@ -17,7 +17,7 @@ from tensorstash.sampling.mix import Mix
 from tensorstash.sampling.sharded import ShardedWindows
 from tensorstash.stash.scaled import is_scaled, note_scaled, was_scaled
 from tensorstash.stash.stash import Stash
-from tensorstash.transforms.apply import scaled_stash
+from tensorstash.transforms.scaled_stash import scaled_stash
 from tensorstash.transforms.bound import Source, check_source, check_unscaled, entities_in, groups_of, spans_in
 from tensorstash.transforms.entries import change_rows, check_batch, check_pack, check_predictions, observed_of, span_of
 from tensorstash.transforms.scaling import Constants
@@ -28,6 +28,8 @@ from tensorstash.windows.windows import Windows
 
 Batch = dict[str, torch.Tensor]
 
+_OTHER_NAMES = {"apply": "scaler.transform(stash)"}
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Scaler:
@@ -35,8 +37,8 @@ class Scaler:
 
     `Scaler.fit` makes one. Calling it scales a batch in place, in the memory and on the device of the batch, and
     returns it. It scales every span of its columns; slots without a row (`<span>.observed` is false) keep what `empty=`
-    says. A span that is scaled already and not written since is a `ValueError`, also if it is of a column that `apply`
-    has scaled. The arithmetic has the span's dtype, or float32 for half types; integer spans must be cast first with
+    says. A span that is scaled already and not written since is a `ValueError`, also if `transform` has scaled its column.
+    The arithmetic has the span's dtype, or float32 for half types; integer spans must be cast first with
     `ts.Cast`.
 
     A `Loader` binds a scaler to its windows: to their spans and, with `by="entity"`, to the numbers that
@@ -122,7 +124,7 @@ class Scaler:
 
         Raises:
             ColumnError: a column does not exist, or no span of the windows is of it. SchemaError: it is not numeric.
-            ValueError: it is scaled already, by `apply`. DataError: it has no value, or an infinite one (for
+            ValueError: it is scaled already, by `transform`. DataError: it has no value, or an infinite one (for
                 `"robust"`: an infinite quartile).
         """
         check_kind(kind, by, unknown)
@@ -201,7 +203,7 @@ class Scaler:
         constants = replace(fitted, spans=spans, center=center, scale=scale)
         return replace(constants, entities=names, starts=starts, _fitted=fitted)
 
-    def apply(self, stash: Stash, *, dtype: torch.dtype | None = None) -> Stash:
+    def transform(self, stash: Stash, *, dtype: torch.dtype | None = None) -> Stash:
         """A private copy of a stash in which the columns of the scaler are scaled, so that no batch needs to be.
 
         Its batches are those of `stash` with this scaler as transform, bit for bit in the same dtype. A loader over it
@@ -218,13 +220,13 @@ class Scaler:
         Example:
             >>> import tensorstash as ts
             >>> stash = ts.load({"y": [1.0, 3.0]}, ["y"])
-            >>> ts.Scaler.fit(stash, ["y"]).apply(stash)["y"]
+            >>> ts.Scaler.fit(stash, ["y"]).transform(stash)["y"]
             tensor([-1.,  1.], dtype=torch.float64)
         """
         if not isinstance(stash, Stash):
             raise TypeError(
-                f"A scaler must be applied to a stash, got a {type(stash).__name__}. Of windows that is windows.stash; "
-                "a batch is scaled by scaler(batch)."
+                f"transform() takes a stash, got a {type(stash).__name__}. Write scaler.transform(windows.stash) for "
+                "windows, and scaler(batch) for a batch."
             )
         for name in self.center:
             check_pack(stash[name][:, None], self._pack(name), name)
@@ -375,6 +377,11 @@ class Scaler:
               y  center 2  scale 1  for y
         """
         return cls(**fields_of(state))
+
+    if not TYPE_CHECKING:  # else any name would do
+
+        def __getattr__(self, name: str) -> object:
+            raise no_attribute(self, name, _OTHER_NAMES)
 
     def __repr__(self) -> str:
         lines = ("  {}  center {}  scale {}  for {}".format(*row) for row in self._shown())

@@ -36,8 +36,8 @@ WRONG += [WINDOWS, STASH]
 
 Call = Callable[[Any], Any]
 CALLS: dict[str, Call] = {
-    "apply": SCALER.apply,
-    "dtype of apply": lambda x: SCALER.apply(SERIES, dtype=x),
+    "transform": SCALER.transform,
+    "dtype of transform": lambda x: SCALER.transform(SERIES, dtype=x),
     "from_state": ts.Scaler.from_state,
     "source of fit": lambda x: ts.Scaler.fit(x, ["y"]),
     "columns of fit": lambda x: ts.Scaler.fit(WINDOWS, x),
