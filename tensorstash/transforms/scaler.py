@@ -2,33 +2,42 @@
 
 import operator
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import torch
 
-from tensorstash.common.checks import is_integer, names_in, no_attribute
+from tensorstash.common.checks import is_integer, names_in, no_attribute, shown
 from tensorstash.common.html import table
-from tensorstash.errors import DataError, SchemaError
+from tensorstash.errors import SchemaError
 from tensorstash.errors import unknown as unknown_name
 from tensorstash.sampling.mix import Mix
 from tensorstash.sampling.sharded import ShardedWindows
-from tensorstash.stash.scaled import is_scaled, note_scaled, was_scaled
+from tensorstash.stash.scaled import note_scaled
 from tensorstash.stash.stash import Stash
+from tensorstash.transforms.bound import Source, check_source, check_unscaled, spans_in
+from tensorstash.transforms.entities import entities_in, groups_by_name, groups_of
+from tensorstash.transforms.entries import (
+    change_rows,
+    check_batch,
+    check_pack,
+    check_prediction_shape,
+    check_predictions,
+    check_scalable,
+    observed_of,
+    span_of,
+)
+from tensorstash.transforms.fitting import By, Kind, Statistics, Unknown, check_kind, joined, of_source
 from tensorstash.transforms.scaled_stash import scaled_stash
-from tensorstash.transforms.bound import Source, check_source, check_unscaled, entities_in, groups_of, spans_in
-from tensorstash.transforms.entries import change_rows, check_batch, check_pack, check_predictions, observed_of, span_of
 from tensorstash.transforms.scaling import Constants
 from tensorstash.transforms.sharded import of_all, of_node
 from tensorstash.transforms.state import VERSION, fields_of
-from tensorstash.transforms.statistics import By, Kind, Statistics, Unknown, check_kind, doubts_text, joined, of_source
+from tensorstash.transforms.texts import constants_shown, doubts_text
 from tensorstash.windows.windows import Windows
 
 Batch = dict[str, torch.Tensor]
-
-_OTHER_NAMES = {"apply": "scaler.transform(stash)"}
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -37,8 +46,8 @@ class Scaler:
 
     `Scaler.fit` makes one. Calling it scales a batch in place, in the memory and on the device of the batch, and
     returns it. It scales every span of its columns; slots without a row (`<span>.observed` is false) keep what `empty=`
-    says. A span that is scaled already and not written since is a `ValueError`, also if `transform` has scaled its column.
-    The arithmetic has the span's dtype, or float32 for half types; integer spans must be cast first with
+    says. A span that is scaled already and not written since is a `ValueError`, also if `transform` has scaled its
+    column. The arithmetic has the span's dtype, or float32 for half types; integer spans must be cast first with
     `ts.Cast`.
 
     A `Loader` binds a scaler to its windows: to their spans and, with `by="entity"`, to the numbers that
@@ -71,7 +80,7 @@ class Scaler:
         >>> batch["past"]
         tensor([[-1.,  1.],
                 [ 1., 97.]], dtype=torch.float64)
-        >>> scaler.undo(batch)["past"]
+        >>> scaler.inverse(batch)["past"]
         tensor([[ 1.,  3.],
                 [ 3., 99.]], dtype=torch.float64)
     """
@@ -191,14 +200,7 @@ class Scaler:
         names, starts = entities_in(windows)
         if names == fitted.entities:
             return replace(fitted, spans=spans, starts=starts)
-        known = {name: row for row, name in enumerate(fitted.entities)}
-        pooled = [len(known)] if self.unknown == "pooled" else []
-        if not pooled and (missing := [name for name in names if name not in known]):
-            raise DataError(
-                f"A scaler by entity must know each entity; {len(missing):,} of {len(names):,} are unknown, such as "
-                f"{missing[0]!r}. Fit it on windows with these too, or with unknown='pooled'."
-            )
-        rows = [known.get(name, len(known)) for name in names] + pooled
+        rows = groups_by_name(names, fitted.entities, pooled=self.unknown == "pooled")
         center, scale = ({name: x[rows] for name, x in table.items()} for table in (fitted.center, fitted.scale))
         constants = replace(fitted, spans=spans, center=center, scale=scale)
         return replace(constants, entities=names, starts=starts, _fitted=fitted)
@@ -239,33 +241,40 @@ class Scaler:
         """Scale a batch in place and return it."""
         return self._batch(batch, inverse=False)
 
-    def undo(self, batch: Batch) -> Batch:
-        """Scale a batch back, in place, and return it.
+    @overload
+    def inverse(self, values: Batch) -> Batch: ...
 
-        A span that is not scaled, or is scaled back already, is a `ValueError`. So is a copy of one that is scaled: the
-        tensors of a batch say that they are, and copies do not. `inverse` takes any values.
-        """
-        return self._batch(batch, inverse=True)
-
+    @overload
     def inverse(
         self,
         values: torch.Tensor,
         column: str,
         entity: torch.Tensor | None = None,
         source: torch.Tensor | None = None,
-    ) -> torch.Tensor:
-        """Convert predictions of a column back to its units.
+    ) -> torch.Tensor: ...
+
+    def inverse(
+        self,
+        values: Batch | torch.Tensor,
+        column: str | None = None,
+        entity: torch.Tensor | None = None,
+        source: torch.Tensor | None = None,
+    ) -> Batch | torch.Tensor:
+        """Scale a batch back in place, or convert predictions of a column to its units.
+
+        A span of a batch that is not scaled is a `ValueError`. So is a copy of a scaled span, because the note that it
+        is scaled is on the tensor itself. Predictions need no such note.
 
         Args:
-            values: `(batch, ...)`, or `(batch, time, *pack)` for a pack. Integers and booleans are converted to torch's
-                default floating dtype first.
-            column: the name of the column.
-            entity: `(batch,)`, the entity of each window, by its number in the windows that the scaler is bound to;
-                needed with `by="entity"` alone.
-            source: `(batch,)`, the component of each window; needed with a mix and `by="entity"` alone.
+            values: a scaled batch; or predictions, `(batch, ...)`, for a pack `(batch, time, *pack)`. Integers and
+                booleans are converted to torch's default floating dtype first.
+            column: the name of the column of predictions; not for a batch.
+            entity: `(batch,)`, the entity of each window, by its number in the windows that the scaler is bound to; for
+                predictions with `by="entity"` alone.
+            source: `(batch,)`, the component of each window; for predictions with a mix and `by="entity"` alone.
 
         Returns:
-            A new tensor of the shape of `values`, through which gradients flow.
+            The batch; or a new tensor of the shape of the predictions, through which gradients flow.
 
         Example:
             >>> import torch, tensorstash as ts
@@ -276,19 +285,26 @@ class Scaler:
             tensor([[ 1.0000,  1.5000],
                     [20.0000, 25.0000]])
         """
+        if isinstance(values, MutableMapping):
+            if given := [each for each in (column, entity, source) if each is not None]:
+                raise TypeError(f"inverse(batch) takes no column and no entities, got {shown(given[0])}. Leave it out.")
+            return self._batch(values, inverse=True)
+        check_predictions(values)
+        if column is None:
+            raise TypeError(
+                f"Predictions need their column. Write scaler.inverse(values, {next(iter(self.center))!r})."
+            )
+        return self._inverse(values, column, entity, source)
+
+    def _inverse(
+        self, values: torch.Tensor, column: str, entity: torch.Tensor | None, source: torch.Tensor | None
+    ) -> torch.Tensor:
         if not isinstance(column, str) or column not in self.center:
             raise unknown_name(column, self.center, "the scaler")
-        check_predictions(values)
         for what, given in (("entity", entity), ("source", source)):
             if given is not None and not isinstance(given, torch.Tensor):
                 raise TypeError(f"{what} must be a tensor of integers, got {given!r}. Take batch[{what!r}].")
-        check_pack(values, self._pack(column), column)
-        pack = len(self._pack(column))
-        if pack and values.ndim < pack + 2:  # (batch, time) could be as wide as the pack
-            raise ValueError(
-                f"Predictions of the pack {column!r} must be (batch, time, *pack), got {tuple(values.shape)}. For "
-                "one step write values[:, None]."
-            )
+        check_prediction_shape(values, self._pack(column), column)
         if not values.dtype.is_floating_point:
             values = values.to(torch.get_default_dtype())
         group = self._group(len(values), entity, source)
@@ -312,23 +328,7 @@ class Scaler:
             entity = None  # of a batch of one stash, whose numbers are others
         group = self._group(windows, entity, batch.get("source"))
         for name in known:
-            span = batch[name]
-            if f"{name}.segment" in batch:
-                raise ValueError(
-                    f"A scaler must see whole windows; {name!r} is packed in rows. Scale before ts.PackSequences."
-                )
-            if not span.dtype.is_floating_point:
-                raise SchemaError(
-                    f"A scaled span must be floating; {name!r} is {span.dtype}. Put "
-                    f"ts.Cast({{{name!r}: torch.float32}}) before the scaler."
-                )
-            if not inverse and is_scaled(span):
-                raise ValueError(f"A span must be scaled once; {name!r} is scaled already. Leave the scaler out.")
-            if inverse and not was_scaled(span):
-                raise ValueError(
-                    f"Only a span that is scaled can be scaled back; {name!r} is not, or it is a copy, which does not "
-                    f"say so. For the values of a copy: scaler.inverse(batch[{name!r}], {self.spans[name]!r})."
-                )
+            check_scalable(batch, name, self.spans[name], inverse=inverse)
         observed = [observed_of(batch, name) for name in known]
         for name, has_row in zip(known, observed):
             constants = self._constants(self.spans[name], batch[name])
@@ -381,28 +381,17 @@ class Scaler:
     if not TYPE_CHECKING:  # else any name would do
 
         def __getattr__(self, name: str) -> object:
-            raise no_attribute(self, name, _OTHER_NAMES)
+            raise no_attribute(self, name, {"apply": "scaler.transform(stash)", "undo": "scaler.inverse(batch)"})
 
     def __repr__(self) -> str:
-        lines = ("  {}  center {}  scale {}  for {}".format(*row) for row in self._shown())
+        columns = constants_shown(self.center, self.scale, self.spans)
+        lines = ("  {}  center {}  scale {}  for {}".format(*row) for row in columns)
         return "\n".join([f"Scaler: {self._caption()}", *lines])
 
     def _repr_html_(self) -> str:
-        columns = table(("column", "center", "scale", "spans"), self._shown())
-        return f"<p><b>Scaler</b>: {self._caption()}</p>{columns}"
+        columns = constants_shown(self.center, self.scale, self.spans)
+        return f"<p><b>Scaler</b>: {self._caption()}</p>{table(('column', 'center', 'scale', 'spans'), columns)}"
 
     def _caption(self) -> str:
         by = f" by entity, {len(self.entities):,} of them" if self.by else ""
         return f"{self.kind}{by}, of the {self.rows:,} rows seen"
-
-    def _shown(self) -> Iterator[tuple[str, str, str, str]]:
-        """The name of each column, its center, its scale and its spans, as text."""
-        for name, center in self.center.items():
-            spans = ", ".join(span for span, column in self.spans.items() if column == name)
-            yield name, _summary(center), _summary(self.scale[name]), spans
-
-
-def _summary(values: torch.Tensor) -> str:
-    if values.numel() <= 4:
-        return ", ".join(f"{value:.4g}" for value in values.flatten().tolist())
-    return f"{values.min().item():.4g} to {values.max().item():.4g}"

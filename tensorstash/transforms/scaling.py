@@ -49,12 +49,12 @@ class Constants:
         return (values.to(center.dtype) * scale.view(shape) + center.view(shape)).to(values.dtype)
 
     def apply(self, tensor: torch.Tensor, group: torch.Tensor | None, *, inverse: bool) -> None:
-        """Scale a tensor in its own memory, or undo that.
+        """Scale a tensor, or scale it back, in its own memory.
 
         Args:
             tensor: `(*windows, slots, *pack)`.
             group: `(*windows,)`, the group of each window.
-            inverse: whether to undo the scaling.
+            inverse: whether to scale back.
         """
         if not tensor.is_contiguous():
             whole = tensor.contiguous()

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from tensorstash.common.checks import is_integer
-from tensorstash.transforms.statistics import check_kind
+from tensorstash.transforms.fitting import check_kind
 
 VERSION = 1
 

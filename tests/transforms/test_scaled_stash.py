@@ -226,7 +226,7 @@ def test_a_scaler_called_by_hand_refuses_batches_of_scaled_columns(way: str, mon
     if way == "out":
         assert scaler(raw.gather([0, 1], out=batch)) is not None  # raw values in the same tensors
     if way == "batch":
-        torch.testing.assert_close(scaler.undo(batch)["next"], raw[:4]["next"], equal_nan=True)
+        torch.testing.assert_close(scaler.inverse(batch)["next"], raw[:4]["next"], equal_nan=True)
 
 
 def test_a_method_that_a_scaler_lacks_is_told_with_the_one_to_use() -> None:
