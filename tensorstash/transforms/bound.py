@@ -1,6 +1,6 @@
 """What a transform is bound to: the spans of windows, their columns, and their flags of `ts.is_valid`."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from tensorstash.sampling.mix import Mix
@@ -72,6 +72,21 @@ def _places(windows: Windows) -> dict[str, tuple[str, object]]:
     for number, reach in enumerate(windows.placement.reaches):
         at |= {span.name: (span.column, number) for span in reach.shown}
     return at
+
+
+def computed_in(source: Source) -> frozenset[str]:
+    """The spans of `ts.calendar` whose empty slots hold values like any other slot, computed from their time.
+
+    The slots of spans in time have none, nor have those of windows without a known step. For a stash alone all
+    columns of `ts.calendar` count, because its scaler is for windows that are not known yet.
+    """
+    computed = set[str]()
+    for part in parts_in(source):
+        pairs: Iterable[tuple[str, str]] = zip(part, part) if isinstance(part, Stash) else ()
+        if isinstance(part, Windows) and part.placement.slots.frequency is not None:
+            pairs = [(span.name, span.column) for span in part.placement.spans]
+        computed |= {span for span, column in pairs if stash_of(part).about(column).calendar}
+    return frozenset(computed)
 
 
 def check_unscaled(source: Source, columns: Collection[str]) -> None:

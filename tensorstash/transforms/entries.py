@@ -1,6 +1,6 @@
 """The entries of a batch that transforms take."""
 
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 
 import torch
 
@@ -24,6 +24,16 @@ def span_of(batch: Mapping[str, object], name: str) -> torch.Tensor:
     if not isinstance(entry, torch.Tensor):
         raise TypeError(f"A span must be a tensor; {name!r} is a {type(entry).__name__}. Use torch.as_tensor.")
     return entry
+
+
+def spans_in_batch(batch: Mapping[str, object], spans: Iterable[str]) -> list[str]:
+    """The spans of a scaler that a batch has; raises `ValueError` if there are none."""
+    if known := [name for name in spans if name in batch]:
+        return known
+    raise ValueError(
+        f"The batch must have a span of the scaler, {', '.join(map(repr, spans))}; it has "
+        f"{', '.join(map(repr, batch)) or 'nothing'}. Fit it on windows with the spans of the batch."
+    )
 
 
 def check_predictions(values: object) -> None:

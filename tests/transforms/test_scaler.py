@@ -19,7 +19,7 @@ import tensorstash as ts
 from tensorstash.stash import moments
 from tensorstash.transforms import scaling
 from tensorstash.transforms.fitting import rows_seen
-from tensorstash.transforms.scaling import Constants
+from tensorstash.transforms.scaling import ScaleConstants
 from tensorstash.windows.slots import nearest_rows
 from tests.data import DTYPES, Table, tables
 from tests.oracle_load import like
@@ -530,7 +530,7 @@ def test_predictions_need_an_entity_each() -> None:
             scaler.inverse(values, "y", torch.tensor(wrong))
     for wrong_values, shown in (([1.0], "a list"), (values.to(torch.complex64), "torch.complex64")):
         with pytest.raises(TypeError, match=like(f"real numbers ... {shown}")):
-            scaler.inverse(wrong_values, "y")  # type: ignore[arg-type]
+            scaler.inverse(wrong_values, "y")  # type: ignore[call-overload]
 
 
 def slow_scaled(
@@ -562,15 +562,15 @@ def test_scaling_is_one_subtraction_and_one_division(
     values = (torch.randn(11, slots, *pack, generator=random) * 3).to(dtype)
     values.view(-1)[::13] = torch.nan
     group = torch.randint(0, 4, (11,), generator=random) if grouped else None
-    made = Constants.of(center, scale, values)
+    made = ScaleConstants.of(center, scale, values)
     for inverse in (False, True):
         expected = slow_scaled(values.clone(), center, scale, group, inverse)
         for tensor in (values.clone(), torch.stack([values, values], -1)[..., 0]):  # in one piece, and not
-            made.apply(tensor, group, inverse=inverse)
+            made.scale_in_place(tensor, group, inverse=inverse)
             assert torch.equal(tensor.nan_to_num(99), expected.nan_to_num(99))
     assert torch.equal(made.restored(values, group).nan_to_num(99), expected.nan_to_num(99))
     one, first = values[3].clone(), None if group is None else group[3]  # a single window
-    made.apply(one, first, inverse=True)
+    made.scale_in_place(one, first, inverse=True)
     assert torch.equal(one.nan_to_num(99), expected[3].nan_to_num(99))
 
 
@@ -734,7 +734,7 @@ def test_numbers_of_one_stash_are_not_those_of_a_mix() -> None:
     with pytest.raises(ValueError, match=like("source must have one number for each entity, (2,), got (1,)")):
         together.inverse(torch.zeros(2, 3), "y", entity, torch.tensor([0]))
     with pytest.raises(TypeError, match=like("source must be a tensor of integers, got [0, 1]")):
-        together.inverse(torch.zeros(2, 3), "y", entity, [0, 1])  # type: ignore[arg-type]
+        together.inverse(torch.zeros(2, 3), "y", entity, [0, 1])  # type: ignore[call-overload]
 
 
 def test_a_state_lacks_nothing_of_a_scaler_by_entity() -> None:
@@ -908,7 +908,7 @@ def test_tables_of_constants_by_entity_are_the_same_kept_or_not(table: int, monk
     center, scale = (torch.rand(5, 3, generator=random, dtype=torch.float64) + 0.1 for _ in range(2))
     values, group = torch.randn(11, 37, 3, generator=random), torch.randint(0, 5, (11,), generator=random)
     expected = slow_scaled(values.clone(), center, scale, group, inverse=False)
-    Constants.of(center, scale, values).apply(values, group, inverse=False)
+    ScaleConstants.of(center, scale, values).scale_in_place(values, group, inverse=False)
     assert values.equal(expected)
 
 
@@ -919,11 +919,11 @@ def test_a_batch_is_scaled_back_in_place_and_predictions_in_new_tensors() -> Non
     span = batch["y"]
     assert scaler.inverse(span, "y").tolist() == [[1.0], [3.0]]
     assert span.tolist() == [[-1.0], [1.0]]
-    with pytest.raises(TypeError, match=like("Predictions need their column. Write scaler.inverse(values, 'y').")):
+    with pytest.raises(TypeError, match=like("Predictions need a column. Write scaler.inverse(values, 'y').")):
         scaler.inverse(span)  # type: ignore[call-overload]
     for more in (("y",), (None, torch.tensor([0])), (None, None, torch.tensor([0]))):
         with pytest.raises(TypeError, match=like("inverse(batch) takes no column and no entities, got")):
-            scaler.inverse(batch, *more)  # type: ignore[call-overload]
+            scaler.inverse(batch, *more)
     with pytest.raises(AttributeError, match=like("no method 'undo'. Write scaler.inverse(batch).")):
         scaler.undo(batch)  # type: ignore[attr-defined]
     assert scaler.inverse(batch) is batch

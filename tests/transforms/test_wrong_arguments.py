@@ -135,7 +135,7 @@ def test_each_says_what_it_takes() -> None:
         (lambda: ts.PackSequences("y", length=2**31), ValueError, "length must be < 2**31"),
         (lambda: ts.Scaler.fit(WINDOWS, [3]), TypeError, "columns must be a list of names, got 3 in it"),  # type: ignore[list-item]
         (lambda: NORM.inverse({}), ValueError, "must be normalised by this transform; it has no 'y.center'"),
-        (lambda: NORM.inverse([1.0], {}), TypeError, "Predictions must be a tensor of real numbers, got a list"),  # type: ignore[arg-type]
+        (lambda: NORM.inverse([1.0], {}), TypeError, "Predictions must be a tensor of real numbers, got a list"),  # type: ignore[call-overload]
     ]
     for call, kind, message in cases:
         with pytest.raises(kind, match=like(message)):
