@@ -299,9 +299,7 @@ class Scaler:
             return self._batch(values, inverse=True)
         check_predictions(values)
         if column is None:
-            raise TypeError(
-                f"Predictions need their column. Write scaler.inverse(values, {next(iter(self.center))!r})."
-            )
+            raise TypeError(f"Predictions need a column. Write scaler.inverse(values, {next(iter(self.center))!r}).")
         return self._inverse(values, column, entity, source)
 
     def _inverse(
@@ -365,9 +363,9 @@ class Scaler:
             name: {"center": self.center[name].tolist(), "scale": self.scale[name].tolist()} for name in self.center
         }
         fields = {"kind": self.kind, "by": self.by, "rows": self.rows, "spans": dict(self.spans)}
-        fields |= {"computed": sorted(self._computed)} if self._computed else {}
+        computed = {"computed": sorted(self._computed)} if self._computed else {}
         names = {} if self.by is None else {"entities": [*self.entities], "unknown": self.unknown}
-        return {"version": VERSION, **fields, **names, "columns": columns}
+        return {"version": VERSION, **fields, **computed, **names, "columns": columns}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> "Scaler":

@@ -530,7 +530,7 @@ def test_predictions_need_an_entity_each() -> None:
             scaler.inverse(values, "y", torch.tensor(wrong))
     for wrong_values, shown in (([1.0], "a list"), (values.to(torch.complex64), "torch.complex64")):
         with pytest.raises(TypeError, match=like(f"real numbers ... {shown}")):
-            scaler.inverse(wrong_values, "y")  # type: ignore[call-overload]
+            scaler.inverse(wrong_values, "y")  # type: ignore[arg-type]
 
 
 def slow_scaled(
