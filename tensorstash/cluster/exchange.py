@@ -10,9 +10,9 @@ import torch.distributed as dist
 from tensorstash.common.checks import names_in, shown
 from tensorstash.errors import NoWindowError
 from tensorstash.sampling.sharded import Count, ShardedWindows, merge_counts
+from tensorstash.transforms.fitting import By, Kind, Unknown, check_kind
 from tensorstash.transforms.scaler import Scaler
 from tensorstash.transforms.sharded import of_all, of_node
-from tensorstash.transforms.statistics import By, Kind, Unknown, check_kind
 
 
 class RankCounts(NamedTuple):

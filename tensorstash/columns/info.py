@@ -48,7 +48,7 @@ class ColumnInfo:
     is_validity: bool = False
     """Whether `ts.is_valid` made it."""
     is_scaled: bool = False
-    """Whether `Scaler.apply` has scaled it."""
+    """Whether `Scaler.transform` has scaled it."""
     buckets: int | None = None
     """Of hashed codes: the number of buckets."""
 

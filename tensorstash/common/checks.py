@@ -2,7 +2,7 @@
 
 import operator
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar, cast
 
 if TYPE_CHECKING:
@@ -121,3 +121,12 @@ def array_of(values: Any, what: str) -> "NDArray[Any]":
         return np.asarray(values.detach().cpu() if hasattr(values, "detach") else values)
     except (TypeError, ValueError, RuntimeError) as error:  # lists of several lengths; tensors that are sparse or meta
         raise TypeError(f"{what} must be one array, list or dense tensor of values, got {shown(values)}.") from error
+
+
+def no_attribute(owner: object, name: str, words: Mapping[str, str]) -> AttributeError:
+    """The error for an attribute that does not exist; `words` maps other names for a method to the call to write."""
+    if name in words:
+        said = f"ts.{type(owner).__name__} has no method {name!r}. Write {words[name]}."
+    else:
+        said = f"{type(owner).__name__!r} object has no attribute {name!r}"  # as Python says it
+    return AttributeError(said, name=name, obj=owner)

@@ -1,10 +1,7 @@
-"""What a scaler is bound to: the spans of windows and their columns, and the names and numbers of their entities."""
+"""What a transform is bound to: the spans of windows, their columns, and their flags of `ts.is_valid`."""
 
-from collections.abc import Collection
-from itertools import accumulate
-from typing import Any, NamedTuple
-
-import torch
+from collections.abc import Collection, Iterable
+from typing import NamedTuple
 
 from tensorstash.sampling.mix import Mix
 from tensorstash.sampling.sharded import ShardedWindows
@@ -77,8 +74,23 @@ def _places(windows: Windows) -> dict[str, tuple[str, object]]:
     return at
 
 
+def computed_in(source: Source) -> frozenset[str]:
+    """The spans of `ts.calendar` whose empty slots hold values like any other slot, computed from their time.
+
+    The slots of spans in time have none, nor have those of windows without a known step. For a stash alone all
+    columns of `ts.calendar` count, because its scaler is for windows that are not known yet.
+    """
+    computed = set[str]()
+    for part in parts_in(source):
+        pairs: Iterable[tuple[str, str]] = zip(part, part) if isinstance(part, Stash) else ()
+        if isinstance(part, Windows) and part.placement.slots.frequency is not None:
+            pairs = [(span.name, span.column) for span in part.placement.spans]
+        computed |= {span for span, column in pairs if stash_of(part).about(column).calendar}
+    return frozenset(computed)
+
+
 def check_unscaled(source: Source, columns: Collection[str]) -> None:
-    """Raise `ValueError` if `Scaler.apply` has scaled one of the columns."""
+    """Raise `ValueError` if `Scaler.transform` has scaled one of the columns."""
     for part in parts_in(source):
         for about in stash_of(part).info.columns:
             if about.is_scaled and about.name in columns:
@@ -86,76 +98,3 @@ def check_unscaled(source: Source, columns: Collection[str]) -> None:
                     f"A column must be scaled once; {about.name!r} of this stash is scaled already. Leave the scaler "
                     "out, or take the stash from which this one was made."
                 )
-
-
-def entities_in(source: Source) -> tuple[list[Any], tuple[int, ...]]:
-    """The names of entities in the order of their numbers; of a mix, pairs of a component and a name.
-
-    For a mix also where the entities of each component begin. Over shards the numbers count through all of them.
-    """
-    if isinstance(source, Mix):
-        each = {name: windows.stash.entities for name, windows in source.windows.items()}
-        names = [(part, name) for part, entities in each.items() for name in entities]
-        return names, tuple(accumulate(map(len, [*each.values()][:-1]), initial=0))
-    if isinstance(source, ShardedWindows):
-        return [*source.division.entities()], (0,) * len(source.division.entity_offsets[1:])
-    return stash_of(source).entities, ()
-
-
-def groups_of(entity: object, source: object, names: int, starts: tuple[int, ...] | None) -> torch.Tensor:
-    """The group of each window, by the number of its entity, and of a mix of its component.
-
-    Args:
-        entity: the numbers of entities.
-        source: the numbers of components or shards, if there are any.
-        names: how many entities there are.
-        starts: where the entities of each component begin; zeros for shards, nothing for one stash, and `None` if it is
-            not known of which windows the numbers are.
-    """
-    if starts is None:
-        raise ValueError(
-            "A scaler by entity must be bound first to the windows that the numbers of entities are of: "
-            "scaler.bind(windows)."
-        )
-    if entity is None or (any(starts) and source is None):
-        raise ValueError(
-            "A scaler by entity needs the entity of each window, and of a mix the component. Make batches with "
-            "ts.Loader(..., with_ids=True)."
-        )
-    if source is not None and not starts:
-        raise ValueError(
-            "A scaler by entity that is bound to one stash knows no components, got source. Bind it to the mix or the "
-            "shards of the batch: scaler.bind(mix)."
-        )
-    group = _numbers(entity, "Entities", "entity")
-    if not any(starts):
-        _check_range(group, names, "entity", "entities")
-        return group
-    which = _numbers(source, "Components", "source")
-    if which.shape != group.shape:
-        raise ValueError(
-            f"source must have one number for each entity, {tuple(group.shape)}, got {tuple(which.shape)}."
-        )
-    _check_range(which, len(starts), "component", "components")
-    begin, end = (torch.tensor(edges, device=which.device)[which] for edges in (starts, (*starts[1:], names)))
-    _check_range(group, end - begin, "entity", "entities")
-    return begin + group
-
-
-def _numbers(values: object, what: str, name: str) -> torch.Tensor:
-    if not isinstance(values, torch.Tensor) or values.is_floating_point() or values.dtype == torch.bool:
-        raise TypeError(f"{what} must be integers, got {getattr(values, 'dtype', values)}. Take batch[{name!r}].")
-    return values.to(torch.int64)
-
-
-def _check_range(numbers: torch.Tensor, count: int | torch.Tensor, one: str, many: str) -> None:
-    if not numbers.is_cpu:  # on a device it would wait for all that is queued there
-        return
-    outside = (numbers < 0) | (numbers >= count)
-    if outside.any():
-        first = int(outside.reshape(-1).nonzero()[0, 0])
-        known = count if isinstance(count, int) else int(count.reshape(-1)[first])
-        raise IndexError(
-            f"A scaler by entity is bound to the {many} 0 to {known - 1}; the batch has {one} "
-            f"{int(numbers.reshape(-1)[first])}. Bind it to the windows of the batch: scaler.bind(windows)."
-        )

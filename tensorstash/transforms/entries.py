@@ -1,10 +1,11 @@
 """The entries of a batch that transforms take."""
 
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 
 import torch
 
-from tensorstash.errors import unknown
+from tensorstash.errors import SchemaError, unknown
+from tensorstash.stash.scaled import is_scaled, was_scaled
 
 
 def check_batch(batch: object, what: str) -> None:
@@ -25,6 +26,16 @@ def span_of(batch: Mapping[str, object], name: str) -> torch.Tensor:
     return entry
 
 
+def spans_in_batch(batch: Mapping[str, object], spans: Iterable[str]) -> list[str]:
+    """The spans of a scaler that a batch has; raises `ValueError` if there are none."""
+    if known := [name for name in spans if name in batch]:
+        return known
+    raise ValueError(
+        f"The batch must have a span of the scaler, {', '.join(map(repr, spans))}; it has "
+        f"{', '.join(map(repr, batch)) or 'nothing'}. Fit it on windows with the spans of the batch."
+    )
+
+
 def check_predictions(values: object) -> None:
     """Raise `TypeError` for what is no tensor of real numbers."""
     if not isinstance(values, torch.Tensor) or values.is_complex():
@@ -39,6 +50,35 @@ def check_pack(values: torch.Tensor, pack: tuple[int, ...], what: str) -> None:
         raise ValueError(f"{what!r} must have windows or slots, ({', '.join(['time', *map(str, pack)])}), got {shape}.")
     if shape[len(shape) - len(pack) :] != pack:
         raise ValueError(f"The last dimensions of {what!r} must be {pack}, got {shape}.")
+
+
+def check_prediction_shape(values: torch.Tensor, pack: tuple[int, ...], column: str) -> None:
+    """Raise `ValueError` unless predictions are `(batch, ...)`, for a pack `(batch, time, *pack)`."""
+    check_pack(values, pack, column)
+    if pack and values.ndim < len(pack) + 2:  # (batch, time) could be as wide as the pack
+        raise ValueError(
+            f"Predictions of the pack {column!r} must be (batch, time, *pack), got {tuple(values.shape)}. For one step "
+            "write values[:, None]."
+        )
+
+
+def check_scalable(batch: Mapping[str, torch.Tensor], name: str, column: str, *, inverse: bool) -> None:
+    """Raise an error unless a scaler can scale a span of a batch, or scale it back."""
+    span = batch[name]
+    if f"{name}.segment" in batch:
+        raise ValueError(f"A scaler must see whole windows; {name!r} is packed in rows. Scale before ts.PackSequences.")
+    if not span.dtype.is_floating_point:
+        raise SchemaError(
+            f"A scaled span must be floating; {name!r} is {span.dtype}. Put ts.Cast({{{name!r}: torch.float32}}) "
+            "before the scaler."
+        )
+    if not inverse and is_scaled(span):
+        raise ValueError(f"A span must be scaled once; {name!r} is scaled already. Leave the scaler out.")
+    if inverse and not was_scaled(span):
+        raise ValueError(
+            f"Only a span that is scaled can be scaled back; {name!r} is not, or it is a copy, which does not say so. "
+            f"For the values of a copy: scaler.inverse(batch[{name!r}], {column!r})."
+        )
 
 
 def observed_of(batch: Mapping[str, object], name: str) -> torch.Tensor | None:

@@ -1,16 +1,16 @@
 """`InstanceNorm`: each window normalised by its own history."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass, field
 from functools import partial
 from math import inf
 from numbers import Real
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args, overload
 
 import torch
 
-from tensorstash.common.checks import at_least
+from tensorstash.common.checks import at_least, no_attribute
 from tensorstash.errors import SchemaError
 from tensorstash.stash.scaled import is_scaled, note_scaled
 from tensorstash.transforms.bound import Source, Valid, check_source, validity_of
@@ -30,7 +30,7 @@ class InstanceNorm:
     (Salinas et al., 2020) as GluonTS's `MeanScaler` computes it, the mean absolute value of the history.
 
     Calling it changes a batch in place, in the memory and on the device of the batch, adds `<history>.center` and
-    `<history>.scale`, `(batch, 1, ...)`, for `inverse` and `undo`, and returns the batch. Each number of a pack is
+    `<history>.scale`, `(batch, 1, ...)`, for `inverse`, and returns the batch. Each number of a pack is
     normalised separately. NaN and empty slots do not count, and empty slots keep what `empty=` says. A value of `fill=`
     does not count where a span of its `ts.is_valid` over the same slots is false: a `Loader` finds that span, by hand
     `norm.bind(windows)` does. A window without a value in its history is left as it is. It takes batches:
@@ -115,33 +115,50 @@ class InstanceNorm:
         batch[f"{self.history}.center"], batch[f"{self.history}.scale"] = center, scale
         return batch
 
-    def inverse(self, values: torch.Tensor, batch: Batch) -> torch.Tensor:
-        """Restore the level and spread of each window's history in predictions.
+    @overload
+    def inverse(self, values: Batch) -> Batch: ...
+
+    @overload
+    def inverse(self, values: torch.Tensor, batch: Batch) -> torch.Tensor: ...
+
+    def inverse(self, values: Batch | torch.Tensor, batch: Batch | None = None) -> Batch | torch.Tensor:
+        """Restore the level and spread of each window's history, in a batch in place, or in predictions.
 
         Args:
-            values: `(batch, time, ...)`, for the windows of the batch; integers become floating.
-            batch: a batch that this transform has normalised.
+            values: a batch that this transform has normalised; or predictions for its windows, `(batch, time, ...)`,
+                where integers become floating.
+            batch: with predictions, the batch that this transform has normalised.
 
         Returns:
-            A new tensor of the shape of `values`, through which gradients flow.
+            The batch; or a new tensor of the shape of the predictions, through which gradients flow.
 
         Raises:
-            ValueError: `values` has another shape, or the batch has not been normalised.
+            ValueError: the predictions have another shape, or the batch has not been normalised.
         """
-        check_batch(batch, "An InstanceNorm")
+        if isinstance(values, MutableMapping):
+            if batch is not None:
+                raise TypeError(f"inverse(batch) takes nothing else, got a {type(batch).__name__}. Leave it out.")
+            return self._restore_batch(values)
         check_predictions(values)
+        if batch is None:
+            raise TypeError("Predictions need the batch of their windows. Write norm.inverse(values, batch).")
+        check_batch(batch, "An InstanceNorm")
+        return self._restored(values, batch)
+
+    def _restored(self, values: torch.Tensor, batch: Batch) -> torch.Tensor:
         center, scale = (self._own(batch, which) for which in ("center", "scale"))
         if values.ndim != center.ndim or len(values) != len(center) or values.shape[2:] != center.shape[2:]:
             expected = ", ".join(map(str, (len(center), "time", *center.shape[2:])))
             raise ValueError(f"Predictions for this batch must have the shape ({expected}), got {tuple(values.shape)}.")
         return values * scale + center
 
-    def undo(self, batch: Batch) -> Batch:
-        """Restore level and spread in the spans of a normalised batch, in place, and return it."""
-        check_batch(batch, "An InstanceNorm")
+    def _restore_batch(self, batch: Batch) -> Batch:
         self._own(batch, "center")
         names = [name for name in (self.history, *self.others) if name in batch]
-        restored = [self.inverse(span_of(batch, name), batch) for name in names]
+        spans = [span_of(batch, name) for name in names]
+        for span in spans:
+            check_predictions(span)
+        restored = [self._restored(span, batch) for span in spans]
         for name, values in zip(names, restored):
             _change(batch[name], observed_of(batch, name), partial(_copy_from, values))
         del batch[f"{self.history}.center"], batch[f"{self.history}.scale"]
@@ -224,6 +241,11 @@ class InstanceNorm:
         apart = (wide - center).masked_fill_(~has_value, 0)
         scale = (apart.square_().sum(1, keepdim=True) / divisor + self.eps).sqrt()
         return center.to(past.dtype), scale.masked_fill(count == 0, 1).to(past.dtype)
+
+    if not TYPE_CHECKING:  # else any name would do
+
+        def __getattr__(self, name: str) -> object:
+            raise no_attribute(self, name, {"undo": "norm.inverse(batch)"})
 
 
 def _is_spread(value: object) -> bool:

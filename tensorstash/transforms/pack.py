@@ -140,7 +140,7 @@ class PackSequences:
                 raise ValueError(f"A packed span must be (batch, time, ...); {name!r} is {tuple(span.shape)}.")
             if not span.is_cpu:
                 raise ValueError(
-                    f"ts.PackSequences runs on the host; {name!r} is on {span.device}. PackSequences before the copy."
+                    f"ts.PackSequences runs on the host; {name!r} is on {span.device}. Pack it before the copy."
                 )
         (windows, slots), marks = batch[first].shape[:2], f"{first}.observed"
         observed = span_of(batch, marks) if marks in batch else None

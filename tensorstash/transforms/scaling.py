@@ -15,7 +15,7 @@ _TABLE = 1 << 18  # numbers of a table of such constants that is kept: a larger 
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Constants:
+class ScaleConstants:
     """A centre and a scale for each group of windows and each number of a pack, `(groups, *pack)`.
 
     They lie on the device of what is scaled: torch on CUDA divides by a number of the CPU in another way. Without
@@ -27,7 +27,7 @@ class Constants:
     _ready: dict[tuple[int, bool], tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict, init=False)
 
     @classmethod
-    def of(cls, center: torch.Tensor, scale: torch.Tensor, like: torch.Tensor) -> "Constants":
+    def of(cls, center: torch.Tensor, scale: torch.Tensor, like: torch.Tensor) -> "ScaleConstants":
         """The constants for tensors of the dtype and on the device of `like`."""
         dtype = like.dtype if like.itemsize >= 4 else torch.float32
         with torch.inference_mode(False):  # constants made in inference mode cannot take part in training later
@@ -48,17 +48,17 @@ class Constants:
         shape = (-1, *[1] * (values.ndim - 1 - len(pack)), *pack)
         return (values.to(center.dtype) * scale.view(shape) + center.view(shape)).to(values.dtype)
 
-    def apply(self, tensor: torch.Tensor, group: torch.Tensor | None, *, inverse: bool) -> None:
-        """Scale a tensor in its own memory, or undo that.
+    def scale_in_place(self, tensor: torch.Tensor, group: torch.Tensor | None, *, inverse: bool) -> None:
+        """Scale a tensor, or scale it back, in its own memory.
 
         Args:
             tensor: `(*windows, slots, *pack)`.
             group: `(*windows,)`, the group of each window.
-            inverse: whether to undo the scaling.
+            inverse: whether to scale back.
         """
         if not tensor.is_contiguous():
             whole = tensor.contiguous()
-            self.apply(whole, group, inverse=inverse)
+            self.scale_in_place(whole, group, inverse=inverse)
             tensor.copy_(whole)
         elif tensor.numel():
             slots = tensor.shape[tensor.ndim - self.center.ndim]
@@ -94,7 +94,7 @@ class Constants:
         if self.center.numel() * _SLOTS <= _TABLE:
             center, scale = (x.index_select(0, group)[:, None] for x in self._repeated(_SLOTS, grouped=True))
         else:
-            chosen = Constants(*(x.index_select(0, group) for x in (self.center, self.scale)))
+            chosen = ScaleConstants(*(x.index_select(0, group) for x in (self.center, self.scale)))
             center, scale = (x[:, None] for x in chosen._repeated(_SLOTS, grouped=True))
         whole = windows.shape[1] - windows.shape[1] % together
         if whole:

@@ -7,7 +7,7 @@ import numpy as np
 
 from tensorstash.sampling.sharded import ShardedWindows
 from tensorstash.stash.missing import values_of
-from tensorstash.transforms.statistics import (
+from tensorstash.transforms.fitting import (
     NO_WINDOWS,
     Doubt,
     Fitted,

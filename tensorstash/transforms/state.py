@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from tensorstash.common.checks import is_integer
-from tensorstash.transforms.statistics import check_kind
+from tensorstash.transforms.fitting import check_kind
 
 VERSION = 1
 
@@ -39,7 +39,10 @@ def fields_of(state: object) -> dict[str, Any]:
         raise ValueError("A state must have columns, and spans of these. It is damaged.")
     if not is_integer(state["rows"]):
         raise ValueError(f"rows must be an integer, got {state['rows']!r} in the state.")
-    fields |= {"rows": int(state["rows"]), "spans": dict(spans), "entities": names}
+    computed = state.get("computed", ())
+    if not isinstance(computed, (list, tuple)) or not all(isinstance(name, str) and name in spans for name in computed):
+        raise ValueError(f"computed must be a list of spans of the state, got {computed!r}. It is damaged.")
+    fields |= {"rows": int(state["rows"]), "spans": dict(spans), "entities": names, "_computed": frozenset(computed)}
     return fields | {"center": center, "scale": scale}
 
 

@@ -357,7 +357,7 @@ def test_a_scaler_of_all_shards_is_that_of_one_stash(path: Path, kind: Kind, by:
             assert merged.state_dict() == found.state_dict()
     (loader,) = loaders_of([here], 1, 50, transform=[found])
     batch = next(iter(loader))
-    raw = found.bind(here).undo(batch)
+    raw = found.bind(here).inverse(batch)
     part = here.parts[int(batch["source"][7])]
     torch.testing.assert_close(raw["past"][7], part[int(batch["window"][7])]["past"])
 

@@ -33,7 +33,6 @@ _FEWEST = 2  # values of an entity that has statistics of its own
 _QUARTILES = (0.25, 0.5, 0.75)
 NO_WINDOWS = "A scaler must be fitted on at least one window, got none. See the cuts of split()."
 _WINDOWS = 1 << 16  # at a time
-_NAMED = 3  # entities or columns named in a warning
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,26 +252,3 @@ def merged(parts: Sequence[Fitted], kind: str) -> Fitted:
         center = np.fmin.reduce(center)
         scale = high - center
     return count.sum(0)[None], center[None], scale[None]
-
-
-def doubts_text(doubts: list[Doubt], entities: Sequence[Any] | None) -> str:
-    """The warning that names the groups whose centre or scale is not from their own data; `entities` if by entity."""
-    texts = []
-    for kind, sentence, remedy in (
-        ("equal", "All values are equal, so the scale is 1", ""),
-        ("few", "Too few values", "; these fall back to the statistics of all entities"),
-    ):
-        places = [
-            repr(name) + ("" if entities is None else f" in {_entities(which, entities)}")
-            for what, name, which in doubts
-            if what == kind
-        ]
-        more = f" and {len(places) - _NAMED} more columns" if len(places) > _NAMED else ""
-        if places:
-            texts.append(f"{sentence}: {', '.join(places[:_NAMED])}{more}{remedy}.")
-    return " ".join(texts)
-
-
-def _entities(which: Int64s, entities: Sequence[Any]) -> str:
-    names = ", ".join(repr(entities[k]) for k in which[:_NAMED])
-    return f"{len(which):,} of {len(entities):,} entities ({names}{', ...' if len(which) > _NAMED else ''})"

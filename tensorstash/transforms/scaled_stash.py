@@ -14,11 +14,20 @@ from tensorstash.segments.draft import Draft
 from tensorstash.segments.limits import check_free, memory_limits
 from tensorstash.segments.segment import mapped
 from tensorstash.stash.stash import Stash
-from tensorstash.transforms.scaling import Constants
+from tensorstash.transforms.scaling import ScaleConstants
 
 _BLOCK = 1 << 18  # numbers that are scaled at a time, and lie in the processor's cache
 
 Tables = Mapping[str, tuple[torch.Tensor, torch.Tensor]]  # of each column its centre and its scale, (groups, *pack)
+
+
+def check_not_computed(stash: Stash, name: str) -> None:
+    """Raise `SchemaError` for a column of `ts.calendar`: windows compute its values in empty slots, unscaled."""
+    if stash.about(name).calendar:
+        raise SchemaError(
+            "A column of ts.calendar cannot be scaled in a stash, because windows compute its values in empty slots; "
+            f"{name!r} is one. Leave it out of the scaler, or scale each batch: transform=[scaler]."
+        )
 
 
 def scaled_stash(stash: Stash, tables: Tables, group: torch.Tensor | None, dtype: torch.dtype | None) -> Stash:
@@ -77,12 +86,12 @@ def _write_scaled(
     """Scale a column block by block, in the wider of its dtype and the draft's; returns the range of its new values."""
     dtype = draft.entries[name].dtype
     wide = torch.promote_types(column.dtype, dtype)
-    constants = Constants.of(*table, like=torch.empty(0, dtype=wide))
+    constants = ScaleConstants.of(*table, like=torch.empty(0, dtype=wide))
     rows = max(1, _BLOCK // constants.items)
     ends: list[float] = []
     for begin in range(0, len(column), rows):
         block = column[begin : begin + rows].to(wide, copy=True)
-        constants.apply(block[:, None], None if group is None else group[begin : begin + rows], inverse=False)
+        constants.scale_in_place(block[:, None], None if group is None else group[begin : begin + rows], inverse=False)
         block = block.to(dtype)
         _write(draft, name, begin, block)
         if len(values := block[~block.isnan()]):

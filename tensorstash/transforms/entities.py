@@ -1,0 +1,98 @@
+"""The entities of a scaler: their names, and the group of constants of each window by the numbers in its batch."""
+
+from itertools import accumulate
+from typing import Any
+
+import torch
+
+from tensorstash.errors import DataError
+from tensorstash.sampling.mix import Mix
+from tensorstash.sampling.sharded import ShardedWindows
+from tensorstash.transforms.bound import Source, stash_of
+
+
+def entities_in(source: Source) -> tuple[list[Any], tuple[int, ...]]:
+    """The names of entities in the order of their numbers; of a mix, pairs of a component and a name.
+
+    For a mix also where the entities of each component begin. Over shards the numbers count through all of them.
+    """
+    if isinstance(source, Mix):
+        each = {name: windows.stash.entities for name, windows in source.windows.items()}
+        names = [(part, name) for part, entities in each.items() for name in entities]
+        return names, tuple(accumulate(map(len, [*each.values()][:-1]), initial=0))
+    if isinstance(source, ShardedWindows):
+        return [*source.division.entities()], (0,) * len(source.division.entity_offsets[1:])
+    return stash_of(source).entities, ()
+
+
+def groups_by_name(names: list[Any], fitted: list[Any], *, pooled: bool) -> list[int]:
+    """The group of each entity in a scaler fitted on other ones; if `pooled`, the last group is for unknown entities.
+
+    That group follows those of the entities, too, so that a scaler with the groups of the result has it as well.
+    """
+    known = {name: group for group, name in enumerate(fitted)}
+    if not pooled and (missing := [name for name in names if name not in known]):
+        raise DataError(
+            f"A scaler by entity must know each entity; {len(missing):,} of {len(names):,} are unknown, such as "
+            f"{missing[0]!r}. Fit it on windows with these too, or with unknown='pooled'."
+        )
+    return [known.get(name, len(known)) for name in names] + [len(known)] * pooled
+
+
+def groups_of(entity: object, source: object, names: int, starts: tuple[int, ...] | None) -> torch.Tensor:
+    """The group of each window, by the number of its entity, and of a mix of its component.
+
+    Args:
+        entity: the numbers of entities.
+        source: the numbers of components or shards, if there are any.
+        names: how many entities there are.
+        starts: where the entities of each component begin; zeros for shards, nothing for one stash, and `None` if it is
+            not known of which windows the numbers are.
+    """
+    if starts is None:
+        raise ValueError(
+            "A scaler by entity must be bound first to the windows that the numbers of entities are of: "
+            "scaler.bind(windows)."
+        )
+    if entity is None or (any(starts) and source is None):
+        raise ValueError(
+            "A scaler by entity needs the entity of each window, and of a mix the component. Make batches with "
+            "ts.Loader(..., with_ids=True)."
+        )
+    if source is not None and not starts:
+        raise ValueError(
+            "A scaler by entity that is bound to one stash knows no components, got source. Bind it to the mix or the "
+            "shards of the batch: scaler.bind(mix)."
+        )
+    group = _numbers(entity, "Entities", "entity")
+    if not any(starts):
+        _check_range(group, names, "entity", "entities")
+        return group
+    which = _numbers(source, "Components", "source")
+    if which.shape != group.shape:
+        raise ValueError(
+            f"source must have one number for each entity, {tuple(group.shape)}, got {tuple(which.shape)}."
+        )
+    _check_range(which, len(starts), "component", "components")
+    begin, end = (torch.tensor(edges, device=which.device)[which] for edges in (starts, (*starts[1:], names)))
+    _check_range(group, end - begin, "entity", "entities")
+    return begin + group
+
+
+def _numbers(values: object, what: str, name: str) -> torch.Tensor:
+    if not isinstance(values, torch.Tensor) or values.is_floating_point() or values.dtype == torch.bool:
+        raise TypeError(f"{what} must be integers, got {getattr(values, 'dtype', values)}. Take batch[{name!r}].")
+    return values.to(torch.int64)
+
+
+def _check_range(numbers: torch.Tensor, count: int | torch.Tensor, one: str, many: str) -> None:
+    if not numbers.is_cpu:  # on a device it would wait for all that is queued there
+        return
+    outside = (numbers < 0) | (numbers >= count)
+    if outside.any():
+        first = int(outside.reshape(-1).nonzero()[0, 0])
+        known = count if isinstance(count, int) else int(count.reshape(-1)[first])
+        raise IndexError(
+            f"A scaler by entity is bound to the {many} 0 to {known - 1}; the batch has {one} "
+            f"{int(numbers.reshape(-1)[first])}. Bind it to the windows of the batch: scaler.bind(windows)."
+        )
