@@ -69,6 +69,7 @@ _HOMES = {
     "plan": "ingest.plan",
 }
 _MODULES = {"cluster": "cluster", "errors": "errors", "plot": "plot", "shared": "segments.shared"}
+_RENAMED = {"Pack": "PackSequences"}
 __all__ = sorted([*_HOMES, *_MODULES])  # noqa: PLE0605
 
 if not TYPE_CHECKING:  # else any name would do
@@ -78,6 +79,8 @@ if not TYPE_CHECKING:  # else any name would do
             value = getattr(import_module(f"tensorstash.{_HOMES[name]}"), name)
         elif name in _MODULES:
             value = import_module(f"tensorstash.{_MODULES[name]}")
+        elif name in _RENAMED:
+            raise AttributeError(f"ts.{name} is now ts.{_RENAMED[name]}.")
         else:
             raise AttributeError(f"module 'tensorstash' has no attribute {name!r}")
         globals()[name] = value

@@ -16,6 +16,7 @@ from tensorstash.columns.resolve import entity_column, resolve, time_column
 from tensorstash.columns.spec import Columns, ColumnSpec
 from tensorstash.common.checks import path_of
 from tensorstash.common.html import table
+from tensorstash.common.keywords import suggests_keywords
 from tensorstash.errors import NoMemoryError, SchemaError, SegmentError, SourceError
 from tensorstash.ingest.entities import of_shard
 from tensorstash.ingest.like import entity_like, numbered_like
@@ -145,6 +146,7 @@ class Plan:
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
 
+@suggests_keywords
 def plan(
     source: Any,
     columns: Columns | None = None,
