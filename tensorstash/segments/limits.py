@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 
 import psutil
 
+from tensorstash.common.text import size_text
 from tensorstash.errors import NoMemoryError
 
 _CGROUPS = "sys/fs/cgroup"
@@ -66,11 +67,6 @@ def check_free(nbytes: int, limits: Sequence[Limit], rule: str, who: str, remedy
         raise NoMemoryError(
             f"{rule}; {who} needs {size_text(nbytes)} and {size_text(limit.free)} are free {limit.where}. {remedies}"
         )
-
-
-def size_text(nbytes: int) -> str:
-    """Bytes for messages, in kB where MB would be 0."""
-    return f"{nbytes / 1e6:,.0f} MB" if nbytes >= 1_000_000 else f"{nbytes / 1e3:,.1f} kB"
 
 
 def _cgroup_limits(root: Path) -> Iterator[Limit]:
