@@ -13,8 +13,8 @@ from tensorstash.native import kernel, library
 
 Uint64s = NDArray[np.uint64]
 Order = Callable[[Int64s], Int64s]
-BLOCK = 1 << 15  # positions that are best evaluated together: the temporary arrays stay in the cache
-_SMALL = 1 << 16  # up to here the permutation is drawn uniformly, as a whole
+BLOCK = 1 << 15  # positions to evaluate at a time, so that the temporary arrays stay in the cache
+_SMALL = 1 << 16  # up to here a permutation is drawn uniformly and held in memory
 _ROUNDS = 6
 LARGEST = 1 << 62
 
