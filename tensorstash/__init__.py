@@ -7,9 +7,9 @@ valid window of it; `Loader` iterates over batches of windows, in the order of a
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-import tensorstash.common.forks  # noqa: F401  it has to see every fork from now on
+import tensorstash.common.forks  # noqa: F401  registers its fork handlers before any fork
 
-if TYPE_CHECKING:  # what type checkers and editors see of the tables below
+if TYPE_CHECKING:  # type checkers and editors cannot read the tables below
     from tensorstash import cluster as cluster
     from tensorstash import errors as errors
     from tensorstash import plot as plot
@@ -40,7 +40,7 @@ if TYPE_CHECKING:  # what type checkers and editors see of the tables below
     from tensorstash.windows.during import During as During
     from tensorstash.windows.windows import Windows as Windows
 
-# where a public name is defined: it is imported when it is first used, so that nobody waits for what he does not use
+# the file that defines each public name; a name is imported on first use, to keep `import tensorstash` fast
 _HOMES = {
     "Blocks": "sampling.order",
     "ByTime": "sampling.by_time",
@@ -69,15 +69,18 @@ _HOMES = {
     "plan": "ingest.plan",
 }
 _MODULES = {"cluster": "cluster", "errors": "errors", "plot": "plot", "shared": "segments.shared"}
+_RENAMED = {"Pack": "PackSequences"}
 __all__ = sorted([*_HOMES, *_MODULES])  # noqa: PLE0605
 
-if not TYPE_CHECKING:  # else any name would do
+if not TYPE_CHECKING:  # a type checker would accept any name
 
     def __getattr__(name: str) -> object:
         if name in _HOMES:
             value = getattr(import_module(f"tensorstash.{_HOMES[name]}"), name)
         elif name in _MODULES:
             value = import_module(f"tensorstash.{_MODULES[name]}")
+        elif name in _RENAMED:
+            raise AttributeError(f"ts.{name} is now ts.{_RENAMED[name]}.")
         else:
             raise AttributeError(f"module 'tensorstash' has no attribute {name!r}")
         globals()[name] = value
@@ -85,5 +88,5 @@ if not TYPE_CHECKING:  # else any name would do
 
 
 def __dir__() -> list[str]:
-    """The public names alone: rooms and their files are no part of the interface."""
+    """The public names only: subpackages and their files are not part of the interface."""
     return __all__

@@ -31,6 +31,7 @@ from tensorstash.batches.read_ahead import ReadAhead, is_on_disk
 from tensorstash.batches.resident import ResidentAssembler
 from tensorstash.batches.timer import Timer, Times
 from tensorstash.common.checks import at_least
+from tensorstash.common.keywords import suggests_keywords
 from tensorstash.sampling.mix import Mix, shown
 from tensorstash.sampling.order import Lanes
 from tensorstash.sampling.ordering import Shuffle, of_windows
@@ -52,6 +53,7 @@ Item = TypeVar("Item")
 _Made = tuple[int, Sequence[Consumed], list[Batch | Pending]]
 
 
+@suggests_keywords
 class Loader:
     """Batches of windows, one pass per `for` loop: `dict[str, torch.Tensor]`, each tensor `(batch, time, ...)`.
 
@@ -133,7 +135,7 @@ class Loader:
     ) -> None:
         check_windows(windows)
         if isinstance(windows, ShardedWindows) and (uneven := windows.uneven_text()) is not None:
-            warnings.warn(uneven, stacklevel=2)
+            warnings.warn(uneven, stacklevel=3)
         if isinstance(shuffle, Lanes) and isinstance(windows, Windows):
             check_lanes(windows)
         self.windows: Any = windows  # what was given; its type would have to be checked at every use

@@ -23,6 +23,7 @@ from tensorstash.batches.devices import Copies, module_of
 from tensorstash.batches.on_device import DevicePlan, Gathered, device_plan, gathered, tensors_of
 from tensorstash.common.dtypes import Int32s, Int64s, as_integers
 from tensorstash.common.forks import check_threads
+from tensorstash.common.text import size_text
 from tensorstash.errors import NoMemoryError
 from tensorstash.gather.empty import rows_of, slots_of, taken_rows
 from tensorstash.gather.span import draw_number, draws_of
@@ -66,7 +67,7 @@ def _column(stash: Stash, name: str, device: torch.device) -> torch.Tensor:
         except RuntimeError as error:  # the device could not tell how much memory is free
             if "out of memory" not in str(error):
                 raise
-            needed = f"{name!r} needs {rows.nbytes / 1e6:,.0f} MB, and {device} is out of memory"
+            needed = f"{name!r} needs {size_text(rows.nbytes)}, and {device} is out of memory"
             raise NoMemoryError(f"{_RULE}; {needed}. {_REMEDY}") from error
         _held[stash][name, device] = held
     return held

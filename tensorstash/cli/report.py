@@ -1,4 +1,4 @@
-"""`tensorstash inspect --html`: what is in a source, as one page without anything from outside it."""
+"""`tensorstash inspect --html`: a self-contained HTML page about a source."""
 
 import html
 from collections.abc import Mapping

@@ -20,6 +20,7 @@ from tensorstash.columns.resolve import entity_columns
 from tensorstash.columns.sharding import HASH, check_shards
 from tensorstash.columns.spec import Columns
 from tensorstash.common.checks import flag_or_none, one_of, path_of
+from tensorstash.common.keywords import suggests_keywords
 from tensorstash.common.progress import rows_bar
 from tensorstash.ingest.plan import Survey, survey
 from tensorstash.ingest.request import Duplicates, Request, Static, parse_request
@@ -30,6 +31,7 @@ from tensorstash.sources.file import stamps
 from tensorstash.sources.locate import find, is_paths, label_of_paths
 
 
+@suggests_keywords
 def shard(
     source: Any,
     columns: Columns | None = None,
@@ -105,7 +107,7 @@ def shard(
     with store.alone():
         manifest, notes = _make(request, shards, store, ray, progress)
     for note in notes:
-        warnings.warn(note, UserWarning, stacklevel=2)
+        warnings.warn(note, UserWarning, stacklevel=3)
     return manifest
 
 

@@ -81,7 +81,7 @@ def _read_manifest(store: Store) -> Manifest | None:
     try:
         return None if text is None else Manifest.from_json(text, store.join(NAME))
     except SegmentError as error:
-        warnings.warn(f"{error} All of them are made again now.", UserWarning, stacklevel=4)
+        warnings.warn(f"{error} All of them are made again now.", UserWarning, stacklevel=6)
         return None
 
 

@@ -9,6 +9,7 @@ import torch
 
 from tensorstash.columns.spec import Columns
 from tensorstash.common.checks import flag, flag_or_none, path_of, seconds
+from tensorstash.common.keywords import suggests_keywords
 from tensorstash.errors import TensorstashError
 from tensorstash.ingest.request import Duplicates, Request, Static, parse_request
 from tensorstash.ingest.segment_key import argument_keys, check_share, check_unchanged, check_version, contents, key_of
@@ -31,6 +32,7 @@ _REORDERED = (
 )
 
 
+@suggests_keywords
 def load(
     source: Any,
     columns: Columns | None = None,
@@ -176,7 +178,7 @@ def load(
         raise error.with_traceback(None)  # noqa: B904  the cause that it has stays
     order = [_REORDERED] if time is None and is_reordered(source) else []
     for warning in (*order, *_warnings_of(stash), *noted):
-        warnings.warn(warning, UserWarning, stacklevel=2)
+        warnings.warn(warning, UserWarning, stacklevel=3)
     return stash
 
 

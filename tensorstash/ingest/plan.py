@@ -5,6 +5,7 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from textwrap import indent
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +17,8 @@ from tensorstash.columns.resolve import entity_column, resolve, time_column
 from tensorstash.columns.spec import Columns, ColumnSpec
 from tensorstash.common.checks import path_of
 from tensorstash.common.html import table
+from tensorstash.common.keywords import suggests_keywords
+from tensorstash.common.text import aligned, size_text
 from tensorstash.errors import NoMemoryError, SchemaError, SegmentError, SourceError
 from tensorstash.ingest.entities import of_shard
 from tensorstash.ingest.like import entity_like, numbered_like
@@ -37,7 +40,6 @@ from tensorstash.sources.shapes import shaped
 from tensorstash.sources.source import scan
 from tensorstash.sources.storage import stored
 from tensorstash.sources.streams import check_repeatable
-from tensorstash.stash.display import aligned
 from tensorstash.stash.stash import Stash
 
 Inputs = Mapping[str, tuple[str, ...]]  # derived columns, and the source columns that each is computed from
@@ -132,7 +134,7 @@ class Plan:
         size = f"{self.nbytes / 1e6:,.1f}" + (f" to {upper / 1e6:,.1f}" if upper > self.nbytes else "")
         lines = [
             f"{self.source}: {self.rows:,} rows, {size} MB of {self.free / 1e6:,.0f} MB free",
-            aligned([HEAD, *self.lines], NUMBERS),
+            indent(aligned([HEAD, *self.lines], NUMBERS), "  "),
         ]
         if self.static or self.joined:
             lines.append("static: one value per entity; only a load counts the entities")
@@ -145,6 +147,7 @@ class Plan:
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
 
+@suggests_keywords
 def plan(
     source: Any,
     columns: Columns | None = None,
@@ -207,7 +210,7 @@ def plan(
         for check in checks:
             notes += _refusal(f"share={share!r}", check)
     if path is not None:
-        needed = f"{planned.rows * SORT_BYTES / 1e6:,.1f} MB of memory"
+        needed = f"{size_text(planned.rows * SORT_BYTES)} of memory"
         notes.append(f"a load needs {needed} to sort the rows, unless they are grouped by entity and ordered by time")
         notes += _refusal("file=", lambda: _check_disk(planned, os.path.dirname(path)))
     return replace(planned, ranges=ranges, notes=(*planned.notes, *notes))
@@ -276,8 +279,8 @@ def survey(request: Request, files: Sequence[File] | None, progress: bool | None
         check_table(request, planned.columns, whole, table.planned.columns, table.scanned)
     if planned.header_bytes > MAX_HEADER:
         raise SchemaError(
-            f"The header of a stash has at most {MAX_HEADER / 1e6:,.0f} MB; for {len(planned.columns):,} columns of "
-            f"{whole.label} it may need {planned.header_bytes / 1e6:,.0f} MB. Load fewer columns, or pack them: "
+            f"The header of a stash has at most {size_text(MAX_HEADER)}; for {len(planned.columns):,} columns of "
+            f"{whole.label} it may need {size_text(planned.header_bytes)}. Load fewer columns, or pack them: "
             'columns={"x": [...]}.'
         )
     return Survey(whole, planned, table)

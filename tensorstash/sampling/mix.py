@@ -9,6 +9,7 @@ import torch
 from tensorstash.common.checks import MOST_COUNT, at_least
 from tensorstash.common.checks import shown as brief
 from tensorstash.common.html import table
+from tensorstash.common.keywords import suggests_keywords
 from tensorstash.errors import SchemaError
 from tensorstash.sampling.components import components
 from tensorstash.sampling.differences import told
@@ -19,6 +20,7 @@ from tensorstash.windows.placement import Chain
 from tensorstash.windows.windows import Windows
 
 
+@suggests_keywords
 class Mix:
     """Windows of several stashes that a `Loader` samples together, each batch from all of them.
 

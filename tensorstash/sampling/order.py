@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 from tensorstash.common.checks import MOST_COUNT, array_of, at_least, integer
 from tensorstash.common.dtypes import Int64s
-from tensorstash.native.permutation import LARGEST, Order, epoch_keys, shuffled
-from tensorstash.native.permutation import _mix as mix
+from tensorstash.native.permutation import LARGEST, Order, epoch_keys, mix, shuffled
 
 Uint64s = NDArray[np.uint64]
 

@@ -10,6 +10,7 @@ import torch.distributed
 
 from tensorstash.common.checks import MOST_COUNT, at_least, integer, is_integer, one_of, shown
 from tensorstash.common.dtypes import Int64s
+from tensorstash.common.keywords import suggests_keywords
 from tensorstash.sampling.by_time import ByTime, largest
 from tensorstash.sampling.differences import differences
 from tensorstash.sampling.order import Lanes, OwnIds
@@ -23,6 +24,7 @@ _MOST_PADDED = 1 << 31  # ids per step: filler is made too
 _MOST_LINES = 8  # of differences in an error
 
 
+@suggests_keywords
 class Sampler:
     """The ids of each step: an epoch is an order of `0..n-1`, cut into steps of `num_replicas * batch_size`.
 
@@ -325,7 +327,7 @@ def _warn_of_shared_parts(num_replicas: int) -> None:
             f"The process group has {size} ranks and num_replicas= is {num_replicas}, so several ranks get the same "
             "windows. That is meant for ranks that share a part of the model (tensor, pipeline or context "
             "parallelism), with rank= their data rank; else leave both arguments out.",
-            stacklevel=3,
+            stacklevel=4,
         )
 
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from tensorstash.common.checks import MOST_COUNT, array_of, at_least, one_of, shown
 from tensorstash.common.dtypes import Int32s, Int64s
+from tensorstash.common.keywords import suggests_keywords
 from tensorstash.errors import unknown
 from tensorstash.native import kernel, library
 from tensorstash.native.guide import first_rows_in_numpy
@@ -21,6 +22,7 @@ Floats = NDArray[np.float64]
 _BITS = 52  # of a draw: a float64 in [0, 1) represents every multiple of 2**-52 exactly
 
 
+@suggests_keywords
 @dataclass(frozen=True, slots=True, eq=False)
 class Weighted:
     """An order that draws windows with replacement, each with a probability proportional to its weight.

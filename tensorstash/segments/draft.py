@@ -20,6 +20,7 @@ import torch
 from numpy.typing import NDArray
 
 from tensorstash.common.dtypes import DTYPES
+from tensorstash.common.text import size_text
 from tensorstash.errors import NoMemoryError, SegmentError
 from tensorstash.segments.format import Entry, header_bytes, pages
 from tensorstash.segments.segment import POPULATE_WRITE, close_with, populate
@@ -117,7 +118,7 @@ def _whole(nbytes: int) -> Iterator[None]:
         yield
     except OSError as error:
         raise NoMemoryError(
-            f"A stash is allocated as a whole; {nbytes / 1e6:,.1f} MB cannot be: {error}. "
+            f"A stash is allocated as a whole; {size_text(nbytes)} cannot be: {error}. "
             "Load fewer columns, or a narrower dtype."
         ) from error
 

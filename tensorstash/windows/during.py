@@ -12,6 +12,7 @@ from tensorstash.common.checks import at_least, flag, is_integer, one_of, shown
 from tensorstash.common.clock import Clock
 from tensorstash.common.dtypes import Int64s
 from tensorstash.common.frequency import Frequency, frequency, is_zero
+from tensorstash.common.keywords import suggests_keywords
 from tensorstash.errors import DataError
 from tensorstash.gather.span import Span
 from tensorstash.gather.stretches import Stretches
@@ -28,6 +29,7 @@ _DAYS = (-73_049, 73_048)  # since 1970, over 400 years, after which the calenda
 _RECENT = 18_262  # 2020-01-01: messages give the first example from this day on
 
 
+@suggests_keywords
 @dataclass(frozen=True, slots=True)
 class During:
     """A span in time: the rows of an entity in a stretch around the time t of a window, at most the newest `max_rows`.

@@ -142,14 +142,14 @@ def _warn_of_gaps(placement: Placement, runs: Runs) -> bool:
             f"Gaps cost {1 - len(windows) / possible:.0%} of the windows: {len(windows):,} of {possible:,} are left"
             f"{_steps_text(runs)}. If these are not gaps, give the frequency=, such as '1bd' for business days, a "
             "tolerance=, or gaps='ignore'; if they are, shorter windows lose fewer.",
-            stacklevel=4,
+            stacklevel=5,
         )
     empty = slots.total - rows - (slots.lead + slots.tail) * int(np.count_nonzero(~slots.joined))
     if empty > rows:
         warnings.warn(
             f"Gaps make more empty slots than there are rows: {empty:,} and {rows:,}{_steps_text(runs)}. Give the "
             "frequency=, take gaps='split', or leave windows without observations out with require=.",
-            stacklevel=4,
+            stacklevel=5,
         )
     return costly
 
@@ -171,7 +171,7 @@ def _warn_of_require(placement: Placement, before: Placement, judged: Sequence[S
     warnings.warn(
         f"require= leaves out {1 - kept / every:.0%} of the windows, because of {what}: {kept:,} of {every:,} are left."
         f"{more} Shorter windows lose fewer, and fewer names in require= too; fill= turns missing values into data.",
-        stacklevel=4,
+        stacklevel=5,
     )
     return True
 
@@ -209,7 +209,7 @@ def _warn_of_absent(
         reasons.append(f"{len(lost):,} with missing values that require= does not allow, such as {name!r}")
     if reasons:
         total, every = len(short) + len(apart) + len(lost), np.count_nonzero(rows)
-        warnings.warn(f"{total:,} of {every:,} entities have no window: {'; '.join(reasons)}.", stacklevel=4)
+        warnings.warn(f"{total:,} of {every:,} entities have no window: {'; '.join(reasons)}.", stacklevel=5)
 
 
 def _other_step(placement: Placement, entity: np.int64) -> str:

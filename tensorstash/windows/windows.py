@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from tensorstash.common.frequency import Duration
+from tensorstash.common.keywords import suggests_keywords
 from tensorstash.gather.gather import copy_into, gather_into
 from tensorstash.stash.scaled import noted
 from tensorstash.stash.stash import Stash
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 
+@suggests_keywords
 class Windows:
     """Every valid window of a stash, numbered from 0; a window never crosses an entity or a gap in time.
 

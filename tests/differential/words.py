@@ -96,6 +96,9 @@ RENAMED: tuple[Line, ...] = (
     Argument("cluster.windows", "missing", "unmatched"),
     Name("Pack", "PackSequences"),
     Entry(".begin", ".start"),
+    Member("Scaler", "apply", "transform"),
+    Member("Scaler", "undo", "inverse(batch)"),
+    Member("InstanceNorm", "undo", "inverse(batch)"),
 )
 
 

@@ -186,7 +186,7 @@ def test_a_failed_load_leaves_nothing_and_an_older_file_as_it_was(tmp_path: Path
 
 def test_a_plan_says_what_a_file_needs_before_it_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = {"y": torch.zeros(1_000_000)}
-    sorting = "a load needs 24.0 MB of memory to sort the rows, unless they are grouped by entity and ordered by time"
+    sorting = "a load needs 24 MB of memory to sort the rows, unless they are grouped by entity and ordered by time"
     assert ts.plan(data, file=tmp_path / "x").notes == (sorting,)
     (note, refusal) = ts.plan(data, file=tmp_path / "no" / "x").notes
     assert note == sorting

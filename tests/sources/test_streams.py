@@ -346,7 +346,7 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     with monkeypatch.context() as patch:
         patch.setattr("tensorstash.sources.spool.os.write", full)
-        message = f"it has filled {tmp_path} after 0 MB"
+        message = f"it has filled {tmp_path} after 0 bytes"
         with pytest.raises(ts.errors.SourceError, match=like(message)):
             ts.load(reader(), ["y"])
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))

@@ -174,7 +174,7 @@ def test_what_cannot_be_scaled_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
         scaler.transform(stash, dtype=torch.int32)
     monkeypatch.setattr("tensorstash.transforms.scaled_stash.memory_limits", lambda: [limit(100)])
     with pytest.raises(
-        NoMemoryError, match=r"^A stash must fit into free memory; a scaled copy needs 4\.1 kB and 0\.1 kB"
+        NoMemoryError, match=r"^A stash must fit into free memory; a scaled copy needs 4\.1 kB and 100 bytes"
     ):
         scaler.transform(stash)
 
