@@ -19,9 +19,9 @@ if TYPE_CHECKING:  # what type checkers and editors see of the tables below
     from tensorstash.columns.spec import hashed as hashed
     from tensorstash.columns.spec import is_valid as is_valid
     from tensorstash.gather.span import Draw as Draw
+    from tensorstash.ingest.load import Plan as Plan
     from tensorstash.ingest.load import load as load
-    from tensorstash.ingest.plan import Plan as Plan
-    from tensorstash.ingest.plan import plan as plan
+    from tensorstash.ingest.load import plan as plan
     from tensorstash.sampling.by_time import ByTime as ByTime
     from tensorstash.sampling.mix import Mix as Mix
     from tensorstash.sampling.order import Blocks as Blocks
@@ -53,7 +53,7 @@ _HOMES = {
     "Loader": "batches.loader",
     "Mix": "sampling.mix",
     "PackSequences": "transforms.pack",
-    "Plan": "ingest.plan",
+    "Plan": "ingest.load",
     "Sampler": "sampling.sampler",
     "Scaler": "transforms.scaler",
     "Stash": "stash.stash",
@@ -66,7 +66,7 @@ _HOMES = {
     "is_valid": "columns.spec",
     "load": "ingest.load",
     "open": "stash.stash",
-    "plan": "ingest.plan",
+    "plan": "ingest.load",
 }
 _MODULES = {"cluster": "cluster", "errors": "errors", "plot": "plot", "shared": "segments.shared"}
 __all__ = sorted([*_HOMES, *_MODULES])  # noqa: PLE0605

@@ -166,7 +166,9 @@ class Loader:
         check_packs(self.transform, placement.spans, [reach.shown for reach in placement.reaches])
         early = before_copy(self.transform)
         if early and resident:
-            raise ValueError("ts.PackSequences runs on the host, where the values of resident=True never are. Leave one out.")
+            raise ValueError(
+                "ts.PackSequences runs on the host, where the values of resident=True never are. Leave one out."
+            )
         self._early = self.transform[:early] if staged else ()
         self._casts = casts if staged and not early else {}
         late = self.transform[len(self._early) :]
@@ -240,7 +242,9 @@ class Loader:
 
     def _transformed(self, transforms: Sequence[Transform], batch: Any) -> Any:
         for transform in transforms:
-            batch = transform.pack(batch, self._packed.take) if isinstance(transform, PackSequences) else transform(batch)
+            batch = (
+                transform.pack(batch, self._packed.take) if isinstance(transform, PackSequences) else transform(batch)
+            )
             if not isinstance(batch, dict) and (batch is None or transform is not self.transform[-1]):
                 raise TypeError(
                     "Each transform but the last must return the batch; "

@@ -26,7 +26,7 @@ from tensorstash.segments import shared
 from tensorstash.segments.directory import shared_path
 
 if TYPE_CHECKING:
-    from tensorstash.ingest.plan import Plan
+    from tensorstash.ingest.survey import Planned
     from tensorstash.windows.gaps import Gaps
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
@@ -217,10 +217,10 @@ def inspect(page: str | None, as_json: bool, **options: Any) -> None:
     time columns.
     """
     from tensorstash.cli.report import report
-    from tensorstash.ingest.plan import plan
+    from tensorstash.ingest.load import plan
 
     source, given = arguments(options)
-    planned = plan(source, **given)
+    planned = plan(source, **given).planned
     click.echo(_json_of(planned) if as_json else repr(planned))
     if page is not None:
         Path(page).write_text(report(planned, source, given), "utf-8")
@@ -314,7 +314,7 @@ def info(as_json: bool) -> None:
 # Printing
 
 
-def _json_of(planned: "Plan") -> str:
+def _json_of(planned: "Planned") -> str:
     from tensorstash.ingest.plan_text import HEAD
 
     sizes = {"rows": planned.rows, "bytes": planned.nbytes, "page_tables": planned.page_tables, "free": planned.free}

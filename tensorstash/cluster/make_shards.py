@@ -21,9 +21,9 @@ from tensorstash.columns.sharding import HASH, check_shards
 from tensorstash.columns.spec import Columns
 from tensorstash.common.checks import path_of
 from tensorstash.common.progress import rows_bar
-from tensorstash.ingest.plan import Survey, survey
 from tensorstash.ingest.request import Duplicates, Request, Static, parse_request
 from tensorstash.ingest.segment_key import argument_keys, check_unchanged, contents, key_of
+from tensorstash.ingest.survey import Survey, survey
 from tensorstash.ingest.vocabularies import with_vocabularies
 from tensorstash.segments.store import Store
 from tensorstash.sources.file import stamps

@@ -22,8 +22,8 @@ from tensorstash.ingest.codes import Piece, as_arrow, piece_of
 from tensorstash.ingest.decoders import Decoder
 from tensorstash.ingest.entities import Entities, without_nulls
 from tensorstash.ingest.memory import check_sorting
-from tensorstash.ingest.plan import Plan
 from tensorstash.ingest.row_order import Arranger, duplicate_time
+from tensorstash.ingest.survey import Planned
 from tensorstash.ingest.values import Stats, values
 from tensorstash.segments.draft import Draft
 from tensorstash.sources.scan import Scan, Unit, damage_named
@@ -38,7 +38,7 @@ class Work:
     """A load in progress: its source, its plan, its segment, its progress bar, and a decoder for each column."""
 
     scanned: Scan
-    planned: Plan
+    planned: Planned
     draft: Draft
     progress: Progress
     decoders: Mapping[str, Decoder]
@@ -139,7 +139,7 @@ def _write_entities(work: Work, parts: list[list[Any]]) -> list[Any]:
     return [*zip(*parts)] if entity.shape else parts[0]
 
 
-def holds_keys(column: Column, planned: Plan) -> bool:
+def holds_keys(column: Column, planned: Planned) -> bool:
     """Whether `units_of_keys` yields a column: it is a key, or computed from the times."""
     keys = [member for key in (planned.entity, planned.time) if key for member in key.members]
     return bool(column.calendar) or (not column.bits and set(column.members) <= {*keys})

@@ -12,7 +12,7 @@ from tensorstash.common.dtypes import Int32s, Int64s
 from tensorstash.errors import DataError
 from tensorstash.ingest.codes import inverse
 from tensorstash.ingest.memory import SORT_BYTES
-from tensorstash.ingest.plan import Plan
+from tensorstash.ingest.survey import Planned
 from tensorstash.sources.scan import Scan
 
 _BLOCK = 1 << 17  # rows looked at together
@@ -218,7 +218,7 @@ def _by_time(codes: Int64s, times: Int64s) -> Int64s:
     return np.sort(((codes * (high - low + 1) + (times - low)) << shift) | np.arange(len(times))) & ((1 << shift) - 1)
 
 
-def duplicate_time(planned: Plan, scanned: Scan, entity: object, duplicate: Duplicate) -> DataError:
+def duplicate_time(planned: Planned, scanned: Scan, entity: object, duplicate: Duplicate) -> DataError:
     """The error for a time that occurs twice in an entity."""
     assert planned.time is not None
     when = Clock(planned.time.unit, planned.time.zone).format(duplicate.time)

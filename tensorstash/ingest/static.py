@@ -14,7 +14,7 @@ from tensorstash.common.clock import Clock
 from tensorstash.common.dtypes import Bools, Int32s, Int64s
 from tensorstash.errors import DataError
 from tensorstash.ingest.decoders import Decoder
-from tensorstash.ingest.plan import Survey
+from tensorstash.ingest.survey import Survey
 from tensorstash.ingest.values import Stats
 from tensorstash.sources.scan import Scan, read
 from tensorstash.sources.storage import without_views

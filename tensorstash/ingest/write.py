@@ -21,9 +21,9 @@ from tensorstash.ingest.bundles import Bundle, bundles, each_or_all, read_bundle
 from tensorstash.ingest.decoders import decoder_of
 from tensorstash.ingest.keys import Keys, Work, holds_keys, read_keys, units_of_keys, write_names
 from tensorstash.ingest.memory import check_columns, check_static
-from tensorstash.ingest.plan import Survey
 from tensorstash.ingest.row_order import Arranger
 from tensorstash.ingest.static import Constant, Deciding, deciding_rows, join_table
+from tensorstash.ingest.survey import Survey
 from tensorstash.ingest.values import Stats
 from tensorstash.segments.draft import Draft
 from tensorstash.segments.limits import Limit

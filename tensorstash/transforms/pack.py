@@ -123,7 +123,9 @@ class PackSequences:
             if span.ndim < 2:
                 raise ValueError(f"A packed span must be (batch, time, ...); {name!r} is {tuple(span.shape)}.")
             if not span.is_cpu:
-                raise ValueError(f"ts.PackSequences runs on the host; {name!r} is on {span.device}. PackSequences before the copy.")
+                raise ValueError(
+                    f"ts.PackSequences runs on the host; {name!r} is on {span.device}. PackSequences before the copy."
+                )
         (windows, slots), marks = batch[first].shape[:2], f"{first}.observed"
         observed = span_of(batch, marks) if marks in batch else None
         if observed is not None and (observed.shape != (windows, slots) or observed.dtype != torch.bool):
@@ -175,14 +177,18 @@ def check_packs(transforms: Iterable[object], spans: Iterable[Span], stretches: 
     for transform in transforms:
         for name in packed.intersection(_spans_by_window(transform, in_rows)):  # whose windows share rows by then
             kind = type(transform).__name__
-            raise ValueError(f"{kind} must see whole windows; {name!r} is packed before it. Put it before ts.PackSequences.")
+            raise ValueError(
+                f"{kind} must see whole windows; {name!r} is packed before it. Put it before ts.PackSequences."
+            )
         if not isinstance(transform, PackSequences):
             continue
         for name in transform.spans:
             if name not in slots:
                 raise unknown(name, slots, "the batch", "span")
             if name in packed:
-                raise ValueError(f"A span must be packed once; {name!r} is packed twice. Leave out one ts.PackSequences.")
+                raise ValueError(
+                    f"A span must be packed once; {name!r} is packed twice. Leave out one ts.PackSequences."
+                )
             packed.add(name)
             if transform.length is not None:
                 in_rows.add(name)

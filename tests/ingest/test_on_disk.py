@@ -195,7 +195,7 @@ def test_a_plan_says_what_a_file_needs_before_it_is_made(tmp_path: Path, monkeyp
         "cannot be opened: No such file or directory. Create it, or choose another path."
     )
     limit = Limit(1_000_000, "in the attic", "Make room there.")
-    monkeypatch.setattr("tensorstash.ingest.plan.disk_limit", lambda *_: limit)
+    monkeypatch.setattr("tensorstash.ingest.survey.disk_limit", lambda *_: limit)
     assert ts.plan(data, file=tmp_path / "x").notes[1] == (
         "a load with file= will be refused: A stash must fit onto its disk; the mapping needs 4 MB and 1 MB are free "
         "in the attic. Make room there. Load fewer columns, or a narrower dtype; print(ts.plan(...)) shows what each "

@@ -61,7 +61,7 @@ def test_a_stash_takes_the_bytes_of_its_plan() -> None:
 def test_more_columns_than_a_header_has_room_for_are_refused_before_they_are_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("tensorstash.ingest.plan.MAX_HEADER", 200_000)
+    monkeypatch.setattr("tensorstash.ingest.survey.MAX_HEADER", 200_000)
     data = {f"c{k}": [0.5] for k in range(100)}
     for call in (ts.plan, ts.load):
         with pytest.raises(ts.errors.SchemaError, match=like("for 100 columns of the mapping ... or pack them")):
@@ -151,7 +151,7 @@ def test_a_plan_of_parquet_shows_its_statistics(tmp_path: Path) -> None:
         "note: 'f' has the value 100000, which torch.int16 cannot hold: a load will refuse it. Widen dtype=.",
     ]
     pq.write_table(pieces[0], tmp_path / "3.parquet", write_statistics=False)
-    assert set(ts.plan(tmp_path, columns).ranges) == set()
+    assert set(ts.plan(tmp_path, columns).planned.ranges) == set()
 
 
 def test_a_cast_that_a_plan_warns_of_is_one_that_a_load_refuses(tmp_path: Path) -> None:
@@ -228,8 +228,8 @@ def test_a_key_of_the_paths_has_a_plan_and_no_range(tmp_path: Path) -> None:
     write_parquet(tmp_path / "station=C" / "0.parquet", [pa.table({"t": [1, 2], "y": [0.5, 1.5]})])
     for columns in (["y"], None):
         plan = ts.plan(tmp_path, columns, entity="station", time="t")
-        assert (plan.rows, sorted(plan.ranges)) == (2, ["t", "y"])
-    assert sorted(ts.plan(tmp_path).ranges) == ["t", "y"]
+        assert (plan.rows, sorted(plan.planned.ranges)) == (2, ["t", "y"])
+    assert sorted(ts.plan(tmp_path).planned.ranges) == ["t", "y"]
     assert ts.load(tmp_path, ["y"], entity="station", time="t").entities == ["C"]
 
 
@@ -263,7 +263,7 @@ def test_a_plan_notes_what_a_load_with_share_refuses(monkeypatch: pytest.MonkeyP
         assert all(note.startswith(begin) for note in plan.notes)
         assert len(plan.notes) == 1 + (share == "-")
         assert dataclasses.replace(plan, notes=(), free=0) == dataclasses.replace(plain, free=0)
-    monkeypatch.setattr("tensorstash.ingest.plan.memory_limits", lambda: tiny)
+    monkeypatch.setattr("tensorstash.ingest.survey.memory_limits", lambda: tiny)
     (note,) = ts.plan(source, ["a"], share="room").notes
     assert note == (
         f"a load with share='room' will be refused: A stash must fit into free memory; {ts.plan(source).source} needs "

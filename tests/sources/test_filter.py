@@ -110,7 +110,7 @@ def test_the_rows_are_those_that_a_loop_keeps(data: st.DataObject, tmp_path_fact
             stash = ts.load(source, ["row"], filter=condition)
             assert stash["row"].tolist() == expected, (form, groups)
             assert plan.rows == len(expected)
-            assert plan.kept <= plan.pieces
+            assert plan.planned.kept <= plan.planned.pieces
 
 
 FLOATS = [16777216.0, -0.0, math.nan, None, 0.1]
@@ -226,7 +226,7 @@ def test_row_groups_that_statistics_exclude_are_not_decoded(
         stash = ts.load(path, ["y"], filter=condition)
     assert sorted(set(seen)) == decoded
     assert stash["y"].tolist() == list(rows)
-    assert (plan.rows, plan.kept, plan.pieces) == (len(rows), len(decoded), 10)
+    assert (plan.rows, plan.planned.kept, plan.planned.pieces) == (len(rows), len(decoded), 10)
 
 
 def test_of_row_groups_without_a_kept_row_only_the_filter_is_read(tmp_path: Path) -> None:

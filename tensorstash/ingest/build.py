@@ -1,0 +1,149 @@
+"""From a request to a stash: a private one, or one of which a machine or a directory keeps a single copy."""
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tensorstash.common.checks import is_integer, path_of
+from tensorstash.ingest.request import Request
+from tensorstash.ingest.segment_key import argument_keys, check_share, check_unchanged, check_version, contents, key_of
+from tensorstash.segments.directory import Name
+from tensorstash.segments.limits import memory_limits
+from tensorstash.segments.on_disk import FileTarget, obtain_file
+from tensorstash.segments.publish import Build, UnpublishedFile, obtain
+from tensorstash.segments.segment import Segment, mapped
+from tensorstash.sources.file import stamps
+from tensorstash.sources.locate import find, is_reordered
+from tensorstash.stash.stash import Stash
+
+if TYPE_CHECKING:
+    from tensorstash.ingest.survey import Survey
+
+_REORDERED = (
+    "Files come in natural order of their paths; the list has them in another order, and without time= nothing else "
+    "orders the rows. Name the time column, sort the list, or load a LazyFrame in your order: "
+    "pl.concat([pl.scan_parquet(path) for path in paths])."
+)
+
+# Engines are imported by the functions that need them: a process that attaches a stash is spared most of a second.
+
+
+class Found:
+    """The files of a request as they were when they were found, and its survey, which is made when it is needed."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self._files = find(request.source, request.filesystem)
+        self.before = stamps(self._files or [])
+        self._survey: Survey | None = None
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether the source is no files."""
+        return self._files is None
+
+    def survey(self, progress: bool | None) -> "Survey":
+        """The survey, made by the first call."""
+        if self._survey is None:
+            from tensorstash.ingest.survey import survey
+
+            self._survey = survey(self.request, self._files, progress)
+        return self._survey
+
+    def check_unchanged(self) -> None:
+        """Refuse files that have changed since they were found: some values would be old and some new."""
+        check_unchanged(self.request.source, self.request.filesystem, self.before)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where the one copy of a stash is kept: under a label in shared memory, or in a file."""
+
+    label: str | None
+    path: str | None
+    version: str | None  # which names the rows of the source, so that they need not be read
+    overwrite: bool
+    timeout: float | None
+
+    def get(self, key: str, build: Build) -> Segment:
+        """The segment with this key, attached or built."""
+        if self.path is not None:
+            return obtain_file(FileTarget(self.path, key, self.overwrite), build, self.timeout)
+        return obtain(Name(str(self.label), key[:16]), build, self.timeout)
+
+
+def target_of(  # noqa: PLR0917  the arguments of `ts.load`
+    request: Request, share: object, file: Any, version: Any, overwrite: bool, timeout: Any
+) -> Target | None:
+    """Check that these arguments agree; `None` for a private stash."""
+    shared = share is not None and share is not False
+    if file is None and overwrite:
+        raise ValueError("overwrite= replaces the file of file=, so it needs file=. Leave it out.")
+    if file is not None and shared:
+        raise ValueError("A stash is shared memory or a file; got share= and file=. Leave one out.")
+    if file is None and not shared and timeout is not None:
+        raise ValueError("timeout= needs share= or file=: it limits the wait for another process. Leave it out.")
+    if timeout is not None and not ((is_integer(timeout) or isinstance(timeout, float)) and timeout >= 0):
+        raise ValueError(f"timeout must be a number of seconds >= 0, got {timeout!r}.")
+    path = None if file is None else os.path.realpath(path_of(file, "file"))
+    check_version(version, request, kept=path is not None or shared)
+    label = check_share(share, request.source) if shared else None
+    return None if path is None and label is None else Target(label, path, version, overwrite, timeout)
+
+
+def obtain_stash(found: Found, target: Target | None, progress: bool | None) -> tuple[Stash, list[str]]:
+    """The stash of a request, loaded or attached, and the texts of the warnings."""
+    stash, noted = _load_private(found, progress) if target is None else _load_once(found, target, progress)
+    is_unordered = found.request.time is None and is_reordered(found.request.source)
+    return stash, [*([_REORDERED] if is_unordered else []), *_warnings_of(stash), *noted]
+
+
+def _load_private(found: Found, progress: bool | None) -> tuple[Stash, tuple[str, ...]]:
+    from tensorstash.ingest.write import write_load
+
+    draft, noted = write_load(found.survey(progress), None, memory_limits(), progress=progress)
+    found.check_unchanged()
+    stash = Stash(mapped(os.dup(draft.fd)))
+    stash.segment.populate()
+    return stash, noted
+
+
+def _load_once(found: Found, target: Target, progress: bool | None) -> tuple[Stash, tuple[str, ...]]:
+    """Attach or build the stash; warnings come only from a build."""
+    key, noted = key_of(_rows_of(found, target.version, progress), argument_keys(found.request)), list[str]()
+
+    def build(draft: UnpublishedFile, report: Callable[[float], None]) -> None:
+        from tensorstash.ingest.write import write_load
+
+        survey, limits = found.survey(progress), draft.limits()
+        _, texts = write_load(
+            survey, draft.fd, limits, on_disk=draft.on_disk, key=key, progress=progress, report=report
+        )
+        noted.extend(texts)
+        found.check_unchanged()
+
+    return Stash(target.get(key, build)), tuple(noted)
+
+
+def _rows_of(found: Found, version: str | None, progress: bool | None) -> object:
+    """What names the rows of a source: the stamps of files, a version, or a hash of what is in memory."""
+    if version is not None:
+        return {"stamps": found.before, "version": version}
+    rows: object = found.before
+    if found.in_memory:
+        survey = found.survey(progress)
+        rows = contents(survey.scanned, survey.planned.read)
+    if found.request.table is not None:
+        table = Found(found.request.table).survey(progress)
+        rows = [rows, contents(table.scanned, table.planned.read)]
+    return rows
+
+
+def _warnings_of(stash: Stash) -> Iterator[str]:
+    columns = [(stash.about(name), len(tensor)) for name, tensor in (*stash.items(), *stash.static.items())]
+    if names := [repr(info.name) for info, rows in columns if info.unknown and info.unknown + info.missing == rows]:
+        yield (
+            f"No value of {' and '.join(names)} is in the given vocabulary: all have the code of unknown values. "
+            "Compare the spelling with the source."
+        )
