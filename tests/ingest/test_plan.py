@@ -1,6 +1,5 @@
 """The plan: what a load will hold and cost, said before anything is decoded."""
 
-import dataclasses
 import gc
 import math
 import re
@@ -214,7 +213,7 @@ def test_the_errors_of_a_plan_are_those_of_a_load() -> None:
         with pytest.raises((KeyError, TypeError, ValueError)) as loaded:
             ts.load(source, **arguments)
         with pytest.raises(type(loaded.value), match=whole(str(loaded.value))):
-            ts.plan(source, **arguments)
+            repr(ts.plan(source, **arguments))
 
 
 def test_a_source_without_rows_has_a_plan() -> None:
@@ -243,40 +242,46 @@ def test_a_mask_has_nulls_and_no_range(tmp_path: Path) -> None:
     ]
 
 
-# With share=
+# Loading
 
 
-def test_a_plan_notes_what_a_load_with_share_refuses(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Each note ends with the error of that load, and changes nothing else of the plan."""
+def test_a_plan_loads_what_it_shows(tmp_path: Path) -> None:
+    path = write_parquet(tmp_path / "x.parquet", [pa.table({"t": [2, 1], "y": [1.0, 2.0], "z": [1, 2]})])
+    plan = ts.plan(path, ["y"], time="t")
+    assert "2 rows" in repr(plan)
+    for stash in (plan.load(), plan.load(file=tmp_path / "x.safetensors"), ts.plan(path, ["y"], time="t").load()):
+        assert (stash["y"].tolist(), stash.rows, [*stash]) == ([2.0, 1.0], plan.rows, ["y"])
+
+
+def test_a_plan_that_was_not_printed_attaches_without_reading(tmp_path: Path, shm: Path) -> None:
+    """Also when the rows are named by a version, and the source cannot be read any more."""
+    rows = pl.LazyFrame({"y": [1.0, 2.0]})
+    kept = ts.plan(rows, ["y"]).load(share="rows", version="monday")
+    fails = pl.LazyFrame({"y": [1.0]}).map_batches(_fails)
+    again = ts.plan(fails, ["y"]).load(share="rows", version="monday")
+    assert again["y"].tolist() == kept["y"].tolist() == [1.0, 2.0]
+
+
+def _fails(frame: pl.DataFrame) -> pl.DataFrame:
+    raise AssertionError(f"read {frame.columns}")
+
+
+def test_files_that_change_between_a_plan_and_its_load_are_refused(tmp_path: Path) -> None:
+    path = write_parquet(tmp_path / "x.parquet", [pa.table({"y": [1.0]})])
+    plan = ts.plan(path, ["y"])
+    assert plan.rows == 1
+    write_parquet(path, [pa.table({"y": [1.0, 2.0]})])
+    with pytest.raises(ts.errors.SourceError, match=r"must not change while it is loaded.*x\.parquet"):
+        plan.load()
+    assert ts.plan(path, ["y"]).load().rows == 2
+
+
+def test_a_load_with_too_little_room_is_refused_before_anything_is_read(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("TENSORSTASH_DIR", str(tmp_path / "shared"))
-    source = {"a": [1.0, 2.0], "b": [1, 2]}
-    calls = {"x": pl.col("a").map_batches(lambda s: s * 2, return_dtype=pl.Float64, is_elementwise=True)}
-    tiny = [Limit(1000, "in /dev/shm", "Make it larger.")]
-    for share, columns in (("a b", ["a"]), (5, ["a"]), ("ok", calls), (True, ["a", "b"]), ("-", calls)):
-        plain, plan = ts.plan(source, columns), ts.plan(source, columns, share=share)  # type: ignore[arg-type]
-        begin = f"a load with share={share!r} will be refused: "
-        if not plan.notes:
-            assert ts.load(source, columns, share=share)["a"].tolist() == [1.0, 2.0]  # type: ignore[arg-type]
-            continue
-        with pytest.raises(ValueError, match=whole(plan.notes[0].removeprefix(begin))):
-            ts.load(source, columns, share=share)  # type: ignore[arg-type]
-        assert all(note.startswith(begin) for note in plan.notes)
-        assert len(plan.notes) == 1 + (share == "-")
-        assert dataclasses.replace(plan, notes=(), free=0) == dataclasses.replace(plain, free=0)
-    monkeypatch.setattr("tensorstash.ingest.survey.memory_limits", lambda: tiny)
-    (note,) = ts.plan(source, ["a"], share="room").notes
-    assert note == (
-        f"a load with share='room' will be refused: A stash must fit into free memory; {ts.plan(source).source} needs "
-        "4.1 kB and 1.0 kB are free in /dev/shm. Make it larger. Load fewer columns, or a narrower dtype; "
-        "print(ts.plan(...)) shows what each costs."
-    )
-
-
-def test_a_plan_notes_a_directory_that_is_not_ours(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "open").mkdir()
-    (tmp_path / "open").chmod(0o755)
-    monkeypatch.setenv("TENSORSTASH_DIR", str(tmp_path / "open"))
-    (note,) = ts.plan({"y": [1]}, share="any").notes
-    with pytest.raises(ts.errors.SegmentError, match=whole(note.partition("refused: ")[2])):
-        ts.load({"y": [1]}, share="any")
-    assert ts.plan({"y": [1]}, share=False).notes == ()
+    limit = Limit(1000, "in the attic", "Make it larger.")
+    monkeypatch.setattr("tensorstash.segments.on_disk.disk_limit", lambda *_: limit)
+    with pytest.raises(ts.errors.NoMemoryError, match="needs 4.1 kB and 1.0 kB are free in the attic. Make it larger."):
+        ts.plan({"y": [1.0]}).load(file=tmp_path / "x")
+    assert os.listdir(tmp_path) == []
