@@ -26,14 +26,22 @@ class Patch:
     computed: tuple[Compute | None, ...]  # of each span
 
 
-def fills(stash: Stash, spans: Sequence[Span], computed: Collection[str]) -> dict[str, torch.Tensor]:
-    """The value of empty slots by column, 0 where it is computed later; a column without one is a `SchemaError`."""
-    filled = {span.column: _fill(stash, span.column) for span in spans if span.column not in computed}
+def fills(
+    stash: Stash, spans: Sequence[Span], computed: Collection[str], *, timed: bool = True
+) -> dict[str, torch.Tensor]:
+    """The value of empty slots by column, 0 where it is computed later; a column without one is a `SchemaError`.
+
+    `timed`: an empty slot stands for a time, as that of a stretch does not.
+    """
+    filled = {span.column: _fill(stash, span.column, timed=timed) for span in spans if span.column not in computed}
     return filled | {name: as_integers(stash[name].new_zeros(1))[0] for name in computed}
 
 
-def _fill(stash: Stash, name: str) -> torch.Tensor:
-    """The value of the empty slots of a column: its `empty=`, else its `fill=`, else NaN or code -1."""
+def _fill(stash: Stash, name: str, *, timed: bool) -> torch.Tensor:
+    """The value of the empty slots of a column: its `empty=`, else its `fill=`, else NaN or code -1.
+
+    Numbers of the calendar begin with 0, so that -1 says that there is no time.
+    """
     about, dtype = stash.about(name), stash[name].dtype
     fill: Any = about.fill if about.empty is None else about.empty
     if about.kind == "category":
@@ -42,6 +50,8 @@ def _fill(stash: Stash, name: str) -> torch.Tensor:
         fill = -1
     elif fill is None and dtype.is_floating_point:
         fill = float("nan")
+    elif about.calendar and not timed:
+        fill = -1
     if fill is None and about.calendar:
         raise SchemaError(
             f"An empty slot has a time only if the step of time is known, and so {name!r} of ts.calendar has no value "

@@ -1,6 +1,7 @@
 """The text of a plan: a line per column, aligned."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -8,7 +9,9 @@ import pyarrow as pa
 
 from tensorstash.columns.codec import Validity
 from tensorstash.columns.column import Column, fits
+from tensorstash.common.clock import zone_of
 from tensorstash.common.html import cut
+from tensorstash.errors import DataError
 from tensorstash.sources.scan import Range
 
 HEAD = ("column", "from", "source", "kind", "dtype", "nulls", "min", "max", "MB")
@@ -19,7 +22,7 @@ _WIDEST = 26  # characters of a minimum or maximum that are shown: a time with i
 def column_line(
     column: Column, rows: int, types: Mapping[str, str], ranges: Mapping[str, Range], role: str = ""
 ) -> tuple[str, ...]:
-    """The line of a column with `rows` values, or in the role "static" or "time".
+    """The line of a column with `rows` values, or in the role "static", "time" or "partition key".
 
     `types` and `ranges` are those of the source columns.
     """
@@ -31,7 +34,8 @@ def column_line(
     dtype = str(column.dtype).removeprefix("torch.") + "".join(f" x {size}" for size in column.shape)
     megabytes = f"{rows * column.row_bytes / 1e6:,.1f}"
     most = f"<= {megabytes}" if role == "static" else megabytes  # the number of entities is at most that of rows
-    return name, origin, source, kind, dtype, *_range_cells(_range(column, ranges)), most
+    cells = _range_cells(_range(column, ranges), column.zone)
+    return name, origin, source, kind, dtype, *cells, most
 
 
 def _without_unit(name: str) -> str:
@@ -62,8 +66,17 @@ def _range(column: Column, ranges: Mapping[str, Range]) -> Range:
     return Range(nulls, min(member.low for member in members), max(member.high for member in members))
 
 
-def _range_cells(values: Range) -> tuple[str, str, str]:
-    return "" if values.nulls is None else f"{values.nulls:,}", _cut(values.low), _cut(values.high)
+def _range_cells(values: Range, zone: str | None = None) -> tuple[str, str, str]:
+    """Nulls, minimum and maximum; of times in their zone."""
+    low, high = (_cut(_in_zone(value, zone)) for value in (values.low, values.high))
+    return "" if values.nulls is None else f"{values.nulls:,}", low, high
+
+
+def _in_zone(value: Any, zone: str | None) -> Any:
+    if zone is not None and isinstance(value, datetime):
+        with suppress(DataError, OverflowError):  # a zone or a year that Python does not know: then it stays in UTC
+            return value.astimezone(zone_of(zone))
+    return value
 
 
 def _cut(value: Any) -> str:

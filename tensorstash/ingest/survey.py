@@ -49,12 +49,11 @@ class Planned:
     notes: tuple[str, ...]  # differences between files that were unified, and casts that would fail
     types: Mapping[str, str] = field(default_factory=dict)  # the Arrow type of each source column
     skipped: tuple[str, ...] = ()  # source columns that are never decoded
-    ranges: Mapping[str, Range] = field(
-        default_factory=dict
-    )  # statistics of them before the filter; only where they are shown
+    ranges: Mapping[str, Range] = field(default_factory=dict)  # statistics of them before the filter, where shown
     chosen_by: str = ""  # the arguments that leave rows out
     duplicates: bool = False  # whether an entity may have several rows of one time
     table: "Planned | None" = None  # the same of the table of static columns, joined by entity
+    keys: frozenset[str] = frozenset()  # source columns that come from the paths of the files
 
     @property
     def stored(self) -> tuple[Column, ...]:
@@ -100,12 +99,16 @@ class Planned:
     def lines(self) -> list[tuple[str, ...]]:
         """A line of cells for each column, under the head `plan_text.HEAD`."""
         source = self.rows, self.types, self.ranges
-        lines = [column_line(column, *source) for column in self.columns]
+        lines = [column_line(column, *source, self._role(column)) for column in self.columns]
         lines += [column_line(column, *source, "static") for column in self.static]
         if self.table:
             lines += [column_line(column, self.table.rows, self.table.types, {}, "static") for column in self.joined]
         lines += entity_lines(self.entity, self.types, self.ranges) if self.entity else []
         return lines + ([column_line(self.time, *source, "time")] if self.time else [])
+
+    def _role(self, column: Column) -> str:
+        """What is said of a column that comes from the paths of the files alone: it is the same in all rows of one."""
+        return "partition key" if self.keys.issuperset(column.members) else ""
 
     def _repr_html_(self) -> str:
         caption, *others = html.escape(repr(self)).splitlines()
@@ -168,6 +171,7 @@ def survey(request: Request, files: Sequence[File] | None, progress: bool | None
         skipped=tuple(name for name in whole.schema.names if name not in used),
         types={name: types[name] for name in whole.schema.names},
         table=None if table is None else table.planned,
+        keys=source.keys,
     )
     if table is not None:
         check_table(request, planned.columns, whole, table.planned.columns, table.scanned)

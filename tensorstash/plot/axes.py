@@ -6,7 +6,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tensorstash.common.clock import zone_of
 from tensorstash.common.dtypes import Int64s
+from tensorstash.errors import DataError
 from tensorstash.stash.display import entity_text
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.windows import Windows
@@ -34,12 +36,41 @@ def check_stash(stash: object) -> None:
 
 def time_label(stash: Stash) -> str:
     """The label of an axis of times."""
-    zone = "" if stash.clock.zone is None else " (UTC)"
-    return f"{stash.time_name}{zone}" if stash.time_name else "row of the entity"
+    return label_in_zone(stash.time_name, stash.clock.zone) if stash.time_name else "row of the entity"
+
+
+def label_in_zone(name: str, zone: str | None) -> str:
+    """The label of an axis of times of a zone."""
+    return name if zone is None else f"{name} ({zone if _is_known(zone) else 'UTC'})"
+
+
+def show_zone(axes: Any, zone: str | None) -> None:
+    """Let an axis of dates, which are drawn as moments in UTC, show the dates of a zone."""
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+
+    shown = zone_of(zone if _is_known(zone) else None)
+    locator = AutoDateLocator(tz=shown)  # type: ignore[no-untyped-call]
+    axes.xaxis.set_major_locator(locator)
+    axes.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=shown))  # type: ignore[no-untyped-call]
+
+
+def show_times(axes: Any, stash: Stash) -> None:
+    """Let an axis of the times of a stash show their dates."""
+    if stash.clock.unit is not None:
+        show_zone(axes, stash.clock.zone)
+
+
+def _is_known(zone: str | None) -> bool:
+    """Whether this machine knows a zone; a file may come from one that knows more, and is then shown in UTC."""
+    try:
+        zone_of(zone)
+    except DataError:
+        return False
+    return True
 
 
 def time_axis(stash: Stash, edges: Int64s) -> NDArray[Any]:
-    """Times as matplotlib takes them: dates in UTC, or plain numbers."""
+    """Times as matplotlib takes them: moments in UTC, or plain numbers."""
     unit = stash.clock.unit
     return edges if unit is None else edges.astype(f"datetime64[{'D' if unit == 'd' else unit}]")
 

@@ -16,6 +16,7 @@ from tensorstash.plot.axes import (
     entity_lanes,
     legend_above,
     pyplot,
+    show_times,
     time_axis,
     time_label,
 )
@@ -47,7 +48,7 @@ def coverage(
     Time is cut into at most 500 bins, none shorter than a step of time. A bin is marked if any of its rows has a
     missing value (NaN, or code -1) in some column, or if time steps are missing in it. Bins before the first row of an
     entity and after its last row are white. Of more than 200 entities, 200 at equal distances are drawn. Without a time
-    column the axis counts the rows of each entity.
+    column the axis counts the rows of each entity. Dates are shown in the zone of the times.
 
     Args:
         stash: the stash whose rows are drawn.
@@ -78,6 +79,7 @@ def coverage(
         for edge in range(1, len(chosen)):
             axes.axhline(edge, color="white")
     axes.set_xlabel(time_label(stash))
+    show_times(axes, stash)
     legend_above(axes, _STATES, edge="grey")
     return axes
 

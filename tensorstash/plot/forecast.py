@@ -1,13 +1,14 @@
 """`ts.plot.forecast`: one window and its prediction."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tensorstash.plot.axes import COLOURS, pyplot
+from tensorstash.plot.axes import COLOURS, label_in_zone, pyplot, show_zone
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,14 +31,17 @@ def forecast(
 ) -> "Axes":
     """Draw the history of one window, the truth after it, and a prediction with bands between its quantiles.
 
-    The axis counts slots from the anchor, or shows the times of a frame. NaN breaks a line.
+    The axis counts slots from the anchor, or shows the times of a frame, in their zone, which its label names. NaN
+    breaks a line. A frame of `to_frame(origin=True)` may hold several windows of one entity: each is a line, with a dot
+    where it begins.
 
     Args:
-        history: `(history,)` values before the anchor.
-        truth: `(horizon,)` values from the anchor on; `None` if they are not known yet.
+        history: `(history,)` values before the anchor; of several windows, before the first time of the frame.
+        truth: `(horizon,)` values from the anchor on; `None` if they are not known yet. Of several windows, one value
+            for each different time of the frame, in order.
         prediction: `(horizon,)`; `None` draws the middle one of an odd number of quantiles. Or the rows of
-            `Windows.to_frame` for one window, in polars or pandas: its values, or its quantiles if it has several, and
-            their times.
+            `Windows.to_frame` for one window, in polars or pandas, with `origin=True` for several of one entity: its
+            values, or its quantiles if it has several, and their times.
         quantiles: `(horizon, n)`, ascending along the last dimension. A band lies between the first and the last one,
             a darker one between the second and the last but one, and so on.
         axes: the axes to draw on; `None` makes a figure.
@@ -58,62 +62,133 @@ def forecast(
         ['history', 'truth', 'prediction']
     """
     plt = pyplot("forecast")
-    times, when = None, "slots from the anchor"
+    framed = None
     if prediction is not None and not isinstance(prediction, torch.Tensor):
-        prediction, framed, times, when = _of_frame(prediction)
-        quantiles = quantiles if framed is None else framed
+        framed = _of_frame(prediction)
+        prediction, quantiles = framed.prediction, quantiles if framed.quantiles is None else framed.quantiles
     past = _numbers(history, "history")
-    ahead = _checked({"truth": truth, "prediction": prediction, "quantiles": quantiles})
+    several = framed is not None and len(framed.windows) > 1
+    ahead = _checked({"truth": None if several else truth, "prediction": prediction, "quantiles": quantiles})
     before, after = np.arange(-len(past), 0), np.arange(max(map(len, ahead.values()), default=0))
-    if times is not None:  # the history is spaced as the first two times
-        before, after = times[0] + (times[1] - times[0]) * before, times
+    distinct: NDArray[Any] = after
+    windows: Sequence[NDArray[np.int64]] = [after]
+    if framed is not None:  # the history is spaced as the first two times
+        after, windows, distinct = framed.times, framed.windows, np.unique(framed.times)
+        before = distinct[0] + (distinct[1] - distinct[0]) * before
+    if several and truth is not None:
+        ahead["truth"] = _truth_of_several(truth, len(distinct))
     if axes is None:
         _, axes = plt.subplots(figsize=(10, 3), layout="constrained")
     axes.plot(before, past, color=_TRUTH, linewidth=1, label="history")
     if "truth" in ahead:
         # joined to the history, or the line would have a gap
         joined = np.concatenate([past[-1:], ahead["truth"]])
-        slots = np.concatenate([before[-1:], after])
+        slots = np.concatenate([before[-1:], distinct])
         axes.plot(slots, joined, color=_TRUTH, linewidth=1, dashes=_DASHED, label="truth")
-    if "quantiles" in ahead:
-        bands = ahead["quantiles"]
-        pairs = bands.shape[1] // 2
-        for k in range(pairs):
-            axes.fill_between(
-                after,
-                bands[:, k],
-                bands[:, -1 - k],
-                color=_BAND,
-                alpha=0.8 / pairs,
-                linewidth=0,
-                label="quantiles" if k == 0 else None,
-            )
-    if "prediction" in ahead:
-        axes.plot(after, ahead["prediction"], color=_PREDICTION, linewidth=1.5, label="prediction")
-    if times is None:
+    for number, rows in enumerate(windows):
+        one = {name: values[rows] for name, values in ahead.items() if name != "truth"}
+        _draw(axes, after[rows], one, labelled=number == 0, dotted=len(windows) > 1)
+    if framed is None:
         axes.axvline(-0.5, color="grey", linewidth=0.8, linestyle=":")
-    axes.set_xlabel(when)
+    elif framed.has_dates:
+        show_zone(axes, framed.zone)
+    axes.set_xlabel("slots from the anchor" if framed is None else label_in_zone(framed.name, framed.zone))
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
     return axes
 
 
-def _of_frame(
-    frame: "pl.DataFrame | pd.DataFrame",
-) -> tuple[torch.Tensor | None, torch.Tensor | None, NDArray[Any], str]:
-    """The prediction or the quantiles, which are the last columns of a frame; the times before them, and their name."""
+def _draw(axes: "Axes", times: NDArray[Any], ahead: Mapping[str, Numbers], *, labelled: bool, dotted: bool) -> None:
+    """The bands and the line of one window; `dotted`: with a dot where it begins."""
+    if "quantiles" in ahead:
+        bands = ahead["quantiles"]
+        pairs = bands.shape[1] // 2
+        for k in range(pairs):
+            axes.fill_between(
+                times,
+                bands[:, k],
+                bands[:, -1 - k],
+                color=_BAND,
+                alpha=0.8 / pairs,
+                linewidth=0,
+                label="quantiles" if k == 0 and labelled else None,
+            )
+    if "prediction" in ahead:
+        (line,) = axes.plot(times, ahead["prediction"], color=_PREDICTION, linewidth=1.5)
+        line.set_label("prediction" if labelled else "_prediction")
+        if dotted:
+            line.set(marker=".", markevery=[0])
+
+
+@dataclass(frozen=True, slots=True)
+class _Framed:
+    """The rows of a frame of `Windows.to_frame`, of the windows of one entity."""
+
+    prediction: torch.Tensor | None
+    quantiles: torch.Tensor | None  # instead, if there are several values a row
+    times: NDArray[Any]  # of each row, in UTC
+    windows: Sequence[NDArray[np.int64]]  # the rows of each
+    name: str  # of the times
+    zone: str | None
+    has_dates: bool
+
+
+def _of_frame(frame: "pl.DataFrame | pd.DataFrame") -> _Framed:
+    """What a frame holds: its last columns are values, and the last one before them, or before origin and step, times.
+
+    A column of times or entities may itself be called `anchor` or `step`: so the first reading that makes sense holds.
+    """
     import polars as pl
 
     frame = frame if isinstance(frame, pl.DataFrame) else pl.DataFrame(frame)  # of pandas
     first = next(k for k in range(len(frame.columns) + 1) if all(dtype.is_float() for dtype in frame.dtypes[k:]))
     if not 0 < first < len(frame.columns) or frame.dtypes[first - 1] in (pl.String, pl.Categorical, pl.Object):
         raise ValueError(f"prediction must be a frame of Windows.to_frame, got the columns {frame.columns}.")
-    time = frame.to_series(first - 1)
-    times = (time.dt.replace_time_zone(None) if hasattr(time.dtype, "time_zone") else time).to_numpy()
+    for added in (["anchor", "step"], ["anchor"], ["step"], []):
+        keys = frame.columns[: first - len(added)]
+        if keys and frame.columns[len(keys) : first] == added and (found := _windows_of(frame, keys, added)):
+            times, windows = found
+            break
+    else:
+        raise ValueError(
+            "prediction must have the rows of one window, at least two, or those of several windows of one entity with "
+            "their origins. Filter the frame by its entity, or take to_frame(origin=True)."
+        )
     values = torch.from_numpy(frame[:, first:].to_numpy().copy())
-    if len(times) < 2 or (np.diff(times) <= np.zeros(1, np.diff(times).dtype)).any():
-        raise ValueError("prediction must have the rows of one window, at least two; filter the frame by its entity.")
-    return (values[:, 0], None, times, time.name) if values.shape[1] == 1 else (None, values, times, time.name)
+    one, many = (values[:, 0], None) if values.shape[1] == 1 else (None, values)
+    dtype = frame.schema[keys[-1]]
+    zone = dtype.time_zone if isinstance(dtype, pl.Datetime) else None
+    return _Framed(one, many, times, windows, keys[-1], zone, dtype.is_temporal())
+
+
+def _windows_of(
+    frame: "pl.DataFrame", keys: Sequence[str], added: Sequence[str]
+) -> tuple[NDArray[Any], list[NDArray[np.int64]]] | None:
+    """The times of the rows and the rows of each window, if they are of one entity and ascend within each."""
+    import polars as pl
+
+    *entities, named = keys
+    time = frame[named]
+    if isinstance(time.dtype, pl.Datetime) and time.dtype.time_zone is not None:  # whose clock may show a time twice
+        time = time.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
+    times, windows = time.to_numpy(), [np.arange(len(frame))]
+    if "anchor" in added:
+        rows = frame.select("anchor", row=pl.int_range(pl.len())).group_by("anchor", maintain_order=True).agg("row")
+        windows = [np.array(own, np.int64) for own in rows["row"]]
+    steps = [np.diff(times[rows]) for rows in windows]
+    if any(frame[name].n_unique() > 1 for name in entities) or len(np.unique(times)) < 2:
+        return None
+    return None if any((step <= np.zeros(1, step.dtype)).any() for step in steps) else (times, windows)
+
+
+def _truth_of_several(truth: torch.Tensor, times: int) -> Numbers:
+    values = _numbers(truth, "truth")
+    if len(values) != times:
+        raise ValueError(
+            f"For several windows, truth must have a value for each different time of the frame, {times}, got "
+            f"{len(values)}. Take those of the frame's times, each once."
+        )
+    return values
 
 
 def _checked(given: Mapping[str, object]) -> dict[str, Numbers]:

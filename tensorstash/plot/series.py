@@ -10,7 +10,17 @@ from numpy.typing import NDArray
 from tensorstash.common.checks import names_in
 from tensorstash.common.dtypes import Bools, Int64s
 from tensorstash.common.frequency import Duration
-from tensorstash.plot.axes import COLOURS, DASHES, bin_of, check_stash, cuts_of, pyplot, time_axis, time_label
+from tensorstash.plot.axes import (
+    COLOURS,
+    DASHES,
+    bin_of,
+    check_stash,
+    cuts_of,
+    pyplot,
+    show_times,
+    time_axis,
+    time_label,
+)
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.runs import find_runs
 from tensorstash.windows.splits import Moment
@@ -49,7 +59,8 @@ def series(
         axes: axes to draw on, one for each column; `None` makes a figure.
 
     Returns:
-        The axes, one for each column. Without a time column they count the rows of an entity.
+        The axes, one for each column. Without a time column they count the rows of an entity; dates are shown in the
+        zone of the times.
 
     Raises:
         ColumnError: a column or the entity does not exist. ValueError: there is no row in these times. ImportError:
@@ -77,6 +88,8 @@ def series(
         of = [str(one)] if len(entities) > 1 else []
         for name, column_axes in zip(names, axes):
             _draw(column_axes, stash, name, series[name][rows], times=times, gaps=gaps, of=of)
+    for column_axes in axes:
+        show_times(column_axes, stash)
     if stash.entity_names:
         title = ", ".join(stash.entity_names)
         axes[0].set_title(title if len(entities) > 1 else f"{title} {entity}", loc="left")
@@ -111,8 +124,6 @@ def _rows_drawn(
 def _draw(
     axes: "Axes", stash: Stash, name: str, values: torch.Tensor, *, times: Int64s, gaps: Bools, of: list[str]
 ) -> None:
-    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
-
     info = stash.about(name)
     flat = values.flatten(1) if values.ndim > 1 else values[:, None]
     lines = len(axes.lines) // 2  # those of the entities before
@@ -134,10 +145,6 @@ def _draw(
         shown = [*map(str, stash.vocabulary(name)), *(["(unknown)"] if info.unknown else [])]
         axes.set_yticks(range(len(shown)), shown)
     axes.set_ylabel(name if info.unit is None else f"{name} ({info.unit})")
-    if stash.clock.unit is not None:
-        locator = AutoDateLocator()  # type: ignore[no-untyped-call]
-        axes.xaxis.set_major_locator(locator)
-        axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
     axes.spines[["top", "right"]].set_visible(False)
 
 

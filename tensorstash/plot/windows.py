@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tensorstash.common.dtypes import Int64s
-from tensorstash.plot.axes import entity_lanes, legend_above, pyplot, time_axis, time_label
+from tensorstash.plot.axes import entity_lanes, legend_above, pyplot, show_times, time_axis, time_label
 from tensorstash.stash.display import chosen_entities
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.placement import Placement
@@ -32,7 +32,7 @@ def windows(parts: Windows | Mapping[str, Windows], *, axes: "Axes | None" = Non
         axes: the axes to draw on; `None` makes a figure.
 
     Returns:
-        The axes. Without a time column they count the rows of the stash.
+        The axes. Without a time column they count the rows of the stash; dates are shown in the zone of the times.
 
     Raises:
         ValueError: there is no part, or the parts are not windows of one stash. ImportError: matplotlib is missing; the
@@ -65,6 +65,7 @@ def windows(parts: Windows | Mapping[str, Windows], *, axes: "Axes | None" = Non
             axes.barh(bottom, high - low, height, low, align="edge", color=colour, alpha=alpha, linewidth=0.5)
     axes.set_ylim(len(chosen), 0)
     axes.set_xlabel(time_label(stash) if stash.time_name else "row of the stash")
+    show_times(axes, stash)
     labels = [
         f"{len(part):,} {name}" if name == "windows" else f"{name}: {len(part):,} windows"
         for name, part in parts.items()

@@ -82,7 +82,7 @@ def scan_csv(files: Sequence[File], label: str, wanted: Wanted, condition: Filte
     opened = (first if file == first.file else _opened(file) for file in files)
     units = spooled_parts(((str(table.file), _batches(table, schema, types)) for table in opened), schema, label)
     kept = pa.schema([field.with_type(kept_type(field.type)) for field in whole])
-    return as_times(Scan(label, kept, units, len(units)), times)
+    return as_times(Scan(label, kept, units, len(units), keys=frozenset(keys)), times)
 
 
 def _opened(file: File) -> _Csv:

@@ -54,7 +54,8 @@ def scan_files(
             batches = partial(_cast_batches, footer, index, whole) if index in kept else None
             pieces.append((footer.place(index), rows, batches))
     metas = [footer.fragment and (footer.fragment.metadata, footer.fragment.physical_schema) for footer in footers]
-    return Scan(label, whole, in_order(pieces), len(pieces), notes, partial(range_of, metas))
+    of_paths = frozenset(types).difference(*(footer.own for footer in footers))
+    return Scan(label, whole, in_order(pieces), len(pieces), notes, partial(range_of, metas), of_paths)
 
 
 def _cast_batches(footer: Footer, index: int, schema: pa.Schema, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -153,7 +154,8 @@ def scan_pyarrow_dataset(source: Any, wanted: Wanted, condition: Filter | None) 
         for group in fragment.row_groups:
             batches = partial(_fragment_batches, fragment, group.id, schema) if group.id in kept else None
             pieces.append((f"{fragment.path}, row group {group.id}", group.num_rows, batches))
-    return Scan(label, schema, in_order(pieces), len(pieces), (), partial(range_of, footers))
+    keys = frozenset(schema.names).difference(*(physical.names for _, physical in footers)) if footers else frozenset()
+    return Scan(label, schema, in_order(pieces), len(pieces), (), partial(range_of, footers), keys)
 
 
 def _fragment_batches(

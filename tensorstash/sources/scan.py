@@ -72,6 +72,7 @@ class Scan:
     pieces: int  # the number of row groups, record batches or slices, with those that a filter excludes
     notes: tuple[str, ...] = ()  # about columns that were widened or parsed
     range_of: Callable[[str], Range] = lambda _: Range()  # the statistics of a column
+    keys: frozenset[str] = frozenset()  # the columns that come from the paths of the files
 
     @property
     def rows(self) -> int:

@@ -98,9 +98,9 @@ class Scaler:
     ) -> "Scaler":
         """Statistics of columns over the rows that lie in a window. Each row counts once; missing values do not count.
 
-        The statistics are taken in one pass in blocks, in float64; `"robust"` needs 8 bytes per row of one column
-        meanwhile. Where all values are equal, the scale is 1. An entity with fewer than two values of a column takes
-        the statistics of all entities, in a mix of all entities of its component. A `UserWarning` names both cases.
+        Rows of all spans in time count, whichever column these are of. It takes one pass in blocks, in float64, and for
+        `"robust"` 8 bytes per row of one column. Where all values are equal, the scale is 1. An entity with fewer than
+        two values takes the statistics of all (in a mix: of its component). A `UserWarning` names both cases.
 
         Args:
             source: windows, preferably of the training part alone: rows that only other parts see have no influence.

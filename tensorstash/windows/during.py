@@ -29,8 +29,9 @@ _ZERO = re.compile(r"-?(0+[a-z]+)+")
 class During:
     """A span in time: the rows of an entity in a stretch around the time t of a window, at most the newest `max_rows`.
 
-    The batch holds `(batch, max_rows, ...)`: empty slots, marked in `<span>.observed`, and then the rows in the order of
-    time. Rows of one time are all inside or all outside; only `max_rows` divides them.
+    The batch holds `(batch, max_rows, ...)`: empty slots, marked in `<span>.observed`, and then the rows in the order
+    of time. Rows of one time are all inside or all outside; only `max_rows` divides them. An empty slot has no time, so
+    that columns of `ts.calendar` are -1 or NaN there.
 
     With `at=`, t is the time in the frame. Otherwise it is the time of the anchor. With a horizon this is its first
     slot, and the stretch includes its start, not its end; without one it is the last row of the window, and the stretch
@@ -163,8 +164,7 @@ def _reach(stash: Stash, stretch: tuple[Shift, Shift, str, int], members: Mappin
     begin, end, closed, most = stretch
     columns = [Span(name, span.column, -most, 0) for name, span in members.items()]
     ages = [Span(f"{name}.age", TIMES, -most, 0) for name, span in members.items() if span.age]
-    calendar = [span.column for span in columns if stash.about(span.column).calendar]
-    empty = fills(stash, columns, calendar) | {TIMES: torch.zeros((), dtype=torch.int64)}
+    empty = fills(stash, columns, {}, timed=False) | {TIMES: torch.zeros((), dtype=torch.int64)}
     strictest = max(members, key=lambda name: members[name].min_rows)
     return Reach(begin, end, closed, most, (*columns, *ages), empty, members[strictest].min_rows, strictest)
 

@@ -302,7 +302,7 @@ def test_each_column_has_axes_and_each_number_of_a_pack_a_line() -> None:
     assert len(every) == 5
     assert all(one.figure is every[0].figure for one in every)
     assert [one.get_ylabel() for one in every] == ["temp", "x", "sky", "bucket", "dry"]
-    assert (every[0].get_title("left"), every[-1].get_xlabel()) == ("station south", "hour (UTC)")
+    assert (every[0].get_title("left"), every[-1].get_xlabel()) == ("station south", "hour (America/New_York)")
     lines, dots = every[0].lines[::2], every[0].lines[1::2]
     base = np.datetime64("2024-01-01T05", "ms")  # midnight in New York
     hour = np.timedelta64(1, "h")

@@ -1,6 +1,7 @@
 """What the documents say of the code: the tests that hold the promises, the rooms, the files and the targets exist."""
 
 import ast
+import contextlib
 import inspect
 import re
 import subprocess
@@ -72,6 +73,34 @@ def test_files_and_targets_that_a_page_names_exist(path: Path) -> None:
     assert [name for name in files if not (ROOT / name).exists()] == []
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
     assert set(re.findall(r"`make ([a-z]+)`", text)) <= targets
+
+
+def specs_in(text: str) -> list[str]:
+    """The specs of columns and spans in a text outside of blocks whose arguments are all literals."""
+    prose = re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
+    found = []
+    for code in re.findall(r"`(ts\.(?:calendar|column|Draw|During|hashed|is_valid)\([^`]*\))`", prose):
+        with contextlib.suppress(SyntaxError):  # a sentence that leaves out the value of an argument
+            call = ast.parse(" ".join(code.split()), mode="eval").body
+            given = [*call.args, *(keyword.value for keyword in call.keywords)] if isinstance(call, ast.Call) else []
+            literal = all(isinstance(part, (ast.Constant, ast.UnaryOp)) for part in given)
+            if literal and not any(getattr(part, "value", None) is ... for part in given):
+                found.append(ast.unparse(call))
+    return found
+
+
+def test_columns_and_spans_that_a_sentence_shows_are_accepted() -> None:
+    texts = [path.read_text("utf-8") for path in (*DOCUMENTS, *sorted((ROOT / "tensorstash").rglob("*.py")))]
+    specs = [spec for text in texts for spec in specs_in(text)]
+    assert len(specs) >= 5
+    for spec in specs:
+        eval(spec, {"ts": ts})
+
+
+def test_a_spec_in_a_sentence_that_is_refused_is_found() -> None:
+    assert specs_in('Take `ts.calendar("day_of_week")`, `ts.hashed(..., 5)` or\n`ts.column(dtype=)`.') == [
+        "ts.calendar('day_of_week')"
+    ]
 
 
 def test_files_that_a_contributor_is_sent_to_exist() -> None:

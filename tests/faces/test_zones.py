@@ -1,0 +1,100 @@
+"""The dates of pictures and of `inspect` are those of the wall clock in the zone of the times."""
+
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import matplotlib.pyplot as plt
+import numpy as np
+import polars as pl
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.dates import num2date
+
+import tensorstash as ts
+from tests.oracle_load import write_parquet
+
+plt.switch_backend("Agg")
+HOURS = 40
+# 2013-11-02 21:00 in New York, where the clock shows 01:00 twice in the night after it
+START = datetime(2013, 11, 3, 1, tzinfo=timezone.utc)
+ZONES = ["America/New_York", "Asia/Kolkata", "UTC", None]
+
+
+@pytest.fixture(autouse=True)
+def closed_figures() -> Iterator[None]:
+    yield
+    plt.close("all")
+
+
+def hourly(zone: str | None) -> ts.Stash:
+    moments = pl.Series("hour", [START + timedelta(hours=k) for k in range(HOURS)]).cast(pl.Datetime("us", "UTC"))
+    times = moments.dt.replace_time_zone(None) if zone is None else moments.dt.convert_time_zone(zone)
+    return ts.load(pl.DataFrame({"hour": times, "y": np.arange(float(HOURS))}), time="hour")
+
+
+def clocks(axes: Axes) -> list[tuple[str, datetime]]:
+    """The labels of ticks that show an hour, and the moments at which they stand."""
+    axes.figure.canvas.draw()
+    texts = [label.get_text() for label in axes.get_xticklabels()]
+    moments = [num2date(place) for place in axes.get_xticks()]  # type: ignore[no-untyped-call]
+    return [(text, moment) for text, moment in zip(texts, moments) if ":" in text]
+
+
+def forecast_of(stash: ts.Stash) -> Axes:
+    windows = ts.Windows(stash, history=6, horizon=30)
+    batch = windows[[0]]
+    return ts.plot.forecast(batch["y"][0, :6], batch["y"][0, 6:], windows.to_frame([0], batch["y"][:, 6:] + 1))
+
+
+PICTURES: dict[str, Callable[[ts.Stash], Axes]] = {
+    "coverage": ts.plot.coverage,
+    "series": lambda stash: ts.plot.series(stash, None, ["y"])[0],
+    "windows": lambda stash: ts.plot.windows(ts.Windows(stash, history=6, horizon=3)),
+    "forecast": forecast_of,
+}
+
+
+@pytest.mark.parametrize("picture", PICTURES)
+@pytest.mark.parametrize("zone", ZONES)
+def test_the_dates_of_a_picture_are_in_the_zone_which_its_label_names(picture: str, zone: str | None) -> None:
+    axes = PICTURES[picture](hourly(zone))
+    assert axes.get_xlabel() == ("hour" if zone is None else f"hour ({zone})")
+    shown = clocks(axes)
+    assert len(shown) >= 3
+    for text, moment in shown:
+        assert text == f"{moment.astimezone(ZoneInfo(zone or 'UTC')):%H:%M}"
+
+
+def test_a_forecast_across_a_change_of_the_clock_stands_at_equal_steps() -> None:
+    past, truth, prediction = forecast_of(hourly("America/New_York")).lines
+    at = np.concatenate([np.asarray(line.get_xdata(orig=True)) for line in (past, prediction)])
+    assert len(at) == 36
+    assert set(np.diff(at).tolist()) == {timedelta(hours=1)}
+    assert np.array_equal(np.asarray(truth.get_xdata(orig=True))[1:], at[6:])
+
+
+def test_a_zone_that_this_machine_does_not_know_is_shown_in_utc(monkeypatch: pytest.MonkeyPatch) -> None:
+    stash = hourly("Asia/Kolkata")
+    monkeypatch.setattr("tensorstash.common.clock.ZoneInfo", lambda name: {}[name])
+    axes = ts.plot.coverage(stash)
+    assert axes.get_xlabel() == "hour (UTC)"
+    assert all(text == f"{moment:%H:%M}" for text, moment in clocks(axes))
+
+
+@pytest.mark.parametrize(
+    ("zone", "low", "high"),
+    [
+        ("America/New_York", "2013-11-02 21:00-04:00", "2013-11-04 11:00-05:00"),
+        ("Asia/Kolkata", "2013-11-03 06:30+05:30", "2013-11-04 21:30+05:30"),
+        ("UTC", "2013-11-03 01:00Z", "2013-11-04 16:00Z"),
+        (None, "2013-11-03 01:00", "2013-11-04 16:00"),
+    ],
+)
+def test_the_range_of_times_in_a_plan_is_in_their_zone(tmp_path: Path, zone: str | None, low: str, high: str) -> None:
+    frame = pl.DataFrame(hourly(zone).to_polars()).with_columns(also=pl.col("hour"))
+    path = write_parquet(tmp_path / "hourly.parquet", [frame.to_arrow()])
+    plan = ts.plan(path, ["also", "y"], time="hour")
+    shown = {line[0]: line[6:8] for line in plan.lines}
+    assert shown == {"also": (low, high), "y": ("0", "39"), "hour": (low, high)}
