@@ -3,22 +3,19 @@
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tensorstash.common.checks import is_integer, path_of
+from tensorstash.ingest.found import Found
 from tensorstash.ingest.request import Request
-from tensorstash.ingest.segment_key import argument_keys, check_share, check_unchanged, check_version, contents, key_of
+from tensorstash.ingest.segment_key import argument_keys, check_share, check_version, key_of
 from tensorstash.segments.directory import Name
 from tensorstash.segments.limits import memory_limits
 from tensorstash.segments.on_disk import FileTarget, obtain_file
 from tensorstash.segments.publish import Build, UnpublishedFile, obtain
 from tensorstash.segments.segment import Segment, mapped
-from tensorstash.sources.file import stamps
-from tensorstash.sources.locate import find, is_reordered
+from tensorstash.sources.locate import is_reordered
 from tensorstash.stash.stash import Stash
-
-if TYPE_CHECKING:
-    from tensorstash.ingest.survey import Survey
 
 _REORDERED = (
     "Files come in natural order of their paths; the list has them in another order, and without time= nothing else "
@@ -27,33 +24,6 @@ _REORDERED = (
 )
 
 # Engines are imported by the functions that need them: a process that attaches a stash is spared most of a second.
-
-
-class Found:
-    """The files of a request as they were when they were found, and its survey, which is made when it is needed."""
-
-    def __init__(self, request: Request) -> None:
-        self.request = request
-        self._files = find(request.source, request.filesystem)
-        self.before = stamps(self._files or [])
-        self._survey: Survey | None = None
-
-    @property
-    def in_memory(self) -> bool:
-        """Whether the source is no files."""
-        return self._files is None
-
-    def survey(self, progress: bool | None) -> "Survey":
-        """The survey, made by the first call."""
-        if self._survey is None:
-            from tensorstash.ingest.survey import survey
-
-            self._survey = survey(self.request, self._files, progress)
-        return self._survey
-
-    def check_unchanged(self) -> None:
-        """Refuse files that have changed since they were found: some values would be old and some new."""
-        check_unchanged(self.request.source, self.request.filesystem, self.before)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +81,7 @@ def _load_private(found: Found, progress: bool | None) -> tuple[Stash, tuple[str
 
 def _load_once(found: Found, target: Target, progress: bool | None) -> tuple[Stash, tuple[str, ...]]:
     """Attach or build the stash; warnings come only from a build."""
-    key, noted = key_of(_rows_of(found, target.version, progress), argument_keys(found.request)), list[str]()
+    key, noted = key_of(found.rows(target.version, progress), argument_keys(found.request)), list[str]()
 
     def build(draft: UnpublishedFile, report: Callable[[float], None]) -> None:
         from tensorstash.ingest.write import write_load
@@ -124,20 +94,6 @@ def _load_once(found: Found, target: Target, progress: bool | None) -> tuple[Sta
         found.check_unchanged()
 
     return Stash(target.get(key, build)), tuple(noted)
-
-
-def _rows_of(found: Found, version: str | None, progress: bool | None) -> object:
-    """What names the rows of a source: the stamps of files, a version, or a hash of what is in memory."""
-    if version is not None:
-        return {"stamps": found.before, "version": version}
-    rows: object = found.before
-    if found.in_memory:
-        survey = found.survey(progress)
-        rows = contents(survey.scanned, survey.planned.read)
-    if found.request.table is not None:
-        table = Found(found.request.table).survey(progress)
-        rows = [rows, contents(table.scanned, table.planned.read)]
-    return rows
 
 
 def _warnings_of(stash: Stash) -> Iterator[str]:

@@ -20,11 +20,12 @@ if TYPE_CHECKING:
 
 
 class Plan:
-    """What a load will hold, and what it will cost; `print` it, and `load` it. `ts.plan` makes one.
+    """What a load will hold, and what it will cost: `print` it, and `load` it. `ts.plan` makes one.
 
-    The source is surveyed when something about it is asked for: schemas and footers are read, and no values. The
-    exceptions are one column of Arrow files, because only their batches have the number of rows; the first batch of
-    lists, for their length; CSV files and streams; the columns of a filter; and with `shard=` the entity columns.
+    A plan looks at its source once, when it is printed, one of its properties is read, or a load needs it. Then schemas
+    and footers are read, and no values. The exceptions are one column of Arrow files, because only their batches have
+    the number of rows; the first batch of lists, for their length; CSV files and streams; the columns of a filter; and
+    with `shard=` the entity columns.
 
     When printed, a plan shows the type of each column in the source; its nulls, minimum and maximum, if Parquet files
     have statistics of them; the number of row groups that remain after a filter; and notes: differences between the
@@ -33,7 +34,7 @@ class Plan:
 
     def __init__(self, request: Request) -> None:
         self._request = request
-        self._found: Found | None = None  # once the plan was surveyed
+        self._found: Found | None = None  # `None` until the source was looked at
 
     @property
     def source(self) -> str:
@@ -92,11 +93,9 @@ class Plan:
 
     @cached_property
     def planned(self) -> "Planned":
-        """All that the survey found."""
+        """All that was found in the source. A wrong column is an error here."""
         from tensorstash.ingest.survey import with_ranges
-        from tensorstash.sources.streams import check_repeatable
 
-        check_repeatable(self._request.source)
         found = Found(self._request)
         planned = with_ranges(found.survey(None))
         self._found = found
@@ -112,9 +111,9 @@ class Plan:
         timeout: float | None = None,
         progress: bool | None = None,
     ) -> Stash:
-        """Load what was planned, or attach it; arguments, errors and warnings are those of `ts.load`.
+        """Load what was planned, or attach it. Arguments, errors and warnings are those of `ts.load`.
 
-        Files that have changed since the plan was printed are a `SourceError`.
+        If the source has changed since the plan looked at it, that is a `SourceError`.
 
         Example:
             >>> import tensorstash as ts
@@ -122,26 +121,24 @@ class Plan:
             >>> plan.nbytes, plan.load()["y"].tolist()
             (4096, [1.0, 2.0])
         """
-        stash, notes = self._loaded(
+        return self._load(
             share=share, file=file, version=version, overwrite=overwrite, timeout=timeout, progress=progress
         )
-        for note in notes:
-            warnings.warn(note, UserWarning, stacklevel=2)
-        return stash
 
-    def _loaded(
-        self, *, share: Any, file: Any, version: Any, overwrite: bool, timeout: Any, progress: Any
-    ) -> tuple[Stash, list[str]]:
+    def _load(self, *, share: Any, file: Any, version: Any, overwrite: bool, timeout: Any, progress: Any) -> Stash:
+        """As `load`; warnings name the line that calls the function that calls this."""
         if progress is not None and not isinstance(progress, bool):
             raise TypeError(f"progress must be True, False or None, got {progress!r}.")
         target = target_of(self._request, share, file, version, overwrite, timeout)
         try:
-            if self._found is not None:
-                self._found.check_unchanged()
-            return obtain_stash(self._found or Found(self._request), target, progress)
+            found = Found(self._request) if self._found is None else self._found.again(progress)
+            stash, notes = obtain_stash(found, target, progress)
         except TensorstashError as error:
             # our frames, most of them of threads, say nothing that its message and its cause do not
             raise error.with_traceback(None)  # noqa: B904  the cause that it has stays
+        for note in notes:
+            warnings.warn(note, UserWarning, stacklevel=3)
+        return stash
 
     def _repr_html_(self) -> str:
         return self.planned._repr_html_()
@@ -167,7 +164,8 @@ def plan(
     """Plan what `ts.load` with the same arguments will hold: rows, MB per column, free memory, skipped columns.
 
     `print` the plan to see it, and `plan.load()` to load it. The arguments are those of `ts.load` that decide what a
-    stash holds, and wrong ones raise its errors: a wrong column is refused when the plan is printed or loaded.
+    stash holds, with its errors. Nothing is read yet, so a wrong path or column is an error when the plan is printed
+    or loaded.
 
     Example:
         >>> import numpy as np, tensorstash as ts
@@ -268,9 +266,9 @@ def load(
             Changed files, other data or other arguments make another copy under the same label.
         file: a path for a stash on disk, such as "weather.safetensors". It appears once it is complete and on disk. A
             file that the same load has made is opened as it is; of several processes one writes and the others wait.
-        version: with `share=` or `file=`, a text that names the rows of a source that is not files, and of a table given
-            as `static=`: you vouch that equal versions mean equal rows. Later processes attach without reading or
-            hashing them. Another version, or none, is another stash.
+        version: with `share=` or `file=`, a text that names the rows of a source that is not files, and of a table
+            given as `static=`: you vouch that equal versions mean equal rows. Later processes attach without reading
+            or hashing them. Another version, or none, is another stash.
         overwrite: with `file=`, replace a file that another load or program made, once the new one is complete. Without
             it such a file is an error.
         timeout: with `share=` or `file=`, seconds to wait for another process that loads; `None` waits until it
@@ -319,9 +317,6 @@ def load(
         duplicates=duplicates,
         filesystem=filesystem,
     )
-    stash, notes = planned._loaded(
+    return planned._load(
         share=share, file=file, version=version, overwrite=overwrite, timeout=timeout, progress=progress
     )
-    for note in notes:
-        warnings.warn(note, UserWarning, stacklevel=2)
-    return stash

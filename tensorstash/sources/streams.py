@@ -38,15 +38,6 @@ def is_stream(source: Any) -> bool:
     return is_producer or kind_of(source) in _OPENERS
 
 
-def check_repeatable(source: Any) -> None:
-    """Raise if a source can be read only once, in calls such as `plan` that would use it up."""
-    if isinstance(source, pa.RecordBatchReader):
-        raise ValueError(
-            "A plan counts the rows of a source, and a RecordBatchReader can be read only once. Plan the source of the "
-            "reader, or load it."
-        )
-
-
 def scan_stream(source: Any, wanted: Wanted, condition: Filter | None) -> Scan:
     """Read the wanted columns of a stream to its end; a LazyFrame leaves out rows that the filter excludes."""
     kind = kind_of(source)

@@ -183,7 +183,6 @@ def test_a_failed_load_leaves_nothing_and_an_older_file_as_it_was(tmp_path: Path
     assert ts.open(path)["y"].tolist() == [1.0]
 
 
-
 # On disk before it has its name
 
 WATCHED = """

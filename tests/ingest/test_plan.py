@@ -2,6 +2,7 @@
 
 import gc
 import math
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from hypothesis import strategies as st
 import tensorstash as ts
 from tensorstash.segments.limits import Limit
 from tests.cases_load import cases
-from tests.oracle_load import FORMS, Form, descriptors, like, source_of, whole, write_parquet
+from tests.oracle_load import FORMS, Form, descriptors, like, looked_at, source_of, whole, write_parquet
 
 PAGE = 4096
 
@@ -62,7 +63,7 @@ def test_more_columns_than_a_header_has_room_for_are_refused_before_they_are_rea
 ) -> None:
     monkeypatch.setattr("tensorstash.ingest.survey.MAX_HEADER", 200_000)
     data = {f"c{k}": [0.5] for k in range(100)}
-    for call in (ts.plan, ts.load):
+    for call in (looked_at, ts.load):
         with pytest.raises(ts.errors.SchemaError, match=like("for 100 columns of the mapping ... or pack them")):
             call(data)
     assert ts.load(data, {"x": [*data]})["x"].shape == (1, 100)
@@ -193,7 +194,8 @@ def test_a_plan_allocates_nothing(tmp_path: Path) -> None:
     path = write_parquet(tmp_path / "one.parquet", [pa.table({"y": [1]})])
     gc.collect()
     before = descriptors()
-    ts.plan(path, {"x": ts.column(["y"] * 100_000, dtype=torch.float64)})
+    plan = ts.plan(path, {"x": ts.column(["y"] * 100_000, dtype=torch.float64)})
+    assert plan.nbytes == 802_816
     assert descriptors() == before
 
 
@@ -271,9 +273,85 @@ def test_files_that_change_between_a_plan_and_its_load_are_refused(tmp_path: Pat
     plan = ts.plan(path, ["y"])
     assert plan.rows == 1
     write_parquet(path, [pa.table({"y": [1.0, 2.0]})])
-    with pytest.raises(ts.errors.SourceError, match=r"must not change while it is loaded.*x\.parquet"):
+    with pytest.raises(
+        ts.errors.SourceError, match=like("between a plan and its load ... x.parquet did. Make the plan")
+    ):
         plan.load()
     assert ts.plan(path, ["y"]).load().rows == 2
+
+
+def test_a_plan_that_nothing_was_asked_of_loads_files_as_they_are_then(tmp_path: Path) -> None:
+    plan = ts.plan(tmp_path / "x.parquet", ["y"])
+    write_parquet(tmp_path / "x.parquet", [pa.table({"y": [1.0, 2.0]})])
+    assert plan.load()["y"].tolist() == [1.0, 2.0]
+
+
+def test_values_that_change_in_place_after_a_plan_are_filtered_anew() -> None:
+    data = {"y": np.array([1.0, -1.0]), "t": np.arange(2)}
+    plan = ts.plan(data, filter=[("y", ">", 0)])
+    assert plan.rows == 1
+    data["y"] *= -1
+    stash = plan.load()
+    assert (stash["y"].tolist(), stash["t"].tolist()) == ([1.0], [1])
+
+
+@pytest.mark.parametrize("other", [np.zeros(3), np.zeros(2, np.float32)])
+def test_a_mapping_with_other_rows_or_types_after_a_plan_is_refused(other: np.ndarray[Any, Any]) -> None:
+    data: dict[str, Any] = {"y": np.zeros(2)}
+    plan = ts.plan(data)
+    assert plan.rows == 2
+    data["y"] = other
+    with pytest.raises(ts.errors.SourceError, match=like("between a plan and its load; the mapping has other rows")):
+        plan.load()
+
+
+def test_a_reader_is_read_once_by_its_plan() -> None:
+    reader = pa.table({"y": [1.0, 2.0]}).to_reader()
+    plan = ts.plan(reader)
+    assert "2 rows" in repr(plan)
+    assert plan.load()["y"].tolist() == plan.load()["y"].tolist() == [1.0, 2.0]
+
+
+def test_a_lazy_frame_is_collected_once_by_its_plan() -> None:
+    """Its rows have no fixed order, so another collection could give other ones than those that were printed."""
+    calls = []
+    frame = pl.LazyFrame({"y": [1.0, 2.0]}).map_batches(lambda rows: (calls.append(1), rows)[1])
+    plan = ts.plan(frame)
+    assert (plan.rows, len(calls)) == (2, 1)
+    assert plan.load()["y"].tolist() == [1.0, 2.0]
+    assert len(calls) == 1
+
+
+def test_a_plan_warns_in_the_line_that_loads_it() -> None:
+    plan = ts.plan({"s": ["a", "b"]}, {"s": ts.column("s", vocabulary=["c"])})
+    for load in (plan.load, lambda: ts.load({"s": ["a"]}, {"s": ts.column("s", vocabulary=["c"])})):
+        with pytest.warns(UserWarning, match="No value of 's' is in the given vocabulary") as caught:
+            load()
+        assert caught[0].filename == __file__
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"share": "x", "file": "x"},
+        {"share": "a/b"},
+        {"overwrite": True},
+        {"timeout": 1},
+        {"version": "monday"},
+        {"share": "x", "timeout": -1},
+        {"share": "x", "version": ""},
+        {"share": "x", "version": 1},
+        {"progress": 1},
+        {"file": 1},
+    ],
+    ids=str,
+)
+def test_a_plan_refuses_to_load_what_load_refuses_before_it_reads(arguments: dict[str, Any]) -> None:
+    source = pl.LazyFrame({"y": [1.0]}).map_batches(_fails)
+    with pytest.raises((TypeError, ValueError)) as loaded:
+        ts.load(source, ["y"], **arguments)
+    with pytest.raises(type(loaded.value), match=whole(str(loaded.value))):
+        ts.plan(source, ["y"]).load(**arguments)
 
 
 def test_a_load_with_too_little_room_is_refused_before_anything_is_read(
@@ -281,7 +359,7 @@ def test_a_load_with_too_little_room_is_refused_before_anything_is_read(
 ) -> None:
     monkeypatch.setenv("TENSORSTASH_DIR", str(tmp_path / "shared"))
     limit = Limit(1000, "in the attic", "Make it larger.")
-    monkeypatch.setattr("tensorstash.segments.on_disk.disk_limit", lambda *_: limit)
+    monkeypatch.setattr("tensorstash.segments.publish.disk_limit", lambda *_: limit)
     with pytest.raises(ts.errors.NoMemoryError, match="needs 4.1 kB and 1.0 kB are free in the attic. Make it larger."):
         ts.plan({"y": [1.0]}).load(file=tmp_path / "x")
     assert os.listdir(tmp_path) == []

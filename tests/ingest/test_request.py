@@ -7,7 +7,14 @@ import pytest
 import tensorstash as ts
 from tensorstash.ingest.request import parse_request
 
-KEPT = ["share", "file", "version", "overwrite", "timeout", "progress"]  # where a stash is kept, and how it is waited for
+KEPT = [
+    "share",
+    "file",
+    "version",
+    "overwrite",
+    "timeout",
+    "progress",
+]  # where a stash is kept, and how it is waited for
 
 
 def parameters(function: object) -> dict[str, inspect.Parameter]:

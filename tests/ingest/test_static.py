@@ -36,6 +36,7 @@ from tests.oracle_load import (
     flat,
     kind_of,
     like,
+    looked_at,
     source_of,
     value,
     write_parquet,
@@ -323,7 +324,7 @@ def test_pieces_of_any_length_give_each_entity_its_first_value(data: st.DataObje
 def test_names_of_static_columns_follow_the_rules_of_columns() -> None:
     source = plants()
     message = "'size' is in both columns= and static="
-    for function in (ts.load, ts.plan):
+    for function in (ts.load, looked_at):
         with pytest.raises(ts.errors.SchemaError, match=like(message)):
             function(source, ["size"], entity="plant", static=["size"])
     message = "a column is named 'entity' ... static="

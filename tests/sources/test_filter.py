@@ -222,11 +222,12 @@ def test_row_groups_that_statistics_exclude_are_not_decoded(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pq.ParquetFile, "iter_batches", counted)
         plan = ts.plan(path, ["y"], filter=condition)
+        assert seen == []
+        assert (plan.rows, plan.planned.kept, plan.planned.pieces) == (len(rows), len(decoded), 10)
         assert sorted(seen) == decoded
         stash = ts.load(path, ["y"], filter=condition)
     assert sorted(set(seen)) == decoded
     assert stash["y"].tolist() == list(rows)
-    assert (plan.rows, plan.planned.kept, plan.planned.pieces) == (len(rows), len(decoded), 10)
 
 
 def test_of_row_groups_without_a_kept_row_only_the_filter_is_read(tmp_path: Path) -> None:
