@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import tensorstash as ts
 from tensorstash.columns.column import Column
 from tensorstash.ingest.values import from_bfloat16, to_bfloat16, values
-from tests.oracle_load import KINDS, Held, Kind, arrow_array, arrow_field, flat, kind_of, like, value, write_parquet
+from tests.oracle_load import KINDS, Held, Kind, arrow_array, arrow_field, flat, kind_of, like, looked_at, value, write_parquet
 
 # Where the source has a value
 
@@ -211,7 +211,7 @@ def test_types_that_no_tensor_holds_are_named(array: pa.Array, shown: str, tmp_p
         rf".*{shown}.*\. Leave it out of columns= and static=, or (load|convert) .*\.\Z"
     )
     for source in (table, write_parquet(tmp_path / "one.parquet", [table])):
-        for ask in (ts.load, ts.plan):
+        for ask in (ts.load, looked_at):
             with pytest.raises(ts.errors.SchemaError, match=message):
                 ask(source)
         assert ts.load(source, ["y"]).rows == len(array)
