@@ -1,17 +1,16 @@
 """Whole epochs of all ranks in one process, over windows whose values say which window they are."""
 
+import copy
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-import numpy as np
 import torch
 
 import tensorstash as ts
-from tensorstash.sampling.order import order
-from tensorstash.sampling.steps import Steps, Tail
-from tests import oracle
+from tests import oracle, orders
 from tests.data import Table
+from tests.words import Tail
 
 KINDS = ["sequential", "shuffled", "blocks", "lanes"]
 TAILS = ["keep", "pad", "drop"]
@@ -27,8 +26,11 @@ def shuffle_of(kind: str, size: int) -> Any:
 
 def order_of(kind: str, n: int, size: int = 1, epoch: int = 0, seed: int = 0) -> list[int]:
     """The windows of an epoch in the global order."""
-    ids: list[int] = order(shuffle_of(kind, size), n, seed, epoch)(np.arange(n)).tolist()
-    return ids
+    if kind == "sequential":
+        return [*range(n)]
+    if kind == "lanes":
+        return orders.lanes(n, size)
+    return orders.blocks(n, 5, seed, epoch) if kind == "blocks" else orders.shuffled(n, seed, epoch)
 
 
 def lengths_of(n: int) -> list[int]:
@@ -68,10 +70,9 @@ def loaders_of(
     ]
 
 
-def groups_of(sampler: ts.Sampler) -> Iterator[Steps]:
-    """What a rank takes in the pass that is next, which computing it does not begin."""
-    plan, start = sampler.begin()
-    return plan.groups(start)
+def ids_of(sampler: ts.Sampler) -> list[list[int]]:
+    """The ids of each step of a rank in the pass that is next, which a copy of the sampler takes."""
+    return [ids.tolist() for ids in copy.deepcopy(sampler)]
 
 
 def numbers(n: int, batch: Batch) -> list[int]:
@@ -80,7 +81,7 @@ def numbers(n: int, batch: Batch) -> list[int]:
     number = {anchor - 2: k for k, anchor in enumerate(anchors)}
     ids = [number[value // 16] for value in batch["past"][:, 0].tolist()]
     for name, (column, start, stop) in SPANS.items():
-        rows = [oracle.span(windows.stash[column], anchors[k], begin, end, 1) for k in ids]
+        rows = [oracle.span(windows.stash[column], anchors[k], start, stop, 1) for k in ids]
         assert oracle.same(batch[name], torch.stack(rows))
     return ids
 

@@ -60,7 +60,7 @@ def resident(needed: Iterable[tuple[Stash, Iterable[str]]], device: torch.device
 def _column(stash: Stash, name: str, device: torch.device) -> torch.Tensor:
     held = _held[stash].get((name, device))
     if held is None:
-        rows = as_integers(_rows_of(stash, name)).view(stash.rows, -1)
+        rows = as_integers(_rows_of(stash, name)).view(max(1, stash.rows), -1)
         try:
             held = rows.to(device, copy=True)
         except RuntimeError as error:  # a device that cannot tell how much is free
@@ -73,11 +73,10 @@ def _column(stash: Stash, name: str, device: torch.device) -> torch.Tensor:
 
 
 def _rows_of(stash: Stash, name: str) -> torch.Tensor:
-    """A column, or the times."""
-    if name != TIMES:
-        return stash[name]
-    assert stash.time is not None
-    return stash.time
+    """A column, or the times; of a stash of 0 rows one row, which is looked up for empty slots, but not used."""
+    column = stash.time if name == TIMES else stash[name]
+    assert column is not None
+    return column if len(column) else column.new_zeros(1, *column.shape[1:])
 
 
 def _who(missing: Mapping[Any, int]) -> str:

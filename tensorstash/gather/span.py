@@ -1,5 +1,7 @@
 """What a batch is gathered from: spans, which slots of which column a window holds, and the memory of a stash."""
 
+import math
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import EllipsisType
@@ -7,7 +9,7 @@ from types import EllipsisType
 import numpy as np
 import torch
 
-from tensorstash.common.checks import is_integer
+from tensorstash.common.checks import is_integer, shown
 from tensorstash.common.dtypes import Int32s, Int64s
 from tensorstash.native.guide import Guide
 from tensorstash.segments.segment import Block
@@ -44,9 +46,12 @@ class Draw:
     step: int = 1
 
     def __post_init__(self) -> None:
-        numbers = (self.low, self.high, self.step)
-        if not all(map(is_integer, numbers)):
-            raise TypeError(f"ts.Draw takes integers, in slots relative to the anchor, got {self}.")
+        for name, value in (("low", self.low), ("high", self.high), ("step", self.step)):
+            if not is_integer(value):
+                raise TypeError(
+                    f"ts.Draw takes integers, in slots relative to the anchor, got {shown(value)} as {name}."
+                )
+            object.__setattr__(self, name, operator.index(value))
         if self.step < 1 or self.low >= self.high:
             raise ValueError(
                 f"ts.Draw must have low < high and step >= 1, got {self}. Slots before the anchor are negative: a past "
@@ -133,6 +138,22 @@ class Store:
     def blocks(self) -> Sequence[Block]:
         """The memory of the columns side by side."""
         return self.make_blocks()
+
+
+def never_empty(store: Store) -> Store:
+    """The store; one of 0 rows gets a row of zeros, because row 0 is looked up for empty slots, whatever it holds."""
+    if any(len(column) for column in store.columns.values()):
+        return store
+    columns = {name: column.new_zeros(1, *column.shape[1:]) for name, column in store.columns.items()}
+
+    def blocks() -> list[Block]:
+        widths = [math.prod(columns[block.names[0]].shape) for block in store.blocks]
+        return [
+            Block(block.items.new_zeros(len(block.names) * width), block.names, width)
+            for block, width in zip(store.blocks, widths)
+        ]
+
+    return Store(columns, blocks, store.filling)
 
 
 def by_source(source: Int32s | None) -> Iterator[tuple[int, Int64s | EllipsisType]]:

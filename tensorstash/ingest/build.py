@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tensorstash.common.checks import is_integer, path_of
+from tensorstash.common.checks import flag, path_of, seconds
 from tensorstash.ingest.found import Found
 from tensorstash.ingest.request import Request
 from tensorstash.ingest.segment_key import argument_keys, check_share, check_version, key_of
@@ -47,18 +47,17 @@ def target_of(  # noqa: PLR0917  the arguments of `ts.load`
     request: Request, share: object, file: Any, version: Any, overwrite: bool, timeout: Any
 ) -> Target | None:
     """Check that these arguments agree; `None` for a private stash."""
-    shared = share is not None and share is not False
+    shared, overwrite = share is not None and share is not False, flag(overwrite, "overwrite")
     if file is None and overwrite:
         raise ValueError("overwrite= replaces the file of file=, so it needs file=. Leave it out.")
     if file is not None and shared:
         raise ValueError("A stash is shared memory or a file; got share= and file=. Leave one out.")
     if file is None and not shared and timeout is not None:
         raise ValueError("timeout= needs share= or file=: it limits the wait for another process. Leave it out.")
-    if timeout is not None and not ((is_integer(timeout) or isinstance(timeout, float)) and timeout >= 0):
-        raise ValueError(f"timeout must be a number of seconds >= 0, got {timeout!r}.")
+    seconds(timeout, "timeout")
     path = None if file is None else os.path.realpath(path_of(file, "file"))
-    check_version(version, request, kept=path is not None or shared)
     label = check_share(share, request.source) if shared else None
+    check_version(version, request, kept=path is not None or shared)
     return None if path is None and label is None else Target(label, path, version, overwrite, timeout)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tensorstash.columns.spec import Columns
+from tensorstash.common.checks import flag_or_none
 from tensorstash.errors import TensorstashError
 from tensorstash.ingest.build import Found, obtain_stash, target_of
 from tensorstash.ingest.request import Duplicates, Request, Static, parse_request
@@ -127,8 +128,7 @@ class Plan:
 
     def _load(self, *, share: Any, file: Any, version: Any, overwrite: bool, timeout: Any, progress: Any) -> Stash:
         """As `load`; warnings name the line that calls the function that calls this."""
-        if progress is not None and not isinstance(progress, bool):
-            raise TypeError(f"progress must be True, False or None, got {progress!r}.")
+        progress = flag_or_none(progress, "progress")
         target = target_of(self._request, share, file, version, overwrite, timeout)
         try:
             found = Found(self._request) if self._found is None else self._found.again(progress)

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tensorstash.common.checks import at_least
+from tensorstash.common.checks import MOST_COUNT, array_of, at_least, integer
 from tensorstash.common.dtypes import Int64s
 from tensorstash.native.permutation import LARGEST, Order, epoch_keys, shuffled
 from tensorstash.native.permutation import _mix as mix
@@ -44,7 +44,7 @@ class Blocks:
     size: int
 
     def __post_init__(self) -> None:
-        at_least(1, self.size, "size")
+        object.__setattr__(self, "size", at_least(1, self.size, "size"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Lanes:
     count: int
 
     def __post_init__(self) -> None:
-        at_least(1, self.count, "count")
+        object.__setattr__(self, "count", at_least(1, self.count, "count", below=MOST_COUNT))
 
     def ids(self, n: int, positions: Int64s) -> Int64s:
         """The ids at positions of the order of `0..n-1`."""
@@ -162,6 +162,7 @@ class OwnIds:
 
     def expect(self, epoch: int, checksum: int | None) -> None:
         """Require the same ids again for an epoch, because a state from the middle of it was loaded."""
+        checksum = None if checksum is None else integer(checksum, "ids of a state")
         self._expected = None if checksum is None else (epoch, checksum)
         if self.checksum(epoch) != checksum:
             self._epochs.pop(epoch, None)
@@ -170,7 +171,7 @@ class OwnIds:
         if hasattr(self._sampler, "set_epoch"):
             self._sampler.set_epoch(epoch)
         if isinstance(self._sampler, (np.ndarray, torch.Tensor)):
-            ids = np.asarray(self._sampler)
+            ids = array_of(self._sampler, "sampler")
             if ids.ndim != 1 or ids.dtype.kind not in "iu":
                 raise TypeError(f"Ids must be one-dimensional integers, got {ids.ndim} dimensions of {ids.dtype}.")
             ids = ids.astype(np.int64)
@@ -179,6 +180,8 @@ class OwnIds:
                 ids = np.fromiter((_id(k) for k in self._sampler), np.int64)
             except TypeError as error:
                 raise TypeError("sampler must give one integer at a time, the id of a window.") from error
+            except OverflowError as error:
+                raise IndexError(f"Ids must lie in [0, {self._windows}), got a larger one from sampler=.") from error
         if len(ids) != len(self._sampler):
             raise ValueError(f"sampler must give as many ids as its length, {len(self._sampler):,}, got {len(ids):,}.")
         outside = (ids < 0) | (ids >= self._windows)

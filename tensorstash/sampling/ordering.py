@@ -102,9 +102,13 @@ def _weighted(weighted: Weighted, windows: Windows) -> Ordering:
         weighted = replace(weighted, weights=_number(windows.stash, weighted.weights, windows.stash.static))
     first = np.append(0, np.cumsum(windows.per_entity()["count"].numpy()))
     table = entity_table(weighted.weights, windows.stash.entities, first)
+    return _drawn(weighted, table, partial(entity_draws, table, first, _by_entity(windows)), len(windows))
+
+
+def _by_entity(windows: Windows) -> Int64s | None:
+    """The ids of windows at given points by entity, of one entity ascending; other ids are in this order."""
     points = windows.placement.points
-    ids = None if points is None else np.argsort(points.entity, kind="stable")  # they come in any order
-    return _drawn(weighted, table, partial(entity_draws, table, first, ids), len(windows))
+    return None if points is None else np.argsort(points.entity, kind="stable")
 
 
 def _by_window(weighted: Weighted, n: int) -> Ordering:
@@ -148,7 +152,7 @@ def _of_mix(of: Components, count: int, shuffle: bool, seed: int, epoch: int) ->
 def _by_time(by_time: ByTime, windows: Windows) -> Ordering:
     if windows.stash.time is None:
         raise ValueError("ts.ByTime needs times, and this stash has none. Load it with time=.")
-    table = sections(partial(_anchor_times, windows), len(windows))
+    table = sections(partial(_anchor_times, windows), len(windows), _by_entity(windows))
     name, at = "by time, shuffled" if by_time.shuffle else "by time", partial(order, by_time.shuffle, len(table.ends))
     return Ordering(by_time, name, len(windows), at, {"times": checksum(table.ends, table.ids)}, table)
 

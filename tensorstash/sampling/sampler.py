@@ -8,17 +8,19 @@ from typing import Any, get_args
 
 import torch.distributed
 
-from tensorstash.common.checks import at_least, is_integer
+from tensorstash.common.checks import MOST_COUNT, at_least, integer, is_integer, one_of, shown
 from tensorstash.common.dtypes import Int64s
 from tensorstash.sampling.by_time import ByTime, largest
+from tensorstash.sampling.differences import differences
 from tensorstash.sampling.order import Lanes, OwnIds
 from tensorstash.sampling.ordering import Ordering, Shuffle, of_count
 from tensorstash.sampling.passes import Fields, Position, Schedule
 from tensorstash.sampling.steps import Consumed, Layout, Tail
 
 VERSION = 1
-_MOST_WINDOWS = 1 << 62  # positions are 64-bit integers
+_MOST_RANKS = 1 << 31
 _MOST_PADDED = 1 << 31  # ids per step: filler is made too
+_MOST_LINES = 8  # of differences in an error
 
 
 class Sampler:
@@ -78,24 +80,21 @@ class Sampler:
         global_batch_size: int | None = None,
         steps: int | None = None,
     ) -> None:
-        ordering = of_count(shuffle, at_least(0, n, "n"))
+        ordering = of_count(shuffle, at_least(0, n, "n", below=MOST_COUNT))
         varies = batch_size is None and global_batch_size is None and ordering.sections is not None
         if (batch_size is None) == (global_batch_size is None) and not varies:
             raise ValueError(
                 "Either batch_size (windows per step and rank) or global_batch_size (windows per step over all ranks) "
                 f"must be given, got {batch_size} and {global_batch_size}."
             )
+        tail = one_of(tail, get_args(Tail), "tail")
         if tail == "drop" and ordering.sharding is not None:
             raise ValueError(
                 'tail="drop" leaves out steps that are not full, but over shards filler is spread over all steps of an '
                 'epoch. Use tail="keep" or "pad", which fill every batch up to batch_size.'
             )
-        if tail not in get_args(Tail):
-            raise ValueError(f'tail must be "keep", "pad" or "drop", got {tail!r}.')
         if (num_replicas is None) != (rank is None):
             raise ValueError(f"num_replicas and rank must be given together, got {num_replicas} and {rank}.")
-        if not is_integer(seed):
-            raise ValueError(f"seed must be an integer, got {seed!r}.")
         if varies and tail == "drop":
             raise ValueError(
                 'tail="drop" leaves out steps that are not full, but without batch_size= each step has all windows of '
@@ -103,19 +102,22 @@ class Sampler:
             )
         self.n = ordering.n
         self.shuffle = ordering.shuffle
-        self.seed = operator.index(seed)
+        self.seed = integer(seed, "seed")
         self.tail = tail
-        self.steps = None if steps is None else at_least(1, steps, "steps")
+        self.steps = None if steps is None else at_least(1, steps, "steps", below=MOST_COUNT)
         self._ordering = ordering  # of the last pass
         self._next = ordering  # of the next passes
         self._ranks = None if num_replicas is None or rank is None else _checked(num_replicas, rank)
-        self._rank_size = None if batch_size is None else at_least(1, batch_size, "batch_size")
-        self._global_size = None if global_batch_size is None else at_least(1, global_batch_size, "global_batch_size")
+        self._rank_size = None if batch_size is None else at_least(1, batch_size, "batch_size", below=MOST_COUNT)
+        if global_batch_size is not None:
+            global_batch_size = at_least(1, global_batch_size, "global_batch_size", below=MOST_COUNT)
+        self._global_size = global_batch_size
         for name, size in (("batch_size", self._rank_size), ("global_batch_size", self._global_size)):
-            if tail == "pad" and (size or 0) > _MOST_PADDED:
+            filled = 'tail="pad"' if tail == "pad" else "shards" if ordering.sharding is not None else None
+            if filled is not None and (size or 0) > _MOST_PADDED:
                 raise ValueError(
-                    f'{name} must be at most 2**31 with tail="pad", which fills every step, got {size}. Use a smaller '
-                    'one, or tail="keep".'
+                    f"{name} must be at most 2**31 with {filled}, which fills every step, got {size}. Use a smaller one"
+                    + (', or tail="keep".' if tail == "pad" else ".")
                 )
         self._varies = varies  # every step has all windows of its time
         self._latest: Fields = Position()
@@ -171,7 +173,7 @@ class Sampler:
 
     def _checked_epoch(self, epoch: object) -> int:
         number = at_least(0, epoch, "epoch")
-        if number * max(self.n, 1) >= _MOST_WINDOWS:
+        if number * max(self.n, 1) >= MOST_COUNT:
             raise ValueError(
                 "All epochs together must have fewer than 2**62 windows, "
                 f"got epoch {number} of {self.n:,} windows each."
@@ -214,23 +216,9 @@ class Sampler:
             raise TypeError(f"A state must be what state_dict() returned, got a {type(state).__name__}.")
         if missing := ours.keys() - state.keys():
             raise ValueError(f"A state must have {', '.join(ours)}; this one lacks {', '.join(sorted(missing))}.")
-        pairs = {name: (state[name], ours[name]) for name in ("version", "order")}
-        saved, expected = state["fingerprint"], ours["fingerprint"]
-        if not isinstance(saved, Mapping) or "windows" not in saved:
-            raise ValueError(
-                f"A state must have the fingerprint of its windows, got {saved!r}. Load the state as state_dict() "
-                "returned it."
-            )
+        _check_alike(state, ours)
         if not is_integer(state["seed"]):
-            raise ValueError(f"seed must be an integer, got {state['seed']!r} in the state.")
-        # a sampler without a loader knows only the number of windows
-        pairs |= {name: (saved[name], expected[name]) for name in expected if name in saved}
-        lines = [f"{name}: {old!r} in the state, {new!r} here" for name, (old, new) in pairs.items() if old != new]
-        if lines:
-            raise ValueError(
-                f"A state must continue the same windows in the same order; these differ: {'; '.join(lines)}. "
-                "Build the windows and the loader as they were built when the state was saved."
-            )
+            raise ValueError(f"seed must be an integer, got {shown(state['seed'])} in the state.")
         epoch, consumed = self._checked_epoch(state["epoch"]), at_least(0, state["consumed"], "consumed")
         if consumed > (count := self.n):
             raise ValueError(f"consumed must be at most the windows of one epoch, {count:,}, got {consumed:,}.")
@@ -239,7 +227,7 @@ class Sampler:
             progress = self._next.sharding.loaded(state["legs"])
         number, taken = epoch, 0
         if self.steps is not None:
-            number, taken = at_least(0, state["pass"], "pass"), at_least(0, state["steps"], "steps")
+            number, taken = (at_least(0, state[name], name, below=MOST_COUNT) for name in ("pass", "steps"))
         if isinstance(self.shuffle, OwnIds):
             self.shuffle.expect(epoch, state["ids"])
         self.seed = operator.index(state["seed"])
@@ -342,7 +330,27 @@ def _warn_of_shared_parts(num_replicas: int) -> None:
 
 
 def _checked(num_replicas: int, rank: int) -> tuple[int, int]:
-    size, number = at_least(1, num_replicas, "num_replicas"), at_least(0, rank, "rank")
+    size, number = at_least(1, num_replicas, "num_replicas", below=_MOST_RANKS), at_least(0, rank, "rank")
     if number >= size:
         raise ValueError(f"rank must lie in [0, num_replicas), got rank={rank}, num_replicas={num_replicas}.")
     return size, number
+
+
+def _check_alike(state: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
+    """Raise `ValueError` if a state is of other windows or of another order."""
+    saved, here = state["fingerprint"], ours["fingerprint"]
+    if not isinstance(saved, Mapping) or "windows" not in saved:
+        raise ValueError(
+            f"A state must have the fingerprint of its windows, got {saved!r}. Load the state as state_dict() returned "
+            "it."
+        )
+    order, expected = ({name: of[name] for name in ("version", "order")} for of in (state, ours))
+    # a sampler alone knows only the number of windows, and another order has other fields
+    if "columns" not in saved or "columns" not in here or order != expected:
+        saved, here = ({name: of[name] for name in here if name in saved} for of in (saved, here))
+    if lines := [*differences(order, expected), *differences(saved, here)]:
+        more = f"; and {len(lines) - _MOST_LINES:,} more" if len(lines) > _MOST_LINES else ""
+        raise ValueError(
+            f"A state must continue the same windows in the same order; these differ: {'; '.join(lines[:_MOST_LINES])}"
+            f"{more}. Build the windows and the loader as they were built when the state was saved."
+        )

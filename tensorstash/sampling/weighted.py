@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tensorstash.common.checks import at_least
+from tensorstash.common.checks import MOST_COUNT, array_of, at_least, one_of, shown
 from tensorstash.common.dtypes import Int32s, Int64s
 from tensorstash.errors import unknown
 from tensorstash.native import kernel, library
@@ -58,14 +59,14 @@ class Weighted:
     epoch_size: int | None = None
 
     def __post_init__(self) -> None:
-        if self.per not in ("window", "entity"):
-            raise ValueError(f'per must be "window" or "entity", got {self.per!r}.')
+        object.__setattr__(self, "per", one_of(self.per, ("window", "entity"), "per"))
         if not hasattr(self.weights, "__len__"):
             raise TypeError(f"weights must be a list of numbers or the name of a column, got {self.weights!r}.")
         if self.per == "window" and isinstance(self.weights, Mapping):
             raise TypeError('weights must be a list with per="window", got a mapping. Use per="entity".')
         if self.epoch_size is not None:
-            at_least(1, self.epoch_size, "epoch_size")
+            size = at_least(1, self.epoch_size, "epoch_size", below=MOST_COUNT)
+            object.__setattr__(self, "epoch_size", size)
 
     def __repr__(self) -> str:
         weights = repr(self.weights) if isinstance(self.weights, str) else f"{len(self.weights):,} weights"
@@ -180,6 +181,10 @@ def by_name(weights: Mapping[Any, Any], names: Sequence[Any], source: str, what:
 def checked_weights(values: Any, count: int, what: str, names: Sequence[Any]) -> NDArray[Any]:
     """Weights as an array of numbers; the error for a wrong weight names it."""
     weights = as_array(values)
+    if weights.ndim == 1 and weights.dtype.kind in "USO" and len(weights) == len(names):
+        for name, value in zip(names, values):
+            if not isinstance(value, Real):
+                raise TypeError(f"weights must be numbers, got {shown(value)} for {what} {name!r}.")
     if weights.ndim != 1 or weights.dtype.kind not in "fiub":
         raise TypeError(
             f"weights must be numbers, one for each {what}, got {weights.ndim} dimensions of {weights.dtype}."
@@ -197,10 +202,5 @@ def checked_weights(values: Any, count: int, what: str, names: Sequence[Any]) ->
 
 def as_array(values: Any) -> NDArray[Any]:
     """Weights of any library as an array, not copied where that is possible."""
-    if isinstance(values, torch.Tensor):
-        tensor = values.detach().cpu()
-        return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
-    try:
-        return np.asarray(values)
-    except ValueError as error:
-        raise TypeError("Weights must be one list of numbers, got lists of different lengths.") from error
+    is_bfloat16 = isinstance(values, torch.Tensor) and values.dtype == torch.bfloat16  # which numpy lacks
+    return array_of(values.float() if is_bfloat16 else values, "weights")

@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import torch
 
-from tensorstash.common.checks import at_least
+from tensorstash.common.checks import at_least, one_of
 from tensorstash.common.dtypes import Bools, Int64s
 from tensorstash.errors import DataError, SchemaError, unknown
 from tensorstash.native.permutation import shuffled
@@ -72,20 +72,22 @@ def of_source(
 ) -> Statistics:
     """The statistics of a stash, or of the rows that windows see; by entity, a group for each.
 
-    The components of a mix have one group together, or one for each entity of each; some may lack windows.
+    The components of a mix have one group together, or one for each entity of each; some may lack windows, or rows.
     """
     parts = parts_in(source)
     if isinstance(source, Mix):
-        filled = [part for part in parts if len(part)]
+        filled = [part for part in parts if _has_rows(part)]
         if by is not None:
             every = of_source(source, columns, kind, None) if len(filled) < len(parts) else None
             return joined([_of_component(part, columns, kind, every) for part in parts])
-        parts = filled
+        parts = filled or parts
     spans, seen = spans_of(parts[0], columns), [rows_seen(part) for part in parts]
     if by is None:
         seen = [one_group(rows) for rows in seen]
     count, which = sum(map(len, seen)), None
-    if sample is not None and at_least(1, sample, "sample") < count:
+    if not count:
+        raise DataError("A scaler must be fitted on at least one row, got none. Fit it on data that have rows.")
+    if sample is not None and (sample := at_least(1, sample, "sample")) < count:
         count, which = sample, np.sort(shuffled(count, seed, 0)(np.arange(sample)))
     result = Statistics(count, spans, {}, {}, [])
     for name in dict.fromkeys(spans.values()):
@@ -111,9 +113,13 @@ def joined(parts: Sequence[Statistics]) -> Statistics:
     return Statistics(sum(part.rows for part in parts), parts[0].spans, center, scale, together)
 
 
+def _has_rows(part: Windows | Stash) -> bool:
+    return len(part) > 0 and stash_of(part).rows > 0
+
+
 def _of_component(part: Windows | Stash, columns: list[str], kind: str, every: Statistics | None) -> Statistics:
-    """The statistics of the entities of a component; without windows, for each of them `every`, the whole mix's."""
-    if every is None or len(part):
+    """The statistics of the entities of a component; without windows or rows, for each `every`, the whole mix's."""
+    if every is None or _has_rows(part):
         return of_source(part, columns, kind, "entity")
     each = np.arange(len(stash_of(part).offsets) - 1)
     center, scale = ({name: x[each * 0] for name, x in table.items()} for table in (every.center, every.scale))
@@ -129,10 +135,9 @@ def _sampled(parts: Sequence[Part], which: Int64s) -> list[Part]:
 
 def check_kind(kind: str, by: str | None, unknown: str) -> None:
     """Raise `ValueError` if `kind`, `by` or `unknown` is none of its values."""
-    if kind not in get_args(Kind):
-        raise ValueError(f"kind must be one of {', '.join(map(repr, get_args(Kind)))}, got {kind!r}.")
-    if by not in (None, "entity"):
-        raise ValueError(f"by must be None or 'entity', got {by!r}.")
+    one_of(kind, get_args(Kind), "kind")
+    one_of(by, (None, "entity"), "by")
+    one_of(unknown, get_args(Unknown), "unknown")
     if unknown != "error" and (unknown != "pooled" or by is None):
         raise ValueError(f"unknown must be 'error', or with by='entity' 'pooled', got {unknown!r} and by={by!r}.")
 
@@ -180,6 +185,8 @@ def spans_of(source: Windows | Stash, columns: list[str]) -> dict[str, str]:
     stash = stash_of(source)
     if not columns:
         raise ValueError("columns must name at least one column, got none.")
+    if odd := [name for name in columns if not isinstance(name, str)]:
+        raise TypeError(f"columns must be a list of names, got {odd[0]!r} in it.")
     for name in columns:
         tensor, kind = stash[name], stash.about(name).kind
         if kind != "number" or tensor.dtype == torch.bool:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tensorstash.common.checks import at_least
+from tensorstash.common.checks import at_least, is_integer
 from tensorstash.common.dtypes import Bools, Int64s, as_integers
 from tensorstash.common.frequency import Frequency
 from tensorstash.errors import DataError
@@ -49,7 +49,13 @@ def most_empty(least: int | None, whole: int, lowest: int, what: str) -> int:
     """How many slots of the history or horizon may lie outside the run, where at least `least` lie in it."""
     if least is None:
         return 0
-    inside = at_least(min(lowest, whole), least, f"min_{what}")
+    if min(lowest, whole) and is_integer(least) and int(least) == 0:
+        other = "horizon" if what == "history" else "history"
+        raise ValueError(
+            f"min_{what} must be at least 1 without a {other}, got 0, because a window has at least one row. Give "
+            f"min_{what}=1, or a {other}."
+        )
+    inside = at_least(0, least, f"min_{what}")
     if inside > whole:
         raise ValueError(f"min_{what} must be at most the {what}, {whole}, got {least}.")
     return whole - inside
@@ -58,7 +64,7 @@ def most_empty(least: int | None, whole: int, lowest: int, what: str) -> int:
 def place(fragments: Runs, stash: Stash, *, masked: bool, lead: int, tail: int) -> Slots:
     """Number the slots; with `masked`, fragments a whole number of steps apart become one run with empty slots."""
     apart = np.zeros(len(fragments.first), np.int64)  # steps of time from the fragment before, 0 where a run begins
-    if not masked and not lead and not tail:
+    if not len(apart) or (not masked and not lead and not tail):
         return Slots(fragments.first, fragments.first, fragments.rows, apart > 0, fragments.frequency, 0, 0)
     if masked and stash.time is not None and fragments.frequency is not None:
         offsets, times = stash.offsets.numpy(), stash.time.numpy()
@@ -74,13 +80,33 @@ def place(fragments: Runs, stash: Stash, *, masked: bool, lead: int, tail: int) 
         )
     between[:1] = lead
     first = np.cumsum(between + np.concatenate([[0], fragments.rows[:-1]])[: len(between)], dtype=np.int64)
-    return Slots(first, fragments.first, fragments.rows, apart > 0, fragments.frequency, lead, tail)
+    slots = Slots(first, fragments.first, fragments.rows, apart > 0, fragments.frequency, lead, tail)
+    _check_outer_times(slots, stash)
+    return slots
 
 
-def with_tail(slots: Slots, tail: int) -> Slots:
+def with_tail(slots: Slots, stash: Stash, tail: int) -> Slots:
     """The same runs with another number of empty slots after each."""
     run = np.cumsum(~slots.joined) - 1
-    return replace(slots, first=slots.first + (tail - slots.tail) * run, tail=tail)
+    slots = replace(slots, first=slots.first + (tail - slots.tail) * run, tail=tail)
+    _check_outer_times(slots, stash)
+    return slots
+
+
+def _check_outer_times(slots: Slots, stash: Stash) -> None:
+    """Raise `DataError` for slots before or after the rows whose times do not fit into the type of the times."""
+    first, last = stash.time_range
+    if slots.frequency is None or first is None or last is None:
+        return
+    bits = 32 if stash.clock.unit == "d" else 64
+    for time, steps, what in ((last, slots.tail, "after the last"), (first, -slots.lead, "before the first")):
+        moved = slots.frequency.advance_one(time, steps)
+        if moved is None or not -1 << (bits - 1) <= moved < 1 << (bits - 1):
+            raise DataError(
+                f"Empty slots {what} row have times, which must fit into {bits} bits; {abs(steps):,} x "
+                f"{slots.frequency.text!r} from {stash.clock.format(time)} does not. Shorten the window, convert the "
+                "times to a coarser unit, or leave rows so far away out with filter=."
+            )
 
 
 def run_edges(slots: Slots) -> tuple[Int64s, Int64s]:
@@ -130,6 +156,8 @@ def nearest_rows(slots: Slots, at: Int64s) -> tuple[Int64s, Int64s]:
 
 def rows_from(slots: Slots, at: Int64s) -> Int64s:
     """The first row at or after each slot."""
+    if slots.first is slots.row:
+        return np.clip(at, 0, slots.total)
     k = _fragment(slots.first, at)
     return slots.row[k] + np.clip(at - slots.first[k], 0, slots.rows[k])
 

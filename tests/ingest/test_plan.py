@@ -18,9 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tensorstash as ts
-from tensorstash.segments.limits import Limit
 from tests.cases_load import cases
 from tests.oracle_load import FORMS, Form, descriptors, like, looked_at, source_of, whole, write_parquet
+from tests.spaces import limit
 
 PAGE = 4096
 
@@ -358,8 +358,8 @@ def test_a_load_with_too_little_room_is_refused_before_anything_is_read(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("TENSORSTASH_DIR", str(tmp_path / "shared"))
-    limit = Limit(1000, "in the attic", "Make it larger.")
-    monkeypatch.setattr("tensorstash.segments.publish.disk_limit", lambda *_: limit)
+    room = limit(1000, "in the attic", "Make it larger.")
+    monkeypatch.setattr("tensorstash.segments.publish.disk_limit", lambda *_: room)
     with pytest.raises(ts.errors.NoMemoryError, match="needs 4.1 kB and 1.0 kB are free in the attic. Make it larger."):
         ts.plan({"y": [1.0]}).load(file=tmp_path / "x")
     assert os.listdir(tmp_path) == []

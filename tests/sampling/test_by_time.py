@@ -1,15 +1,16 @@
-"""Steps by time: cross-sections of all windows of a time, whatever is resumed where, within 16 bytes a window."""
+"""The inside of `sampling/by_time.py`: all windows of a time in a step, resumed anywhere, in 16 bytes a window."""
 
 import hashlib
 import tracemalloc
 from itertools import groupby
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tensorstash.common.dtypes import Int64s
+import tensorstash as ts
 from tensorstash.errors import NoMemoryError
 from tensorstash.sampling import by_time
 from tensorstash.sampling.by_time import (
@@ -22,7 +23,8 @@ from tensorstash.sampling.by_time import (
 from tensorstash.sampling.order import checksum
 from tensorstash.sampling.order import order as order_at
 from tensorstash.sampling.steps import part
-from tensorstash.segments.limits import Limit
+from tests.spaces import limit
+from tests.words import Int64s
 
 TIMES = st.lists(st.one_of(st.integers(-3, 6), st.integers(-(2**63), 2**63 - 1)), min_size=1, max_size=60)
 
@@ -169,7 +171,7 @@ def test_the_table_takes_at_most_16_bytes_a_window(distinct: int) -> None:
 
 
 def test_the_memory_is_checked_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(by_time, "memory_limits", lambda: [Limit(1_000_000_000, "in RAM", "")])
+    monkeypatch.setattr(by_time, "memory_limits", lambda: [limit(1_000_000_000)])
     message = r"a table of 100,000,000 windows needs 1,600 MB and 1,000 MB are free in RAM"
     with pytest.raises(NoMemoryError, match=message):
         sections(lambda ids: ids, 10**8)
@@ -185,3 +187,40 @@ def test_checksums_tell_sections_apart() -> None:
 def test_shuffle_is_a_truth_value() -> None:
     with pytest.raises(TypeError, match=r"shuffle.*got 'yes'"):
         ByTime("yes")  # type: ignore[arg-type]  # wrong on purpose
+
+
+@given(
+    points=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), min_size=1, max_size=25),
+    size=st.one_of(st.none(), st.integers(1, 4)),
+    shuffle=st.booleans(),
+    data=st.data(),
+)
+@settings(max_examples=60)
+def test_windows_at_points_come_by_entity_whatever_the_order_of_the_frame(
+    points: list[tuple[int, int]], size: int | None, shuffle: bool, data: st.DataObject
+) -> None:
+    """On one rank and on two, whole and resumed on the other number; windows of one entity and time as in the frame."""
+    stash = ts.load({"e": [0, 1, 2, 3], "t": [0, 0, 0, 0], "y": [0.0, 1.0, 2.0, 3.0]}, entity="e", time="t")
+    at = {"e": [e for e, _ in points], "t": [t for _, t in points], "row": [*range(len(points))]}
+    windows = ts.Windows(stash, spans={"past": ts.During("y", -9, 1, max_rows=1)}, at=at)
+    frame = sorted((t, e, row) for row, (e, t) in enumerate(points))
+    sections_of_frame = [[row for _, _, row in group] for _, group in groupby(frame, key=lambda point: point[0])]
+
+    def loader(**options: Any) -> ts.Loader:
+        return ts.Loader(windows, size, shuffle=ts.ByTime(shuffle), seed=2, **options)
+
+    shown = [batch["row"].tolist() for batch in loader()]
+    expected = [
+        rows[k : k + (size or len(rows))] for rows in sections_of_frame for k in range(0, len(rows), size or len(rows))
+    ]
+    assert sorted(shown) == sorted(expected)
+    assert shuffle or shown == expected
+    ranks = zip(*(loader(num_replicas=2, rank=rank) for rank in range(2)))
+    together = [batch["row"][batch["valid"]].tolist() for step in ranks for batch in step]
+    assert [row for rows in together for row in rows] == [row for rows in shown for row in rows]
+    begun, taken = loader(), data.draw(st.integers(0, len(shown) - 1))
+    for _, _ in zip(range(taken), begun):
+        pass
+    resumed = loader()
+    resumed.load_state_dict(begun.state_dict())
+    assert [batch["row"].tolist() for batch in resumed] == shown[taken:]

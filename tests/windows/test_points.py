@@ -15,9 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tensorstash as ts
-from tensorstash.transforms.statistics import By
-from tensorstash.windows.during import Side
 from tests import oracle
+from tests.words import By, Side
 
 _STEP = 10  # of the regular series
 _DAY = 86_400_000  # milliseconds
@@ -158,7 +157,13 @@ def test_the_last_row_before_a_time_is_that_of_polars_join_asof(
 ) -> None:
     stash, points = cards
     windows = ts.Windows(
-        stash, spans={"last": ("amount", -1, 0)}, gaps="ignore", min_history=1, at=points, closed=closed, unmatched="drop"
+        stash,
+        spans={"last": ("amount", -1, 0)},
+        gaps="ignore",
+        min_history=1,
+        at=points,
+        closed=closed,
+        unmatched="drop",
     )
     rows = stash.to_polars().with_columns(pl.col("card").cast(pl.String))
     joined = (
@@ -438,7 +443,9 @@ def test_times_of_another_unit_or_zone_are_right_or_an_error(times: pa.Array, fr
     stash = ts.load({"t": pa.array([0, 10**6, 2 * 10**6], pa.timestamp("us", "UTC")), "y": [0.0, 1.0, 2.0]}, time="t")
     frame = pa.table({"t": times})
     if fragment is None:
-        assert ts.Windows(stash, spans={"p": ts.During("y", "-9s", "0s", max_rows=1)}, at=frame)[:]["p"].tolist() == [[0.0]]
+        assert ts.Windows(stash, spans={"p": ts.During("y", "-9s", "0s", max_rows=1)}, at=frame)[:]["p"].tolist() == [
+            [0.0]
+        ]
         return
     with pytest.raises(ts.errors.SchemaError, match=fragment):
         ts.Windows(stash, spans={"p": ts.During("y", "-9s", "0s", max_rows=1)}, at=frame)
@@ -460,3 +467,14 @@ def test_what_needs_all_windows_of_a_stash_is_refused(cards: tuple[ts.Stash, pl.
     for options, fragment in refused:
         with pytest.raises(ValueError, match=fragment):
             ts.Windows(stash, 1, gaps="ignore", **options)
+
+
+def test_the_rows_of_the_frame_are_a_copy(cards: tuple[ts.Stash, pl.DataFrame]) -> None:
+    windows = windows_of(cards)
+    before, rows = windows[:], windows.points
+    assert rows is not None
+    wanted = rows.clone()
+    rows.zero_()
+    assert windows.points is not None
+    assert windows.points.equal(wanted)
+    assert all(oracle.same(tensor, windows[:][name]) for name, tensor in before.items())
