@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import tensorstash as ts
-from tests.oracle_load import Held, arrow_array, arrow_field, kind_of, write_parquet
+from tests.oracle_load import Held, arrow_array, arrow_field, kind_of, looked_at, write_parquet
 
 
 def test_what_lies_under_a_null_never_shows(tmp_path: Path) -> None:
