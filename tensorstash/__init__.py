@@ -29,9 +29,9 @@ if TYPE_CHECKING:  # what type checkers and editors see of the tables below
     from tensorstash.sampling.sampler import Sampler as Sampler
     from tensorstash.sampling.weighted import Weighted as Weighted
     from tensorstash.segments import shared as shared
+    from tensorstash.stash.open import attach as attach
+    from tensorstash.stash.open import open as open  # noqa: A004  ts.open is the natural name
     from tensorstash.stash.stash import Stash as Stash
-    from tensorstash.stash.stash import attach as attach
-    from tensorstash.stash.stash import open as open  # noqa: A004  ts.open is the natural name
     from tensorstash.transforms.cast import Cast as Cast
     from tensorstash.transforms.cross import Cross as Cross
     from tensorstash.transforms.instance_norm import InstanceNorm as InstanceNorm
@@ -59,13 +59,13 @@ _HOMES = {
     "Stash": "stash.stash",
     "Weighted": "sampling.weighted",
     "Windows": "windows.windows",
-    "attach": "stash.stash",
+    "attach": "stash.open",
     "calendar": "columns.calendar",
     "column": "columns.spec",
     "hashed": "columns.spec",
     "is_valid": "columns.spec",
     "load": "ingest.load",
-    "open": "stash.stash",
+    "open": "stash.open",
     "plan": "ingest.load",
 }
 _MODULES = {"cluster": "cluster", "errors": "errors", "plot": "plot", "shared": "segments.shared"}

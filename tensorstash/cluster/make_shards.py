@@ -144,7 +144,9 @@ def _make(request: Request, shards: int, store: Store, ray: Any, progress: bool 
         shards=tuple(report.record for report in reports),
         index=write_index(store, arguments, pa.schema([rows.schema.field(n) for n in planned.entity.members]), reports),
         frequency=frequency_of(reports),
-        vocabularies={column.name: column.vocabulary for column in columns if column.vocabulary is not None},
+        vocabularies={
+            column.name: column.given_vocabulary for column in columns if column.given_vocabulary is not None
+        },
         types={c.name: " x ".join([str(c.dtype).removeprefix("torch."), *map(str, c.shape)]) for c in columns},
     )
     run.finish(manifest)

@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """Numbers and times, unchanged."""
+    """Numbers and times, unchanged; codes of a stash, which have been decoded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Given:
 class Hashed:
     """Codes for texts or integers: the buckets of their hashes."""
 
-    buckets: int
+    buckets: int | None  # `None`: a file of a release that did not write it
 
 
 PLAIN = Plain()

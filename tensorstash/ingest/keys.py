@@ -11,7 +11,7 @@ import torch
 
 from tensorstash.columns.calendar import calendar_values
 from tensorstash.columns.codec import Ascending
-from tensorstash.columns.column import Column
+from tensorstash.columns.column import Column, ColumnCounts
 from tensorstash.columns.types import is_text
 from tensorstash.common.clock import Clock
 from tensorstash.common.dtypes import Bools, Int64s
@@ -24,7 +24,7 @@ from tensorstash.ingest.entities import Entities, without_nulls
 from tensorstash.ingest.memory import check_sorting
 from tensorstash.ingest.row_order import Arranger, duplicate_time
 from tensorstash.ingest.survey import Planned
-from tensorstash.ingest.values import Stats, values
+from tensorstash.ingest.values import values
 from tensorstash.segments.draft import Draft
 from tensorstash.sources.scan import Scan, Unit, damage_named
 from tensorstash.stash.header import times_checksum
@@ -51,7 +51,7 @@ class Keys:
 
     arranger: Arranger
     names: list[Any]  # of the entities: tuples for several entity columns, `[None]` for none
-    times: Stats | None
+    times: ColumnCounts | None
     checksum: int | None  # of the times, in the order of the stash
 
     @property
@@ -82,31 +82,31 @@ def read_keys(work: Work) -> Keys:
     return Keys(arranger, names, times, None if in_order is None else times_checksum(in_order))
 
 
-def _arrange(work: Work, entities: Entities | None, arranger: Arranger) -> Stats | None:
+def _arrange(work: Work, entities: Entities | None, arranger: Arranger) -> ColumnCounts | None:
     """Pass the entities to the arranger, write the times to the draft, and return the statistics of the times."""
     planned = work.planned
     if not (planned.entity or planned.time):
         for start in range(0, planned.rows, _BLOCK):
             arranger.add(np.zeros(min(_BLOCK, planned.rows - start), np.int32))
         return None
-    times = Stats()
+    times = ColumnCounts()
 
-    def read_keys_of(bundle: Bundle, go_on: Callable[[], None]) -> list[tuple[list[_Stretch], Stats]]:
+    def read_keys_of(bundle: Bundle, go_on: Callable[[], None]) -> list[tuple[list[_Stretch], ColumnCounts]]:
         return each_or_all(bundle, lambda units: _read_bundle(work, units, go_on))
 
     for parts in in_threads(bundles(work.scanned.units), read_keys_of):
-        for stretches, part_stats in parts:
-            times.add(part_stats)
+        for stretches, more in parts:
+            times += more
             for rows, pieces in stretches:
                 arranger.add(np.zeros(rows, np.int32) if entities is None else entities.encode(pieces))
     return times if planned.time else None
 
 
-def _read_bundle(work: Work, bundle: Bundle, go_on: Callable[[], None]) -> tuple[list[_Stretch], Stats]:
+def _read_bundle(work: Work, bundle: Bundle, go_on: Callable[[], None]) -> tuple[list[_Stretch], ColumnCounts]:
     entity, time = work.planned.entity, work.planned.time
     members = entity.members if entity else ()
     names = list(dict.fromkeys([*members, *(time.members if time else ())]))
-    stretches, stats, unit = [], Stats(), bundle[0]
+    stretches, counts, unit = [], ColumnCounts(), bundle[0]
     with damage_named(unit, names):
         for row, batch in read_bundle(bundle, names):
             go_on()
@@ -118,12 +118,12 @@ def _read_bundle(work: Work, bundle: Bundle, go_on: Callable[[], None]) -> tuple
             if time:
                 name = time.members[0]
                 array = without_nulls(arrays[name], name, work.scanned, row, is_time=True)
-                times, batch_stats = values([array], time, unit.place)
-                stats.add(batch_stats)
+                times, more = values([array], time, unit.place)
+                counts += more
                 work.draft.write("__time", row, times)
                 nbytes = times.nbytes
             work.progress.add(batch.num_rows * (len(members) + bool(time)), nbytes)
-    return stretches, stats
+    return stretches, counts
 
 
 def _narrow(piece: Piece) -> Piece:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,13 +10,12 @@ import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 
-from tensorstash.columns.column import Column
+from tensorstash.columns.column import Column, ColumnCounts
 from tensorstash.common.clock import Clock
 from tensorstash.common.dtypes import Bools, Int32s, Int64s
 from tensorstash.errors import DataError
 from tensorstash.ingest.decoders import Decoder
 from tensorstash.ingest.survey import Survey
-from tensorstash.ingest.values import Stats
 from tensorstash.sources.scan import Scan, read
 from tensorstash.sources.storage import without_views
 
@@ -73,11 +73,12 @@ class Constant:
         """`(entities, *shape)`, as a segment takes them."""
         return self._bits.reshape(-1, *self.column.shape)
 
-    def count(self, stats: Stats) -> None:
-        """Count the missing and unknown values once per entity."""
-        values, vocabulary = _values(self._bits, self.column), self.column.vocabulary
-        stats.missing = int((values < 0 if self.column.is_coded else values.isnan()).sum())
-        stats.unknown = None if vocabulary is None else int(np.count_nonzero(self._bits == len(vocabulary)))
+    def count(self, counts: ColumnCounts) -> ColumnCounts:
+        """The counts of the rows, with missing and unknown values counted once per entity."""
+        values, vocabulary = _values(self._bits, self.column), self.column.given_vocabulary
+        missing = int((values < 0 if self.column.is_coded else values.isnan()).sum())
+        unknown = None if vocabulary is None else int(np.count_nonzero(self._bits == len(vocabulary)))
+        return replace(counts, missing=missing, unknown=unknown)
 
     def check(self, scanned: Scan, entities: list[Any], vocabulary: list[Any]) -> None:
         """Refuse an entity with several values, or with none (only possible in a source without rows and entities)."""
@@ -157,8 +158,8 @@ def join_table(
     joined = {}
     for column in table.planned.columns:
         decoder = decoders[column.name]
-        values, stats = decoder.decode([ordered[member] for member in column.members], label)
-        decoder.stats.add(stats)
+        values, more = decoder.decode([ordered[member] for member in column.members], label)
+        decoder.counts += more
         new_codes = decoder.finish()
         joined[column.name] = values if new_codes is None else new_codes[values]
     if not strangers:
