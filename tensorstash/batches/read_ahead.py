@@ -105,7 +105,7 @@ def _extents(placement: Placement) -> list[_Extent]:
         entry = entries[span.column]
         row = entry.nbytes // max(1, entry.shape[0])
         for slots in _slots(span, row):
-            columns.setdefault(slots, {})[entry.begin] = row
+            columns.setdefault(slots, {})[entry.start] = row
     return [
         _Extent(slots, *(np.array([*numbers])[:, None] for numbers in (rows, rows.values())))
         for slots, rows in columns.items()
@@ -116,7 +116,7 @@ def _places(stash: Stash, columns: Sequence[str]) -> tuple[Int64s, Int64s]:
     """The first byte of each column in the file, and the bytes of a row, `(columns, 1)` each."""
     entries = [stash.segment.entries[name] for name in dict.fromkeys(columns)]
     rows = [entry.nbytes // max(1, entry.shape[0]) for entry in entries]
-    return np.array([[entry.begin] for entry in entries]), np.array(rows)[:, None]
+    return np.array([[entry.start] for entry in entries]), np.array(rows)[:, None]
 
 
 def _slots(span: Span, row: int) -> list[tuple[int, int]]:
@@ -131,8 +131,8 @@ def ranges(placement: Placement, anchors: Int64s, stretches: Sequence[Stretches]
     slots, page, begins, ends = placement.slots, mmap.PAGESIZE, [], []
     for extent in _extents(placement):
         low, high = _joined(*(rows_from(slots, anchors + slot) for slot in extent.slots))
-        begins.append((extent.begin + low * extent.row).reshape(-1) // page * page)
-        ends.append(-(-(extent.begin + high * extent.row).reshape(-1) // page) * page)
+        begins.append((extent.start + low * extent.row).reshape(-1) // page * page)
+        ends.append(-(-(extent.start + high * extent.row).reshape(-1) // page) * page)
     for reach, rows in zip(placement.reaches, stretches):
         begin, row = _places(placement.stash, [span.column for span in reach.spans])
         begins.append((begin + (rows.end - rows.rows) * row).reshape(-1) // page * page)

@@ -154,9 +154,9 @@ def load_command(share: str | None, file: str | None, overwrite: bool, **options
 
     source, given = arguments(options)
     before = {f"{line['label']}-{line['key']}" for line in shared.lines()} if file is None else set()
-    begin = time.perf_counter()
+    start = time.perf_counter()
     stash = load(source, share=share or file is None, file=file, overwrite=overwrite, **given)
-    seconds = time.perf_counter() - begin
+    seconds = time.perf_counter() - start
     size, path = _size(stash.segment.size), str(stash.path)
     if file is not None:
         click.echo(f"{size}, loaded or opened in {seconds:.2f} s: {path}\n{stash}")
@@ -190,9 +190,9 @@ def shard_command(*, to: str, shards: int, engine: Literal["ray"] | None, **opti
     source, chosen = arguments(options)
     if chosen["entity"] is None:
         raise click.UsageError("Shards are of entities. Name the entity column: --entity COLUMN.")
-    begin = time.perf_counter()
+    start = time.perf_counter()
     manifest = shard(source, to=to, shards=shards, engine=engine, **chosen)
-    seconds = time.perf_counter() - begin
+    seconds = time.perf_counter() - start
     nbytes = sum(record.bytes for record in manifest.shards)
     rows = [record.rows for record in manifest.shards]
     click.echo(
@@ -262,7 +262,7 @@ def bench_command(
     from tensorstash.windows.windows import Windows
 
     source, given = arguments(options)
-    begin = time.perf_counter()
+    start = time.perf_counter()
     stash = load(source, **given)
     step = int(frequency) if frequency is not None and frequency.isdecimal() else frequency
     windows = Windows(stash, history=history, horizon=horizon, gaps=gaps, frequency=step)
@@ -270,7 +270,7 @@ def bench_command(
         results = [asdict(result) for result in bench(windows, batch_size, workers, seconds)]
         click.echo(json.dumps(results, indent=2))
         return
-    click.echo(f"loaded in {time.perf_counter() - begin:.2f} s, {len(windows):,} windows\n{stash}\n")
+    click.echo(f"loaded in {time.perf_counter() - start:.2f} s, {len(windows):,} windows\n{stash}\n")
     lines = [("", "first batch", "windows/s", "waiting", "memory")]
     for result in bench(windows, batch_size, workers, seconds):
         speed = (f"{result.first:.3f} s", f"{result.windows:,.0f}", f"{result.waiting:.0%}", _size(result.nbytes))

@@ -9,7 +9,7 @@ from tensorstash.errors import TensorstashError
 from tensorstash.ingest.load import load
 from tensorstash.ingest.plan_text import HEAD
 from tensorstash.ingest.survey import Planned
-from tensorstash.stash.display import picture
+from tensorstash.stash.printed import picture
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.runs import Runs, find_runs
 

@@ -15,6 +15,7 @@ from tensorstash.cluster.manifest import VERSION, Manifest
 from tensorstash.cluster.resume import resume
 from tensorstash.cluster.rows import Rows
 from tensorstash.cluster.shard_file import ShardReport, ShardWriter, frequency_of, write_index
+from tensorstash.cluster.store import Store
 from tensorstash.cluster.with_ray import ray_data, write_with_ray
 from tensorstash.columns.resolve import entity_columns
 from tensorstash.columns.sharding import HASH, check_shards
@@ -25,7 +26,6 @@ from tensorstash.ingest.found import Found
 from tensorstash.ingest.request import Duplicates, Request, Static, parse_request
 from tensorstash.ingest.segment_key import argument_keys, key_of
 from tensorstash.ingest.vocabularies import with_vocabularies
-from tensorstash.segments.store import Store
 from tensorstash.sources.locate import is_paths, label_of_paths
 
 

@@ -25,7 +25,7 @@ Deciding = tuple[Int64s, Int32s, Bits]  # rows of the source, their entities, an
 
 
 def deciding_rows(column: Column, start: int, codes: Int32s, values: NDArray[Any]) -> Deciding:
-    """Of the rows `start, start + 1, ...`, whose entities are `codes`, those that `Constant.add` needs.
+    """Of the rows `start, start + 1, ...`, whose entities are `codes`, those that `StaticValues.add` needs.
 
     These are each entity's first row, and the first row of each stretch with a different value.
     """
@@ -41,7 +41,7 @@ def deciding_rows(column: Column, start: int, codes: Int32s, values: NDArray[Any
     return start + rows[chosen], codes[chosen], bits[chosen]
 
 
-class Constant:
+class StaticValues:
     """The values of a static column, one per entity, from rows that come in the order of the source."""
 
     def __init__(self, column: Column, entities: int) -> None:

@@ -22,12 +22,12 @@ from tensorstash.segments.limits import memory_limits, tightest
 from tensorstash.sources.derive import bound, check_utf8, fields_of
 from tensorstash.sources.file import File
 from tensorstash.sources.iso_times import with_iso_time
-from tensorstash.sources.rows import columns_of, filtered
+from tensorstash.sources.kept_rows import columns_of, filtered
 from tensorstash.sources.scan import Range, Scan, with_derived
 from tensorstash.sources.shapes import shaped
 from tensorstash.sources.source import scan
 from tensorstash.sources.storage import stored
-from tensorstash.stash.display import aligned
+from tensorstash.stash.printed import aligned
 
 Inputs = Mapping[str, tuple[str, ...]]  # derived columns, and the source columns that each is computed from
 
@@ -161,11 +161,11 @@ def survey(request: Request, files: Sequence[File] | None, progress: bool | None
     members = {str(member) for spec in (*specs.values(), *request.static.values()) for member in spec.members}
     for name in (*request.keys, *sorted(members.difference(request.formulas))):
         field_of(scanned.schema, name, scanned.label)  # a wrong name is refused before the filter reads its columns
-    rows, judged = _chosen_rows(request, scanned, progress)
+    rows, filter_columns = _chosen_rows(request, scanned, progress)
     whole = shaped(with_derived(rows, formulas), members)
     planned = _planned(request, whole, specs, derived)
     types = {field.name: type_name(field.type) for field in (*whole.schema, *source.schema)}
-    used = request.keys.union(members, judged, *derived.values())
+    used = request.keys.union(members, filter_columns, *derived.values())
     planned = replace(
         planned,
         skipped=tuple(name for name in whole.schema.names if name not in used),
@@ -204,21 +204,21 @@ def _chosen_columns(request: Request, schema: pa.Schema, derived: Inputs) -> Spe
 
 def _chosen_rows(request: Request, scanned: Scan, progress: bool | None) -> tuple[Scan, Sequence[str]]:
     """The rows of the filter and the shard, and the columns that the filter reads."""
-    rows, judged = scanned, list[str]()
+    rows, filter_columns = scanned, list[str]()
     if request.filter is not None:
         condition = request.filter.fitted(scanned.schema)
-        judged = columns_of(condition, scanned.schema, scanned.label)
+        filter_columns = columns_of(condition, scanned.schema, scanned.label)
         flags = () if condition.formula is None else bound({"filter=": condition.formula}, request.time, scanned)
         if flags and flags[0].field.type != pa.bool_():
             raise SchemaError(
                 f"filter= must be true or false for every row; {condition.formula!r} is {flags[0].field.type}. "
                 "Compare it with a value."
             )
-        rows = filtered(with_derived(scanned, flags), condition, ["filter="] if flags else judged, progress)
+        rows = filtered(with_derived(scanned, flags), condition, ["filter="] if flags else filter_columns, progress)
         rows = replace(rows, schema=scanned.schema)
     if request.shard is not None and request.entity is not None:
         rows = of_shard(rows, request.entity, request.shard, progress)
-    return rows, judged
+    return rows, filter_columns
 
 
 def _planned(request: Request, scanned: Scan, specs: Specs, derived: Inputs) -> Planned:

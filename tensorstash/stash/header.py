@@ -123,7 +123,7 @@ def read_names(segment: Segment, name: str) -> "NDArray[Any] | list[str]":
     text = segment.blob(f"{name}.text").numpy().tobytes()
     bounds = [0, *segment.blob(f"{name}.ends").tolist()]
     try:
-        texts = [text[begin:end].decode() for begin, end in pairwise(bounds)]
+        texts = [text[start:end].decode() for start, end in pairwise(bounds)]
     except (UnicodeDecodeError, TypeError) as error:
         raise segment.damaged(f"the texts of {name!r} cannot be decoded: {error}") from None
     if bounds != sorted(bounds) or bounds[-1] != len(text):

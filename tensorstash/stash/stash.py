@@ -19,8 +19,8 @@ from tensorstash.segments.directory import check_label
 from tensorstash.segments.on_disk import save
 from tensorstash.segments.publish import share_copy
 from tensorstash.segments.segment import Block, Segment, mapped, open_saved, reattach
-from tensorstash.stash.display import as_html, as_text
 from tensorstash.stash.header import checked_offsets, checked_vocabulary, info_of, read_names, times_checksum
+from tensorstash.stash.printed import as_html, as_text
 
 if TYPE_CHECKING:
     import polars as pl

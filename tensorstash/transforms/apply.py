@@ -39,7 +39,7 @@ def scaled_stash(stash: Stash, tables: Tables, group: torch.Tensor | None, dtype
                 f"ts.column({name!r}, dtype=torch.float32)."
             )
     segment = stash.segment
-    entries = sorted(segment.entries.values(), key=lambda entry: entry.begin)
+    entries = sorted(segment.entries.values(), key=lambda entry: entry.start)
     kept = [entry for entry in entries if entry.name not in segment.checksums]
     to = {entry.name: dtype or entry.dtype if entry.name in tables else entry.dtype for entry in kept}
     check_free(
@@ -49,7 +49,7 @@ def scaled_stash(stash: Stash, tables: Tables, group: torch.Tensor | None, dtype
         "a scaled copy",
         "Take a narrower dtype=, or scale each batch: transform=[scaler].",
     )
-    draft = Draft([(entry.name, to[entry.name], entry.shape) for entry in kept], kept[0].begin)
+    draft = Draft([(entry.name, to[entry.name], entry.shape) for entry in kept], kept[0].start)
     ranges = {name: _write_scaled(draft, name, stash[name], table, group) for name, table in tables.items()}
     for name in to.keys() - tables.keys():
         _write(draft, name, 0, stash[name] if name in stash else segment.tensor(name))

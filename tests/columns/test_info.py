@@ -84,7 +84,7 @@ def test_codes_that_are_not_in_the_vocabulary_are_refused(tmp_path: Path) -> Non
     ts.load({"c": ["u", "v"]}).save(path)
     entry = ts.open(path).segment.entries["c"]
     with path.open("r+b") as file:
-        file.seek(entry.begin)
+        file.seek(entry.start)
         file.write(np.array([7], np.int32).tobytes())
     message = f"{path} is not a whole stash: column 'c' has codes that are not in its vocabulary"
     with pytest.raises(ts.errors.SegmentError, match=like(message)):
@@ -96,7 +96,7 @@ def with_schema(path: Path, schema: object) -> None:
     fd = os.open(path, os.O_RDWR)
     header, made = parse(fd, None, None), cast("dict[str, Any]", schema)
     entries = header.entries.values()
-    begin, size = min(entry.begin for entry in entries), os.fstat(fd).st_size
+    begin, size = min(entry.start for entry in entries), os.fstat(fd).st_size
     os.pwrite(fd, header_bytes(entries, begin, size, made, header.checksums, key=header.key).ljust(begin), 0)
     os.close(fd)
 

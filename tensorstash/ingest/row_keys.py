@@ -46,7 +46,7 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Keys:
+class RowKeys:
     """The entities of the rows, their order, and the statistics of the times."""
 
     arranger: Arranger
@@ -60,7 +60,7 @@ class Keys:
         return np.diff(self.arranger.offsets) > 0
 
 
-def read_keys(work: Work) -> Keys:
+def read_keys(work: Work) -> RowKeys:
     """Decode the keys, and write entities, offsets and times to the segment."""
     planned, draft = work.planned, work.draft
     known = planned.entity.codec.known if planned.entity and isinstance(planned.entity.codec, Ascending) else ()
@@ -79,7 +79,7 @@ def read_keys(work: Work) -> Keys:
     if duplicate:
         raise duplicate_time(planned, work.scanned, names[duplicate.entity], duplicate)
     draft.blob("__offsets", arranger.offsets, torch.int64)
-    return Keys(arranger, names, times, None if in_order is None else times_checksum(in_order))
+    return RowKeys(arranger, names, times, None if in_order is None else times_checksum(in_order))
 
 
 def _arrange(work: Work, entities: Entities | None, arranger: Arranger) -> ColumnCounts | None:
@@ -148,7 +148,7 @@ def holds_keys(column: Column, planned: Planned) -> bool:
     return bool(column.calendar) or (not column.bits and set(column.members) <= {*keys})
 
 
-def units_of_keys(work: Work, keys: Keys) -> list[Unit]:
+def units_of_keys(work: Work, keys: RowKeys) -> list[Unit]:
     """Units that yield keys and fields of the calendar in stash order, from memory: the source is not read again."""
     planned, offsets = work.planned, keys.arranger.offsets
     parts = [*zip(*keys.names)] if planned.entity and planned.entity.shape else [keys.names]

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import tensorstash as ts
+from tensorstash.sources.row_groups import _bounds
 from tensorstash.sources.scan import Range
-from tensorstash.sources.statistics import _bounds
 from tests.oracle_load import write_parquet
 
 
