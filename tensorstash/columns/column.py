@@ -83,7 +83,7 @@ class Column:
     """Whether `Scaler.apply` has scaled it."""
     counts: ColumnCounts = ColumnCounts()
     """What a load counted; nothing yet in a plan."""
-    # how values of the source become those of the stash; a stash keeps of it `Validity` and `Hashed`, what it holds
+    # how values of the source are decoded; in a stash it is `Validity`, `Hashed` or `Plain`
     codec: Codec = field(default=PLAIN, repr=False)
     bits: bool = field(default=False, repr=False)  # whether the source holds bfloat16, as the bits of uint16
     digits: bool = field(default=False, repr=False)  # whether decimals of the source must keep all their digits
@@ -100,7 +100,7 @@ class Column:
 
     @property
     def buckets(self) -> int | None:
-        """Of hashed codes: the number of buckets; `None` too in a file of a release that did not write it."""
+        """The number of buckets of hashed codes; `None` for other columns, and where an older file lacks it."""
         return self.codec.buckets if isinstance(self.codec, Hashed) else None
 
     @property

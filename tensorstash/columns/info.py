@@ -43,7 +43,7 @@ class StashInfo:
 
     rows: int
     columns: tuple[Column, ...]
-    static: tuple[Column, ...]  # of the entities
+    static: tuple[Column, ...]  # with a value per entity
     entity: str | tuple[str, ...] | None
     time: TimeInfo | None
 
@@ -126,7 +126,7 @@ def _check_range(name: str, number: int | None, least: int) -> None:
 
 
 def _fields(value: object, hints: Mapping[str, Any], what: str) -> dict[str, Any]:
-    """The fields of a JSON object in their annotated types; those that it has beside them are ignored."""
+    """The fields of a JSON object in their annotated types; fields without an annotation are ignored."""
     if type(value) is not dict:
         raise ValueError(f"{what} is {value!r}")
     value = _ABSENT | value

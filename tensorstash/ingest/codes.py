@@ -123,12 +123,14 @@ class Vocabulary:
     """The texts or integers that codes stand for. Threads bring pieces in any order; `renumbering` sorts the names."""
 
     def __init__(self, known: Sequence[Any] = (), fill: str | None = None, empty: str | None = None) -> None:
-        """The names in `known`, which keep their codes, `fill` for nulls and `empty` are names even without rows."""
+        """Names in `known` keep their codes. They, `fill` and `empty` have codes even if no row has them."""
         self.fill = fill
         self._known = len(known)
         others = dict.fromkeys(name for name in (fill, empty) if name is not None)
         self._coder: _DictCoder | _PolarsCoder = _DictCoder(dict.fromkeys((*known, *others)))
-        self._occurs: Bools = np.zeros(len(self), np.bool_)  # whether rows have these names; rows have all later ones
+        self._occurs: Bools = np.zeros(
+            len(self), np.bool_
+        )  # whether a row has each of these names; later names come from rows
         self._lock = Lock()
 
     def __len__(self) -> int:
@@ -193,7 +195,7 @@ class Vocabulary:
 
 
 def count_codes(codes: Int32s) -> ColumnCounts:
-    """The statistics of codes: the number of -1, and the minimum and maximum of the others."""
+    """The counts of codes: the number of -1, and the minimum and maximum of the others."""
     known = codes[codes >= 0]
     missing = len(codes) - len(known)
     low, high = (int(known.min()), int(known.max())) if len(known) else (None, None)

@@ -25,7 +25,7 @@ class Decoder:
     # from the arrays of the members and their place in the source, for errors, to `(n, *shape)` values
     decode: Callable[[Sequence[pa.Array], str], tuple[NDArray[Any], ColumnCounts]]
     counts: ColumnCounts  # of all rows, to which the caller adds those of batches
-    vocabulary: Vocabulary | None = None  # ascends only when all batches have been decoded
+    vocabulary: Vocabulary | None = None  # ascending only after all batches have been decoded
     given: list[Any] | None = None  # a vocabulary that does not change
 
     @property

@@ -31,7 +31,7 @@ from tensorstash.stash.header import times_checksum
 
 _BLOCK = 1 << 17  # rows processed at a time
 
-_Stretch = tuple[int, list[Piece]]  # the number of rows, and a piece of each entity column
+_Batch = tuple[int, list[Piece]]  # the number of its rows, and a piece for each entity column
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +47,12 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class RowKeys:
-    """The entities of the rows, their order, and the statistics of the times."""
+    """The entities of the rows, their order, and the counts of the times."""
 
     arranger: Arranger
     names: list[Any]  # of the entities: tuples for several entity columns, `[None]` for none
     times: ColumnCounts | None
-    checksum: int | None  # of the times, in the order of the stash
+    checksum: int | None  # checksum of the times in the order of the stash
 
     @property
     def has_rows(self) -> Bools:
@@ -83,7 +83,7 @@ def read_keys(work: Work) -> RowKeys:
 
 
 def _arrange(work: Work, entities: Entities | None, arranger: Arranger) -> ColumnCounts | None:
-    """Pass the entities to the arranger, write the times to the draft, and return the statistics of the times."""
+    """Pass the entities to the arranger, write the times to the draft, and return the counts of the times."""
     planned = work.planned
     if not (planned.entity or planned.time):
         for start in range(0, planned.rows, _BLOCK):
@@ -91,29 +91,29 @@ def _arrange(work: Work, entities: Entities | None, arranger: Arranger) -> Colum
         return None
     times = ColumnCounts()
 
-    def read_keys_of(bundle: Bundle, go_on: Callable[[], None]) -> list[tuple[list[_Stretch], ColumnCounts]]:
+    def read_keys_of(bundle: Bundle, go_on: Callable[[], None]) -> list[tuple[list[_Batch], ColumnCounts]]:
         return each_or_all(bundle, lambda units: _read_bundle(work, units, go_on))
 
     for parts in in_threads(bundles(work.scanned.units), read_keys_of):
-        for stretches, more in parts:
+        for batches, more in parts:
             times += more
-            for rows, pieces in stretches:
+            for rows, pieces in batches:
                 arranger.add(np.zeros(rows, np.int32) if entities is None else entities.encode(pieces))
     return times if planned.time else None
 
 
-def _read_bundle(work: Work, bundle: Bundle, go_on: Callable[[], None]) -> tuple[list[_Stretch], ColumnCounts]:
+def _read_bundle(work: Work, bundle: Bundle, go_on: Callable[[], None]) -> tuple[list[_Batch], ColumnCounts]:
     entity, time = work.planned.entity, work.planned.time
     members = entity.members if entity else ()
     names = list(dict.fromkeys([*members, *(time.members if time else ())]))
-    stretches, counts, unit = [], ColumnCounts(), bundle[0]
+    batches, counts, unit = [], ColumnCounts(), bundle[0]
     with damage_named(unit, names):
         for row, batch in read_bundle(bundle, names):
             go_on()
             arrays = dict(zip(names, batch.columns))
             keys = [without_nulls(arrays[member], member, work.scanned, row) for member in members]
             pieces = [_narrow(piece_of(key)) for key in keys]
-            stretches.append((batch.num_rows, pieces))
+            batches.append((batch.num_rows, pieces))
             nbytes = 0
             if time:
                 name = time.members[0]
@@ -123,7 +123,7 @@ def _read_bundle(work: Work, bundle: Bundle, go_on: Callable[[], None]) -> tuple
                 work.draft.write("__time", row, times)
                 nbytes = times.nbytes
             work.progress.add(batch.num_rows * (len(members) + bool(time)), nbytes)
-    return stretches, counts
+    return batches, counts
 
 
 def _narrow(piece: Piece) -> Piece:

@@ -25,14 +25,14 @@ Deciding = tuple[Int64s, Int32s, Bits]  # rows of the source, their entities, an
 
 
 def deciding_rows(column: Column, start: int, codes: Int32s, values: NDArray[Any]) -> Deciding:
-    """Of the rows `start, start + 1, ...`, whose entities are `codes`, those that `StaticValues.add` needs.
+    """The rows among `start, start + 1, ...` that `StaticValues.add` needs; `codes` are their entities.
 
-    These are each entity's first row, and the first row of each stretch with a different value.
+    These are each entity's first row, and the first of consecutive rows that have another value than it.
     """
     bits = _bits(values, column)
     starts = np.ones(len(codes), np.bool_)
     starts[1:] = (codes[1:] != codes[:-1]) | _differ(bits[1:], bits[:-1])
-    rows = np.flatnonzero(starts)  # few if rows are grouped by entity, so that the rest is cheap
+    rows = np.flatnonzero(starts)  # few rows if the source is grouped by entity, so that the rest is cheap
     codes, bits = codes[rows], bits[rows]
     first = np.empty(int(codes.max(initial=-1)) + 1, np.int64)
     first[codes[::-1]] = np.arange(len(codes))[::-1]  # of equal indices, the last write stays

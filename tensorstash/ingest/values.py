@@ -1,4 +1,4 @@
-"""Numbers, times and decimals from Arrow to numpy, exactly, and their statistics."""
+"""Numbers, times and decimals from Arrow to numpy, exactly, and counts of them."""
 
 import math
 from collections.abc import Sequence

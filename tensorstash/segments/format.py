@@ -40,9 +40,9 @@ class Header:
 
     entries: dict[str, "Entry"]
     metadata: Any  # JSON, checked by the stash
-    crc: str  # its own checksum
+    crc: str  # checksum of the header itself
     checksums: dict[str, int]  # CRC-32 of the blobs
-    key: str | None  # of the load that made it
+    key: str | None  # names the load that made the file
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Entry:
     """A tensor of a segment; `start` is its first byte in the file."""
 
     name: str
-    code: str  # of its dtype, as safetensors has it
+    code: str  # the name of its dtype in safetensors
     shape: tuple[int, ...]
     start: int
 

@@ -125,9 +125,9 @@ class Segment:
             self.memory.madvise(mmap.MADV_RANDOM)
 
     def _ask_for_huge_pages(self) -> None:
-        """In memory only: of a file on a disk the kernel would read 2 MB ahead of every window."""
+        """Ask for huge pages, but not for a file on disk: the kernel would read 2 MB ahead of every window."""
         if not self.is_saved and hasattr(mmap, "MADV_HUGEPAGE"):
-            with suppress(OSError):  # of a kernel that was built without them
+            with suppress(OSError):  # the kernel was built without huge pages
                 self.memory.madvise(mmap.MADV_HUGEPAGE)
 
     @property
@@ -152,7 +152,7 @@ class Segment:
 
 
 def populate(memory: mmap.mmap, how: int, start: int, nbytes: int) -> None:
-    """Map pages by several threads, in stretches: no signal is handled until the kernel is done with one."""
+    """Map pages by several threads, in pieces, because no signal is handled while the kernel maps one."""
 
     def work(first: int) -> None:
         # on older kernels and macOS the pages are mapped when they are touched
@@ -162,11 +162,11 @@ def populate(memory: mmap.mmap, how: int, start: int, nbytes: int) -> None:
     if nbytes <= _POPULATED:
         work(start)
     else:
-        each(work, range(start, start + nbytes, _POPULATED), threads(), "stretches", progress=False)
+        each(work, range(start, start + nbytes, _POPULATED), threads(), "pages", progress=False)
 
 
 def mapped(fd: int, path: str | None = None, label: str | None = None, strict: bool = False) -> Segment:
-    """A `Segment` of the same arguments; if that fails, the descriptor is closed."""
+    """Make a `Segment` of these arguments; if that fails, close the descriptor."""
     try:
         return Segment(fd, path, label, strict)
     except BaseException:

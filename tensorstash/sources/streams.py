@@ -26,8 +26,8 @@ from tensorstash.sources.storage import decoded
 if TYPE_CHECKING:
     import polars as pl
 
-ROWS = 65_536  # in each batch of the file, whatever the producer's size is, so that equal rows have equal keys
-_VALUES = 1 << 20  # in each batch, estimated from the first row; a limit for wide rows
+ROWS = 65_536  # rows of each batch in the file, whatever batches the producer makes, so that equal rows have equal keys
+_VALUES = 1 << 20  # most values of each batch, estimated from the first row: a limit for wide rows
 
 Batches = Callable[[Sequence[str]], Iterable[pa.RecordBatch]]  # columns -> their batches
 

@@ -93,7 +93,7 @@ def _of_numbers(column: Values, rows: Rows, most: int | None, seed: int) -> Tabl
 
 
 def spread_sample(sizes: Int64s, most: int, seed: int) -> Int64s:
-    """At most `most` rows of each group, ascending: one is drawn from each of `most` equal stretches of its rows."""
+    """At most `most` rows of each group, ascending: one is drawn from each of `most` equal parts of its rows."""
     taken = np.minimum(sizes, most)
     group = np.repeat(np.arange(len(sizes)), taken)
     k = np.arange(len(group)) - np.repeat(np.cumsum(taken) - taken, taken)

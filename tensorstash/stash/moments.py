@@ -33,7 +33,7 @@ class Values:
         return tuple(self.numbers.shape[1:])
 
     def map(self, change: Callable[[torch.Tensor], torch.Tensor]) -> "Values":
-        """Change the numbers and the mask alike."""
+        """Apply a function to the numbers and to the mask."""
         return Values(change(self.numbers), None if self.valid is None else change(self.valid))
 
 
