@@ -131,8 +131,8 @@ def ranges(placement: Placement, anchors: Int64s, stretches: Sequence[Stretches]
     slots, page, begins, ends = placement.slots, mmap.PAGESIZE, [], []
     for extent in _extents(placement):
         low, high = _joined(*(rows_from(slots, anchors + slot) for slot in extent.slots))
-        begins.append((extent.start + low * extent.row).reshape(-1) // page * page)
-        ends.append(-(-(extent.start + high * extent.row).reshape(-1) // page) * page)
+        begins.append((extent.begin + low * extent.row).reshape(-1) // page * page)
+        ends.append(-(-(extent.begin + high * extent.row).reshape(-1) // page) * page)
     for reach, rows in zip(placement.reaches, stretches):
         begin, row = _places(placement.stash, [span.column for span in reach.spans])
         begins.append((begin + (rows.end - rows.rows) * row).reshape(-1) // page * page)

@@ -62,6 +62,7 @@ def decoder_of(column: Column) -> Decoder:
                 given=[*vocabulary],
             )
         case Hashed(count):
+            assert count is not None
             return Decoder(lambda arrays, _: bucket_codes(piece_of(arrays[0]), count), ColumnCounts())
 
 

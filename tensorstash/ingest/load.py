@@ -11,7 +11,8 @@ import torch
 from tensorstash.columns.spec import Columns
 from tensorstash.common.checks import flag_or_none
 from tensorstash.errors import TensorstashError
-from tensorstash.ingest.build import Found, obtain_stash, target_of
+from tensorstash.ingest.build import obtain_stash, target_of
+from tensorstash.ingest.found import Found
 from tensorstash.ingest.request import Duplicates, Request, Static, parse_request
 from tensorstash.stash.stash import Stash
 
