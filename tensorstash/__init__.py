@@ -19,9 +19,9 @@ if TYPE_CHECKING:  # type checkers and editors cannot read the tables below
     from tensorstash.columns.spec import hashed as hashed
     from tensorstash.columns.spec import is_valid as is_valid
     from tensorstash.gather.span import Draw as Draw
+    from tensorstash.ingest.load import Plan as Plan
     from tensorstash.ingest.load import load as load
-    from tensorstash.ingest.plan import Plan as Plan
-    from tensorstash.ingest.plan import plan as plan
+    from tensorstash.ingest.load import plan as plan
     from tensorstash.sampling.by_time import ByTime as ByTime
     from tensorstash.sampling.mix import Mix as Mix
     from tensorstash.sampling.order import Blocks as Blocks
@@ -29,9 +29,9 @@ if TYPE_CHECKING:  # type checkers and editors cannot read the tables below
     from tensorstash.sampling.sampler import Sampler as Sampler
     from tensorstash.sampling.weighted import Weighted as Weighted
     from tensorstash.segments import shared as shared
+    from tensorstash.stash.open import attach as attach
+    from tensorstash.stash.open import open as open  # noqa: A004  ts.open is the natural name
     from tensorstash.stash.stash import Stash as Stash
-    from tensorstash.stash.stash import attach as attach
-    from tensorstash.stash.stash import open as open  # noqa: A004  ts.open is the natural name
     from tensorstash.transforms.cast import Cast as Cast
     from tensorstash.transforms.cross import Cross as Cross
     from tensorstash.transforms.instance_norm import InstanceNorm as InstanceNorm
@@ -53,20 +53,20 @@ _HOMES = {
     "Loader": "batches.loader",
     "Mix": "sampling.mix",
     "PackSequences": "transforms.pack",
-    "Plan": "ingest.plan",
+    "Plan": "ingest.load",
     "Sampler": "sampling.sampler",
     "Scaler": "transforms.scaler",
     "Stash": "stash.stash",
     "Weighted": "sampling.weighted",
     "Windows": "windows.windows",
-    "attach": "stash.stash",
+    "attach": "stash.open",
     "calendar": "columns.calendar",
     "column": "columns.spec",
     "hashed": "columns.spec",
     "is_valid": "columns.spec",
     "load": "ingest.load",
-    "open": "stash.stash",
-    "plan": "ingest.plan",
+    "open": "stash.open",
+    "plan": "ingest.load",
 }
 _MODULES = {"cluster": "cluster", "errors": "errors", "plot": "plot", "shared": "segments.shared"}
 _RENAMED = {"Pack": "PackSequences"}

@@ -105,7 +105,7 @@ def _extents(placement: Placement) -> list[_Extent]:
         entry = entries[span.column]
         row = entry.nbytes // max(1, entry.shape[0])
         for slots in _slots(span, row):
-            columns.setdefault(slots, {})[entry.begin] = row
+            columns.setdefault(slots, {})[entry.start] = row
     return [
         _Extent(slots, *(np.array([*numbers])[:, None] for numbers in (rows, rows.values())))
         for slots, rows in columns.items()
@@ -116,7 +116,7 @@ def _places(stash: Stash, columns: Sequence[str]) -> tuple[Int64s, Int64s]:
     """The first byte of each column in the file, and the bytes of a row, `(columns, 1)` each."""
     entries = [stash.segment.entries[name] for name in dict.fromkeys(columns)]
     rows = [entry.nbytes // max(1, entry.shape[0]) for entry in entries]
-    return np.array([[entry.begin] for entry in entries]), np.array(rows)[:, None]
+    return np.array([[entry.start] for entry in entries]), np.array(rows)[:, None]
 
 
 def _slots(span: Span, row: int) -> list[tuple[int, int]]:

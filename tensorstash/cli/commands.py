@@ -26,7 +26,7 @@ from tensorstash.segments import shared
 from tensorstash.segments.directory import shared_path
 
 if TYPE_CHECKING:
-    from tensorstash.ingest.plan import Plan
+    from tensorstash.ingest.survey import Planned
     from tensorstash.windows.gaps import Gaps
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
@@ -154,9 +154,9 @@ def load_command(share: str | None, file: str | None, overwrite: bool, **options
 
     source, given = arguments(options)
     before = {f"{line['label']}-{line['key']}" for line in shared.lines()} if file is None else set()
-    started = time.perf_counter()
+    start = time.perf_counter()
     stash = load(source, share=share or file is None, file=file, overwrite=overwrite, **given)
-    seconds = time.perf_counter() - started
+    seconds = time.perf_counter() - start
     size, path = size_text(stash.segment.size), str(stash.path)
     if file is not None:
         click.echo(f"{size}, loaded or opened in {seconds:.2f} s: {path}\n{stash}")
@@ -190,9 +190,9 @@ def shard_command(*, to: str, shards: int, engine: Literal["ray"] | None, **opti
     source, chosen = arguments(options)
     if chosen["entity"] is None:
         raise click.UsageError("Shards are of entities. Name the entity column: --entity COLUMN.")
-    started = time.perf_counter()
+    start = time.perf_counter()
     manifest = shard(source, to=to, shards=shards, engine=engine, **chosen)
-    seconds = time.perf_counter() - started
+    seconds = time.perf_counter() - start
     nbytes = sum(record.bytes for record in manifest.shards)
     rows = [record.rows for record in manifest.shards]
     click.echo(
@@ -217,10 +217,10 @@ def inspect(page: str | None, as_json: bool, **options: Any) -> None:
     time columns.
     """
     from tensorstash.cli.report import report
-    from tensorstash.ingest.plan import plan
+    from tensorstash.ingest.load import plan
 
     source, given = arguments(options)
-    planned = plan(source, **given)
+    planned = plan(source, **given).planned
     click.echo(_json_of(planned) if as_json else repr(planned))
     if page is not None:
         Path(page).write_text(report(planned, source, given), "utf-8")
@@ -262,7 +262,7 @@ def bench_command(
     from tensorstash.windows.windows import Windows
 
     source, given = arguments(options)
-    started = time.perf_counter()
+    start = time.perf_counter()
     stash = load(source, **given)
     step = int(frequency) if frequency is not None and frequency.isdecimal() else frequency
     windows = Windows(stash, history=history, horizon=horizon, gaps=gaps, frequency=step)
@@ -270,7 +270,7 @@ def bench_command(
         results = [asdict(result) for result in bench(windows, batch_size, workers, seconds)]
         click.echo(json.dumps(results, indent=2))
         return
-    click.echo(f"loaded in {time.perf_counter() - started:.2f} s, {len(windows):,} windows\n{stash}\n")
+    click.echo(f"loaded in {time.perf_counter() - start:.2f} s, {len(windows):,} windows\n{stash}\n")
     lines = [("", "first batch", "windows/s", "waiting", "memory")]
     for result in bench(windows, batch_size, workers, seconds):
         speed = (f"{result.first:.3f} s", f"{result.windows:,.0f}", f"{result.waiting:.0%}", size_text(result.nbytes))
@@ -314,7 +314,7 @@ def info(as_json: bool) -> None:
 # Printing
 
 
-def _json_of(planned: "Plan") -> str:
+def _json_of(planned: "Planned") -> str:
     from tensorstash.ingest.plan_text import HEAD
 
     sizes = {"rows": planned.rows, "bytes": planned.nbytes, "page_tables": planned.page_tables, "free": planned.free}

@@ -10,7 +10,7 @@ from tensorstash.common.checks import shown
 from tensorstash.common.clock import zone_of
 from tensorstash.common.dtypes import Int64s
 from tensorstash.errors import DataError
-from tensorstash.stash.display import entity_text
+from tensorstash.stash.printed import entity_text
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.windows import Windows
 

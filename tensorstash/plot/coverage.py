@@ -21,8 +21,8 @@ from tensorstash.plot.axes import (
     time_axis,
     time_label,
 )
-from tensorstash.stash.display import chosen_entities
 from tensorstash.stash.missing import missing_rows
+from tensorstash.stash.printed import chosen_entities
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.runs import entity_runs, find_runs
 

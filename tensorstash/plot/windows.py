@@ -8,7 +8,7 @@ import numpy as np
 from tensorstash.common.checks import shown
 from tensorstash.common.dtypes import Int64s
 from tensorstash.plot.axes import check_axes, entity_lanes, legend_above, pyplot, show_times, time_axis, time_label
-from tensorstash.stash.display import chosen_entities
+from tensorstash.stash.printed import chosen_entities
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.slots import nearest_rows, times_at

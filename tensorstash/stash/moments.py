@@ -33,7 +33,7 @@ class Values:
         return tuple(self.numbers.shape[1:])
 
     def map(self, change: Callable[[torch.Tensor], torch.Tensor]) -> "Values":
-        """Change the numbers and the mask alike."""
+        """Apply a function to the numbers and to the mask."""
         return Values(change(self.numbers), None if self.valid is None else change(self.valid))
 
 
@@ -125,34 +125,34 @@ def _blocks(column: Values, rows: Rows) -> Iterator[_Part]:
     size = max(1, _BLOCK // _items(column))
     if not len(rows.low):
         return
-    for begin in range(int(rows.low[0]), int(rows.high[-1]), size):
-        end = min(begin + size, int(rows.high[-1]))
-        first, last = np.searchsorted(rows.high, begin, "right"), np.searchsorted(rows.low, end)
+    for start in range(int(rows.low[0]), int(rows.high[-1]), size):
+        end = min(start + size, int(rows.high[-1]))
+        first, last = np.searchsorted(rows.high, start, "right"), np.searchsorted(rows.low, end)
         if first == last:
             continue
-        block = _by_item(column.numbers[begin:end])
+        block = _by_item(column.numbers[start:end])
         values = torch.empty(block.shape, dtype=torch.float64).copy_(block).numpy()
         if column.valid is not None:
-            values[~_by_item(column.valid[begin:end]).numpy()] = np.nan
-        low, high = (np.clip(edges[first:last] - begin, 0, end - begin) for edges in (rows.low, rows.high))
-        if int((high - low).sum()) < end - begin:
-            marks = np.zeros(end - begin + 1, np.int8)
+            values[~_by_item(column.valid[start:end]).numpy()] = np.nan
+        low, high = (np.clip(edges[first:last] - start, 0, end - start) for edges in (rows.low, rows.high))
+        if int((high - low).sum()) < end - start:
+            marks = np.zeros(end - start + 1, np.int8)
             marks[low] = 1
             marks[high] -= 1
             values[:, np.cumsum(marks[:-1]) == 0] = np.nan
-        yield values, *_groups(rows.offsets, begin, end)
+        yield values, *_groups(rows.offsets, start, end)
 
 
 def _by_item(block: torch.Tensor) -> torch.Tensor:
     return block.flatten(1).T if block.ndim > 1 else block[None]
 
 
-def _groups(offsets: Int64s, begin: int, end: int) -> tuple[Int64s, Int64s]:
+def _groups(offsets: Int64s, start: int, end: int) -> tuple[Int64s, Int64s]:
     """The groups that have rows in a block, and the row of the block where each begins."""
-    first, last = int(np.searchsorted(offsets, begin, "right")) - 1, int(np.searchsorted(offsets, end))
+    first, last = int(np.searchsorted(offsets, start, "right")) - 1, int(np.searchsorted(offsets, end))
     groups = np.arange(first, last)
     groups = groups[offsets[groups] < offsets[groups + 1]]
-    return groups, np.maximum(offsets[groups] - begin, 0)
+    return groups, np.maximum(offsets[groups] - start, 0)
 
 
 def _quantiles(parts: Sequence[tuple[Values, Rows]], groups: int, at: tuple[float, ...]) -> tuple[Int64s, list[Floats]]:
@@ -180,13 +180,13 @@ def _group_quantiles(flat: Floats, counts: Int64s, at: tuple[float, ...]) -> Flo
     """The quantiles of groups that follow each other in `flat`, which is reordered: `(len(at), groups)`."""
     result = np.full((len(at), len(counts)), np.nan)
     groups = np.flatnonzero(counts)
-    begin, last = (np.cumsum(counts) - counts)[groups], counts[groups] - 1
+    start, last = (np.cumsum(counts) - counts)[groups], counts[groups] - 1
     place = np.array(at)[:, None] * last
     below = np.floor(place).astype(np.int64)
     above = np.minimum(below + 1, last)
-    for first, count, wanted in zip(begin, counts[groups], np.concatenate([below, above]).T):
+    for first, count, wanted in zip(start, counts[groups], np.concatenate([below, above]).T):
         flat[first : first + count].partition(wanted)
-    low, high, share = flat[begin + below], flat[begin + above], place - below
+    low, high, share = flat[start + below], flat[start + above], place - below
     # infinity times 0 would be NaN
     result[:, groups] = np.where((share == 0) | (low == high), low, low + share * (high - low))
     return result

@@ -48,7 +48,7 @@ def scaled_stash(stash: Stash, tables: Tables, group: torch.Tensor | None, dtype
                 f"ts.column({name!r}, dtype=torch.float32)."
             )
     segment = stash.segment
-    entries = sorted(segment.entries.values(), key=lambda entry: entry.begin)
+    entries = sorted(segment.entries.values(), key=lambda entry: entry.start)
     kept = [entry for entry in entries if entry.name not in segment.checksums]
     to = {entry.name: dtype or entry.dtype if entry.name in tables else entry.dtype for entry in kept}
     check_free(
@@ -58,7 +58,7 @@ def scaled_stash(stash: Stash, tables: Tables, group: torch.Tensor | None, dtype
         "a scaled copy",
         "Take a narrower dtype=, or scale each batch: transform=[scaler].",
     )
-    draft = Draft([(entry.name, to[entry.name], entry.shape) for entry in kept], kept[0].begin)
+    draft = Draft([(entry.name, to[entry.name], entry.shape) for entry in kept], kept[0].start)
     ranges = {name: _write_scaled(draft, name, stash[name], table, group) for name, table in tables.items()}
     for name in to.keys() - tables.keys():
         _write(draft, name, 0, stash[name] if name in stash else segment.tensor(name))
@@ -69,7 +69,7 @@ def scaled_stash(stash: Stash, tables: Tables, group: torch.Tensor | None, dtype
     for k, about in enumerate(columns):
         if about.name in ranges:
             low, high = ranges[about.name]
-            columns[k] = replace(about, low=low, high=high, is_scaled=True)
+            columns[k] = replace(about, counts=replace(about.counts, low=low, high=high), is_scaled=True)
     draft.seal(to_header(replace(stash.info, columns=tuple(columns))))
     made = mapped(os.dup(draft.fd))
     made.populate()

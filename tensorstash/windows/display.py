@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from tensorstash.common.html import lanes, lines, table
 from tensorstash.gather.span import Span
-from tensorstash.stash.display import entity_text, picture
+from tensorstash.stash.printed import entity_text, picture
 from tensorstash.windows.placement import Chain, Placement
 from tensorstash.windows.slots import nearest_rows
 

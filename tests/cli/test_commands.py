@@ -22,7 +22,7 @@ from click.testing import CliRunner
 import tensorstash as ts
 from tensorstash.cli.commands import commands, main
 from tensorstash.cli.huge_pages import huge_pages
-from tensorstash.sources import statistics
+from tensorstash.sources import row_groups
 from tests import processes
 from tests.oracle_load import write_parquet
 
@@ -301,7 +301,7 @@ def test_inspect_shows_the_range_of_half_precision(tmp_path: Path) -> None:
     ],
 )
 def test_a_range_with_nan_is_no_range(low: Any, high: Any, arrow: pa.DataType, expected: tuple[Any, Any]) -> None:
-    assert statistics._bounds(low, high, arrow) == expected
+    assert row_groups._bounds(low, high, arrow) == expected
 
 
 @pytest.mark.parametrize(
