@@ -12,15 +12,15 @@ Source = Windows | Stash | Mix | ShardedWindows
 
 
 class Valid(NamedTuple):
-    """Flags of a span: of each value of another one, or those of a member for a member of it."""
+    """A span of `ts.is_valid` flags for another span: for all of its values, or for one member of a pack."""
 
     span: str
-    flag: int | None
-    member: int | None
+    flag: int | None  # the position of the flags in their own pack; None: they have the shape of the values
+    member: int | None  # the member that they are for
 
 
 def check_source(source: object) -> None:
-    """Raise `TypeError` for what no transform can be bound to."""
+    """Raise `TypeError` unless a transform can be bound to the source."""
     if not isinstance(source, (Windows, Stash, Mix, ShardedWindows)):
         raise TypeError(
             f"A transform must be bound to windows, a mix, shards or a stash, got a {type(source).__name__}. Take the "
@@ -29,7 +29,7 @@ def check_source(source: object) -> None:
 
 
 def parts_in(source: Source) -> list[Windows | Stash]:
-    """The windows of each component of a mix, or of each shard; otherwise the source alone."""
+    """The windows of each component of a mix or of each shard; for another source, the source itself."""
     if isinstance(source, (Windows, Stash)):
         return [source]
     return [*(source.windows if isinstance(source, Mix) else source.parts).values()]
@@ -41,16 +41,16 @@ def stash_of(source: Windows | Stash) -> Stash:
 
 
 def spans_in(source: Source) -> dict[str, str]:
-    """Each span of a source, and its column."""
-    for part in parts_in(source):  # all have the same
+    """Maps each span of a source to its column."""
+    for part in parts_in(source):  # all parts have the same spans
         pairs = [(span.name, span.column) for span in part.spans] if isinstance(part, Windows) else zip(part, part)
         return dict(pairs)
     return {}
 
 
 def validity_of(source: Source, span: str) -> tuple[Valid, ...]:
-    """The spans that say which values of a span are none, because they are of its `ts.is_valid` and over its slots."""
-    part = parts_in(source)[0]  # all have the same spans
+    """The spans of `ts.is_valid` that say which values of a span are missing: same source columns, same slots."""
+    part = parts_in(source)[0]  # all parts have the same spans
     stash, at = stash_of(part), {name: (name, None) for name in part} if isinstance(part, Stash) else _places(part)
     if span not in at or at[span][0] not in stash:
         return ()
@@ -67,7 +67,7 @@ def validity_of(source: Source, span: str) -> tuple[Valid, ...]:
 
 
 def _places(windows: Windows) -> dict[str, tuple[str, object]]:
-    """The column of each span, and what is equal for spans over the same slots."""
+    """The column of each span, and a value that is equal for spans over the same slots."""
     at: dict[str, tuple[str, object]] = {span.name: (span.column, span.slots) for span in windows.placement.spans}
     for number, time_span in enumerate(windows.placement.time_spans):
         at |= {span.name: (span.column, number) for span in time_span.shown}
@@ -77,8 +77,8 @@ def _places(windows: Windows) -> dict[str, tuple[str, object]]:
 def computed_in(source: Source) -> frozenset[str]:
     """The spans of `ts.calendar` whose empty slots hold values like any other slot, computed from their time.
 
-    The slots of spans in time have none, nor have those of windows without a known step. For a stash alone all
-    columns of `ts.calendar` count, because its scaler is for windows that are not known yet.
+    Empty slots have no time in spans in time, nor in windows without a known step of time. For a stash, all columns of
+    `ts.calendar` count, because the windows that its scaler is for are not known yet.
     """
     computed = set[str]()
     for part in parts_in(source):

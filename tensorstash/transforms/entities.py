@@ -12,9 +12,10 @@ from tensorstash.transforms.bound import Source, stash_of
 
 
 def entities_in(source: Source) -> tuple[list[Any], tuple[int, ...]]:
-    """The names of entities in the order of their numbers; of a mix, pairs of a component and a name.
+    """The names of entities in the order of their numbers, and the position in them at which each component starts.
 
-    For a mix also where the entities of each component begin. Over shards the numbers count through all of them.
+    Names in a mix are pairs of a component and a name. Over shards, numbers count through all shards, so each starts
+    at 0. One stash has no starts.
     """
     if isinstance(source, Mix):
         each = {name: windows.stash.entities for name, windows in source.windows.items()}
@@ -26,9 +27,9 @@ def entities_in(source: Source) -> tuple[list[Any], tuple[int, ...]]:
 
 
 def groups_by_name(names: list[Any], fitted: list[Any], *, pooled: bool) -> list[int]:
-    """The group of each entity in a scaler fitted on other ones; if `pooled`, the last group is for unknown entities.
+    """The group of each entity in a fitted scaler, whose last group is for unknown entities if `pooled`.
 
-    That group follows those of the entities, too, so that a scaler with the groups of the result has it as well.
+    That last group also ends the result, so that a scaler with these groups has it too.
     """
     known = {name: group for group, name in enumerate(fitted)}
     if not pooled and (missing := [name for name in names if name not in known]):
@@ -40,14 +41,13 @@ def groups_by_name(names: list[Any], fitted: list[Any], *, pooled: bool) -> list
 
 
 def groups_of(entity: object, source: object, names: int, starts: tuple[int, ...] | None) -> torch.Tensor:
-    """The group of each window, by the number of its entity, and of a mix of its component.
+    """The group of constants of each window, by the number of its entity and, in a mix, of its component.
 
     Args:
         entity: the numbers of entities.
         source: the numbers of components or shards, if there are any.
-        names: how many entities there are.
-        starts: where the entities of each component begin; zeros for shards, nothing for one stash, and `None` if it is
-            not known of which windows the numbers are.
+        names: the number of entities.
+        starts: as `entities_in` returns it; `None` if the scaler is not bound.
     """
     if starts is None:
         raise ValueError(
@@ -56,7 +56,7 @@ def groups_of(entity: object, source: object, names: int, starts: tuple[int, ...
         )
     if entity is None or (any(starts) and source is None):
         raise ValueError(
-            "A scaler by entity needs the entity of each window, and of a mix the component. Make batches with "
+            "A scaler by entity needs the entity of each window, and in a mix its component. Make batches with "
             "ts.Loader(..., with_ids=True)."
         )
     if source is not None and not starts:
@@ -74,9 +74,9 @@ def groups_of(entity: object, source: object, names: int, starts: tuple[int, ...
             f"source must have one number for each entity, {tuple(group.shape)}, got {tuple(which.shape)}."
         )
     _check_range(which, len(starts), "component", "components")
-    begin, end = (torch.tensor(edges, device=which.device)[which] for edges in (starts, (*starts[1:], names)))
-    _check_range(group, end - begin, "entity", "entities")
-    return begin + group
+    start, stop = (torch.tensor(edges, device=which.device)[which] for edges in (starts, (*starts[1:], names)))
+    _check_range(group, stop - start, "entity", "entities")
+    return start + group
 
 
 def _numbers(values: object, what: str, name: str) -> torch.Tensor:
@@ -86,7 +86,7 @@ def _numbers(values: object, what: str, name: str) -> torch.Tensor:
 
 
 def _check_range(numbers: torch.Tensor, count: int | torch.Tensor, one: str, many: str) -> None:
-    if not numbers.is_cpu:  # on a device it would wait for all that is queued there
+    if not numbers.is_cpu:  # on a device the check would wait for all queued work
         return
     outside = (numbers < 0) | (numbers >= count)
     if outside.any():

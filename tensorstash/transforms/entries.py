@@ -1,4 +1,4 @@
-"""The entries of a batch that transforms take."""
+"""The entries of a batch that transforms read and write, and the checks of them."""
 
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 
@@ -9,7 +9,7 @@ from tensorstash.stash.scaled import is_scaled, was_scaled
 
 
 def check_batch(batch: object, what: str) -> None:
-    """Raise `TypeError` for what is no batch; `what` names the transform."""
+    """Raise `TypeError` unless `batch` is a dict; `what` names the transform."""
     if not isinstance(batch, MutableMapping):
         raise TypeError(
             f"{what} takes a batch, a dict of tensors, got a {type(batch).__name__}. Write {{'<span>': values}}."
@@ -17,7 +17,7 @@ def check_batch(batch: object, what: str) -> None:
 
 
 def span_of(batch: Mapping[str, object], name: str) -> torch.Tensor:
-    """The entry with that name: `ColumnError` if there is none, `TypeError` if it is no tensor."""
+    """The entry with a name; raises `ColumnError` if it does not exist, and `TypeError` if it is not a tensor."""
     if name not in batch:
         raise unknown(name, batch, "the batch", "span")
     entry = batch[name]
@@ -37,14 +37,14 @@ def spans_in_batch(batch: Mapping[str, object], spans: Iterable[str]) -> list[st
 
 
 def check_predictions(values: object) -> None:
-    """Raise `TypeError` for what is no tensor of real numbers."""
+    """Raise `TypeError` unless predictions are a tensor of real numbers."""
     if not isinstance(values, torch.Tensor) or values.is_complex():
         got = values.dtype if isinstance(values, torch.Tensor) else f"a {type(values).__name__}"
         raise TypeError(f"Predictions must be a tensor of real numbers, got {got}.")
 
 
 def check_pack(values: torch.Tensor, pack: tuple[int, ...], what: str) -> None:
-    """Raise `ValueError` unless a tensor has the dimensions of a pack behind others."""
+    """Raise `ValueError` unless the last dimensions of a tensor are those of a pack, after at least one other."""
     shape = tuple(values.shape)
     if len(shape) <= len(pack):
         raise ValueError(f"{what!r} must have windows or slots, ({', '.join(['time', *map(str, pack)])}), got {shape}.")
@@ -76,13 +76,13 @@ def check_scalable(batch: Mapping[str, torch.Tensor], name: str, column: str, *,
         raise ValueError(f"A span must be scaled once; {name!r} is scaled already. Leave the scaler out.")
     if inverse and not was_scaled(span):
         raise ValueError(
-            f"Only a span that is scaled can be scaled back; {name!r} is not, or it is a copy, which does not say so. "
-            f"For the values of a copy: scaler.inverse(batch[{name!r}], {column!r})."
+            f"Only a span that is scaled can be scaled back; {name!r} is not, or it is a copy, which is not "
+            f"marked. Write scaler.inverse(batch[{name!r}], {column!r}) for the values of a copy."
         )
 
 
 def observed_of(batch: Mapping[str, object], name: str) -> torch.Tensor | None:
-    """Which slots of a span have a row, with as many dimensions as the span; `None`: all of them."""
+    """Which slots of a span have a row, with as many dimensions as the span has; `None`: all slots."""
     flags = f"{name}.observed"
     if flags not in batch:
         return None
@@ -94,7 +94,7 @@ def observed_of(batch: Mapping[str, object], name: str) -> torch.Tensor | None:
 
 
 def change_rows(span: torch.Tensor, has_row: torch.Tensor | None, change: Callable[[torch.Tensor], object]) -> None:
-    """Let a function write into a span, whose slots without a row keep their values."""
+    """Let a function change a span in place, then restore the values of slots without a row."""
     before = None if has_row is None else span.clone()
     change(span)
     if has_row is not None and before is not None:

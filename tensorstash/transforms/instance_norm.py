@@ -23,32 +23,32 @@ Batch = dict[str, torch.Tensor]
 
 @dataclass(frozen=True, init=False)
 class InstanceNorm:
-    """Removes level and spread of each window's own history from a batch, and restores them in predictions.
+    """Removes the level and spread of each window's own history from a batch, and restores them in predictions.
 
     `kind="standard"` is the normalisation of "Reversible Instance Normalization for Accurate Time-Series Forecasting
     against Distribution Shift" (Kim et al., 2022), without its learned affine map. `kind="mean"` is the scale of DeepAR
     (Salinas et al., 2020) as GluonTS's `MeanScaler` computes it, the mean absolute value of the history.
 
-    Calling it changes a batch in place, in the memory and on the device of the batch, adds `<history>.center` and
-    `<history>.scale`, `(batch, 1, ...)`, for `inverse`, and returns the batch. Each number of a pack is
-    normalised separately. NaN and empty slots do not count, and empty slots keep what `empty=` says. A value of `fill=`
-    does not count where a span of its `ts.is_valid` over the same slots is false: a `Loader` finds that span, by hand
-    `norm.bind(windows)` does. A window without a value in its history is left as it is. It takes batches:
-    `windows[[i]]` makes a batch of one window.
+    Calling it changes a batch in place, on its device, adds `<history>.center` and `<history>.scale`,
+    `(batch, 1, ...)`, for `inverse`, and returns the batch. Each number of a pack is normalised separately. NaN and
+    empty slots do not count, and empty slots keep the value that `empty=` gives them. A value of `fill=` does not count
+    if the batch has a span of its `ts.is_valid` over the same slots. A `Loader` finds that span; otherwise call
+    `norm.bind(windows)` first. A window without a value in its history stays as it is. A single window must be a batch:
+    `windows[[i]]`.
 
-    A transform does not know where the horizon begins. `rows=` keeps the values to be forecast out of level and spread
-    where a span reaches into the horizon, as every span of `Windows(stash, history=, horizon=)` does.
+    If a span reaches into the horizon, as every span of `Windows(stash, history=, horizon=)` does, `rows=` excludes the
+    values to be forecast from level and spread.
 
     Args:
-        history: the span that level and spread are computed from.
+        history: the span from which level and spread are computed.
         others: spans that are shifted and scaled in the same way, such as the target in training.
         kind: `"standard"`: subtract the mean, divide by the standard deviation; `"last"`: subtract the last value;
             `"mean"`: divide by the mean absolute value, or by 1 where it is 0.
         eps: added to the variance of `"standard"`, so that a constant history can be divided by its spread.
-        rows: the number of slots at the start of the span that are the history; `None`: all of them.
+        rows: the number of slots at the start of the span that are the history; `None`: all slots.
 
     Raises:
-        ValueError: a span is named twice. When called: a batch has been normalised before, or does not fit.
+        ValueError: a span is named twice. When called: a batch is normalised already, or its shapes do not fit.
         ColumnError: a batch lacks a span. SchemaError: a span holds integers.
 
     Example:
@@ -90,7 +90,7 @@ class InstanceNorm:
             object.__setattr__(self, name, value)
 
     def bind(self, windows: Source) -> "InstanceNorm":
-        """The transform for batches of windows, in which it finds the span of `ts.is_valid` of its history."""
+        """This transform for batches of windows, with the span of `ts.is_valid` that belongs to its history."""
         check_source(windows)
         bound = InstanceNorm(self.history, *self.others, kind=self.kind, eps=self.eps, rows=self.rows)
         object.__setattr__(bound, "_valid", validity_of(windows, self.history))
@@ -165,7 +165,7 @@ class InstanceNorm:
         return batch
 
     def _own(self, batch: Batch, which: str) -> torch.Tensor:
-        """An entry that this transform has added to a batch."""
+        """The entry `<history>.<which>` that this transform has added to a batch."""
         name = f"{self.history}.{which}"
         if name not in batch:
             raise ValueError(
@@ -179,7 +179,7 @@ class InstanceNorm:
         return entry
 
     def _check(self, batch: Batch, names: tuple[str, ...]) -> torch.Tensor:
-        """The history, of a batch that can be normalised."""
+        """The history of a batch; raises an error if the batch cannot be normalised."""
         check_batch(batch, "An InstanceNorm")
         if f"{self.history}.center" in batch:
             raise ValueError(
@@ -204,7 +204,7 @@ class InstanceNorm:
         return past
 
     def _counted(self, batch: Batch, past: torch.Tensor, has_row: torch.Tensor | None) -> torch.Tensor | None:
-        """Which values of the history may count; `None`: all."""
+        """Which values of the history count; `None`: all values."""
         counted = has_row
         for name, flag, member in self._valid:
             flags = span_of(batch, name).to(torch.bool)
@@ -223,7 +223,7 @@ class InstanceNorm:
         return counted
 
     def _statistics(self, past: torch.Tensor, counts: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
-        """Centre and scale, `(batch, 1, ...)`, computed in float32 at least, of the values that count."""
+        """Centre and scale of the values that count, `(batch, 1, ...)`, computed in float32 or wider."""
         wide = past.float() if past.itemsize < 4 else past
         has_value = ~wide.isnan()
         if counts is not None:
@@ -237,7 +237,7 @@ class InstanceNorm:
             scale = (wide.abs().masked_fill_(~has_value, 0).sum(1, keepdim=True) / divisor).to(past.dtype)
             return torch.zeros_like(scale), scale.masked_fill_(scale == 0, 1)
         center = wide.masked_fill(~has_value, 0).sum(1, keepdim=True) / divisor
-        # around the computed mean, so that a spread that is small beside the level stays exact
+        # deviations from the mean keep a spread exact that is small beside the level
         apart = (wide - center).masked_fill_(~has_value, 0)
         scale = (apart.square_().sum(1, keepdim=True) / divisor + self.eps).sqrt()
         return center.to(past.dtype), scale.masked_fill(count == 0, 1).to(past.dtype)
@@ -257,7 +257,7 @@ def _copy_from(source: torch.Tensor, target: torch.Tensor) -> None:
 
 
 def _change(span: torch.Tensor, has_row: torch.Tensor | None, change: Callable[[torch.Tensor], object]) -> None:
-    """Let a function write into a span but its empty slots; a span that is scaled still is."""
+    """Let a function change a span in place except its empty slots; a scaled span stays marked as scaled."""
     scaled = is_scaled(span)
     change_rows(span, has_row, change)
     if scaled:

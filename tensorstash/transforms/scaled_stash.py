@@ -1,4 +1,4 @@
-"""A stash whose columns are scaled: they are written once, so that no batch needs to be scaled."""
+"""A copy of a stash whose columns are scaled once, so that no batch needs to be scaled."""
 
 import math
 import os
@@ -16,9 +16,9 @@ from tensorstash.segments.segment import mapped
 from tensorstash.stash.stash import Stash
 from tensorstash.transforms.scaling import ScaleConstants
 
-_BLOCK = 1 << 18  # numbers that are scaled at a time, and lie in the processor's cache
+_BLOCK = 1 << 18  # numbers that are scaled at a time, while they lie in the processor's cache
 
-Tables = Mapping[str, tuple[torch.Tensor, torch.Tensor]]  # of each column its centre and its scale, (groups, *pack)
+Tables = Mapping[str, tuple[torch.Tensor, torch.Tensor]]  # the centre and the scale of each column, (groups, *pack)
 
 
 def check_not_computed(stash: Stash, name: str) -> None:
@@ -35,9 +35,9 @@ def scaled_stash(stash: Stash, tables: Tables, group: torch.Tensor | None, dtype
 
     Args:
         stash: the columns.
-        tables: the constants of each column that is scaled.
-        group: `(rows,)`, which centre and scale each row has; `None`: all have the first one.
-        dtype: of the scaled columns; `None` keeps theirs.
+        tables: the constants of each column to scale.
+        group: `(rows,)`, the group of each row; `None`: all rows are in the first one.
+        dtype: of the scaled columns; `None` keeps the dtype of each.
     """
     if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype in DTYPES and dtype.is_floating_point):
         raise TypeError(f"dtype must be a floating dtype, such as torch.float32, got {dtype!r}.")
@@ -83,17 +83,17 @@ def _write(draft: Draft, name: str, row: int, values: torch.Tensor) -> None:
 def _write_scaled(
     draft: Draft, name: str, column: torch.Tensor, table: tuple[torch.Tensor, torch.Tensor], group: torch.Tensor | None
 ) -> tuple[float | None, float | None]:
-    """Scale a column block by block, in the wider of its dtype and the draft's; returns the range of its new values."""
+    """Scale a column block by block, in the wider of its old and new dtype; returns the range of its new values."""
     dtype = draft.entries[name].dtype
     wide = torch.promote_types(column.dtype, dtype)
     constants = ScaleConstants.of(*table, like=torch.empty(0, dtype=wide))
     rows = max(1, _BLOCK // constants.items)
     ends: list[float] = []
-    for begin in range(0, len(column), rows):
-        block = column[begin : begin + rows].to(wide, copy=True)
-        constants.scale_in_place(block[:, None], None if group is None else group[begin : begin + rows], inverse=False)
+    for start in range(0, len(column), rows):
+        block = column[start : start + rows].to(wide, copy=True)
+        constants.scale_in_place(block[:, None], None if group is None else group[start : start + rows], inverse=False)
         block = block.to(dtype)
-        _write(draft, name, begin, block)
+        _write(draft, name, start, block)
         if len(values := block[~block.isnan()]):
             ends += [end.item() for end in values.aminmax()]
     return min(ends, default=None), max(ends, default=None)

@@ -1,4 +1,4 @@
-"""Statistics over the rows of all shards: each node's as a few numbers, and their merge."""
+"""Statistics over the rows of all shards: a few numbers from each node, which are merged."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -25,15 +25,17 @@ from tensorstash.transforms.fitting import (
 class NodeStatistics:
     """Per-shard statistics computed by one node."""
 
-    spans: dict[str, str] = field(default_factory=dict)  # each span that will be scaled, and its column
-    packs: dict[str, tuple[int, ...]] = field(default_factory=dict)  # the other dimensions of each column
+    spans: dict[str, str] = field(default_factory=dict)  # maps each span to scale to its column
+    packs: dict[str, tuple[int, ...]] = field(default_factory=dict)  # the dimensions of a row of each column
     rows: dict[int, int] = field(default_factory=dict)  # the rows seen in each shard
-    every: dict[int, dict[str, Fitted]] = field(default_factory=dict)  # by shard and column: all entities together
-    each: dict[int, dict[str, Fitted]] = field(default_factory=dict)  # its entities apart; only for `by="entity"`
+    every: dict[int, dict[str, Fitted]] = field(default_factory=dict)  # by shard and column, over all entities together
+    each: dict[int, dict[str, Fitted]] = field(
+        default_factory=dict
+    )  # likewise, for each entity; only with `by="entity"`
 
 
 def of_node(windows: ShardedWindows, columns: list[str], kind: str, by: str | None) -> NodeStatistics:
-    """The statistics of each shard of this node; `ValueError` for quartiles, which cannot be merged."""
+    """The statistics of each shard of this node; raises `ValueError` for quartiles, which cannot be merged."""
     if kind == "robust":
         raise ValueError(
             'kind="robust" needs one stash: quartiles of shards cannot be merged. Use "standard", "minmax" or "maxabs".'
@@ -57,7 +59,7 @@ def of_node(windows: ShardedWindows, columns: list[str], kind: str, by: str | No
 def of_all(windows: ShardedWindows, nodes: Sequence[NodeStatistics], kind: str, by: str | None) -> Statistics:
     """The statistics of all ranks, merged in the order of shards, so that every rank computes the same bits.
 
-    The ranks of one node have the same statistics.
+    The ranks of one node give the same statistics.
     """
     result = NodeStatistics()
     for node in nodes:

@@ -1,4 +1,4 @@
-"""The state of a `Scaler`, plain values, checked field by field when it is read."""
+"""Reading the state of a `Scaler`: plain values, each of which is checked."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -13,7 +13,7 @@ VERSION = 1
 
 
 def fields_of(state: object) -> dict[str, Any]:
-    """The fields of the scaler that a state was made of."""
+    """The fields of a scaler, from its state."""
     if not isinstance(state, Mapping):
         raise TypeError(f"A state must be what state_dict() returned, got a {type(state).__name__}.")
     if state.get("version") != VERSION:
@@ -54,7 +54,7 @@ def _names(values: Any) -> list[Any]:
 
 
 def _as_name(value: Any) -> Any:
-    """The name of an entity, which is a tuple for several columns, and a list in JSON."""
+    """The name of an entity: with several columns a tuple, which JSON turns into a list."""
     return tuple(map(_as_name, value)) if isinstance(value, list) else value
 
 

@@ -724,7 +724,7 @@ def test_numbers_of_one_stash_are_not_those_of_a_mix() -> None:
         alone(mixed)
     with pytest.raises(ValueError, match=like("knows no components")):
         alone.inverse(mixed["y"], "y", mixed["entity"], mixed["source"])
-    with pytest.raises(ValueError, match=like("needs the entity of each window, and of a mix the component")):
+    with pytest.raises(ValueError, match=like("needs the entity of each window, and in a mix its component")):
         together(plain)
     entity = torch.tensor([0, 1])
     with pytest.raises(IndexError, match=like("the entities 0 to 0 ... entity 1")):  # the second component has one
