@@ -287,7 +287,7 @@ class Loader:
         Example:
             >>> import numpy as np, tensorstash as ts
             >>> windows = ts.Windows(ts.load({"y": np.arange(4.0)}), history=1)
-            >>> loader = ts.Loader(windows, 4, shuffle=ts.Weighted([1, 0, 0, 0]))
+            >>> loader = ts.Loader(windows, 4, order=ts.Weighted([1, 0, 0, 0]))
             >>> loader.set_weights([0, 0, 1, 0])
             >>> [batch["y"][:, 0].tolist() for batch in loader]
             [[2.0, 2.0, 2.0, 2.0]]

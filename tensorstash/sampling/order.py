@@ -37,7 +37,7 @@ class Blocks:
 
     Example:
         >>> import tensorstash as ts
-        >>> [ids.tolist() for ids in ts.Sampler(8, 3, shuffle=ts.Blocks(3), seed=1)]
+        >>> [ids.tolist() for ids in ts.Sampler(8, 3, order=ts.Blocks(3), seed=1)]
         [[5, 6, 7], [2, 3, 4], [0, 1]]
     """
 
@@ -57,7 +57,7 @@ class Lanes:
 
     Example:
         >>> import tensorstash as ts
-        >>> [ids.tolist() for ids in ts.Sampler(8, 3, shuffle=ts.Lanes(3))]
+        >>> [ids.tolist() for ids in ts.Sampler(8, 3, order=ts.Lanes(3))]
         [[0, 3, 6], [1, 4, 7], [2, 5]]
     """
 

@@ -48,7 +48,7 @@ class Weighted:
     Example:
         >>> import tensorstash as ts
         >>> windows = ts.Windows(ts.load({"y": [0.0, 1.0, 2.0, 3.0], "rare": [0, 1, 0, 3]}), history=1, columns=["y"])
-        >>> loader = ts.Loader(windows, 8, shuffle=ts.Weighted("rare", epoch_size=8))
+        >>> loader = ts.Loader(windows, 8, order=ts.Weighted("rare", epoch_size=8))
         >>> [batch["y"][:, 0].tolist() for batch in loader]
         [[3.0, 3.0, 3.0, 3.0, 3.0, 3.0, 1.0, 3.0]]
     """

@@ -65,7 +65,7 @@ def test_reset_is_false_exactly_where_a_row_goes_on(ranks: int, batch_size: int,
     seen = []
     for rank in range(ranks):
         loader = ts.Loader(
-            chunks, batch_size, shuffle=ts.Lanes(4), num_replicas=ranks, rank=rank, with_ids=True, prefetch=rank % 2
+            chunks, batch_size, order=ts.Lanes(4), num_replicas=ranks, rank=rank, with_ids=True, prefetch=rank % 2
         )
         before: list[int] = []
         for batch, steps in zip(loader, [taken for taken in groups_of(loader.sampler) for _ in taken.ids]):
@@ -89,12 +89,12 @@ def test_lanes_need_windows_that_follow_each_other() -> None:
         ValueError,
         match=like("stride must equal the length of the past, 4 ... got 1"),
     ):
-        ts.Loader(windows(), 8, shuffle=ts.Lanes(8))
+        ts.Loader(windows(), 8, order=ts.Lanes(8))
     with pytest.raises(
         ValueError,
         match=like("lanes ... 2 x 8, got 8. Use ts.Lanes(16)"),
     ):
-        list(ts.Sampler(100, 8, shuffle=ts.Lanes(8), num_replicas=2, rank=0))
+        list(ts.Sampler(100, 8, order=ts.Lanes(8), num_replicas=2, rank=0))
 
 
 def numpy_slice(batch: dict[str, torch.Tensor]) -> Callable[[], Any]:
@@ -517,6 +517,6 @@ def test_a_span_has_no_name_of_a_static_column() -> None:
 def test_lanes_follow_the_past_whatever_lags_there_are() -> None:
     stash = ts.load({"y": np.arange(40.0)})
     spans = {"past": ("y", -4, 0), "lag": ("y", -8, -6), "target": ("y", 0, 2)}
-    batches = [*ts.Loader(ts.Windows(stash, spans=spans, stride=4), 2, shuffle=ts.Lanes(2))]
+    batches = [*ts.Loader(ts.Windows(stash, spans=spans, stride=4), 2, order=ts.Lanes(2))]
     assert [batch["past"][:, 0].tolist() for batch in batches] == [[4, 20], [8, 24], [12, 28], [16, 32]]
     assert [batch["reset"].tolist() for batch in batches] == [[True, True]] + [[False, False]] * 3

@@ -146,10 +146,10 @@ class Short(ByEpoch):
 )
 def test_wrong_ids_say_the_rule_and_the_offender(sampler: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=like(message)):
-        next(iter(ts.Loader(windows_of(N), 4, sampler=sampler)))
+        next(iter(ts.Loader(windows_of(N), 4, order=sampler)))
 
 
 def test_there_is_one_order() -> None:
     message = "without shuffle, got shuffle=True"
     with pytest.raises(ValueError, match=like(message)):
-        ts.Loader(windows_of(N), 4, sampler=[1], shuffle=True)
+        ts.Loader(windows_of(N), 4, order=[1], shuffle=True)

@@ -115,12 +115,12 @@ def test_orders_and_what_batches_carry(order: str, gaps: Gaps) -> None:
 def test_lanes_tell_where_they_are_reset(prefetch: int) -> None:
     stash = stash_of(200, 0)
     windows = ts.Windows(stash, spans={"past": ("y", -6, 0), "next": ("y", 0, 1)}, stride=6)
-    check(windows, 4, shuffle=ts.Lanes(4), prefetch=prefetch)
+    check(windows, 4, order=ts.Lanes(4), prefetch=prefetch)
 
 
 @pytest.mark.parametrize("batch_size", [None, 1])
 def test_cross_sections_vary_in_size(batch_size: int | None) -> None:
-    check(windows_of("mask", min_horizon=0), batch_size, shuffle=ts.ByTime(shuffle=True), with_ids=True)
+    check(windows_of("mask", min_horizon=0), batch_size, order=ts.ByTime(shuffle=True), with_ids=True)
 
 
 @pytest.mark.parametrize("kinds", [("split", "split"), ("split", "mask"), ("mask", "mask")])

@@ -263,9 +263,9 @@ def test_what_is_refused(path: Path) -> None:
     with pytest.raises(ValueError, match=r'^tail="drop" leaves out steps that are not full, but over shards filler '):
         ts.Loader(here, 4, tail="drop", num_replicas=2, rank=0)
     with pytest.raises(ValueError, match=r"^shuffle of shards must be .*got Blocks"):
-        ts.Loader(here, 4, shuffle=ts.Blocks(2), num_replicas=2, rank=0)
+        ts.Loader(here, 4, order=ts.Blocks(2), num_replicas=2, rank=0)
     with pytest.raises(ValueError, match=r"^sampler must be left out for shards"):
-        ts.Loader(here, 4, sampler=[1, 2], num_replicas=2, rank=0)
+        ts.Loader(here, 4, order=[1, 2], num_replicas=2, rank=0)
     with pytest.raises(
         ValueError, match=r"^Each node must hold at least one window; node 6 of 7 holds none, in 0 shards"
     ):

@@ -207,7 +207,7 @@ def test_windows_at_points_come_by_entity_whatever_the_order_of_the_frame(
     sections_of_frame = [[row for _, _, row in group] for _, group in groupby(frame, key=lambda point: point[0])]
 
     def loader(**options: Any) -> ts.Loader:
-        return ts.Loader(windows, size, shuffle=ts.ByTime(shuffle), seed=2, **options)
+        return ts.Loader(windows, size, order=ts.ByTime(shuffle), seed=2, **options)
 
     shown = [batch["row"].tolist() for batch in loader()]
     expected = [

@@ -204,7 +204,7 @@ def test_what_does_not_fit_is_refused() -> None:
         with pytest.raises(ValueError, match=like(message)):
             ts.Loader(mix, 2, shuffle=shuffle)
     with pytest.raises(ValueError, match=r"sampler must be left out for a mix"):
-        ts.Loader(mix, 2, sampler=[0, 1])
+        ts.Loader(mix, 2, order=[0, 1])
 
 
 def test_a_state_of_another_mix_is_refused() -> None:

@@ -226,7 +226,7 @@ def test_a_loader_goes_back_to_an_earlier_state_of_its_own(kind: str) -> None:
 PROGRAM = """
 import json, sys
 import numpy as np, tensorstash as ts
-loader = ts.Loader(ts.Windows(ts.load({"y": np.arange(39)}), 3), 8, shuffle=ts.Blocks(5))
+loader = ts.Loader(ts.Windows(ts.load({"y": np.arange(39)}), 3), 8, order=ts.Blocks(5))
 if len(sys.argv) == 2:
     loader.load_state_dict(json.loads(sys.argv[1]))
 for step, batch in enumerate(loader):

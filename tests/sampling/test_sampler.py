@@ -303,7 +303,7 @@ def test_sizes_of_blocks_and_counts_of_lanes_are_integers(size: Any) -> None:
 
 
 def test_one_block_may_be_larger_than_any_number_of_windows() -> None:
-    assert sorted(np.concatenate([*ts.Sampler(10, 3, shuffle=ts.Blocks(10**20))]).tolist()) == list(range(10))
+    assert sorted(np.concatenate([*ts.Sampler(10, 3, order=ts.Blocks(10**20))]).tolist()) == list(range(10))
 
 
 @pytest.mark.parametrize(

@@ -393,7 +393,7 @@ def test_states_tell_windows_apart_that_differ_in_their_empty_slots_alone() -> N
 def test_lanes_reset_where_a_run_begins() -> None:
     stash = ts.load({"t": [1, 2, 3, 5, 6, 20, 21, 22, 23], "y": np.arange(9.0)}, ["y"], time="t")
     windows = ts.Windows(stash, history=2, stride=2, min_history=1, frequency=1)
-    loader = ts.Loader(windows, 1, shuffle=ts.Lanes(1))
+    loader = ts.Loader(windows, 1, order=ts.Lanes(1))
     assert [(batch["y"].nan_to_num(-1)[0].tolist(), bool(batch["reset"])) for batch in loader] == [
         ([-1, 0], True),
         ([1, 2], False),
