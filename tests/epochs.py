@@ -20,8 +20,13 @@ SPANS = {"past": ("i64", -2, 0), "target": ("f32", 0, 1), "pack": ("pack", -1, 1
 Batch = dict[str, torch.Tensor]
 
 
+def ordered(order: Any) -> dict[str, Any]:
+    """The argument of a loader or sampler for an order, or for `shuffle` if it is a bool."""
+    return {"shuffle" if isinstance(order, bool) else "order": order}
+
+
 def shuffle_of(kind: str, size: int) -> Any:
-    """The argument `shuffle` for steps of `size` windows on all ranks together."""
+    """The order for steps of `size` windows on all ranks together."""
     return {"sequential": False, "shuffled": True, "blocks": ts.Blocks(5), "lanes": ts.Lanes(size)}[kind]
 
 
@@ -57,7 +62,7 @@ def loaders_of(
         ts.Loader(
             windows_of(n),
             batch_size,
-            shuffle=shuffle_of(kind, ranks * batch_size),
+            **ordered(shuffle_of(kind, ranks * batch_size)),
             seed=seed,
             tail=tail,
             num_replicas=ranks,
@@ -80,7 +85,7 @@ def numbers(n: int, batch: Batch) -> list[int]:
     number = {anchor - 2: k for k, anchor in enumerate(anchors)}
     ids = [number[value // 16] for value in batch["past"][:, 0].tolist()]
     for name, (column, start, stop) in SPANS.items():
-        rows = [oracle.span(windows.stash[column], anchors[k], begin, end, 1) for k in ids]
+        rows = [oracle.span(windows.stash[column], anchors[k], start, stop, 1) for k in ids]
         assert oracle.same(batch[name], torch.stack(rows))
     return ids
 

@@ -8,9 +8,6 @@ import torch
 
 from tensorstash.errors import unknown
 from tensorstash.sampling.mix import Mix
-from tensorstash.sampling.order import OwnIds
-from tensorstash.sampling.ordering import Shuffle
-from tensorstash.sampling.sampler import Sampler
 from tensorstash.sampling.sharded import ShardedWindows
 from tensorstash.transforms.cast import Cast
 from tensorstash.transforms.pack import PackSequences
@@ -24,9 +21,9 @@ Transform = Callable[[dict[str, torch.Tensor]], Any]  # each but the last return
 def check_windows(windows: object) -> None:
     """Refuse anything but windows, and windows that are empty."""
     if not isinstance(windows, (Windows, Mix, ShardedWindows)):
-        raise TypeError(f"windows must be ts.Windows(stash, ...) or a ts.Mix of them, got a {type(windows).__name__}.")
+        raise TypeError(f"dataset must be ts.Windows(stash, ...) or a ts.Mix of them, got a {type(windows).__name__}.")
     if not len(windows):
-        raise ValueError("windows must hold at least one window, got none. See the cuts of split().")
+        raise ValueError("dataset must hold at least one window, got none. See the cuts of split().")
 
 
 def check_lanes(windows: Windows) -> None:
@@ -48,21 +45,6 @@ def check_lanes(windows: Windows) -> None:
             f"stride must equal the length of the past, {past}, with ts.Lanes, got {windows.stride}: each window of a "
             "lane begins where the past of the window before it ended."
         )
-
-
-def ids_of(sampler: object, shuffle: Shuffle, windows: Windows | Mix | ShardedWindows) -> OwnIds:
-    """The order that the caller's sampler gives."""
-    if not isinstance(windows, Windows):
-        what = "a mix" if isinstance(windows, Mix) else "shards"
-        raise ValueError(f"sampler must be left out for {what}. Use shuffle=True (permuted) or False (interleaved).")
-    if shuffle is not False:
-        raise ValueError(f"sampler must be given without shuffle, got shuffle={shuffle!r}: both set the order.")
-    if isinstance(sampler, Sampler):
-        raise TypeError("sampler must give one id at a time, got a ts.Sampler. Use shuffle=.")
-    ids = OwnIds(sampler, len(windows))
-    if not len(ids):
-        raise ValueError("sampler must give at least one id, got a length of 0.")
-    return ids
 
 
 def callables(transform: Sequence[Transform]) -> tuple[Transform, ...]:

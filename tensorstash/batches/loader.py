@@ -3,7 +3,7 @@
 import os
 import warnings
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property, partial
@@ -19,7 +19,6 @@ from tensorstash.batches.arguments import (
     casts_on_host,
     check_lanes,
     check_windows,
-    ids_of,
     on_host,
 )
 from tensorstash.batches.assemble import Assembler, HostAssembler, Sampled, parts
@@ -32,7 +31,7 @@ from tensorstash.batches.timer import Timer, Times
 from tensorstash.common.checks import at_least
 from tensorstash.sampling.mix import Mix, shown
 from tensorstash.sampling.order import Lanes
-from tensorstash.sampling.ordering import Shuffle, of_windows
+from tensorstash.sampling.ordering import Order, of_windows
 from tensorstash.sampling.passes import Position, Schedule
 from tensorstash.sampling.sampler import Sampler
 from tensorstash.sampling.sharded import ShardedWindows
@@ -61,15 +60,11 @@ class Loader:
     a few small batches, at most 512 KB. To keep a part of many batches, keep its `.clone()`.
 
     Args:
-        windows: the windows to sample, a `ts.Mix` of several, or those of shards (`ts.cluster.windows`).
+        dataset: the windows to sample, a `ts.Mix` of several, or those of shards (`ts.cluster.windows`).
         batch_size: windows per batch and rank.
         shuffle: as for `Sampler`.
+        order: as for `Sampler`, and `ts.ByTime()` for steps that hold windows of one time each.
         seed: as for `Sampler`.
-        sampler: instead of `shuffle`, your ids: an iterable with a length, such as a list, an array or a
-            `torch.utils.data.Sampler`, that gives the window ids of an epoch one by one, the same on every rank. Its
-            `set_epoch(epoch)` is called before each epoch, if it has one. The loader divides the ids into steps and
-            among the ranks. A state holds their number and checksum, but not the state of the sampler: the run can be
-            resumed if the sampler yields the same ids again for the same epoch; otherwise it is a `ValueError`.
         device: where the batches go; `"accelerator"` is the device that torch finds on this machine, else the CPU. On
             CUDA, ROCm and XPU everything in a batch is copied from pinned memory in a stream of its own.
         prefetch: the number of batches, on the CPU of portions of at most 4 MB, that are gathered ahead in a thread.
@@ -95,7 +90,7 @@ class Loader:
         steps: as for `Sampler`; `len(loader) == steps`.
 
     Raises:
-        TypeError: `windows` is none of these. ValueError: an argument is out of range, there is no window, or the
+        TypeError: `dataset` is none of these. ValueError: an argument is out of range, there is no window, or the
             device cannot be used on this machine. NoMemoryError: resident columns do not fit there.
 
     Example:
@@ -110,10 +105,11 @@ class Loader:
 
     def __init__(
         self,
-        windows: Windows | Mix | ShardedWindows,
+        dataset: Windows | Mix | ShardedWindows,
         batch_size: int | None = None,
         *,
-        shuffle: Shuffle = False,
+        shuffle: bool = False,
+        order: Order = None,
         seed: int = 0,
         device: str | torch.device | None = None,
         prefetch: int | None = None,
@@ -125,24 +121,23 @@ class Loader:
         transform: Sequence[Transform] = (),
         global_batch_size: int | None = None,
         steps: int | None = None,
-        sampler: Iterable[int] | None = None,
         resident: bool = False,
     ) -> None:
-        check_windows(windows)
-        if isinstance(windows, ShardedWindows) and (uneven := windows.uneven_text()) is not None:
+        check_windows(dataset)
+        if isinstance(dataset, ShardedWindows) and (uneven := dataset.uneven_text()) is not None:
             warnings.warn(uneven, stacklevel=2)
-        if isinstance(shuffle, Lanes) and isinstance(windows, Windows):
-            check_lanes(windows)
-        self.windows: Any = windows  # what was given; its type would have to be checked at every use
+        if isinstance(order, Lanes) and isinstance(dataset, Windows):
+            check_lanes(dataset)
+        self.dataset: Any = dataset  # what was given; its type would have to be checked at every use
         self.device = device_of(device)
         on_cpu = self.device.type == "cpu"
         self.prefetch = (0 if on_cpu else 2) if prefetch is None else at_least(0, prefetch, "prefetch")
-        if sampler is not None:
-            shuffle = ids_of(sampler, shuffle, windows)
+        if isinstance(order, Sampler):
+            raise TypeError("order must give one id at a time, got a ts.Sampler. Give its own order= instead.")
         self.sampler = Sampler(
-            len(windows),
+            len(dataset),
             batch_size,
-            shuffle=of_windows(shuffle, windows),
+            order=of_windows(shuffle, order, dataset),
             seed=seed,
             num_replicas=num_replicas,
             rank=rank,
@@ -152,12 +147,12 @@ class Loader:
         )
         self.with_ids = with_ids
         self.with_valid = with_valid
-        self.transform = bound(callables(transform), windows)
+        self.transform = bound(callables(transform), dataset)
         for name, flag in (("resident", resident), ("with_ids", with_ids), ("with_valid", with_valid)):
             if not isinstance(flag, bool):
                 raise TypeError(f"{name} must be True or False, got {flag!r}.")
         self.resident = resident
-        self._sampled = Sampled(windows, with_ids=with_ids, with_valid=with_valid)
+        self._sampled = Sampled(dataset, with_ids=with_ids, with_valid=with_valid)
         self._times = Times()
         self._making: Generator[_Made, None, None] | None = None  # the batches of the last pass
         staged = copies_to(self.device) is not None and not resident  # a missing device is refused here
@@ -166,13 +161,20 @@ class Loader:
         check_packs(self.transform, placement.spans, [reach.shown for reach in placement.reaches])
         early = before_copy(self.transform)
         if early and resident:
-            raise ValueError("ts.PackSequences runs on the host, where the values of resident=True never are. Leave one out.")
+            raise ValueError(
+                "ts.PackSequences runs on the host, where the values of resident=True never are. Leave one out."
+            )
         self._early = self.transform[:early] if staged else ()
         self._casts = casts if staged and not early else {}
         late = self.transform[len(self._early) :]
         self._late = tuple(step for step in late if not (staged and on_host(step)))  # after the copy
         if resident:
             self._assembler  # noqa: B018  columns that do not fit are refused here too
+
+    @property
+    def batch_size(self) -> int:
+        """Windows per batch and rank, as `Sampler.batch_size`."""
+        return self.sampler.batch_size
 
     def __len__(self) -> int:
         """Batches of a whole pass, the same on every rank."""
@@ -240,7 +242,9 @@ class Loader:
 
     def _transformed(self, transforms: Sequence[Transform], batch: Any) -> Any:
         for transform in transforms:
-            batch = transform.pack(batch, self._packed.take) if isinstance(transform, PackSequences) else transform(batch)
+            batch = (
+                transform.pack(batch, self._packed.take) if isinstance(transform, PackSequences) else transform(batch)
+            )
             if not isinstance(batch, dict) and (batch is None or transform is not self.transform[-1]):
                 raise TypeError(
                     "Each transform but the last must return the batch; "
@@ -294,8 +298,8 @@ class Loader:
         """
         weighted = self.sampler.shuffle
         if not isinstance(weighted, Weighted):
-            raise TypeError(f"shuffle must be ts.Weighted(...) for set_weights(), got {weighted!r}.")
-        self.sampler.follow(of_windows(replace(weighted, weights=weights), self.windows))
+            raise TypeError(f"order must be ts.Weighted(...) for set_weights(), got {weighted!r}.")
+        self.sampler.follow(of_windows(False, replace(weighted, weights=weights), self.dataset))
 
     def state_dict(self) -> dict[str, Any]:
         """The position of the run, as `Sampler.state_dict`; prefetched batches do not count."""
@@ -317,7 +321,7 @@ class Loader:
         have taken, by name.
         """
         times, rows = self._times, [_row(self.sampler.n, *at[:2]) for at in (self._times.begin, self._times.now)]
-        return times.stats() | ({"windows": shown(self.windows, *rows)} if isinstance(self.windows, Mix) else {})
+        return times.stats() | ({"windows": shown(self.dataset, *rows)} if isinstance(self.dataset, Mix) else {})
 
     def __getstate__(self) -> dict[str, Any]:
         """All but the assembler and what it makes, which refer to buffers, streams and threads."""
@@ -325,10 +329,10 @@ class Loader:
         return state | {"_making": None}
 
     def __repr__(self) -> str:
-        return f"Loader: {self._caption()}\n  {self.sampler}\n  {self.windows}"
+        return f"Loader: {self._caption()}\n  {self.sampler}\n  {self.dataset}"
 
     def _repr_html_(self) -> str:
-        return as_html(self._caption(), (self.sampler, self.windows), self._sampled.chain.gather([0]))
+        return as_html(self._caption(), (self.sampler, self.dataset), self._sampled.chain.gather([0]))
 
     def _caption(self) -> str:
         where = f"{self.device}, resident" if self.resident else str(self.device)

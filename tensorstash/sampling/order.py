@@ -121,25 +121,30 @@ def _blocks(n: int, size: int, seed: int, epoch: int) -> Order:
 
 
 class OwnIds:
-    """The caller's order, `Loader(sampler=)`: an iterable with a length that yields the window ids of one epoch.
+    """The caller's order, `order=ids`: an iterable with a length that yields the window ids of one epoch.
 
     Its method `set_epoch(epoch)`, if it has one, is called before each epoch. The ids of an epoch are kept, 8 bytes
     each. The state holds their checksum, because the iterable may yield other ids when the run is resumed.
     """
 
-    def __init__(self, sampler: Any, windows: int) -> None:
-        if not isinstance(sampler, Sized) or not hasattr(sampler, "__iter__") or isinstance(sampler, (str, bytes)):
-            raise TypeError(f"sampler must be an iterable of window ids with a length, got {sampler!r}.")
-        if isinstance(sampler, (np.ndarray, torch.Tensor)) and not sampler.ndim:
-            raise TypeError(f"sampler must be a list of ids, got the single {sampler!r}. Write [...] around it.")
-        self._sampler = sampler
+    def __init__(self, ids: Any, windows: int) -> None:
+        if not isinstance(ids, Sized) or not hasattr(ids, "__iter__") or isinstance(ids, (str, bytes)):
+            raise TypeError(
+                "order must be ts.Blocks(size), ts.Lanes(count), ts.Weighted(weights), ts.ByTime(), or an iterable of "
+                f"window ids with a length, got {ids!r}."
+            )
+        if isinstance(ids, (np.ndarray, torch.Tensor)) and not ids.ndim:
+            raise TypeError(f"order must be a list of ids, got the single {ids!r}. Write [...] around it.")
+        if not len(ids):
+            raise ValueError("order must give at least one id, got a length of 0.")
+        self._given = ids
         self._windows = windows
         self._epochs: dict[int, tuple[Int64s, int]] = {}
         self._expected: tuple[int, int] | None = None  # the epoch of a loaded state, and the checksum of its ids
 
     def __len__(self) -> int:
         """Ids per epoch."""
-        return len(self._sampler)
+        return len(self._given)
 
     def at(self, _seed: int, epoch: int) -> Order:
         """The order of an epoch: positions to ids."""
@@ -148,7 +153,7 @@ class OwnIds:
             checksum = zlib.crc32(ids.tobytes())
             if self._expected is not None and self._expected[0] == epoch and self._expected[1] != checksum:
                 raise ValueError(
-                    f"sampler= gives other ids for epoch {epoch} than when the state was saved, so the position in it "
+                    f"order= gives other ids for epoch {epoch} than when the state was saved, so the position in it "
                     "cannot be found. Make its ids depend on its set_epoch(epoch) alone, or call loader.set_epoch() "
                     "for another epoch."
                 )
@@ -167,23 +172,23 @@ class OwnIds:
             self._epochs.pop(epoch, None)
 
     def _ids_of(self, epoch: int) -> Int64s:
-        if hasattr(self._sampler, "set_epoch"):
-            self._sampler.set_epoch(epoch)
-        if isinstance(self._sampler, (np.ndarray, torch.Tensor)):
-            ids = np.asarray(self._sampler)
+        if hasattr(self._given, "set_epoch"):
+            self._given.set_epoch(epoch)
+        if isinstance(self._given, (np.ndarray, torch.Tensor)):
+            ids = np.asarray(self._given)
             if ids.ndim != 1 or ids.dtype.kind not in "iu":
                 raise TypeError(f"Ids must be one-dimensional integers, got {ids.ndim} dimensions of {ids.dtype}.")
             ids = ids.astype(np.int64)
         else:
             try:
-                ids = np.fromiter((_id(k) for k in self._sampler), np.int64)
+                ids = np.fromiter((_id(k) for k in self._given), np.int64)
             except TypeError as error:
-                raise TypeError("sampler must give one integer at a time, the id of a window.") from error
-        if len(ids) != len(self._sampler):
-            raise ValueError(f"sampler must give as many ids as its length, {len(self._sampler):,}, got {len(ids):,}.")
+                raise TypeError("order must give one integer at a time, the id of a window.") from error
+        if len(ids) != len(self._given):
+            raise ValueError(f"order must give as many ids as its length, {len(self._given):,}, got {len(ids):,}.")
         outside = (ids < 0) | (ids >= self._windows)
         if outside.any():
-            raise IndexError(f"Ids must lie in [0, {self._windows}), got {ids[outside.argmax()]} from sampler=.")
+            raise IndexError(f"Ids must lie in [0, {self._windows}), got {ids[outside.argmax()]} from order=.")
         return ids
 
 

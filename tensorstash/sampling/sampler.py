@@ -12,7 +12,7 @@ from tensorstash.common.checks import at_least, is_integer
 from tensorstash.common.dtypes import Int64s
 from tensorstash.sampling.by_time import ByTime, largest
 from tensorstash.sampling.order import Lanes, OwnIds
-from tensorstash.sampling.ordering import Ordering, Shuffle, of_count
+from tensorstash.sampling.ordering import Order, Ordering, of_count
 from tensorstash.sampling.passes import Fields, Position, Schedule
 from tensorstash.sampling.steps import Consumed, Layout, Tail
 
@@ -34,10 +34,15 @@ class Sampler:
     Args:
         n: the number of windows.
         batch_size: ids per step and rank.
-        shuffle: `True` for a new permutation in each epoch, `ts.Blocks(size)` for permuted blocks of consecutive
-            windows, `ts.Lanes(count)` for pieces of the sequential order side by side, `ts.Weighted(weights)` for draws
-            with replacement, `False` for the sequential order. A sampler that needs the windows themselves, as those of
-            `ts.ByTime()` and of weights per entity do, is the `sampler` of a `Loader`.
+        shuffle: `True` for a new permutation in each epoch, `False` for the sequential order.
+        order: another order, instead of `shuffle`: `ts.Blocks(size)` for permuted blocks of consecutive windows,
+            `ts.Lanes(count)` for pieces of the sequential order side by side, `ts.Weighted(weights)` for draws with
+            replacement, or your ids: an iterable with a length, such as a list, an array or a
+            `torch.utils.data.Sampler`, that gives the window ids of an epoch one by one, the same on every rank. Its
+            `set_epoch(epoch)` is called before each epoch, if it has one. A state holds the number and checksum of your
+            ids, but not the state of their iterable: the run can be resumed if the iterable yields the same ids again
+            for the same epoch; otherwise it is a `ValueError`. An order that needs the windows themselves, as
+            `ts.ByTime()` and weights per entity do, is given to a `Loader`, whose `sampler` follows it.
         seed: the seed of the permutations, any integer.
         num_replicas: the number of ranks. By default it is taken from the default process group, else from the
             environment (`WORLD_SIZE`, `RANK`), else it is 1; it is looked up when a pass begins. Ranks that share a
@@ -51,7 +56,8 @@ class Sampler:
             steps. No step mixes two epochs.
 
     Raises:
-        ValueError: an argument is out of range, with the range. TypeError: `shuffle` is not an order.
+        ValueError: an argument is out of range, with the range; or `shuffle=True` and `order` are both given.
+            TypeError: `shuffle` is no bool, or `order` no order.
 
     Warns:
         UserWarning: the process group has more ranks than `num_replicas`.
@@ -70,7 +76,8 @@ class Sampler:
         n: int,
         batch_size: int | None = None,
         *,
-        shuffle: Shuffle = False,
+        shuffle: bool = False,
+        order: Order = None,
         seed: int = 0,
         num_replicas: int | None = None,
         rank: int | None = None,
@@ -78,7 +85,9 @@ class Sampler:
         global_batch_size: int | None = None,
         steps: int | None = None,
     ) -> None:
-        ordering = of_count(shuffle, at_least(0, n, "n"))
+        if isinstance(order, Sampler):
+            raise TypeError("order must give one id at a time, got a ts.Sampler. Give its own order= instead.")
+        ordering = of_count(shuffle, order, at_least(0, n, "n"))
         varies = batch_size is None and global_batch_size is None and ordering.sections is not None
         if (batch_size is None) == (global_batch_size is None) and not varies:
             raise ValueError(

@@ -20,6 +20,7 @@ import torch
 
 import tensorstash as ts
 from tensorstash.sampling.sharded import Division, ShardedWindows, merge_counts
+from tests.epochs import ordered
 
 FILE = Path(__file__).with_name("golden_batches.json")
 HOUR = np.timedelta64(1, "h")
@@ -189,9 +190,9 @@ def _orders() -> Named:
     }
     for name, order in orders.items():
         for kind in ("split", "mask"):
-            yield f"{kind}, {name}", Case(partial(windows_of, kind), 16, {"shuffle": order, "with_ids": True})
-    yield "cross-sections", Case(partial(windows_of, "mask"), None, {"shuffle": ts.ByTime(), "with_ids": True})
-    yield "lanes", Case(partial(windows_of, "lanes"), 4, {"shuffle": ts.Lanes(4), "with_ids": True})
+            yield f"{kind}, {name}", Case(partial(windows_of, kind), 16, {**ordered(order), "with_ids": True})
+    yield "cross-sections", Case(partial(windows_of, "mask"), None, {"order": ts.ByTime(), "with_ids": True})
+    yield "lanes", Case(partial(windows_of, "lanes"), 4, {"order": ts.Lanes(4), "with_ids": True})
     ids = [5, 1, 5, 0, 7, 2, 2, 9, 30]
     yield "own ids", Case(partial(windows_of, "split"), 4, {"sampler": ids, "with_ids": True})
 
@@ -264,7 +265,7 @@ def _resumed(case: Case, more: Mapping[str, Any]) -> str:
         if taken == 1:
             break
     size = None if case.batch_size is None else max(1, case.batch_size // 2)
-    same = size is None or isinstance(case.arguments.get("shuffle"), ts.Lanes)
+    same = size is None or isinstance(case.arguments.get("order"), ts.Lanes)
     other = case.loader(**more) if same else replace(case, batch_size=size).loader(**more)
     other.load_state_dict(json.loads(json.dumps(loader.state_dict())))
     return _checksums([batch for _, batch in zip(range(4), other)])[1]

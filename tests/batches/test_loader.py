@@ -50,7 +50,7 @@ def test_batches_are_the_windows_of_the_samplers_ids(prefetch: int, shuffle: boo
     kept = list(loader)
     assert len(kept) == len(loader) == len(expected)
     for batch, ids in zip(kept, expected):
-        exact = loader.windows[ids]
+        exact = loader.dataset[ids]
         assert list(batch) == list(exact)
         assert all(oracle.same(batch[name], exact[name]) for name in exact)
 
@@ -181,7 +181,7 @@ def test_ids_tell_window_entity_and_anchor(timed: bool) -> None:
         for batch, ids in zip(loader, ids_of(loader)):
             assert list(batch) == ["i64", "window", "entity", "anchor", "window.key"]
             assert batch["window"].tolist() == ids
-            rows = loader.windows.placement.anchor_slots(np.array(ids)) - (horizon == 0)
+            rows = loader.dataset.placement.anchor_slots(np.array(ids)) - (horizon == 0)
             assert batch["entity"].tolist() == [int(row >= 9) for row in rows]
             times = [*range(100, 109), *range(7)]
             anchors = [times[row] for row in rows] if timed else rows.tolist()
@@ -292,7 +292,7 @@ def test_stats_tell_where_the_time_went() -> None:
     assert stats["steps"] == len(loader)
     assert 0 < stats["gather_seconds"] < stats["wait_seconds"] < stats["seconds"]
     assert stats["seconds"] - stats["wait_seconds"] >= 0.001 * len(loader)
-    nbytes = sum(tensor.nbytes for tensor in loader.windows[[0]].values()) * len(loader.windows)
+    nbytes = sum(tensor.nbytes for tensor in loader.dataset[[0]].values()) * len(loader.dataset)
     assert stats["gigabytes_per_second"] * stats["gather_seconds"] * 1e9 == pytest.approx(nbytes)
 
 

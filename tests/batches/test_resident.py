@@ -95,10 +95,10 @@ def test_any_windows(table: Table, arguments: dict[str, Any], batch_size: int, s
 ORDERS: dict[str, dict[str, Any]] = {
     "sequential": {"with_valid": True},
     "shuffled": {"shuffle": True, "with_ids": True, "tail": "pad"},
-    "blocks": {"shuffle": ts.Blocks(10), "with_ids": True},
-    "weighted": {"shuffle": ts.Weighted([1.0, 3.0], per="entity", epoch_size=90), "with_ids": True},
+    "blocks": {"order": ts.Blocks(10), "with_ids": True},
+    "weighted": {"order": ts.Weighted([1.0, 3.0], per="entity", epoch_size=90), "with_ids": True},
     "steps": {"shuffle": True, "steps": 60, "prefetch": 3},
-    "sampler": {"sampler": [5, 1, 5, 0, 7, 2, 2], "with_ids": True},
+    "own ids": {"order": [5, 1, 5, 0, 7, 2, 2], "with_ids": True},
     "second of two ranks": {"shuffle": True, "num_replicas": 2, "rank": 1, "with_ids": True},
 }
 

@@ -69,7 +69,7 @@ def test_writing_into_a_batch_leaves_the_autograd_of_others_alone(prefetch: int)
 @pytest.mark.usefixtures("threads")
 def test_a_kept_batch_keeps_at_most_the_batches_made_with_it(prefetch: int, way: str) -> None:
     loader = ts.Loader(windows(), 8, prefetch=prefetch, with_ids=True, with_valid=True)
-    steps = together(8 * loader.windows.chain.plan.window_bytes) if way == "host" else 1
+    steps = together(8 * loader.dataset.chain.plan.window_bytes) if way == "host" else 1
     for batch in loader:
         # on the host, columns of one item size share their memory
         assert batch["past"].untyped_storage().nbytes() == steps * (1 if way == "resident" else 2) * 8 * 4 * 4

@@ -89,7 +89,7 @@ def seen_in(step: Sequence[dict[str, Any]], loaders: Sequence[ts.Loader]) -> lis
     """The windows of a step on all ranks, without filler; entities are numbered the same on all nodes."""
     found = []
     for batch, loader in zip(step, loaders):
-        names = names_of(loader.windows)
+        names = names_of(loader.dataset)
         pairs = zip(batch["entity"].tolist(), batch["anchor"].tolist(), batch["valid"].tolist())
         found += [(names[entity], anchor) for entity, anchor, valid in pairs if valid]
     return found

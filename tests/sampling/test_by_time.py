@@ -202,7 +202,7 @@ def test_windows_at_points_come_by_entity_whatever_the_order_of_the_frame(
     """On one rank and on two, whole and resumed on the other number; windows of one entity and time as in the frame."""
     stash = ts.load({"e": [0, 1, 2, 3], "t": [0, 0, 0, 0], "y": [0.0, 1.0, 2.0, 3.0]}, entity="e", time="t")
     at = {"e": [e for e, _ in points], "t": [t for _, t in points], "row": [*range(len(points))]}
-    windows = ts.Windows(stash, spans={"past": ts.During("y", -9, 1, most=1)}, at=at)
+    windows = ts.Windows(stash, spans={"past": ts.During("y", -9, 1, max_rows=1)}, at=at)
     frame = sorted((t, e, row) for row, (e, t) in enumerate(points))
     sections_of_frame = [[row for _, _, row in group] for _, group in groupby(frame, key=lambda point: point[0])]
 

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 import tensorstash as ts
 from tensorstash.native.permutation import shuffled
 from tests.data import Table
+from tests.epochs import ordered
 from tests.oracle_load import like
 from tests.sampling.test_components import keys_of, permuted
 from tests.sampling.test_shares import chosen
@@ -124,7 +125,7 @@ class Case:
             ts.Loader(
                 self.source(),
                 batch_size,
-                shuffle=self.shuffle,
+                **ordered(self.shuffle),
                 seed=SEED,
                 num_replicas=ranks,
                 rank=rank,
@@ -377,8 +378,8 @@ def test_what_does_not_fit_is_refused() -> None:
             ts.Loader(windows(), None, shuffle=False if alone is None else alone)
     for needy in (ts.ByTime(), ts.Weighted([1.0], per="entity"), ts.Weighted("y")):
         with pytest.raises(ValueError, match=r"^A sampler alone knows the number of windows, but not their times and "):
-            ts.Sampler(4, 2, shuffle=needy)
-    with pytest.raises(TypeError, match=r"^shuffle must be ts\.Weighted\(\.\.\.\) for set_weights\(\), got"):
+            ts.Sampler(4, 2, order=needy)
+    with pytest.raises(TypeError, match=r"^order must be ts\.Weighted\(\.\.\.\) for set_weights\(\), got"):
         ts.Loader(windows(), 2).set_weights([1.0])
     loader = ts.Loader(windows(), 2, order=ts.Weighted(weights()))
     with pytest.raises(ValueError, match=r"got 1"):

@@ -17,6 +17,7 @@ from tensorstash.windows import placement
 from tensorstash.windows.slots import run_edges
 from tests import oracle
 from tests.data import FILLS, Table, spans, tables
+from tests.epochs import ordered
 from tests.oracle import Slot
 from tests.oracle_load import like
 
@@ -281,7 +282,7 @@ def test_loaders_of_all_ranks_hand_out_each_window_once(
         loader = ts.Loader(
             windows,
             batch_size,
-            shuffle=shuffle,
+            **ordered(shuffle),
             num_replicas=ranks,
             rank=rank,
             with_ids=True,

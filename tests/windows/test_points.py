@@ -18,6 +18,7 @@ import tensorstash as ts
 from tensorstash.transforms.statistics import By
 from tensorstash.windows.during import Side
 from tests import oracle
+from tests.epochs import ordered
 
 _STEP = 10  # of the regular series
 _DAY = 86_400_000  # milliseconds
@@ -158,7 +159,13 @@ def test_the_last_row_before_a_time_is_that_of_polars_join_asof(
 ) -> None:
     stash, points = cards
     windows = ts.Windows(
-        stash, spans={"last": ("amount", -1, 0)}, gaps="ignore", min_history=1, at=points, closed=closed, unmatched="drop"
+        stash,
+        spans={"last": ("amount", -1, 0)},
+        gaps="ignore",
+        min_history=1,
+        at=points,
+        closed=closed,
+        unmatched="drop",
     )
     rows = stash.to_polars().with_columns(pl.col("card").cast(pl.String))
     joined = (
@@ -187,7 +194,7 @@ def test_a_loader_holds_in_each_batch_what_the_windows_do(cards: tuple[ts.Stash,
     windows = windows_of(cards)
 
     def loader(**options: Any) -> ts.Loader:
-        return ts.Loader(windows, shuffle=shuffle, seed=3, with_ids=True, **({"batch_size": 32} | options))
+        return ts.Loader(windows, **ordered(shuffle), seed=3, with_ids=True, **({"batch_size": 32} | options))
 
     def same(batch: dict[str, torch.Tensor]) -> list[int]:
         ids = batch["window"].tolist()
@@ -438,7 +445,9 @@ def test_times_of_another_unit_or_zone_are_right_or_an_error(times: pa.Array, fr
     stash = ts.load({"t": pa.array([0, 10**6, 2 * 10**6], pa.timestamp("us", "UTC")), "y": [0.0, 1.0, 2.0]}, time="t")
     frame = pa.table({"t": times})
     if fragment is None:
-        assert ts.Windows(stash, spans={"p": ts.During("y", "-9s", "0s", max_rows=1)}, at=frame)[:]["p"].tolist() == [[0.0]]
+        assert ts.Windows(stash, spans={"p": ts.During("y", "-9s", "0s", max_rows=1)}, at=frame)[:]["p"].tolist() == [
+            [0.0]
+        ]
         return
     with pytest.raises(ts.errors.SchemaError, match=fragment):
         ts.Windows(stash, spans={"p": ts.During("y", "-9s", "0s", max_rows=1)}, at=frame)
