@@ -8,7 +8,8 @@ import numpy as np
 import torch
 
 import tensorstash as ts
-from tensorstash.sampling.order import order
+from tensorstash.sampling.bind import bound
+from tensorstash.sampling.order import Count, Ids, SequenceOrder
 from tensorstash.sampling.steps import Steps, Tail
 from tests import oracle
 from tests.data import Table
@@ -32,8 +33,15 @@ def shuffle_of(kind: str, size: int) -> Any:
 
 def order_of(kind: str, n: int, size: int = 1, epoch: int = 0, seed: int = 0) -> list[int]:
     """The windows of an epoch in the global order."""
-    ids: list[int] = order(shuffle_of(kind, size), n, seed, epoch)(np.arange(n)).tolist()
+    ids: list[int] = ids_at(shuffle_of(kind, size), n, seed, epoch)(np.arange(n)).tolist()
     return ids
+
+
+def ids_at(order: Any, n: int, seed: int, epoch: int) -> Ids:
+    """The ids of an epoch of `n` windows, as a function of positions."""
+    made = bound(**({"shuffle": False, "order": None} | ordered(order)), dataset=Count(n))
+    assert isinstance(made, SequenceOrder)
+    return made.at(seed, epoch)
 
 
 def lengths_of(n: int) -> list[int]:

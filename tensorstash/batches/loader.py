@@ -3,9 +3,8 @@
 import os
 import warnings
 from collections import deque
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, TypeVar
 
@@ -17,7 +16,6 @@ from tensorstash.batches.arguments import (
     bound,
     callables,
     casts_on_host,
-    check_lanes,
     check_windows,
     on_host,
 )
@@ -29,14 +27,11 @@ from tensorstash.batches.read_ahead import ReadAhead, is_on_disk
 from tensorstash.batches.resident import ResidentAssembler
 from tensorstash.batches.timer import Timer, Times
 from tensorstash.common.checks import at_least
-from tensorstash.sampling.mix import Mix, shown
-from tensorstash.sampling.order import Lanes
-from tensorstash.sampling.ordering import Order, of_windows
+from tensorstash.sampling.bind import Bindable
 from tensorstash.sampling.passes import Position, Schedule
 from tensorstash.sampling.sampler import Sampler
-from tensorstash.sampling.sharded import ShardedWindows
-from tensorstash.sampling.steps import Consumed, Tail
-from tensorstash.sampling.weighted import Weighted
+from tensorstash.sampling.several import Several
+from tensorstash.sampling.steps import Progress, Tail
 from tensorstash.transforms.pack import PackSequences, check_packs
 from tensorstash.windows.windows import Windows
 
@@ -45,7 +40,7 @@ _SPARE_STAGES = 2  # one that is filled, and one whose copy may be under way whi
 
 Item = TypeVar("Item")
 # of a portion: the epoch of its steps, how far that is after each of them, and their batches
-_Made = tuple[int, Sequence[Consumed], list[Batch | Pending]]
+_Made = tuple[int, Sequence[Progress], list[Batch | Pending]]
 
 
 class Loader:
@@ -60,7 +55,7 @@ class Loader:
     a few small batches, at most 512 KB. To keep a part of many batches, keep its `.clone()`.
 
     Args:
-        dataset: the windows to sample, a `ts.Mix` of several, or those of shards (`ts.cluster.windows`).
+        dataset: the windows to sample, a `ts.Mix` of several, or `ts.cluster.windows` of several machines.
         batch_size: windows per batch and rank.
         shuffle: as for `Sampler`.
         order: as for `Sampler`, and `ts.ByTime()` for steps that hold windows of one time each.
@@ -76,7 +71,7 @@ class Loader:
             `stash.entities`), the `anchor` as in `Windows.anchors` (its time, or without a time column its row), and
             `window.key`, a hash of the seed, the epoch and the position in it: masks made from it resume.
         with_valid: batches always hold `valid`, `(batch,)` bool, which is false for filler. They hold it anyway with
-            `tail="pad"`, with `"keep"` on several ranks, and over shards, whose filler is spread over all steps.
+            `tail="pad"`, with `"keep"` on several ranks, and over several machines, where any step may have filler.
         transform: callables such as `Scaler`, called one after the other on every batch. Each but the last returns a
             batch; the last may return something else, such as a tuple. They run in the thread of the loop, once the
             batch is complete and on the device, and may write into it. If one raises, the exception leaves the loop,
@@ -105,11 +100,11 @@ class Loader:
 
     def __init__(
         self,
-        dataset: Windows | Mix | ShardedWindows,
+        dataset: Windows | Several,
         batch_size: int | None = None,
         *,
         shuffle: bool = False,
-        order: Order = None,
+        order: Bindable | Iterable[int] | None = None,
         seed: int = 0,
         device: str | torch.device | None = None,
         prefetch: int | None = None,
@@ -124,20 +119,15 @@ class Loader:
         resident: bool = False,
     ) -> None:
         check_windows(dataset)
-        if isinstance(dataset, ShardedWindows) and (uneven := dataset.uneven_text()) is not None:
-            warnings.warn(uneven, stacklevel=2)
-        if isinstance(order, Lanes) and isinstance(dataset, Windows):
-            check_lanes(dataset)
         self.dataset: Any = dataset  # what was given; its type would have to be checked at every use
         self.device = device_of(device)
         on_cpu = self.device.type == "cpu"
         self.prefetch = (0 if on_cpu else 2) if prefetch is None else at_least(0, prefetch, "prefetch")
-        if isinstance(order, Sampler):
-            raise TypeError("order must give one id at a time, got a ts.Sampler. Give its own order= instead.")
         self.sampler = Sampler(
-            len(dataset),
+            dataset,
             batch_size,
-            order=of_windows(shuffle, order, dataset),
+            shuffle=shuffle,
+            order=order,
             seed=seed,
             num_replicas=num_replicas,
             rank=rank,
@@ -145,6 +135,8 @@ class Loader:
             global_batch_size=global_batch_size,
             steps=steps,
         )
+        if self.sampler.order.warning is not None:
+            warnings.warn(self.sampler.order.warning, stacklevel=2)
         self.with_ids = with_ids
         self.with_valid = with_valid
         self.transform = bound(callables(transform), dataset)
@@ -185,7 +177,7 @@ class Loader:
         self._end_pass()
         schedule, start = self.sampler.begin()
         # the assembler is made here, in the thread of the loop: each thread has a current device of its own
-        assembler, times = self._of_pass(), Times(begin=start, now=start)
+        assembler, times = self._of_pass(), Times(start=start, now=start)
         self._times = times
         timer = Timer(times, assembler.copy_seconds, gathers_in_loop=self.resident)
         making = self._make(assembler, schedule, start, timer)
@@ -193,9 +185,9 @@ class Loader:
         transformed = timer.transforming(partial(self._transformed, self._late)) if self._late else None
         hand_out, taken = self.sampler.hand_out, 0
         try:
-            for epoch, consumed, pending in made:
+            for epoch, progress, pending in made:
                 timer.given()
-                for after in consumed:
+                for after in progress:
                     batch = pending.pop(0)
                     if not isinstance(batch, dict):
                         batch = timer.complete(batch)
@@ -237,8 +229,8 @@ class Loader:
         build = timer.building(assembler.build, self._sampled.chain.plan.window_bytes)
         for portion in assembler.portions(groups):
             steps, of_portion = portion.group.steps, portion.steps
-            consumed = steps.consumed[of_portion.start : of_portion.stop]
-            yield steps.epoch, consumed, build(portion)  # nothing here may keep their memory
+            progress = steps.progress[of_portion.start : of_portion.stop]
+            yield steps.epoch, progress, build(portion)  # nothing here may keep their memory
 
     def _transformed(self, transforms: Sequence[Transform], batch: Any) -> Any:
         for transform in transforms:
@@ -296,10 +288,7 @@ class Loader:
             >>> [batch["y"][:, 0].tolist() for batch in loader]
             [[2.0, 2.0, 2.0, 2.0]]
         """
-        weighted = self.sampler.shuffle
-        if not isinstance(weighted, Weighted):
-            raise TypeError(f"order must be ts.Weighted(...) for set_weights(), got {weighted!r}.")
-        self.sampler.follow(of_windows(False, replace(weighted, weights=weights), self.dataset))
+        self.sampler.follow(self.sampler.order.with_weights(weights, self.dataset))
 
     def state_dict(self) -> dict[str, Any]:
         """The position of the run, as `Sampler.state_dict`; prefetched batches do not count."""
@@ -320,8 +309,8 @@ class Loader:
         columns, counts only until it is queued. For a mix also `windows`: how many of each component all ranks together
         have taken, by name.
         """
-        times, rows = self._times, [_row(self.sampler.n, *at[:2]) for at in (self._times.begin, self._times.now)]
-        return times.stats() | ({"windows": shown(self.dataset, *rows)} if isinstance(self.dataset, Mix) else {})
+        times = self._times
+        return times.stats() | self.sampler.order.stats(times.start[:2], times.now[:2])
 
     def __getstate__(self) -> dict[str, Any]:
         """All but the assembler and what it makes, which refer to buffers, streams and threads."""
@@ -337,11 +326,6 @@ class Loader:
     def _caption(self) -> str:
         where = f"{self.device}, resident" if self.resident else str(self.device)
         return f"to {where}, prefetch {self.prefetch}"
-
-
-def _row(n: int, epoch: int, consumed: Consumed) -> int:
-    """The position in the endless sequence of epochs of n windows; shards have no such sequence."""
-    return epoch * n + consumed if isinstance(consumed, int) else 0
 
 
 # what a forked child must never free: that takes locks which the thread may have held when the process was forked

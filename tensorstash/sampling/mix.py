@@ -2,21 +2,25 @@
 
 import zlib
 from collections.abc import Iterator, Mapping
+from itertools import accumulate
 from typing import Any
 
+import numpy as np
 import torch
 
 from tensorstash.common.checks import at_least
+from tensorstash.common.dtypes import Int64s
 from tensorstash.common.html import table
 from tensorstash.errors import SchemaError
 from tensorstash.sampling.components import components
-from tensorstash.sampling.tree import counts
+from tensorstash.sampling.mixed import MixedOrder
+from tensorstash.sampling.several import Several
 from tensorstash.windows.ids import Ids
 from tensorstash.windows.placement import Chain
 from tensorstash.windows.windows import Windows
 
 
-class Mix:
+class Mix(Several):
     """Windows of several stashes that a `Loader` samples together, each batch from all of them.
 
     With weights, every prefix of the run holds each component's share to within two windows, and an epoch is only a
@@ -64,11 +68,13 @@ class Mix:
         for name, component in windows.items():
             if not isinstance(component, Windows):
                 raise TypeError(f"Components of a mix must be ts.Windows; {name!r} is a {type(component).__name__}.")
-        self.windows = dict(windows)
+        self.parts = self.windows = dict(windows)
         self.components = components({name: len(component) for name, component in windows.items()}, weights)
         self.chain = Chain(tuple(component.placement for component in windows.values()))
         self.epoch_size = len(self) if epoch_size is None else at_least(1, epoch_size, "epoch_size")
         self._check_alike()
+
+    kind = "a mix"
 
     def __len__(self) -> int:
         """The number of windows of all components together."""
@@ -90,6 +96,20 @@ class Mix:
         whole = {"windows": len(self), "epoch_size": self.epoch_size, "components": [*self.windows]}
         named = {f"component {name}": part for name, part in zip(self.windows, parts)}
         return whole | {"weights": self.components.weights} | named
+
+    def order(self, *, shuffle: bool) -> MixedOrder:
+        """The order of a sampler over these windows: components permuted in each of their epochs, or sequential."""
+        return MixedOrder(self.components, self.epoch_size, shuffle=shuffle)
+
+    def numbers(self) -> tuple[Int64s, Int64s]:
+        """The numbers of the components, each of which counts its own entities."""
+        return np.arange(len(self.windows)), np.zeros(len(self.windows), np.int64)
+
+    def entities(self) -> tuple[list[tuple[str, Any]], tuple[int, ...]]:
+        """Pairs of a component and a name, and where the entities of each component begin among these."""
+        each = {name: windows.stash.entities for name, windows in self.windows.items()}
+        names = [(part, name) for part, entities in each.items() for name in entities]
+        return names, tuple(accumulate(map(len, [*each.values()][:-1]), initial=0))
 
     def _check_alike(self) -> None:
         firsts: dict[str, tuple[str, Any]] = {}
@@ -129,12 +149,6 @@ class Mix:
 
 
 _SHOWN = 8  # components in a repr
-
-
-def shown(mix: Mix, begin: int, end: int) -> dict[str, int]:
-    """How many of the positions `[begin, end)` of the endless sequence belong to each component."""
-    before, after = (counts(mix.components.tree, n) for n in (begin, end))
-    return {name: high - low for name, low, high in zip(mix.windows, before, after)}
 
 
 def _traits(windows: Windows) -> Iterator[tuple[str, Any]]:

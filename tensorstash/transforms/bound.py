@@ -1,22 +1,27 @@
 """What a scaler is bound to: the spans of windows and their columns, and the names and numbers of their entities."""
 
-from collections.abc import Collection
-from itertools import accumulate
+from abc import abstractmethod
+from collections.abc import Callable, Collection
 from typing import Any
 
-from tensorstash.sampling.mix import Mix
-from tensorstash.sampling.sharded import ShardedWindows
+from tensorstash.sampling.several import Several
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.windows import Windows
 
-Source = Windows | Stash | Mix | ShardedWindows
+Source = Windows | Stash | Several
+
+
+class Divided(Several):
+    """Windows of which this process may have a part, so that statistics are merged from those of the parts."""
+
+    @abstractmethod
+    def statistics(self, columns: list[str], kind: str, by: str | None) -> Callable[[str | None], Any]:
+        """The `Statistics` of columns as a function of `by`, which is `None` or the one that was given."""
 
 
 def parts_in(source: Source) -> list[Windows | Stash]:
-    """The windows of each component of a mix, or of each shard; otherwise the source alone."""
-    if isinstance(source, (Windows, Stash)):
-        return [source]
-    return [*(source.windows if isinstance(source, Mix) else source.parts).values()]
+    """The parts of windows of several stashes; otherwise the source alone."""
+    return [*source.parts.values()] if isinstance(source, Several) else [source]
 
 
 def stash_of(source: Windows | Stash) -> Stash:
@@ -44,14 +49,5 @@ def check_unscaled(source: Source, columns: Collection[str]) -> None:
 
 
 def entities_in(source: Source) -> tuple[list[Any], tuple[int, ...]]:
-    """The names of entities in the order of their numbers; of a mix, pairs of a component and a name.
-
-    For a mix also where the entities of each component begin.
-    """
-    if isinstance(source, Mix):
-        each = {name: windows.stash.entities for name, windows in source.windows.items()}
-        names = [(part, name) for part, entities in each.items() for name in entities]
-        return names, tuple(accumulate(map(len, [*each.values()][:-1]), initial=0))
-    if isinstance(source, ShardedWindows):
-        return [*source.division.entities()], ()
-    return stash_of(source).entities, ()
+    """The names of entities in the order of their numbers, and for `Several` where those of each part begin."""
+    return source.entities() if isinstance(source, Several) else (stash_of(source).entities, ())

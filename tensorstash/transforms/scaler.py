@@ -13,14 +13,12 @@ from tensorstash.common.checks import is_integer, names_in
 from tensorstash.common.html import table
 from tensorstash.errors import DataError, SchemaError
 from tensorstash.errors import unknown as unknown_name
-from tensorstash.sampling.mix import Mix
-from tensorstash.sampling.sharded import ShardedWindows
+from tensorstash.sampling.several import Several
 from tensorstash.stash.stash import Stash
 from tensorstash.transforms.apply import scaled_stash
-from tensorstash.transforms.bound import Source, check_unscaled, entities_in, spans_in
+from tensorstash.transforms.bound import Divided, Source, check_unscaled, entities_in, spans_in
 from tensorstash.transforms.entries import span_of
 from tensorstash.transforms.scaling import Constants, is_scaled, mark_scaled
-from tensorstash.transforms.sharded import of_all, of_node
 from tensorstash.transforms.state import VERSION, fields_of
 from tensorstash.transforms.statistics import By, Kind, Statistics, Unknown, check_kind, doubts_text, joined, of_source
 from tensorstash.windows.windows import Windows
@@ -87,7 +85,7 @@ class Scaler:
     @classmethod
     def fit(
         cls,
-        source: Windows | Stash | Mix | ShardedWindows,
+        source: Source,
         columns: Sequence[str],
         *,
         kind: Kind = "standard",
@@ -107,7 +105,7 @@ class Scaler:
                 The scaler will scale their spans of these columns. A stash stands for all its rows, and for spans that
                 are named like its columns. A mix stands for the windows of its components, each row once whatever
                 its weight; with `by="entity"` batches need `source` too, which `with_ids=True` gives them.
-                For shards on several nodes: `ts.cluster.fit_scaler`.
+                For data on several nodes: `ts.cluster.fit_scaler`.
             columns: names of numeric columns; each number of a pack is scaled separately.
             kind: `"standard"`: mean and standard deviation (divided by the number of values); `"minmax"`: minimum and
                 range; `"robust"`: median and interquartile range; `"maxabs"`: 0 and the largest absolute value.
@@ -127,18 +125,13 @@ class Scaler:
         if not is_integer(seed):
             raise ValueError(f"seed must be an integer, got {seed!r}.")
         names, seed = names_in(columns, "columns"), operator.index(seed)
-        if not isinstance(source, (Windows, Stash, Mix, ShardedWindows)):
+        if not isinstance(source, (Windows, Stash, Several)):
             raise TypeError(f"A scaler must be fitted on windows, a stash or a mix, got {type(source).__name__}.")
         check_unscaled(source, names)
-        if sample is not None and (isinstance(source, ShardedWindows) or (isinstance(source, Mix) and by)):
+        if sample is not None and (isinstance(source, Divided) or (isinstance(source, Several) and by)):
             raise ValueError("sample= needs the rows of one stash. Fit a scaler on the windows of a component.")
-        if isinstance(source, ShardedWindows):
-            if source.division.nodes > 1:
-                raise ValueError(
-                    f"{source.division.nodes} nodes must exchange their statistics: call "
-                    "ts.cluster.fit_scaler(windows, columns) on every rank."
-                )
-            statistics = partial(of_all, source, [of_node(source, names, kind, by)], kind)
+        if isinstance(source, Divided):
+            statistics = source.statistics(names, kind, by)
         else:
             statistics = partial(of_source, source, names, kind, sample=sample, seed=seed)
         return cls.of_statistics(source, statistics, kind, by, unknown)
@@ -158,7 +151,7 @@ class Scaler:
         """The scaler for batches of other windows: for all their spans of its columns, and for their entities by name.
 
         Args:
-            windows: windows, a mix, the windows of shards, or a stash.
+            windows: windows, a mix, the windows of `ts.cluster.windows`, or a stash.
 
         Raises:
             SchemaError: a span is of another column than in the windows that the scaler was fitted on. DataError: the

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 import tensorstash as ts
-from tensorstash.sampling.sharded import Division, ShardedWindows, merge_counts
+from tensorstash.cluster.sharded_windows import Division, ShardedWindows, merge_counts
 from tests.epochs import ordered
 
 FILE = Path(__file__).with_name("golden_batches.json")

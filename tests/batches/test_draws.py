@@ -12,8 +12,8 @@ import torch
 from torch.utils.data import DataLoader
 
 import tensorstash as ts
+from tensorstash.cluster.sharded_windows import Division, ShardedWindows, merge_counts
 from tensorstash.native import library
-from tensorstash.sampling.sharded import Division, ShardedWindows, merge_counts
 from tests import oracle
 from tests.batches.golden import forget, stash_of
 from tests.late_device import LateCopies

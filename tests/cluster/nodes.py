@@ -22,8 +22,8 @@ import numpy as np
 import psutil
 
 import tensorstash as ts
+from tensorstash.cluster.sharded_windows import ShardedWindows, merge_counts
 from tensorstash.cluster.shards import Shards
-from tensorstash.sampling.sharded import ShardedWindows, merge_counts
 
 Make = Callable[[Shards], ShardedWindows]
 State = dict[str, Any]

@@ -18,10 +18,10 @@ import torch
 import tensorstash as ts
 from tensorstash.cluster import exchange
 from tensorstash.cluster.exchange import RankCounts, count_of_each_shard
+from tensorstash.cluster.sharded_windows import Count, ShardedWindows
 from tensorstash.cluster.shards import Shards
+from tensorstash.cluster.statistics import of_all, of_node
 from tensorstash.native import library
-from tensorstash.sampling.sharded import Count, ShardedWindows
-from tensorstash.transforms.sharded import of_all, of_node
 from tensorstash.transforms.statistics import By, Kind
 from tests.cluster.nodes import (
     Make,
@@ -340,10 +340,10 @@ def test_a_scaler_of_all_shards_is_that_of_one_stash(path: Path, kind: Kind, by:
         assert ts.cluster.fit_scaler(here, ["y"], kind=kind, by=by).state_dict() == found.state_dict()
     for nodes in (2, 3):
         several = on_nodes(path, nodes, lambda shards: windows_of(shards).split(20)[0])
-        told = [of_node(windows, ["y"], kind, by) for windows in several for _ in range(2)]
+        told = [of_node(windows.parts, ["y"], kind, by) for windows in several for _ in range(2)]
         for windows in several:
             with warned():
-                of_all_nodes = partial(of_all, windows, told, kind)
+                of_all_nodes = partial(of_all, windows.division.entity_offsets, told, kind)
                 merged = ts.Scaler.of_statistics(windows, of_all_nodes, kind, by, "error")
             assert merged.state_dict() == found.state_dict()
     (loader,) = loaders_of([here], 1, 50, transform=[found])

@@ -12,17 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tensorstash.errors import ColumnError
-from tensorstash.sampling.order import checksum
-from tensorstash.sampling.weighted import (
-    DrawTable,
-    Weighted,
-    checked_weights,
-    draw_table,
-    entity_draws,
-    entity_table,
-    owners,
-    window_draws,
-)
+from tensorstash.sampling.draw_table import DrawTable, checked_weights, draw_table, entity_draws, owners, window_draws
+from tensorstash.sampling.hashes import checksum
+from tensorstash.sampling.weighted import Weighted, entity_table
 
 LIMIT = 5.0  # standard deviations that a statistic may be off; seeds are fixed, so nothing is left to chance
 WEIGHTS = st.one_of(
