@@ -152,7 +152,7 @@ class Count:
         """The error for an order that needs the windows themselves."""
         return ValueError(
             f"A sampler alone knows the number of windows, but not their times and entities, which {order!r} needs. "
-            "Take the sampler of a loader: ts.Loader(windows, ..., order=...).sampler."
+            "Give it the windows in place of their number, ts.Sampler(windows, ...)."
         )
 
 

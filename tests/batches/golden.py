@@ -27,6 +27,7 @@ HOUR = np.timedelta64(1, "h")
 # of a state, and of what identifies the windows in it; a later release may add others
 KNOWN = {"windows", "entities", "rows", "first_time", "last_time", "spans", "stride", "runs", "count", "components"}
 KNOWN |= {"weights", "draws", "times", "shards"}
+RENAMED = {"epoch_size": "count"}
 
 Batch = dict[str, torch.Tensor]
 
@@ -194,7 +195,7 @@ def _orders() -> Named:
     yield "cross-sections", Case(partial(windows_of, "mask"), None, {"order": ts.ByTime(), "with_ids": True})
     yield "lanes", Case(partial(windows_of, "lanes"), 4, {"order": ts.Lanes(4), "with_ids": True})
     ids = [5, 1, 5, 0, 7, 2, 2, 9, 30]
-    yield "own ids", Case(partial(windows_of, "split"), 4, {"sampler": ids, "with_ids": True})
+    yield "own ids", Case(partial(windows_of, "split"), 4, {"order": ids, "with_ids": True})
 
 
 def _ranks() -> Named:
@@ -303,15 +304,16 @@ def forget() -> None:
 def _known(value: Any) -> Any:
     """A state, and of the fingerprint in it what has always been there."""
     if isinstance(value, Mapping) and "fingerprint" in value:
-        return {**value, "fingerprint": _known_parts(value["fingerprint"])}
+        state = {**value, "fingerprint": _known_parts(value["fingerprint"])}
+        return {name: state[name] for name in sorted(state, key="ids".__eq__)}  # ids stood last
     return value
 
 
 def _known_parts(fingerprint: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        name: _known_parts(value) if name.startswith("component ") else value
+        RENAMED.get(name, name): _known_parts(value) if name.startswith("component ") else value
         for name, value in fingerprint.items()
-        if name in KNOWN or name.startswith("component ")
+        if RENAMED.get(name, name) in KNOWN or name.startswith("component ")
     }
 
 

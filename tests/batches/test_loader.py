@@ -302,7 +302,7 @@ def test_wrong_arguments_say_the_rule_and_the_offender() -> None:
     timed = ts.Windows(Table([6], range(6)).stash(), 2, columns=["f32"])
     with pytest.raises(
         ValueError,
-        match=like("windows must hold at least one window ... split()"),
+        match=like("dataset must hold at least one window ... split()"),
     ):
         ts.Loader(timed.split(100)[1], 8)
 
@@ -319,7 +319,7 @@ def test_wrong_arguments_say_the_rule_and_the_offender() -> None:
         (
             (lambda: windows().stash, 2),
             TypeError,
-            "windows ... ts.Mix ... got a Stash",
+            "dataset ... ts.Mix ... got a Stash",
         ),
     ],
 )

@@ -264,7 +264,7 @@ def test_what_is_refused(path: Path) -> None:
         ts.Loader(here, 4, tail="drop", num_replicas=2, rank=0)
     with pytest.raises(ValueError, match=r"^order must be left out for shards"):
         ts.Loader(here, 4, order=ts.Blocks(2), num_replicas=2, rank=0)
-    with pytest.raises(ValueError, match=r"^sampler must be left out for shards"):
+    with pytest.raises(ValueError, match=r"^order must be left out for shards"):
         ts.Loader(here, 4, order=[1, 2], num_replicas=2, rank=0)
     with pytest.raises(
         ValueError, match=r"^Each node must hold at least one window; node 6 of 7 holds none, in 0 shards"

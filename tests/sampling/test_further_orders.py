@@ -362,24 +362,24 @@ def test_the_orders_never_change(name: str) -> None:
 def test_what_does_not_fit_is_refused() -> None:
     untimed = ts.Windows(ts.load({"y": np.arange(5.0), "name": list("abcde")}), history=2, columns=["y"])
     for arguments, kind, message in (
-        ({"shuffle": ts.ByTime()}, ValueError, "ts.ByTime needs times ... Load it"),
-        ({"shuffle": ts.Weighted("z")}, KeyError, "the stash has no column 'z'; "),
-        ({"shuffle": ts.Weighted("name")}, TypeError, "'name' is category"),
-        ({"shuffle": ts.Weighted("y", per="entity")}, KeyError, "the stash has no static column 'y'; "),
-        ({"shuffle": ts.Weighted([1.0])}, ValueError, "got 1"),
-        ({"shuffle": ts.ByTime}, TypeError, "shuffle ... True, False, ts.Blocks(size), ts.Lanes(count), ts.Weighted"),
+        ({"order": ts.ByTime()}, ValueError, "ts.ByTime needs times ... Load it"),
+        ({"order": ts.Weighted("z")}, KeyError, "the stash has no column 'z'; "),
+        ({"order": ts.Weighted("name")}, TypeError, "'name' is category"),
+        ({"order": ts.Weighted("y", per="entity")}, KeyError, "the stash has no static column 'y'; "),
+        ({"order": ts.Weighted([1.0])}, ValueError, "got 1"),
+        ({"order": ts.ByTime}, TypeError, "order ... ts.Blocks(size), ts.Lanes(count), ts.Weighted"),
     ):
         with pytest.raises(kind, match=like(message)):
             ts.Loader(untimed, 2, **arguments)
     with pytest.raises(ValueError, match=like("without batch_size= each step has all windows of its time. Use")):
         ts.Loader(windows(), None, order=ts.ByTime(), tail="drop")
-    for alone in (None, False, True, ts.Weighted(weights())):
+    for alone in (False, True, ts.Weighted(weights())):
         with pytest.raises(ValueError, match=r"^Either batch_size "):
-            ts.Loader(windows(), None, shuffle=False if alone is None else alone)
+            ts.Loader(windows(), None, **ordered(alone))
     for needy in (ts.ByTime(), ts.Weighted([1.0], per="entity"), ts.Weighted("y")):
         with pytest.raises(ValueError, match=r"^A sampler alone knows the number of windows, but not their times and "):
             ts.Sampler(4, 2, order=needy)
-    with pytest.raises(TypeError, match=r"^order must be ts\.Weighted\(\.\.\.\) for set_weights\(\), got"):
+    with pytest.raises(TypeError, match=r"^set_weights\(\) needs order=ts\.Weighted"):
         ts.Loader(windows(), 2).set_weights([1.0])
     loader = ts.Loader(windows(), 2, order=ts.Weighted(weights()))
     with pytest.raises(ValueError, match=r"got 1"):

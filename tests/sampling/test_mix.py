@@ -191,7 +191,7 @@ def test_what_does_not_fit_is_refused() -> None:
         ts.Mix([one])  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"'a' is a Stash"):
         ts.Mix({"a": one.stash})  # type: ignore[dict-item]
-    with pytest.raises(ValueError, match=r"count.*got 0"):
+    with pytest.raises(ValueError, match=r"epoch_size.*got 0"):
         ts.Mix({"a": one}, epoch_size=0)
     with pytest.raises(ValueError, match=r"^weights must name each component; 'a' has none\. Give it 0 to leave"):
         ts.Mix({"a": one}, weights={})

@@ -251,7 +251,7 @@ def test_wrong_weights_of_entities_are_errors_that_say_which() -> None:
 def test_wrong_arguments() -> None:
     with pytest.raises(ValueError, match=r"per.*got \'series\'"):
         Weighted([1], per="series")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"count.*got 0"):
+    with pytest.raises(ValueError, match=r"epoch_size.*got 0"):
         Weighted([1], epoch_size=0)
     message = r'with per="window", got a mapping'
     with pytest.raises(TypeError, match=message):
