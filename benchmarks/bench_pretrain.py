@@ -186,13 +186,14 @@ WAYS: dict[str, tuple[Callable[[Sets], Batches], int]] = {
 
 def check(sets: Sets) -> None:
     """Every window is a stretch of its series that ends before its anchor, packed whole."""
-    loader = ts.Loader(mix_of(sets), BATCH, shuffle=True, with_ids=True, transform=[ts.PackSequences("past", length=ROW)])
+    loader = ts.Loader(
+        mix_of(sets), BATCH, shuffle=True, with_ids=True, transform=[ts.PackSequences("past", length=ROW)]
+    )
     for batch, _ in zip(loader, range(3)):
-        numbers = (batch[name].tolist() for name in ("source", "entity", "anchor", "past.row", "past.start"))
+        places = ("past.row", "past.start", "past.length")
+        numbers = (batch[name].tolist() for name in ("source", "entity", "anchor", *places))
         seen = 0
-        for source, entity, last, row, begin in zip(*numbers):
-            segment = batch["past.segment"][row]
-            size = int((segment == segment[begin]).sum())
+        for source, entity, last, row, begin, size in zip(*numbers):
             end = last + 1 - sum(map(len, sets[source][:entity]))  # without a horizon the anchor is the last row
             exact = sets[source][entity][end - size : end]
             assert np.array_equal(batch["past"][row, begin : begin + size].numpy(), exact)

@@ -26,12 +26,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from tensorstash.sampling.ordering import Ordering, _of_mix, of_count
 
 import tensorstash as ts
 from tensorstash.sampling.by_time import sections
 from tensorstash.sampling.components import components
 from tensorstash.sampling.order import order as order_at
-from tensorstash.sampling.ordering import Ordering, _of_mix, of_count
 
 COLUMNS = 8
 BATCH = 1024

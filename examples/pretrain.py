@@ -133,7 +133,8 @@ def losses_of(model: nn.Module, batch: Batch) -> tuple[torch.Tensor, torch.Tenso
     """The error of the forecast at each patch, and whether it counts, `(rows, patches)`."""
     patches = batch["past"].view(-1, ROW // PATCH, PATCH)
     segment, at = batch["past.segment"][:, ::PATCH], batch["past.position"][:, ::PATCH] // PATCH
-    begins, order = (batch["past.row"] * ROW + batch["past.start"]).sort()
+    begins = batch["past.row"] * ROW + batch["past.start"]
+    begins, order = begins.where(batch["past.length"] > 0, patches.numel()).sort()  # windows without slots lie nowhere
     slots = torch.arange(0, patches.numel(), PATCH)
     window = order[torch.searchsorted(begins, slots, right=True) - 1].view(segment.shape)
     hidden = uniform(batch["window.key"], ROW // PATCH)[window, at] < HIDDEN

@@ -1,18 +1,16 @@
 """Whole epochs of all ranks in one process, over windows whose values say which window they are."""
 
+import copy
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-import numpy as np
 import torch
 
 import tensorstash as ts
-from tensorstash.sampling.bind import bound
-from tensorstash.sampling.order import Count, Ids, SequenceOrder
-from tensorstash.sampling.steps import Steps, Tail
-from tests import oracle
+from tests import oracle, orders
 from tests.data import Table
+from tests.words import Tail
 
 KINDS = ["sequential", "shuffled", "blocks", "lanes"]
 TAILS = ["keep", "pad", "drop"]
@@ -33,15 +31,11 @@ def shuffle_of(kind: str, size: int) -> Any:
 
 def order_of(kind: str, n: int, size: int = 1, epoch: int = 0, seed: int = 0) -> list[int]:
     """The windows of an epoch in the global order."""
-    ids: list[int] = ids_at(shuffle_of(kind, size), n, seed, epoch)(np.arange(n)).tolist()
-    return ids
-
-
-def ids_at(order: Any, n: int, seed: int, epoch: int) -> Ids:
-    """The ids of an epoch of `n` windows, as a function of positions."""
-    made = bound(**({"shuffle": False, "order": None} | ordered(order)), dataset=Count(n))
-    assert isinstance(made, SequenceOrder)
-    return made.at(seed, epoch)
+    if kind == "sequential":
+        return [*range(n)]
+    if kind == "lanes":
+        return orders.lanes(n, size)
+    return orders.blocks(n, 5, seed, epoch) if kind == "blocks" else orders.shuffled(n, seed, epoch)
 
 
 def lengths_of(n: int) -> list[int]:
@@ -81,10 +75,9 @@ def loaders_of(
     ]
 
 
-def groups_of(sampler: ts.Sampler) -> Iterator[Steps]:
-    """What a rank takes in the pass that is next, which computing it does not begin."""
-    plan, start = sampler.begin()
-    return plan.groups(start)
+def ids_of(sampler: ts.Sampler) -> list[list[int]]:
+    """The ids of each step of a rank in the pass that is next, which a copy of the sampler takes."""
+    return [ids.tolist() for ids in copy.deepcopy(sampler)]
 
 
 def numbers(n: int, batch: Batch) -> list[int]:

@@ -101,6 +101,15 @@ def span(column: torch.Tensor, anchor: int, begin: int, end: int, step: int) -> 
     return column[anchor + begin : anchor + end : step]
 
 
+def anchor_rows(windows: ts.Windows, ids: list[int]) -> list[int]:
+    """The row of the anchor of each window, which the stash has at the entity and the time that the window tells."""
+    about, series = windows.anchors(ids), series_of(windows.stash)
+    return [
+        series[entity].first + series[entity].times.index(time)
+        for entity, time in zip(about["entity"].tolist(), about["time"].tolist())
+    ]
+
+
 def steps(
     order: list[int], batch_size: int, ranks: int, tail: str, begin: int = 0
 ) -> list[list[tuple[list[int], int]]]:

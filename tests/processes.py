@@ -10,6 +10,9 @@ child does and imports.
 A fresh interpreter (`subprocess`) stays where a test is about imports and what they cost, options of Python, variables
 that are read during imports (TENSORSTASH_NATIVE), other hash seeds, or objects that are
 alive when the interpreter is taken apart, which costs a forked child most of a second and is left out.
+
+A preloaded `forkserver` of multiprocessing starts a child as cheaply, but runs only functions of its own parent: what a
+child starts with `sys.executable`, such as the ranks of torchrun, would be fresh interpreters of two seconds each.
 """
 
 import atexit

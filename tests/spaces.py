@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tensorstash.segments.limits import Limit
+
 _MOUNT = 'mount -t tmpfs -o size="$1" none "$2" && shift 2 && exec "$@"'
 
 
@@ -26,6 +28,11 @@ def mounting(path: Path, size: str, capsys: pytest.CaptureFixture[str]) -> tuple
             os.write(1, f"no file system of our own: {getattr(error, 'stderr', error)}\n".encode())
         return ()
     return begin
+
+
+def limit(nbytes: int, where: str = "in RAM", remedy: str = "") -> Limit:
+    """What a test says is free, in place of what the system says."""
+    return Limit(nbytes, where, remedy)
 
 
 @contextmanager

@@ -1,11 +1,12 @@
 """The arguments of a `Loader`, checked."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
+from tensorstash.common.checks import is_listed
 from tensorstash.errors import unknown
 from tensorstash.sampling.several import Several
 from tensorstash.transforms.cast import Cast
@@ -29,7 +30,7 @@ def callables(transform: Sequence[Transform]) -> tuple[Transform, ...]:
     """The transforms of `transform=`."""
     if callable(transform):
         raise TypeError(f"transform must be a list of callables, got {transform!r}. Write [...] around it.")
-    if not isinstance(transform, Iterable):
+    if not is_listed(transform):
         raise TypeError(f"transform must be a list of callables, got {transform!r}. For none, leave it out.")
     for step in transform:
         if not callable(step):
@@ -51,6 +52,11 @@ def bound(transforms: Sequence[Any], windows: Windows | Several) -> tuple[Transf
     if twice := [span for span, count in scaled.items() if count > 1]:
         raise ValueError(f"A span must be scaled once; {twice[0]!r} is scaled by two transforms. Leave one out.")
     return result
+
+
+def scaled_by(transforms: Sequence[Transform]) -> dict[str, bool]:
+    """The spans that scalers among the transforms scale."""
+    return {span: True for step in transforms if isinstance(step, Scaler) for span in step.spans}
 
 
 def casts_on_host(transforms: Sequence[Any], placement: Placement) -> dict[str, torch.dtype]:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from tensorstash.batches.devices import Copies, Event
 from tensorstash.common.dtypes import DTYPES
 from tensorstash.gather.gather import GatherPlan, as_batch, as_batches
+from tensorstash.segments.limits import no_room_for_batch
 
 _CACHE_LINE = 64  # bytes
 
@@ -30,6 +31,17 @@ class Pending(Protocol):
 
     def complete(self) -> Batch:
         """Finish the batch in the thread and the stream of the loop: wait for its copy, or gather it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A batch that could not be made; those before it are handed out first."""
+
+    error: Exception
+
+    def complete(self) -> Batch:
+        """Raise what went wrong."""
+        raise self.error
 
 
 class _Lease(weakref.ref["NDArray[Any]"]):
@@ -83,7 +95,10 @@ class Pool:
 def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
     """An uninitialised array that begins at a cache line: copying rows to other addresses costs a tenth more."""
     nbytes = math.prod(shape) * dtype.itemsize
-    room = np.empty(nbytes + _CACHE_LINE, np.uint8)
+    try:
+        room = np.empty(nbytes + _CACHE_LINE, np.uint8)
+    except (MemoryError, ValueError) as error:  # numpy's ValueError: more than any array can have
+        raise no_room_for_batch(nbytes) from error
     begin = -room.ctypes.data % _CACHE_LINE
     return room[begin : begin + nbytes].view(dtype).reshape(shape)
 
@@ -91,7 +106,9 @@ def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
 class Recycled:
     """Memory of batches that stay on the host: they are handed out as they were gathered."""
 
-    def __init__(self, plan: GatherPlan, spare: int) -> None:
+    def __init__(self, plan: GatherPlan, spare: int, early: Callable[[Batch], Batch | Pending] | None = None) -> None:
+        """`early` is what is done to each batch in the thread that makes it."""
+        self._early = early
         self.pools = [Pool(group.buffer_shape(1), group.dtype, spare) for group in plan.groups]
         self._plan = plan
 
@@ -99,9 +116,12 @@ class Recycled:
         """A buffer for each group of spans in a batch of `count` windows."""
         return [pool.take(count) for pool in self.pools]
 
-    def finish(self, buffers: Sequence[torch.Tensor], rest: Mapping[str, torch.Tensor], steps: int) -> list[Batch]:
+    def finish(
+        self, buffers: Sequence[torch.Tensor], rest: Mapping[str, torch.Tensor], steps: int
+    ) -> Sequence[Batch | Pending]:
         """The batches of some steps: of the filled buffers and of other tensors, which stay on the host."""
-        return as_batches(self._plan, buffers, rest, steps)
+        batches = as_batches(self._plan, buffers, rest, steps)
+        return batches if self._early is None else [self._early(batch) for batch in batches]
 
     def copy_seconds(self) -> float:
         """Time for copies to a device: there are none."""

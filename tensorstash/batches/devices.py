@@ -9,6 +9,8 @@ from typing import Any, Protocol
 
 import torch
 
+from tensorstash.common.checks import shown
+
 _PROBE = 64  # bytes
 # what torch raises for a device that is not there, and for operations that a device lacks
 _FAILURES = (RuntimeError, AssertionError, AttributeError, TypeError, ImportError)
@@ -110,13 +112,13 @@ def device_of(device: str | torch.device | None) -> torch.device:
     """The device that an argument `device=` names; `"accelerator"` is what torch finds here, else the CPU."""
     if device is None:
         return torch.device("cpu")
-    if device == "accelerator":
+    if isinstance(device, str) and device == "accelerator":
         return _accelerator()
     try:
         return torch.device(device)
-    except (RuntimeError, TypeError) as error:
+    except (RuntimeError, TypeError, ValueError, OverflowError) as error:
         raise ValueError(
-            f'device must be a torch.device, its name ("cpu", "cuda:1"), "accelerator" or None, got {device!r}.'
+            f'device must be a torch.device, its name ("cpu", "cuda:1"), "accelerator" or None, got {shown(device)}.'
         ) from error
 
 

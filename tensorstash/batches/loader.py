@@ -18,9 +18,10 @@ from tensorstash.batches.arguments import (
     casts_on_host,
     check_windows,
     on_host,
+    scaled_by,
 )
-from tensorstash.batches.assemble import Assembler, HostAssembler, Sampled, parts
-from tensorstash.batches.buffers import Batch, Entries, Pending, Recycled, Staged, Staging
+from tensorstash.batches.assemble import Assembler, HostAssembler, Sampled, parts, together
+from tensorstash.batches.buffers import Batch, Entries, Failed, Pending, Recycled, Staged, Staging
 from tensorstash.batches.devices import PlainCopies, copies_to, device_of
 from tensorstash.batches.display import as_html
 from tensorstash.batches.read_ahead import ReadAhead, is_on_disk
@@ -32,9 +33,11 @@ from tensorstash.sampling.passes import Position, Schedule
 from tensorstash.sampling.sampler import Sampler
 from tensorstash.sampling.several import Several
 from tensorstash.sampling.steps import Progress, Tail
+from tensorstash.stash.scaled import noted
 from tensorstash.transforms.pack import PackSequences, check_packs
 from tensorstash.windows.windows import Windows
 
+_MOST_AHEAD = 1 << 12  # batches, each of which takes memory
 _SPARE_BUFFERS = 3  # idle buffers kept in addition to those in flight
 _SPARE_STAGES = 2  # one that is filled, and one whose copy may be under way while the loop takes its batch
 
@@ -75,9 +78,9 @@ class Loader:
         transform: callables such as `Scaler`, called one after the other on every batch. Each but the last returns a
             batch; the last may return something else, such as a tuple. They run in the thread of the loop, once the
             batch is complete and on the device, and may write into it. If one raises, the exception leaves the loop,
-            and that batch does not count as handed out. A `PackSequences` and what is before it run on the host, before the
-            copy to a device, and in the thread if there is prefetch. What has a method `bind(windows)`, as a `Scaler`
-            has, is replaced by what that returns when the loader is made.
+            and that batch does not count as handed out. A `PackSequences` and what is before it run on the host, before
+            the copy to a device, and in the thread if there is prefetch. What has a method `bind(windows)`, as a
+            `Scaler` has, is replaced by what that returns when the loader is made.
         global_batch_size: as for `Sampler`.
         resident: the columns of the spans are held in the memory of the device, and batches are gathered there. All
             loaders of the process over the same stash share one copy, made with the first of them: later writes into
@@ -122,7 +125,8 @@ class Loader:
         self.dataset: Any = dataset  # what was given; its type would have to be checked at every use
         self.device = device_of(device)
         on_cpu = self.device.type == "cpu"
-        self.prefetch = (0 if on_cpu else 2) if prefetch is None else at_least(0, prefetch, "prefetch")
+        default = 0 if on_cpu else 2
+        self.prefetch = default if prefetch is None else at_least(0, prefetch, "prefetch", below=_MOST_AHEAD)
         self.sampler = Sampler(
             dataset,
             batch_size,
@@ -156,10 +160,15 @@ class Loader:
             raise ValueError(
                 "ts.PackSequences runs on the host, where the values of resident=True never are. Leave one out."
             )
-        self._early = self.transform[:early] if staged else ()
+        self._early = self.transform[:early] if staged or self.prefetch else ()
         self._casts = casts if staged and not early else {}
         late = self.transform[len(self._early) :]
         self._late = tuple(step for step in late if not (staged and on_host(step)))  # after the copy
+        scaled = {name: True for name, is_so in self._sampled.chain.scaled.items() if is_so}
+        if scaled and self._early:
+            self._early = (partial(noted, scaled=scaled), *self._early)
+        # the spans that are noted as scaled when the loop gets a batch: a copy has no notes
+        self._scaled = {} if self._early and not staged else scaled | scaled_by(self._early)
         if resident:
             self._assembler  # noqa: B018  columns that do not fit are refused here too
 
@@ -191,6 +200,8 @@ class Loader:
                     batch = pending.pop(0)
                     if not isinstance(batch, dict):
                         batch = timer.complete(batch)
+                    if self._scaled:
+                        noted(batch, self._scaled)
                     if transformed is not None:
                         batch = transformed(batch)
                     taken += 1
@@ -244,13 +255,19 @@ class Loader:
                 )
         return batch
 
+    def _in_thread(self, batch: Batch) -> Batch | Pending:
+        try:
+            return self._transformed(self._early, batch)
+        except Exception as error:  # the batches that were made before are handed out first
+            return Failed(error)
+
     def _before_copy(self, batch: Batch) -> Batch:
         packed: Batch = self._transformed(self._early, batch)
         for name, entry in packed.items():
             if not isinstance(entry, torch.Tensor) or not entry.ndim:
                 raise TypeError(
-                    f"Entries before ts.PackSequences must be tensors (batch, ...), because they are copied to {self.device}; "
-                    f"{name!r} is {entry!r}. Add it after ts.PackSequences."
+                    "Entries before ts.PackSequences must be tensors (batch, ...), because they are copied to "
+                    f"{self.device}; {name!r} is {entry!r}. Add it after ts.PackSequences."
                 )
         return packed
 
@@ -261,14 +278,19 @@ class Loader:
         if self.resident:
             return ResidentAssembler(chain, self.device, copies or PlainCopies(self.device), stages)
         if copies is not None:
-            early = self._before_copy if self._early else None
-            return HostAssembler(chain, Staged(chain.plan, Staging(copies, stages), self._casts, early))
-        buffers = parts(max(1, self.sampler.batch_size * chain.plan.window_bytes))
-        return HostAssembler(chain, Recycled(chain.plan, self.prefetch + _SPARE_BUFFERS + buffers - 1))
+            before = self._before_copy if self._early else None
+            return HostAssembler(chain, Staged(chain.plan, Staging(copies, stages), self._casts, before))
+        spare, early = self.prefetch + _SPARE_BUFFERS + parts(self._batch_bytes) - 1, self._in_thread
+        return HostAssembler(chain, Recycled(chain.plan, spare, early if self._early else None))
+
+    @property
+    def _batch_bytes(self) -> int:
+        return max(1, self.sampler.batch_size * self._sampled.chain.plan.window_bytes)
 
     @cached_property
     def _packed(self) -> Entries:
-        return Entries(_SPARE_BUFFERS)
+        ahead = parts(self._batch_bytes) * together(self._batch_bytes) if self._early else 1  # packed at once
+        return Entries(_SPARE_BUFFERS + ahead - 1)
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch of the next pass, or with `steps=` the pass, as `Sampler.set_epoch`."""
@@ -305,9 +327,9 @@ class Loader:
         building stood still because of copies to the device, both in the thread if there is prefetch;
         `gigabytes_per_second` of the batches while built. `wait_seconds`, in which the loop waited for a batch, and its
         parts: `wait_gather_seconds` for one that was not built yet, `wait_copy_seconds` for copies, and
-        `transform_seconds` for transforms. What the loop queues on a GPU, such as transforms or the gather of resident
-        columns, counts only until it is queued. For a mix also `windows`: how many of each component all ranks together
-        have taken, by name.
+        `transform_seconds` for transforms in the loop. What the loop queues on a GPU, such as transforms or the gather
+        of resident columns, counts only until it is queued. For a mix also `windows`: how many of each component all
+        ranks together have taken, by name.
         """
         times = self._times
         return times.stats() | self.sampler.order.stats(times.start[:2], times.now[:2])

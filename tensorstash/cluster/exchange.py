@@ -9,7 +9,7 @@ import torch.distributed as dist
 
 from tensorstash.cluster.sharded_windows import Count, ShardedWindows, merge_counts
 from tensorstash.cluster.statistics import of_all, of_node
-from tensorstash.common.checks import names_in
+from tensorstash.common.checks import names_in, shown
 from tensorstash.errors import NoWindowError
 from tensorstash.transforms.scaler import Scaler
 from tensorstash.transforms.statistics import By, Kind, Unknown, check_kind
@@ -91,6 +91,8 @@ def _of_shards(windows: ShardedWindows) -> ShardedWindows:
 
 def gather_from_ranks(mine: Any, nodes: int, group: Any) -> list[Any]:
     """The objects of all ranks, by rank: a collective, unless there is one node and no process group."""
+    if group is not None and not (dist.is_available() and isinstance(group, dist.ProcessGroup)):
+        raise TypeError(f"group must be a process group of torch.distributed or None, got {shown(group)}.")
     if dist.is_available() and dist.is_initialized():
         objects: list[Any] = [None] * dist.get_world_size(group)
         dist.all_gather_object(objects, mine, group=group)

@@ -19,7 +19,7 @@ from tensorstash.cluster.with_ray import ray_data, write_with_ray
 from tensorstash.columns.resolve import entity_columns
 from tensorstash.columns.sharding import HASH, check_shards
 from tensorstash.columns.spec import Columns
-from tensorstash.common.checks import path_of
+from tensorstash.common.checks import flag_or_none, one_of, path_of
 from tensorstash.common.progress import rows_bar
 from tensorstash.ingest.plan import Survey, survey
 from tensorstash.ingest.request import Duplicates, Request, Static, parse_request
@@ -84,8 +84,8 @@ def shard(
         >>> [(shard.file, shard.rows) for shard in manifest.shards]
         [('shard-00000.safetensors', 2), ('shard-00001.safetensors', 2)]
     """
-    if engine not in (None, "ray"):
-        raise ValueError(f'engine must be None, which is this machine, or "ray", got {engine!r}.')
+    one_of(engine, (None, "ray"), "engine")
+    progress = flag_or_none(progress, "progress")
     if not entity_columns(entity):
         raise ValueError("Rows go to shards by their entity; got no entity=. Name the entity column.")
     check_shards(shards)

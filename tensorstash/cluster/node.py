@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tensorstash.common.checks import at_least
 
+_MOST_NODES = 1 << 16
 _NODE = ("GROUP_RANK", "NODE_RANK")  # of torchrun, and of Ray Train and Lightning
 
 
@@ -24,7 +25,7 @@ def node_of(node: int | None, nodes: int | None, environment: Mapping[str, str] 
         raise ValueError(f"node and nodes must be given together, got {node!r} and {nodes!r}.")
     name = next((name for name in _NODE if name in environment), None)
     if node is not None:
-        here = Node(at_least(0, node, "node"), at_least(1, nodes, "nodes"), "from the arguments")
+        here = Node(at_least(0, node, "node"), at_least(1, nodes, "nodes", below=_MOST_NODES), "from the arguments")
     elif name is None or not {"WORLD_SIZE", "LOCAL_WORLD_SIZE"} <= environment.keys():
         return Node(0, 1, "one node: neither arguments nor the environment name more")
     else:

@@ -10,7 +10,7 @@ import numpy as np
 from tensorstash.cluster.manifest import INDEX, NAME, Manifest, ShardRecord, key_of
 from tensorstash.cluster.node import node_of
 from tensorstash.cluster.shards import Shards, assign
-from tensorstash.common.checks import path_of
+from tensorstash.common.checks import path_of, seconds
 from tensorstash.errors import SegmentError
 from tensorstash.ingest.segment_key import check_share
 from tensorstash.segments.directory import Name
@@ -51,6 +51,7 @@ def open(  # noqa: A001  its name is ts.cluster.open
         manifest. NoMemoryError: a copy does not fit. ValueError: a wrong number of a node, or nodes with different
         numbers of ranks. TimeoutError: see `timeout`.
     """
+    timeout = seconds(timeout, "timeout")
     store = Store(path_of(path, "path"))
     text, where = store.read(NAME), store.join(NAME)
     if text is None:
@@ -60,8 +61,9 @@ def open(  # noqa: A001  its name is ts.cluster.open
         )
     manifest = Manifest.from_json(text, where)
     this_node, label = node_of(node, nodes), None
-    if share or store.directory is None:
-        label = check_share(share or True, store.url.rstrip("/"))
+    shared = share is not None and share is not False
+    if shared or store.directory is None:
+        label = check_share(share if shared else True, store.url.rstrip("/"))
 
     def opened(record: ShardRecord, part: int | str, name: object) -> Stash:
         if label is None:

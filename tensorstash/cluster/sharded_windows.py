@@ -17,6 +17,7 @@ from tensorstash.common.dtypes import Int64s
 from tensorstash.sampling.mix import Mix
 from tensorstash.transforms.bound import Divided
 from tensorstash.transforms.statistics import Statistics
+from tensorstash.windows.identity import MEANINGS
 from tensorstash.windows.placement import Chain
 from tensorstash.windows.splits import Moment
 from tensorstash.windows.windows import Windows
@@ -25,12 +26,13 @@ _UNEVEN = 0.1  # share of the steps of all nodes that is filler
 
 
 class Count(NamedTuple):
-    """The windows of one shard: how many, the times of its rows, and a checksum of where its windows are."""
+    """The windows of one shard: how many, the times of its rows, and checksums of where its windows and rows are."""
 
     windows: int = 0
     first_time: int | None = None
     last_time: int | None = None
     runs: int = 0
+    offsets: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +43,17 @@ class Counted:
     first_time: int | None
     last_time: int | None
     runs: int  # a checksum of the counts of all shards
+    offsets: int  # and of where the rows of their entities begin and, with spans in time, of their times
 
 
 def merge_counts(counts: Sequence[Count]) -> Counted:
     """The counts of all shards, by shard."""
     first = (count.first_time for count in counts if count.first_time is not None)
     last = (count.last_time for count in counts if count.last_time is not None)
-    checksum = zlib.crc32(repr([tuple(count) for count in counts]).encode())
+    runs = zlib.crc32(repr([count[:4] for count in counts]).encode())
+    offsets = zlib.crc32(repr([count.offsets for count in counts]).encode())
     windows = array("q", (count.windows for count in counts))
-    return Counted(windows, min(first, default=None), max(last, default=None), checksum)
+    return Counted(windows, min(first, default=None), max(last, default=None), runs, offsets)
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,10 +94,18 @@ class ShardedWindows(Divided):
 
     def split(self, *cuts: Moment) -> "tuple[ShardedWindows, ...]":
         """Parts of these windows before, between and from the cuts, as `Windows.split`."""
+        return self._divided(lambda part: part.split(*cuts), len(cuts) + 1)
+
+    def split_fraction(self, *fractions: float) -> "tuple[ShardedWindows, ...]":
+        """Parts of these windows by fractions of the rows of each entity, as `Windows.split_fraction`."""
+        return self._divided(lambda part: part.split_fraction(*fractions), len(fractions) + 1)
+
+    def _divided(self, divide: Callable[[Windows], Sequence[Windows]], count: int) -> "tuple[ShardedWindows, ...]":
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Part .* has no window", UserWarning)  # other shards may have the times
-            divided = {shard: part.split(*cuts) for shard, part in self.parts.items()}
-        parted = self._parted(divided, len(cuts) + 1)
+            warnings.filterwarnings("ignore", "Part .* has no window", UserWarning)  # other shards may have some
+            divided = {shard: divide(part) for shard, part in self.parts.items()}
+        every = ({shard: parts[k] for shard, parts in divided.items()} for k in range(count))
+        parted = tuple(replace(self, parts=parts, counts=None) for parts in every)
         self._warn_of_empty(parted)
         return parted
 
@@ -102,22 +114,14 @@ class ShardedWindows(Divided):
         held = [part.stash for part in self.parts.values() if len(part)]
         times = [time for stash in held for time in stash.time_range if time is not None]
         for k, windows in enumerate(parted):
-            if times and not any(map(len, windows.parts.values())):
+            if held and not any(map(len, windows.parts.values())):
                 form, several = held[0].clock.format, self.division.nodes > 1
+                whose = f", whose times go from {form(min(times))} to {form(max(times))}" if times else ""
                 warnings.warn(
-                    f"Part {k + 1} of {len(parted)} has no window in the shards of this node, whose times go from "
-                    f"{form(min(times))} to {form(max(times))}. Choose other cuts{', or fewer nodes' * several}.",
-                    stacklevel=3,
+                    f"Part {k + 1} of {len(parted)} has no window in the shards of this node{whose}. Choose other cuts"
+                    f"{', or fewer nodes' * several}.",
+                    stacklevel=4,
                 )
-
-    def split_fraction(self, *fractions: float) -> "tuple[ShardedWindows, ...]":
-        """Parts of these windows by fractions of the rows of each entity, as `Windows.split_fraction`."""
-        divided = {shard: part.split_fraction(*fractions) for shard, part in self.parts.items()}
-        return self._parted(divided, len(fractions) + 1)
-
-    def _parted(self, divided: Mapping[int, Sequence[Windows]], count: int) -> "tuple[ShardedWindows, ...]":
-        every = ({shard: parts[k] for shard, parts in divided.items()} for k in range(count))
-        return tuple(replace(self, parts=parts, counts=None) for parts in every)
 
     def counts_of_node(self) -> dict[int, Count]:
         """The count of each shard that this node holds."""
@@ -127,7 +131,7 @@ class ShardedWindows(Divided):
         """The part of the fingerprint that all shards share; `None` if this node has no shard."""
         for part in self.parts.values():
             fingerprint = part.fingerprint()
-            return {name: fingerprint[name] for name in ("spans", "stride", "vocabularies")}
+            return {name: fingerprint[name] for name in ("spans", "stride", *MEANINGS)}
         return None
 
     @cached_property
@@ -158,6 +162,7 @@ class ShardedWindows(Divided):
             "last_time": counts.last_time,
             **(self.described() or {}),
             "runs": counts.runs,
+            "offsets": counts.offsets,
         }
 
     @property
@@ -184,8 +189,8 @@ class ShardedWindows(Divided):
         return shards, self.division.entity_offsets[shards]
 
     def entities(self) -> tuple[list[Any], tuple[int, ...]]:
-        """The names of the entities of all shards."""
-        return [*self.division.entities()], ()
+        """The names of the entities of all shards, whose numbers count through all of them."""
+        return [*self.division.entities()], (0,) * len(self.division.entity_offsets[1:])
 
     def statistics(self, columns: list[str], kind: str, by: str | None) -> Callable[[str | None], Statistics]:
         """The statistics of the rows that these windows see, for one node that has all of them."""
@@ -248,4 +253,5 @@ def _counted(windows: Windows | None) -> Count:
         return Count()
     fingerprint = windows.fingerprint()
     runs = zlib.crc32(repr((fingerprint["names"], fingerprint["runs"])).encode())
-    return Count(fingerprint["windows"], fingerprint["first_time"], fingerprint["last_time"], runs)
+    offsets = zlib.crc32(repr((fingerprint["offsets"], fingerprint.get("row_times"))).encode())
+    return Count(fingerprint["windows"], fingerprint["first_time"], fingerprint["last_time"], runs, offsets)

@@ -2,7 +2,7 @@
 
 import warnings
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from inspect import Parameter, Signature, signature
 from typing import Concatenate, ParamSpec
@@ -11,6 +11,7 @@ from tensorstash.cluster.sharded_windows import Division, ShardedWindows
 from tensorstash.cluster.shards import Shards, assign
 from tensorstash.errors import NoWindowError
 from tensorstash.stash.stash import Stash
+from tensorstash.windows.during import During
 from tensorstash.windows.windows import Windows
 
 P = ParamSpec("P")
@@ -36,7 +37,8 @@ def _of_each_shard(make: Callable[Concatenate[Stash, P], Windows]) -> Callable[C
             raise TypeError(f"ts.cluster.windows takes shards, ts.cluster.open(...), got a {type(shards).__name__}.")
         if named.get("at") is not None:
             raise ValueError("at= names points of one stash, and each node has only some of the shards. Load a stash.")
-        if named.get("frequency") is None and named.get("gaps") != "ignore":
+        ignored = isinstance(gaps := named.get("gaps"), str) and gaps == "ignore"
+        if named.get("frequency") is None and not ignored and not _all_in_time(named.get("spans")):
             named["frequency"] = shards.manifest.frequency
         parts: dict[int, Windows] = {}
         texts: dict[int, str] = {}  # of the warnings, by shard
@@ -67,6 +69,10 @@ def _of_each_shard(make: Callable[Concatenate[Stash, P], Windows]) -> Callable[C
         [first, *parameters], return_annotation=ShardedWindows
     )
     return windows
+
+
+def _all_in_time(spans: object) -> bool:
+    return isinstance(spans, Mapping) and all(isinstance(span, During) for span in spans.values())
 
 
 windows = _of_each_shard(Windows)  # so that the arguments are stated once, by `ts.Windows`

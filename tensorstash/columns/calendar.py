@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from tensorstash.columns.expression import Compute
 from tensorstash.columns.resolve import time_column
 from tensorstash.columns.spec import ColumnSpec
+from tensorstash.common.checks import flag
 from tensorstash.common.clock import Clock, wall_clock
 from tensorstash.common.dtypes import Int64s
 from tensorstash.errors import SchemaError
@@ -129,6 +130,7 @@ def calendar(*fields: str, cyclic: bool = False, scaled: bool = False) -> Column
         >>> stash["phase"].shape, stash["phase"][2]
         (torch.Size([4, 2]), tensor([0., 1.]))
     """
+    cyclic, scaled = flag(cyclic, "cyclic"), flag(scaled, "scaled")
     known = {field for field in fields if isinstance(field, str) and field in _CYCLES}
     if not fields or len(known) < len(fields):
         raise ValueError(f"ts.calendar takes some of {', '.join(map(repr, _CYCLES))}, each once; got {list(fields)}.")

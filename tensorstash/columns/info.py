@@ -49,6 +49,8 @@ class ColumnInfo:
     """Whether `ts.is_valid` made it."""
     is_scaled: bool = False
     """Whether `Scaler.apply` has scaled it."""
+    buckets: int | None = None
+    """Of hashed codes: the number of buckets."""
 
     @property
     def is_coded(self) -> bool:
@@ -66,6 +68,7 @@ class TimeInfo:
     low: int | None
     high: int | None
     duplicates: bool = False  # whether an entity has several rows of one time
+    checksum: int | None = None  # of all times in the order of the rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +116,15 @@ _UNITS: dict[str, tuple[str | None, ...]] = {"timestamp": _TICKS, "time": _TICKS
 
 # defaults of fields that files of earlier releases lack
 _ABSENT = dict[str, Any](
-    static=[], unknown=None, empty=None, calendar=[], is_validity=False, is_scaled=False, duplicates=False
+    static=[],
+    unknown=None,
+    empty=None,
+    calendar=[],
+    is_validity=False,
+    is_scaled=False,
+    buckets=None,
+    duplicates=False,
+    checksum=None,
 )
 
 

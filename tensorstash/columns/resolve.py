@@ -11,7 +11,7 @@ from tensorstash.columns.codec import Ascending, Given, Hashed, Validity
 from tensorstash.columns.column import Column, fits
 from tensorstash.columns.names import check_name, field_of
 from tensorstash.columns.spec import ColumnSpec
-from tensorstash.columns.types import from_arrow, is_bfloat16, is_text, value_type
+from tensorstash.columns.types import field_type, from_arrow, is_bfloat16, is_text, value_type
 from tensorstash.common.clock import zone_of
 from tensorstash.common.dtypes import DTYPES
 from tensorstash.errors import DataError, SchemaError
@@ -79,7 +79,9 @@ def _coded(what: str, name: str, spec: ColumnSpec, fields: Sequence[pa.Field]) -
     (field,) = fields
     plain = value_type(field.type)
     if not is_text(plain) and (not pa.types.is_integer(plain) or is_bfloat16(field)):
-        raise SchemaError(f"{what} for text and integers; column {spec.source!r} is {field.type}. Load it as it is.")
+        raise SchemaError(
+            f"{what} for text and integers; column {spec.source!r} is {field_type(field)}. Load it as it is."
+        )
     if spec.dtype is not None:
         raise SchemaError(f"Codes are int32; column {name!r} asks for {spec.dtype}. Leave dtype= out.")
     return field, is_text(plain)
@@ -148,7 +150,7 @@ def time_column(schema: pa.Schema, name: str, where: str) -> Column:
     if pa.types.is_integer(plain) and not is_bfloat16(field):
         return Column("__time", (field.name,), torch.int64)
     raise SchemaError(
-        f"time= must name a timestamp, date or integer column; {name!r} is {field.type}. Convert it before "
+        f"time= must name a timestamp, date or integer column; {name!r} is {field_type(field)}. Convert it before "
         f"loading{_as_time(field)}."
     )
 
@@ -181,7 +183,7 @@ def entity_column(schema: pa.Schema, entity: str | Sequence[str], where: str) ->
     names = entity_columns(entity)
     for name in names:
         field = field_of(schema, name, where)
-        if not (is_text(field.type) or pa.types.is_integer(value_type(field.type))):
-            raise SchemaError(f"entity= must be text or integers; {name!r} is {field.type}. Convert it to text.")
+        if not is_text(field.type) and (not pa.types.is_integer(value_type(field.type)) or is_bfloat16(field)):
+            raise SchemaError(f"entity= must be text or integers; {name!r} is {field_type(field)}. Convert it to text.")
     shape = () if isinstance(entity, str) else (len(names),)
     return Column("__entity", names, torch.int64, shape, kind="category", codec=Ascending())

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tensorstash.columns.hashing import digests
-from tensorstash.common.checks import at_least, is_integer
+from tensorstash.common.checks import at_least, is_integer, is_listed, shown
 from tensorstash.common.dtypes import Int64s
 
 HASH = "blake2b shard 1"  # the name of the definition, and the personalization of the hash
@@ -42,6 +42,8 @@ def shard_of(values: Iterable[Any], shards: int) -> Int64s:
         9
     """
     check_shards(shards)
+    if not is_listed(values):
+        raise TypeError(f"values must be a list of entities, got {shown(values)}. Write [...] around one.")
     plain = values.to_pylist() if hasattr(values, "to_pylist") else values
     return (digests(map(_bytes_of, plain), HASH.encode()) % np.uint64(shards)).astype(np.int64)
 

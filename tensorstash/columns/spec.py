@@ -12,7 +12,7 @@ import torch
 from tensorstash.columns.codec import PLAIN, Codec, Given, Hashed, Validity
 from tensorstash.columns.column import Fill
 from tensorstash.columns.expression import Formula, alias_of, source_of
-from tensorstash.common.checks import at_least
+from tensorstash.common.checks import at_least, is_listed, shown
 from tensorstash.errors import SchemaError
 
 if TYPE_CHECKING:
@@ -86,7 +86,9 @@ def column(
 def _fill_of(value: object, argument: str) -> Fill | None:
     """The value of `fill=` or `empty=` as a Python number, boolean or text."""
     plain = _python_value(value, argument)
-    if plain is None or isinstance(plain, (float, int, str)):
+    if value is None:
+        return None
+    if isinstance(plain, (float, int, str)):  # not the None that numpy makes of NaT
         return plain
     raise TypeError(
         f"{argument}= must be one number, boolean or text, got {value!r}. For times, give the integer that the tensor "
@@ -120,7 +122,7 @@ def is_valid(source: "Source | Sequence[Source]") -> ColumnSpec:
     """A bool column that is true where the source has a value: neither a null nor, in a floating column, NaN.
 
     Where it is false, `require=`, `latest(of=)`, `Scaler.fit` and `describe` treat the `fill=` value of a column of the
-    same source as missing.
+    same source as missing, and so does `ts.InstanceNorm` in batches that have both. It is false in empty slots.
 
     Args:
         source: the name of a source column, a polars expression, or several of them, which are packed
@@ -197,8 +199,10 @@ def hashed(source: "Source", buckets: int) -> ColumnSpec:
 
 def vocabulary_of(vocabulary: Iterable[object]) -> tuple[str, ...] | tuple[int, ...]:
     """Check a vocabulary and convert its values to Python texts or integers."""
-    if isinstance(vocabulary, (str, bytes)) or not isinstance(vocabulary, Iterable):
-        raise TypeError(f"vocabulary= must be a list of texts or integers, got {vocabulary!r}. Write [{vocabulary!r}].")
+    if not is_listed(vocabulary):
+        is_frame = hasattr(vocabulary, "columns")
+        remedy = "Take one column of it." if is_frame else f"Write [{shown(vocabulary)}]."
+        raise TypeError(f"vocabulary= must be a list of texts or integers, got {shown(vocabulary)}. {remedy}")
     if isinstance(vocabulary, (set, frozenset, Mapping)):
         raise TypeError(
             f"vocabulary= must be in the order of the codes, got a {type(vocabulary).__name__}. Write a list: "

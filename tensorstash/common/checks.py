@@ -3,7 +3,23 @@
 import operator
 import os
 from collections.abc import Iterable, Sequence
-from typing import SupportsIndex, cast
+from typing import Any, SupportsIndex, TypeVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+Text = TypeVar("Text", bound="str | None")
+
+MOST_COUNT = 1 << 62  # numbers of windows, steps and rows are 64-bit integers, and so are sums of two of them
+_MOST_SHOWN = 100  # characters
+
+
+def shown(value: object) -> str:
+    """A value for a message: its repr if that is short, else what it is."""
+    if isinstance(value, str):
+        return repr(value if len(value) <= _MOST_SHOWN else f"{value[:_MOST_SHOWN]}...")
+    text = repr(value)
+    return text if len(text) <= _MOST_SHOWN and "\n" not in text else f"a {type(value).__name__}"
 
 
 def is_integer(value: object) -> bool:
@@ -15,25 +31,86 @@ def is_integer(value: object) -> bool:
     return not isinstance(value, bool)
 
 
-def at_least(least: int, value: object, what: str) -> int:
-    """The value as an `int`; raises `ValueError` unless it is an integer of any type and at least `least`."""
+def at_least(least: int, value: object, what: str, *, below: int | None = None) -> int:
+    """The value as an `int`; raises `ValueError` unless it is an integer of any type, in `[least, below)`."""
     number = operator.index(cast("SupportsIndex", value)) if is_integer(value) else None
     if number is None or number < least:
-        raise ValueError(f"{what} must be an integer >= {least}, got {value!r}.")
+        raise ValueError(f"{what} must be an integer >= {least}, got {shown(value)}.")
+    if below is not None and number >= below:
+        limit = f"2**{below.bit_length() - 1}" if below > 1 << 20 else f"{below:,}"
+        raise ValueError(f"{what} must be < {limit}, got {number}.")
     return number
+
+
+def integer(value: object, what: str) -> int:
+    """The value as an `int`; raises `ValueError` unless it is an integer of any type."""
+    if not is_integer(value):
+        raise ValueError(f"{what} must be an integer, got {shown(value)}.")
+    return operator.index(cast("SupportsIndex", value))
+
+
+def flag(value: object, what: str) -> bool:
+    """A truth value of Python or numpy; raises `TypeError` for anything else, such as 1."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"{what} must be True or False, got {shown(value)}.")
+    return bool(value)
+
+
+def flag_or_none(value: object, what: str) -> bool | None:
+    """A truth value of Python or numpy, or `None`; raises `TypeError` for anything else."""
+    if value is None or isinstance(value, (bool, np.bool_)):
+        return None if value is None else bool(value)
+    raise TypeError(f"{what} must be True, False or None, got {shown(value)}.")
+
+
+def one_of(value: object, allowed: Sequence[Text], what: str) -> Text:
+    """One of a few texts, or of `None` and texts; raises `ValueError` for anything else."""
+    for choice in allowed:  # what is neither may compare in its own way
+        if choice is value or (isinstance(value, str) and value == choice):
+            return choice
+    *first, last = ("None" if choice is None else f'"{choice}"' for choice in allowed)
+    raise ValueError(f"{what} must be {', '.join(first)} or {last}, got {shown(value)}.")
+
+
+def seconds(value: object, what: str) -> float | None:
+    """A time to wait, or `None`; raises `ValueError` for anything but a number of at least 0."""
+    if value is None or ((is_integer(value) or isinstance(value, float)) and cast("float", value) >= 0):
+        return cast("float | None", value)
+    raise ValueError(f"{what} must be a number of seconds >= 0, got {shown(value)}.")
 
 
 def path_of(value: object, what: str) -> str:
     """A path or URL as a text; raises `TypeError` for anything else, and for an empty one."""
     if not isinstance(value, (str, os.PathLike)) or not os.fspath(value):
-        raise TypeError(f"{what} must be a str or pathlib.Path that is not empty, got {value!r}.")
+        raise TypeError(f"{what} must be a str or pathlib.Path that is not empty, got {shown(value)}.")
     return os.fsdecode(value)
 
 
 def names_in(given: Sequence[str], what: str) -> list[str]:
-    """A list of names; a single text is refused."""
+    """A list of names; a single text is refused, and so are other items."""
     if isinstance(given, str):
         raise TypeError(f"{what} must be a list of names, got the text {given!r}. Write [{given!r}].")
-    if not isinstance(given, Iterable) or getattr(given, "ndim", 1) == 0:  # a tensor without dimensions is "iterable"
-        raise TypeError(f"{what} must be a list of names, got {given!r}.")
-    return [*given]
+    if not is_listed(given):
+        raise TypeError(f"{what} must be a list of names, got {shown(given)}.")
+    names = [*given]
+    for name in names:
+        if not isinstance(name, str):
+            raise TypeError(f"{what} must be a list of names, got {shown(name)} in it.")
+    return names
+
+
+def is_listed(given: object) -> bool:
+    """Whether a value has items one after the other: not a text, nor a frame, whose items are its columns."""
+    if isinstance(given, (str, bytes, bytearray)) or hasattr(given, "columns"):
+        return False
+    return isinstance(given, Iterable) and getattr(given, "ndim", 1) > 0  # a tensor without dimensions is "iterable"
+
+
+def array_of(values: Any, what: str) -> NDArray[Any]:
+    """Values of any library as an array, not copied where that is possible; raises `TypeError` if there is none."""
+    if getattr(values, "is_meta", False):
+        raise TypeError(f"{what} must have values, got a tensor on the device 'meta'. Make it on the CPU.")
+    try:
+        return np.asarray(values.detach().cpu() if hasattr(values, "detach") else values)
+    except (TypeError, ValueError, RuntimeError) as error:  # lists of several lengths; tensors that are sparse or meta
+        raise TypeError(f"{what} must be one array, list or dense tensor of values, got {shown(values)}.") from error

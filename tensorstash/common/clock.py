@@ -82,23 +82,23 @@ class Clock:
         text, fraction = when.isoformat(" "), f"{ticks % per_second:0{len(str(per_second)) - 1}d}".rstrip("0")
         return f"{text[:19]}.{fraction}{text[19:]}" if fraction else text
 
-    def parse(self, moment: SupportsIndex | str | date | np.datetime64) -> int:
-        """The first tick at or after a time, which is read in the clock's zone unless it has one; integers are ticks.
+    def parse(self, moment: SupportsIndex | str | date | np.datetime64, what: str = "A cut") -> int:
+        """The first tick at or after a time; integers are ticks.
 
-        Dates have no zone: of a time with a zone, the wall clock counts. Raises `ValueError` for a time that the clock
-        of the zone shows twice or never, and for one that does not fit into 64 bits; midnight is the beginning of its
-        day.
+        Text without an offset from UTC, and a date, are read in the clock's zone; midnight is the beginning of its day.
+        Raises `ValueError` for a time with a zone where the clock has none and the other way round, for one that the
+        clock of the zone shows twice or never, and for one that does not fit into 64 bits.
         """
-        tick = self._tick(moment)
+        tick = self._tick(moment, what)
         if not -(1 << 63) <= tick < 1 << 63:
             kind = "integers" if self.unit is None else f"times in {self.unit!r}"
-            raise ValueError(f"A cut must fit into 64 bits, as the {kind} of the stash do; got {moment!r}.")
+            raise ValueError(f"{what} must fit into 64 bits, as the {kind} of the stash do; got {moment!r}.")
         return tick
 
-    def _tick(self, moment: SupportsIndex | str | date | np.datetime64) -> int:
+    def _tick(self, moment: SupportsIndex | str | date | np.datetime64, what: str) -> int:
         if self.unit is None:
             if not is_integer(moment):
-                raise ValueError(f"A cut is an integer, as the times are; got {moment!r}.")
+                raise ValueError(f"{what} is an integer, as the times are; got {moment!r}.")
             return operator.index(cast("SupportsIndex", moment))
         text = moment.isoformat() if isinstance(moment, date) else str(moment)
         text = _ONE_DIGIT.sub(r"0\g<0>", text[:10]) + text[10:]
@@ -109,18 +109,31 @@ class Clock:
                 raise ValueError(text)
             when = datetime.fromisoformat(text.replace("Z", "+00:00"))
         except ValueError:
-            raise ValueError(f"A cut is written as '2013-10-01' or '2013-10-01 06:00'; got {moment!r}.") from None
-        if self.unit == "d":
-            when = when.replace(tzinfo=timezone.utc)
-        elif when.tzinfo is None:
+            raise ValueError(f"{what} is written as '2013-10-01' or '2013-10-01 06:00'; got {moment!r}.") from None
+        if when.tzinfo is None:
+            self._check_naive(moment, what)
             when = when.replace(tzinfo=zone_of(self.zone))
-            _check_unique(when, str(self.zone))
+            _check_unique(when, str(self.zone), what)
+        elif self.zone is None:
+            raise ValueError(
+                f"{what} must have no zone, as the times of the stash have none; got {moment!r}. Write it as the time "
+                "column does, or load times with a zone."
+            )
         seconds = (when - datetime(1970, 1, 1, tzinfo=timezone.utc)) // timedelta(seconds=1)
         nanoseconds = seconds * 10**9 + (int(fraction[2].ljust(9, "0")) if fraction else 0)
         return -(-nanoseconds // NANOSECONDS[self.unit])
 
+    def _check_naive(self, moment: object, what: str) -> None:
+        """Refuse a moment without a zone that times with a zone cannot be compared with; text and dates can."""
+        is_day = isinstance(moment, np.datetime64) and np.datetime_data(moment.dtype)[0] == "D"
+        if self.zone is not None and not is_day and isinstance(moment, (datetime, np.datetime64)):
+            raise ValueError(
+                f"{what} must have a zone, as the times of the stash have {self.zone}; got {moment!r}. Give it one, or "
+                f"write text, which is read in {self.zone}."
+            )
 
-def _check_unique(when: datetime, zone: str) -> None:
+
+def _check_unique(when: datetime, zone: str, what: str) -> None:
     """Raise `ValueError` if a change of the clock skips or repeats a local time that is not midnight."""
     first, second = (when.replace(fold=fold).utcoffset() for fold in (0, 1))
     if first == second or first is None or second is None or not any(when.timetuple()[3:6]):
@@ -129,7 +142,7 @@ def _check_unique(when: datetime, zone: str) -> None:
     offsets = [f"{when.replace(fold=fold):%z}" for fold in (0, 1)]
     happens = "comes twice" if first > second else "does not exist"
     raise ValueError(
-        f"A cut must be one moment; {text} {happens} in {zone}, where the clock changes. Write its offset from UTC, "
+        f"{what} must be one moment; {text} {happens} in {zone}, where the clock changes. Write its offset from UTC, "
         f"such as '{text}{offsets[0][:3]}:{offsets[0][3:5]}' or '{text}{offsets[1][:3]}:{offsets[1][3:5]}'."
     )
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, SupportsIndex, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from tensorstash.common.checks import is_integer
+from tensorstash.common.aliases import meant_by
+from tensorstash.common.checks import is_integer, shown
 from tensorstash.common.clock import NANOSECONDS, UTC_NAMES, Clock, from_wall_clock, wall_clock
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ Duration = int | str | timedelta  # of time
 _MONTHS = {"mo": 1, "q": 3, "y": 12}
 _DAYS = {"d": 1, "w": 7}
 _CALENDAR = re.compile(r"([1-9]\d*)(mo|q|y|bd|d|w)")
+_ZERO = re.compile(r"-?(0+[a-z]+)+")
 _PART = re.compile(r"(\d+)(ns|us|ms|mo|bd|s|m|h|d|w|q|y|i)")
 
 
@@ -139,6 +141,11 @@ def frequency(text: Duration, clock: Clock, tolerance: Duration | None, what: st
     return Frequency(str(text), "ticks", ticks, allowed, clock)
 
 
+def is_zero(length: object) -> bool:
+    """Whether a text is a duration of nothing, such as "0d" or "-0d"."""
+    return isinstance(length, str) and _ZERO.fullmatch(length) is not None
+
+
 def duration(text: str, what: str) -> timedelta:
     """A fixed duration as polars writes it; `what` is the argument that it was given for."""
     try:
@@ -196,14 +203,24 @@ def _ticks(length: Duration, clock: Clock, what: str) -> int:
         raise ValueError(f"{what} of integer times must be an integer, got {text!r}.")
     parts = _PART.findall(text) if isinstance(text, str) else []
     if not parts or "".join(map("".join, parts)) != text or any(unit not in NANOSECONDS for _, unit in parts):
-        calendar = ", or alone '1mo', '1q', '1y', '1bd'" if what in ("frequency", "step", "gap", "every") else ""
+        is_step = what in ("frequency", "step", "gap", "every")
+        calendar = ", or alone '1mo', '1q', '1y', '1bd'" if is_step else ""
+        meant = meant_by(length)
+        is_possible = meant is not None and (is_step or _is_fixed(meant))
+        remedy = f" Write {meant!r}." if is_possible else ""
         raise ValueError(
-            f"{what} must be a duration as polars writes it, such as '15m', '1h', '1d'{calendar}, got {text!r}."
+            f"{what} must be a duration as polars writes it, such as '15m', '1h', '1d'{calendar}, got {shown(text)}."
+            f"{remedy}"
         )
     ticks, rest = divmod(sum(int(count) * NANOSECONDS[unit] for count, unit in parts), NANOSECONDS[clock.unit])
     if rest:
         raise ValueError(f"{what} must be a multiple of the time column's unit, {clock.unit!r}, got {text!r}.")
     return ticks
+
+
+def _is_fixed(text: str) -> bool:
+    """Whether a duration always has the same length."""
+    return all(unit in NANOSECONDS for _, unit in _PART.findall(text))
 
 
 def _days(ticks: Int64s, day: int) -> NDArray[np.datetime64]:

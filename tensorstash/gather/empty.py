@@ -38,7 +38,7 @@ def fills(
 
 
 def _fill(stash: Stash, name: str, *, timed: bool) -> torch.Tensor:
-    """The value of the empty slots of a column: its `empty=`, else its `fill=`, else NaN or code -1.
+    """The value of the empty slots of a column: its `empty=`, else its `fill=`, else NaN, code -1 or no validity.
 
     Numbers of the calendar begin with 0, so that -1 says that there is no time.
     """
@@ -52,6 +52,8 @@ def _fill(stash: Stash, name: str, *, timed: bool) -> torch.Tensor:
         fill = float("nan")
     elif about.calendar and not timed:
         fill = -1
+    elif about.is_validity:
+        fill = False
     if fill is None and about.calendar:
         raise SchemaError(
             f"An empty slot has a time only if the step of time is known, and so {name!r} of ts.calendar has no value "

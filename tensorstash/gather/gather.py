@@ -22,6 +22,7 @@ from tensorstash.gather.native import NativePlan, copy, native_plan, with_fragme
 from tensorstash.gather.span import Draw, Filling, Span, Store, by_source, draw_number, draws_of
 from tensorstash.gather.stretches import TIMES, Stretches, as_fragments, to_ages
 from tensorstash.native import library
+from tensorstash.segments.limits import no_room_for_batch
 
 _SLICED_STEPS = 4  # up to this step, gathering every row and slicing is faster than a strided gather
 
@@ -175,7 +176,10 @@ def gather(
 
 
 def _fresh(plan: GatherPlan, count: int) -> list[torch.Tensor]:
-    return [torch.empty(group.buffer_shape(count), dtype=group.dtype) for group in plan.groups]
+    try:
+        return [torch.empty(group.buffer_shape(count), dtype=group.dtype) for group in plan.groups]
+    except (RuntimeError, MemoryError) as error:
+        raise no_room_for_batch(count * plan.window_bytes) from error
 
 
 def select(

@@ -1,6 +1,7 @@
 """What a batch is gathered from: spans, which slots of which column a window holds, and the memory of a stash."""
 
 import math
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import EllipsisType
@@ -8,7 +9,7 @@ from types import EllipsisType
 import numpy as np
 import torch
 
-from tensorstash.common.checks import is_integer
+from tensorstash.common.checks import is_integer, shown
 from tensorstash.common.dtypes import Int32s, Int64s
 from tensorstash.native.guide import Guide
 from tensorstash.segments.segment import Block
@@ -45,9 +46,12 @@ class Draw:
     step: int = 1
 
     def __post_init__(self) -> None:
-        numbers = (self.low, self.high, self.step)
-        if not all(map(is_integer, numbers)):
-            raise TypeError(f"ts.Draw takes integers, in slots relative to the anchor, got {self}.")
+        for name, value in (("low", self.low), ("high", self.high), ("step", self.step)):
+            if not is_integer(value):
+                raise TypeError(
+                    f"ts.Draw takes integers, in slots relative to the anchor, got {shown(value)} as {name}."
+                )
+            object.__setattr__(self, name, operator.index(value))
         if self.step < 1 or self.low >= self.high:
             raise ValueError(
                 f"ts.Draw must have low < high and step >= 1, got {self}. Slots before the anchor are negative: a past "

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tensorstash.columns.resolve import entity_columns
+from tensorstash.columns.resolve import entity_column, entity_columns
 from tensorstash.columns.sharding import shard_of
 from tensorstash.common.dtypes import Int32s, Int64s
 from tensorstash.errors import DataError
@@ -102,6 +102,7 @@ def entities_of_rows(scanned: Scan, entity: Entity, arrays: Sequence[pa.Array], 
 
 def of_shard(scanned: Scan, entity: Entity, shard: tuple[int, int], progress: bool | None) -> Scan:
     """The scan of the rows whose entity is in a shard, given by its number and how many there are."""
+    entity_column(scanned.schema, entity, scanned.label)  # refuses values that have no shard
 
     def judge(unit: Unit) -> tuple[NDArray[np.uint8], int]:
         flags = [np.empty(0, np.bool_)]

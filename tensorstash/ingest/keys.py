@@ -27,6 +27,7 @@ from tensorstash.ingest.row_order import Arranger, duplicate_time
 from tensorstash.ingest.values import Stats, values
 from tensorstash.segments.draft import Draft
 from tensorstash.sources.scan import Scan, Unit, damage_named
+from tensorstash.stash.header import times_checksum
 
 _BLOCK = 1 << 17  # rows processed at a time
 
@@ -51,6 +52,7 @@ class Keys:
     arranger: Arranger
     names: list[Any]  # of the entities: tuples for several entity columns, `[None]` for none
     times: Stats | None
+    checksum: int | None  # of the times, in the order of the stash
 
     @property
     def has_rows(self) -> Bools:
@@ -72,11 +74,12 @@ def read_keys(work: Work) -> Keys:
     times = _arrange(work, entities, arranger)
     order = np.arange(1) if entities is None else entities.order()
     names = [None] if entities is None else _write_entities(work, entities.values(order))
-    duplicate = arranger.finish(order, draft.array("__time") if planned.time else None)
+    in_order = draft.array("__time") if planned.time else None
+    duplicate = arranger.finish(order, in_order)
     if duplicate:
         raise duplicate_time(planned, work.scanned, names[duplicate.entity], duplicate)
     draft.blob("__offsets", arranger.offsets, torch.int64)
-    return Keys(arranger, names, times)
+    return Keys(arranger, names, times, None if in_order is None else times_checksum(in_order))
 
 
 def _arrange(work: Work, entities: Entities | None, arranger: Arranger) -> Stats | None:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tensorstash.columns.spec import Columns
-from tensorstash.common.checks import is_integer, path_of
+from tensorstash.common.checks import flag, flag_or_none, path_of, seconds
 from tensorstash.errors import TensorstashError
 from tensorstash.ingest.request import Duplicates, Request, Static, parse_request
-from tensorstash.ingest.segment_key import argument_keys, check_version, check_share, check_unchanged, contents, key_of
+from tensorstash.ingest.segment_key import argument_keys, check_share, check_unchanged, check_version, contents, key_of
 from tensorstash.segments.directory import Name
 from tensorstash.segments.limits import memory_limits
 from tensorstash.segments.on_disk import FileTarget, obtain_file
@@ -105,9 +105,9 @@ def load(
             Changed files, other data or other arguments make another copy under the same label.
         file: a path for a stash on disk, such as "weather.safetensors". It appears once it is complete and on disk. A
             file that the same load has made is opened as it is; of several processes one writes and the others wait.
-        version: with `share=` or `file=`, a text that names the rows of a source that is not files, and of a table given
-            as `static=`: you vouch that equal versions mean equal rows. Later processes attach without reading or
-            hashing them. Another version, or none, is another stash.
+        version: with `share=` or `file=`, a text that names the rows of a source that is not files, and of a table
+            given as `static=`: you vouch that equal versions mean equal rows. Later processes attach without reading
+            or hashing them. Another version, or none, is another stash.
         overwrite: with `file=`, replace a file that another load or program made, once the new one is complete. Without
             it such a file is an error.
         timeout: with `share=` or `file=`, seconds to wait for another process that loads; `None` waits until it
@@ -156,11 +156,10 @@ def load(
         duplicates=duplicates,
         filesystem=filesystem,
     )
-    if progress is not None and not isinstance(progress, bool):
-        raise TypeError(f"progress must be True, False or None, got {progress!r}.")
+    progress = flag_or_none(progress, "progress")
     path = _check_targets(share, file, overwrite, timeout)
-    check_version(version, request, kept=path is not None or bool(share))
     label = None if share is None or share is False else check_share(share, source)
+    check_version(version, request, kept=path is not None or label is not None)
 
     def get(hash_: str, build: Build) -> Segment:
         if path is not None:
@@ -183,15 +182,14 @@ def load(
 
 def _check_targets(share: object, file: object, overwrite: bool, timeout: Any) -> str | None:
     """Check that the arguments agree, and return the path of `file=`."""
-    shared = share is not None and share is not False
+    shared, overwrite = share is not None and share is not False, flag(overwrite, "overwrite")
     if file is None and overwrite:
         raise ValueError("overwrite= replaces the file of file=, so it needs file=. Leave it out.")
     if file is not None and shared:
         raise ValueError("A stash is shared memory or a file; got share= and file=. Leave one out.")
     if file is None and not shared and timeout is not None:
         raise ValueError("timeout= needs share= or file=: it limits the wait for another process. Leave it out.")
-    if timeout is not None and not ((is_integer(timeout) or isinstance(timeout, float)) and timeout >= 0):
-        raise ValueError(f"timeout must be a number of seconds >= 0, got {timeout!r}.")
+    seconds(timeout, "timeout")
     if file is None:
         return None
     return os.path.realpath(path_of(file, "file"))

@@ -14,6 +14,7 @@ from tensorstash.columns.column import Column
 from tensorstash.columns.names import field_of
 from tensorstash.columns.resolve import entity_column, resolve, time_column
 from tensorstash.columns.spec import Columns, ColumnSpec
+from tensorstash.common.checks import path_of
 from tensorstash.common.html import table
 from tensorstash.errors import NoMemoryError, SchemaError, SegmentError, SourceError
 from tensorstash.ingest.entities import of_shard
@@ -192,6 +193,7 @@ def plan(
         duplicates=duplicates,
         filesystem=filesystem,
     )
+    path = None if file is None else os.path.realpath(path_of(file, "file"))
     check_repeatable(source)
     surveyed = survey(request, find(source, filesystem), None)
     scanned, planned = surveyed.scanned, surveyed.planned
@@ -204,11 +206,10 @@ def plan(
         checks = (lambda: check_share(share, source), lambda: argument_keys(request), lambda: _check_memory(planned))
         for check in checks:
             notes += _refusal(f"share={share!r}", check)
-    if file is not None:
+    if path is not None:
         needed = f"{planned.rows * SORT_BYTES / 1e6:,.1f} MB of memory"
         notes.append(f"a load needs {needed} to sort the rows, unless they are grouped by entity and ordered by time")
-        directory = os.path.dirname(os.path.realpath(os.fsdecode(file)))
-        notes += _refusal("file=", lambda: _check_disk(planned, directory))
+        notes += _refusal("file=", lambda: _check_disk(planned, os.path.dirname(path)))
     return replace(planned, ranges=ranges, notes=(*planned.notes, *notes))
 
 

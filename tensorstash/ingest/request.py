@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
 
@@ -13,6 +13,7 @@ from tensorstash.columns.resolve import entity_columns
 from tensorstash.columns.sharding import check_shard
 from tensorstash.columns.spec import Columns, ColumnSpec, check_dtype, named
 from tensorstash.columns.types import is_text
+from tensorstash.common.checks import one_of
 from tensorstash.common.html import cut
 from tensorstash.errors import SchemaError
 from tensorstash.ingest.like import check_like
@@ -101,8 +102,7 @@ def parse_request(
     check_dtype(dtype)
     if dtype is not None and not dtype.is_floating_point:
         raise ValueError(f"dtype= casts the floating columns and must be floating; got {dtype}. Use ts.column(dtype=).")
-    if duplicates not in ("error", "keep"):
-        raise ValueError(f'duplicates must be "error" or "keep", got {duplicates!r}.')
+    duplicates = one_of(duplicates, get_args(Duplicates), "duplicates")
     condition = None
     if filter is not None:
         from tensorstash.sources.filter import parse  # here, because pyarrow's expressions are slow to import

@@ -15,6 +15,7 @@ from tensorstash.ingest.memory import SORT_BYTES
 from tensorstash.ingest.plan import Plan
 from tensorstash.sources.scan import Scan
 
+_SUNDAY = 3  # of the days since 1970, which began on a Thursday, modulo 7
 _BLOCK = 1 << 17  # rows looked at together
 Integers = NDArray[np.signedinteger[Any]]  # of 32 bits, if the number of rows allows it
 
@@ -221,11 +222,23 @@ def _by_time(codes: Int64s, times: Int64s) -> Int64s:
 def duplicate_time(planned: Plan, scanned: Scan, entity: object, duplicate: Duplicate) -> DataError:
     """The error for a time that occurs twice in an entity."""
     assert planned.time is not None
-    when = Clock(planned.time.unit, planned.time.zone).format(duplicate.time)
+    clock, name = Clock(planned.time.unit, planned.time.zone), planned.time.members[0]
     whose = f"entity {entity!r}" if planned.entity else "the series (no entity= was given)"
     first, second = map(scanned.name_row, duplicate.rows)
     return DataError(
-        f"A time occurs once in each entity; {whose} has {planned.time.members[0]} {when} in source rows {first} and "
-        f"{second}. Drop one, name the column that distinguishes the series as entity=, or keep events with "
-        'duplicates="keep".'
+        f"A time occurs once in each entity; {whose} has {name} {clock.format(duplicate.time)} in source rows {first} "
+        f"and {second}. {_zone_remedy(name, clock, duplicate.time)}rop one, name the column that distinguishes the "
+        'series as entity=, or keep events with duplicates="keep".'
+    )
+
+
+def _zone_remedy(name: str, clock: Clock, time: int) -> str:
+    """What to do if the time is in the night of a Sunday, when clocks without a zone may have been set back."""
+    day, within = divmod(time, clock.day)
+    if clock.unit in (None, "d") or clock.zone is not None or day % 7 != _SUNDAY or not 0 < within < clock.day // 6:
+        return "D"
+    return (
+        "If clocks were set back in that night, give the times their zone with polars: "
+        f"pl.col({name!r}).dt.replace_time_zone('Europe/Berlin', ambiguous=...), 'earliest' or 'latest' for each row. "
+        "Else d"
     )

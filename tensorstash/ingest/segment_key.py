@@ -48,7 +48,7 @@ def contents(scanned: Scan, names: Sequence[str]) -> str:
 
 
 def key_of(source: object, arguments: Mapping[str, object]) -> str:
-    """64 hex digits for a source, given as its stamps, `contents` or `version=`, and the `argument_keys` of a request."""
+    """64 hex digits for a source, given as its stamps, `contents` or version, and the `argument_keys` of a request."""
     decisive = {
         "format": VERSION,
         "release": release_of("tensorstash"),  # another release may decode differently
@@ -83,7 +83,7 @@ def argument_keys(request: Request) -> dict[str, object]:
 
 
 def check_version(version: object, request: Request, *, kept: bool) -> None:
-    """Raise unless `version=` is a text, the stash is kept, and the source is not only files, whose stamps are enough."""
+    """Raise unless `version=` is a text, the stash is kept, and the source is not only files, which have stamps."""
     if version is None:
         return
     if not isinstance(version, str):
@@ -94,7 +94,8 @@ def check_version(version: object, request: Request, *, kept: bool) -> None:
         raise ValueError("version= finds a stash that was kept, so it needs share= or file=. Leave it out.")
     if is_paths(request.source) and request.table is None:
         raise ValueError(
-            "version= names rows that a load would have to read; files are known by their sizes and times. Leave it out."
+            "version= names rows that a load would have to read; files are known by their sizes and times. Leave it "
+            "out."
         )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tensorstash.columns.codec import Validity
+from tensorstash.columns.codec import Hashed, Validity
 from tensorstash.columns.column import Column
 from tensorstash.columns.info import ColumnInfo, StashInfo, TimeInfo, to_header
 from tensorstash.columns.number_texts import look_like_numbers
@@ -190,12 +190,15 @@ def _fill_constants(work: Work, keys: Keys, constants: Mapping[str, Constant]) -
 def _info(work: Work, keys: Keys) -> StashInfo:
     def info_of(c: Column) -> ColumnInfo:
         info = ColumnInfo(c.name, c.members, c.kind, c.unit, c.zone, c.fill, **asdict(work.decoders[c.name].stats))
-        return replace(info, empty=c.empty, calendar=c.calendar, is_validity=isinstance(c.codec, Validity))
+        buckets = c.codec.buckets if isinstance(c.codec, Hashed) else None
+        is_validity = isinstance(c.codec, Validity)
+        return replace(info, empty=c.empty, calendar=c.calendar, is_validity=is_validity, buckets=buckets)
 
     planned, time, entity = work.planned, None, None
     if planned.time and keys.times:
         low, high = (None if at is None else int(at) for at in (keys.times.low, keys.times.high))
-        time = TimeInfo(planned.time.members[0], planned.time.unit, planned.time.zone, low, high, keys.arranger.repeats)
+        clock = planned.time.unit, planned.time.zone
+        time = TimeInfo(planned.time.members[0], *clock, low, high, keys.arranger.repeats, keys.checksum)
     if planned.entity:
         entity = planned.entity.members if planned.entity.shape else planned.entity.members[0]
     columns, static = (tuple(map(info_of, part)) for part in (planned.columns, (*planned.static, *planned.joined)))

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tensorstash.common.checks import shown
 from tensorstash.common.clock import zone_of
 from tensorstash.common.dtypes import Int64s
 from tensorstash.errors import DataError
@@ -34,6 +35,12 @@ def check_stash(stash: object) -> None:
         raise TypeError(f"The first argument must be a stash, got a {type(stash).__name__}.{remedy}")
 
 
+def check_axes(plt: Any, axes: object) -> None:
+    """Raise `TypeError` for anything but axes of matplotlib."""
+    if not isinstance(axes, plt.Axes):
+        raise TypeError(f"axes must be those of matplotlib, such as plt.gca(), or None, got {shown(axes)}.")
+
+
 def time_label(stash: Stash) -> str:
     """The label of an axis of times."""
     return label_in_zone(stash.time_name, stash.clock.zone) if stash.time_name else "row of the entity"
@@ -48,10 +55,10 @@ def show_zone(axes: Any, zone: str | None) -> None:
     """Let an axis of dates, which are drawn as moments in UTC, show the dates of a zone."""
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
-    shown = zone_of(zone if _is_known(zone) else None)
-    locator = AutoDateLocator(tz=shown)  # type: ignore[no-untyped-call]
+    drawn = zone_of(zone if _is_known(zone) else None)
+    locator = AutoDateLocator(tz=drawn)  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_locator(locator)
-    axes.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=shown))  # type: ignore[no-untyped-call]
+    axes.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=drawn))  # type: ignore[no-untyped-call]
 
 
 def show_times(axes: Any, stash: Stash) -> None:

@@ -11,6 +11,7 @@ from tensorstash.common.dtypes import Int64s
 from tensorstash.common.frequency import Duration
 from tensorstash.plot.axes import (
     bin_of,
+    check_axes,
     check_stash,
     cuts_of,
     entity_lanes,
@@ -64,6 +65,8 @@ def coverage(
     """
     plt = pyplot("coverage")
     check_stash(stash)
+    if axes is not None:
+        check_axes(plt, axes)
     chosen = chosen_entities(stash, _MOST_ENTITIES)
     names = [*stash] if columns is None else names_in(columns, "columns")
     for name in names:

@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tensorstash.plot.axes import COLOURS, label_in_zone, pyplot, show_zone
+from tensorstash.common.checks import array_of, shown
+from tensorstash.plot.axes import COLOURS, check_axes, label_in_zone, pyplot, show_zone
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,6 +63,8 @@ def forecast(
         ['history', 'truth', 'prediction']
     """
     plt = pyplot("forecast")
+    if axes is not None:
+        check_axes(plt, axes)
     framed = None
     if prediction is not None and not isinstance(prediction, torch.Tensor):
         framed = _of_frame(prediction)
@@ -140,6 +143,8 @@ def _of_frame(frame: "pl.DataFrame | pd.DataFrame") -> _Framed:
     """
     import polars as pl
 
+    if not (hasattr(frame, "columns") and hasattr(frame, "shape")):
+        raise TypeError(f"prediction must be a tensor, or a frame of Windows.to_frame, got {shown(frame)}.")
     frame = frame if isinstance(frame, pl.DataFrame) else pl.DataFrame(frame)  # of pandas
     first = next(k for k in range(len(frame.columns) + 1) if all(dtype.is_float() for dtype in frame.dtypes[k:]))
     if not 0 < first < len(frame.columns) or frame.dtypes[first - 1] in (pl.String, pl.Categorical, pl.Object):
@@ -216,4 +221,4 @@ def _numbers(values: object, name: str) -> Numbers:
     if values.ndim != dimensions:
         remedy = " Take one window of the batch and one column of a pack." if values.ndim > dimensions else ""
         raise ValueError(f"{name} must have the shape {shape}, got {tuple(values.shape)}.{remedy}")
-    return values.detach().to("cpu", torch.float64).numpy()
+    return array_of(values.detach().to(torch.float64), name)

@@ -7,13 +7,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tensorstash.common.checks import names_in
+from tensorstash.common.checks import names_in, shown
 from tensorstash.common.dtypes import Bools, Int64s
 from tensorstash.common.frequency import Duration
 from tensorstash.plot.axes import (
     COLOURS,
     DASHES,
     bin_of,
+    check_axes,
     check_stash,
     cuts_of,
     pyplot,
@@ -72,18 +73,13 @@ def series(
     if not names:
         raise ValueError("columns must name at least one column, got none.")
     entities = entity if isinstance(entity, list) else [entity]
+    if not entities:
+        raise ValueError("entity must name at least one entity, got none.")
     all_series = [stash.series(one) for one in entities]
     for name in names:
         stash[name]  # raises ColumnError before anything is drawn
     drawn = [_rows_drawn(stash, series, start, end, frequency) for series in all_series]
-    if axes is None:
-        _, grid = plt.subplots(
-            len(names), squeeze=False, sharex=True, figsize=(10, 1 + 2 * len(names)), layout="constrained"
-        )
-        axes = [*grid[:, 0]]
-    got = len(axes) if isinstance(axes, (Sequence, np.ndarray)) else repr(axes)
-    if got != len(names):
-        raise ValueError(f"axes must be a list of axes, one for each column, got {got} for {len(names)} columns.")
+    axes = _axes_of(plt, axes, len(names))
     for one, series, (rows, times, gaps) in zip(entities, all_series, drawn):
         of = [str(one)] if len(entities) > 1 else []
         for name, column_axes in zip(names, axes):
@@ -94,6 +90,19 @@ def series(
         title = ", ".join(stash.entity_names)
         axes[0].set_title(title if len(entities) > 1 else f"{title} {entity}", loc="left")
     axes[-1].set_xlabel(time_label(stash))
+    return axes
+
+
+def _axes_of(plt: Any, axes: "Sequence[Axes] | None", count: int) -> "list[Axes]":
+    """The axes that were given, one for each column, or new ones."""
+    if axes is None:
+        size = (10, 1 + 2 * count)
+        return [*plt.subplots(count, squeeze=False, sharex=True, figsize=size, layout="constrained")[1][:, 0]]
+    got = len(axes) if isinstance(axes, (list, tuple, np.ndarray)) else shown(axes)
+    if got != count:
+        raise ValueError(f"axes must be a list of axes, one for each column, got {got} for {count} columns.")
+    for column_axes in axes:
+        check_axes(plt, column_axes)
     return [*axes]
 
 
@@ -111,8 +120,8 @@ def _rows_drawn(
         raise ValueError("A series is drawn from its rows, and this entity has none. Choose another entity.")
     gaps = np.zeros(len(times), np.bool_)
     gaps[find_runs(np.array([0, len(times)]), times, stash.clock, frequency, None).first] = True
-    low = 0 if start is None else int(np.searchsorted(times, stash.clock.parse(start)))
-    high = len(times) if end is None else int(np.searchsorted(times, stash.clock.parse(end)))
+    low = 0 if start is None else int(np.searchsorted(times, stash.clock.parse(start, "start=")))
+    high = len(times) if end is None else int(np.searchsorted(times, stash.clock.parse(end, "end=")))
     if low >= high:
         first, last = (stash.clock.format(int(times[k])) for k in (0, -1))
         raise ValueError(

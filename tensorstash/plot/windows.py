@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tensorstash.common.checks import shown
 from tensorstash.common.dtypes import Int64s
-from tensorstash.plot.axes import entity_lanes, legend_above, pyplot, show_times, time_axis, time_label
+from tensorstash.plot.axes import check_axes, entity_lanes, legend_above, pyplot, show_times, time_axis, time_label
 from tensorstash.stash.display import chosen_entities
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.placement import Placement
@@ -49,6 +50,8 @@ def windows(parts: Windows | Mapping[str, Windows], *, axes: "Axes | None" = Non
         ['train: 12 windows', 'valid: 9 windows']
     """
     plt = pyplot("windows")
+    if axes is not None:
+        check_axes(plt, axes)
     if isinstance(parts, Windows):
         parts = {"all": parts}
     stash = _stash_of(parts)
@@ -77,9 +80,11 @@ def windows(parts: Windows | Mapping[str, Windows], *, axes: "Axes | None" = Non
 def _stash_of(parts: object) -> Stash:
     if not isinstance(parts, Mapping) or not parts:
         raise ValueError(
-            f"parts must be windows, or a mapping such as {{'train': train, 'valid': valid}}, got {parts!r}."
+            f"parts must be windows, or a mapping such as {{'train': train, 'valid': valid}}, got {shown(parts)}."
         )
     for name, part in parts.items():
+        if not isinstance(name, str):
+            raise ValueError(f"Names of parts must be texts, got {shown(name)}.")
         if not isinstance(part, Windows):
             raise ValueError(f"Each part must be a Windows; {name!r} is a {type(part).__name__}.")
     first, *others = parts.values()

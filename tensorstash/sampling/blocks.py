@@ -28,7 +28,7 @@ class Blocks:
     size: int
 
     def __post_init__(self) -> None:
-        at_least(1, self.size, "size")
+        object.__setattr__(self, "size", at_least(1, self.size, "size"))
 
     def bind(self, windows: Sized) -> "BlocksOrder":
         """The order of these windows."""

@@ -11,6 +11,7 @@ from typing import cast
 
 import numpy as np
 
+from tensorstash.common.checks import shown
 from tensorstash.common.dtypes import Int32s, Int64s
 from tensorstash.native import kernel, library
 from tensorstash.native.permutation import BLOCK, feistel
@@ -60,10 +61,10 @@ def components(sizes: Mapping[str, int], weights: Mapping[str, float] | None = N
             raise TypeError(f"weights must be a mapping from each name to a number, got {weights!r}.")
         given = by_name(weights, names, "the mix", "component")
         for name, weight in zip(names, given):
-            if as_array(weight).dtype == np.bool_ or as_array(weight).ndim:
+            if as_array(weight).dtype.kind not in "fiu" or as_array(weight).ndim:
                 raise TypeError(
-                    f"Weights of a mix must be numbers, got {weight} for component {name!r}. Give 1 instead of True, "
-                    "and 0 to leave a component out."
+                    f"Weights of a mix must be numbers, got {shown(weight)} for component {name!r}. Give a number such "
+                    "as 1, and 0 to leave a component out."
                 )
         shares = checked_weights(given, len(names), "component", names).tolist()
     for name, share in zip(names, shares):

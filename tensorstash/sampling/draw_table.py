@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from tensorstash.common.checks import array_of, shown
 from tensorstash.common.dtypes import Int32s, Int64s
 from tensorstash.errors import unknown
 from tensorstash.native import kernel, library
@@ -111,6 +113,10 @@ def by_name(weights: Mapping[Any, Any], names: Sequence[Any], source: str, what:
 def checked_weights(values: Any, count: int, what: str, names: Sequence[Any]) -> NDArray[Any]:
     """Weights as an array of numbers; the error for a wrong weight names it."""
     weights = as_array(values)
+    if weights.ndim == 1 and weights.dtype.kind in "USO" and len(weights) == len(names):
+        for name, value in zip(names, values):
+            if not isinstance(value, Real):
+                raise TypeError(f"weights must be numbers, got {shown(value)} for {what} {name!r}.")
     if weights.ndim != 1 or weights.dtype.kind not in "fiub":
         raise TypeError(
             f"weights must be numbers, one for each {what}, got {weights.ndim} dimensions of {weights.dtype}."
@@ -128,10 +134,5 @@ def checked_weights(values: Any, count: int, what: str, names: Sequence[Any]) ->
 
 def as_array(values: Any) -> NDArray[Any]:
     """Weights of any library as an array, not copied where that is possible."""
-    if isinstance(values, torch.Tensor):
-        tensor = values.detach().cpu()
-        return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
-    try:
-        return np.asarray(values)
-    except ValueError as error:
-        raise TypeError("Weights must be one list of numbers, got lists of different lengths.") from error
+    is_bfloat16 = isinstance(values, torch.Tensor) and values.dtype == torch.bfloat16  # which numpy lacks
+    return array_of(values.float() if is_bfloat16 else values, "weights")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tensorstash.common.checks import at_least
+from tensorstash.common.checks import MOST_COUNT, at_least
 from tensorstash.common.dtypes import Bools, Int64s
 from tensorstash.sampling.order import Ids, SequenceOrder
 from tensorstash.sampling.steps import Layout, Steps
@@ -33,7 +33,7 @@ class Lanes:
     count: int
 
     def __post_init__(self) -> None:
-        at_least(1, self.count, "count")
+        object.__setattr__(self, "count", at_least(1, self.count, "count", below=MOST_COUNT))
 
     def bind(self, windows: Sized) -> "LanesOrder":
         """The order of these windows, each of which must continue the one before."""

@@ -1,20 +1,23 @@
 """`Mix`: windows of several stashes, sampled by weights or concatenated; a `Loader` takes a mix in place of windows."""
 
-import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
-from tensorstash.common.checks import at_least
+from tensorstash.common.checks import MOST_COUNT, at_least
+from tensorstash.common.checks import shown as brief
 from tensorstash.common.dtypes import Int64s
 from tensorstash.common.html import table
 from tensorstash.errors import SchemaError
 from tensorstash.sampling.components import components
+from tensorstash.sampling.differences import told
 from tensorstash.sampling.mixed import MixedOrder
 from tensorstash.sampling.several import Several
+from tensorstash.windows.identity import meanings, where
 from tensorstash.windows.ids import Ids
 from tensorstash.windows.placement import Chain
 from tensorstash.windows.windows import Windows
@@ -29,10 +32,10 @@ class Mix(Several):
     `shuffle=True` permutes the windows of each component, `False` interleaves them in order; there are no other
     orders. Ranks, tails and states work as in any loader.
 
-    All components need the same spans over columns of the same types, shapes, vocabularies and fills, the same static
-    columns, and times of the same unit and zone. With `with_ids=True` batches hold `source`, `(batch,)` int64: the
-    number of the component in the order of `windows`. `window`, `entity` and `anchor` then count within that component.
-    Batches hold `<span>.observed` if any component has it.
+    The numbers of all components must mean the same: they need the same spans, static columns and labels, of the same
+    types, units, vocabularies, members and so on, and times of the same unit and zone. With `with_ids=True` batches
+    hold `source`, `(batch,)` int64: the number of the component in the order of `windows`. `window`, `entity` and
+    `anchor` then count within that component. Batches hold `<span>.observed` if any component has it.
 
     A mix is a data set of PyTorch too: `mix[k]`, and `mix[ids]` for a batch. Windows are numbered one component after
     the other, in the order of `windows`, and so are the ids that `ts.Loader(mix, ...).sampler` gives.
@@ -66,13 +69,17 @@ class Mix(Several):
         if not isinstance(windows, Mapping):
             raise TypeError(f"windows must be a mapping from names to windows, got a {type(windows).__name__}.")
         for name, component in windows.items():
+            if not isinstance(name, str):
+                raise TypeError(
+                    f"Names of the components of a mix must be texts, got {brief(name)}. Write {str(name)!r}."
+                )
             if not isinstance(component, Windows):
                 raise TypeError(f"Components of a mix must be ts.Windows; {name!r} is a {type(component).__name__}.")
         self.parts = self.windows = dict(windows)
         self.components = components({name: len(component) for name, component in windows.items()}, weights)
         self.chain = Chain(tuple(component.placement for component in windows.values()))
-        self.epoch_size = len(self) if epoch_size is None else at_least(1, epoch_size, "epoch_size")
-        self._check_alike()
+        self.epoch_size = len(self) if epoch_size is None else at_least(1, epoch_size, "epoch_size", below=MOST_COUNT)
+        self._meanings = self._checked_meanings()
 
     kind = "a mix"
 
@@ -90,12 +97,12 @@ class Mix(Several):
 
     def fingerprint(self) -> dict[str, Any]:
         """A small JSON identity: equal mixes have equal fingerprints."""
-        parts = [component.fingerprint() for component in self.windows.values()]
+        parts = [where(component.placement) for component in self.windows.values()]
         for part in parts:  # thousands of equal dicts would keep the garbage collector busy
             part["spans"] = parts[0]["spans"]
         whole = {"windows": len(self), "epoch_size": self.epoch_size, "components": [*self.windows]}
         named = {f"component {name}": part for name, part in zip(self.windows, parts)}
-        return whole | {"weights": self.components.weights} | named
+        return whole | {"weights": self.components.weights} | self._meanings | named
 
     def order(self, *, shuffle: bool) -> MixedOrder:
         """The order of a sampler over these windows: components permuted in each of their epochs, or sequential."""
@@ -111,22 +118,29 @@ class Mix(Several):
         names = [(part, name) for part, entities in each.items() for name in entities]
         return names, tuple(accumulate(map(len, [*each.values()][:-1]), initial=0))
 
-    def _check_alike(self) -> None:
-        firsts: dict[str, tuple[str, Any]] = {}
+    def _checked_meanings(self) -> dict[str, dict[str, Any]]:
+        """What the entries of all batches mean; a component in which they mean something else is refused."""
+        known: dict[str, tuple[str, _Trait]] = {}
+        whole: dict[str, dict[str, Any]] = {}
         for name, windows in self.windows.items():
-            for trait, value in _traits(windows):
-                first, expected = firsts.setdefault(trait, (name, value))
-                if value != expected:
+            found = meanings(windows.placement)
+            for trait in _traits(windows, found):
+                first, expected = known.setdefault(trait.text, (name, trait))
+                if trait.value != expected.value:
                     raise SchemaError(
-                        f"The components of a mix must have the same {trait}; {first!r} has {_short(expected)}, "
-                        f"{name!r} has {_short(value)}."
+                        f"The components of a mix must have the same {trait.text}; {first!r} has {expected.told}, "
+                        f"{name!r} has {trait.told}. {trait.remedy}"
                     )
+            whole = whole or found
+            for column, traits in found["columns"].items():  # the first component may have no value for empty slots
+                whole["columns"][column] |= traits
         labels = () if windows.placement.points is None else windows.placement.points.labels
         if any("source" in (span.name, *windows.stash.static, *labels) for span in windows.spans):
             raise SchemaError(
                 "No span or static column of a mix may be named 'source': batches hold the component of each window "
                 "under that name. Rename it."
             )
+        return whole
 
     def __repr__(self) -> str:
         lines = [f"  {share}  {name}: {windows}" for share, name, windows in self._lines()]
@@ -151,36 +165,54 @@ class Mix(Several):
 _SHOWN = 8  # components in a repr
 
 
-def _traits(windows: Windows) -> Iterator[tuple[str, Any]]:
-    """The properties that all components must share, by their names in error messages."""
-    stash = windows.stash
-    yield "spans", [str(span) for span in windows.spans]
-    yield "spans in time", [text for reach in windows.placement.reaches for text in reach.texts]
-    points = windows.placement.points
-    labels = {} if points is None else points.labels
-    yield "columns of at=", {name: str(values.dtype) for name, values in labels.items()}
-    fills = dict(windows.placement.fills or {})
-    for reach in windows.placement.reaches:
-        fills |= reach.fills
-    for name in dict.fromkeys(span.column for span in windows.spans):
-        yield from _column(windows, name, stash[name])
-        if name in fills:
-            yield f"bits in empty slots of {name!r}", int(fills[name])
-    yield "static columns", [*stash.static]
-    for name, tensor in stash.static.items():
-        yield from _column(windows, name, tensor)
-    yield "unit of times", stash.clock.unit
-    yield "zone of times", stash.clock.zone
+# of each trait of a column its name in messages, and what makes it alike
+_TRAITS = {
+    "type": ("type", "Load both with the same dtype=, or ts.column(..., dtype=...)."),
+    "kind": ("kind", "Load the column from the same kind of values in both."),
+    "unit": ("unit", "Convert it to one unit before loading."),
+    "zone": ("time zone", "Convert it to one time zone before loading."),
+    "fields": ("fields", "Take the same fields of ts.calendar in the same order."),
+    "members": ("members", "Pack the same columns in the same order."),
+    "shape": ("shape", "Pack as many columns in both loads, or leave the column out with columns= or spans=."),
+    "buckets": ("number of buckets", "Give both the same number in ts.hashed."),
+    "vocabulary": ("vocabulary", "Give both one vocabulary=, or load one with like= of the other."),
+    "fill": ("fill=", "Give both the same."),
+    "empty": ("value in empty slots", "Give both the same empty=."),
+    "validity": ("columns marked by the ts.is_valid", "Take ts.is_valid of the same columns."),
+    "scaling": ("scaling", "Apply a scaler to both, or to neither."),
+}
+# a component without empty slots needs no value for them, and a column of lists has no names for its items
+_OPTIONAL = {"empty", "members"}
 
 
-def _column(windows: Windows, name: str, tensor: Any) -> Iterator[tuple[str, Any]]:
-    info = windows.stash.about(name)
-    yield f"type of {name!r}", str(tensor.dtype)
-    yield f"shape of {name!r}", tuple(tensor.shape[1:])
-    yield f"kind of {name!r}", (info.kind, info.unit, info.zone)
-    yield f"vocabulary of {name!r}", windows.stash.vocabulary(name) if info.kind == "category" else None
+class _Trait(NamedTuple):
+    """A property that all components must share."""
+
+    text: str
+    value: Any
+    remedy: str
+    shown: Callable[[], Any] | None = None  # in place of the value
+
+    @property
+    def told(self) -> str:
+        """The value for a message."""
+        return told(self.value if self.shown is None else self.shown())
 
 
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 120 else f"{text[:80]}... (CRC {zlib.crc32(text.encode()):08x})"
+def _traits(windows: Windows, found: Mapping[str, Mapping[str, Any]]) -> Iterator[_Trait]:
+    placement, stash = windows.placement, windows.stash
+    texts = [*map(str, placement.spans), *(text for reach in placement.reaches for text in reach.texts)]
+    yield _Trait("spans", texts, "Give both the same spans=, or the same history and horizon.")
+    yield _Trait("columns of at=", sorted(found["labels"]), "Give both frames the same columns.")
+    for name, kind in found["labels"].items():
+        yield _Trait(f"type of {name!r} in at=", kind, "Cast it in one of the frames.")
+    yield _Trait("static columns", sorted(found["static"]), "Load both with the same static=.")
+    for name, traits in (*found["columns"].items(), *found["static"].items()):
+        for trait, (text, remedy) in _TRAITS.items():
+            value = traits.get(trait, "number" if trait == "kind" else None)
+            shown = partial(stash.vocabulary, name) if trait == "vocabulary" else None
+            if trait not in _OPTIONAL or trait in traits:
+                yield _Trait(f"{text} of {name!r}", value, remedy, shown)
+    convert = "Convert the times of one before loading, such as with .dt.{} of polars."
+    yield _Trait("unit of times", found["clock"].get("unit"), convert.format("cast_time_unit('us')"))
+    yield _Trait("zone of times", found["clock"].get("zone"), convert.format("convert_time_zone('UTC')"))

@@ -26,9 +26,8 @@ class Order(Protocol):
     the order's own affair: its `Progress` is handed out with each step, and comes back as it was. `None` is the
     beginning of an epoch.
 
-    All methods but `begin` and `load` are pure functions of their arguments, so that any thread may call them, and equal
-    on every rank but for the rank's part of each step. The members from `is_seeded` on have defaults, which subclasses
-    override where they differ.
+    All methods but `begin` and `load` are pure functions of their arguments, so that any thread may call them. Ranks
+    differ only in their parts of the steps. The members from `is_seeded` on have defaults, which subclasses override.
     """
 
     name: str
@@ -53,7 +52,7 @@ class Order(Protocol):
         """The progress of an epoch after its first `steps` steps in this layout."""
 
     def dump(self, epoch: int, progress: Progress) -> dict[str, Any]:
-        """The progress of an epoch in a state, as JSON values; `consumed` counts the windows that all ranks have used."""
+        """The progress of an epoch as JSON values of a state; `consumed` is the number of windows that ranks have used."""
         return {"consumed": progress or 0}
 
     def load(self, state: Mapping[str, Any]) -> Progress:
@@ -84,7 +83,7 @@ class Order(Protocol):
         """Raise `ValueError` if steps cannot be divided like this."""
 
     def begin(self, seed: int, epoch: int) -> None:
-        """Called in the thread of the loop when a pass begins: for code of the caller, which no other thread may run."""
+        """Run what must run in the thread of the loop, such as code of the caller; called when a pass begins."""
 
     def entries(self, steps: Steps, layout: Layout, chain: Chain, anchors: Int64s) -> dict[str, NDArray[Any]]:
         """Further entries of the batches, each `(steps, batch)`; `anchors` are those of `steps.ids`, in slots."""

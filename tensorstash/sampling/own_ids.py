@@ -8,6 +8,7 @@ from typing import Any, SupportsIndex
 import numpy as np
 import torch
 
+from tensorstash.common.checks import array_of, integer
 from tensorstash.common.dtypes import Int64s
 from tensorstash.sampling.order import Ids, Progress, SequenceOrder
 
@@ -67,6 +68,7 @@ class OwnIds(SequenceOrder):
     def load(self, state: Mapping[str, Any]) -> Progress:
         """The progress in a state, whose epoch must have the same ids again."""
         progress, epoch, checksum = super().load(state), state["epoch"], state["ids"]
+        checksum = None if checksum is None else integer(checksum, "ids of a state")
         self._expected = None if checksum is None else (epoch, checksum)
         if self._checksum(epoch) != checksum:
             self._epochs.pop(epoch, None)
@@ -79,7 +81,7 @@ class OwnIds(SequenceOrder):
         if hasattr(self._given, "set_epoch"):
             self._given.set_epoch(epoch)
         if isinstance(self._given, (np.ndarray, torch.Tensor)):
-            ids = np.asarray(self._given)
+            ids = array_of(self._given, "order")
             if ids.ndim != 1 or ids.dtype.kind not in "iu":
                 raise TypeError(f"Ids must be one-dimensional integers, got {ids.ndim} dimensions of {ids.dtype}.")
             ids = ids.astype(np.int64)
@@ -88,6 +90,8 @@ class OwnIds(SequenceOrder):
                 ids = np.fromiter((_id(k) for k in self._given), np.int64)
             except TypeError as error:
                 raise TypeError("order must give one integer at a time, the id of a window.") from error
+            except OverflowError as error:
+                raise IndexError(f"Ids must lie in [0, {self._windows}), got a larger one from order=.") from error
         if len(ids) != len(self._given):
             raise ValueError(f"order must give as many ids as its length, {len(self._given):,}, got {len(ids):,}.")
         outside = (ids < 0) | (ids >= self._windows)

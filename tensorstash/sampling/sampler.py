@@ -8,16 +8,18 @@ from typing import Any, NamedTuple, get_args
 
 import torch.distributed
 
-from tensorstash.common.checks import at_least, is_integer
+from tensorstash.common.checks import MOST_COUNT, at_least, integer, is_integer, one_of, shown
 from tensorstash.common.dtypes import Int64s
 from tensorstash.sampling.bind import Bindable, Dataset, bound
+from tensorstash.sampling.differences import differences
 from tensorstash.sampling.order import Count, Order
 from tensorstash.sampling.passes import Position, Schedule
 from tensorstash.sampling.steps import Layout, Progress, Tail
 
 VERSION = 1
-_MOST_WINDOWS = 1 << 62  # positions are 64-bit integers
+_MOST_RANKS = 1 << 31
 _MOST_PADDED = 1 << 31  # ids per step: filler is made too
+_MOST_LINES = 8  # of differences in an error
 
 
 class _Run(NamedTuple):
@@ -95,21 +97,17 @@ class Sampler:
     ) -> None:
         if isinstance(order, Sampler):
             raise TypeError("order must give one id at a time, got a ts.Sampler. Give its own order= instead.")
-        windows = n if hasattr(n, "fingerprint") else Count(at_least(0, n, "n"))
+        windows = n if hasattr(n, "fingerprint") else Count(at_least(0, n, "n", below=MOST_COUNT))
         self.order = bound(shuffle, order, windows)  # of the next passes
-        if tail not in get_args(Tail):
-            raise ValueError(f'tail must be "keep", "pad" or "drop", got {tail!r}.')
+        self.tail = one_of(tail, get_args(Tail), "tail")
         if (num_replicas is None) != (rank is None):
             raise ValueError(f"num_replicas and rank must be given together, got {num_replicas} and {rank}.")
-        if not is_integer(seed):
-            raise ValueError(f"seed must be an integer, got {seed!r}.")
         self.n = self.order.positions
-        self.seed = operator.index(seed)
-        self.tail = tail
-        self.steps = None if steps is None else at_least(1, steps, "steps")
+        self.seed = integer(seed, "seed")
+        self.steps = None if steps is None else at_least(1, steps, "steps", below=MOST_COUNT)
         self._fingerprint = windows.fingerprint()
         self._rank_size, self._global_size = self._checked_sizes(batch_size, global_batch_size)
-        self.order.check_tail(tail, varies=self._varies)
+        self.order.check_tail(self.tail, varies=self._varies)
         self._ranks = None if num_replicas is None or rank is None else _checked(num_replicas, rank)
         self._run = _Run(self.order, Position())
         if self._ranks is not None:
@@ -123,12 +121,15 @@ class Sampler:
                 f"must be given, got {of_rank} and {of_all}."
             )
         sizes = {"batch_size": of_rank, "global_batch_size": of_all}
-        checked = [None if size is None else at_least(1, size, name) for name, size in sizes.items()]
+        checked = [None if size is None else at_least(1, size, name, below=MOST_COUNT) for name, size in sizes.items()]
         for name, size in zip(sizes, checked):
-            if self.tail == "pad" and (size or 0) > _MOST_PADDED:
+            filled = 'tail="pad"' if self.tail == "pad" else None
+            if self.order.has_filler:
+                filled = filled or f"the order {self.order.name!r}"
+            if filled is not None and (size or 0) > _MOST_PADDED:
                 raise ValueError(
-                    f'{name} must be at most 2**31 with tail="pad", which fills every step, got {size}. Use a smaller '
-                    'one, or tail="keep".'
+                    f"{name} must be at most 2**31 with {filled}, which fills every step, got {size}. Use a smaller one"
+                    + (', or tail="keep".' if self.tail == "pad" else ".")
                 )
         return checked[0], checked[1]
 
@@ -183,7 +184,7 @@ class Sampler:
 
     def _checked_epoch(self, epoch: object) -> int:
         number = at_least(0, epoch, "epoch")
-        if number * max(self.n, 1) >= _MOST_WINDOWS:
+        if number * max(self.n, 1) >= MOST_COUNT:
             raise ValueError(
                 "All epochs together must have fewer than 2**62 windows, "
                 f"got epoch {number} of {self.n:,} windows each."
@@ -225,27 +226,13 @@ class Sampler:
             raise TypeError(f"A state must be what state_dict() returned, got a {type(state).__name__}.")
         if missing := ours.keys() - state.keys():
             raise ValueError(f"A state must have {', '.join(ours)}; this one lacks {', '.join(sorted(missing))}.")
-        pairs = {name: (state[name], ours[name]) for name in ("version", "order")}
-        saved, expected = state["fingerprint"], ours["fingerprint"]
-        if not isinstance(saved, Mapping) or "windows" not in saved:
-            raise ValueError(
-                f"A state must have the fingerprint of its windows, got {saved!r}. Load the state as state_dict() "
-                "returned it."
-            )
+        _check_alike(state, ours)
         if not is_integer(state["seed"]):
-            raise ValueError(f"seed must be an integer, got {state['seed']!r} in the state.")
-        # a sampler without a loader knows only the number of windows
-        pairs |= {name: (saved[name], expected[name]) for name in expected if name in saved}
-        lines = [f"{name}: {old!r} in the state, {new!r} here" for name, (old, new) in pairs.items() if old != new]
-        if lines:
-            raise ValueError(
-                f"A state must continue the same windows in the same order; these differ: {'; '.join(lines)}. "
-                "Build the windows and the loader as they were built when the state was saved."
-            )
+            raise ValueError(f"seed must be an integer, got {shown(state['seed'])} in the state.")
         epoch = self._checked_epoch(state["epoch"])
         number, taken = epoch, 0
         if self.steps is not None:
-            number, taken = at_least(0, state["pass"], "pass"), at_least(0, state["steps"], "steps")
+            number, taken = (at_least(0, state[name], name, below=MOST_COUNT) for name in ("pass", "steps"))
         progress = order.load(state)
         self.seed = operator.index(state["seed"])
         self._run = _Run(order, Position(epoch, progress, number, taken))
@@ -328,7 +315,27 @@ def _warn_of_shared_parts(num_replicas: int) -> None:
 
 
 def _checked(num_replicas: int, rank: int) -> tuple[int, int]:
-    size, number = at_least(1, num_replicas, "num_replicas"), at_least(0, rank, "rank")
+    size, number = at_least(1, num_replicas, "num_replicas", below=_MOST_RANKS), at_least(0, rank, "rank")
     if number >= size:
         raise ValueError(f"rank must lie in [0, num_replicas), got rank={rank}, num_replicas={num_replicas}.")
     return size, number
+
+
+def _check_alike(state: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
+    """Raise `ValueError` if a state is of other windows or of another order."""
+    saved, here = state["fingerprint"], ours["fingerprint"]
+    if not isinstance(saved, Mapping) or "windows" not in saved:
+        raise ValueError(
+            f"A state must have the fingerprint of its windows, got {saved!r}. Load the state as state_dict() returned "
+            "it."
+        )
+    order, expected = ({name: of[name] for name in ("version", "order")} for of in (state, ours))
+    # a sampler alone knows only the number of windows, and another order has other fields
+    if "columns" not in saved or "columns" not in here or order != expected:
+        saved, here = ({name: of[name] for name in here if name in saved} for of in (saved, here))
+    if lines := [*differences(order, expected), *differences(saved, here)]:
+        more = f"; and {len(lines) - _MOST_LINES:,} more" if len(lines) > _MOST_LINES else ""
+        raise ValueError(
+            f"A state must continue the same windows in the same order; these differ: {'; '.join(lines[:_MOST_LINES])}"
+            f"{more}. Build the windows and the loader as they were built when the state was saved."
+        )

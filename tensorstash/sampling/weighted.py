@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tensorstash.common.checks import at_least
+from tensorstash.common.checks import MOST_COUNT, at_least, one_of
 from tensorstash.common.dtypes import Int64s
 from tensorstash.errors import SchemaError, unknown
 from tensorstash.sampling.draw_table import (
@@ -65,14 +65,14 @@ class Weighted:
     epoch_size: int | None = None
 
     def __post_init__(self) -> None:
-        if self.per not in ("window", "entity"):
-            raise ValueError(f'per must be "window" or "entity", got {self.per!r}.')
+        object.__setattr__(self, "per", one_of(self.per, ("window", "entity"), "per"))
         if not hasattr(self.weights, "__len__"):
             raise TypeError(f"weights must be a list of numbers or the name of a column, got {self.weights!r}.")
         if self.per == "window" and isinstance(self.weights, Mapping):
             raise TypeError('weights must be a list with per="window", got a mapping. Use per="entity".')
         if self.epoch_size is not None:
-            at_least(1, self.epoch_size, "epoch_size")
+            size = at_least(1, self.epoch_size, "epoch_size", below=MOST_COUNT)
+            object.__setattr__(self, "epoch_size", size)
 
     def __repr__(self) -> str:
         weights = repr(self.weights) if isinstance(self.weights, str) else f"{len(self.weights):,} weights"

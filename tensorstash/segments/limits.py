@@ -50,6 +50,14 @@ def tightest(limits: Sequence[Limit]) -> Limit:
     return min(limits, key=lambda limit: limit.free)
 
 
+def no_room_for_batch(nbytes: int) -> NoMemoryError:
+    """The error for a batch whose memory the system does not give."""
+    return NoMemoryError(
+        f"A batch must fit into memory, and this one takes {size_text(nbytes)}. Take fewer windows a batch, or shorter "
+        "spans: fewer slots, or most= of ts.During."
+    )
+
+
 def check_free(nbytes: int, limits: Sequence[Limit], rule: str, who: str, remedy: str) -> None:
     """Raise `NoMemoryError` if fewer than `nbytes` are free; `rule`, `who` and `remedy` go into its message."""
     limit = tightest(limits)

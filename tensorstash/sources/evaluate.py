@@ -4,11 +4,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 
 from tensorstash.columns.expression import Compute, Expression, printed, serialized
-from tensorstash.columns.types import from_arrow, is_bfloat16
+from tensorstash.columns.types import from_arrow, from_bits, is_bfloat16
 from tensorstash.common.forks import check_pool
 from tensorstash.errors import DataError, SchemaError
 from tensorstash.sources.storage import decoded
@@ -57,11 +56,21 @@ def _check_elementwise(expr: "pl.Expr", schema: "pl.Schema") -> None:
         with suppress(pl.exceptions.PolarsError):  # pl.element() has a type only inside its list
             if part.meta.root_names() and not is_elementwise(part, schema):
                 culprit = part
+    if any(map(_is_null, _parts(culprit, schema))):  # polars replaces such comparisons by one null for all rows
+        raise SchemaError(
+            f"A comparison with a null is never true; {printed(culprit)} has one. Write .is_null() or .is_not_null()."
+        )
     raise SchemaError(
         "Expressions are computed batch by batch, so each value must come from its own row; "
         f"{printed(culprit)} needs other rows. Compute it in polars and load the LazyFrame: "
         "pl.scan_parquet(path).with_columns(lag=pl.col('y').shift(1).over('station', order_by='hour'))."
     )
+
+
+def _is_null(part: "pl.Expr") -> bool:
+    import polars as pl
+
+    return bool(part.meta.is_literal() and pl.select(part).to_series().null_count())
 
 
 def is_elementwise(expr: "pl.Expr", schema: "pl.Schema") -> bool:
@@ -155,7 +164,7 @@ def _arrow_type(name: str, dtype: Any) -> pa.DataType:
     except (SchemaError, pa.ArrowException) as error:
         raise SchemaError(
             f"A stash holds numbers, booleans, text, dates, times and pl.Array of numbers; the expression {name!r} "
-            f"gives {dtype}. Cast it."
+            f"gives {dtype}. Cast it{', such as .cast(pl.Float64)' if dtype == pl.Null else ''}."
         ) from error
     return arrow
 
@@ -179,16 +188,5 @@ def _series(array: pa.Array, field: pa.Field, dtype: Any) -> "pl.Series":
         array = decoded(array)
     if pa.types.is_date64(array.type):
         array = array.cast(pa.date32())
-    series = pl.Series(pl.from_arrow(_float32(array) if is_bfloat16(field) else array))
+    series = pl.Series(pl.from_arrow(from_bits(array) if is_bfloat16(field) else array))
     return series.cast(dtype) if isinstance(dtype, pl.Enum) else series
-
-
-def _float32(bits: pa.Array) -> pa.Array:
-    """The float32 values of bfloat16 bits: neither Arrow nor polars has the type."""
-    if pa.types.is_fixed_size_list(bits.type):
-        size = bits.type.list_size
-        items = _float32(bits.values.slice(bits.offset * size, len(bits) * size))
-        return pa.FixedSizeListArray.from_arrays(items, size, mask=bits.is_null() if bits.null_count else None)
-    mask = bits.is_null().to_numpy(zero_copy_only=False) if bits.null_count else None
-    plain = bits.fill_null(0).to_numpy(zero_copy_only=False)
-    return pa.array((plain.astype(np.uint32) << 16).view(np.float32), mask=mask)

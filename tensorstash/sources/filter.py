@@ -6,7 +6,7 @@ import sys
 from collections.abc import Container, Iterable, Mapping, Sized
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import date
+from datetime import date, datetime
 from functools import reduce
 from hashlib import blake2b
 from numbers import Integral
@@ -18,6 +18,8 @@ import pyarrow.compute as pc
 
 from tensorstash.columns.expression import Expression, is_expression, source_of
 from tensorstash.columns.types import value_type
+from tensorstash.common.checks import is_listed
+from tensorstash.errors import SchemaError
 from tensorstash.sources.pyarrow_texts import has_positions
 from tensorstash.sources.scan import Wanted
 
@@ -117,7 +119,11 @@ def parse(condition: Any) -> Filter:
             not isinstance(group, list)
             or not group
             or not all(
-                isinstance(term, tuple) and len(term) == 3 and isinstance(term[0], str) and term[1] in _OPERATORS
+                isinstance(term, tuple)
+                and len(term) == 3
+                and isinstance(term[0], str)
+                and isinstance(term[1], str)
+                and term[1] in _OPERATORS
                 for term in group
             )
         ):
@@ -167,7 +173,7 @@ def _checked(name: str, operator: str, value: Any) -> Any:
             f"A comparison with a null is never true; filter= has ({name!r}, {operator!r}, None). Write an expression: "
             f"pc.field({name!r}).is_null(), or ~pc.field({name!r}).is_null()."
         )
-    several = isinstance(value, Sized) and isinstance(value, Iterable) and not isinstance(value, (str, bytes))
+    several = isinstance(value, Sized) and is_listed(value)
     if operator in ("in", "not in") and not several:
         raise TypeError(
             f"The operator {operator!r} needs a list of values; {name!r} is compared with {shown}. Write [{shown}]."
@@ -222,7 +228,7 @@ def _is_int64(value: float) -> bool:
 
 
 def _fitted(term: tuple[str, str, Any], schema: pa.Schema) -> Any:
-    """The value of a term in the type of its column: numbers, and texts in ISO 8601 as dates and times."""
+    """The value of a term in the type of its column: numbers, and dates and texts in ISO 8601 as dates and times."""
     name, operator, value = term
     index = schema.get_field_index(name)
     kind = value_type(schema.field(index).type) if index >= 0 else pa.null()
@@ -233,18 +239,34 @@ def _fitted(term: tuple[str, str, Any], schema: pa.Schema) -> Any:
     if not (pa.types.is_date(kind) or pa.types.is_timestamp(kind)):
         return value
     items = list(value) if isinstance(value, _LISTS) else [value]
-    times = [_as_time(item, kind) if isinstance(item, str) else None for item in items if item is not None]
+    if pa.types.is_date(kind) and any(map(_has_zone, items)):
+        raise SchemaError(
+            f"Dates have no zone and must not be compared with a time that has one; filter= compares {name!r} with "
+            f"{value!r}. Write a date."
+        )
+    times = [_as_time(item, kind) for item in items if item is not None]
     if any(time is None for time in times):
         return value
     return times if isinstance(value, _LISTS) else times[0]
 
 
-def _as_time(text: str, kind: pa.DataType) -> pa.Scalar | None:
+def _has_zone(value: Any) -> bool:
+    zone = value.tzinfo if isinstance(value, datetime) else getattr(getattr(value, "type", None), "tz", None)
+    return zone is not None
+
+
+def _as_time(value: Any, kind: pa.DataType) -> pa.Scalar | None:
+    """A text, or a date where the column has a zone, which begins there and not in UTC; `None` for anything else."""
+    is_zoned = pa.types.is_timestamp(kind) and kind.tz is not None
+    is_day = type(value) is date and is_zoned
+    if not isinstance(value, str) and not is_day:
+        return None
     with suppress(pa.ArrowException):
-        return pa.scalar(text).cast(kind)
-    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        return pa.scalar(str(value)).cast(kind)
+    if is_zoned:
+        midnight = {"ambiguous": "earliest", "nonexistent": "latest"} if is_day else {}
         with suppress(pa.ArrowException):  # the text has no zone
-            return pc.assume_timezone(pa.scalar(text).cast(pa.timestamp(kind.unit)), kind.tz)
+            return pc.assume_timezone(pa.scalar(str(value)).cast(pa.timestamp(kind.unit)), kind.tz, **midnight)
     return None
 
 

@@ -131,6 +131,11 @@ def scan_arrays(source: Mapping[Any, Any], wanted: Wanted) -> Scan:
                 f"A column must be an array or a list of values, in the order of the rows; {name!r} is a "
                 f"{type(values).__name__}. Write a list: {{{name!r}: [...]}}."
             )
+        if hasattr(values, "columns"):
+            raise SchemaError(
+                f"A column must be an array or a list of values; {name!r} is a {type(values).__name__}. Take a column "
+                f"of it: {{{name!r}: frame['name']}}."
+            )
         _refuse_objects(name, getattr(values, "dtype", None), "the mapping")
         try:
             array, metadata = _arrow_of(values)

@@ -6,7 +6,7 @@ from operator import itemgetter
 
 import pyarrow as pa
 
-from tensorstash.columns.types import is_bfloat16, is_text, value_type
+from tensorstash.columns.types import field_type, is_bfloat16, is_text, marks_bfloat16, value_type
 from tensorstash.errors import SourceError
 from tensorstash.sources.scan import Wanted, check_unique
 
@@ -36,12 +36,12 @@ def unify(names: Sequence[str], schemas: Sequence[pa.Schema], wanted: Wanted) ->
             if (wide := wider(whole, field)) is not None:
                 whole = wide
             else:
-                why = f"has {name!r} as {_type_name(field)}, not {_type_name(whole)}"
+                why = f"has {name!r} as {field_type(field)}, not {field_type(whole)}"
                 differences += [(file, f"{names[file]} {why}") for file in which]
         unified[name] = whole
         counts = Counter[str]()
         for field, which in having:
-            counts[_type_name(field)] += len(which)
+            counts[field_type(field)] += len(which)
         if len(counts) > 1 and not is_text(whole.type):
             shares = ", ".join(f"{kind} in {count:,} files" for kind, count in counts.items())
             notes.append(f"{name!r} is read as {whole.type}: {shares}")
@@ -55,14 +55,12 @@ def unify(names: Sequence[str], schemas: Sequence[pa.Schema], wanted: Wanted) ->
     return pa.schema([unified.get(field.name, field) for field in first]), tuple(notes)
 
 
-def _type_name(field: pa.Field) -> str:
-    return "bfloat16" if is_bfloat16(field) else str(field.type)
-
-
 def wider(left: pa.Field, right: pa.Field) -> pa.Field | None:
     """A field that can hold every value of both; `None` if there is none."""
     if is_bfloat16(left) != is_bfloat16(right):
         return None
+    if marks_bfloat16(left) != marks_bfloat16(right):
+        left = left.remove_metadata()  # plain floats would be rounded
     if left.type == right.type or (is_text(left.type) and is_text(right.type)):
         return left
     types = [value_type(field.type) for field in (left, right)]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tensorstash.common.checks import at_least, is_integer, names_in
+from tensorstash.common.checks import at_least, integer, names_in, one_of
 from tensorstash.common.dtypes import Int64s
 from tensorstash.common.forks import check_pool
 from tensorstash.errors import ColumnError
@@ -34,11 +34,9 @@ def describe(
     from tensorstash.stash.interop import entity_parts
 
     check_pool()
-    if by not in (None, "entity"):
-        raise ValueError(f"by must be None or 'entity', got {by!r}.")
+    one_of(by, (None, "entity"), "by")
     most = None if sample is None else at_least(1, sample, "sample")
-    if not is_integer(seed):
-        raise ValueError(f"seed must be an integer, got {seed!r}.")
+    seed = integer(seed, "seed")
     names = [*stash, *(stash.static if by is None else ())] if columns is None else names_in(columns, "columns")
     if not names:
         raise ValueError("columns must name at least one column, got none.")

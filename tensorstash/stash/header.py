@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from tensorstash.columns.column import fits
 from tensorstash.columns.info import ColumnInfo, StashInfo, from_header
 from tensorstash.common.clock import Clock
+from tensorstash.common.dtypes import Int64s
 from tensorstash.segments.segment import Segment
 
 
@@ -128,6 +129,11 @@ def read_names(segment: Segment, name: str) -> "NDArray[Any] | list[str]":
     if bounds != sorted(bounds) or bounds[-1] != len(text):
         raise segment.damaged(f"the texts of {name!r} do not fill their bytes")
     return texts
+
+
+def times_checksum(times: Int64s) -> int:
+    """A checksum of all times, in the order of their rows."""
+    return zlib.crc32(times.data)
 
 
 def names_checksum(stash: StashLike, column: str | None = None) -> int:

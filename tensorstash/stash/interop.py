@@ -1,6 +1,5 @@
 """A stash as an Arrow table or a polars frame. Functions import these libraries, because sampling must not."""
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +20,7 @@ def to_arrow(stash: StashLike) -> "pa.Table":
     from tensorstash.columns.types import BFLOAT16
 
     fields, entries = [], stash.segment.entries
-    columns = _arrow_columns(stash, lambda tensor: tensor.view(torch.uint16))
+    columns = _arrow_columns(stash)
     for name, array in columns.items():
         is_bfloat16 = name in entries and entries[name].dtype == torch.bfloat16
         fields.append(pa.field(name, array.type, metadata=BFLOAT16 if is_bfloat16 else None))
@@ -32,7 +31,7 @@ def to_polars(stash: StashLike) -> "pl.DataFrame":
     """What `Stash.to_polars` returns."""
     import polars as pl
 
-    return pl.DataFrame([_series(*column) for column in _arrow_columns(stash, torch.Tensor.float).items()])
+    return pl.DataFrame([_series(*column) for column in _arrow_columns(stash).items()])
 
 
 def entity_parts(stash: StashLike) -> "list[pl.Series]":
@@ -45,8 +44,11 @@ def time_series(stash: StashLike, name: str, times: torch.Tensor) -> "pl.Series"
     return _series(name, _times(times.numpy(), "timestamp", stash.clock.unit, stash.clock.zone))
 
 
-def _arrow_columns(stash: StashLike, from_bfloat16: Callable[[torch.Tensor], torch.Tensor]) -> "dict[str, pa.Array]":
-    """The arrays of entity, time, columns and repeated static columns; of equal names the first counts."""
+def _arrow_columns(stash: StashLike) -> "dict[str, pa.Array]":
+    """The arrays of entity, time, columns and repeated static columns; of equal names the first counts.
+
+    Neither Arrow nor polars has bfloat16. Its bits would be read as integers, so it becomes float32.
+    """
     import pyarrow as pa
 
     counts = np.diff(stash.offsets.numpy())
@@ -57,7 +59,7 @@ def _arrow_columns(stash: StashLike, from_bfloat16: Callable[[torch.Tensor], tor
         columns.setdefault(str(stash.time_name), time)
     for name, tensor in (*stash.items(), *stash.static.items()):
         if name not in columns:
-            array = _column(stash, name, from_bfloat16(tensor) if tensor.dtype == torch.bfloat16 else tensor)
+            array = _column(stash, name, tensor.float() if tensor.dtype == torch.bfloat16 else tensor)
             columns[name] = array.take(entities) if name in stash.static else array
     return columns
 

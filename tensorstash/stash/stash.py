@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from tensorstash.columns.info import ColumnInfo
-from tensorstash.common.checks import path_of
+from tensorstash.common.checks import flag, path_of, shown
 from tensorstash.common.clock import Clock
 from tensorstash.errors import ColumnError, SegmentError, unknown
 from tensorstash.segments.directory import check_label
@@ -19,7 +19,7 @@ from tensorstash.segments.on_disk import save
 from tensorstash.segments.publish import share_copy
 from tensorstash.segments.segment import Block, Segment, attach_newest, mapped, open_saved, reattach
 from tensorstash.stash.display import as_html, as_text
-from tensorstash.stash.header import checked_offsets, checked_vocabulary, info_of, read_names
+from tensorstash.stash.header import checked_offsets, checked_vocabulary, info_of, read_names, times_checksum
 
 if TYPE_CHECKING:
     import polars as pl
@@ -44,18 +44,17 @@ class Stash(Mapping[str, torch.Tensor]):
         self.rows: int = info.rows
 
     def __getitem__(self, name: str) -> torch.Tensor:
-        key: object = name
-        if isinstance(key, list):
-            raise TypeError(
-                f"stash[name] is one column; got the list {name!r}. Load columns that you use together as one: "
-                "columns={'name': [...]}."
-            )
+        _check_key(name)
         tensor = self._tensors.get(name)
         if tensor is None:
             if name not in self._names:
                 raise unknown(name, self, "the stash")
             tensor = self._tensors.setdefault(name, self.segment.tensor(name))
         return tensor
+
+    def __contains__(self, name: object) -> bool:
+        _check_key(name)
+        return name in self._names
 
     # a stash equals only itself: a comparison of tensors would have no truth value
     __eq__ = object.__eq__
@@ -100,6 +99,8 @@ class Stash(Mapping[str, torch.Tensor]):
 
     def entity_values(self, name: str) -> "NDArray[Any] | list[str]":
         """The values of the entities in one of `entity_names`: an array of integers, or texts."""
+        if not isinstance(name, str) or name not in self.entity_names:
+            raise unknown(name, self.entity_names, "the stash", "entity column")
         is_single = isinstance(self.info.entity, str)
         key = "__entities" if is_single else f"__entities.{self.entity_names.index(name)}"
         return read_names(self.segment, key)
@@ -135,6 +136,14 @@ class Stash(Mapping[str, torch.Tensor]):
         """The first and the last time of all rows; `None` without times or rows."""
         time = self.info.time
         return (None, None) if time is None else (time.low, time.high)
+
+    @cached_property
+    def times_checksum(self) -> int | None:
+        """A checksum of the times as they were loaded, for states; a file without one is read."""
+        if self.info.time is None or self.time is None:
+            return None
+        known = self.info.time.checksum
+        return times_checksum(self.time.numpy()) if known is None else known
 
     @property
     def clock(self) -> Clock:
@@ -205,9 +214,10 @@ class Stash(Mapping[str, torch.Tensor]):
         """A pyarrow Table of entity, time and every column over the memory of the stash, without a copy of it.
 
         Static columns come last, their values repeated in every row of their entity, which takes memory. Packs are
-        fixed-size lists, codes are dictionary arrays, hashed codes int32, and bfloat16 is uint16 with its bits, which
-        `ts.load` reads as bfloat16 again. Values that are not in a given vocabulary are null. Arrow needs memory of its
-        own for booleans (bits), dates, times of day in s and ms, the nulls among codes and the entities.
+        fixed-size lists, codes are dictionary arrays, hashed codes int32, and bfloat16 is float32, whose field has the
+        metadata that `ts.load` reads as bfloat16 again. Values that are not in a given vocabulary are null. Arrow needs
+        memory of its own for booleans (bits), bfloat16, dates, times of day in s and ms, the nulls among codes and the
+        entities.
 
         Example:
             >>> import tensorstash as ts
@@ -301,6 +311,21 @@ class Stash(Mapping[str, torch.Tensor]):
         return as_html(self)
 
 
+def _check_key(key: object) -> None:
+    """Raise `TypeError` for what cannot be a name, such as a list or a slice; other names are just unknown."""
+    if isinstance(key, slice):
+        raise TypeError(f"stash[name] is one column, got {key}. Take rows of its tensor: stash[name][begin:end].")
+    if isinstance(key, list):
+        raise TypeError(
+            f"stash[name] is one column; got the list {key!r}. Load columns that you use together as one: "
+            "columns={'name': [...]}."
+        )
+    try:
+        hash(key)
+    except TypeError:
+        raise TypeError(f"stash[name] is one column, whose name is a text, got {shown(key)}.") from None
+
+
 def open(path: str | os.PathLike[str]) -> Stash:  # noqa: A001  its name is ts.open
     """Map a stash that `stash.save` wrote. Values are read when they are used, so it may be larger than memory.
 
@@ -338,7 +363,7 @@ def attach(label: str, *, strict: bool = False) -> Stash:
         >>> ts.attach("example-attach")["y"], len(ts.shared.remove("example-attach"))
         (tensor([1., 2.], dtype=torch.float64), 1)
     """
-    return Stash(attach_newest(label, strict))
+    return Stash(attach_newest(label, flag(strict, "strict")))
 
 
 # Pickles: a reference to the file, or between processes of one program a descriptor of it

@@ -30,7 +30,7 @@ def scaled_stash(stash: Stash, tables: Tables, group: torch.Tensor | None, dtype
         group: `(rows,)`, which centre and scale each row has; `None`: all have the first one.
         dtype: of the scaled columns; `None` keeps theirs.
     """
-    if dtype is not None and not (dtype in DTYPES and dtype.is_floating_point):
+    if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype in DTYPES and dtype.is_floating_point):
         raise TypeError(f"dtype must be a floating dtype, such as torch.float32, got {dtype!r}.")
     for name in tables:
         if not stash[name].dtype.is_floating_point:

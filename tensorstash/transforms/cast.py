@@ -6,7 +6,8 @@ from typing import Literal
 import torch
 
 from tensorstash.errors import SchemaError
-from tensorstash.transforms.entries import span_of
+from tensorstash.stash.scaled import pass_note
+from tensorstash.transforms.entries import check_batch, span_of
 
 
 class Cast:
@@ -41,11 +42,13 @@ class Cast:
             raise TypeError(
                 f"dtypes must be a mapping from spans to dtypes, got {dtypes!r}. Write {{'<span>': torch.float32}}."
             )
-        if on not in ("device", "host"):
+        if not isinstance(on, str) or on not in ("device", "host"):
             raise ValueError(f"on must be 'device' or 'host', got {on!r}.")
         self.dtypes = dict(dtypes)
         self.on = on
         for name, dtype in self.dtypes.items():
+            if not isinstance(name, str):
+                raise TypeError(f"dtypes must be by names of spans, got {name!r}. Write {{'<span>': torch.float32}}.")
             if not isinstance(dtype, torch.dtype):
                 raise TypeError(
                     f"dtypes[{name!r}] must be a torch.dtype, got {dtype!r}. Write {{{name!r}: torch.float32}}."
@@ -53,10 +56,12 @@ class Cast:
 
     def __call__(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Replace the spans in the batch and return it."""
+        check_batch(batch, "ts.Cast")
         for name, dtype in self.dtypes.items():
             span = span_of(batch, name)
             self.check(name, span.dtype)
             batch[name] = span.to(dtype)
+            pass_note(span, batch[name])
         return batch
 
     def check(self, name: str, source: torch.dtype) -> None:

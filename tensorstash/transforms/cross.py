@@ -8,7 +8,7 @@ import torch
 from tensorstash.columns.names import RESERVED
 from tensorstash.common.checks import at_least, names_in
 from tensorstash.errors import SchemaError
-from tensorstash.transforms.entries import span_of
+from tensorstash.transforms.entries import check_batch, span_of
 
 Batch = dict[str, torch.Tensor]
 
@@ -61,6 +61,8 @@ class Cross:
         if at_least(1, buckets, "buckets") > _POSITIVE:
             raise ValueError(f"buckets must be < 2**63, got {buckets}.")
         name = "_x_".join(chosen) if name is None else name
+        if not isinstance(name, str):
+            raise TypeError(f"name must be a text, got {name!r}. Leave it out, or write name='shop_x_item'.")
         if name in RESERVED or "." in name or not name:
             raise SchemaError(
                 f"name must not have a dot or be reserved in batches ({', '.join(sorted(RESERVED))}), got {name!r}. "
@@ -71,6 +73,7 @@ class Cross:
 
     def __call__(self, batch: Batch) -> Batch:
         """Add the buckets to a batch and return it."""
+        check_batch(batch, "ts.Cross")
         if self.name in batch:
             raise ValueError(f"name must be new in the batch, got {self.name!r}. Choose another: name=.")
         columns = [self._codes(batch, name) for name in self.columns]
@@ -88,7 +91,7 @@ class Cross:
 
     def _codes(self, batch: Batch, name: str) -> torch.Tensor:
         codes = span_of(batch, name)
-        if codes.dtype.is_floating_point:
+        if codes.dtype.is_floating_point or codes.dtype.is_complex:
             raise SchemaError(
                 f"A crossed column must be integer or boolean; {name!r} is {codes.dtype}. Leave it out, or put a "
                 "transform before it that turns the values into classes."

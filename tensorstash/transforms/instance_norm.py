@@ -1,14 +1,20 @@
 """`InstanceNorm`: each window normalised by its own history."""
 
 from collections import Counter
-from dataclasses import dataclass, fields
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from math import inf
+from numbers import Real
 from typing import Literal, get_args
 
 import torch
 
 from tensorstash.common.checks import at_least
 from tensorstash.errors import SchemaError
-from tensorstash.transforms.entries import span_of
+from tensorstash.stash.scaled import is_scaled, note_scaled
+from tensorstash.transforms.bound import Source, Valid, check_source, validity_of
+from tensorstash.transforms.entries import change_rows, check_batch, check_predictions, observed_of, span_of
 
 Kind = Literal["standard", "last", "mean"]
 
@@ -25,8 +31,10 @@ class InstanceNorm:
 
     Calling it changes a batch in place, in the memory and on the device of the batch, adds `<history>.center` and
     `<history>.scale`, `(batch, 1, ...)`, for `inverse` and `undo`, and returns the batch. Each number of a pack is
-    normalised separately. NaN and empty slots do not count; a window without a value in its history is left as it is.
-    It takes batches: `windows[[i]]` makes a batch of one window.
+    normalised separately. NaN and empty slots do not count, and empty slots keep what `empty=` says. A value of `fill=`
+    does not count where a span of its `ts.is_valid` over the same slots is false: a `Loader` finds that span, by hand
+    `norm.bind(windows)` does. A window without a value in its history is left as it is. It takes batches:
+    `windows[[i]]` makes a batch of one window.
 
     A transform does not know where the horizon begins. `rows=` keeps the values to be forecast out of level and spread
     where a span reaches into the horizon, as every span of `Windows(stash, history=, horizon=)` does.
@@ -63,52 +71,47 @@ class InstanceNorm:
     kind: Kind
     eps: float
     rows: int | None
+    _valid: tuple[Valid, ...] = field(default=(), repr=False, compare=False)
 
     def __init__(
         self, history: str, *others: str, kind: Kind = "standard", eps: float = 1e-5, rows: int | None = None
     ) -> None:
-        if kind not in get_args(Kind):
+        if not isinstance(kind, str) or kind not in get_args(Kind):
             raise ValueError(f"kind must be one of {', '.join(map(repr, get_args(Kind)))}, got {kind!r}.")
         if odd := [name for name in (history, *others) if not isinstance(name, str)]:
             raise TypeError(f"history and others must be names of spans, got {odd[0]!r}.")
-        if not eps > 0:
-            raise ValueError(f"eps must be > 0, got {eps}.")
+        if not _is_spread(eps):
+            raise ValueError(f"eps must be a number > 0, got {eps!r}.")
         if twice := [name for name, count in Counter((history, *others)).items() if count > 1]:
             raise ValueError(f"A span must be named once, got {twice[0]!r} twice.")
         rows = None if rows is None else at_least(1, rows, "rows")
-        for field, value in zip(fields(self), (history, others, kind, eps, rows)):
-            object.__setattr__(self, field.name, value)
+        given = {"history": history, "others": others, "kind": kind, "eps": float(eps), "rows": rows, "_valid": ()}
+        for name, value in given.items():
+            object.__setattr__(self, name, value)
+
+    def bind(self, windows: Source) -> "InstanceNorm":
+        """The transform for batches of windows, in which it finds the span of `ts.is_valid` of its history."""
+        check_source(windows)
+        bound = InstanceNorm(self.history, *self.others, kind=self.kind, eps=self.eps, rows=self.rows)
+        object.__setattr__(bound, "_valid", validity_of(windows, self.history))
+        return bound
 
     def __call__(self, batch: Batch) -> Batch:
         """Normalise a batch in place and return it."""
-        if f"{self.history}.center" in batch:
-            raise ValueError(
-                f"A batch must be normalised once; it has {self.history + '.center'!r} already. Take a fresh batch."
-            )
         names = (self.history, *self.others)
-        for name in names:
-            span, past = span_of(batch, name), batch[self.history]
-            if not span.dtype.is_floating_point:
-                raise SchemaError(
-                    f"A normalised span must be floating; {name!r} is {span.dtype}. Put "
-                    f"ts.Cast({{{name!r}: torch.float32}}) before it."
-                )
-            if span.ndim < 2:
-                raise ValueError(f"A normalised span must be (batch, time, ...); {name!r} is {tuple(span.shape)}.")
-            if span.shape[2:] != past.shape[2:]:
-                raise ValueError(
-                    f"All spans of an InstanceNorm must be of one column; {self.history!r} is {tuple(past.shape)}, "
-                    f"{name!r} is {tuple(span.shape)}. Make one InstanceNorm for each column."
-                )
-        if self.rows is not None and self.rows > past.shape[1]:
-            raise ValueError(f"rows must be <= {past.shape[1]}, the length of {self.history!r}, got {self.rows}.")
-        observed = batch.get(f"{self.history}.observed")
-        center, scale = self._statistics(past[:, : self.rows], None if observed is None else observed[:, : self.rows])
-        for name in names:
+        past = self._check(batch, names)
+        has_row = [observed_of(batch, name) for name in names]
+        counts = self._counted(batch, past, has_row[0])
+        center, scale = self._statistics(past[:, : self.rows], None if counts is None else counts[:, : self.rows])
+
+        def normalise(span: torch.Tensor) -> None:
             if self.kind != "mean":
-                batch[name].sub_(center)
+                span.sub_(center)
             if self.kind != "last":
-                batch[name].div_(scale)
+                span.div_(scale)
+
+        for name, rows in zip(names, has_row):
+            _change(batch[name], rows, normalise)
         batch[f"{self.history}.center"], batch[f"{self.history}.scale"] = center, scale
         return batch
 
@@ -125,31 +128,89 @@ class InstanceNorm:
         Raises:
             ValueError: `values` has another shape, or the batch has not been normalised.
         """
-        name = f"{self.history}.center"
+        check_batch(batch, "An InstanceNorm")
+        check_predictions(values)
+        center, scale = (self._own(batch, which) for which in ("center", "scale"))
+        if values.ndim != center.ndim or len(values) != len(center) or values.shape[2:] != center.shape[2:]:
+            expected = ", ".join(map(str, (len(center), "time", *center.shape[2:])))
+            raise ValueError(f"Predictions for this batch must have the shape ({expected}), got {tuple(values.shape)}.")
+        return values * scale + center
+
+    def undo(self, batch: Batch) -> Batch:
+        """Restore level and spread in the spans of a normalised batch, in place, and return it."""
+        check_batch(batch, "An InstanceNorm")
+        self._own(batch, "center")
+        names = [name for name in (self.history, *self.others) if name in batch]
+        restored = [self.inverse(span_of(batch, name), batch) for name in names]
+        for name, values in zip(names, restored):
+            _change(batch[name], observed_of(batch, name), partial(_copy_from, values))
+        del batch[f"{self.history}.center"], batch[f"{self.history}.scale"]
+        return batch
+
+    def _own(self, batch: Batch, which: str) -> torch.Tensor:
+        """An entry that this transform has added to a batch."""
+        name = f"{self.history}.{which}"
         if name not in batch:
             raise ValueError(
                 f"The batch must be normalised by this transform; it has no {name!r}. Call the transform on it first."
             )
-        center = batch[name]
-        if values.ndim != center.ndim or len(values) != len(center) or values.shape[2:] != center.shape[2:]:
-            expected = ", ".join(map(str, (len(center), "time", *center.shape[2:])))
-            raise ValueError(f"Predictions for this batch must have the shape ({expected}), got {tuple(values.shape)}.")
-        return values * batch[f"{self.history}.scale"] + center
+        entry = span_of(batch, name)
+        if entry.ndim < 2:
+            raise ValueError(
+                f"{name!r} must be (batch, 1, ...), as this transform has made it, got {tuple(entry.shape)}."
+            )
+        return entry
 
-    def undo(self, batch: Batch) -> Batch:
-        """Restore level and spread in the spans of a normalised batch, in place, and return it."""
-        for name in (self.history, *self.others):
-            if name in batch:
-                batch[name].copy_(self.inverse(batch[name], batch))
-        del batch[f"{self.history}.center"], batch[f"{self.history}.scale"]
-        return batch
+    def _check(self, batch: Batch, names: tuple[str, ...]) -> torch.Tensor:
+        """The history, of a batch that can be normalised."""
+        check_batch(batch, "An InstanceNorm")
+        if f"{self.history}.center" in batch:
+            raise ValueError(
+                f"A batch must be normalised once; it has {self.history + '.center'!r} already. Take a fresh batch."
+            )
+        for name in names:
+            span, past = span_of(batch, name), batch[self.history]
+            if not span.dtype.is_floating_point:
+                raise SchemaError(
+                    f"A normalised span must be floating; {name!r} is {span.dtype}. Put "
+                    f"ts.Cast({{{name!r}: torch.float32}}) before it."
+                )
+            if span.ndim < 2:
+                raise ValueError(f"A normalised span must be (batch, time, ...); {name!r} is {tuple(span.shape)}.")
+            if span.shape[2:] != past.shape[2:]:
+                raise ValueError(
+                    f"All spans of an InstanceNorm must be of one column; {self.history!r} is {tuple(past.shape)}, "
+                    f"{name!r} is {tuple(span.shape)}. Make one InstanceNorm for each column."
+                )
+        if self.rows is not None and self.rows > past.shape[1]:
+            raise ValueError(f"rows must be <= {past.shape[1]}, the length of {self.history!r}, got {self.rows}.")
+        return past
 
-    def _statistics(self, past: torch.Tensor, observed: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
-        """Centre and scale, `(batch, 1, ...)`, computed in float32 at least."""
+    def _counted(self, batch: Batch, past: torch.Tensor, has_row: torch.Tensor | None) -> torch.Tensor | None:
+        """Which values of the history may count; `None`: all."""
+        counted = has_row
+        for name, flag, member in self._valid:
+            flags = span_of(batch, name).to(torch.bool)
+            if flags.shape[:2] != past.shape[:2]:
+                raise ValueError(
+                    f"The flags {name!r} must have the slots of {self.history!r}, {tuple(past.shape[:2])}, got "
+                    f"{tuple(flags.shape)}. Change both spans, or none."
+                )
+            if member is None:
+                flags = flags.reshape(past.shape)
+                counted = flags if counted is None else counted & flags
+                continue
+            flags = flags if flags.ndim == 2 else flags.flatten(2)[..., flag]
+            counted = torch.ones_like(past, dtype=torch.bool) if counted is None else counted.expand(past.shape).clone()
+            counted.view(*past.shape[:2], -1)[..., member] &= flags
+        return counted
+
+    def _statistics(self, past: torch.Tensor, counts: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+        """Centre and scale, `(batch, 1, ...)`, computed in float32 at least, of the values that count."""
         wide = past.float() if past.itemsize < 4 else past
         has_value = ~wide.isnan()
-        if observed is not None:
-            has_value &= observed.view(*observed.shape, *[1] * (past.ndim - 2))
+        if counts is not None:
+            has_value &= counts
         if self.kind == "last":
             center = _last(wide, has_value)
             return center.to(past.dtype), torch.ones_like(center, dtype=past.dtype)
@@ -163,6 +224,22 @@ class InstanceNorm:
         apart = (wide - center).masked_fill_(~has_value, 0)
         scale = (apart.square_().sum(1, keepdim=True) / divisor + self.eps).sqrt()
         return center.to(past.dtype), scale.masked_fill(count == 0, 1).to(past.dtype)
+
+
+def _is_spread(value: object) -> bool:
+    return not isinstance(value, bool) and isinstance(value, Real) and 0 < float(value) < inf
+
+
+def _copy_from(source: torch.Tensor, target: torch.Tensor) -> None:
+    target.copy_(source)
+
+
+def _change(span: torch.Tensor, has_row: torch.Tensor | None, change: Callable[[torch.Tensor], object]) -> None:
+    """Let a function write into a span but its empty slots; a span that is scaled still is."""
+    scaled = is_scaled(span)
+    change_rows(span, has_row, change)
+    if scaled:
+        note_scaled(span, scaled=True)
 
 
 def _last(values: torch.Tensor, has_value: torch.Tensor) -> torch.Tensor:

@@ -11,10 +11,13 @@ from tensorstash.common.checks import at_least
 from tensorstash.common.dtypes import Bools
 from tensorstash.errors import unknown
 from tensorstash.gather.span import Span
-from tensorstash.transforms.entries import span_of
+from tensorstash.stash.scaled import pass_note
+from tensorstash.transforms.entries import check_batch, span_of
 from tensorstash.transforms.instance_norm import InstanceNorm
 from tensorstash.transforms.packing import Packing, in_a_row, in_rows, mark, move
 from tensorstash.transforms.scaler import Scaler
+
+_MOST_SLOTS = 1 << 31
 
 Batch = dict[str, torch.Tensor]
 Take = Callable[[str, tuple[int, ...], torch.dtype], torch.Tensor]
@@ -34,7 +37,9 @@ class PackSequences:
     With a length, windows are placed by best fit, the longest first, in rows of that many slots. Entries for each span:
     itself, `(rows, length, ...)`, with 0 in empty slots; `<span>.segment`, `(rows, length)` int32, the number of the
     window in its row, 1, 2, ..., or 0 for an empty slot; `<span>.position`, likewise, how many slots after the first one
-    of its window; `<span>.row` and `<span>.start`, `(batch,)` int64, where each window begins.
+    of its window; `<span>.row`, `<span>.start` and `<span>.length`, `(batch,)` int64, where each window begins and how
+    many slots it has. A window of length 0 lies in no row, so its row and begin say nothing, and a batch of such windows
+    alone has no rows.
 
     The spans of a `PackSequences` share these entries. Spans of other slots, or over another stretch of time, need a `PackSequences` of
     their own. `<span>.age` is packed with its span.
@@ -61,6 +66,8 @@ class PackSequences:
         >>> batch["y.segment"]
         tensor([[1, 1, 1, 2],
                 [1, 1, 2, 0]], dtype=torch.int32)
+        >>> batch["y.row"], batch["y.begin"], batch["y.length"]
+        (tensor([0, 1, 0, 1]), tensor([3, 0, 0, 2]), tensor([1, 2, 3, 1]))
     """  # noqa: E501  a doctest
 
     spans: tuple[str, ...]
@@ -69,14 +76,16 @@ class PackSequences:
 
     def __init__(self, *spans: str, length: int | None = None, multiple: int = 1) -> None:
         if odd := [name for name in spans if not isinstance(name, str)]:
-            raise TypeError(f"ts.PackSequences takes names of spans, got {odd[0]!r}.")
+            raise TypeError(
+                f"ts.PackSequences takes names of spans, got {odd[0]!r}. Write ts.PackSequences('past', 'known')."
+            )
         if not spans:
             raise ValueError("ts.PackSequences needs the name of at least one span, got none.")
         if twice := [name for name, count in Counter(spans).items() if count > 1]:
             raise ValueError(f"A span must be named once, got {twice[0]!r} twice.")
         object.__setattr__(self, "spans", spans)
-        object.__setattr__(self, "length", None if length is None else at_least(1, length, "length"))
-        object.__setattr__(self, "multiple", at_least(1, multiple, "multiple"))
+        object.__setattr__(self, "length", None if length is None else _slots_of(length, "length"))
+        object.__setattr__(self, "multiple", _slots_of(multiple, "multiple"))
 
     def __call__(self, batch: Batch) -> Batch:
         """Replace the spans in the batch, by tensors in fresh memory, and return it."""
@@ -84,6 +93,7 @@ class PackSequences:
 
     def pack(self, batch: Batch, take: Take) -> Batch:
         """The same, with the packed spans in memory that `take` gives for a name, a shape and a dtype."""
+        check_batch(batch, "ts.PackSequences")
         shape, observed = self._slots(batch)
         if self.length is None:
             packing = in_a_row(observed, shape, self.multiple)
@@ -96,17 +106,23 @@ class PackSequences:
             span = batch[name]
             batch[name] = take(name, (*rows, *span.shape[2:]), span.dtype)
             move(packing, span, batch[name])
+            pass_note(span, batch[name])
             batch.pop(f"{name}.observed", None)
         batch.update((f"{name}.{entry}", tensor) for name in self.spans for entry, tensor in entries.items())
         return batch
 
     def _entries(self, packing: Packing, take: Take) -> dict[str, torch.Tensor]:
         if self.length is None:
+            if packing.room >= _MOST_SLOTS:
+                raise ValueError(
+                    f"A packed batch must have < 2**31 slots, because offsets are int32, got {packing.room:,}. Take "
+                    "fewer windows per batch."
+                )
             return {"offsets": torch.from_numpy(np.append(packing.place, packing.used).astype(np.int32))}
         shape = (len(packing.used), packing.length)
         marks = {name: take(f"{self.spans[0]}.{name}", shape, torch.int32) for name in ("segment", "position")}
         mark(packing, *(tensor.view(-1).numpy() for tensor in marks.values()))
-        places = zip(("row", "start"), np.divmod(packing.place, packing.length))
+        places = zip(("row", "begin", "length"), (*np.divmod(packing.place, packing.length), packing.sizes))
         return marks | {name: torch.from_numpy(numbers) for name, numbers in places}
 
     def _slots(self, batch: Batch) -> tuple[tuple[int, int], Bools | None]:
@@ -123,7 +139,9 @@ class PackSequences:
             if span.ndim < 2:
                 raise ValueError(f"A packed span must be (batch, time, ...); {name!r} is {tuple(span.shape)}.")
             if not span.is_cpu:
-                raise ValueError(f"ts.PackSequences runs on the host; {name!r} is on {span.device}. PackSequences before the copy.")
+                raise ValueError(
+                    f"ts.PackSequences runs on the host; {name!r} is on {span.device}. PackSequences before the copy."
+                )
         (windows, slots), marks = batch[first].shape[:2], f"{first}.observed"
         observed = span_of(batch, marks) if marks in batch else None
         if observed is not None and (observed.shape != (windows, slots) or observed.dtype != torch.bool):
@@ -136,6 +154,13 @@ class PackSequences:
             alike = other is observed or (other is not None and observed is not None and other.equal(observed))
             _check_slots(self, name, slots, alike and batch[name].shape[:2] == (windows, slots))
         return (windows, slots), None if observed is None else np.ascontiguousarray(observed.numpy())
+
+
+def _slots_of(value: object, what: str) -> int:
+    number = at_least(1, value, what)
+    if number >= _MOST_SLOTS:
+        raise ValueError(f"{what} must be < 2**31, because positions are int32, got {number}.")
+    return number
 
 
 def _check_slots(pack: PackSequences, name: str, slots: int, alike: bool) -> None:
@@ -175,14 +200,18 @@ def check_packs(transforms: Iterable[object], spans: Iterable[Span], stretches: 
     for transform in transforms:
         for name in packed.intersection(_spans_by_window(transform, in_rows)):  # whose windows share rows by then
             kind = type(transform).__name__
-            raise ValueError(f"{kind} must see whole windows; {name!r} is packed before it. Put it before ts.PackSequences.")
+            raise ValueError(
+                f"{kind} must see whole windows; {name!r} is packed before it. Put it before ts.PackSequences."
+            )
         if not isinstance(transform, PackSequences):
             continue
         for name in transform.spans:
             if name not in slots:
                 raise unknown(name, slots, "the batch", "span")
             if name in packed:
-                raise ValueError(f"A span must be packed once; {name!r} is packed twice. Leave out one ts.PackSequences.")
+                raise ValueError(
+                    f"A span must be packed once; {name!r} is packed twice. Leave out one ts.PackSequences."
+                )
             packed.add(name)
             if transform.length is not None:
                 in_rows.add(name)

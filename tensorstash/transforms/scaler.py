@@ -14,11 +14,20 @@ from tensorstash.common.html import table
 from tensorstash.errors import DataError, SchemaError
 from tensorstash.errors import unknown as unknown_name
 from tensorstash.sampling.several import Several
+from tensorstash.stash.scaled import is_scaled, note_scaled, was_scaled
 from tensorstash.stash.stash import Stash
 from tensorstash.transforms.apply import scaled_stash
-from tensorstash.transforms.bound import Divided, Source, check_unscaled, entities_in, spans_in
-from tensorstash.transforms.entries import span_of
-from tensorstash.transforms.scaling import Constants, is_scaled, mark_scaled
+from tensorstash.transforms.bound import (
+    Divided,
+    Source,
+    check_source,
+    check_unscaled,
+    entities_in,
+    groups_of,
+    spans_in,
+)
+from tensorstash.transforms.entries import change_rows, check_batch, check_pack, check_predictions, observed_of, span_of
+from tensorstash.transforms.scaling import Constants
 from tensorstash.transforms.state import VERSION, fields_of
 from tensorstash.transforms.statistics import By, Kind, Statistics, Unknown, check_kind, doubts_text, joined, of_source
 from tensorstash.windows.windows import Windows
@@ -32,12 +41,13 @@ class Scaler:
 
     `Scaler.fit` makes one. Calling it scales a batch in place, in the memory and on the device of the batch, and
     returns it. It scales every span of its columns; slots without a row (`<span>.observed` is false) keep what `empty=`
-    says. A span that is scaled already and not written since is a `ValueError`. The arithmetic has the span's dtype, or
-    float32 for half types; integer spans must be cast first with `ts.Cast`.
+    says. A span that is scaled already and not written since is a `ValueError`, also if it is of a column that `apply`
+    has scaled. The arithmetic has the span's dtype, or float32 for half types; integer spans must be cast first with
+    `ts.Cast`.
 
-    A scaler is bound to the windows that it was fitted on, and a `Loader` binds it to its own: to their spans and, with
-    `by="entity"`, to the numbers that `batch["entity"]` has for the names of entities. For other batches of another
-    stash, and for `inverse` of their predictions, bind it yourself: `scaler.bind(windows)`.
+    A `Loader` binds a scaler to its windows: to their spans and, with `by="entity"`, to the numbers that
+    `batch["entity"]` has for the names of entities. A number names an entity in one stash only. So by hand, and for
+    `inverse` of predictions, a scaler by entity must be bound first: `scaler.bind(windows)`.
 
     Attributes:
         kind: `"standard"`, `"minmax"`, `"robust"` or `"maxabs"`.
@@ -49,8 +59,8 @@ class Scaler:
         scale: likewise.
         entities: the names of the entities with `by="entity"`, else empty; of a mix pairs of a component and a name.
         unknown: `"error"`, or `"pooled"`.
-        starts: of a mix with `by="entity"`, where the entities of each component begin in them; else empty. `None`: the
-            scaler was made from a state and is not bound.
+        starts: with `by="entity"`, where the entities of each component of a mix begin in them; else empty. `None`:
+            the scaler is not bound.
 
     Example:
         >>> import numpy as np, tensorstash as ts
@@ -78,7 +88,7 @@ class Scaler:
     scale: dict[str, torch.Tensor]
     entities: list[Any] = field(default_factory=list)
     unknown: Unknown = "error"
-    starts: tuple[int, ...] | None = ()
+    starts: tuple[int, ...] | None = None
     _fitted: "Scaler | None" = None  # a bound scaler may lack entities of it
     _ready: dict[tuple[str, torch.dtype, torch.device], Constants] = field(default_factory=dict, init=False)
 
@@ -141,11 +151,11 @@ class Scaler:
         cls, source: Source, statistics: Callable[[str | None], Statistics], kind: Kind, by: By | None, unknown: Unknown
     ) -> "Scaler":
         """The scaler of the statistics of a source, given as a function of `by`."""
-        fitted, (names, starts) = statistics(by), ([], ()) if by is None else entities_in(source)
+        fitted, names = statistics(by), [] if by is None else entities_in(source)[0]
         if fitted.doubts:
             warnings.warn(doubts_text(fitted.doubts, None if by is None else names), UserWarning, stacklevel=3)
         table = fitted if unknown == "error" else joined([fitted, statistics(None)])
-        return cls(kind, by, fitted.rows, fitted.spans, table.center, table.scale, names, unknown, starts)
+        return cls(kind, by, fitted.rows, fitted.spans, table.center, table.scale, names, unknown)
 
     def bind(self, windows: Source) -> "Scaler":
         """The scaler for batches of other windows: for all their spans of its columns, and for their entities by name.
@@ -165,6 +175,7 @@ class Scaler:
             Scaler: standard by entity, 1 of them, of the 4 rows seen
               y  center 20  scale 10  for y
         """
+        check_source(windows)
         fitted, spans = self._fitted or self, spans_in(windows)
         for span, column in fitted.spans.items():
             if spans.get(span, column) != column:
@@ -217,7 +228,7 @@ class Scaler:
                 "a batch is scaled by scaler(batch)."
             )
         for name in self.center:
-            self._check_pack(stash[name][:, None], name, name)
+            check_pack(stash[name][:, None], self._pack(name), name)
         bound = replace(self._fitted or self, spans={}).bind(stash)
         tables = {name: (bound.center[name], bound.scale[name]) for name in bound.center}
         entities = torch.arange(len(stash.entities)).repeat_interleave(stash.offsets.diff())
@@ -228,7 +239,11 @@ class Scaler:
         return self._batch(batch, inverse=False)
 
     def undo(self, batch: Batch) -> Batch:
-        """Undo the scaling of a batch, in place, and return it."""
+        """Scale a batch back, in place, and return it.
+
+        A span that is not scaled, or is scaled back already, is a `ValueError`. So is a copy of one that is scaled: the
+        tensors of a batch say that they are, and copies do not. `inverse` takes any values.
+        """
         return self._batch(batch, inverse=True)
 
     def inverse(
@@ -255,17 +270,19 @@ class Scaler:
             >>> import torch, tensorstash as ts
             >>> stash = ts.load({"e": ["a", "a", "b", "b"], "y": [0.0, 2.0, 10.0, 30.0]}, ["y"], entity="e")
             >>> scaler = ts.Scaler.fit(stash, ["y"], by="entity")
-            >>> scaler.inverse(torch.tensor([[0.0, 0.5], [0.0, 0.5]]), "y", entity=torch.tensor([0, 1]))
+            >>> bound = scaler.bind(stash)
+            >>> bound.inverse(torch.tensor([[0.0, 0.5], [0.0, 0.5]]), "y", entity=torch.tensor([0, 1]))
             tensor([[ 1.0000,  1.5000],
                     [20.0000, 25.0000]])
         """
-        if column not in self.center:
+        if not isinstance(column, str) or column not in self.center:
             raise unknown_name(column, self.center, "the scaler")
-        if not isinstance(values, torch.Tensor) or values.is_complex():
-            got = values.dtype if isinstance(values, torch.Tensor) else f"a {type(values).__name__}"
-            raise TypeError(f"Predictions must be a tensor of real numbers, got {got}.")
-        self._check_pack(values, column, column)
-        pack = self.center[column].ndim - 1
+        check_predictions(values)
+        for what, given in (("entity", entity), ("source", source)):
+            if given is not None and not isinstance(given, torch.Tensor):
+                raise TypeError(f"{what} must be a tensor of integers, got {given!r}. Take batch[{what!r}].")
+        check_pack(values, self._pack(column), column)
+        pack = len(self._pack(column))
         if pack and values.ndim < pack + 2:  # (batch, time) could be as wide as the pack
             raise ValueError(
                 f"Predictions of the pack {column!r} must be (batch, time, *pack), got {tuple(values.shape)}. For "
@@ -278,65 +295,57 @@ class Scaler:
         return self._constants(column, values).restored(values, group)
 
     def _batch(self, batch: Batch, *, inverse: bool) -> Batch:
+        check_batch(batch, "A scaler")
         known = [name for name in self.spans if name in batch]
         if not known:
             raise ValueError(
                 f"The batch must have a span of the scaler, {', '.join(map(repr, self.spans))}; it has "
                 f"{', '.join(map(repr, batch)) or 'nothing'}. Fit it on windows with the spans of the batch."
             )
+        for name in known:
+            check_pack(span_of(batch, name), self._pack(self.spans[name]), name)
         entity = batch.get("entity")
         # `windows[0]` is one window, whose spans begin with time
-        windows = len(span_of(batch, known[0])) if getattr(entity, "ndim", 1) else 1
+        windows = len(batch[known[0]]) if getattr(entity, "ndim", 1) else 1
+        if self.by is not None and self.starts and "source" not in batch:
+            entity = None  # of a batch of one stash, whose numbers are others
         group = self._group(windows, entity, batch.get("source"))
         for name in known:
-            span = span_of(batch, name)
+            span = batch[name]
+            if f"{name}.segment" in batch:
+                raise ValueError(
+                    f"A scaler must see whole windows; {name!r} is packed in rows. Scale before ts.PackSequences."
+                )
             if not span.dtype.is_floating_point:
                 raise SchemaError(
                     f"A scaled span must be floating; {name!r} is {span.dtype}. Put "
                     f"ts.Cast({{{name!r}: torch.float32}}) before the scaler."
                 )
-            self._check_pack(span, self.spans[name], name)
             if not inverse and is_scaled(span):
-                raise ValueError(f"A span must be scaled once; {name!r} is scaled already. Take a fresh batch.")
-        for name in known:
-            span, observed = batch[name], batch.get(f"{name}.observed")
-            before = None if observed is None else span.clone()
-            self._constants(self.spans[name], span).apply(span, group, inverse=inverse)
-            if observed is not None and before is not None:
-                has_row = observed.view(*observed.shape, *[1] * (span.ndim - observed.ndim))
-                span.copy_(torch.where(has_row, span, before))
-            mark_scaled(span, scaled=not inverse)
+                raise ValueError(f"A span must be scaled once; {name!r} is scaled already. Leave the scaler out.")
+            if inverse and not was_scaled(span):
+                raise ValueError(
+                    f"Only a span that is scaled can be scaled back; {name!r} is not, or it is a copy, which does not "
+                    f"say so. For the values of a copy: scaler.inverse(batch[{name!r}], {self.spans[name]!r})."
+                )
+        observed = [observed_of(batch, name) for name in known]
+        for name, has_row in zip(known, observed):
+            constants = self._constants(self.spans[name], batch[name])
+            change_rows(batch[name], has_row, partial(constants.apply, group=group, inverse=inverse))
+            note_scaled(batch[name], scaled=not inverse)
         return batch
 
-    def _group(self, windows: int, entity: object, source: torch.Tensor | None) -> torch.Tensor | None:
+    def _group(self, windows: int, entity: object, source: object) -> torch.Tensor | None:
         """Which centre and scale each window has, `(windows,)`; `None`: all have the same."""
         if self.by is None:
             return None
-        if self.starts is None:
-            raise ValueError("A scaler by entity that was made from a state must be bound first: scaler.bind(windows).")
-        if entity is None or (self.starts and source is None):
-            raise ValueError(
-                "A scaler by entity needs the entity of each window, and of a mix the component. Make batches with "
-                "ts.Loader(..., with_ids=True)."
-            )
-        if not isinstance(entity, torch.Tensor) or entity.is_floating_point():
-            raise TypeError(f"Entities must be integers, got {getattr(entity, 'dtype', entity)}. Take batch['entity'].")
-        group = torch.tensor(self.starts, device=entity.device)[source] + entity if self.starts else entity
+        group = groups_of(entity, source, len(self.entities), self.starts)
         if group.numel() != windows:  # one for all would be broadcast
             raise ValueError(f"entity must have one number for each of {windows:,} windows, got {group.numel()}.")
-        if group.is_cpu and group.numel():  # on a device it would wait for all that is queued there
-            low, high, count = int(group.min()), int(group.max()), len(self.entities)
-            if low < 0 or high >= count:
-                raise IndexError(
-                    f"A scaler by entity is bound to the entities 0 to {count - 1}; the batch has entity "
-                    f"{low if low < 0 else high}. Bind it to the windows of the batch: scaler.bind(windows)."
-                )
         return group
 
-    def _check_pack(self, tensor: torch.Tensor, column: str, what: str) -> None:
-        pack = self.center[column].shape[1:]
-        if tensor.ndim <= len(pack) or tensor.shape[tensor.ndim - len(pack) :] != pack:
-            raise ValueError(f"The last dimensions of {what!r} must be {tuple(pack)}, got {tuple(tensor.shape)}.")
+    def _pack(self, column: str) -> tuple[int, ...]:
+        return tuple(self.center[column].shape[1:])
 
     def _constants(self, column: str, like: torch.Tensor) -> Constants:
         key = (column, like.dtype, like.device)
@@ -357,7 +366,7 @@ class Scaler:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> "Scaler":
-        """Make a scaler from what `state_dict` returned. With `by="entity"`, bind it before you use it by hand.
+        """Make a scaler from what `state_dict` returned.
 
         Example:
             >>> import tensorstash as ts
@@ -366,7 +375,7 @@ class Scaler:
             Scaler: standard, of the 2 rows seen
               y  center 2  scale 1  for y
         """
-        return cls(**fields_of(state), starts=None)
+        return cls(**fields_of(state))
 
     def __repr__(self) -> str:
         lines = ("  {}  center {}  scale {}  for {}".format(*row) for row in self._shown())

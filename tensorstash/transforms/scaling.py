@@ -11,7 +11,6 @@ import torch
 
 _TILE = 1 << 20  # numbers that both operations pass over while they lie in the processor's cache
 _SLOTS = 8  # by entity: the constants of a pack are repeated for so many slots, because short inner loops are slow
-_MARK = "_tensorstash_scaled"  # an attribute of tensors: how often they had been written when they were scaled
 _TABLE = 1 << 18  # numbers of a table of such constants that is kept: a larger one would not lie in the cache
 
 
@@ -112,14 +111,3 @@ def _scale(values: torch.Tensor, center: torch.Tensor, scale: torch.Tensor, inve
         wide.sub_(center).div_(scale)
     if wide is not values:
         values.copy_(wide)
-
-
-def is_scaled(tensor: torch.Tensor) -> bool:
-    """Whether a tensor is as a scaler left it. Torch counts the writes into a tensor, except those by numpy."""
-    return not tensor.is_inference() and getattr(tensor, _MARK, None) == tensor._version
-
-
-def mark_scaled(tensor: torch.Tensor, *, scaled: bool) -> None:
-    """Let `is_scaled` know that a scaler has scaled the tensor, or has undone that."""
-    if not tensor.is_inference():  # such tensors have no count
-        setattr(tensor, _MARK, tensor._version if scaled else None)

@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import torch
 
-from tensorstash.common.checks import at_least
+from tensorstash.common.checks import at_least, one_of
 from tensorstash.common.dtypes import Bools, Int64s
 from tensorstash.errors import DataError, SchemaError, unknown
 from tensorstash.native.permutation import shuffled
@@ -87,7 +87,7 @@ def of_source(
     count, which = sum(map(len, seen)), None
     if not count:
         raise DataError("A scaler must be fitted on at least one row, got none. Fit it on data that have rows.")
-    if sample is not None and at_least(1, sample, "sample") < count:
+    if sample is not None and (sample := at_least(1, sample, "sample")) < count:
         count, which = sample, np.sort(shuffled(count, seed, 0)(np.arange(sample)))
     result = Statistics(count, spans, {}, {}, [])
     for name in dict.fromkeys(spans.values()):
@@ -135,10 +135,9 @@ def _sampled(parts: Sequence[Part], which: Int64s) -> list[Part]:
 
 def check_kind(kind: str, by: str | None, unknown: str) -> None:
     """Raise `ValueError` if `kind`, `by` or `unknown` is none of its values."""
-    if kind not in get_args(Kind):
-        raise ValueError(f"kind must be one of {', '.join(map(repr, get_args(Kind)))}, got {kind!r}.")
-    if by not in (None, "entity"):
-        raise ValueError(f"by must be None or 'entity', got {by!r}.")
+    one_of(kind, get_args(Kind), "kind")
+    one_of(by, (None, "entity"), "by")
+    one_of(unknown, get_args(Unknown), "unknown")
     if unknown != "error" and (unknown != "pooled" or by is None):
         raise ValueError(f"unknown must be 'error', or with by='entity' 'pooled', got {unknown!r} and by={by!r}.")
 
@@ -186,6 +185,8 @@ def spans_of(source: Windows | Stash, columns: list[str]) -> dict[str, str]:
     stash = stash_of(source)
     if not columns:
         raise ValueError("columns must name at least one column, got none.")
+    if odd := [name for name in columns if not isinstance(name, str)]:
+        raise TypeError(f"columns must be a list of names, got {odd[0]!r} in it.")
     for name in columns:
         tensor, kind = stash[name], stash.about(name).kind
         if kind != "number" or tensor.dtype == torch.bool:

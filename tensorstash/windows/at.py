@@ -7,10 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensorstash.columns.names import check_name
+from tensorstash.common.checks import one_of
 from tensorstash.common.dtypes import Int32s, Int64s
 from tensorstash.errors import DataError, SchemaError, unknown
 from tensorstash.stash.stash import Stash
-from tensorstash.windows.during import check_side
+from tensorstash.windows.during import Side
 from tensorstash.windows.points import Points
 
 if TYPE_CHECKING:
@@ -19,11 +20,10 @@ if TYPE_CHECKING:
 Unmatched = Literal["error", "drop"]
 
 
-def check_at(at: Any, closed: object, unmatched: object, stride: object, where: object) -> None:
+def check_at(at: Any, closed: object, unmatched: object, stride: int, where: object) -> None:
     """Raise `ValueError` for arguments of `Windows` that contradict each other."""
-    check_side(closed)
-    if unmatched not in get_args(Unmatched):
-        raise ValueError(f'unmatched must be "error" or "drop", got {unmatched!r}.')
+    one_of(closed, get_args(Side), "closed")
+    one_of(unmatched, get_args(Unmatched), "unmatched")
     if at is None and (closed != "left" or unmatched != "error"):
         raise ValueError("closed= and unmatched= must be given with at=. For a span in time, see closed= of ts.During.")
     if at is not None and (stride != 1 or where is not None):
@@ -53,15 +53,20 @@ def points_of(stash: Stash, frame: Any, closed: str, spans: Collection[str]) -> 
     if (farthest := int(np.abs(time.astype(np.float64)).max())) > 1 << 62:
         raise DataError(f"The times of at= must lie within 2**62 ticks of 0, got one {farthest:,} from it.")
     labels = {name: _label(array, name, stash) for name, array in columns.items() if name not in keys}
+    kinds = {name: str(columns[name].type) for name in labels}
     entity = _entities(columns, stash)
     none, unknown_entity = np.zeros(len(time), np.int64), ""
     if (entity < 0).any():
         row = int(np.argmax(entity < 0))
         unknown_entity = ", ".join(f"{name} {columns[name][row].as_py()!r}" for name in stash.entity_names)
-    return Points(none, time, np.arange(len(time)), entity, labels, unknown_entity, closed)
+    return Points(none, time, np.arange(len(time)), entity, labels, kinds, unknown_entity, closed)
 
 
 def _columns(frame: Any) -> "dict[str, pa.ChunkedArray]":
+    """The columns by name; bfloat16 is float32."""
+    import pyarrow as pa
+
+    from tensorstash.columns.types import from_bits, is_bfloat16
     from tensorstash.ingest.static import read_columns
     from tensorstash.sources.scan import Wanted
     from tensorstash.sources.source import scan
@@ -74,7 +79,9 @@ def _columns(frame: Any) -> "dict[str, pa.ChunkedArray]":
             f"{type(frame).__name__}."
         )
     scanned = scan(frame, None, Wanted(None), None, progress=False)
-    return read_columns(scanned, scanned.schema.names)
+    columns = read_columns(scanned, scanned.schema.names)
+    bits = [field.name for field in scanned.schema if is_bfloat16(field)]
+    return columns | {name: pa.chunked_array([*map(from_bits, columns[name].chunks)]) for name in bits}
 
 
 def _first_null(array: "pa.ChunkedArray") -> int:
@@ -107,6 +114,11 @@ def _frame_times(array: "pa.ChunkedArray", stash: Stash) -> Int64s:
     try:
         return _ticks(array.cast(target))
     except pa.ArrowInvalid as error:
+        if clock.unit is None:
+            raise DataError(
+                f"The times of at= must be integers below 2**63, as in the stash; column {name!r} is {kind} and has a "
+                "larger one. Leave such rows out."
+            ) from error
         raise DataError(
             f"The times of at= must be whole ticks of the stash, whose unit is {clock.unit!r}; column {name!r} is "
             f"{kind}, and one would be rounded. Round them yourself, such as with dt.truncate."

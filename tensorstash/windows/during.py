@@ -1,6 +1,5 @@
 """Spans in time: the rows of an entity in a stretch of time, such as the last 90 days."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Literal, get_args
@@ -8,10 +7,11 @@ from typing import Literal, get_args
 import numpy as np
 import torch
 
-from tensorstash.common.checks import at_least, is_integer
+from tensorstash.common.aliases import meant_by
+from tensorstash.common.checks import at_least, flag, is_integer, one_of, shown
 from tensorstash.common.clock import Clock
 from tensorstash.common.dtypes import Int64s
-from tensorstash.common.frequency import Frequency, frequency
+from tensorstash.common.frequency import Frequency, frequency, is_zero
 from tensorstash.errors import DataError
 from tensorstash.gather.empty import fills
 from tensorstash.gather.span import Span
@@ -22,7 +22,9 @@ from tensorstash.windows.shift import FARTHEST, Shift
 
 Side = Literal["left", "right"]
 
-_ZERO = re.compile(r"-?(0+[a-z]+)+")
+_MOST_ROWS = 1 << 31  # of a window: each takes a slot of every batch, whether there is a row or not
+_DAYS = (-73_049, 73_048)  # since 1970: 400 years, after which the calendar repeats; in ns 64 bits hold them
+_RECENT = 18_262  # 2020-01-01, from which on an example is looked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,8 @@ class During:
             above; with `at=` the `closed=` of the windows.
 
     Raises:
-        ValueError: a bound that is no duration or integer, or start >= stop.
+        ValueError: a bound that is no duration or integer, or start >= stop for some time: "-1mo" is before "-27d" for
+            all times, and not before "-28d" for the 28th of March.
 
     Example:
         >>> import tensorstash as ts
@@ -73,30 +76,41 @@ class During:
     closed: Side | None = None
 
     def __post_init__(self) -> None:
-        at_least(1, self.max_rows, "max_rows")
-        at_least(0, self.min_rows, "min_rows")
+        checked: dict[str, object] = {
+            "max_rows": at_least(1, self.max_rows, "max_rows", below=_MOST_ROWS),
+            "min_rows": at_least(0, self.min_rows, "min_rows"),
+            "age": flag(self.age, "age"),
+            "closed": one_of(self.closed, (None, *get_args(Side)), "closed"),
+        }
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
         if self.min_rows > self.max_rows:
             raise ValueError(f"min_rows must be at most max_rows={self.max_rows}, got {self.min_rows}.")
-        if not isinstance(self.age, (bool, np.bool_)):
-            raise TypeError(f"age must be True or False, got {self.age!r}.")
-        if self.closed is not None:
-            check_side(self.closed)
         unit = "ns" if "ns" in f"{self.start}{self.stop}" else "us"  # 64 bits hold centuries in us, not in ns
         clock = Clock(None if is_integer(self.start) and is_integer(self.stop) else unit, None)
-        begin, end = _shifts(self, clock, "ts.During")
-        day = np.array([20_000 * clock.day if clock.unit else 0])  # any, because only months differ in length
-        if not begin.moved(day)[0] < end.moved(day)[0]:
-            past = (-7, 0) if clock.unit is None else ("-90d", "0d")
-            raise ValueError(
-                f"A span in time must have start < stop, got {self.start!r} and {self.stop!r} for {self.column!r}. The "
-                f"past has a minus: start={past[0]!r}, stop={past[1]!r}."
-            )
+        start, stop = _shifts(self, clock, "ts.During")
+        _check_bounds(self, start, stop, clock)
 
 
-def check_side(closed: object) -> None:
-    """Raise `ValueError` for anything but `"left"` and `"right"`."""
-    if closed not in get_args(Side):
-        raise ValueError(f'closed must be "left" or "right", got {closed!r}.')
+def _check_bounds(span: During, start: Shift, stop: Shift, clock: Clock) -> None:
+    """Raise `ValueError` unless the start is before the stop for every time: months, and weeks of work, differ."""
+    is_fixed = start.step.kind == stop.step.kind == "ticks"
+    times = np.zeros(1, np.int64) if is_fixed else np.arange(*_DAYS) * clock.day
+    first, after = start.moved(times), stop.moved(times)
+    empty = np.flatnonzero(first >= after)
+    if len(empty) == len(times):
+        past = (-7, 0) if clock.unit is None else ("-90d", "0d")
+        raise ValueError(
+            f"A span in time must have start < stop, got {span.start!r} and {span.stop!r} for {span.column!r}. The "
+            f"past has a minus: start={past[0]!r}, stop={past[1]!r}."
+        )
+    if len(empty):
+        k = empty[np.searchsorted(empty, _RECENT - _DAYS[0]) % len(empty)]
+        t, low, high = (clock.format(int(moved[k])) for moved in (times, first, after))
+        raise ValueError(
+            f"A span in time must have start < stop for every time t, got {span.start!r} and {span.stop!r} for "
+            f"{span.column!r}: for t={t} it begins at {low} and ends at {high}. Write both in months, or both in days."
+        )
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -127,7 +141,11 @@ class Reach:
         """The spans as text, for a repr."""
         brackets = "[)" if self.closed == "left" else "(]"
         stretch = f"{brackets[0]}{self.begin.text}, {self.end.text}{brackets[1]}"
-        return [f"{span.name}={span.column}{stretch}, at most {self.most}" for span in self.shown]
+        aged = {span.name: ", with age" for span in self.spans if span.column == TIMES}
+        return [
+            f"{span.name}={span.column}{stretch}, at most {self.most}{aged.get(f'{span.name}.age', '')}"
+            for span in self.shown
+        ]
 
     def find(self, times: Int64s, low: Int64s, high: Int64s, moments: Int64s, end: Int64s | None = None) -> Stretches:
         """The rows in the stretches around these moments, among the rows `[low, high)` of their entities; any shape.
@@ -181,15 +199,17 @@ def _shift(length: int | str, clock: Clock, what: str) -> Shift:
         is_back, size = int(length) < 0, abs(int(length))
     else:
         is_back, size = str(length).startswith("-"), str(length).removeprefix("-")
-    if size == 0 or (isinstance(size, str) and _ZERO.fullmatch(size)):
+    if size == 0 or is_zero(size):
         return Shift(length, Frequency("", "ticks", 1, 0, clock), 0)
     try:
         step = frequency(size, clock, None)
     except ValueError as error:
         rule = "a duration as polars writes it, such as '-90d' or, alone, '-1mo', or an integer for integer times"
+        meant = meant_by(size)
         if "multiple" in str(error):
-            rule = f"a multiple of the unit of the times, {clock.unit!r}"
-        raise ValueError(f"The {what} must be {rule}, got {length!r}.") from error
+            rule, meant = f"a multiple of the unit of the times, {clock.unit!r}", None
+        remedy = "" if meant is None else f" Write {'-' * is_back + meant!r}."
+        raise ValueError(f"The {what} must be {rule}, got {shown(length)}.{remedy}") from error
     shift = Shift(length, step, -1 if is_back else 1)
     if shift.most_ticks >= FARTHEST:
         raise ValueError(f"The {what} must be less than 2**61 ticks from the window, got {length!r}.")

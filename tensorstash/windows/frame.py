@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from tensorstash.common.checks import names_in
+from tensorstash.common.checks import flag, names_in, shown
 from tensorstash.common.dtypes import Int64s
 from tensorstash.stash.interop import entity_parts, time_series
 from tensorstash.windows.placement import Placement
@@ -31,6 +31,7 @@ def to_frame(
     """
     import polars as pl
 
+    origin, step = flag(origin, "origin"), flag(step, "step")
     anchors, by_slot = placement.anchor_slots(ids), placement.length > 0
     if not by_slot and (origin or step):
         raise ValueError("origin= and step= belong to slots, and these windows have none. Leave them out.")
@@ -58,7 +59,12 @@ def to_frame(
 
 def _checked(predictions: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
     """The predictions on the CPU, `(windows, steps)` or `(windows, steps, n)`; windows without slots have one step."""
-    values = torch.as_tensor(predictions).detach().cpu()
+    try:
+        values = torch.as_tensor(predictions).detach().cpu().to_dense()
+    except (TypeError, ValueError, RuntimeError) as error:  # what torch raises for values without a tensor
+        raise TypeError(
+            f"predictions must be a tensor, {shape} or with values on a last dimension, got {shown(predictions)}."
+        ) from error
     if values.dtype == torch.bfloat16:  # which numpy lacks
         values = values.float()
     if values.shape[: len(shape)] != shape or values.ndim > len(shape) + 1:
@@ -75,6 +81,8 @@ def _names_of(values: torch.Tensor, names: Sequence[str] | None) -> list[str]:
     count = values.shape[2] if values.ndim == 3 else 1
     if names is None:
         return [f"value_{k}" for k in range(count)] if values.ndim == 3 else ["value"]
+    if isinstance(names, (set, frozenset)):
+        raise TypeError(f"names must be in the order of the values, got the set {names}. Write a list.")
     checked = names_in(names, "names")
     if len(checked) != count or len(set(checked)) != count:
         raise ValueError(f"names must have a different name for each of {count} values of a slot, got {checked}.")

@@ -1,17 +1,23 @@
 """Gaps in time: where runs end, and warnings of windows lost to gaps or to too few rows."""
 
 import warnings
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal, get_args
 
 import numpy as np
 
+from tensorstash.common.checks import one_of
 from tensorstash.common.dtypes import Int64s
 from tensorstash.common.frequency import Duration, describe_step
 from tensorstash.errors import DataError, NoWindowError
+from tensorstash.gather.span import Span
 from tensorstash.stash.stash import Stash
-from tensorstash.windows.intervals import Intervals, count_before, windows_in
+from tensorstash.windows.intervals import Intervals, count_before, drop, intervals, windows_in
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.runs import Runs, entity_runs, find_runs
+from tensorstash.windows.selection import complete, incomplete
+from tensorstash.windows.slots import run_edges
 from tensorstash.windows.splits import entity_edges
 
 Gaps = Literal["split", "mask", "ignore"]
@@ -24,8 +30,7 @@ def fragments(
     stash: Stash, gaps: str, frequency: Duration | None, tolerance: Duration | None, *, counted: bool
 ) -> Runs:
     """The stretches of rows in which no time step is missing; whole entities if gaps are ignored or not counted."""
-    if gaps not in get_args(Gaps):
-        raise ValueError(f'gaps must be "split", "mask" or "ignore", got {gaps!r}.')
+    gaps = one_of(gaps, get_args(Gaps), "gaps")
     if not counted:
         return entity_runs(stash.offsets.numpy())
     if gaps == "mask" and stash.time is None:
@@ -49,6 +54,30 @@ def fragments(
     return find_runs(stash.offsets.numpy(), stash.time.numpy(), stash.clock, frequency, tolerance)
 
 
+def check_no_slots(
+    gaps: str,
+    frequency: Duration | None,
+    tolerance: Duration | None,
+    min_history: int | None,
+    min_horizon: int | None,
+) -> None:
+    """Raise `ValueError` for arguments that speak of slots; with spans in time alone there are none."""
+    masked = "mask" if gaps == "mask" else None
+    given = {
+        "frequency": frequency,
+        "tolerance": tolerance,
+        "gaps": masked,
+        "min_history": min_history,
+        "min_horizon": min_horizon,
+    }
+    for name, value in given.items():
+        if value is not None:
+            raise ValueError(
+                f"{name}={value!r} is about slots, and windows of spans in time alone have none. Leave it out; for a "
+                "least number of rows see min_rows= of ts.During."
+            )
+
+
 def _steps_text(runs: Runs) -> str:
     """The frequency and the most common other steps, for messages about gaps."""
     if runs.frequency is None:
@@ -57,9 +86,23 @@ def _steps_text(runs: Runs) -> str:
     return f" at frequency {runs.frequency.text!r}" + (f"; the most common other steps are {common}" if common else "")
 
 
-def too_short(runs: Runs, lengths: Int64s, needed: int, units: str) -> NoWindowError:
-    """The error for runs of these lengths if none is as long as a window."""
-    remedy = "Shorten history or horizon, or see frequency= and gaps=."
+def _with_fewer(placement: Placement) -> str:
+    """What lets a window have fewer rows."""
+    return " or ".join(["min_history="] * (placement.history > 0) + ["min_horizon="] * (placement.horizon > 0))
+
+
+def _too_short(placement: Placement, runs: Runs) -> NoWindowError:
+    """The error if no run is as long as a window."""
+    slots, (begins, ends) = placement.slots, run_edges(placement.slots)
+    padding, units = slots.lead + slots.tail, "rows" if placement.fills is None else "slots"
+    least, fewer = placement.length - padding, _with_fewer(placement)
+    needed, give = f"A window is {least:,} consecutive {units} of one run", "give"
+    if padding:
+        needed, give = (
+            f"A window needs {least:,} of its {placement.length:,} slots in one run, see {fewer}",
+            "give a lower",
+        )
+    remedy = f"Shorten history or horizon, {give} {fewer}, or see frequency= and gaps=."
     if runs.frequency is not None and 2 * len(runs.rows) > runs.rows.sum():  # most rows do not follow the row before
         remedy = (
             "Times without a regular step, such as events, need gaps='ignore': windows of consecutive rows, or spans "
@@ -68,12 +111,25 @@ def too_short(runs: Runs, lengths: Int64s, needed: int, units: str) -> NoWindowE
         if runs.steps and 2 * runs.steps[0][1] > runs.rows.sum():
             remedy = f"Most steps are {runs.steps[0][0]}: leave frequency= out."
     return NoWindowError(
-        f"A window is {needed} consecutive {units} of one run; the longest of {len(lengths):,} runs has "
-        f"{int(lengths.max(initial=0)):,}{_steps_text(runs)}. {remedy}"
+        f"{needed}; the longest of {len(begins):,} runs has "
+        f"{int((ends - begins).max(initial=padding)) - padding:,}{_steps_text(runs)}. {remedy}"
     )
 
 
-def warn_of_gaps(placement: Placement, runs: Runs) -> bool:
+def all_windows(placement: Placement, runs: Runs, judged: Sequence[Span], stride: int) -> Placement:
+    """Every window without a missing value; raises `NoWindowError`, and warns of what many windows are lost to."""
+    begins, ends = run_edges(placement.slots)
+    whole = replace(placement, intervals=intervals(begins, windows_in(ends - begins, placement.length, stride), stride))
+    if not len(whole):
+        raise _too_short(placement, runs)
+    warned = _warn_of_gaps(whole, runs)
+    kept = replace(whole, intervals=complete(whole, judged))
+    told = _warn_of_require(kept, whole, judged)
+    _warn_of_absent(kept, whole.intervals, without_gaps=warned, without_require=told)
+    return kept
+
+
+def _warn_of_gaps(placement: Placement, runs: Runs) -> bool:
     """Warn if gaps make more empty slots than there are rows, or cost many windows; returns whether they do."""
     windows, slots, rows = placement.intervals, placement.slots, placement.stash.rows
     possible = int(windows_in(entity_runs(placement.offsets).rows, placement.length, windows.stride).sum())
@@ -82,20 +138,44 @@ def warn_of_gaps(placement: Placement, runs: Runs) -> bool:
             f"Gaps cost {1 - len(windows) / possible:.0%} of the windows: {len(windows):,} of {possible:,} are left"
             f"{_steps_text(runs)}. If these are not gaps, give the frequency=, such as '1bd' for business days, a "
             "tolerance=, or gaps='ignore'; if they are, shorter windows lose fewer.",
-            stacklevel=3,
+            stacklevel=4,
         )
     empty = slots.total - rows - (slots.lead + slots.tail) * int(np.count_nonzero(~slots.joined))
     if empty > rows:
         warnings.warn(
             f"Gaps make more empty slots than there are rows: {empty:,} and {rows:,}{_steps_text(runs)}. Give the "
             "frequency=, take gaps='split', or leave windows without observations out with require=.",
-            stacklevel=3,
+            stacklevel=4,
         )
     return costly
 
 
-def warn_of_absent(placement: Placement, before_require: Intervals, *, without_gaps: bool) -> None:
-    """Warn of entities that have rows but no window, with an example of each reason but gaps if `without_gaps`."""
+def _warn_of_require(placement: Placement, before: Placement, judged: Sequence[Span]) -> bool:
+    """Warn if `require=` leaves out many of the windows that were there before; returns whether it does."""
+    kept, every = len(placement), len(before)
+    if kept >= (1 - _COSTLY) * every:
+        return False
+    alone = {span.name: every - len(drop(before.intervals, *incomplete(before, [span]))) for span in judged}
+    worst = max(alone, key=lambda name: alone[name])
+    more = f" {worst!r} alone costs {alone[worst]:,}." if len(alone) > 1 else ""
+    edges = entity_edges(placement)
+    had, has = (np.diff(count_before(each.intervals, edges)) > 0 for each in (before, placement))
+    if (had & ~has).any():
+        name = placement.stash.entities[(had & ~has).argmax()]
+        more += f" {np.count_nonzero(had & ~has):,} of {len(had):,} entities have no window left, such as {name!r}."
+    what = "missing values" if placement.fills is None else "missing values and empty slots"
+    warnings.warn(
+        f"require= leaves out {1 - kept / every:.0%} of the windows, because of {what}: {kept:,} of {every:,} are left."
+        f"{more} Shorter windows lose fewer, and fewer names in require= too; fill= turns missing values into data.",
+        stacklevel=4,
+    )
+    return True
+
+
+def _warn_of_absent(
+    placement: Placement, before_require: Intervals, *, without_gaps: bool, without_require: bool
+) -> None:
+    """Warn of entities that have rows but no window, with an example of each reason that is not yet told."""
     slots = placement.slots
     if placement.intervals is before_require and len(before_require.base) == np.count_nonzero(~slots.joined):
         return  # each run has windows
@@ -105,13 +185,13 @@ def warn_of_absent(placement: Placement, before_require: Intervals, *, without_g
     needed = max(1, placement.length - slots.lead - slots.tail)
     is_incomplete = np.diff(count_before(before_require, edges))[absent] > 0
     is_short = ~is_incomplete & (rows[absent] < needed)
-    short, incomplete = absent[is_short], absent[is_incomplete]
+    short, lost = absent[is_short], absent[:0] if without_require else absent[is_incomplete]
     apart = absent[:0] if without_gaps else absent[~is_incomplete & ~is_short]
     reasons, entities = [], placement.stash.entities
     if len(short):
         reasons.append(
             f"{len(short):,} with too few rows, such as {entities[short[0]]!r} with {rows[short[0]]:,} of {needed:,} "
-            "(shorten the window, or give min_history=)"
+            f"(shorten the window, or give {_with_fewer(placement)})"
         )
     if len(apart):
         assert slots.frequency is not None
@@ -120,12 +200,12 @@ def warn_of_absent(placement: Placement, before_require: Intervals, *, without_g
             f"{entities[apart[0]]!r} with steps of {_other_step(placement, apart[0])} (load these series apart, or see "
             "frequency= and gaps=)"
         )
-    if len(incomplete):
-        name = entities[incomplete[0]]
-        reasons.append(f"{len(incomplete):,} with missing values that require= does not allow, such as {name!r}")
+    if len(lost):
+        name = entities[lost[0]]
+        reasons.append(f"{len(lost):,} with missing values that require= does not allow, such as {name!r}")
     if reasons:
-        total, every = len(short) + len(apart) + len(incomplete), np.count_nonzero(rows)
-        warnings.warn(f"{total:,} of {every:,} entities have no window: {'; '.join(reasons)}.", stacklevel=3)
+        total, every = len(short) + len(apart) + len(lost), np.count_nonzero(rows)
+        warnings.warn(f"{total:,} of {every:,} entities have no window: {'; '.join(reasons)}.", stacklevel=4)
 
 
 def _other_step(placement: Placement, entity: np.int64) -> str:

@@ -1,5 +1,6 @@
 """The ids of windows, as callers give them."""
 
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -7,6 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from tensorstash.common.checks import array_of
 from tensorstash.common.dtypes import Int64s
 
 Ids = Sequence[int] | NDArray[np.integer[Any]] | torch.Tensor | slice
@@ -16,9 +18,7 @@ def check_ids(ids: int | Ids, count: int) -> Int64s:
     """Ids as int64 in `[0, count)`; negative ones count from the end, as in Python."""
     if isinstance(ids, slice):
         return np.arange(*ids.indices(count), dtype=np.int64)
-    if isinstance(ids, torch.Tensor) and ids.is_meta:
-        raise TypeError("Ids must have values, got a tensor on the device 'meta'. Make it on the CPU.")
-    raw = ids.detach().cpu().numpy() if isinstance(ids, torch.Tensor) else np.asarray(ids)
+    raw = array_of(ids, "Ids")
     if raw.ndim != 1 or (raw.dtype.kind not in "iu" and raw.size):
         raise TypeError(f"Ids must be one-dimensional integers, got {raw.ndim} dimensions of {raw.dtype}.")
     numbers = raw.astype(np.int64)
@@ -27,3 +27,11 @@ def check_ids(ids: int | Ids, count: int) -> Int64s:
     if outside.any():
         raise IndexError(f"Ids must lie in [{-count}, {count}), got {raw[outside.argmax()]}.")
     return numbers
+
+
+def is_asked_by_torch() -> bool:
+    """Whether the caller's caller's caller is PyTorch's `DataLoader`; it indexes like any other caller."""
+    frame = inspect.currentframe()
+    for _ in range(3):  # `window_or_batch`, `__getitem__`, who asked
+        frame = None if frame is None else frame.f_back
+    return frame is not None and frame.f_globals.get("__name__", "").startswith("torch.utils.data")

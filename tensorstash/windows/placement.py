@@ -1,10 +1,8 @@
 """Where windows are: their slots in one stash, and the windows of several stashes as one sequence."""
 
-import inspect
-import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,10 +15,10 @@ from tensorstash.gather.span import Filling, Span, Store, by_source, draws_of, n
 from tensorstash.gather.stretches import Stretches, as_fragments, with_times
 from tensorstash.native.guide import Guide, find, find_and_locate, guide
 from tensorstash.segments.segment import Block
-from tensorstash.stash.header import names_checksum
+from tensorstash.stash.scaled import noted
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.during import Reach
-from tensorstash.windows.ids import Ids, check_ids
+from tensorstash.windows.ids import Ids, check_ids, is_asked_by_torch
 from tensorstash.windows.intervals import Intervals, locate
 from tensorstash.windows.points import Points
 from tensorstash.windows.slots import Slots, calendar_fills, fragments_of, nearest_rows, times_at
@@ -90,37 +88,6 @@ class Placement:
 
     def _blocks(self) -> list[Block]:
         return self.stash.blocks
-
-    def fingerprint(self) -> dict[str, Any]:
-        """A small identity in plain values, without paths or values of columns.
-
-        It differs if the entities, their order or the texts of codes differ.
-        """
-        stash, points = self.stash, self.points
-        arrays: list[NDArray[Any]] = [self.intervals.base, self.intervals.ends]
-        if points is not None:
-            arrays = [points.slot, points.time, points.entity]
-        first, last = stash.time_range
-        if self.fills is not None:
-            arrays += [self.slots.first, self.slots.row]
-        categories = [span.column for span in self.shown if stash.about(span.column).kind == "category"]
-        in_time: dict[str, list[Any]] = {}
-        for reach in self.reaches:
-            stretch = [reach.begin.text, reach.end.text, reach.most, reach.closed]
-            in_time |= {span.name: [span.column, *stretch] for span in reach.shown}
-        spans = {span.name: [span.column, span.begin, span.end, span.step] for span in self.spans}
-        return {
-            "windows": len(self),
-            "entities": len(self.offsets) - 1,
-            "rows": stash.rows,
-            "first_time": first,
-            "last_time": last,
-            "spans": spans | in_time,
-            "stride": self.intervals.stride,
-            "names": names_checksum(stash),
-            "vocabularies": {column: names_checksum(stash, column) for column in categories},
-            "runs": reduce(lambda crc, array: zlib.crc32(array.tobytes(), crc), arrays, 0),
-        }
 
     def anchor_slots(self, ids: Int64s) -> Int64s:
         """The slot of each window's anchor, for ids of any shape that are known to lie in `[0, len(self))`."""
@@ -339,16 +306,17 @@ class Chain:
         """The batch of windows in fresh memory: spans, `observed`, and static columns."""
         located = self.locate(check_ids(ids, len(self)))
         batch = gather(self.plan, located.source, located.anchors, located.stretches) | self.static_of(located)
-        return batch | {name: torch.from_numpy(values) for name, values in self.labels(located).items()}
+        batch |= {name: torch.from_numpy(values) for name, values in self.labels(located).items()}
+        return noted(batch, self.scaled)
 
     def window_or_batch(self, ids: int | Ids) -> dict[str, torch.Tensor]:
         """One window, tensors `(time, ...)`, for an integer; else a batch, tensors `(batch, time, ...)`."""
-        if self.drawn and _is_asked_by_torch():
+        if self.drawn and is_asked_by_torch():
             raise self._undrawn()
         if isinstance(ids, int) and not isinstance(ids, bool):
             ids = np.array(ids)
         if isinstance(ids, (np.ndarray, np.integer, torch.Tensor)) and not ids.ndim:
-            return {name: tensor[0] for name, tensor in self.gather(ids.reshape(1)).items()}
+            return noted({name: tensor[0] for name, tensor in self.gather(ids.reshape(1)).items()}, self.scaled)
         return self.gather(ids)  # type: ignore[arg-type]  # a boolean is refused there
 
     def each(self, ids: Ids) -> list[dict[str, torch.Tensor]]:
@@ -358,6 +326,12 @@ class Chain:
         batch = self.gather(ids)
         windows = zip(*(tensor.unbind() for tensor in batch.values()))
         return [dict(zip(batch, window)) for window in windows]
+
+    @cached_property
+    def scaled(self) -> dict[str, bool]:
+        """Of each span, whether it is of a column that is scaled in a stash."""
+        columns = {about.name for part in self.placements for about in part.stash.info.columns if about.is_scaled}
+        return {span.name: span.column in columns for span in self.placements[0].shown}
 
     @cached_property
     def drawn(self) -> bool:
@@ -390,11 +364,3 @@ class Chain:
     def __getstate__(self) -> dict[str, Any]:
         """Without the cached properties, which hold addresses."""
         return {"placements": self.placements}
-
-
-def _is_asked_by_torch() -> bool:
-    """Whether the caller is PyTorch's `DataLoader`; it indexes like any other caller."""
-    frame = inspect.currentframe()
-    for _ in range(3):  # `window_or_batch`, `__getitem__`, who asked
-        frame = None if frame is None else frame.f_back
-    return frame is not None and frame.f_globals.get("__name__", "").startswith("torch.utils.data")

@@ -23,6 +23,7 @@ class Points:
     row: Int64s  # of the frame
     entity: Int32s
     labels: Mapping[str, NDArray[Any]]  # the other columns of the frame, by its rows
+    kinds: Mapping[str, str]  # their types in the frame, with the unit and zone of times
     unknown: str  # the first entity that the stash does not have, as text
     closed: str  # whether the history has rows before the time ("left") or up to it ("right")
 

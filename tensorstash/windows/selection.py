@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from tensorstash.common.checks import array_of
 from tensorstash.common.dtypes import Bools, Int64s
 from tensorstash.errors import NoWindowError
 from tensorstash.gather.span import Span
@@ -97,7 +98,7 @@ def _has_rows(placement: Placement, reach: Reach, ids: Int64s, anchors: Int64s) 
 
 
 def at_points(placement: Placement, at: Any, closed: str, judged: Sequence[Span], unmatched: str) -> Placement:
-    """The windows at the points of a frame; points without a window are an error, or dropped with `unmatched="drop"`."""
+    """The windows at the points of a frame; points without one are an error, or dropped with `unmatched="drop"`."""
     points = points_of(placement.stash, at, closed, {span.name for span in placement.shown})
     wanted, refused = len(points), Refused(placement.stash, len(points))
     if judged and not placement.length:
@@ -145,7 +146,7 @@ def _ranges(true: Callable[[slice], NDArray[np.bool_]], rows: int) -> tuple[Int6
 def anchored(placement: Placement, where: Where) -> Intervals:
     """The windows whose anchor (without a horizon: last slot) is a true row; if there is none, a `NoWindowError`."""
     stash, shift = placement.stash, placement.history + placement.label
-    mask = np.asarray(stash[where] if isinstance(where, str) else where)
+    mask = array_of(stash[where] if isinstance(where, str) else where, "where")
     if mask.dtype != bool or mask.shape != (stash.rows,):
         raise ValueError(
             f"where must be a boolean column or ({stash.rows},) booleans, got {mask.shape} of {mask.dtype}."

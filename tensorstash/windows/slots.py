@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tensorstash.common.checks import at_least
+from tensorstash.common.checks import at_least, is_integer
 from tensorstash.common.dtypes import Bools, Int64s, as_integers
 from tensorstash.common.frequency import Frequency
 from tensorstash.errors import DataError
@@ -49,7 +49,13 @@ def most_empty(least: int | None, whole: int, lowest: int, what: str) -> int:
     """How many slots of the history or horizon may lie outside the run, where at least `least` lie in it."""
     if least is None:
         return 0
-    inside = at_least(min(lowest, whole), least, f"min_{what}")
+    if min(lowest, whole) and is_integer(least) and int(least) == 0:
+        other = "horizon" if what == "history" else "history"
+        raise ValueError(
+            f"min_{what} must be at least 1 without a {other}, got 0, because a window has at least one row. Give "
+            f"min_{what}=1, or a {other}."
+        )
+    inside = at_least(0, least, f"min_{what}")
     if inside > whole:
         raise ValueError(f"min_{what} must be at most the {what}, {whole}, got {least}.")
     return whole - inside

@@ -62,9 +62,7 @@ def _check(span: Span, stash: Stash) -> None:
 
 def slot_count(least: int, value: int, what: str) -> int:
     """A number of slots of at least `least`, so few that sums of them fit into int64."""
-    if (length := at_least(least, value, what)) >= _LONGEST:
-        raise ValueError(f"{what} must be < 2**40, got {length}.")
-    return length
+    return at_least(least, value, what, below=_LONGEST)
 
 
 def _span(name: str, parts: Any) -> Span:
@@ -95,8 +93,8 @@ def _span(name: str, parts: Any) -> Span:
 def _check_draw(span: Span, draw: Draw) -> None:
     if draw.high >= span.end:
         raise ValueError(
-            f"A drawn start must lie before the stop of its span, got {draw} and the stop {span.end} for {span.name!r}. "
-            "Slots before the anchor are negative, as in ts.Draw(-128, -16)."
+            f"A drawn start must lie before the stop of its span, got {draw} and the stop {span.end} for "
+            f"{span.name!r}. Slots before the anchor are negative, as in ts.Draw(-128, -16)."
         )
     if span.step > 0 and draw.step % span.step:
         raise ValueError(

@@ -1,18 +1,18 @@
 """Parts of windows: before, between and from cuts, each a slot in every run, and the folds of a backtest."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from functools import partial
 from itertools import pairwise
-from typing import SupportsIndex
+from typing import SupportsIndex, cast
 
 import numpy as np
 
-from tensorstash.common.checks import at_least, is_integer
+from tensorstash.common.checks import at_least, flag, integer, is_integer
 from tensorstash.common.dtypes import Bools, Int64s
-from tensorstash.common.frequency import Frequency, frequency
+from tensorstash.common.frequency import Duration, Frequency, frequency, is_zero
 from tensorstash.errors import DataError
 from tensorstash.native.guide import first_rows
 from tensorstash.native.permutation import shuffled
@@ -22,7 +22,7 @@ from tensorstash.windows.intervals import keep
 from tensorstash.windows.placement import Placement
 from tensorstash.windows.selection import chosen
 from tensorstash.windows.shift import FARTHEST, Shift
-from tensorstash.windows.slots import rows_from, run_edges, run_rows, slots_at, steps_until, times_at
+from tensorstash.windows.slots import run_edges, run_rows, runs_at, slots_at, steps_until, times_at
 
 Moment = SupportsIndex | str | date | np.datetime64
 Length = SupportsIndex | str | timedelta  # of time: slots, or a duration
@@ -48,30 +48,51 @@ def entity_edges(placement: Placement) -> Int64s:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Where windows are divided: the first row of each entity after the cut, `(entities,)`, and its time, if any."""
+    """Where windows are divided: a time for each entity, `(entities,)`, and its first row at or after that time.
+
+    A cut of a stash without times has rows alone.
+    """
 
     rows: Int64s
-    moment: int | None
+    moments: Int64s | None
+
+
+def _cut_at_times(placement: Placement, moments: Int64s) -> Cut:
+    offsets = placement.offsets
+    return Cut(first_rows(placement.times, offsets[:-1], offsets[1:], moments), moments)
 
 
 def _cut_at_time(placement: Placement, moment: int) -> Cut:
-    offsets = placement.offsets
-    moments = np.full(len(offsets) - 1, moment)
-    return Cut(first_rows(placement.times, offsets[:-1], offsets[1:], moments), moment)
+    return _cut_at_times(placement, np.full(len(placement.offsets) - 1, moment))
+
+
+def _cut_at_rows(placement: Placement, rows: Int64s) -> Cut:
+    """A cut at the time of a row of each entity, so that rows of one time stay together; at its end after the last."""
+    if placement.stash.time is None:
+        return Cut(rows, None)
+    first, ends = placement.offsets[:-1], placement.offsets[1:]
+    moments = np.full(len(rows), np.iinfo(np.int64).min)  # of an entity without rows
+    inside, behind = rows < ends, (rows == ends) & (first < ends)
+    moments[inside] = placement.times[rows[inside]]
+    last = placement.times[ends[behind] - 1]
+    moments[behind] = last + (last < np.iinfo(np.int64).max)
+    return _cut_at_times(placement, moments)
 
 
 def _first_slots(placement: Placement, cut: Cut) -> Int64s:
     """The first slot of each run after a cut, or its end: `(runs,)`. Empty slots between rows have times as well."""
     slots, (low, high) = placement.slots, run_rows(placement.slots, placement.stash.rows)
-    row = np.clip(cut.rows[placement.entities_at(low)], low, high)
+    entities = placement.entities_at(low)
+    row = np.clip(cut.rows[entities], low, high)
     _, ends = run_edges(slots)
     first = np.where(row < high, slots_at(slots, np.minimum(row, high - 1)), ends)
-    if cut.moment is None or slots.frequency is None:
+    if cut.moments is None or slots.frequency is None:
         return first
     before = slots_at(slots, np.maximum(row - 1, low))
     which = np.flatnonzero((row > low) & (first - before > 1))
     times, most = placement.times[row[which] - 1], (first - before)[which]
-    first[which] = before[which] + steps_until(slots.frequency, times, most, cut.moment)
+    moments = cut.moments[entities[which]]
+    first[which] = before[which] + steps_until(slots.frequency, times, most, moments)
     return first
 
 
@@ -95,41 +116,81 @@ def parts_at_times(placement: Placement, cuts: Sequence[Moment]) -> list[Placeme
     if any(earlier >= later for earlier, later in pairwise(moments)):
         raise ValueError(f"Cuts must ascend, got {', '.join(map(str, cuts))}.")
     parts = _parts_of(placement, [_cut_at_time(placement, moment) for moment in moments])
-    _warn_of_cuts(placement, moments, parts)
+    _warn_of_empty(placement, parts, _between_moments(placement, moments))
     return parts
 
 
-def _warn_of_cuts(placement: Placement, moments: Sequence[int], parts: Sequence[Placement]) -> None:
-    """Warn of a cut outside the times of the data, before or after which there is no window."""
+def _warn_of_empty(placement: Placement, parts: Sequence[Placement], reason: Callable[[int], str | None]) -> None:
+    """Warn of parts without a window, with the reason of each that has one."""
+    for k, part in enumerate(parts):
+        if len(placement) and not len(part) and (why := reason(k)):
+            warnings.warn(f"Part {k + 1} of {len(parts)} has no window: {why}", stacklevel=4)
+
+
+def _between_moments(placement: Placement, moments: Sequence[int]) -> Callable[[int], str | None]:
+    """Why part k is empty: a cut outside the times of the data, or cuts between which no window lies."""
     points, form = placement.points, placement.stash.clock.format
     first, last = placement.stash.time_range
     if points is not None and len(points):
         first, last = int(points.time.min()), int(points.time.max())
-    if first is None or last is None or not len(placement):
-        return
-    for k, moment in enumerate(moments):
-        early, empty = moment <= first, k if moment <= first else k + 1
-        if (early or moment > last) and not len(parts[empty]):
-            warnings.warn(
-                f"Part {empty + 1} of {len(parts)} has no window: the cut {form(moment)} is "
-                f"{'not after the first' if early else 'after the last'} time of the data, whose times go from "
-                f"{form(first)} to {form(last)}.",
-                stacklevel=4,
-            )
+    bounds = [None, *moments, None]
+
+    def reason(k: int) -> str | None:
+        low, high = bounds[k], bounds[k + 1]
+        cut, where = None, ""
+        if high is not None and first is not None and high <= first:
+            cut, where = high, "not after the first"
+        elif low is not None and last is not None and low > last:
+            cut, where = low, "after the last"
+        if cut is None or first is None or last is None:
+            return _none_lies(placement, *(bound if bound is None else form(bound) for bound in (low, high)))
+        return f"the cut {form(cut)} is {where} time of the data, whose times go from {form(first)} to {form(last)}."
+
+    return reason
+
+
+def _none_lies(placement: Placement, low: str | None, high: str | None) -> str | None:
+    """The reason of a first or last part that is empty although its cut lies in the data.
+
+    One between two cuts has none, because it may be meant as a pause between training and validation.
+    """
+    if low and high:
+        return None
+    what = "its whole horizon" if placement.horizon else "all of its slots"
+    if placement.points is not None or not placement.spans:
+        what = "its time and whole horizon" if placement.horizon else "its time"
+    if any(reach.is_ahead for reach in placement.reaches):
+        what += " and spans in time"
+    where = f"from {low} on" if low else f"before {high}"
+    return f"none of the {len(placement):,} windows has {what} {where}. Choose other cuts, or shorter windows."
 
 
 def parts_at_shares(placement: Placement, fractions: Sequence[float]) -> list[Placement]:
     """The parts before, between and from fractions of the rows of each entity."""
     first, counts = placement.offsets[:-1], np.diff(placement.offsets)
-    return _parts_of(placement, [Cut(first + rows, None) for rows in _shares(fractions, counts)])
+    shares = _shares(fractions, counts)
+    parts = _parts_of(placement, [_cut_at_rows(placement, first + rows) for rows in shares])
+    edges = [None, *(f"the fraction {fraction} of the rows" for fraction in fractions), None]
+    _warn_of_empty(placement, parts, lambda k: _none_lies(placement, edges[k], edges[k + 1]))
+    return parts
 
 
 def parts_of_entities(placement: Placement, fractions: Sequence[float], seed: int) -> list[Placement]:
     """Parts that share no entity: entities are shuffled by the seed and cut at fractions."""
+    if not is_integer(seed):
+        raise ValueError(f"seed must be an integer, got {seed!r}.")
     count = len(placement.offsets) - 1
-    drawn = shuffled(count, seed, 0)(np.arange(count))
+    drawn = shuffled(count, integer(seed, "seed"), 0)(np.arange(count))
     cuts = [0, *map(int, _shares(fractions, np.array(count))), count]
-    return [_of_entities(placement, drawn[low:high]) for low, high in pairwise(cuts)]
+    parts = [_of_entities(placement, drawn[low:high]) for low, high in pairwise(cuts)]
+    _warn_of_empty(
+        placement,
+        parts,
+        lambda k: (
+            f"none of its {cuts[k + 1] - cuts[k]:,} entities, of {count:,} in all, has one. Choose other fractions."
+        ),
+    )
+    return parts
 
 
 def _parts_of(placement: Placement, cuts: Sequence[Cut]) -> list[Placement]:
@@ -138,11 +199,12 @@ def _parts_of(placement: Placement, cuts: Sequence[Cut]) -> list[Placement]:
     The horizon of a window, or without a horizon the whole window, must lie there. Windows at given points lie from
     their time, or row, on. Spans in time must end before the next cut.
     """
-    bounds = [None, *cuts, None]
+    slots = [_first_slots(placement, cut) for cut in cuts]
     if placement.points is not None:
-        parts = [chosen(placement, partial(_between_cuts, placement, *pair)) for pair in pairwise(bounds)]
+        bounds = pairwise([None, *zip(cuts, slots), None])
+        parts = [chosen(placement, partial(_between_cuts, placement, low, high)) for low, high in bounds]
     else:
-        slots, judged = [_first_slots(placement, cut) for cut in cuts], placement.history
+        judged = placement.history
         if not placement.horizon:  # nothing was observed in the lead of a run, so whole windows may begin in it
             begins, judged = run_edges(placement.slots)[0], 0
             slots = [np.where(first == begins + placement.slots.lead, begins, first) for first in slots]
@@ -155,25 +217,28 @@ def _parts_of(placement: Placement, cuts: Sequence[Cut]) -> list[Placement]:
     return parts
 
 
-def _between_cuts(placement: Placement, low: Cut | None, high: Cut | None, ids: Int64s, anchors: Int64s) -> Bools:
-    points, slots, inside = placement.points, placement.slots, np.ones(len(ids), np.bool_)
+Bound = tuple[Cut, Int64s] | None  # a cut and the first slot of each run after it
+
+
+def _between_cuts(placement: Placement, low: Bound, high: Bound, ids: Int64s, anchors: Int64s) -> Bools:
+    points, inside = placement.points, np.ones(len(ids), np.bool_)
     assert points is not None
     times, entities = points.time[ids], points.entity[ids]
-    begins, ends = rows_from(slots, anchors), rows_from(slots, anchors + placement.horizon)
-    if low is not None:
-        inside &= begins >= low.rows[entities] if low.moment is None else times >= low.moment
-    if high is not None:
-        inside &= begins < high.rows[entities] if high.moment is None else times < high.moment
-        inside &= ends <= high.rows[entities]
+    if low is not None and low[0].moments is not None:
+        inside &= times >= low[0].moments[entities]
+    if high is not None and high[0].moments is not None:
+        inside &= times < high[0].moments[entities]
+        if placement.horizon:
+            runs = runs_at(placement.slots, placement.label_rows(anchors))
+            inside &= anchors + placement.horizon <= high[1][runs]
     return inside
 
 
 def _ends_before(placement: Placement, reach: Reach, cut: Cut, ids: Int64s, anchors: Int64s) -> Bools:
     """Whether spans in time end before a cut; one without rows counts too, because it shows that there are none."""
-    if cut.moment is None:
-        entities = placement.window_entities(ids)
-        return placement.stretches(reach, ids, anchors).end <= cut.rows[entities]
-    return reach.end.moved(placement.window_times(ids, anchors)) + (reach.closed == "right") <= cut.moment
+    assert cut.moments is not None
+    ends = reach.end.moved(placement.window_times(ids, anchors)) + (reach.closed == "right")
+    return ends <= cut.moments[placement.window_entities(ids)]
 
 
 def _of_entities(placement: Placement, entities: Int64s) -> Placement:
@@ -194,8 +259,11 @@ def folds(
     """The training and the test windows of each fold, the earliest fold first."""
     _check_timed(placement.stash, "folds")
     check_intervals(placement, "folds", "Cut with split.")
+    if not isinstance(expanding, (bool, np.bool_)):
+        raise TypeError(f"expanding must be True or False, got {expanding!r}.")
     if any(reach.is_ahead for reach in placement.reaches):
         raise ValueError("folds go by slots, and a span in time of these windows reaches into the future. Use split.")
+    expanding = flag(expanding, "expanding")
     number, by = at_least(1, count, "count"), _shift(placement, step, 1, "step")
     pause = _shift(placement, gap, 0, "gap")
     _check_length(by, number, f"{number} x step={step!r}")
@@ -236,9 +304,10 @@ def _moved(time: int, by: Shift, times: int) -> int:
 def _shift(placement: Placement, length: Length, least: int, what: str) -> Shift:
     """A number of slots, each a step of the frequency, or a duration as polars writes it."""
     clock, slot_step = placement.stash.clock, placement.slots.frequency
+    if not least and is_zero(length):
+        return Shift(str(length), Frequency("", "ticks", 1, 0, clock), 0)
     if not is_integer(length):
-        duration = length if isinstance(length, timedelta) else str(length)
-        return Shift(str(length), frequency(duration, clock, None, what), 1)
+        return Shift(str(length), frequency(cast("Duration", length), clock, None, what), 1)
     slots = at_least(least, length, what)
     if slot_step is None and slots:
         raise ValueError(f"{what} in slots needs the step of time, which gaps='ignore' lacks. Give a duration.")

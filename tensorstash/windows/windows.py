@@ -9,20 +9,21 @@ import numpy as np
 import torch
 
 from tensorstash.common.frequency import Duration
-from tensorstash.errors import unknown
 from tensorstash.gather.gather import copy_into, gather_into
+from tensorstash.stash.scaled import noted
 from tensorstash.stash.stash import Stash
 from tensorstash.windows import splits
 from tensorstash.windows.at import Unmatched, check_at
 from tensorstash.windows.display import as_html, as_text
 from tensorstash.windows.during import Side, reaches
 from tensorstash.windows.frame import to_frame
-from tensorstash.windows.gaps import Gaps, fragments, too_short, warn_of_absent, warn_of_gaps
+from tensorstash.windows.gaps import Gaps, all_windows, check_no_slots, fragments
+from tensorstash.windows.identity import fingerprint
 from tensorstash.windows.ids import Ids, check_ids
-from tensorstash.windows.intervals import count_before, intervals, windows_in
+from tensorstash.windows.intervals import count_before, intervals
 from tensorstash.windows.placement import Chain, Placement
-from tensorstash.windows.selection import Where, anchored, at_points, complete, enough_rows, latest
-from tensorstash.windows.slots import most_empty, place, run_edges, slot_fills, with_tail
+from tensorstash.windows.selection import Where, anchored, at_points, enough_rows, latest
+from tensorstash.windows.slots import most_empty, place, slot_fills, with_tail
 from tensorstash.windows.spans import judged_spans, make_spans, slot_count
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class Windows:
         spans: instead of `history` and `horizon`, a mapping from a name in the batch to `(column, start, stop)` or
             `(column, start, stop, step)`: half-open slots relative to the anchor. The past 96 are `("y", -96, 0)`. A
             begin may be a `ts.Draw`: a `Loader` then draws the length of the past. Or to a `ts.During`, a stretch of
-            time; if all spans are such stretches, each row is a window.
+            time; if all spans are such stretches, each row is a window, and arguments about slots are refused.
         min_history: windows may begin before their run if at least this many slots of their history lie in it. A drawn
             past is cut where the run begins, so its length need not be a multiple of the step of the `ts.Draw`.
         min_horizon: windows may extend past their run if at least this many slots of their horizon lie in it (0: none
@@ -77,8 +78,8 @@ class Windows:
             no window; the message counts the reasons.
 
     Warns:
-        UserWarning: gaps cost more than a tenth of the windows, or make more empty slots than there are rows; some
-            entities have no window, because of their rows, their step of time or `require`.
+        UserWarning: gaps or `require` cost more than a tenth of the windows; gaps make more empty slots than there are
+            rows; some entities have no window, because of their rows, their step of time or `require`.
 
     Example:
         >>> import numpy as np, tensorstash as ts
@@ -118,11 +119,13 @@ class Windows:
             )
         self.stash = stash
         in_slots, in_time = make_spans(stash, history, horizon, columns, spans)
-        check_at(at, closed, unmatched, stride, where)
+        self.stride = slot_count(1, stride, "stride")
+        check_at(at, closed, unmatched, self.stride, where)
+        if not in_slots:
+            check_no_slots(gaps, frequency, tolerance, min_history, min_horizon)
         # a window of spans in time alone is a row, and at given points not even that
         self.history = max([0 if in_slots or at is not None else 1, *(-span.begin for span in in_slots)])
         self.horizon = max([0, *(span.end for span in in_slots)])
-        self.stride = slot_count(1, stride, "stride")
         lead = most_empty(min_history, self.history, int(not self.horizon), "history")
         tail = most_empty(min_horizon, self.horizon, int(not self.history), "horizon")
         pieces = fragments(stash, gaps, frequency, tolerance, counted=bool(in_slots))
@@ -139,14 +142,7 @@ class Windows:
         if at is not None:
             self._place(at_points(placement, at, closed, self._judged, unmatched))
             return
-        begins, ends = run_edges(slots)
-        whole = intervals(begins, windows_in(ends - begins, self.length, self.stride), self.stride)
-        if not len(whole):
-            raise too_short(pieces, ends - begins, self.length, "slots" if filled else "rows")
-        placement = replace(placement, intervals=whole)
-        warned = warn_of_gaps(placement, pieces)
-        placement = replace(placement, intervals=complete(placement, self._judged))
-        warn_of_absent(placement, whole, without_gaps=warned)
+        placement = all_windows(placement, pieces, self._judged, self.stride)
         if where is not None:
             placement = replace(placement, intervals=anchored(placement, where))
         self._place(enough_rows(placement))
@@ -191,11 +187,11 @@ class Windows:
             return self.chain.gather(ids)
         if self.placement.reaches or self.placement.points is not None:
             copy_into(self.chain.gather(ids), out)
-            return dict(out)
-        located = self.chain.locate(check_ids(ids, len(self)))
-        gather_into(self.chain.plan_apart, located.anchors, out)
-        copy_into(self.chain.static_of(located), out)
-        return dict(out)
+        else:
+            located = self.chain.locate(check_ids(ids, len(self)))
+            gather_into(self.chain.plan_apart, located.anchors, out)
+            copy_into(self.chain.static_of(located), out)
+        return noted(dict(out), self.chain.scaled)
 
     def anchors(self, ids: Ids) -> dict[str, torch.Tensor]:
         """The `entity` (index into `stash.entities`) and the `time` of each window's anchor, both `(batch,)` int64.
@@ -279,8 +275,8 @@ class Windows:
 
         Part k holds the windows whose whole horizon (without a horizon: whole window) lies in `[cut k-1, cut k)`; the
         history may reach back across a cut. A window across a cut is in no part. Windows at given points also go by
-        their time, and spans in time must end before the cut. Text is read in the zone of the times. Raises
-        `ValueError` for cuts that cannot be read or do not ascend, and warns of cuts outside the times of the data.
+        their time, and spans in time must end before the cut. Text and dates are read in the zone of the times. Raises
+        `ValueError` for cuts that cannot be read or do not ascend, and warns of a first or last part without a window.
 
         Example:
             >>> import numpy as np, tensorstash as ts
@@ -294,9 +290,10 @@ class Windows:
     def split_fraction(self, *fractions: float) -> tuple["Windows", ...]:
         """Divide these windows by time, with cuts after fractions of the rows of each entity.
 
-        `split_fraction(0.7, 0.85)` makes three parts, each as in `split`. Entities that cover different times are cut
-        at different times, so one may be trained on times in which another is validated. Raises `ValueError` for
-        fractions that do not ascend or lie outside (0, 1).
+        `split_fraction(0.7, 0.85)` makes three parts, each as in `split`. A cut is the time of the first row after the
+        fraction, so all rows of that time are behind it. Entities that cover different times are cut at different
+        times, so one may be trained on times in which another is validated. Raises `ValueError` for fractions that do
+        not ascend or lie outside (0, 1).
 
         Example:
             >>> import numpy as np, tensorstash as ts
@@ -371,15 +368,15 @@ class Windows:
             (tensor([6., 7., nan], dtype=torch.float64), tensor([4]))
         """
         splits.check_intervals(self.placement, "latest", "Give the times at which to forecast as at=.")
-        if of is not None and of not in self.stash:
-            raise unknown(of, self.stash, "the stash")
+        if of is not None:
+            self.stash[of]  # refuses what is no column
         slots = with_tail(self.placement.slots, self.stash, self.horizon)
         every = replace(self.placement, slots=slots, fills=slot_fills(self.stash, self.placement.spans, slots))
         return self._at(enough_rows(replace(every, intervals=latest(every, self._judged, of))))
 
     def fingerprint(self) -> dict[str, Any]:
         """A small identity in plain values: equal windows have equal fingerprints."""
-        return self.placement.fingerprint()
+        return fingerprint(self.placement)
 
     def __repr__(self) -> str:
         return as_text(self.placement)
@@ -389,8 +386,8 @@ class Windows:
 
     @property
     def points(self) -> torch.Tensor | None:
-        """The row of the `at=` frame of each window, `(len(self),)` int64; `None` without `at=`."""
-        return None if self.placement.points is None else torch.from_numpy(self.placement.points.row)
+        """The row of the `at=` frame of each window, `(len(self),)` int64, a copy; `None` without `at=`."""
+        return None if self.placement.points is None else torch.tensor(self.placement.points.row)
 
     def _at(self, placement: Placement) -> "Windows":
         part = copy(self)

@@ -1,4 +1,4 @@
-"""Recycled memory of batches."""
+"""The inside of `batches/buffers.py`: recycled memory of batches."""
 
 import sys
 from types import FrameType

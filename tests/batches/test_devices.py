@@ -14,11 +14,11 @@ import torch
 import tensorstash as ts
 from tensorstash.batches import devices
 from tensorstash.batches.devices import Copies, PlainCopies, copies_to, device_of
-from tensorstash.windows.gaps import Gaps
 from tests import oracle
 from tests.data import DTYPES, Table
 from tests.late_device import BROKEN, LateCopies, Memory
 from tests.oracle_load import like
+from tests.words import Gaps
 
 pytestmark = pytest.mark.host("it chooses the ways itself")
 

@@ -7,13 +7,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
 import tensorstash as ts
-from tensorstash.native.permutation import shuffled
-from tests import processes
+from tests import orders, processes
 
 N = 61  # windows: 8 steps of 2 ranks x 4, of which the last is shared out 3 to 2
 
@@ -72,7 +70,7 @@ def seen(path: Path, rank: int) -> list[tuple[int, list[int]]]:
 
 def steps_of(size: int, seed: int, epoch: int) -> list[list[int]]:
     """The order of an epoch, cut into steps."""
-    order: list[int] = shuffled(N, seed, epoch)(np.arange(N)).tolist()
+    order = orders.shuffled(N, seed, epoch)
     return [order[first : first + size] for first in range(0, N, size)]
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tensorstash.native import library
+from tests import kernel as compiled
 from tests.batches.conftest import WAYS
 from tests.batches.golden import FILE, all_indexed, cases, forget, summary
 from tests.late_device import LateCopies
@@ -25,7 +25,7 @@ def native(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
     """With the kernel, or without it where the parameter `kernel` says so."""
     forget()
     if not request.node.callspec.params["kernel"]:
-        monkeypatch.setattr(library, "LIBRARY", None)
+        compiled.leave_out(monkeypatch)
     yield
     forget()
 

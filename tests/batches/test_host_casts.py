@@ -8,11 +8,11 @@ import pytest
 import torch
 
 import tensorstash as ts
-from tensorstash.windows.gaps import Gaps
 from tests import oracle
 from tests.data import Table
 from tests.late_device import LateCopies
 from tests.oracle_load import like
+from tests.words import Gaps
 
 pytestmark = [pytest.mark.host("it chooses the ways itself"), pytest.mark.filterwarnings("ignore:Gaps cost")]
 

@@ -9,10 +9,10 @@ import torch
 from torch.utils.data import RandomSampler, WeightedRandomSampler
 
 import tensorstash as ts
-from tensorstash.sampling.steps import Tail
 from tests import oracle
 from tests.epochs import steps_of, taken, windows_of
 from tests.oracle_load import like
+from tests.words import Tail
 
 N = 37
 

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 import tensorstash as ts
 from tensorstash.batches import assemble, read_ahead
 from tensorstash.batches.read_ahead import ranges
-from tensorstash.native import library
 from tensorstash.segments.segment import Segment
-from tensorstash.windows.gaps import Gaps
+from tests import kernel
 from tests.batches.test_loader import run
 from tests.epochs import ordered
+from tests.words import Gaps
 
 Asked = list[tuple[str | None, list[int], list[int]]]  # the path, and where ranges begin and end
 
@@ -227,7 +227,7 @@ FORKED = """
 """
 
 
-@pytest.mark.skipif(library.LIBRARY is None, reason=library.why())
+@kernel.needed
 def test_a_forked_process_asks_for_pages_too(tmp_path: Path) -> None:
     done = run(FORKED.replace("PATH", str(tmp_path / "x")))
     assert (done.returncode, done.stderr) == (0, "")

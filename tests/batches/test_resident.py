@@ -19,13 +19,13 @@ import tensorstash as ts
 from tensorstash.batches import resident
 from tensorstash.batches.devices import Copies
 from tensorstash.batches.resident import ResidentAssembler
-from tensorstash.segments.limits import Limit
-from tensorstash.windows.gaps import Gaps
 from tests import oracle
 from tests.data import Table, tables
 from tests.late_device import BROKEN, LateCopies
 from tests.oracle_load import like
+from tests.spaces import limit
 from tests.windows.test_masked import cases
+from tests.words import Gaps
 
 pytestmark = [
     pytest.mark.host("it chooses the ways itself"),
@@ -223,9 +223,9 @@ def test_only_the_columns_of_the_spans_are_held() -> None:
 def test_columns_that_do_not_fit_are_refused_with_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     stash = ts.load({"y": np.zeros(1_000_000), "z": np.zeros(1_000_000, np.float32)})
     one, both = (ts.Windows(stash, 3, columns=names) for names in (["y"], ["y", "z"]))
-    monkeypatch.setattr(resident, "memory_limits", lambda: [Limit(8_000_000, "in RAM", "")])
+    monkeypatch.setattr(resident, "memory_limits", lambda: [limit(8_000_000)])
     held = ts.Loader(one, 8, resident=True)
-    monkeypatch.setattr(resident, "memory_limits", lambda: [Limit(3_000_000, "in RAM", "")])
+    monkeypatch.setattr(resident, "memory_limits", lambda: [limit(3_000_000)])
     again = ts.Loader(one, 8, resident=True)  # what is there needs no more room
     assert items(again)[0] is items(held)[0]
     message = (
@@ -268,7 +268,7 @@ def test_what_is_free_on_a_device(module: Any, free: int, monkeypatch: pytest.Mo
     monkeypatch.setattr(resident, "module_of", lambda _: module)
     card = torch.device("cuda", 1)
     assert resident.free_bytes(card) == free
-    assert resident._limits(card) == [Limit(free, "on cuda:1", "")]
+    assert resident._limits(card) == [limit(free, "on cuda:1")]
     monkeypatch.setattr(resident, "module_of", lambda _: object())
     monkeypatch.setattr(torch, "accelerator", None)
     assert resident.free_bytes(card) is None  # then the copy itself may fail

@@ -11,7 +11,7 @@ import torch
 import tensorstash as ts
 from tests import oracle
 from tests.data import DTYPES, Table
-from tests.epochs import groups_of, ordered
+from tests.epochs import ids_of, ordered
 
 Make = Callable[[ts.Stash, Path], ts.Stash]
 
@@ -56,17 +56,16 @@ def reference(order: str) -> list[dict[str, torch.Tensor]]:
     """The windows of every step gathered one by one from the columns of the loaded stash, by slices."""
     loader = loader_of(loaded(), order, 0)
     windows, made = loader.dataset, []
-    for steps in groups_of(loader.sampler):
-        for ids in steps.ids:
-            anchors = windows.placement.anchor_slots(ids).tolist()
-            made.append(
-                {
-                    span.name: torch.stack(
-                        [oracle.span(loaded()[span.column], row, span.begin, span.end, span.step) for row in anchors]
-                    )
-                    for span in windows.spans
-                }
-            )
+    for ids in ids_of(loader.sampler):
+        anchors = oracle.anchor_rows(windows, ids)
+        made.append(
+            {
+                span.name: torch.stack(
+                    [oracle.span(loaded()[span.column], row, span.begin, span.end, span.step) for row in anchors]
+                )
+                for span in windows.spans
+            }
+        )
     return made
 
 

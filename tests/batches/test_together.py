@@ -7,11 +7,9 @@ import pytest
 import torch
 
 import tensorstash as ts
-from tensorstash.batches.assemble import parts, together
-from tensorstash.native import library
-from tests import oracle
+from tests import kernel, oracle
 from tests.data import Table
-from tests.epochs import groups_of
+from tests.epochs import ids_of
 
 SPANS = {"past": ("f32", -4, 0), "next": ("f32", 0, 4), "pack": ("pack", -4, 2), "flag": ("flag", 0, 2)}
 
@@ -35,18 +33,11 @@ def windows() -> ts.Windows:
 def test_each_batch_is_that_of_its_ids_up_to_the_last(batch_size: int, prefetch: int) -> None:
     own = windows()
     loader = ts.Loader(own, batch_size, shuffle=True, prefetch=prefetch)
-    ids = [step for steps in groups_of(loader.sampler) for step in steps.ids]
+    ids = ids_of(loader.sampler)
     for batch, some in zip(list(loader), ids, strict=True):
         expected = own[some]
         assert list(batch) == list(expected)
         assert all(oracle.same(batch[name], expected[name]) for name in expected)
-
-
-@pytest.mark.host("it looks at memory of the host")
-def test_as_many_as_fit_into_the_cache_are_made_together() -> None:
-    sizes = (1, 1 << 15, 1 << 16, (1 << 18) + 1, 1 << 20, 3 << 20, 1 << 30)
-    assert [together(nbytes) for nbytes in sizes] == [16, 16, 8, 1, 1, 1, 1]
-    assert [parts(nbytes) for nbytes in sizes] == [8, 8, 8, 8, 4, 1, 1]
 
 
 @pytest.mark.parametrize("prefetch", [0, 2])
@@ -69,7 +60,7 @@ def test_writing_into_a_batch_leaves_the_autograd_of_others_alone(prefetch: int)
 @pytest.mark.usefixtures("threads")
 def test_a_kept_batch_keeps_at_most_the_batches_made_with_it(prefetch: int, way: str) -> None:
     loader = ts.Loader(windows(), 8, prefetch=prefetch, with_ids=True, with_valid=True)
-    steps = together(8 * loader.dataset.chain.plan.window_bytes) if way == "host" else 1
+    steps = 16 if way == "host" else 1
     for batch in loader:
         # on the host, columns of one item size share their memory
         assert batch["past"].untyped_storage().nbytes() == steps * (1 if way == "resident" else 2) * 8 * 4 * 4
@@ -107,6 +98,6 @@ def test_the_memory_of_a_portion_is_used_again_when_no_batch_of_it_is_held() -> 
         if k % 100 == 0:
             held.append(batch)
         del batch
-    at_once = 1 if library.LIBRARY is None else 8
+    at_once = 8 if kernel.is_compiled() else 1
     assert len(held) < len(used) <= len(held) + 2 + at_once
     assert [int(batch["y"][0, 0]) for batch in held] == [800 * k for k in range(len(held))]

@@ -1,4 +1,4 @@
-"""Legs beside an oracle that shows window after window: layouts that change within an epoch, at any step."""
+"""Inside `cluster/order.py`: layouts that change within an epoch, beside an oracle of single windows."""
 
 import gc
 import random
@@ -17,10 +17,10 @@ from tensorstash.cluster.legs import Leg, Legs, ShardTable, fold, remainder, sho
 from tensorstash.cluster.order import ShardedOrder
 from tensorstash.cluster.sharded_windows import Count, merge_counts
 from tensorstash.cluster.shards import assign
-from tensorstash.common.dtypes import Int64s
-from tensorstash.native import library
 from tensorstash.sampling.components import components, mix_draws
 from tensorstash.sampling.steps import Layout, Steps
+from tests import kernel
+from tests.words import Int64s
 
 CASES = 300
 Window = tuple[int, int]  # shard, and the number within it
@@ -142,7 +142,7 @@ def ids_of(table: ShardTable, shard: int, seed: int, epoch: int, shuffle: bool) 
 def test_legs_of_any_layouts_show_every_window_once(first: int, native: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three layouts, each left at a random step, and a last one to the end: as the oracle says, window by window."""
     if not native:
-        monkeypatch.setattr(library, "LIBRARY", None)
+        kernel.leave_out(monkeypatch)
     for number in range(first, first + 50):
         rng, table, rows = case(number)
         if fitting(rng, table) is None:

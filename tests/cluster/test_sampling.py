@@ -21,8 +21,7 @@ from tensorstash.cluster.exchange import RankCounts, count_of_each_shard
 from tensorstash.cluster.sharded_windows import Count, ShardedWindows
 from tensorstash.cluster.shards import Shards
 from tensorstash.cluster.statistics import of_all, of_node
-from tensorstash.native import library
-from tensorstash.transforms.statistics import By, Kind
+from tests import kernel
 from tests.cluster.nodes import (
     Make,
     Seen,
@@ -38,6 +37,8 @@ from tests.cluster.nodes import (
     whole,
     windows_of,
 )
+from tests.words import By
+from tests.words import ScalerKind as Kind
 
 pytestmark = pytest.mark.filterwarnings("ignore:The windows of 6 shards are uneven:UserWarning")
 
@@ -55,13 +56,10 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return cut(tmp_path_factory.mktemp("shards"))
 
 
-@pytest.fixture(params=["kernel", "torch"], autouse=True)
+@pytest.fixture(params=kernel.WAYS, autouse=True)
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every test here runs with the kernel, where it was compiled, and without."""
-    if request.param == "torch":
-        monkeypatch.setattr(library, "LIBRARY", None)
-    elif library.LIBRARY is None:
-        pytest.skip("the native kernel was not compiled")
+    kernel.take(request.param, monkeypatch)
 
 
 @pytest.mark.parametrize(("nodes", "ranks", "batch_size"), [(1, 1, 7), (1, 3, 4), (2, 1, 9), (2, 2, 5), (3, 2, 3)])
@@ -199,6 +197,17 @@ def test_a_part_without_a_window_in_any_shard_is_warned_of(path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         windows.split(9, 20)
+    with pytest.warns(
+        UserWarning, match=r"Part 1 of 2 has no window in the shards of this node, whose times go from "
+    ) as caught:
+        windows.split_fraction(0.001)
+    assert [one.filename for one in caught] == [__file__]
+
+
+def test_windows_of_spans_in_time_alone_need_no_frequency(path: Path) -> None:
+    spans = {"past": ts.During(next(iter(SPANS.values()))[0], -3, 0, max_rows=4)}
+    (windows,) = on_nodes(path, 1, lambda shards: ts.cluster.windows(shards, spans=spans))
+    assert len(windows) == len(ts.Windows(whole(), spans=spans))
 
 
 def test_empty_slots_are_those_of_one_stash(path: Path) -> None:
@@ -348,7 +357,7 @@ def test_a_scaler_of_all_shards_is_that_of_one_stash(path: Path, kind: Kind, by:
             assert merged.state_dict() == found.state_dict()
     (loader,) = loaders_of([here], 1, 50, transform=[found])
     batch = next(iter(loader))
-    raw = found.undo({name: value.clone() for name, value in batch.items()})
+    raw = found.bind(here).undo(batch)
     part = here.parts[int(batch["source"][7])]
     torch.testing.assert_close(raw["past"][7], part[int(batch["window"][7])]["past"])
 

@@ -369,7 +369,7 @@ def test_helpful_errors() -> None:
         (
             ts.errors.SchemaError,
             lambda: ts.load({"h": torch.zeros(2, dtype=torch.bfloat16)}, [ts.hashed("h", 9)]),
-            "Hashing is for text and integers; column 'h' is uint16. Load it as it is.",
+            "Hashing is for text and integers; column 'h' is bfloat16. Load it as it is.",
         ),
         (
             ts.errors.SchemaError,

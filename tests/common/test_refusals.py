@@ -1,11 +1,17 @@
 """Remedies that messages name work, and what is near a limit is taken; the messages are in tests/messages."""
 
+from typing import Any
+
 import numpy as np
+import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+import torch
 
 import tensorstash as ts
+from tests.oracle_load import like
 
 STASH = ts.load({"t": np.arange(20), "y": np.arange(20.0)}, ["y"], time="t")
 WINDOWS = ts.Windows(STASH, 2, 1)
@@ -31,3 +37,141 @@ def test_the_remedies_work() -> None:
 
 def test_long_horizons_below_the_limit_are_taken() -> None:
     assert len(ts.Windows(STASH, 2, 2**39, min_horizon=0)) == 19
+
+
+DAYS = ts.load({"t": np.arange("2024-01-01", "2024-01-10", dtype="M8[D]").astype("M8[s]"), "y": np.zeros(9)}, time="t")
+ALIASES = {
+    "1m": ["T", "min", "PT1M", "minute", pd.offsets.Minute(1), np.timedelta64(1, "m")],
+    "15m": ["15T", "15min", "900S", pd.offsets.Minute(15)],
+    "1h": ["H", "h", "60min", "3600s ", "PT1H", "1 hour", "hourly", pd.offsets.Hour(1)],
+    "1h30m": ["1.5h", "90min"],
+    "36h": ["36H"],
+    "1d": ["D", "1D", "daily", pd.offsets.Day(1)],
+    "1bd": ["B", pd.offsets.BDay(1)],
+    "1w": ["W", "W-SUN", "weekly"],
+    "1mo": ["M", "MS", "ME", "BM", "P1M", "monthly", pd.offsets.MonthBegin(1)],
+    "1q": ["Q", "QS", "QE-DEC", "quarterly"],
+    "1y": ["Y", "A", "YE", "AS-JAN", "yearly"],
+}
+
+
+@pytest.mark.parametrize(("meant", "written"), ALIASES.items())
+def test_durations_of_other_libraries_are_told_in_our_words(meant: str, written: list[Any]) -> None:
+    times = pl.datetime_range(pl.date(2024, 1, 1), pl.date(2034, 1, 1), meant.replace("bd", "d"), eager=True).head(400)
+    stash = ts.load({"t": times, "y": np.arange(len(times))}, ["y"], time="t")
+    ts.Windows(stash, 1, frequency=meant)  # the remedy works
+    for other in written:
+        with pytest.raises(ValueError, match=like(f"frequency must be a duration ... Write {meant!r}.")):
+            ts.Windows(stash, 1, frequency=other)
+        with pytest.raises(ValueError, match=like(f"step must be a duration ... Write {meant!r}.")):
+            ts.Windows(stash, 1).folds(1, other)
+        if isinstance(other, str):
+            with pytest.raises(ValueError, match=like(f"begin of ts.During ... Write '-{meant}'.")):
+                ts.During("y", f"-{other}", "0d", max_rows=1)
+
+
+@pytest.mark.parametrize("text", ["", "x", "h1", "1mo1d", ".", "Hh", 1.5, "-1h"])
+def test_no_word_is_offered_for_what_means_nothing(text: Any) -> None:
+    stash = ts.load(
+        {"t": pl.datetime_range(pl.date(2024, 1, 1), pl.date(2024, 1, 9), "1d", eager=True), "y": [0.0] * 9}
+    )
+    stash = ts.load(stash.to_polars(), ["y"], time="t")
+    with pytest.raises(ValueError, match="frequency must be a duration") as caught:
+        ts.Windows(DAYS, 1, frequency=text)
+    assert "Write" not in str(caught.value)
+
+
+def test_a_tolerance_is_never_told_to_be_a_month() -> None:
+    stash = ts.load(
+        {"t": pl.datetime_range(pl.date(2024, 1, 1), pl.date(2024, 1, 9), "1d", eager=True), "y": [0.0] * 9}
+    )
+    stash = ts.load(stash.to_polars(), ["y"], time="t")
+    with pytest.raises(ValueError, match="tolerance must be a duration") as caught:
+        ts.Windows(DAYS, 1, tolerance="M")
+    assert "Write" not in str(caught.value)
+    with pytest.raises(ValueError, match=like("tolerance ... Write '1h'.")):
+        ts.Windows(DAYS, 1, tolerance="60min")
+
+
+def test_a_gap_of_no_time_is_a_gap_of_no_slots() -> None:
+    times = np.arange("2024-01-01", "2024-01-21", dtype="M8[D]").astype("M8[s]")
+    windows = ts.Windows(ts.load({"t": times, "y": np.arange(20.0)}, ["y"], time="t"), 2, 1)
+    for text in ("0d", "0h"):
+        pairs = zip(windows.folds(3, "2d", gap=text), windows.folds(3, "2d", gap=0))
+        for (train, test), (other_train, other_test) in pairs:
+            assert train[:]["y"].equal(other_train[:]["y"])
+            assert test[:]["y"].equal(other_test[:]["y"])
+
+
+def local_hours(night: str) -> pl.Series:
+    """The local times of 12 hours in Berlin, without their zone."""
+    return (
+        pl.datetime_range(
+            pl.lit(night).str.to_datetime(), pl.lit(night).str.to_datetime() + pl.duration(hours=11), "1h", eager=True
+        )
+        .dt.replace_time_zone("UTC")
+        .dt.convert_time_zone("Europe/Berlin")
+        .dt.replace_time_zone(None)
+        .alias("t")
+    )
+
+
+def test_an_hour_that_comes_twice_without_a_zone_is_told_to_need_one() -> None:
+    frame = pl.DataFrame([local_hours("2024-10-26 18:00"), pl.Series("y", np.arange(12.0))])
+    with pytest.raises(ts.errors.DataError, match=like("2024-10-27 02:00:00 ... replace_time_zone ... ambiguous=")):
+        ts.load(frame, ["y"], time="t")
+    ambiguous = pl.when(pl.col("t").is_first_distinct()).then(pl.lit("earliest")).otherwise(pl.lit("latest"))
+    zoned = frame.with_columns(pl.col("t").dt.replace_time_zone("Europe/Berlin", ambiguous=ambiguous))
+    assert len(ts.Windows(ts.load(zoned, ["y"], time="t"), 12, frequency="1h")) == 1
+    for twice in ("2024-10-28 02:00", "2024-10-27 12:00", "2024-10-27 00:00"):  # not in the night of a Sunday
+        when = pl.Series("t", [twice] * 2).str.to_datetime()
+        with pytest.raises(ts.errors.DataError, match=like("A time occurs once ... Drop one")):
+            ts.load({"t": when, "y": [0.0, 1.0]}, ["y"], time="t")
+    utc = pl.Series("t", ["2024-10-27 02:00"] * 2).str.to_datetime(time_zone="UTC")
+    with pytest.raises(ts.errors.DataError, match=like("A time occurs once ... Drop one")):
+        ts.load({"t": utc, "y": [0.0, 1.0]}, ["y"], time="t")
+
+
+@pytest.mark.filterwarnings("ignore:Comparisons with None")
+def test_a_comparison_with_a_null_is_told_to_be_one() -> None:
+    data = {"y": [1.0, None, 3.0]}
+    for expression in (pl.col("y") > pl.lit(None), pl.col("y") == pl.lit(None, dtype=pl.Float64)):
+        for arguments in ({"columns": {"z": expression}}, {"columns": ["y"], "filter": expression}):
+            with pytest.raises(ts.errors.SchemaError, match=like("with a null is never true ... is_null()")):
+                ts.load(data, **arguments)
+    assert ts.load(data, {"z": pl.col("y").is_null()})["z"].tolist() == [False, True, False]
+    with pytest.raises(ts.errors.SchemaError, match=like("gives Null. Cast it, such as .cast(pl.Float64).")):
+        ts.load(data, {"z": pl.when(pl.col("y") > 1).then(pl.lit(None))})
+    with pytest.raises(ts.errors.SchemaError, match=like("shift ... needs other rows")):
+        ts.load(data, {"z": pl.col("y").shift(1) > pl.lit(None)})
+
+
+def test_a_mix_of_different_components_is_told_how_to_make_them_alike() -> None:
+    def windows(values: object, length: int = 1, **arguments: Any) -> ts.Windows:
+        return ts.Windows(ts.load({"y": values}, **arguments), length)
+
+    first = windows(np.ones((5, 2)))
+    others = {
+        "PackSequences as many": windows(np.ones((5, 3))),
+        "the same dtype=": windows(np.ones((5, 2)), dtype=torch.float32),
+        "the same spans=": windows(np.ones((5, 2)), 2),
+    }
+    for remedy, other in others.items():
+        with pytest.raises(ts.errors.SchemaError, match=like(f"The components of a mix ... {remedy}")):
+            ts.Mix({"a": first, "b": other})
+    with pytest.raises(ts.errors.SchemaError, match=like("vocabulary of 'y' ... like=")):
+        ts.Mix({"a": windows(["u", "v"]), "b": windows(["u", "w"])})
+
+
+def test_weights_as_texts_are_told_by_name() -> None:
+    for call in (
+        lambda: ts.Mix({"a": WINDOWS, "b": WINDOWS}, {"a": 1, "b": "2"}),  # type: ignore[dict-item]
+        lambda: ts.Loader(WINDOWS, 2, order=ts.Weighted({None: "2"}, "entity")),
+    ):
+        with pytest.raises(TypeError, match=like("eights ... numbers, got '2' for")):
+            call()
+
+
+def test_times_of_points_beyond_64_bits_are_told() -> None:
+    with pytest.raises(ts.errors.DataError, match=like("integers below 2**63 ... larger one")):
+        ts.Windows(STASH, 2, 1, at={"t": np.array([5, 2**63 + 5], np.uint64)})

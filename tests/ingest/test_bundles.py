@@ -1,4 +1,4 @@
-"""Many small units are decoded together: the stash is that of one large unit, and errors still name the small one."""
+"""The inside of `ingest/bundles.py`: small units decoded together are one large unit, and errors name the small one."""
 
 import re
 from pathlib import Path

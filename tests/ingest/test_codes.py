@@ -1,4 +1,4 @@
-"""Vocabularies beside a loop over the rows, for pieces that come in any order and in several threads."""
+"""The inside of `ingest/codes.py`: vocabularies beside a loop over rows, for pieces in any order and many threads."""
 
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tensorstash as ts
-from tensorstash.segments.limits import Limit
 from tests.cases_load import cases
 from tests.oracle_load import FORMS, Form, check, like, run_python, source_of, write_parquet
+from tests.spaces import limit
 
 
 def same(one: torch.Tensor, other: torch.Tensor) -> bool:
@@ -194,8 +194,8 @@ def test_a_plan_says_what_a_file_needs_before_it_is_made(tmp_path: Path, monkeyp
         f"a load with file= will be refused: A stash is written to a file in an existing directory; {tmp_path / 'no'} "
         "cannot be opened: No such file or directory. Create it, or choose another path."
     )
-    limit = Limit(1_000_000, "in the attic", "Make room there.")
-    monkeypatch.setattr("tensorstash.ingest.plan.disk_limit", lambda *_: limit)
+    room = limit(1_000_000, "in the attic", "Make room there.")
+    monkeypatch.setattr("tensorstash.ingest.plan.disk_limit", lambda *_: room)
     assert ts.plan(data, file=tmp_path / "x").notes[1] == (
         "a load with file= will be refused: A stash must fit onto its disk; the mapping needs 4 MB and 1 MB are free "
         "in the attic. Make room there. Load fewer columns, or a narrower dtype; print(ts.plan(...)) shows what each "

@@ -18,9 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tensorstash as ts
-from tensorstash.segments.limits import Limit
 from tests.cases_load import cases
 from tests.oracle_load import FORMS, Form, descriptors, like, source_of, whole, write_parquet
+from tests.spaces import limit
 
 PAGE = 4096
 
@@ -251,7 +251,7 @@ def test_a_plan_notes_what_a_load_with_share_refuses(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("TENSORSTASH_DIR", str(tmp_path / "shared"))
     source = {"a": [1.0, 2.0], "b": [1, 2]}
     calls = {"x": pl.col("a").map_batches(lambda s: s * 2, return_dtype=pl.Float64, is_elementwise=True)}
-    tiny = [Limit(1000, "in /dev/shm", "Make it larger.")]
+    tiny = [limit(1000, "in /dev/shm", "Make it larger.")]
     for share, columns in (("a b", ["a"]), (5, ["a"]), ("ok", calls), (True, ["a", "b"]), ("-", calls)):
         plain, plan = ts.plan(source, columns), ts.plan(source, columns, share=share)  # type: ignore[arg-type]
         begin = f"a load with share={share!r} will be refused: "

@@ -1,4 +1,4 @@
-"""The arguments that decide what a stash holds are the same wherever they are written."""
+"""The inside of `ingest/request.py`: arguments mean the same however they are written."""
 
 import inspect
 

@@ -1,4 +1,4 @@
-"""Where each row belongs: the keys in any order, cut anywhere, of one or several columns, against a slow oracle."""
+"""The inside of `ingest/row_order.py`: where each row belongs, for keys in any order, cut anywhere, by an oracle."""
 
 import re
 from itertools import pairwise

@@ -1,7 +1,6 @@
-"""The traps of types that the general tests of loading do not set: masks, units that differ, dictionaries, halves."""
+"""Types in rows and files: halves, text of any width, times of numpy, values under nulls, and what no tensor holds."""
 
 import math
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -9,137 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import tensorstash as ts
-from tensorstash.columns.column import Column
-from tensorstash.ingest.values import from_bfloat16, to_bfloat16, values
-from tests.oracle_load import KINDS, Held, Kind, arrow_array, arrow_field, flat, kind_of, like, value, write_parquet
-
-# Where the source has a value
-
-
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: str(kind.name))
-@pytest.mark.parametrize("parquet", [False, True], ids=["table", "parquet"])
-def test_a_mask_says_where_the_source_has_a_value(kind: Kind, parquet: bool, tmp_path: Path) -> None:
-    """For every type, in an order that is not the source's, beside the column and without it."""
-    rows = 24
-    cells: list[Any] = [value(kind, 1, row) for row in range(rows)]
-    for row in (0, 7, 8, 23):
-        cells[row] = _with_a_hole(cells[row])
-    if kind.floating:
-        cells[9] = [math.nan] * len(cells[9]) if kind.shape else math.nan
-    array = arrow_array(kind, cells)
-    schema = pa.schema([arrow_field("c", kind), pa.field("t", pa.int64())])
-    table = pa.table([array, np.arange(rows)[::-1]], schema=schema)
-    source: Any = table
-    if parquet:
-        if not kind.parquet:
-            return
-        source = write_parquet(tmp_path / "one.parquet", [table.slice(0, 8), table.slice(8)])
-    fill: Any = "" if kind.kind == "category" else 1
-    stash = ts.load(source, {"c": ts.column("c", fill=fill), "ok": ts.is_valid("c")}, time="t")
-    alone = ts.load(source, {"ok": ts.is_valid("c")}, time="t")
-    expected = [
-        [not (x is None or (isinstance(x, float) and math.isnan(x))) for x in flat([cell])] for cell in reversed(cells)
-    ]
-    for held in (stash, alone):
-        assert held["ok"].dtype == torch.bool
-        assert tuple(held["ok"].shape) == (rows, *kind.shape)
-        assert held["ok"].reshape(rows, -1).tolist() == expected
-    assert list(stash["ok"].shape) == list(stash["c"].shape)
-
-
-def _with_a_hole(cell: Any) -> Any:
-    """A null, or a list with one as its last item."""
-    return [*cell[:-1], _with_a_hole(cell[-1])] if isinstance(cell, list) else None
-
-
-def test_a_null_inside_a_dictionary_is_no_value() -> None:
-    text = pa.DictionaryArray.from_arrays(pa.array([0, 1, None, 1]), pa.array(["a", None]))
-    number = pa.DictionaryArray.from_arrays(pa.array([0, 1, None, 2]), pa.array([1.5, None, math.nan]))
-    stash = ts.load(pa.table({"s": text, "n": number}), {"s": ts.is_valid("s"), "n": ts.is_valid("n")})
-    assert stash["s"].tolist() == [True, False, False, False]
-    assert stash["n"].tolist() == [True, False, False, False]
-
-
-def test_masks_are_packed_and_static_and_refused_in_lists() -> None:
-    source = {"e": ["x", "x", "y"], "a": [1.0, math.nan, 2.0], "b": pa.array([1, 2, None]), "c": pa.array([5, 5, None])}
-    stash = ts.load(source, {"ok": ts.is_valid(["a", "b"])}, entity="e", static={"known": ts.is_valid("c")})
-    assert stash["ok"].tolist() == [[True, True], [False, True], [True, False]]
-    assert stash.static["known"].tolist() == [True, False]
-    assert (stash.about("ok").missing, stash.about("ok").low, stash.about("ok").high) == (0, False, True)
-    message = "in a list needs a name, got ts.is_valid('a')"
-    with pytest.raises(ValueError, match=like(message)):
-        ts.load(source, ["a", ts.is_valid("a")])
-    message = "'m' is made of ['l', 'l']"
-    with pytest.raises(ts.errors.SchemaError, match=like(message)):
-        ts.load({"l": np.zeros((2, 3))}, {"m": ts.is_valid(["l", "l"])})
-    with pytest.raises(ts.errors.ColumnError, match=like("no column 'zz'; it has 'y'")):
-        ts.load({"y": [1]}, {"m": ts.is_valid("zz")})
-
-
-def test_a_null_under_a_mask_keeps_large_integers_exact(tmp_path: Path) -> None:
-    table = pa.table({"i": [2**53 + 1, None, -(2**63), 2**63 - 1]})
-    path = write_parquet(tmp_path / "one.parquet", [table])
-    stash = ts.load(path, {"i": ts.column("i", fill=0), "ok": ts.is_valid("i")})
-    assert stash["i"].tolist() == [2**53 + 1, 0, -(2**63), 2**63 - 1]
-    assert stash["ok"].tolist() == [True, False, True, True]
-
-
-# Units: a file may have another one than the column, which is that of the first file
-
-PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
-
-
-@settings(max_examples=200)
-@given(
-    ticks=st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(-100, 100).map(lambda k: k * 10**9), min_size=1),
-    one=st.sampled_from([*PER_SECOND]),
-    other=st.sampled_from([*PER_SECOND]),
-    zone=st.sampled_from([None, "UTC", "America/New_York"]),
-    kind=st.sampled_from(["timestamp", "duration"]),
-)
-def test_an_instant_is_the_same_in_every_unit_or_refused(
-    ticks: list[int], one: str, other: str, zone: str | None, kind: Any
-) -> None:
-    arrow = pa.timestamp(one, zone) if kind == "timestamp" else pa.duration(one)
-    column = Column("t", ("t",), torch.int64, kind=kind, unit=other, zone=zone)
-    exact = [divmod(tick * PER_SECOND[other], PER_SECOND[one]) for tick in ticks]
-    array = pa.array(ticks, pa.int64()).view(arrow)
-    if any(rest or not -(2**63) <= whole_ < 2**63 for whole_, rest in exact):
-        message = (
-            rf"\ATimes keep their exact value in the unit of the column; column 't' is {one and '.+'} in here, and "
-            rf"cannot be held in {other}: .+\. Write all files with one unit\.\Z"
-        )
-        with pytest.raises(ts.errors.DataError, match=message):
-            values([array], column, "here")
-        return
-    found, stats = values([array], column, "here")
-    assert found.tolist() == [whole_ for whole_, _ in exact]
-    assert (stats.low, stats.high) == (min(found.tolist()), max(found.tolist()))
-
-
-@pytest.mark.parametrize(("one", "other"), [*product(("s", "ms", "us", "ns"), repeat=2)], ids=str)
-def test_a_time_of_day_is_the_same_in_every_unit(one: str, other: str) -> None:
-    ticks = [3600 * PER_SECOND[one], None, 7200 * PER_SECOND[one]]
-    array = pa.array(ticks, pa.time32(one) if one in ("s", "ms") else pa.time64(one))
-    column = Column("t", ("t",), torch.int64, kind="time", unit=other, fill=-1)
-    found, _ = values([array], column, "here")
-    assert found.tolist() == [3600 * PER_SECOND[other], -1, 7200 * PER_SECOND[other]]
-
-
-def test_a_null_is_no_time_that_a_unit_cannot_hold() -> None:
-    """What lies under a null is arbitrary."""
-    ticks = pa.Array.from_buffers(
-        pa.timestamp("s"), 2, [pa.py_buffer(b"\x01"), pa.py_buffer(np.array([5, 2**62]).tobytes())]
-    )
-    column = Column("t", ("t",), torch.int64, kind="timestamp", unit="ns", fill=7)
-    assert values([ticks], column, "here")[0].tolist() == [5 * 10**9, 7]
-
-
-# Files and row groups of their own kinds
+from tests.oracle_load import Held, arrow_array, arrow_field, kind_of, write_parquet
 
 
 def test_what_lies_under_a_null_never_shows(tmp_path: Path) -> None:
@@ -161,16 +32,6 @@ def test_what_lies_under_a_null_never_shows(tmp_path: Path) -> None:
         assert stash["i"].tolist() == [1, -1, 3]
         assert stash["j"].nan_to_num(nan=-9.0).tolist() == [1.0, -9.0, 3.0]
         assert stash.about("f").high == 2.5
-
-
-@settings(max_examples=200)
-@given(st.lists(st.floats(width=32) | st.sampled_from([math.nan, math.inf, -0.0, 3.39e38, -3.4e38]), max_size=20))
-def test_bfloat16_is_rounded_as_torch_does(numbers: list[float]) -> None:
-    singles = torch.tensor(numbers, dtype=torch.float32)
-    expected = singles.to(torch.bfloat16)
-    bits = to_bfloat16(singles.numpy())
-    assert torch.equal(torch.from_numpy(bits).view(torch.bfloat16).nan_to_num(nan=7.0), expected.nan_to_num(nan=7.0))
-    assert np.array_equal(from_bfloat16(bits), expected.float().numpy(), equal_nan=True)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)

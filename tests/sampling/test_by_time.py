@@ -1,4 +1,4 @@
-"""Steps by time: cross-sections of all windows of a time, whatever is resumed where, within 16 bytes a window."""
+"""The inside of `sampling/by_time.py`: all windows of a time in a step, resumed anywhere, in 16 bytes a window."""
 
 import hashlib
 import tracemalloc
@@ -11,15 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tensorstash as ts
-from tensorstash.common.dtypes import Int64s
 from tensorstash.errors import NoMemoryError
 from tensorstash.sampling import sections as by_time
 from tensorstash.sampling.by_time import ByTime
 from tensorstash.sampling.hashes import checksum
 from tensorstash.sampling.sections import Sections, count_steps, cuts, sections
 from tensorstash.sampling.steps import Layout, share
-from tensorstash.segments.limits import Limit
-from tests.epochs import ids_at
+from tests.inside import ids_at
+from tests.spaces import limit
+from tests.words import Int64s
 
 TIMES = st.lists(st.one_of(st.integers(-3, 6), st.integers(-(2**63), 2**63 - 1)), min_size=1, max_size=60)
 
@@ -171,7 +171,7 @@ def test_the_table_takes_at_most_16_bytes_a_window(distinct: int) -> None:
 
 
 def test_the_memory_is_checked_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(by_time, "memory_limits", lambda: [Limit(1_000_000_000, "in RAM", "")])
+    monkeypatch.setattr(by_time, "memory_limits", lambda: [limit(1_000_000_000)])
     message = r"a table of 100,000,000 windows needs 1,600 MB and 1,000 MB are free in RAM"
     with pytest.raises(NoMemoryError, match=message):
         sections(lambda ids: ids, 10**8)

@@ -1,10 +1,8 @@
-"""The draws of a mix: as the definition says in Python's integers; all windows of a component before one again."""
+"""The inside of `sampling/components.py`: the draws of a mix are those of the definition in Python's integers."""
 
 import hashlib
 import math
 from collections import Counter
-from functools import cache
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -15,53 +13,11 @@ from hypothesis import strategies as st
 
 from tensorstash.errors import ColumnError
 from tensorstash.sampling.components import components, mix_draws
-from tests.sampling.test_shares import chosen
+from tests.orders import component_window
+from tests.sampling.test_tree import chosen
 
 LIMIT = 5.0  # standard deviations that a statistic may be off; seeds are fixed, so nothing is left to chance
 SIZES = st.lists(st.one_of(st.integers(1, 6), st.integers(4090, 4100), st.integers(1, 2**40)), min_size=1, max_size=6)
-
-
-def mix(x: int) -> int:
-    """The finalizer of SplitMix64."""
-    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9 % 2**64
-    x = (x ^ x >> 27) * 0x94D049BB133111EB % 2**64
-    return x ^ x >> 31
-
-
-def keys_of(seed: int, name: str, epoch: int) -> list[int]:
-    digest = hashlib.blake2b(f"tensorstash mix 1, seed {seed}, component {name}".encode(), digest_size=64).digest()
-    base = [int.from_bytes(digest[k : k + 8], "little") for k in range(0, 64, 8)]
-    return [mix(mix(epoch ^ one) ^ two) for one, two in pairwise(base)]
-
-
-def network(x: int, a: int, b: int, keys: list[int]) -> int:
-    left, right = divmod(x, b)
-    for k in (0, 2, 4):
-        left = (left + scaled(right, keys[k], a)) % a
-        right = (right + scaled(left, keys[k + 1], b)) % b
-    return left * b + right
-
-
-def scaled(by: int, key: int, size: int) -> int:
-    h = (by ^ key) * 0x9E3779B97F4A7C15 % 2**64
-    h = (h ^ h >> 32) * 0xD6E8FEB86659FD93 % 2**64
-    return (h >> 32) * size >> 32
-
-
-@cache
-def small(n: int, one: int, two: int) -> list[int]:
-    return sorted(range(n), key=lambda k: mix(mix(k ^ one) ^ two))
-
-
-def permuted(n: int, within: int, keys: list[int]) -> int:
-    if n <= 4096:
-        return small(n, *keys[:2])[within]
-    a = math.isqrt(n - 1) + 1
-    a += a % 2
-    x = network(within, a, -(-n // a), keys)
-    while x >= n:
-        x = network(x, a, -(-n // a), keys)
-    return x
 
 
 def named(sizes: list[int]) -> dict[str, int]:
@@ -81,9 +37,7 @@ def test_a_draw_is_what_the_definition_says(
         expected_component, index = chosen(of.tree, again)
         assert np.array_equal(component, expected_component)
         for c, k, found in zip(component.tolist(), index.tolist(), ids.tolist()):
-            epoch, within = divmod(k, sizes[c])
-            keys = keys_of(seed, f"part {c}", epoch)
-            assert found == (permuted(sizes[c], within, keys) if shuffle else within)
+            assert found == (component_window(seed, f"part {c}", sizes[c], k) if shuffle else k % sizes[c])
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
@@ -221,7 +175,7 @@ def test_wrong_components_and_weights_are_errors_that_say_which() -> None:
             components(sizes, weights)
     with pytest.raises(ColumnError, match=r"did you mean 'power'\?"):
         components(sizes, {**dict.fromkeys(sizes, 0), "power": 1, "pover": 1})
-    with pytest.raises(TypeError, match=r"weights must be numbers, one for each component"):
+    with pytest.raises(TypeError, match=r"Weights of a mix must be numbers, got"):
         components(sizes, {"web": "1", "power": 1, "none": 0})  # type: ignore[dict-item]  # wrong on purpose
     refused: tuple[Any, ...] = (True, np.False_, torch.tensor(True))
     for wrong in refused:

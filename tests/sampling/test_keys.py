@@ -13,9 +13,8 @@ import tensorstash as ts
 from tensorstash.sampling.steps import Steps
 from tensorstash.sampling.window_keys import draws, window_keys
 from tests.batches.golden import shards_of
-from tests.epochs import groups_of
-from tests.sampling.test_further_orders import CASES as DRAWN
-from tests.sampling.test_further_orders import SEED, Case
+from tests.sampling.test_orders_of_loaders import CASES as DRAWN
+from tests.sampling.test_orders_of_loaders import SEED, Case
 
 EXACT: dict[str, Any] = {"sequential": False, "shuffled": True, "blocks": ts.Blocks(4)}
 CASES = DRAWN | {name: Case(shuffle, lambda _: []) for name, shuffle in EXACT.items()}
@@ -130,7 +129,8 @@ def test_draws_are_uniform_and_independent_of_the_key_and_of_each_other() -> Non
     for seed in range(60):
         loader = ts.Loader(windows, 64, seed=seed)
         loader.set_epoch(seed % 3)
-        for steps in groups_of(loader.sampler):
+        plan, start = loader.sampler.begin()
+        for steps in plan.groups(start):
             first, second = draws(seed, steps, 0, 7), draws(seed, steps, 1, 5)
             np.add.at(counts, first, 1)
             np.add.at(pairs, (second, first), 1)

@@ -13,20 +13,16 @@ import torch
 
 import tensorstash as ts
 from tensorstash.errors import SchemaError
-from tensorstash.native import library
-from tensorstash.transforms.statistics import Kind
-from tests import oracle
+from tests import kernel, oracle
 from tests.data import DTYPES, Table
 from tests.oracle_load import like
+from tests.words import ScalerKind as Kind
 
 
-@pytest.fixture(params=["kernel", "torch"], autouse=True)
+@pytest.fixture(params=kernel.WAYS, autouse=True)
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every test here runs with the kernel, where it was compiled, and without."""
-    if request.param == "torch":
-        monkeypatch.setattr(library, "LIBRARY", None)
-    elif library.LIBRARY is None:
-        pytest.skip("the native kernel was not compiled")
+    kernel.take(request.param, monkeypatch)
 
 
 def stash(rows: int, first: int = 0, **more: Any) -> ts.Stash:
@@ -89,7 +85,7 @@ def test_calendar_columns_and_spans_in_time_are_those_of_the_component(gaps: Lit
         expected = parts[k >= first][k - first * (k >= first)]
         assert list(mix[k]) == list(expected)
         assert all(torch.equal(values, expected[name]) for name, values in mix[k].items())
-    with pytest.raises(SchemaError, match="must have the same bits in empty slots of 'y'"):
+    with pytest.raises(SchemaError, match="must have the same value in empty slots of 'y'"):
         ts.Mix({"a": parts[0], "b": part(0, -2)})
 
 
@@ -174,12 +170,12 @@ def test_components_that_differ_are_refused_with_what_differs() -> None:
             ts.Windows(one.stash, spans={"past": ("y", -3, 0), "kind": ("k", 0, 1)}),
             "spans; 'one' has ['past=y[-2:0]', ",
         ),
-        (windows(stash(12, y=np.zeros(12))), "type of 'y'; 'one' has 'torch.float32', 'two' has 'torch.float64'."),
+        (windows(stash(12, y=np.zeros(12))), "type of 'y'; 'one' has 'float32', 'two' has 'float64'."),
         (windows(stash(12, k=["w", "v"] * 6)), "vocabulary of 'k'; 'one' has ['u', 'v'], 'two' has ['v', 'w']."),
-        (windows(stash(12, k=np.zeros(12, np.int32))), "kind of 'k'; 'one' has ('category', None, None), 'two' has "),
+        (windows(stash(12, k=np.zeros(12, np.int32))), "kind of 'k'; 'one' has 'category', 'two' has 'number'."),
         (windows(untimed), "static columns; 'one' has ['size'], 'two' has []."),
-        (windows(stash(12, size=np.zeros(12, np.int64))), "type of 'size'; 'one' has 'torch.float64', 'two' has "),
-        (windows(stash(12, **zoned)), "unit of times; 'one' has None, 'two' has 'us'."),
+        (windows(stash(12, size=np.zeros(12, np.int64))), "type of 'size'; 'one' has 'float64', 'two' has "),
+        (windows(stash(12, **zoned)), "unit of times; 'one' has 'integers', 'two' has 'us'."),
     ):
         with pytest.raises(SchemaError, match="^" + re.escape(f"The components of a mix must have the same {message}")):
             ts.Mix({"one": one, "two": two})
@@ -234,7 +230,12 @@ def test_a_scaler_of_a_mix_is_that_of_its_windows_together(kind: Kind) -> None:
         by_entity = ts.Scaler.fit(mix, ["y"], kind=kind, by="entity")
     assert by_entity.center["y"][2].equal(together.center["y"][0])
     by_entity = ts.Scaler.from_state(json.loads(json.dumps(by_entity.state_dict()))).bind(mix)
-    own = {k: ts.Scaler.fit(part, ["y"], kind=kind, by="entity") for k, part in enumerate(parts.values()) if len(part)}
+    fits = {
+        k: (ts.Scaler.fit(part, ["y"], kind=kind, by="entity"), part)
+        for k, part in enumerate(parts.values())
+        if len(part)
+    }
+    own = {k: scaler.bind(part) for k, (scaler, part) in fits.items()}
     torch.testing.assert_close(together.center["y"], expected.center["y"])
     torch.testing.assert_close(together.scale["y"], expected.scale["y"])
     for batch in ts.Loader(mix, 5, shuffle=True, with_ids=True):
@@ -353,7 +354,7 @@ def test_a_data_loader_makes_batches_of_a_mix_of_its_own() -> None:
 
 def test_the_first_batch_makes_few_objects_of_each_component() -> None:
     """The garbage collector visits all of them, and a mix may have thousands of components."""
-    if library.LIBRARY is None:
+    if not kernel.is_compiled():
         return  # torch gathers from views of each component
     many = ts.Mix({f"part {k}": ts.Windows(ts.load({"y": [1.0, 2], "z": [1, 2]}), 1) for k in range(200)})
     batches = iter(ts.Loader(many, 16, shuffle=True))

@@ -1,4 +1,4 @@
-"""The order of an epoch: a permutation, uniform where it is drawn as a whole, the same for ever."""
+"""The inside of `sampling/order.py` and `native/permutation.py`: permutations, uniform, the same for ever."""
 
 import hashlib
 import math
@@ -7,12 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from tensorstash.common.dtypes import Int64s
 from tensorstash.native.permutation import shuffled
 from tensorstash.sampling.blocks import Blocks
 from tensorstash.sampling.lanes import Lanes, LanesOrder
-from tests.epochs import ids_at
+from tests import orders
+from tests.inside import ids_at
+from tests.words import Int64s
 
 LIMIT = 5.0  # standard deviations that a statistic may be off; seeds are fixed, so nothing is left to chance
 
@@ -38,6 +41,23 @@ def is_odd(permutation: Int64s) -> bool:
             seen.add(at)
             at = following[at]
     return (len(following) - cycles) % 2 == 1
+
+
+@given(st.integers(0, 300) | st.integers(65_530, 65_545), st.integers(-2, 2**40), st.integers(0, 9), st.integers(1, 40))
+@settings(max_examples=60)
+def test_an_order_is_what_the_definition_says(n: int, seed: int, epoch: int, size: int) -> None:
+    shown = range(n) if n < 1000 else [0, 1, n // 2, n - 1]
+    keys = orders.keys(seed, epoch)
+    assert whole(n, seed, epoch)[[*shown]].tolist() == [orders.permuted(n, position, keys) for position in shown]
+    if n < 1000:
+        assert ids_at(Blocks(size), n, seed, epoch)(np.arange(n)).tolist() == orders.blocks(n, size, seed, epoch)
+        assert ids_at(Lanes(size), n, seed, epoch)(np.arange(n)).tolist() == orders.lanes(n, size)
+
+
+def test_the_definition_can_tell_orders_apart() -> None:
+    for n in (100, 70_000):
+        first = [orders.permuted(n, 0, orders.keys(seed, epoch)) for seed in (0, 1) for epoch in (0, 1)]
+        assert len({*first}) == 4
 
 
 def test_every_small_n_gives_a_permutation() -> None:
@@ -244,7 +264,7 @@ def test_lanes_are_pieces_of_the_sequential_order_side_by_side(n: int, count: in
     lengths = [n // count + (lane < n % count) for lane in range(count)]
     begins = [sum(lengths[:lane]) for lane in range(count)]
     pieces = [list(range(begin, begin + length)) for begin, length in zip(begins, lengths)]
-    expected = [piece[step] for step in range(max(lengths)) for piece in pieces if step < len(piece)]
+    expected = orders.lanes(n, count)
     ids = ids_at(Lanes(count), n, 0, 0)(np.arange(n))
     assert ids.tolist() == expected
     lane, at = LanesOrder(count, n).places(ids)

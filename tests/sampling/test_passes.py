@@ -6,15 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import tensorstash as ts
-from tensorstash.native.permutation import shuffled
-from tensorstash.sampling.steps import Tail
+from tests import orders
 from tests.oracle_load import like
+from tests.words import Tail
 
 Step = tuple[int, int, list[int]]  # the epoch, the windows of it that are used after the step, and those of the step
 
@@ -22,7 +21,7 @@ Step = tuple[int, int, list[int]]  # the epoch, the windows of it that are used 
 def row_of(n: int, size: int, tail: str, epoch: int = 0, consumed: int = 0) -> Iterator[Step]:
     """The endless row of epochs, cut into steps, from a position on."""
     for number in itertools.count(epoch):
-        ids = shuffled(n, 0, number)(np.arange(n)).tolist()
+        ids = orders.shuffled(n, 0, number)
         begin = consumed if number == epoch else 0
         for at in range(begin, n, size):
             step = ids[at : at + size]

@@ -2,10 +2,10 @@
 
 import pytest
 
-from tensorstash.sampling.steps import Tail
 from tests import oracle
 from tests.epochs import KINDS, TAILS, Batch, loaders_of, numbers, order_of, valid_numbers
 from tests.oracle_load import like
+from tests.words import Tail
 
 BATCH_SIZE = 3
 

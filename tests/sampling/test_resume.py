@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tensorstash as ts
-from tensorstash.sampling.steps import Tail
 from tests import oracle, processes
 from tests.epochs import KINDS, TAILS, loaders_of, numbers, order_of, ordered, shuffle_of, steps_of, taken, windows_of
 from tests.oracle_load import like
+from tests.words import Tail
 
 State = dict[str, Any]
 
@@ -272,7 +272,7 @@ def two_series(names: list[str], texts: list[str]) -> ts.Loader:
 
 @pytest.mark.parametrize(
     ("names", "texts", "differs"),
-    [(["a", "c"], ["x", "y"], "names"), (["a", "b"], ["x", "z"], "vocabularies")],
+    [(["a", "c"], ["x", "y"], "names"), (["a", "b"], ["x", "z"], r"columns\.s\.vocabulary")],
 )
 def test_a_state_is_of_the_same_entities_and_vocabularies(names: list[str], texts: list[str], differs: str) -> None:
     """Everything else of the two is equal."""

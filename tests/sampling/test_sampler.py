@@ -1,6 +1,7 @@
 """Steps, ranks, tails and states: every id once, equal steps, and a state that goes on anywhere."""
 
 import json
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -9,18 +10,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tensorstash as ts
-from tensorstash.native.permutation import BLOCK, shuffled
-from tensorstash.sampling.steps import Tail
-from tests import oracle, processes
-from tests.epochs import groups_of
+from tests import oracle, orders, processes
+from tests.epochs import loaders_of, valid_numbers
 from tests.oracle_load import like
+from tests.words import Tail
 
 TAILS = ["keep", "pad", "drop"]
+
+BLOCK = 1 << 15  # ids that are computed together
 
 
 def steps_of(n: int, batch_size: int, ranks: int, tail: str, begin: int = 0) -> list[list[list[int]]]:
     """The ids of every step and rank, the obvious way."""
-    order = shuffled(n, 0, 0)(np.arange(n)).tolist()
+    order = orders.shuffled(n, 0, 0)
     return [[ids for ids, _ in step] for step in oracle.steps(order, batch_size, ranks, tail, begin)]
 
 
@@ -47,9 +49,9 @@ def test_every_rank_takes_its_part_of_every_step(n: int, batch_size: int, ranks:
 def test_valid_ids_of_all_ranks_are_every_id_once(n: int, batch_size: int, ranks: int, tail: Tail) -> None:
     taken = []
     for rank in range(ranks):
-        for steps in groups_of(sampler(n, batch_size, tail, ranks, rank)):
-            taken += steps.ids[:, : steps.valid].ravel().tolist()
-            assert steps.ids.shape[1] >= 1
+        for batch in loaders_of(n, ranks, batch_size, tail=tail)[rank]:
+            taken += valid_numbers(n, batch)
+            assert len(batch["past"]) >= 1
     assert sorted(taken) == list(range(n))
 
 
@@ -87,7 +89,7 @@ def test_steps_that_are_computed_together_are_the_steps_one_by_one() -> None:
 def test_a_finished_pass_moves_on_to_the_next_epoch() -> None:
     one = sampler(10, 4, "keep")
     passes = [np.concatenate(list(one)).tolist() for _ in range(2)]
-    assert passes == [shuffled(10, 0, epoch)(np.arange(10)).tolist() for epoch in range(2)]
+    assert passes == [orders.shuffled(10, 0, epoch) for epoch in range(2)]
     assert one.state_dict()["epoch"] == 2
     assert one.state_dict()["consumed"] == 0
 
@@ -96,7 +98,7 @@ def test_a_pass_that_is_left_is_over() -> None:
     """As with a DataLoader that shuffles: a loop with `break` sees another order each time, not one part for ever."""
     one = sampler(10, 4, "keep")
     for epoch in range(3):
-        assert next(iter(one)).tolist() == shuffled(10, 0, epoch)(np.arange(4)).tolist()
+        assert next(iter(one)).tolist() == orders.shuffled(10, 0, epoch)[:4]
         assert (one.state_dict()["epoch"], one.state_dict()["consumed"]) == (epoch, 4)
 
 
@@ -105,7 +107,7 @@ def test_a_pass_begins_with_its_first_step() -> None:
     one = sampler(10, 4, "keep")
     for _ in range(3):
         iter(one)
-    assert next(iter(one)).tolist() == shuffled(10, 0, 0)(np.arange(4)).tolist()
+    assert next(iter(one)).tolist() == orders.shuffled(10, 0, 0)[:4]
 
 
 def test_set_epoch_in_a_pass_speaks_of_the_next_one() -> None:
@@ -115,9 +117,9 @@ def test_set_epoch_in_a_pass_speaks_of_the_next_one() -> None:
         one.set_epoch(7)
         taken += ids.tolist()
         assert (one.state_dict()["epoch"], one.state_dict()["consumed"]) == (0, len(taken))
-    assert taken == shuffled(10, 0, 0)(np.arange(10)).tolist()
+    assert taken == orders.shuffled(10, 0, 0)
     assert one.state_dict()["epoch"] == 7
-    assert np.concatenate(list(one)).tolist() == shuffled(10, 0, 7)(np.arange(10)).tolist()
+    assert np.concatenate(list(one)).tolist() == orders.shuffled(10, 0, 7)
 
 
 def test_a_state_that_is_loaded_during_a_pass_is_not_moved_by_what_is_left_of_it() -> None:
@@ -128,7 +130,7 @@ def test_a_state_that_is_loaded_during_a_pass_is_not_moved_by_what_is_left_of_it
     one.load_state_dict(state | {"epoch": 3})
     assert len(list(passing)) == 2
     assert one.state_dict() == state | {"epoch": 3}
-    assert np.concatenate(list(one)).tolist() == shuffled(10, 0, 3)(np.arange(4, 10)).tolist()
+    assert np.concatenate(list(one)).tolist() == orders.shuffled(10, 0, 3)[4:10]
 
 
 def test_set_epoch_keeps_a_loaded_position_in_that_epoch_only() -> None:
@@ -148,7 +150,7 @@ def test_a_state_saved_with_the_last_batch_in_hand_gives_no_empty_epoch() -> Non
     assert state["consumed"] == 10
     fresh, asked = sampler(10, 4, "keep"), sampler(10, 4, "keep")
     fresh.load_state_dict(state)
-    assert np.concatenate(list(fresh)).tolist() == shuffled(10, 0, 1)(np.arange(10)).tolist()
+    assert np.concatenate(list(fresh)).tolist() == orders.shuffled(10, 0, 1)
     asked.load_state_dict(state)
     asked.set_epoch(0)
     assert list(asked) == []
@@ -163,14 +165,14 @@ def test_a_state_can_be_loaded_twice_in_an_epoch() -> None:
         one = sampler(20, 3, "keep")
         one.load_state_dict(state)
     taken += [ids.tolist() for ids in one]
-    assert np.concatenate(taken).tolist() == shuffled(20, 0, 0)(np.arange(20)).tolist()
+    assert np.concatenate(taken).tolist() == orders.shuffled(20, 0, 0)
 
 
 def test_the_state_brings_its_seed() -> None:
     old = ts.Sampler(10, 4, shuffle=True, seed=7)
     one = ts.Sampler(10, 4, shuffle=True, seed=8)
     one.load_state_dict(old.state_dict())
-    assert np.concatenate(list(one)).tolist() == shuffled(10, 7, 0)(np.arange(10)).tolist()
+    assert np.concatenate(list(one)).tolist() == orders.shuffled(10, 7, 0)
 
 
 def test_a_state_of_other_windows_is_refused_with_what_differs() -> None:
@@ -194,7 +196,7 @@ def test_a_state_with_the_last_whole_step_in_hand_gives_no_empty_epoch() -> None
     assert state["consumed"] == 8
     fresh = sampler(10, 4, "drop")
     fresh.load_state_dict(state)
-    assert np.concatenate(list(fresh)).tolist() == shuffled(10, 0, 1)(np.arange(8)).tolist()
+    assert np.concatenate(list(fresh)).tolist() == orders.shuffled(10, 0, 1)[:8]
 
 
 def test_a_state_that_lacks_something_says_what() -> None:
@@ -349,3 +351,17 @@ def test_an_epoch_before_the_first_is_refused() -> None:
     for epoch in (-2, 0.5, None):
         with pytest.raises(ValueError, match=like(f"epoch ... got {epoch!r}")):
             ts.Sampler(10, 3).set_epoch(epoch)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("n", [65_537, 10**6, 10**9, 10**12])
+def test_the_order_of_a_batch_takes_as_much_memory_however_many_windows_there_are(n: int) -> None:
+    """The permutation is evaluated where it is asked for: neither in all positions, nor stored."""
+    passing = iter(ts.Sampler(n, 64, shuffle=True))
+    tracemalloc.start()
+    try:
+        ids = next(passing)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(np.unique(ids)) == 64
+    assert most < 60 * BLOCK

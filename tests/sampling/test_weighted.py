@@ -1,6 +1,5 @@
-"""Draws by weights: as the definition says in Python's integers, as often as the weights say, the same for ever."""
+"""The inside of `sampling/weighted.py`: draws by weights, by the definition in Python's integers, the same for ever."""
 
-import hashlib
 import math
 import tracemalloc
 from typing import Any
@@ -15,6 +14,7 @@ from tensorstash.errors import ColumnError
 from tensorstash.sampling.draw_table import DrawTable, checked_weights, draw_table, entity_draws, owners, window_draws
 from tensorstash.sampling.hashes import checksum
 from tensorstash.sampling.weighted import Weighted, entity_table
+from tests.orders import draw_hash, drawn, ends_of
 
 LIMIT = 5.0  # standard deviations that a statistic may be off; seeds are fixed, so nothing is left to chance
 WEIGHTS = st.one_of(
@@ -24,32 +24,6 @@ WEIGHTS = st.one_of(
 
 def window_table(weights: object, windows: int) -> DrawTable:
     return draw_table(checked_weights(weights, windows, "window", range(windows)))
-
-
-def mix(x: int) -> int:
-    """The finalizer of SplitMix64."""
-    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9 % 2**64
-    x = (x ^ x >> 27) * 0x94D049BB133111EB % 2**64
-    return x ^ x >> 31
-
-
-def hashed(seed: int, epoch: int, position: int, pair: int) -> int:
-    text = f"tensorstash weighted 1, seed {seed}, epoch {epoch}".encode()
-    digest = hashlib.blake2b(text, digest_size=64).digest()
-    one, two = (int.from_bytes(digest[8 * k : 8 * k + 8], "little") for k in (2 * pair, 2 * pair + 1))
-    return mix(mix(position ^ one) ^ two)
-
-
-def ends_of(weights: list[float]) -> list[int]:
-    sums = [weights[0]]
-    for weight in weights[1:]:
-        sums.append(sums[-1] + weight)
-    return [round(total / sums[-1] * 2**52) for total in sums]
-
-
-def drawn(weights: list[float], seed: int, epoch: int, position: int) -> int:
-    number = hashed(seed, epoch, position, 0) >> 12
-    return next(k for k, end in enumerate(ends_of(weights)) if number < end)
 
 
 @given(st.lists(WEIGHTS, min_size=1, max_size=40), st.integers(-3, 3), st.integers(0, 5), st.integers(0, 2**62))
@@ -131,7 +105,7 @@ def test_a_draw_by_entity_is_what_the_definition_says(sizes: list[int], data: st
     expected = []
     for position in range(30):
         entity = drawn([weight * bool(size) for weight, size in zip(weights, sizes)], 4, 2, position)
-        expected.append(first[entity] + hashed(4, 2, position, 1) % sizes[entity])
+        expected.append(first[entity] + draw_hash(4, 2, position, 1) % sizes[entity])
     assert entity_draws(shares, first, None, 4, 2)(np.arange(30)).tolist() == expected
 
 
@@ -222,7 +196,7 @@ def test_wrong_weights_are_errors_that_say_which() -> None:
             window_table(weights, 3)
     for wrong, message in (
         ([[1.0, 2, 3]], r"got 2 dimensions of float64"),
-        (["a", "b", "c"], r"got 1 dimensions of <U1"),
+        (["a", "b", "c"], r"got 'a' for window 0"),
     ):
         with pytest.raises(TypeError, match=message):
             window_table(wrong, 3)

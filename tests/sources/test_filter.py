@@ -3,7 +3,7 @@
 import math
 import operator
 from collections.abc import Callable
-from datetime import date, datetime
+from datetime import date, datetime, timedelta, timezone
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 import tensorstash as ts
 from tensorstash.sources import rows as judging
 from tensorstash.sources import statistics
-from tests.ingest.test_load import damage
+from tests.ingest.test_unwanted_columns import damage
 from tests.oracle_load import like, write_ipc, write_parquet
 
 TYPES = {"k": pa.int32(), "v": pa.float64(), "w": pa.string(), "d": pa.date32(), "row": pa.int64()}
@@ -601,6 +601,32 @@ def test_each_text_of_a_list_is_a_time_of_its_own() -> None:
         assert ts.load(frame, ["n"], filter=[("t", "in", texts)])["n"].tolist() == [1, 2]
         assert ts.load(frame, ["n"], filter=[("t", "not in", texts)])["n"].tolist() == [0, 3]
     assert ts.load(frame, ["n"], filter=[("day", "in", ["2024-01-02", None])])["n"].tolist() == [1]
+
+
+@pytest.mark.parametrize(("zone", "day"), [("Europe/Berlin", "2024-01-02"), ("America/Havana", "2024-11-03")])
+def test_a_date_begins_in_the_zone_of_the_times(zone: str, day: str) -> None:
+    """At midnight there, as a text of the same day, and not in UTC; a clock that shows midnight twice begins with the
+    first."""
+    first = datetime.fromisoformat(day)
+    times = pl.datetime_range(first - timedelta(days=2), first + timedelta(days=2), "1h", time_zone="UTC", eager=True)
+    frame = pl.DataFrame({"t": times.dt.convert_time_zone(zone)})
+    expected = frame.filter(pl.col("t").dt.date() >= first.date())["t"].dt.timestamp().to_list()
+    stash = ts.load(frame, {"n": ts.calendar("hour")}, time="t", filter=[("t", ">=", first.date())])
+    assert stash.time is not None
+    assert stash.time.tolist() == expected
+    several = ts.load(frame, {"n": ts.calendar("hour")}, time="t", filter=[("t", "in", [first.date()])])
+    assert several.time is not None
+    assert several.time.tolist() == expected[:1]
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_dates_are_not_compared_with_a_time_that_has_a_zone(several: bool) -> None:
+    frame = pl.DataFrame({"day": [date(2024, 1, 1), date(2024, 1, 2)]})
+    for moment in (datetime(2024, 1, 2, tzinfo=timezone.utc), pd.Timestamp("2024-01-02", tz="UTC")):
+        term = ("day", "in", [moment]) if several else ("day", ">=", moment)
+        with pytest.raises(ts.errors.SchemaError, match=like("Dates have no zone ... 'day'")):
+            ts.load(frame, ["day"], filter=[term])
+    assert ts.load(frame, ["day"], filter=[("day", ">=", datetime(2024, 1, 2))]).rows == 1
 
 
 @pytest.mark.parametrize("text", ["2024-13-01", "march", "2024-03-31 02:30", "2024-10-27 02:30", ""])

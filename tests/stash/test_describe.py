@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 import tensorstash as ts
 from tensorstash.stash import describe
 from tensorstash.stash.describe import spread_sample
-from tensorstash.transforms.statistics import By
 from tests.oracle_load import like
+from tests.words import By
 
 DTYPES = [
     torch.float32,

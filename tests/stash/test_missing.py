@@ -8,8 +8,9 @@ import pytest
 import torch
 
 import tensorstash as ts
-from tensorstash.transforms.statistics import By, Kind
 from tests.oracle_load import like
+from tests.words import By
+from tests.words import ScalerKind as Kind
 
 Columns = dict[str, Any]
 

@@ -10,9 +10,9 @@ import torch
 
 import tensorstash as ts
 from tensorstash.errors import ColumnError, DataError, NoMemoryError, SchemaError
-from tensorstash.segments.limits import Limit
-from tensorstash.transforms import apply
+from tests.late_device import LateCopies
 from tests.oracle_load import like
+from tests.spaces import limit
 
 ROWS = 90
 
@@ -54,7 +54,7 @@ def bits(tensor: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("more", [{}, {"gaps": "mask", "min_history": 2}])
 def test_its_batches_are_those_of_the_scaler(dtype: torch.dtype, by: Any, more: dict[str, Any]) -> None:
     stash = loaded(dtype)
-    scaler = ts.Scaler.fit(windows(stash, **more), ["x", "y"], by=by)
+    scaler = ts.Scaler.fit(windows(stash, **more), ["x", "y"], by=by).bind(stash)
     scaled = scaler.apply(stash)
     assert scaled["x"].dtype == dtype
     expected, found = batches(stash, [scaler], **more), batches(scaled, [], **more)
@@ -141,7 +141,7 @@ def test_a_copy_that_is_saved_or_shared_is_still_known_as_scaled(tmp_path: Path,
         with pytest.raises(ValueError, match=r"^A column must be scaled once; 'x' of this stash"):
             ts.Loader(windows(again), 4, transform=[scaler])
         with pytest.raises(ValueError, match=r"^A column must be scaled once; 'x' of this stash"):
-            ts.Loader(ts.Mix({"raw": windows(stash), "scaled": windows(again)}), 4, transform=[scaler])
+            ts.Loader(ts.Mix({"one": windows(scaled), "two": windows(again)}), 4, transform=[scaler])
 
 
 def test_entities_are_found_by_name() -> None:
@@ -170,7 +170,7 @@ def test_what_cannot_be_scaled_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
         TypeError, match=r"^dtype must be a floating dtype, such as torch\.float32, got torch\.int32\.$"
     ):
         scaler.apply(stash, dtype=torch.int32)
-    monkeypatch.setattr(apply, "memory_limits", lambda: [Limit(100, "in RAM", "")])
+    monkeypatch.setattr("tensorstash.transforms.apply.memory_limits", lambda: [limit(100)])
     with pytest.raises(
         NoMemoryError, match=r"^A stash must fit into free memory; a scaled copy needs 4\.1 kB and 0\.1 kB"
     ):
@@ -189,8 +189,39 @@ def test_only_a_stash_is_scaled_once() -> None:
 def test_a_scaler_is_not_fitted_on_scaled_columns() -> None:
     stash = loaded()
     scaled = ts.Scaler.fit(stash, ["x"]).apply(stash)
-    both = ts.Mix({"raw": windows(stash), "scaled": windows(scaled)})
+    both = ts.Mix({"one": windows(scaled), "two": windows(scaled)})
     for source in (scaled, windows(scaled), both):
         with pytest.raises(ValueError, match=r"^A column must be scaled once; 'x' of this stash is scaled already\. "):
             ts.Scaler.fit(source, ["y", "x"])
     assert ts.Scaler.fit(windows(scaled), ["y"]).spans == {"next": "y"}
+
+
+@pytest.mark.parametrize("way", ["loader", "thread", "copied", "resident", "packed", "batch", "window", "out", "mix"])
+def test_a_scaler_called_by_hand_refuses_batches_of_scaled_columns(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    stash = loaded()
+    scaler = ts.Scaler.fit(windows(stash), ["x", "y"])
+    raw, scaled = (windows(each) for each in (stash, scaler.apply(stash)))
+    if way in ("copied", "packed"):
+        monkeypatch.setattr("tensorstash.batches.loader.copies_to", lambda _: LateCopies())
+    made = {
+        "batch": lambda: scaled[:4],
+        "window": lambda: scaled[0],
+        "out": lambda: scaled.gather([0, 1], out=raw[[0, 1]]),
+        "mix": lambda: ts.Mix({"one": scaled})[[0, 1]],
+        "thread": lambda: next(iter(ts.Loader(scaled, 4, prefetch=2))),
+        "resident": lambda: next(iter(ts.Loader(scaled, 4, resident=True))),
+        "packed": lambda: next(iter(ts.Loader(scaled, 4, transform=[ts.PackSequences("next")]))),
+    }
+    batch = made.get(way, lambda: next(iter(ts.Loader(scaled, 4))))()
+    before = {name: tensor.clone() for name, tensor in batch.items()}
+    steps: list[Any] = [lambda batch: scaler(batch), ts.PackSequences("next")]
+    by_hand = ts.Loader(scaled, 4, transform=steps if way == "packed" else steps[:1])
+    with pytest.raises(ValueError, match=like("A span must be scaled once ... is scaled already")):
+        scaler(batch)
+    with pytest.raises(ValueError, match=like("A span must be scaled once ... is scaled already")):
+        next(iter(by_hand))
+    assert all(batch[name].allclose(before[name], equal_nan=True) for name in before)
+    if way == "out":
+        assert scaler(raw.gather([0, 1], out=batch)) is not None  # raw values in the same tensors
+    if way == "batch":
+        torch.testing.assert_close(scaler.undo(batch)["next"], raw[:4]["next"], equal_nan=True)

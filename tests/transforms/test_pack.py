@@ -1,5 +1,6 @@
-"""`ts.PackSequences` against loops over windows and slots: every slot with a row once, in as few rows as best fit needs."""
+"""`ts.PackSequences` against loops over windows and slots: every slot with a row once, in the rows of best fit."""
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -10,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tensorstash as ts
-from tensorstash.native import library
 from tensorstash.transforms.packing import best_fit
+from tests import kernel as compiled
 from tests import oracle
 from tests.late_device import LateCopies
 from tests.oracle_load import like
@@ -22,7 +23,7 @@ Batch = dict[str, torch.Tensor]
 @pytest.fixture(params=[True, False], ids=["native", "numpy"])
 def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     if not request.param:
-        monkeypatch.setattr(library, "LIBRARY", None)
+        compiled.leave_out(monkeypatch)
     return bool(request.param)
 
 
@@ -71,7 +72,8 @@ def slow_rows(batch: Batch, name: str, length: int, multiple: int) -> Batch:
         for at, slot in enumerate(slots[k], first):
             assert not segment[r, at], "no slot is written twice"
             packed[r, at], segment[r, at], position[r, at] = values[k, slot], number, slot - slots[k][0]
-    places = {name: torch.tensor(numbers, dtype=torch.int64) for name, numbers in (("row", row), ("start", begin))}
+    numbers = {"row": row, "begin": begin, "length": [*map(len, slots)]}
+    places = {name: torch.tensor(values, dtype=torch.int64) for name, values in numbers.items()}
     entries = {"segment": segment, "position": position, **places}
     return {name: packed} | {f"{name}.{entry}": tensor for entry, tensor in entries.items()}
 
@@ -157,6 +159,60 @@ def test_mixed_lengths_fill_rows_almost_completely(low: int) -> None:
         assert rows >= -(-sizes.sum() // 2048)
 
 
+def window_of_each_slot(batch: Batch, name: str, length: int) -> list[list[int | None]]:
+    """What the page of pre-training says, slot by slot: only a window with a length lies somewhere."""
+    rows: list[list[int | None]] = [[None] * length for _ in batch[name]]
+    places = zip(*(batch[f"{name}.{entry}"].tolist() for entry in ("row", "begin", "length")))
+    for window, (row, begin, size) in enumerate(places):
+        for at in range(begin, begin + size):
+            assert rows[row][at] is None, "no slot belongs to two windows"
+            rows[row][at] = window
+    return rows
+
+
+@pytest.mark.usefixtures("kernel")
+@given(
+    sizes=st.lists(st.integers(0, 6), max_size=12),
+    length=st.integers(6, 14),
+    multiple=st.integers(1, 3),
+)
+@settings(max_examples=60, suppress_health_check=[])
+def test_the_length_of_each_window_says_where_its_slots_are(sizes: list[int], length: int, multiple: int) -> None:
+    observed = torch.arange(6) < torch.tensor(sizes, dtype=torch.int64)[:, None]
+    values = torch.arange(len(sizes)).float()[:, None].expand(-1, 6).clone()
+    packed = ts.PackSequences("x", length=length, multiple=multiple)({"x": values, "x.observed": observed})
+    assert packed["x.length"].tolist() == sizes
+    held = window_of_each_slot(packed, "x", length)
+    for slots, owners, segments in zip(packed["x"].tolist(), held, packed["x.segment"].tolist(), strict=True):
+        assert [owner for owner in owners if owner is not None] == [
+            int(value) for value, segment in zip(slots, segments) if segment
+        ]
+        assert [owner is not None for owner in owners] == [segment > 0 for segment in segments]
+
+
+@pytest.mark.usefixtures("kernel")
+def test_a_window_without_rows_is_told_from_the_one_beside_it() -> None:
+    """First or last in the batch, the empty window leaves the rows as they are: only the lengths differ."""
+    values = torch.tensor([[7.0, 8.0], [7.0, 8.0]])
+    first, last = (
+        ts.PackSequences("x", length=4)({"x": values.clone(), "x.observed": torch.tensor([[k == 1] * 2, [k == 0] * 2])})
+        for k in (0, 1)
+    )
+    assert first["x"].equal(last["x"])
+    assert (first["x.length"].tolist(), last["x.length"].tolist()) == ([0, 2], [2, 0])
+    assert window_of_each_slot(first, "x", 4) == [[1, 1, None, None]]
+    assert window_of_each_slot(last, "x", 4) == [[0, 0, None, None]]
+
+
+@pytest.mark.usefixtures("kernel")
+@pytest.mark.parametrize("multiple", [1, 4])
+def test_windows_without_rows_alone_have_no_row(multiple: int) -> None:
+    none = torch.zeros(3, 2, dtype=torch.bool)
+    packed = ts.PackSequences("x", length=4, multiple=multiple)({"x": torch.zeros(3, 2), "x.observed": none})
+    assert [packed[name].shape for name in ("x", "x.segment", "x.position")] == [(0, 4)] * 3
+    assert packed["x.length"].tolist() == [0, 0, 0]
+
+
 # In a loader
 
 
@@ -218,7 +274,9 @@ def test_a_loader_packs_what_it_would_give(draw: bool, length: int | None, prefe
 @pytest.mark.usefixtures("way")
 def test_packed_runs_resume() -> None:
     """A step has as many windows as ever: order, ranks and states are those of dense batches."""
-    loader, other = (ts.Loader(windows_of(), 4, shuffle=True, transform=[ts.PackSequences("past", "known")]) for _ in "ab")
+    loader, other = (
+        ts.Loader(windows_of(), 4, shuffle=True, transform=[ts.PackSequences("past", "known")]) for _ in "ab"
+    )
     for taken, _ in enumerate(loader):
         if taken == 2:
             break
@@ -233,6 +291,55 @@ def test_memory_of_packed_batches_is_used_again() -> None:
     loader = ts.Loader(windows_of(), 4, transform=[ts.PackSequences("past", "known", length=64)])
     addresses = [batch["past"].data_ptr() for _ in range(3) for batch in loader]
     assert len({*addresses}) <= 8 < len(addresses)
+
+
+def test_memory_of_batches_that_are_packed_ahead_is_used_again() -> None:
+    """Batches of a few steps are packed together, and each has memory of its own until the loop is done with it."""
+    loader = ts.Loader(windows_of(), 4, prefetch=1, transform=[ts.PackSequences("past", "known", length=64)])
+    addresses = [batch["past"].data_ptr() for _ in range(12) for batch in loader]
+    assert len({*addresses}) < len(addresses) / 3
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_batches_are_packed_in_the_thread_if_there_is_prefetch(prefetch: int) -> None:
+    """With all transforms before the last pack; those behind it run where the loop does."""
+    threads: dict[str, set[int]] = {"before": set(), "behind": set()}
+
+    def note(where: str) -> Callable[[Batch], Batch]:
+        def transform(batch: Batch) -> Batch:
+            threads[where].add(threading.get_ident())
+            return batch
+
+        return transform
+
+    steps: list[Any] = [note("before"), ts.PackSequences("past", "known"), ts.PackSequences("next"), note("behind")]
+    loader = ts.Loader(windows_of(), 4, prefetch=prefetch, transform=steps)
+    assert len([*loader]) == len(loader)
+    here = {threading.get_ident()}
+    assert threads["behind"] == here
+    assert (threads["before"] == here) == (prefetch == 0)
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_batches_before_one_that_cannot_be_packed_are_handed_out(prefetch: int) -> None:
+    """They count as seen, although the thread makes a few batches together."""
+
+    def third_fails(batch: Batch) -> Batch:
+        if batch["window"][0] == 8:
+            raise ArithmeticError("as it happens")
+        return batch
+
+    arguments: dict[str, Any] = {
+        "prefetch": prefetch,
+        "with_ids": True,
+        "transform": [third_fails, ts.PackSequences("past")],
+    }
+    loader, seen = ts.Loader(windows_of(), 4, **arguments), []
+    with pytest.raises(ArithmeticError, match=r"^as it happens$"):
+        for batch in loader:
+            seen += batch["window"].tolist()
+    assert seen == [*range(8)]
+    assert loader.state_dict()["consumed"] == 8
 
 
 def test_an_instance_norm_before_normalises_the_windows() -> None:
@@ -260,7 +367,10 @@ def loader_with(*transforms: Any, **arguments: Any) -> ts.Loader:
         (lambda: ts.PackSequences("x", length=0), "length must be"),
         (lambda: ts.PackSequences("x", multiple=0), "multiple must be"),
         (lambda: loader_with(ts.PackSequences("past", length=11)), "'past' has 12 slots and a row 11. Use length=12."),
-        (lambda: loader_with(ts.PackSequences("past", "next")), "same slots; those of 'next' differ from those of 'past'"),
+        (
+            lambda: loader_with(ts.PackSequences("past", "next")),
+            "same slots; those of 'next' differ from those of 'past'",
+        ),
         (lambda: loader_with(ts.PackSequences("past"), ts.PackSequences("known", "past")), "'past' is packed twice"),
         (lambda: loader_with(ts.PackSequences("past"), resident=True), "runs on the host ... resident=True"),
     ],
@@ -351,5 +461,7 @@ def test_what_goes_by_window_stands_before_the_pack() -> None:
     ts.Loader(windows, 4, with_ids=True, transform=[norm, by_entity, ts.PackSequences("past", length=4)])
     whole = ts.Scaler.fit(windows, ["y"])
     with pytest.raises(ValueError, match=like("Scaler must see whole windows; 'past' is packed before it")):
-        ts.Loader(windows, 4, transform=[ts.PackSequences("past", length=4), whole])  # it would scale the zeros of unused slots
+        ts.Loader(
+            windows, 4, transform=[ts.PackSequences("past", length=4), whole]
+        )  # it would scale the zeros of unused slots
     assert len([*ts.Loader(windows, 4, transform=[ts.PackSequences("past"), whole])]) == 2

@@ -1,4 +1,4 @@
-"""`ts.PackSequences` and `ts.Draw` in the cases of other projects, written anew, and spans in time packed, against loops."""
+"""`ts.PackSequences` and `ts.Draw` in cases of other projects, and packed spans in time, against loops."""
 
 from typing import Any
 

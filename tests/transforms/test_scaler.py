@@ -19,11 +19,12 @@ import tensorstash as ts
 from tensorstash.stash import moments
 from tensorstash.transforms import scaling
 from tensorstash.transforms.scaling import Constants
-from tensorstash.transforms.statistics import By, Kind, Unknown, rows_seen
-from tensorstash.windows.gaps import Gaps
+from tensorstash.transforms.statistics import rows_seen
 from tensorstash.windows.slots import nearest_rows
 from tests.data import DTYPES, Table, tables
 from tests.oracle_load import like
+from tests.words import By, Gaps, Unknown
+from tests.words import ScalerKind as Kind
 
 THEIRS = {"standard": StandardScaler, "minmax": MinMaxScaler, "robust": RobustScaler, "maxabs": MaxAbsScaler}
 KINDS = get_args(Kind)
@@ -72,7 +73,7 @@ def test_each_entity_is_scaled_as_scikit_learn_does(kind: Kind, block: int, monk
     lengths = [50, 30, 2, 119, 7, 8, 9, 33, 64, 65, 17]
     stash = panel(lengths, holes=0)
     windows = ts.Windows(stash, history=2)
-    scaler = ts.Scaler.fit(windows, ["x", "y"], kind=kind, by="entity")
+    scaler = ts.Scaler.fit(windows, ["x", "y"], kind=kind, by="entity").bind(windows)
     for entity, low in enumerate(stash.offsets[:-1].tolist()):
         rows = slice(low, low + lengths[entity])
         mine = {"x": stash["x"][rows][None].clone(), "y": stash["y"][rows][None].clone()}
@@ -86,7 +87,7 @@ def test_each_entity_is_scaled_as_scikit_learn_does(kind: Kind, block: int, monk
 def test_windows_of_many_entities_are_scaled_each_by_its_own(slots: int, layout: str) -> None:
     stash = panel([40, 50, 60, 70], holes=0)
     windows = ts.Windows(stash, history=slots)
-    scaler = ts.Scaler.fit(windows, ["x", "y"], by="entity")
+    scaler = ts.Scaler.fit(windows, ["x", "y"], by="entity").bind(windows)
     ids = np.random.default_rng(0).integers(len(windows), size=50)
     batch = windows[ids] | {"entity": windows.anchors(ids)["entity"]}
     if layout == "slice":
@@ -128,7 +129,7 @@ def test_a_small_variance_on_a_high_level_is_exact(by: By | None, first: float) 
     noise = rng.integers(-(2**20), 2**20, 600_000) / 2**20  # exact on top of 1e9
     noise[0] += first
     stash = ts.load({"e": np.zeros(len(noise), np.int64), "y": 1e9 + noise}, ["y"], entity="e")
-    scaler = ts.Scaler.fit(stash, ["y"], by=by)
+    scaler = ts.Scaler.fit(stash, ["y"], by=by).bind(stash)
     assert scaler.center["y"].item() - 1e9 == pytest.approx(noise.mean(), abs=3e-7)
     assert scaler.scale["y"].item() == pytest.approx(noise.std(), rel=1e-9)
     expected = (noise - noise.mean()) / noise.std()
@@ -268,7 +269,7 @@ def test_a_batch_is_scaled_in_its_own_memory_and_back(by: By | None, dtype: torc
     )
     spans: dict[str, Any] = {"x": ("x", -6, 0), "thin": ("x", -6, 0, 2), "y": ("y", -6, 0), "next": ("y", 0, 3)}
     windows = ts.Windows(stash, spans=spans)
-    scaler = ts.Scaler.fit(windows, ["x", "y"], by=by)
+    scaler = ts.Scaler.fit(windows, ["x", "y"], by=by).bind(windows)
     for batch in ts.Loader(windows, 16, shuffle=True, with_ids=True):
         before = {name: tensor.clone() for name, tensor in batch.items()}
         addresses = {name: tensor.data_ptr() for name, tensor in batch.items()}
@@ -304,7 +305,7 @@ def test_gradients_flow_through_the_inverse_of_a_prediction() -> None:
 @pytest.mark.parametrize("dtype", [dtype for dtype in DTYPES.values() if not dtype.is_floating_point])
 def test_integer_predictions_become_floating_values(dtype: torch.dtype, by: By | None) -> None:
     stash = panel([50, 30], holes=0)
-    scaler = ts.Scaler.fit(stash, ["x", "y"], by=by)
+    scaler = ts.Scaler.fit(stash, ["x", "y"], by=by).bind(stash)
     entity = torch.tensor([1, 0]) if by else None
     for column, shape in (("y", (2, 4)), ("x", (2, 4, 3))):
         values = (torch.arange(24)[: int(np.prod(shape))].view(shape) % 3).to(dtype)
@@ -317,7 +318,8 @@ def test_integer_predictions_become_floating_values(dtype: torch.dtype, by: By |
 @pytest.mark.parametrize("by", [None, "entity"])
 def test_a_scaler_first_used_in_inference_mode_takes_part_in_training(by: By | None) -> None:
     """As in a check of the validation before the first epoch."""
-    scaler = ts.Scaler.fit(panel([50, 30], holes=0), ["x", "y"], by=by)
+    stash = panel([50, 30], holes=0)
+    scaler = ts.Scaler.fit(stash, ["x", "y"], by=by).bind(stash)
     batch = {"y": torch.zeros(2, 4), "x": torch.zeros(2, 4, 3), "entity": torch.tensor([0, 1])}
     for inference in (True, False):
         with torch.inference_mode(inference):
@@ -347,7 +349,7 @@ def test_one_window_without_a_batch_is_scaled_too() -> None:
 def test_the_state_is_plain_and_whole() -> None:
     stash = panel([50, 30])
     for by in (None, "entity"):
-        scaler = ts.Scaler.fit(stash, ["x", "y"], kind="robust", by=by)
+        scaler = ts.Scaler.fit(stash, ["x", "y"], kind="robust", by=by).bind(stash)
         batch = {"x": stash["x"][:8].view(2, 4, 3).clone(), "entity": torch.tensor([0, 1])}
         expected = scaler({name: tensor.clone() for name, tensor in batch.items()})["x"]
         others = [
@@ -434,9 +436,9 @@ ERRORS: list[tuple[type[Exception], dict[str, Any], str]] = [
     (
         ValueError,
         {"kind": "power"},
-        "kind ... 'maxabs' ... 'power'",
+        "kind ... maxabs ... 'power'",
     ),
-    (ValueError, {"by": "row"}, "by ... 'entity' ... 'row'"),
+    (ValueError, {"by": "row"}, "by ... entity ... 'row'"),
     (ValueError, {"sample": 0}, "sample ... >= 1 ... 0"),
     (ValueError, {"columns": []}, "columns ... at least one"),
     (TypeError, {"columns": "y"}, "columns ... list ... ['y']"),
@@ -480,7 +482,7 @@ def test_a_scaler_needs_windows() -> None:
 
 def test_a_batch_that_does_not_fit_says_what_is_missing() -> None:
     stash = ts.load({"y": [1.0, 2.0], "x": torch.tensor([[1.0, 5.0], [2.0, 6.0]]), "k": [1, 2]})
-    scaler, by_entity = (ts.Scaler.fit(stash, ["y", "x", "k"], by=by) for by in (None, "entity"))
+    scaler, by_entity = (ts.Scaler.fit(stash, ["y", "x", "k"], by=by).bind(stash) for by in (None, "entity"))
     for error, one, batch, message in [
         (
             ValueError,
@@ -517,7 +519,7 @@ def test_a_batch_that_does_not_fit_says_what_is_missing() -> None:
 
 def test_predictions_need_an_entity_each() -> None:
     stash = ts.load({"e": ["a", "a", "b", "b"], "y": [0.0, 2.0, 10.0, 30.0]}, ["y"], entity="e")
-    scaler = ts.Scaler.fit(stash, ["y"], by="entity")
+    scaler = ts.Scaler.fit(stash, ["y"], by="entity").bind(stash)
     values = torch.zeros(2, 3)
     with pytest.raises(ValueError, match=like("one number for each of 2 windows ... 1")):
         scaler.inverse(values, "y", torch.tensor([0]))
@@ -590,7 +592,7 @@ def test_autograd_learns_that_a_batch_was_scaled() -> None:
 
 def test_entities_that_the_scaler_does_not_know_are_refused() -> None:
     stash = ts.load({"y": np.arange(10.0), "e": ["a"] * 5 + ["b"] * 5}, ["y"], entity="e")
-    scaler, windows = ts.Scaler.fit(stash, ["y"], by="entity"), ts.Windows(stash, 3)
+    scaler, windows = ts.Scaler.fit(stash, ["y"], by="entity").bind(stash), ts.Windows(stash, 3)
     for bad in (-1, 2):
         message = f"entities 0 to 1 ... entity {bad} ... scaler.bind(windows)"
         with pytest.raises(IndexError, match=like(message)):
@@ -598,7 +600,7 @@ def test_entities_that_the_scaler_does_not_know_are_refused() -> None:
 
 
 def test_a_kind_that_cannot_be_hashed_is_refused() -> None:
-    message = "kind ... 'maxabs' ... ['standard']"
+    message = "kind ... maxabs ... ['standard']"
     with pytest.raises(ValueError, match=like(message)):
         ts.Scaler.fit(ts.load({"y": np.arange(10.0)}), ["y"], kind=["standard"])  # type: ignore[arg-type]
 
@@ -627,7 +629,7 @@ def test_slots_without_a_row_keep_their_fill(by: By | None) -> None:
     table = {"e": ["a"] * 4, "t": [0, 1, 3, 4], "k": [7, 8, 9, 10]}
     stash = ts.load(table, {"k": ts.column("k", dtype=torch.float32, empty=0)}, entity="e", time="t")
     windows = ts.Windows(stash, 5, gaps="mask", frequency=1)
-    scaler = ts.Scaler.fit(windows, ["k"], by=by)
+    scaler = ts.Scaler.fit(windows, ["k"], by=by).bind(windows)
     batch = windows[:] | {"entity": torch.tensor([0])}
     assert scaler(batch)["k"][0, 2].item() == 0
     assert batch["k"][0, 0].item() < -1
@@ -693,11 +695,50 @@ def test_an_unknown_entity_is_an_error_or_takes_pooled_statistics() -> None:
             ts.Scaler.fit(train, ["y"], by=by, unknown=unknown)  # type: ignore[arg-type]
 
 
-def test_a_scaler_from_a_state_has_no_numbers_of_entities() -> None:
-    stash = series({"a": 10.0, "b": 500.0})
-    scaler = ts.Scaler.from_state(ts.Scaler.fit(stash, ["y"], by="entity").state_dict())
-    with pytest.raises(ValueError, match=like("from a state ... scaler.bind(windows)")):
-        scaler({"y": torch.zeros(1, 2), "entity": torch.tensor([0])})
+def test_a_number_of_an_entity_says_nothing_without_its_windows() -> None:
+    """By hand a scaler must be told of which windows the numbers are, fitted just now or made from a state."""
+    stash, other = series({"a": 10.0, "b": 1004.0}), series({"b": 1004.0})
+    fitted = ts.Scaler.fit(stash, ["y"], by="entity")
+    (batch,) = ts.Loader(ts.Windows(other, 2), 9, with_ids=True)
+    raw = batch["y"].clone()
+    for scaler in (fitted, ts.Scaler.from_state(fitted.state_dict())):
+        for call in (scaler, scaler.undo):
+            with pytest.raises(ValueError, match=like("must be bound first ... scaler.bind(windows)")):
+                call(batch)
+        with pytest.raises(ValueError, match=like("must be bound first ... scaler.bind(windows)")):
+            scaler.inverse(batch["y"], "y", batch["entity"])
+        bound = scaler.bind(other)
+        assert bound(dict(batch))["y"].abs().eq(1).all()
+        assert bound.inverse(batch["y"], "y", batch["entity"]).allclose(raw)
+        assert bound.undo(batch)["y"].allclose(raw)
+
+
+def test_numbers_of_one_stash_are_not_those_of_a_mix() -> None:
+    """Components count their entities from 0, and shards count through."""
+    one, two = series({"a": 10.0, "b": 500.0}), series({"a": -70.0})
+    parts = {name: ts.Windows(stash, 2, columns=["y"]) for name, stash in (("one", one), ("two", two))}
+    mix = ts.Mix(parts)
+    alone, together = (ts.Scaler.fit(source, ["y"], by="entity").bind(source) for source in (one, mix))
+    mixed, plain = (next(iter(ts.Loader(windows, 3, with_ids=True))) for windows in (mix, parts["one"]))
+    with pytest.raises(ValueError, match=like("bound to one stash knows no components ... scaler.bind(mix)")):
+        alone(mixed)
+    with pytest.raises(ValueError, match=like("knows no components")):
+        alone.inverse(mixed["y"], "y", mixed["entity"], mixed["source"])
+    with pytest.raises(ValueError, match=like("needs the entity of each window, and of a mix the component")):
+        together(plain)
+    entity = torch.tensor([0, 1])
+    with pytest.raises(IndexError, match=like("the entities 0 to 0 ... entity 1")):  # the second component has one
+        together.inverse(torch.zeros(2, 3), "y", entity, torch.tensor([0, 1]))
+    with pytest.raises(IndexError, match=like("the components 0 to 1 ... component -1")):
+        together.inverse(torch.zeros(2, 3), "y", entity, torch.tensor([0, -1]))
+    with pytest.raises(ValueError, match=like("source must have one number for each entity, (2,), got (1,)")):
+        together.inverse(torch.zeros(2, 3), "y", entity, torch.tensor([0]))
+    with pytest.raises(TypeError, match=like("source must be a tensor of integers, got [0, 1]")):
+        together.inverse(torch.zeros(2, 3), "y", entity, [0, 1])  # type: ignore[arg-type]
+
+
+def test_a_state_lacks_nothing_of_a_scaler_by_entity() -> None:
+    scaler = ts.Scaler.fit(series({"a": 10.0, "b": 500.0}), ["y"], by="entity")
     with pytest.raises(ValueError, match=like("lacks entities, unknown")):
         state = scaler.state_dict()
         ts.Scaler.from_state({name: state[name] for name in state if name not in ("entities", "unknown")})
@@ -795,6 +836,53 @@ def test_a_batch_is_scaled_once() -> None:
     assert scaler(batch)["y"].equal(expected[[4, 5]])
     with torch.inference_mode():  # whose tensors have no count of writes
         assert scaler(windows[[0]])["y"].equal(expected[[0]])
+
+
+def test_only_a_scaled_batch_is_scaled_back() -> None:
+    """Once; a copy does not say that it is scaled, and its values go through `inverse`."""
+    windows = ts.Windows(ts.load({"y": np.arange(9.0), "z": np.arange(9.0)}), 2)
+    scaler, refused = ts.Scaler.fit(windows, ["y", "z"]), like("Only a span that is scaled can be scaled back; 'y'")
+    raw = windows[:]["y"].clone()
+    (loaded,) = ts.Loader(windows, 8)
+    for fresh in (loaded, windows[:], windows[0], windows.gather([0, 1])):
+        before = fresh["y"].clone()
+        with pytest.raises(ValueError, match=refused):
+            scaler.undo(fresh)
+        assert fresh["y"].equal(before)
+    (batch,) = ts.Loader(windows, 8, transform=[scaler])
+    copy_of = {name: tensor.clone() for name, tensor in batch.items()}
+    with pytest.raises(ValueError, match=like("'y' is not, or it is a copy ... scaler.inverse(batch['y'], 'y')")):
+        scaler.undo(copy_of)
+    assert scaler.inverse(copy_of["y"], "y").allclose(raw)
+    assert scaler.undo(batch)["y"].allclose(raw)
+    with pytest.raises(ValueError, match=refused):
+        scaler.undo(batch)
+    batch = windows.gather([0, 1], out=scaler(windows[[2, 3]]))  # which fills it with raw values
+    with pytest.raises(ValueError, match=refused):
+        scaler.undo(batch)
+    with torch.inference_mode():
+        batch = scaler(windows[:])
+        with pytest.raises(ValueError, match=like("scaled once")):
+            scaler(batch)
+        assert scaler.undo(batch)["y"].allclose(raw)
+        with pytest.raises(ValueError, match=refused):
+            scaler.undo(batch)
+
+
+def test_a_batch_that_other_transforms_made_anew_is_still_scaled() -> None:
+    windows = ts.Windows(ts.load({"y": np.arange(9.0)}), 2)
+    scaler = ts.Scaler.fit(windows, ["y"])
+    raw = windows[:]["y"].float()
+    for more in ([ts.Cast({"y": torch.float32})], [ts.PackSequences("y"), ts.Cast({"y": torch.float32})]):
+        (batch,) = ts.Loader(windows, 8, transform=[scaler, *more])
+        with pytest.raises(ValueError, match=like("scaled once; 'y' is scaled already")):
+            scaler(batch)
+        assert scaler.undo(batch)["y"].view(-1, 2).allclose(raw)
+    norm = ts.InstanceNorm("y")
+    (batch,) = ts.Loader(windows, 8, transform=[scaler, norm])
+    with pytest.raises(ValueError, match=like("scaled once; 'y' is scaled already")):
+        scaler(batch)
+    assert scaler.undo(norm.undo(batch))["y"].float().allclose(raw, atol=1e-5)
 
 
 def test_what_has_bind_is_bound_when_the_loader_is_made() -> None:

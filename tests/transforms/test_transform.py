@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import tensorstash as ts
-from tensorstash.transforms.instance_norm import Kind
 from tests import oracle
 from tests.data import Table
 from tests.oracle_load import like
+from tests.words import NormKind as Kind
 
 Batch = dict[str, torch.Tensor]
 SPANS = {"past": ("f32", -4, 0), "pack": ("pack", -4, 2), "code": ("i16", -4, 0)}
@@ -168,9 +168,14 @@ def test_each_window_is_normalised_by_its_own_history(
             level, spread = level_and_spread(judged, kind, 1e-3)
             for name, before in (("past", own), ("target", target[(window, slice(None), *item)])):
                 found = batch[name][(window, slice(None), *item)].numpy()
-                np.testing.assert_allclose(found, (before - level) / spread, rtol=0, atol=1e-9)
+                expected = (before - level) / spread
+                if observed and name == "past":  # an empty slot keeps what it was filled with
+                    expected = np.where(seen[window], expected, before)
+                np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9)
     np.testing.assert_allclose(norm.inverse(batch["target"], batch), target, rtol=0, atol=1e-9)
-    np.testing.assert_allclose(norm.inverse(batch["past"], batch), past, rtol=0, atol=1e-9)
+    restored = norm.inverse(batch["past"], batch).numpy()
+    has_row = seen if observed else np.ones_like(seen)
+    np.testing.assert_allclose(restored[has_row], past[has_row], rtol=0, atol=1e-9)
     assert norm.undo(batch) is batch
     np.testing.assert_allclose(batch["past"], past, rtol=0, atol=1e-9)
     np.testing.assert_allclose(batch["target"], target, rtol=0, atol=1e-9)
@@ -234,7 +239,7 @@ def test_a_mean_scale_is_that_of_gluonts_where_something_is_observed() -> None:
     assert batch["past.scale"][:1].equal(formula[:1])
     assert batch["past.scale"][1:].tolist() == [[1.0], [1.0]]  # no scale can be taken from these histories
     assert batch["past.center"].eq(0).all()
-    assert batch["past"].equal(past / batch["past.scale"])
+    assert batch["past"].equal(torch.where(observed, past / batch["past.scale"], past))
     half = ts.InstanceNorm("past", kind="mean")({"past": torch.tensor([[1e-7] + [0.0] * 7], dtype=torch.float16)})
     assert half["past.scale"].item() == 1  # the mean is below what float16 holds
     assert half["past"].isfinite().all()
@@ -325,3 +330,119 @@ def test_a_misspelt_span_is_not_left_raw() -> None:
     windows = ts.Windows(ts.load({"y": [1.0, 2.0, 3.0]}), spans={"past": ("y", -2, 0), "target": ("y", 0, 1)})
     with pytest.raises(ts.errors.ColumnError, match="no span 'tagret'; did you mean 'target'"):
         ts.InstanceNorm("past", "tagret")(windows[:])
+
+
+# Empty slots, and values of `fill=`
+
+
+@pytest.mark.parametrize("kind", ["standard", "last", "mean"])
+@pytest.mark.parametrize("pack", [False, True])
+def test_empty_slots_keep_their_fill_as_with_a_scaler(kind: Kind, pack: bool) -> None:
+    """In the history and in other spans, there and back."""
+    values = np.arange(10.0, 16.0)
+    columns = {"y": ts.column("v", empty=0), "x": ts.column(["v", "w"], empty=0)}
+    stash = ts.load({"t": [0, 1, 3, 4, 7, 8], "v": values, "w": 2 * values}, columns, time="t")
+    name = "x" if pack else "y"
+    windows = ts.Windows(
+        stash,
+        spans={"past": (name, -4, 0), "next": (name, 0, 2)},
+        gaps="mask",
+        frequency=1,
+        min_history=1,
+        min_horizon=0,
+    )
+    norm = ts.InstanceNorm("past", "next", kind=kind)
+    (raw,) = ts.Loader(windows, len(windows))
+    (batch,) = ts.Loader(windows, len(windows), transform=[norm])
+    moved = 0
+    for span in ("past", "next"):
+        empty = ~raw[f"{span}.observed"]
+        assert empty.any()
+        assert batch[span][empty].eq(0).all()
+        moved += int(batch[span][~empty].ne(raw[span][~empty]).sum())
+    assert moved
+    undone = norm.undo(batch)
+    for span in ("past", "next"):
+        torch.testing.assert_close(undone[span], raw[span])
+
+
+def slow_level(values: list[float], valid: list[bool], kind: str) -> tuple[float, float]:
+    return level_and_spread(np.array([value if ok else np.nan for value, ok in zip(values, valid)]), kind, 1e-5)
+
+
+@pytest.mark.parametrize("kind", ["standard", "last", "mean"])
+@pytest.mark.parametrize("resident", [False, True])
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"x": ts.column("v", fill=-50), "ok": ts.is_valid("v")},
+        {"x": ts.column(["v", "w"], fill=-50), "ok": ts.is_valid(["v", "w"])},
+        {"x": ts.column(["v", "w"], fill=-50), "ok": ts.is_valid("w")},
+        {"x": ts.column(["v", "w"], fill=-50), "ok": ts.is_valid("v"), "too": ts.is_valid("w")},
+    ],
+)
+def test_a_filled_value_that_is_none_does_not_count(columns: dict[str, Any], kind: Kind, resident: bool) -> None:
+    """Where a span of `ts.is_valid` says so, over the same slots; each number of a pack by its own flags."""
+    rng = np.random.default_rng(3)
+    table = {name: rng.normal(20, 5, 40).tolist() for name in ("v", "w")}
+    for values in table.values():
+        for k in rng.choice(40, 12, replace=False):
+            values[k] = None
+    stash = ts.load({"t": np.arange(40), **table}, columns, time="t")
+    spans = {"past": ("x", -6, 0), "next": ("x", 0, 2)} | {name: (name, -6, 0) for name in columns if name != "x"}
+    windows = ts.Windows(stash, spans=spans)
+    norm = ts.InstanceNorm("past", "next", kind=kind)
+    (batch,) = ts.Loader(windows, 99, with_ids=True, transform=[norm], resident=resident)
+    flagged = {member for name in columns if name != "x" for member in stash.about(name).members}
+    members = stash.about("x").members
+    for window, anchor in enumerate(batch["anchor"].tolist()):
+        for k, member in enumerate(members):
+            given = table[member][anchor - 6 : anchor]
+            values = [-50.0 if value is None else value for value in given]
+            valid = [value is not None or member not in flagged for value in given]
+            level, spread = slow_level(values, valid, kind)
+            found = batch["past"][window].view(6, -1)[:, k].numpy()
+            np.testing.assert_allclose(found, (np.array(values) - level) / spread, rtol=0, atol=1e-9)
+    by_hand = norm.bind(windows)(windows[:])
+    assert oracle.same(by_hand["past"], batch["past"])
+
+
+def test_flags_over_other_slots_say_nothing() -> None:
+    columns = {"y": ts.column("v", fill=-50), "ok": ts.is_valid("v")}
+    stash = ts.load({"v": [1.0, None, 3.0, 4.0, None, 6.0]}, columns)
+    whole = ts.Windows(stash, spans={"past": ("y", -2, 0)})
+    for slots in ((-3, -1), (-2, 0, 2), (0, 1)):
+        windows = ts.Windows(stash, spans={"past": ("y", -2, 0), "flags": ("ok", *slots)})
+        bound = ts.InstanceNorm("past", kind="last").bind(windows)
+        assert bound(whole[:])["past.center"].flatten().tolist() == [-50, 3, 4, -50, 6]
+    same = ts.Windows(stash, spans={"past": ("y", -2, 0), "flags": ("ok", -2, 0)})
+    (batch,) = ts.Loader(same, 9, transform=[ts.InstanceNorm("past", kind="last")])
+    assert batch["past.center"].flatten().tolist() == [1, 3, 4, 4, 6]
+    assert repr(ts.InstanceNorm("past").bind(same)) == repr(ts.InstanceNorm("past"))
+
+
+def test_flags_are_false_in_empty_slots() -> None:
+    columns = {"y": ts.column("v", fill=-50), "ok": ts.is_valid("v")}
+    stash = ts.load({"t": [0, 1, 4, 5], "v": [1.0, None, 3.0, 4.0]}, columns, time="t")
+    spans = {"past": ("y", -3, 0), "flags": ("ok", -3, 0)}
+    windows = ts.Windows(stash, spans=spans, gaps="mask", frequency=1, min_history=1)
+    (batch,) = ts.Loader(windows, 9, transform=[ts.InstanceNorm("past", kind="last")])
+    for k in range(len(windows)):
+        there = [value for value, flag in zip(windows[k]["past"].tolist(), batch["flags"][k].tolist()) if flag]
+        assert batch["past.center"][k].item() == (there[-1] if there else 0)
+    assert not batch["flags"][~batch["flags.observed"]].any()
+    assert batch["past"][~batch["past.observed"]].eq(-50).all()
+
+
+def test_flags_of_a_stretch_of_time_are_those_of_its_stretch() -> None:
+    columns = {"y": ts.column("v", fill=-50), "ok": ts.is_valid("v")}
+    stash = ts.load({"t": [1, 2, 3, 4], "v": [1.0, None, 3.0, None]}, columns, time="t")
+    spans = {"past": ts.During("y", -3, 0, max_rows=3), "flags": ts.During("ok", -3, 0, max_rows=3)}
+    windows = ts.Windows(stash, spans=spans, at={"t": [3, 4, 5]})
+    (batch,) = ts.Loader(windows, 9, transform=[ts.InstanceNorm("past", kind="last")])
+    assert batch["past.center"].flatten().tolist() == [1, 3, 3]
+    others = spans | {"flags": ts.During("ok", -2, 0, max_rows=3)}
+    (batch,) = ts.Loader(
+        ts.Windows(stash, spans=others, at={"t": [3, 4, 5]}), 9, transform=[ts.InstanceNorm("past", kind="last")]
+    )
+    assert batch["past.center"].flatten().tolist() == [-50, 3, -50]

@@ -3,7 +3,7 @@
 import re
 import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,8 @@ import tensorstash as ts
 from tests.oracle_load import like
 
 COUNTS = re.compile(r"^(\d+) of (\d+) entities have no window: ")
+REQUIRE = re.compile(r"^require= leaves out (\d+)% .*: (\d+) of (\d+) are left\.")
+LEFT = re.compile(r" (\d+) of \d+ entities have no window left, such as '(\w+)'")
 REASON = re.compile(r"(?:: |; )([\d,]+) with (too few rows|gaps|missing values)[^;]*such as '(\w+)'")
 
 
@@ -26,6 +28,16 @@ def texts_of(make: Callable[[], object]) -> list[str]:
         warnings.simplefilter("always")
         make()
     return [str(warning.message) for warning in caught if not str(warning.message).startswith("Gaps")]
+
+
+def silent(make: Callable[[], ts.Windows]) -> Sequence[object]:
+    """The windows of a call, or none."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return make()  # type: ignore[return-value]
+        except ts.errors.NoWindowError:
+            return ()
 
 
 def times(first: str, step: str, count: int) -> list[Any]:
@@ -62,12 +74,28 @@ def test_series_that_are_too_short_are_named() -> None:
 
 
 def test_series_that_require_leaves_out_are_named() -> None:
-    data = {"e": [*"aabb"], "y": [1.0, 2.0, None, 3.0]}
+    data = {"e": [*"aa"] * 10 + [*"bb"], "y": [1.0, 2.0] * 10 + [None, 3.0]}
     stash = ts.load(data, ["y"], entity="e")
     message = "1 of 2 entities have no window: 1 with missing values that require= does not allow, such as 'b'"
     with pytest.warns(UserWarning, match=like(message)):
         ts.Windows(stash, 2, require=["y"])
     assert texts_of(lambda: ts.Windows(stash, 2)) == []
+
+
+def test_windows_that_require_leaves_out_are_counted_if_they_are_many() -> None:
+    """More than a tenth, as of gaps; the entities without a window are told in the same warning."""
+    data = {"e": [*"a"] * 20 + [*"bb"], "y": [1.0] * 20 + [None, 3.0], "x": [None] * 2 + [1.0] * 20}
+    stash = ts.load(data, ["y", "x"], entity="e")
+    message = (
+        "require= leaves out 15% of the windows ... missing values: 17 of 20 are left. 'x' alone costs 2. "
+        "1 of 2 entities have no window left, such as 'b'."
+    )
+    (told,) = texts_of(lambda: ts.Windows(stash, 2, require=["y", "x"]))
+    assert re.search(like(message), told)
+    assert texts_of(lambda: ts.Windows(stash, 2, require=["x"])) == [], "a tenth is not more than a tenth"
+    (told,) = texts_of(lambda: ts.Windows(stash, 2, min_history=1, require=["y"]))
+    assert re.search(like("missing values and empty slots: 19 of 22 are left. 1 of 2 entities"), told)
+    assert texts_of(lambda: ts.Windows(stash, 2, where=np.arange(22) < 5)) == []
 
 
 def test_what_the_warning_of_gaps_says_is_not_said_again() -> None:
@@ -106,6 +134,7 @@ def test_each_entity_without_a_window_counts_for_one_reason(data: st.DataObject)
     if options.get("gaps") != "ignore":
         options = options | {"frequency": 1}
     made: list[ts.Windows] = []
+    whole = len(silent(lambda: ts.Windows(stash, 3, 2, **options)))
     try:
         told = texts_of(lambda: made.append(ts.Windows(stash, 3, 2, require=require, **options)))
     except ts.errors.NoWindowError:
@@ -119,7 +148,15 @@ def test_each_entity_without_a_window_counts_for_one_reason(data: st.DataObject)
         if not windows and count + (count - 1) * between * (step == 3) + more < 5
     }
     absent = {name for name, windows in zip(names, counts) if not windows}
+    of_require = [text for text in told if text.startswith("require=")]
+    told = [text for text in told if text not in of_require]
     reasons = {kind: (int(number), name) for text in told for number, kind, name in REASON.findall(text)}
+    assert bool(of_require) == (10 * len(made[0]) < 9 * whole)
+    for text in of_require:
+        assert [*map(int, REQUIRE.findall(text)[0][1:])] == [len(made[0]), whole]
+        assert "missing values" not in reasons
+        for number, name in LEFT.findall(text):
+            reasons["missing values"] = int(number), name
     assert len(told) <= 1
     # `texts_of` drops the warning of gaps, which stands for those with gaps
     assert sum(number for number, _ in reasons.values()) == len(absent) or ("gaps" not in reasons and absent)
@@ -128,6 +165,8 @@ def test_each_entity_without_a_window_counts_for_one_reason(data: st.DataObject)
         assert reasons["too few rows"] == (len(short), min(short))
     else:
         assert not short
+    if of_require:
+        reasons.pop("missing values", None)
     for text in told:
         total, _ = map(int, COUNTS.findall(text)[0])
         assert total == sum(number for number, _ in reasons.values())

@@ -48,7 +48,7 @@ def same(found: torch.Tensor, expected: list[list[list[float]]]) -> bool:
 )
 def test_an_empty_slot_is_nan_or_minus_one(hours: list[int], back: int, most: int, dtype: torch.dtype | None) -> None:
     stash = stash_of(hours, dtype)
-    spans = {name: ts.During(name, f"-{back}h", "0h", most=most) for name in FORMS}
+    spans = {name: ts.During(name, f"-{back}h", "0h", max_rows=most) for name in FORMS}
     windows = ts.Windows(stash, spans=spans)
     (batch,) = ts.Loader(windows, len(windows))
     (resident,) = ts.Loader(windows, len(windows), device="cpu", resident=True)
@@ -67,5 +67,5 @@ def test_the_oracle_can_fail() -> None:
 def test_a_window_without_a_row_shows_no_time(name: str) -> None:
     stash = stash_of([0, 1])
     at = {"t": np.array(["2023-12-31"], "datetime64[s]")}
-    (window,) = ts.Windows(stash, spans={"past": ts.During(name, "-5h", "0h", most=3)}, at=at)[:]["past"]
+    (window,) = ts.Windows(stash, spans={"past": ts.During(name, "-5h", "0h", max_rows=3)}, at=at)[:]["past"]
     assert torch.isnan(window).all() if window.is_floating_point() else (window == -1).all()

@@ -1,5 +1,8 @@
 """Spans in time against loops over rows with Python's comparisons."""
 
+import re
+from calendar import monthrange
+from datetime import date, timedelta
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,7 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tensorstash as ts
-from tensorstash.windows.during import Side
+from tests import kernel
+from tests.oracle_load import like
+from tests.words import Side
 
 
 class Seen(NamedTuple):
@@ -101,7 +106,7 @@ def test_each_window_holds_the_newest_rows_of_its_stretch(
     frame = {"e": [e for e, _ in points], "t": [t for _, t in points], "label": [float(k) for k in range(len(points))]}
     with pytest.MonkeyPatch.context() as patch:
         if not native:
-            patch.setattr("tensorstash.native.library.LIBRARY", None)
+            kernel.leave_out(patch)
         if not expected:
             with pytest.raises(ts.errors.NoWindowError, match="None of the"):
                 ts.Windows(stash, spans=spans, at=frame, closed=closed, unmatched="drop")
@@ -147,7 +152,11 @@ def test_beside_slots_with_a_horizon_the_stretch_ends_before_the_anchor(
     stash = stash_of(events)
     times = stash.time.tolist()  # type: ignore[union-attr]
     anchors = [row for rows in spans_of_entities(stash).values() for row in rows if row - 1 in rows]
-    spans: dict[str, Any] = {"last": ("row", -1, 0), "next": ("row", 0, 1), "past": ts.During("row", *bounds, max_rows=3)}
+    spans: dict[str, Any] = {
+        "last": ("row", -1, 0),
+        "next": ("row", 0, 1),
+        "past": ts.During("row", *bounds, max_rows=3),
+    }
     if not anchors:
         with pytest.raises(ts.errors.NoWindowError, match="longest"):
             ts.Windows(stash, spans=spans, gaps="ignore")
@@ -199,7 +208,9 @@ def test_durations_are_those_of_polars_across_a_change_of_clocks(begin: str, zon
     )
     stash = ts.load(frame, {"row": ts.column("row", dtype=torch.float64)}, time="t")
     points = frame.filter(pl.col("row") % 13 == 5)["t"]
-    windows = ts.Windows(stash, spans={"past": ts.During("row", begin, "0d", max_rows=800)}, at=pl.DataFrame({"t": points}))
+    windows = ts.Windows(
+        stash, spans={"past": ts.During("row", begin, "0d", max_rows=800)}, at=pl.DataFrame({"t": points})
+    )
     batch = windows[:]
     for k, t in enumerate(points):
         low = (
@@ -272,3 +283,58 @@ def test_bounds_that_the_times_do_not_have_are_an_error_when_windows_are_made(be
     span = ts.During("x", begin, "0d" if isinstance(begin, str) else 0, max_rows=2)
     with pytest.raises(ValueError, match=f"start of 'past' must be {fragment}"):
         ts.Windows(stash, spans={"past": span})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("frequency", 1), ("tolerance", 1), ("min_history", 1), ("min_horizon", 0), ("gaps", "mask")],
+)
+@pytest.mark.parametrize("at", [None, {"e": [0], "t": [3]}])
+def test_arguments_about_slots_are_refused_where_no_span_has_slots(
+    name: str, value: Any, at: dict[str, list[int]] | None
+) -> None:
+    stash = stash_of([(0, 1), (0, 2), (0, 5)])
+    spans = {"past": ts.During("row", -3, 0, max_rows=4)}
+    options: dict[str, Any] = {name: value}
+    with pytest.raises(ValueError, match=like(f"{name}={value!r} is about slots ... min_rows=")):
+        ts.Windows(stash, spans=spans, at=at, **options)
+    assert len(ts.Windows(stash, spans=spans, at=at, gaps="ignore")) == (3 if at is None else 1)
+
+
+def offset_by(day: date, bound: str) -> date:
+    """A day moved as polars moves it, in Python: to the same day of another month, or its last."""
+    count, unit = re.fullmatch(r"(-?\d+)(d|mo)", bound).groups()  # type: ignore[union-attr]
+    if unit == "d":
+        return day + timedelta(days=int(count))
+    year, month = divmod(day.year * 12 + day.month - 1 + int(count), 12)
+    return date(year, month + 1, min(day.day, monthrange(year, month + 1)[1]))
+
+
+@pytest.mark.parametrize(
+    "bounds",
+    [
+        *((f"-{m}mo", f"-{d}d") for m, d in ((1, 27), (1, 28), (1, 29), (1, 30), (1, 31), (2, 58), (2, 59), (12, 364))),
+        *((f"-{d}d", f"-{m}mo") for m, d in ((1, 31), (1, 32), (1, 30), (2, 62), (2, 63), (12, 366), (12, 367))),
+        *(("-2mo", "-1mo"), ("-1mo", "-1mo"), ("-1mo", "0d"), ("28d", "1mo"), ("27d", "1mo"), ("1mo", "32d")),
+    ],
+)
+def test_a_span_in_time_is_empty_for_no_time(bounds: tuple[str, str]) -> None:
+    """A loop over the days of 28 years, which have all months and leap years near them."""
+    days = [date(2000, 1, 1) + timedelta(days=k) for k in range(10_227)]
+    empty = [day for day in days if not offset_by(day, bounds[0]) < offset_by(day, bounds[1])]
+    if not empty:
+        ts.During("row", *bounds, max_rows=4)
+        return
+    with pytest.raises(ValueError, match=like("A span in time must have start < stop")) as caught:
+        ts.During("row", *bounds, max_rows=4)
+    if len(empty) < len(days):
+        first = next(day for day in empty if day >= date(2020, 1, 1))
+        low, high = (offset_by(first, bound) for bound in bounds)
+        assert f"for t={first} 00:00:00 it begins at {low} 00:00:00 and ends at {high} 00:00:00." in str(caught.value)
+
+
+def test_weeks_of_work_are_compared_with_days() -> None:
+    ts.During("row", "-5bd", "-4d", max_rows=4)
+    with pytest.raises(ValueError, match=like("for every time t, got '-4bd' and '-5d'")):
+        ts.During("row", "-4bd", "-5d", max_rows=4)
+    ts.During("row", "-1mo", "-100ns", max_rows=4)

@@ -129,8 +129,8 @@ def test_spans_in_time_stay_within_64_bits() -> None:
     for t in (1 << 62, -(1 << 62)):
         stash = ts.load({"t": sorted([t, t // 2]), "y": np.zeros(2)}, ["y"], time="t")
         with pytest.raises(ts.errors.DataError, match=like("within 2**62 ticks of 0")):
-            ts.Windows(stash, spans={"past": ts.During("y", -5, 0, most=1)})
+            ts.Windows(stash, spans={"past": ts.During("y", -5, 0, max_rows=1)})
     with pytest.raises(ValueError, match=like("less than 2**61 ticks")):
-        ts.During("y", -(1 << 61), 0, most=1)
+        ts.During("y", -(1 << 61), 0, max_rows=1)
     with pytest.raises(ValueError, match=like("less than 2**61 ticks")):
-        ts.During("y", -(10**30), 0, most=1)
+        ts.During("y", -(10**30), 0, max_rows=1)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import tensorstash as ts
-from tensorstash.windows.during import Side
+from tests.words import Side
 
 ROW = {"row": ts.column("row", empty=-1)}
 day = datetime.fromisoformat

@@ -15,13 +15,13 @@ from tests.oracle_load import like
 CARDS = ["a", "b", "c"]
 POINTS = {"card": ["b", "a", "b", "c"], "t": [-40, -30, -30, -20], "label": [1.5, 2.5, 3.5, 4.5]}  # before all rows
 SPANS: dict[str, ts.During] = {
-    "past": ts.During("amount", -9, 0, most=4, age=True),
-    "shops": ts.During("shop", -9, 0, most=4),
-    "pack": ts.During("pack", -9, 0, most=4),
-    "small": ts.During("small", -9, 0, most=2),
-    "half": ts.During("half", 0, 5, most=3),
-    "flag": ts.During("flag", 0, 5, most=3),
-    "hour": ts.During("hour", 0, 5, most=3),
+    "past": ts.During("amount", -9, 0, max_rows=4, age=True),
+    "shops": ts.During("shop", -9, 0, max_rows=4),
+    "pack": ts.During("pack", -9, 0, max_rows=4),
+    "small": ts.During("small", -9, 0, max_rows=2),
+    "half": ts.During("half", 0, 5, max_rows=3),
+    "flag": ts.During("flag", 0, 5, max_rows=3),
+    "hour": ts.During("hour", 0, 5, max_rows=3),
 }
 
 
@@ -56,7 +56,7 @@ def load(rows: int, **options: Any) -> ts.Stash:
         "hour": ts.hashed("shop", 5),
     }
     static = pl.DataFrame({"card": CARDS, "limit": [1.0, 2.0, 3.0]})
-    return ts.load(events(rows), columns, entity="card", time="t", repeated="keep", static=static, **options)
+    return ts.load(events(rows), columns, entity="card", time="t", duplicates="keep", static=static, **options)
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +80,7 @@ def same(one: dict[str, torch.Tensor], two: dict[str, torch.Tensor]) -> None:
         assert oracle.same(tensor, two[name]), name
 
 
-@pytest.mark.parametrize("gaps", ["split", "mask", "ignore"])
+@pytest.mark.parametrize("gaps", ["split", "ignore"])
 def test_windows_at_points_are_those_of_a_time_without_rows(full: ts.Stash, empty: ts.Stash, gaps: str) -> None:
     windows, expected = windows_of(empty, gaps=gaps), windows_of(full, gaps=gaps)
     same(windows[:], expected[:])
@@ -108,12 +108,12 @@ LOADERS: dict[str, dict[str, Any]] = {
     "plain": {},
     "shuffled": {"shuffle": True, "prefetch": 2},
     "resident": {"resident": True, "device": "cpu"},
-    "by time": {"shuffle": ts.ByTime(), "batch_size": None},
-    "by entity": {"shuffle": ts.Weighted([1.0, 1.0, 2.0], per="entity")},
-    "by label": {"shuffle": ts.Weighted("label")},
+    "by time": {"order": ts.ByTime(), "batch_size": None},
+    "by entity": {"order": ts.Weighted([1.0, 1.0, 2.0], per="entity")},
+    "by label": {"order": ts.Weighted("label")},
     "a rank": {"num_replicas": 2, "rank": 1},
-    "packed": {"transform": [ts.Pack("past", "shops")]},
-    "in rows": {"transform": [ts.Pack("past", "shops", length=8)]},
+    "packed": {"transform": [ts.PackSequences("past", "shops")]},
+    "in rows": {"transform": [ts.PackSequences("past", "shops", length=8)]},
     "normalized": {"transform": [ts.InstanceNorm("past")]},
 }
 
@@ -153,7 +153,7 @@ def test_with_slots_points_have_no_window(full: ts.Stash, empty: ts.Stash) -> No
         with pytest.raises(ts.errors.DataError, match=like("4 of 4 have none ... of an entity without rows")):
             ts.Windows(empty, **options)
         with pytest.raises(ts.errors.NoWindowError, match=like("None of the 4 rows of at=")):
-            ts.Windows(empty, missing="drop", **options)
+            ts.Windows(empty, unmatched="drop", **options)
 
 
 def test_without_points_there_is_no_window(empty: ts.Stash) -> None:
@@ -170,18 +170,18 @@ def test_a_filter_that_keeps_nothing_leaves_no_entity() -> None:
     """Neither texts nor integers; each point is one of an entity that the stash does not have."""
     table = events(90).with_columns(number=pl.col("t").cast(pl.Int32))
     for entity, values in {"card": ["a", "b", "a", "c"], "number": [1, 2, 3, 4]}.items():
-        stash = ts.load(table, ["x"], entity=entity, time="t", repeated="keep", filter=pl.col("amount") > 1e9)
+        stash = ts.load(table, ["x"], entity=entity, time="t", duplicates="keep", filter=pl.col("amount") > 1e9)
         assert (stash.rows, stash.entities) == (0, [])
         options: dict[str, Any] = {
-            "spans": {"past": ts.During("x", -9, 0, most=2)},
+            "spans": {"past": ts.During("x", -9, 0, max_rows=2)},
             "at": {entity: values, "t": [1, 2, 3, 4]},
         }
         with pytest.raises(ts.errors.DataError, match=like("4 of 4 have none ... the stash does not have")):
             ts.Windows(stash, **options)
         with pytest.raises(ts.errors.NoWindowError):
-            ts.Windows(stash, missing="drop", **options)
-    alone = ts.load(table, ["x"], time="t", repeated="keep", filter=pl.col("amount") > 1e9)
-    windows = ts.Windows(alone, spans={"past": ts.During("x", -9, 0, most=2)}, at={"t": [3, 9]})
+            ts.Windows(stash, unmatched="drop", **options)
+    alone = ts.load(table, ["x"], time="t", duplicates="keep", filter=pl.col("amount") > 1e9)
+    windows = ts.Windows(alone, spans={"past": ts.During("x", -9, 0, max_rows=2)}, at={"t": [3, 9]})
     assert windows[:]["past"].isnan().all()
 
 

@@ -15,10 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tensorstash as ts
-from tensorstash.transforms.statistics import By
-from tensorstash.windows.during import Side
 from tests import oracle
 from tests.epochs import ordered
+from tests.words import By, Side
 
 _STEP = 10  # of the regular series
 _DAY = 86_400_000  # milliseconds
@@ -469,3 +468,14 @@ def test_what_needs_all_windows_of_a_stash_is_refused(cards: tuple[ts.Stash, pl.
     for options, fragment in refused:
         with pytest.raises(ValueError, match=fragment):
             ts.Windows(stash, 1, gaps="ignore", **options)
+
+
+def test_the_rows_of_the_frame_are_a_copy(cards: tuple[ts.Stash, pl.DataFrame]) -> None:
+    windows = windows_of(cards)
+    before, rows = windows[:], windows.points
+    assert rows is not None
+    wanted = rows.clone()
+    rows.zero_()
+    assert windows.points is not None
+    assert windows.points.equal(wanted)
+    assert all(oracle.same(tensor, windows[:][name]) for name, tensor in before.items())

@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tensorstash as ts
-from tensorstash.windows.gaps import Gaps
 from tests import oracle
 from tests.data import Table, spans, tables
 from tests.oracle_load import like
+from tests.words import Gaps
 
 pytestmark = pytest.mark.filterwarnings("ignore:Gaps cost")
 
@@ -523,7 +523,7 @@ def test_no_valid_window_tells_the_longest_run_and_the_length_needed() -> None:
         ts.errors.DataError,
         match=like(
             "A window is 4 consecutive rows of one run; the longest of 2 runs has 3 at frequency '1'; the most common "
-            "other steps are 3 (1 times). Shorten history or horizon, or see frequency= and gaps=."
+            "other steps are 3 (1 times). Shorten history or horizon, give min_history=, or see frequency= and gaps=."
         ),
     ):
         ts.Windows(stash, 4)
@@ -678,14 +678,13 @@ def test_columns_of_a_frame_have_different_names() -> None:
         (("2024-01-01",), "Part 1 of 2 has no window: the cut 2024-01-01 is not after the first time"),
         (("2024-01-09", "2024-02-10"), "Part 3 of 3 has no window: the cut 2024-02-10 is after the last time"),
         (("2024-01-09", "2024-01-31"), None),
-        (("2024-01-09", "2024-01-10"), None),
     ],
 )
 @pytest.mark.parametrize("at", [False, True])
 def test_a_cut_outside_the_times_of_the_data_is_a_warning(
     cuts: tuple[str, ...], fragment: str | None, at: bool
 ) -> None:
-    """At given points their times are those of the data. A part between close cuts may be empty without one."""
+    """At given points their times are those of the data. A part between close cuts is empty for another reason."""
     times = np.arange("2024-01-01", "2024-02-01", dtype="M8[D]")
     stash = ts.load({"t": times, "y": np.ones(len(times))}, time="t")
     windows = ts.Windows(stash, 1, min_history=1, gaps="ignore", at={"t": times[1:]} if at else None)
@@ -734,3 +733,18 @@ def test_a_draw_from_the_shortest_past_is_told_to_begin_with_the_longest() -> No
     with pytest.raises(ValueError, match=r"must lie before the end .* as in ts\.Draw\(-128, -16\)"):
         ts.Windows(stash, spans={"past": ("y", ts.Draw(16, 128), 0)})
     assert ts.Windows(stash, spans={"past": ("y", ts.Draw(-128, -16), 0)}).history == 128
+
+
+def test_a_window_that_is_too_long_is_told_with_the_slots_that_it_needs_and_what_lets_it_need_fewer() -> None:
+    stash = ts.load({"t": np.arange(50), "y": np.ones(50)}, ["y"], time="t")
+    message = "is 544 consecutive rows of one run; the longest of 1 runs has 50 ... give min_history= or min_horizon="
+    with pytest.raises(ts.errors.NoWindowError, match=like(message)):
+        ts.Windows(stash, 512, 32)
+    message = (
+        "needs 64 of its 544 slots in one run ... the longest of 1 runs has 50 ... lower min_history= or min_horizon="
+    )
+    with pytest.raises(ts.errors.NoWindowError, match=like(message)):
+        ts.Windows(stash, 512, 32, min_history=32)
+    assert len(ts.Windows(stash, 512, 32, min_history=32, min_horizon=18)) == 1
+    with pytest.raises(ts.errors.NoWindowError, match=r"give min_history=, or see frequency="):
+        ts.Windows(stash, 512)

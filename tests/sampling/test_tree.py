@@ -1,4 +1,4 @@
-"""The component of each position of a mix: as the rule says in Python's integers, near its shares in every prefix."""
+"""The inside of `sampling/tree.py`: the component of each position, by the rule, near its shares in every prefix."""
 
 import hashlib
 from collections import Counter
@@ -9,41 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tensorstash.common.dtypes import Int32s, Int64s
 from tensorstash.sampling.tree import Tree, choose, counts, tree, whole_weights
+from tests import orders
+from tests.words import Int32s, Int64s
 
 WEIGHTS = st.lists(st.integers(0, 50), min_size=1, max_size=20).filter(any)
 HUGE = st.lists(st.one_of(st.integers(0, 50), st.integers(0, 2**54)), min_size=1, max_size=20).filter(any)
-
-
-class Node:
-    """A node of the oracle: a component, or two nodes; it counts what it has been given."""
-
-    def __init__(self, weight: int, component: int = -1, *children: "Node") -> None:
-        self.weight, self.component, self.children = weight, component, children
-
-    def at(self, n: int) -> tuple[int, int]:
-        """The component of position n, and its index there."""
-        if not self.children:
-            return self.component, n
-        left, right = self.children
-        before, after = (round_half_up(Fraction(k * left.weight, self.weight)) for k in (n, n + 1))
-        return left.at(before) if after > before else right.at(n - before)
-
-
-def round_half_up(value: Fraction) -> int:
-    return (2 * value.numerator + value.denominator) // (2 * value.denominator)
-
-
-def oracle(weights: list[int]) -> Node:
-    nodes = [Node(weight, k) for k, weight in enumerate(weights) if weight]
-    while len(nodes) > 1:
-        left = min(nodes, key=lambda node: node.weight)  # the first of equal ones: new nodes stand at the end
-        nodes.remove(left)
-        right = min(nodes, key=lambda node: node.weight)
-        nodes.remove(right)
-        nodes.append(Node(left.weight + right.weight, -1, left, right))
-    return nodes[0]
 
 
 def chosen(of: Tree, positions: Int64s) -> tuple[Int32s, Int64s]:
@@ -57,7 +28,7 @@ def chosen(of: Tree, positions: Int64s) -> tuple[Int32s, Int64s]:
 def test_a_position_belongs_to_the_component_that_the_rule_says(weights: list[int], first: int, step: int) -> None:
     positions = first + step * np.arange(60)
     component, index = chosen(tree(weights), positions)
-    expected = [oracle(weights).at(position) for position in positions.tolist()]
+    expected = [orders.tree(weights).at(position) for position in positions.tolist()]
     assert list(zip(component.tolist(), index.tolist())) == expected
 
 
@@ -66,7 +37,7 @@ def test_a_position_belongs_to_the_component_that_the_rule_says(weights: list[in
 def test_positions_are_answered_in_any_order(weights: list[int], offsets: list[int], base: int) -> None:
     positions = base + np.array(offsets, np.int64)
     component, index = chosen(tree(weights), positions)
-    node = oracle(weights)
+    node = orders.tree(weights)
     assert list(zip(component.tolist(), index.tolist())) == [node.at(position) for position in positions.tolist()]
 
 

@@ -14,8 +14,8 @@ from matplotlib.colors import to_hex
 from matplotlib.patches import Rectangle
 
 import tensorstash as ts
-from tensorstash.windows.gaps import Gaps
 from tests.oracle_load import like
+from tests.words import Gaps
 
 plt.switch_backend("Agg")
 

@@ -1,8 +1,7 @@
-"""What finding the windows of a batch costs, in memory touched and allocated, however many windows there are."""
+"""The inside of `windows/intervals.py`: finding the windows of a batch touches few pages, however many there are."""
 
 import mmap
 import os
-import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +10,6 @@ import pytest
 from numpy.typing import NDArray
 
 from tensorstash.native.guide import Guide
-from tensorstash.native.permutation import shuffled
 from tensorstash.windows.intervals import Intervals, intervals, locate
 
 _BATCH = 64
@@ -81,17 +79,3 @@ def test_finding_the_windows_of_a_batch_touches_as_many_pages_however_many_there
     assert 0 < pages <= 8 * _BATCH
     if runs == 10**6:
         assert watch.touched(lambda: within.ends.sum()) * _PAGE >= within.ends.nbytes > 3 * 8 * _BATCH * _PAGE
-
-
-@pytest.mark.parametrize("n", [65_537, 10**6, 10**9, 10**12])
-def test_the_order_of_a_batch_takes_as_much_memory_however_many_windows_there_are(n: int) -> None:
-    """The permutation is evaluated where it is asked for: neither in all positions, nor stored."""
-    positions = np.linspace(0, n - 1, _BATCH).astype(np.int64)
-    tracemalloc.start()
-    try:
-        ids = shuffled(n, 0, 0)(positions)
-        _, most = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert len(np.unique(ids)) == _BATCH
-    assert most < 100_000

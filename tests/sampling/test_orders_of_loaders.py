@@ -4,11 +4,10 @@ import copy
 import itertools
 import json
 import pickle
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,16 +16,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tensorstash as ts
-from tensorstash.native.permutation import shuffled
+from tests import orders
 from tests.data import Table
 from tests.epochs import ordered
 from tests.oracle_load import like
-from tests.sampling.test_components import keys_of, permuted
-from tests.sampling.test_shares import chosen
-from tests.sampling.test_weighted import drawn, hashed
 
 LENGTHS = [7, 3, 9, 1, 5]  # the fourth entity has no window
+
+
 STARTS = [0, 2, 1, 0, 30]
+
+
 SEED = 3
 
 
@@ -44,7 +44,7 @@ ENTITY_WEIGHTS = [1.0, 0.0, 2.5, 4.0, 0.5]
 
 
 def by_window(epoch: int) -> list[int]:
-    return [drawn(weights(), SEED, epoch, position) for position in range(len(windows()))]
+    return [orders.drawn(weights(), SEED, epoch, position) for position in range(len(windows()))]
 
 
 def by_entity(epoch: int) -> list[int]:
@@ -53,8 +53,8 @@ def by_entity(epoch: int) -> list[int]:
     real = [weight * bool(own) for weight, own in zip(ENTITY_WEIGHTS, of)]
     found = []
     for position in range(11):
-        own = of[drawn(real, SEED, epoch, position)]
-        found.append(own[hashed(SEED, epoch, position, 1) % len(own)])
+        own = of[orders.drawn(real, SEED, epoch, position)]
+        found.append(own[orders.draw_hash(SEED, epoch, position, 1) % len(own)])
     return found
 
 
@@ -91,23 +91,23 @@ def whole() -> ts.Mix:
     return ts.Mix(parts())
 
 
-def mixed(epoch: int, shuffle: bool, of: ts.Mix | None = None) -> list[int]:
-    of = mix() if of is None else of
-    sizes = [len(part) for part in of.windows.values()]
-    first = [0, *itertools.accumulate(sizes)]
-    component, index = chosen(of.components.tree, np.arange(epoch * of.epoch_size, (epoch + 1) * of.epoch_size))
+def mixed(epoch: int, shuffle: bool, whole: bool = False) -> list[int]:
+    """By the weights of `mix()`, which are whole numbers of halves, or by the numbers of windows."""
+    sizes = {name: len(part) for name, part in parts().items()}
+    names, first = [*sizes], [0, *itertools.accumulate(sizes.values())]
+    tree, count = (orders.tree([*sizes.values()]), first[-1]) if whole else (orders.tree([4, 2, 1]), 17)
     found = []
-    for c, k in zip(component.tolist(), index.tolist()):
-        number, within = divmod(k, sizes[c])
-        keys = keys_of(SEED, [*of.windows][c], number)
-        found.append(first[c] + (permuted(sizes[c], within, keys) if shuffle else within))
+    for position in range(epoch * count, (epoch + 1) * count):
+        c, k = tree.at(position)
+        n = sizes[names[c]]
+        found.append(first[c] + (orders.component_window(SEED, names[c], n, k) if shuffle else k % n))
     return found
 
 
 def of_times(epoch: int, shuffle: bool) -> list[list[int]]:
     times = windows().anchors(slice(None))["time"].tolist()
     distinct = sorted({*times})
-    order = shuffled(len(distinct), SEED, epoch)(np.arange(len(distinct))) if shuffle else range(len(distinct))
+    order = orders.shuffled(len(distinct), SEED, epoch) if shuffle else range(len(distinct))
     return [[k for k, own in enumerate(times) if own == distinct[place]] for place in order]
 
 
@@ -142,7 +142,7 @@ CASES = {
     "weighted by entity": Case(ts.Weighted(ENTITY_WEIGHTS, per="entity", epoch_size=11), by_entity),
     "mix, shuffled": Case(True, lambda epoch: mixed(epoch, True), source=lambda: mix()),
     "mix, interleaved": Case(False, lambda epoch: mixed(epoch, False), source=lambda: mix()),
-    "concatenated": Case(True, lambda epoch: mixed(epoch, True, whole()), source=lambda: whole()),
+    "concatenated": Case(True, lambda epoch: mixed(epoch, True, whole=True), source=lambda: whole()),
     "by time": Case(ts.ByTime(), lambda epoch: [*itertools.chain(*of_times(epoch, False))], by_time=True),
     "by time, shuffled": Case(
         ts.ByTime(shuffle=True), lambda epoch: [*itertools.chain(*of_times(epoch, True))], by_time=True
@@ -255,69 +255,6 @@ def test_without_a_batch_size_each_step_is_one_time(tail: str, ranks: int, shuff
         assert loaders[0].state_dict()["epoch"] == epoch + 1
 
 
-def test_each_number_of_entities_weighs_what_it_says() -> None:
-    """By name, by a static column and by numbers the draws are the same; by a column those of its values at anchors."""
-    count, days = 3, 40
-    rows = {
-        "e": np.repeat(["a", "b", "c"], days),
-        "t": np.tile(np.arange(days), count),
-        "y": np.arange(count * days) % 7,
-        "size": np.repeat([1.0, 0.0, 3.0], days),
-    }
-    stash = ts.load(rows, ["y"], static=["size"], entity="e", time="t")
-    made = ts.Windows(stash, history=2, horizon=1, columns=["y"])
-
-    def ids(weights: Any, per: Literal["window", "entity"]) -> list[int]:
-        loader = ts.Loader(made, 50, order=ts.Weighted(weights, per=per, epoch_size=2000), with_ids=True)
-        return [k for batch in loader for k in batch["window"].tolist()]
-
-    named = ids({"a": 1, "b": 0, "c": 3}, "entity")
-    assert named == ids("size", "entity") == ids([1, 0, 3], "entity") == ids(torch.tensor([2.0, 0, 6]), "entity")
-    entities = Counter(made.anchors(named)["entity"].tolist())
-    assert entities[1] == 0
-    assert abs(entities[0] - 500) < 5 * (2000 * 0.25 * 0.75) ** 0.5
-    anchors = [made.stash.offsets[e] + t for e, t in zip(*map(torch.Tensor.tolist, made.anchors(slice(None)).values()))]
-    values = [int(stash["y"][row]) for row in anchors]
-    assert ids("y", "window") == ids(values, "window")
-
-
-def test_other_weights_are_of_the_next_pass_and_in_the_state() -> None:
-    half = np.arange(len(windows())) % 2
-    loader = ts.Loader(windows(), 4, order=ts.Weighted(half), with_ids=True)
-    before = loader.state_dict()
-    seen: list[int] = []
-    for k, batch in enumerate(loader):
-        seen += batch["window"].tolist()
-        if k == 1:
-            loader.set_weights(1 - half)
-            assert loader.state_dict()["fingerprint"] == before["fingerprint"]
-            assert loader.state_dict()["consumed"] == 8
-    assert {k % 2 for k in seen} == {1}
-    state = loader.state_dict()  # the epoch is over, and nothing refers to the old weights any more
-    assert state["fingerprint"]["weights"] != before["fingerprint"]["weights"]
-    after = [batch["window"].tolist() for batch in loader]
-    assert {k % 2 for ids in after for k in ids} == {0}
-    again = ts.Loader(windows(), 4, order=ts.Weighted(1 - half), with_ids=True)
-    again.load_state_dict(state)
-    assert [batch["window"].tolist() for batch in again] == after
-    old = ts.Loader(windows(), 4, order=ts.Weighted(half))
-    message = r"these differ: weights: \d+ in the state, \d+ here\."
-    with pytest.raises(ValueError, match=message):
-        old.load_state_dict(state)
-    old.set_weights(1 - half)
-    old.load_state_dict(state)
-
-
-def test_a_pass_left_early_shows_its_own_weights_until_the_next_begins() -> None:
-    loader = ts.Loader(windows(), 4, order=ts.Weighted(weights()))
-    next(iter(loader))
-    state = loader.state_dict()
-    loader.set_weights(np.ones(len(windows())))
-    assert loader.state_dict() == state
-    next(iter(loader))
-    assert loader.state_dict()["fingerprint"] != state["fingerprint"]
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_a_pickled_loader_goes_on_alike(name: str) -> None:
     loader = CASES[name].loaders(1, 3)[0]
@@ -333,12 +270,6 @@ def test_worker_processes_of_torch_take_the_sampler_of_a_loader(name: str) -> No
     given: Any = torch.utils.data.DataLoader(dataset, sampler=loader.sampler, batch_size=None, num_workers=1)
     for one, two in itertools.zip_longest(given, CASES[name].loaders(1, 4)[0]):
         assert torch.equal(one["past"], two["past"])
-
-
-def test_a_sampler_alone_draws_by_weights_of_windows() -> None:
-    sampler = ts.Sampler(4, 3, order=ts.Weighted([0, 1, 0, 3], epoch_size=8))
-    assert [ids.tolist() for ids in sampler] == [[3, 3, 3], [3, 3, 3], [1, 3]]
-    assert repr(sampler).startswith("Sampler: 8 windows weighted by window with seed 0, 3 steps of 3 x 1 ranks, ")
 
 
 # Users resume in the middle of these orders: a release that changes one of them breaks their runs.

@@ -1,0 +1,57 @@
+"""What the numbers of a column mean: what the stashes of a mix, and of a state and the run that resumes it, share."""
+
+import math
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+from tensorstash.columns.column import Fill
+from tensorstash.columns.info import ColumnInfo
+from tensorstash.stash.header import StashLike, names_checksum
+
+_LONGEST = 120  # characters of a list of members that is written out
+
+
+def meaning(stash: StashLike, name: str) -> dict[str, Any]:
+    """What the numbers of a column mean, in plain values that JSON keeps; what a column does not have is left out.
+
+    A column is known by its name in the stash, whatever its source; only the members of a pack are told apart.
+    """
+    about, entry = stash.about(name), stash.segment.entries[name]
+    found = {
+        "type": str(entry.dtype).removeprefix("torch."),
+        "kind": None if about.kind == "number" else about.kind,
+        "unit": about.unit,
+        "zone": about.zone,
+        "fields": _fields(about) or None,
+        "members": _short(about.members) if len(about.members) > 1 and not about.calendar else None,
+        "shape": [*entry.shape[1:]] or None,
+        "buckets": about.buckets,
+        "vocabulary": names_checksum(stash, name) if about.kind == "category" else None,
+        "fill": plain(about.fill),
+        "validity": _short(_marked(stash, about)) if about.is_validity else None,
+        "scaling": "applied" if about.is_scaled else None,
+    }
+    return {trait: value for trait, value in found.items() if value is not None}
+
+
+def plain(fill: Fill | None) -> Fill | None:
+    """The value for empty slots or missing values so that JSON keeps it, and that equals itself."""
+    return str(fill) if isinstance(fill, float) and not math.isfinite(fill) else fill
+
+
+def _fields(about: ColumnInfo) -> list[str]:
+    return [field if form == "number" else f"{form} of {field}" for field, form in about.calendar]
+
+
+def _marked(stash: StashLike, mask: ColumnInfo) -> list[str]:
+    """The columns whose values `ts.is_valid` marks; if none is loaded, its sources."""
+    every = (*stash.info.columns, *stash.info.static)
+    marked = [about.name for about in every if about.members == mask.members and not about.is_validity]
+    return marked or [*mask.members]
+
+
+def _short(names: Sequence[str]) -> list[str] | str:
+    """The names, or the first one, their number and a checksum if they are many."""
+    text = repr([*names])
+    return [*names] if len(text) <= _LONGEST else f"{names[0]}, ... ({len(names)}, CRC {zlib.crc32(text.encode()):08x})"

@@ -1,0 +1,110 @@
+"""What windows are: which rows they hold and what their numbers mean, in a few plain values."""
+
+import zlib
+from collections.abc import Mapping
+from functools import reduce
+from typing import Any
+
+from numpy.typing import NDArray
+
+from tensorstash.common.checks import is_integer
+from tensorstash.stash.header import names_checksum
+from tensorstash.stash.meaning import meaning, plain
+from tensorstash.stash.stash import Stash
+from tensorstash.windows.during import Reach
+from tensorstash.windows.placement import Placement
+
+MEANINGS = ("clock", "columns", "static", "labels")
+_OF_VALUES = ("fill", "empty", "scaling")  # traits that a state may change
+
+
+def meanings(placement: Placement) -> dict[str, dict[str, Any]]:
+    """What the entries of a batch mean: columns of spans, static columns and labels by name, and the clock."""
+    stash, points = placement.stash, placement.points
+    empty = dict(placement.fills or {})
+    for reach in placement.reaches:
+        empty |= reach.fills
+    columns = {}
+    for name in dict.fromkeys(span.column for span in placement.shown):
+        columns[name] = meaning(stash, name)
+        if name in empty and not stash.about(name).calendar:
+            columns[name]["empty"] = plain(empty[name].view(stash[name].dtype).item())
+    static = {name: meaning(stash, name) for name in stash.static}
+    return {
+        "clock": _clock(stash),
+        "columns": columns,
+        "static": static,
+        "labels": {} if points is None else dict(points.kinds),
+    }
+
+
+def _clock(stash: Stash) -> dict[str, Any]:
+    if stash.time_name is None:
+        return {}
+    clock = {"unit": stash.clock.unit or "integers"}
+    return clock if stash.clock.zone is None else clock | {"zone": stash.clock.zone}
+
+
+def fingerprint(placement: Placement) -> dict[str, Any]:
+    """A small identity in plain values, without paths or values of columns.
+
+    It differs if windows hold other rows, or if their numbers mean something else. The same numbers in another floating
+    type, scaled, or with other values for what is missing, are the same to a run that resumes.
+    """
+    found = meanings(placement)
+    for part in ("columns", "static"):
+        found[part] = {name: _meaning_of_numbers(traits) for name, traits in found[part].items()}
+    return where(placement) | found
+
+
+def _meaning_of_numbers(traits: Mapping[str, Any]) -> dict[str, Any]:
+    kept = {trait: value for trait, value in traits.items() if trait not in _OF_VALUES}
+    return {trait: value for trait, value in kept.items() if trait != "type" or "float" not in value}
+
+
+def where(placement: Placement) -> dict[str, Any]:
+    """Which rows windows hold, in plain values."""
+    stash = placement.stash
+    first, last = stash.time_range
+    spans: dict[str, list[Any]] = {
+        span.name: [span.column, span.begin if span.draw is None else str(span.draw), span.end, span.step]
+        for span in placement.spans
+    }
+    for reach in placement.reaches:
+        spans |= _in_time(reach)
+    found = {
+        "windows": len(placement),
+        "entities": len(placement.offsets) - 1,
+        "rows": stash.rows,
+        "first_time": first,
+        "last_time": last,
+        "spans": spans,
+        "stride": placement.intervals.stride,
+        "names": names_checksum(stash),
+        "offsets": zlib.crc32(placement.offsets.data),
+        "runs": _runs(placement),
+    }
+    if placement.reaches:
+        found["row_times"] = stash.times_checksum
+    return found
+
+
+def _runs(placement: Placement) -> int:
+    """A checksum of where the windows are."""
+    points, arrays = placement.points, list[NDArray[Any]]()
+    if points is None:
+        arrays += [placement.intervals.base, placement.intervals.ends]
+    else:
+        arrays += [points.slot, points.time, points.entity]
+    if placement.fills is not None:
+        arrays += [placement.slots.first, placement.slots.row]
+    return reduce(lambda crc, array: zlib.crc32(array.tobytes(), crc), arrays, 0)
+
+
+def _in_time(reach: Reach) -> dict[str, list[Any]]:
+    bounds = [int(text) if is_integer(text) else str(text) for text in (reach.begin.text, reach.end.text)]
+    aged = {span.name for span in reach.spans}
+    return {
+        span.name: [span.column, *bounds, reach.most, reach.closed, *(["age"] * (f"{span.name}.age" in aged))]
+        for span in reach.shown
+    }
