@@ -1,14 +1,15 @@
 # The same targets run here, in .ci/run and in the workflow. PYTHON=python uses another interpreter.
 PYTHON ?= .venv/bin/python
 WORKERS ?= 2
+CASES ?= 3000
 
-.PHONY: setup check pins lint format types test cluster docs pictures site kernel sanitized frameworks adapters
+.PHONY: setup check pins lint format types test cluster differential docs pictures site kernel sanitized frameworks adapters
 
 setup:  ## a virtual environment with everything that tests and checks need
 	python3 -m venv .venv
 	.venv/bin/pip install -c constraints.txt -e '.[dev,docs]'
 
-check: lint types test cluster kernel sanitized site  ## all that a change must pass
+check: lint types test cluster differential kernel sanitized site  ## all that a change must pass
 
 PYTHONS = 3.10.14 3.11.9 3.12 3.13 3.14
 
@@ -37,6 +38,9 @@ test:  ## the whole suite, with the examples of all docstrings
 
 cluster:  ## the tests that start clusters of several nodes: Ray and torchrun
 	$(PYTHON) -m pytest -m cluster tests/cluster
+
+differential:  ## random cases give the batches, ids and states of an earlier commit; two minutes on two cores
+	$(PYTHON) -m pytest tests/differential/test_differential.py --differential $(CASES)
 
 docs:  ## what the README, the examples, docs/ and the docstrings show is executed
 	$(PYTHON) -m pytest tests/project/test_examples.py tests/project/test_docs.py tensorstash

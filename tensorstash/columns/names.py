@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
+from tensorstash.common.checks import shown
 from tensorstash.errors import SchemaError, unknown
 
 if TYPE_CHECKING:
@@ -41,3 +42,18 @@ def check_for_polars(names: Iterable[str]) -> None:
 def prefixes(names: Collection[str]) -> set[str]:
     """All prefixes of dotted names, each of which may be a struct column."""
     return {".".join(parts[:k]) for parts in (name.split(".") for name in names) for k in range(1, len(parts))}
+
+
+def check_key(key: object) -> None:
+    """Raise `TypeError` for what cannot be a name, such as a list or a slice; other names are just unknown."""
+    if isinstance(key, slice):
+        raise TypeError(f"stash[name] is one column, got {key}. Take rows of its tensor: stash[name][begin:end].")
+    if isinstance(key, list):
+        raise TypeError(
+            f"stash[name] is one column; got the list {key!r}. Load columns that you use together as one: "
+            "columns={'name': [...]}."
+        )
+    try:
+        hash(key)
+    except TypeError:
+        raise TypeError(f"stash[name] is one column, whose name is a text, got {shown(key)}.") from None

@@ -3,10 +3,10 @@
 import operator
 import os
 from collections.abc import Iterable, Sequence
-from typing import Any, SupportsIndex, TypeVar, cast
+from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar, cast
 
-import numpy as np
-from numpy.typing import NDArray
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 Text = TypeVar("Text", bound="str | None")
 
@@ -49,16 +49,21 @@ def integer(value: object, what: str) -> int:
     return operator.index(cast("SupportsIndex", value))
 
 
+def _is_truth_value(value: object) -> bool:
+    # by its name, because commands that do without numpy check flags too
+    return isinstance(value, bool) or type(value).__name__ in ("bool_", "bool")
+
+
 def flag(value: object, what: str) -> bool:
     """A truth value of Python or numpy; raises `TypeError` for anything else, such as 1."""
-    if not isinstance(value, (bool, np.bool_)):
+    if not _is_truth_value(value):
         raise TypeError(f"{what} must be True or False, got {shown(value)}.")
     return bool(value)
 
 
 def flag_or_none(value: object, what: str) -> bool | None:
     """A truth value of Python or numpy, or `None`; raises `TypeError` for anything else."""
-    if value is None or isinstance(value, (bool, np.bool_)):
+    if value is None or _is_truth_value(value):
         return None if value is None else bool(value)
     raise TypeError(f"{what} must be True, False or None, got {shown(value)}.")
 
@@ -106,10 +111,12 @@ def is_listed(given: object) -> bool:
     return isinstance(given, Iterable) and getattr(given, "ndim", 1) > 0  # a tensor without dimensions is "iterable"
 
 
-def array_of(values: Any, what: str) -> NDArray[Any]:
+def array_of(values: Any, what: str) -> "NDArray[Any]":
     """Values of any library as an array, not copied where that is possible; raises `TypeError` if there is none."""
     if getattr(values, "is_meta", False):
         raise TypeError(f"{what} must have values, got a tensor on the device 'meta'. Make it on the CPU.")
+    import numpy as np
+
     try:
         return np.asarray(values.detach().cpu() if hasattr(values, "detach") else values)
     except (TypeError, ValueError, RuntimeError) as error:  # lists of several lengths; tensors that are sparse or meta

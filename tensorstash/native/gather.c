@@ -41,8 +41,8 @@ static bool is_plan(const Plan *plan) {
     if (span->length < 1 || span->step < 1 || (item != 1 && item != 2 && item != 4 && item != 8)) return false;
     if (span->row_bytes < item || span->row_bytes % item) return false;
     /* by division: the product might not fit */
-    if (span->begin < -plan->history || span->begin >= plan->horizon) return false;
-    if (span->length - 1 > (plan->horizon - 1 - span->begin) / span->step) return false;
+    if (span->start < -plan->history || span->start >= plan->horizon) return false;
+    if (span->length - 1 > (plan->horizon - 1 - span->start) / span->step) return false;
   }
   return plan->source_count >= 1 && plan->history >= 0 && plan->horizon >= 0;
 }
@@ -68,7 +68,7 @@ static bool are_skips(const Plan *plan, const Batch *batch) {
   return true;
 }
 
-/* The place of a window of which piece k is the first, or MALFORMED if one of its rows is not there. */
+/* Writes the place of a window that begins at piece k; false if one of its fragments is out of range. */
 INLINE bool place(const Source *source, const Plan *plan, int64_t anchor, int64_t k, int64_t *found) {
   int64_t length = plan->history + plan->horizon, start = anchor - plan->history;
   bool whole = start >= source->first[k] && start + length <= source->first[k] + source->count[k];
@@ -205,12 +205,12 @@ static void cut(const Plan *plan, const Batch *batch, const Span *span, int64_t 
     }
     slot += at->slot;
     if (row >= 0) {
-      int64_t n = span->length - at->slot, from = row + span->begin + at->slot * span->step;
+      int64_t n = span->length - at->slot, from = row + span->start + at->slot * span->step;
       tile->stretch[tile->stretches++] = (Stretch){slot, n, from, n, -1, w};
       continue;
     }
     Stretch next = {slot, 0, 0, 0, 0, w};
-    cut_window(&plan->sources[w], span, batch->anchors[at->i] + span->begin, next, at, tile);
+    cut_window(&plan->sources[w], span, batch->anchors[at->i] + span->start, next, at, tile);
     if (at->slot < span->length) return;
   }
 }
@@ -258,32 +258,49 @@ typedef struct {
   int64_t first, last, end; /* the first stretch or window, and the last one + 1 */
 } Job;
 
-/* The next stretch or window of a job to ask for: of one span all of them, and then those of the next. */
+/* How far a job has asked for memory ahead of its copies: the next stretch or window, `at`, of a span. */
 typedef struct {
   int64_t span, at;
-} Next;
+} Ahead;
 
 /* Where the rows of a span in stretch or window number i begin. */
 INLINE const char *rows_of(const Job *job, int64_t s, int64_t i) {
   const Span *span = &job->plan->spans[s];
   const Stretch *one = job->tile ? &job->tile->stretch[i] : NULL;
   int64_t source = one ? one->source : job->batch->which ? job->batch->which[i] : 0;
-  int64_t row = one ? one->row : place_of(job->batch, i) + span->begin;
+  int64_t row = one ? one->row : place_of(job->batch, i) + span->start;
   return job->plan->columns[source * job->plan->span_count + s] + row * span->row_bytes;
 }
 
-/* Asks for the next block, or for the pages of the next two. */
-INLINE void ask_next(const Job *job, Next *next, bool pages) {
-  if (next->span == job->end) return;
-  const Span span = job->plan->spans[next->span];
-  int64_t i = next->at, upto = least(i + block_of(&span) * (pages ? 2 : 1), job->last);
-  for (; i < upto; i++) {
-    const char *from = rows_of(job, next->span, i);
-    int64_t rows = job->tile ? job->tile->stretch[i].count : span.length;
-    if (pages) ask_pages(from, rows, &span);
-    else ask_lines(from, rows, &span);
-  }
-  *next = i < job->last ? (Next){next->span, i} : (Next){next->span + 1, job->first};
+/* The end of the next `blocks` blocks of a span, or of the span. */
+INLINE int64_t end_of_blocks(const Job *job, const Ahead *ahead, const Span *span, int64_t blocks) {
+  return least(ahead->at + blocks * block_of(span), job->last);
+}
+
+INLINE int64_t rows_at(const Job *job, const Span *span, int64_t i) {
+  return job->tile ? job->tile->stretch[i].count : span->length;
+}
+
+INLINE Ahead moved_to(const Job *job, const Ahead *ahead, int64_t at) {
+  return at < job->last ? (Ahead){ahead->span, at} : (Ahead){ahead->span + 1, job->first};
+}
+
+/* Asks for the pages of the next two blocks. */
+INLINE void ask_next_pages(const Job *job, Ahead *pages) {
+  if (pages->span == job->end) return;
+  const Span span = job->plan->spans[pages->span];
+  int64_t i = pages->at, upto = end_of_blocks(job, pages, &span, 2);
+  for (; i < upto; i++) ask_pages(rows_of(job, pages->span, i), rows_at(job, &span, i), &span);
+  *pages = moved_to(job, pages, i);
+}
+
+/* Asks for the lines of the next block. */
+INLINE void ask_next_lines(const Job *job, Ahead *lines) {
+  if (lines->span == job->end) return;
+  const Span span = job->plan->spans[lines->span];
+  int64_t i = lines->at, upto = end_of_blocks(job, lines, &span, 1);
+  for (; i < upto; i++) ask_lines(rows_of(job, lines->span, i), rows_at(job, &span, i), &span);
+  *lines = moved_to(job, lines, i);
 }
 
 /* Copies the rows of a stretch to the slots that have one, and fills the others. */
@@ -308,21 +325,21 @@ INLINE void copy_stretch(const Job *job, int64_t s, int64_t i, const Span *span,
   else memcpy(seen + one->slot, mark, (size_t)n);
 }
 
-/* Before a block is copied, the next one is asked for, and every second time the pages of the two behind that. The
- * processor looks up several pages at a time, but all that follows in the program waits for them: so they are not asked
- * for one by one between the copies, nor just before their lines. */
+/* Before a block is copied, the lines of the next block are asked for, and every second time the pages of the two blocks
+ * after it. The processor looks up several pages at a time, but all that follows in the program waits for them: so they
+ * are not asked for one by one between the copies, nor just before their lines. */
 INLINE void copy_job(const Job *job, int64_t s) {
-  Next pages = {s, job->first}, lines = {s, job->first};
-  ask_next(job, &pages, true);
-  ask_next(job, &lines, false);
+  Ahead pages = {s, job->first}, lines = {s, job->first};
+  ask_next_pages(job, &pages);
+  ask_next_lines(job, &lines);
   for (; s < job->end; s++) {
     const Span span = job->plan->spans[s];
     uint64_t empty = repeated(span.empty, span.item_bytes);
     int64_t block = block_of(&span);
     char *to = job->batch->out[s] + job->first * span.length * span.row_bytes;
     for (int64_t i = job->first, upto, number = 0; i < job->last; number++) {
-      if (number % 2 == 0) ask_next(job, &pages, true);
-      ask_next(job, &lines, false);
+      if (number % 2 == 0) ask_next_pages(job, &pages);
+      ask_next_lines(job, &lines);
       upto = least(i + block, job->last);
       if (job->tile) {
         for (; i < upto; i++) copy_stretch(job, s, i, &span, empty);
@@ -334,7 +351,7 @@ INLINE void copy_job(const Job *job, int64_t s) {
 }
 
 static bool same_slots(const Span *one, const Span *two) {
-  return one->begin == two->begin && one->length == two->length && one->step == two->step && one->draw == two->draw;
+  return one->start == two->start && one->length == two->length && one->step == two->step && one->draw == two->draw;
 }
 
 static bool has_fragments(const Plan *plan) {

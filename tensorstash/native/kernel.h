@@ -1,5 +1,5 @@
-/* The kernel: which windows come next and where they are (`draws.c`), their bytes (`gather.c`, and `expand.c` where
- * slots are empty), and batches without empty slots (`pack.c`).
+/* The kernel: which windows come next (`permutation.c`, `mix.c`, `weighted.c`), where they are (`lookup.c`), their bytes
+ * (`gather.c`, and `expand.c` where slots are empty), and batches without empty slots (`pack.c`).
  *
  * Every function does a bounded amount of work, allocates nothing and keeps nothing but sleeping threads (`threads.c`),
  * which a forked child starts anew, so that it may run without the interpreter's lock and in any process. Each checks
@@ -24,7 +24,7 @@
 #define INLINE static inline __attribute__((always_inline))
 #define EXPORT __attribute__((visibility("default")))
 
-enum { VERSION = 10 }; /* of the functions and structs; `library.py` refuses another */
+enum { VERSION = 11 }; /* of the functions and structs; `library.py` refuses another */
 enum { DONE = -1, MALFORMED = -2 };
 enum { FOUND_TOGETHER = 256 };
 
@@ -54,17 +54,28 @@ INLINE void fill(char *to, int64_t n, uint64_t bits) {
 void expand(char *to, const char *from, int64_t count, int64_t step, int64_t bytes, const uint8_t *mark, int64_t n,
             uint64_t empty);
 
-/* Slots begin, begin + step, ... of a column, relative to a window's anchor. */
+/* Slots start, start + step, ... of a column, relative to a window's anchor. */
 typedef struct {
-  int64_t begin, length, step;
+  int64_t start, length, step;
   int64_t row_bytes, item_bytes; /* a row is one item or, of a pack, several */
   int64_t draw;                  /* by which windows skip its first slots, or -1 */
   uint64_t empty;                /* the bits of an item where there is no row */
 } Span;
 
 /* Rows that windows are taken from. Without fragments, windows count in rows. With them, they count in slots: fragment
- * k is the rows row[k] up to row[k] + rows[k], at the slots from first[k] on; its piece in the guide goes on to the
- * next. */
+ * k is the rows row[k] up to row[k] + count[k], at the slots from first[k] on; its piece in the guide goes on to the
+ * next.
+ *
+ * A window with empty slots, of a source with two fragments; first = {11, 16}, row = {4, 7}, count = {3, 2}:
+ *
+ *   slot     10  11  12  13  14  15  16  17  18
+ *   row       .   4   5   6   .   .   7   8   .
+ *   window    [-------------------------------]   anchor 15, history 5, horizon 4
+ *   span          [-----------------------)       start -4, length 7
+ *   mark          1   1   1   0   0   1   1       a byte a slot: 1 where it has a row
+ *
+ * The rows 4 to 8 follow each other in memory, so the span is one stretch: 7 slots, 5 rows from row 4 on, and the marks
+ * that say which slots they go to. Where the rows of the next fragment lie elsewhere, another stretch begins. */
 typedef struct {
   int64_t rows;
   const int64_t *first, *row, *count; /* (guide.count,) */
@@ -83,8 +94,8 @@ typedef struct {
 typedef struct {
   const int64_t *anchors; /* (size,) */
   const int32_t *which;   /* (size,) the source of each, or null where there is only one */
-  int64_t *places; /* (size,) scratch: the anchor's row, or ~k for a window with empty slots that begins at piece k; null
-                      where no source has pieces */
+  int64_t *places; /* (size,) scratch: the anchor's row, or ~k for a window with empty slots that begins in fragment k, or
+                      in the empty slots before it; null where no source has fragments */
   char *const *out;      /* (buffers, span_count) where the (size / buffers, length) rows of each go */
   char *const *observed; /* (buffers, span_count) likewise a byte per slot, and null where nobody wants it; or null */
   const int64_t *skips;  /* (draws, size) from the first slot of a span to the first one that is not empty; or null, and

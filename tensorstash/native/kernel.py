@@ -58,9 +58,9 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class SlotRange:
-    """Slots `begin, begin + step, ...`, `length` of them, relative to the anchor of a window."""
+    """Slots `start, start + step, ...`, `length` of them, relative to the anchor of a window."""
 
-    begin: int
+    start: int
     length: int
     step: int
     empty: int  # the bits of an item where there is no row
@@ -128,9 +128,7 @@ def descend(nodes: Nodes, numbers: Int64s) -> tuple[Int32s, Int64s]:
     count = len(nodes.two_left)
     integers = (_address(array, np.int64, count) for array in (nodes.two_left, nodes.two_weight, nodes.rest))
     floats = (_address(array, np.float64, count) for array in (nodes.ratio, nodes.offset))
-    reached, orders = np.empty((count, 3), np.int64), np.empty((2, numbers.size), np.int32)
-    scratch = (_address(array, array.dtype) for array in (reached, *orders))
-    tree = library.TreeStruct(_address(nodes.child, np.int32, 2 * count), *integers, *floats, *scratch, count)
+    tree = library.TreeStruct(_address(nodes.child, np.int32, 2 * count), *integers, *floats, count)
     leaf, index = np.empty(numbers.shape, np.int32), np.empty_like(numbers)
     to = _address(leaf, np.int32), _address(index, np.int64)
     bad = _call("descend", tree, _address(numbers, np.int64), numbers.size, *to)
@@ -159,7 +157,7 @@ def compile_plan(spans: Sequence[SlotRange], sources: Sequence[Source], history:
     span_structs = (library.SpanStruct * len(spans))(
         *(
             library.SpanStruct(
-                span.begin, span.length, span.step, column[:1].nbytes, column.itemsize, span.draw, span.empty
+                span.start, span.length, span.step, column[:1].nbytes, column.itemsize, span.draw, span.empty
             )
             for span, column in zip(spans, first)
         )
@@ -229,13 +227,13 @@ def _addresses(numbers: Sequence[int], spans: int) -> "ctypes.Array[Any]":
 
 
 def best_fit(sizes: Int64s, length: int) -> tuple[Int64s, Int64s, int]:
-    """The row of each window and its begin there, placed largest first, and the number of rows; 0 for sizes of 0."""
+    """The row of each window and its place there, placed largest first, and the number of rows; 0 for sizes of 0."""
     windows = len(sizes)
-    row, begin, following = (np.empty(windows, np.int64) for _ in range(3))
+    row, start, following = (np.empty(windows, np.int64) for _ in range(3))
     rooms, first = np.zeros(length // 64 + 1, np.uint64), np.empty(length + 1, np.int64)
     struct = library.Rooms(_address(rooms, np.uint64), _address(first, np.int64), _address(following, np.int64))
-    to = _address(row, np.int64), _address(begin, np.int64)
-    return row, begin, _call("best_fit", _address(sizes, np.int64), windows, length, struct, *to)
+    to = _address(row, np.int64), _address(start, np.int64)
+    return row, start, _call("best_fit", _address(sizes, np.int64), windows, length, struct, *to)
 
 
 def count(observed: NDArray[np.bool_]) -> Int64s:

@@ -8,7 +8,7 @@ from ctypes import POINTER, c_int64, c_uint64, c_void_p
 from pathlib import Path
 from typing import Any
 
-_VERSION = 10  # of the functions and structs below; must equal the version in kernel.h
+_VERSION = 11  # of the functions and structs below; must equal the version in kernel.h
 _SWITCH = "TENSORSTASH_NATIVE"  # 0: not used; a path: this library instead of the one beside this file
 _ROUNDS = 6
 
@@ -33,7 +33,7 @@ class GuideStruct(ctypes.Structure):
 class TreeStruct(ctypes.Structure):
     """The nodes of a binary tree that numbers descend."""
 
-    _fields_ = _fields("child two_left two_weight rest ratio offset reached order other", "count")
+    _fields_ = _fields("child two_left two_weight rest ratio offset", "count")
 
 
 class Shares(ctypes.Structure):
@@ -45,7 +45,7 @@ class Shares(ctypes.Structure):
 class SpanStruct(ctypes.Structure):
     """Slots of a column relative to the anchor of a window, and the bits of an item where there is no row."""
 
-    _fields_ = (*_fields("", "begin length step row_bytes item_bytes draw"), ("empty", c_uint64))
+    _fields_ = (*_fields("", "start length step row_bytes item_bytes draw"), ("empty", c_uint64))
 
 
 class SourceStruct(ctypes.Structure):

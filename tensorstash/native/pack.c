@@ -39,14 +39,14 @@ INLINE int64_t tightest(const Rooms *rooms, int64_t size, int64_t length) {
  * least room is left that it fits into, of equal ones where the last one went. A window of size 0 goes to the first slot
  * of all. Returns how many rows there are. */
 EXPORT int64_t tensorstash_best_fit(const int64_t *sizes, int64_t windows, int64_t length, const Rooms *rooms,
-                                    int64_t *row, int64_t *begin) {
+                                    int64_t *row, int64_t *start) {
   int64_t rows = 0;
   for (int64_t i = 0; i < windows; i++)
     if (sizes[i] < 0 || sizes[i] > length) return MALFORMED;
   by_size(sizes, windows, length, rooms->first, rooms->next);
   for (int64_t k = 0; k < windows; k++) {
     int64_t i = rooms->next[k], size = sizes[i], at = 0; /* at most k rows have needed `next` yet */
-    row[i] = begin[i] = 0;
+    row[i] = start[i] = 0;
     if (!size) continue;
     int64_t room = tightest(rooms, size, length);
     if (room < 0) room = length, at = rows++;
@@ -55,7 +55,7 @@ EXPORT int64_t tensorstash_best_fit(const int64_t *sizes, int64_t windows, int64
       rooms->first[room] = rooms->next[at];
       if (rooms->first[room] < 0) rooms->rooms[room / 64] &= ~((uint64_t)1 << room % 64);
     }
-    row[i] = at, begin[i] = length - room;
+    row[i] = at, start[i] = length - room;
     int64_t left = room - size;
     if (!left) continue;
     rooms->next[at] = rooms->rooms[left / 64] >> left % 64 & 1 ? rooms->first[left] : -1;
@@ -138,20 +138,20 @@ static bool fits(const Packed *packed) {
   return packed->windows >= 0 && n >= 0;
 }
 
-/* Slots `begin` to `end` of a window, which have rows, and how many others after them do: never more than its size,
+/* Slots `start` to `end` of a window, which have rows, and how many others after them do: never more than its size,
  * whatever the marks say. */
 typedef struct {
-  int64_t begin, end, left;
+  int64_t start, stop, left;
 } Run;
 
 INLINE Run next_run(const Packed *packed, int64_t i, Run run) {
   int64_t n = packed->slots;
   if (!packed->mark) return (Run){0, n, 0};
   const uint8_t *mark = packed->mark + i * n;
-  int64_t begin = run_end(mark, run.end, n, 0);
-  int64_t end = begin + run.left; /* if that is the last slot, all from `begin` on have a row: no need to look */
-  if (end != n) end = run_end(mark, begin, least(n, end), 1);
-  return (Run){begin, end, run.left - (end - begin)};
+  int64_t start = run_end(mark, run.stop, n, 0);
+  int64_t stop = start + run.left; /* if that is the last slot, all from `start` on have a row: no need to look */
+  if (stop != n) stop = run_end(mark, start, least(n, stop), 1);
+  return (Run){start, stop, run.left - (stop - start)};
 }
 
 /* Copies the slots that have a row, and writes 0 into the unused ones of rows. */
@@ -165,9 +165,9 @@ EXPORT int64_t tensorstash_pack(const Packed *packed, const char *from, char *to
     char *at = to + packed->place[i] * bytes;
     for (Run run = {0, 0, packed->sizes[i]}; run.left;) {
       run = next_run(packed, i, run);
-      int64_t count = run.end - run.begin;
+      int64_t count = run.stop - run.start;
       if (!count) return MALFORMED; /* fewer marks than the size */
-      memcpy(at, from + run.begin * bytes, (size_t)(count * bytes));
+      memcpy(at, from + run.start * bytes, (size_t)(count * bytes));
       at += count * bytes;
     }
   }
@@ -199,14 +199,14 @@ INLINE int64_t mark_windows(const Packed *packed, const int32_t *number, int32_t
     int64_t at = packed->place[i], first = -1;
     for (Run run = {0, 0, packed->sizes[i]}; run.left;) {
       run = next_run(packed, i, run);
-      int64_t count = run.end - run.begin;
+      int64_t count = run.stop - run.start;
       if (!count) return MALFORMED;
-      if (first < 0) first = run.begin;
+      if (first < 0) first = run.start;
       for (int64_t k = 0; k < count; k++) segments[at + k] = number[i];
-      if (run.begin == first && count <= most) memcpy(positions + at, counted, (size_t)count * sizeof(int32_t));
+      if (run.start == first && count <= most) memcpy(positions + at, counted, (size_t)count * sizeof(int32_t));
       else {
-        for (int64_t k = 0; k < count; k++) positions[at + k] = (int32_t)(run.begin - first + k);
-        if (run.begin == first) counted = positions + at, most = count;
+        for (int64_t k = 0; k < count; k++) positions[at + k] = (int32_t)(run.start - first + k);
+        if (run.start == first) counted = positions + at, most = count;
       }
       at += count;
     }

@@ -11,7 +11,8 @@ import torch
 from numpy.typing import NDArray
 
 from tensorstash.columns.info import ColumnInfo
-from tensorstash.common.checks import flag, path_of, shown
+from tensorstash.columns.names import check_key
+from tensorstash.common.checks import flag, path_of
 from tensorstash.common.clock import Clock
 from tensorstash.errors import ColumnError, SegmentError, unknown
 from tensorstash.segments.directory import check_label
@@ -44,7 +45,7 @@ class Stash(Mapping[str, torch.Tensor]):
         self.rows: int = info.rows
 
     def __getitem__(self, name: str) -> torch.Tensor:
-        _check_key(name)
+        check_key(name)
         tensor = self._tensors.get(name)
         if tensor is None:
             if name not in self._names:
@@ -53,7 +54,7 @@ class Stash(Mapping[str, torch.Tensor]):
         return tensor
 
     def __contains__(self, name: object) -> bool:
-        _check_key(name)
+        check_key(name)
         return name in self._names
 
     # a stash equals only itself: a comparison of tensors would have no truth value
@@ -309,21 +310,6 @@ class Stash(Mapping[str, torch.Tensor]):
 
     def _repr_html_(self) -> str:
         return as_html(self)
-
-
-def _check_key(key: object) -> None:
-    """Raise `TypeError` for what cannot be a name, such as a list or a slice; other names are just unknown."""
-    if isinstance(key, slice):
-        raise TypeError(f"stash[name] is one column, got {key}. Take rows of its tensor: stash[name][begin:end].")
-    if isinstance(key, list):
-        raise TypeError(
-            f"stash[name] is one column; got the list {key!r}. Load columns that you use together as one: "
-            "columns={'name': [...]}."
-        )
-    try:
-        hash(key)
-    except TypeError:
-        raise TypeError(f"stash[name] is one column, whose name is a text, got {shown(key)}.") from None
 
 
 def open(path: str | os.PathLike[str]) -> Stash:  # noqa: A001  its name is ts.open

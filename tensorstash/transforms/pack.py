@@ -38,7 +38,7 @@ class PackSequences:
     itself, `(rows, length, ...)`, with 0 in empty slots; `<span>.segment`, `(rows, length)` int32, the number of the
     window in its row, 1, 2, ..., or 0 for an empty slot; `<span>.position`, likewise, how many slots after the first one
     of its window; `<span>.row`, `<span>.start` and `<span>.length`, `(batch,)` int64, where each window begins and how
-    many slots it has. A window of length 0 lies in no row, so its row and begin say nothing, and a batch of such windows
+    many slots it has. A window of length 0 lies in no row, so its row and start say nothing, and a batch of such windows
     alone has no rows.
 
     The spans of a `PackSequences` share these entries. Spans of other slots, or over another stretch of time, need a `PackSequences` of
@@ -66,7 +66,7 @@ class PackSequences:
         >>> batch["y.segment"]
         tensor([[1, 1, 1, 2],
                 [1, 1, 2, 0]], dtype=torch.int32)
-        >>> batch["y.row"], batch["y.begin"], batch["y.length"]
+        >>> batch["y.row"], batch["y.start"], batch["y.length"]
         (tensor([0, 1, 0, 1]), tensor([3, 0, 0, 2]), tensor([1, 2, 3, 1]))
     """  # noqa: E501  a doctest
 
@@ -122,7 +122,7 @@ class PackSequences:
         shape = (len(packing.used), packing.length)
         marks = {name: take(f"{self.spans[0]}.{name}", shape, torch.int32) for name in ("segment", "position")}
         mark(packing, *(tensor.view(-1).numpy() for tensor in marks.values()))
-        places = zip(("row", "begin", "length"), (*np.divmod(packing.place, packing.length), packing.sizes))
+        places = zip(("row", "start", "length"), (*np.divmod(packing.place, packing.length), packing.sizes))
         return marks | {name: torch.from_numpy(numbers) for name, numbers in places}
 
     def _slots(self, batch: Batch) -> tuple[tuple[int, int], Bools | None]:

@@ -169,8 +169,9 @@ def test_batches_of_a_file_that_is_read_from_the_disk_are_those_of_memory(
 ) -> None:
     """And a state of such a run goes on in memory."""
     path = tmp_path / "x"
-    data = {name: tensor.numpy().copy() for name, tensor in saved(path, 1_000_000).items()}
-    in_memory = ts.Windows(ts.load(data), 16)
+    kept = {name: tensor.numpy().copy() for name, tensor in saved(path, 1_000_000).items()}
+    kept |= {"a": kept["pack"][:, 0], "b": kept.pop("pack")[:, 1]}
+    in_memory = ts.Windows(ts.load(kept, {"y": "y", "z": "z", "pack": ["a", "b"]}), 16)
 
     def some(windows: ts.Windows, steps: int, state: Any = None) -> tuple[list[dict[str, torch.Tensor]], Any]:
         loader = ts.Loader(windows, 20, shuffle=True, with_ids=True, prefetch=prefetch)

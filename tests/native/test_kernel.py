@@ -265,7 +265,7 @@ class World:
         empty = np.frombuffer(span.empty.to_bytes(8, "little")[:width] * math.prod(tail), np.uint8)
         values, seen = [], []
         for i, (anchor, k) in enumerate(zip(anchors.reshape(-1).tolist(), which.reshape(-1))):
-            slots = range(anchor + span.begin, anchor + span.begin + span.length * span.step, span.step)
+            slots = range(anchor + span.start, anchor + span.start + span.length * span.step, span.step)
             left_out = 0 if skips is None or span.draw < 0 else skips[span.draw, i] // span.step
             rows = [self.row(self.sources[k], slot) if j >= left_out else -1 for j, slot in enumerate(slots)]
             bits = self.sources[k].columns[s].view(np.uint8).reshape(len(self.sources[k].columns[s]), -1)
@@ -437,7 +437,7 @@ def test_long_windows_and_long_rows() -> None:
     out = [np.empty((4, span.length, 300)) for span in spans]
     kernel.gather(plan, anchors, [one.ctypes.data for one in out])
     for span, one in zip(spans, out):
-        slots = anchors[:, None] + span.begin + span.step * np.arange(span.length)
+        slots = anchors[:, None] + span.start + span.step * np.arange(span.length)
         assert np.array_equal(one, rows[slots])
 
 
@@ -462,7 +462,7 @@ def test_long_windows_with_empty_slots() -> None:
     to, own_flags = ([one.ctypes.data for one in some] for some in (out, seen))
     kernel.gather(plan, anchors, to, own_flags)
     for span, column, values, flags in zip(spans, columns, out, seen):
-        own = row_of[anchors[:, None] + span.begin + span.step * np.arange(span.length)]
+        own = row_of[anchors[:, None] + span.start + span.step * np.arange(span.length)]
         assert 0.001 < (own >= 0).mean() < 0.999
         assert np.array_equal(flags, own >= 0)
         assert np.array_equal(values, np.where(own >= 0, column[own], 0))

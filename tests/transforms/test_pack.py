@@ -72,7 +72,7 @@ def slow_rows(batch: Batch, name: str, length: int, multiple: int) -> Batch:
         for at, slot in enumerate(slots[k], first):
             assert not segment[r, at], "no slot is written twice"
             packed[r, at], segment[r, at], position[r, at] = values[k, slot], number, slot - slots[k][0]
-    numbers = {"row": row, "begin": begin, "length": [*map(len, slots)]}
+    numbers = {"row": row, "start": begin, "length": [*map(len, slots)]}
     places = {name: torch.tensor(values, dtype=torch.int64) for name, values in numbers.items()}
     entries = {"segment": segment, "position": position, **places}
     return {name: packed} | {f"{name}.{entry}": tensor for entry, tensor in entries.items()}
@@ -162,7 +162,7 @@ def test_mixed_lengths_fill_rows_almost_completely(low: int) -> None:
 def window_of_each_slot(batch: Batch, name: str, length: int) -> list[list[int | None]]:
     """What the page of pre-training says, slot by slot: only a window with a length lies somewhere."""
     rows: list[list[int | None]] = [[None] * length for _ in batch[name]]
-    places = zip(*(batch[f"{name}.{entry}"].tolist() for entry in ("row", "begin", "length")))
+    places = zip(*(batch[f"{name}.{entry}"].tolist() for entry in ("row", "start", "length")))
     for window, (row, begin, size) in enumerate(places):
         for at in range(begin, begin + size):
             assert rows[row][at] is None, "no slot belongs to two windows"

@@ -1,0 +1,41 @@
+"""The earlier commit: where it comes from, and how it is installed beside this checkout, without a network."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+BASE = "685a4cb380025c3a823f4b146798d3245569a9c4"  # the last commit before the first public word was renamed
+
+ROOT = Path(__file__).parents[2]
+
+
+class NotInstalledError(Exception):
+    """The earlier commit is not there, or cannot be compiled; the message has the remedy."""
+
+
+def install(commit: str, folder: Path, checkout: Path = ROOT) -> Path:
+    """The folder with the package as it was at a commit, its kernel compiled by its own `hatch_build.py`."""
+    known = _run(["git", "-C", str(checkout), "cat-file", "-e", f"{commit}^{{commit}}"])
+    if known.returncode:
+        raise NotInstalledError(
+            f"The commit to compare with is not in {checkout}. Get it:\n\n    git fetch --depth=1 origin {commit}\n\n"
+            f"git says: {known.stderr.decode().strip()}"
+        )
+    folder.mkdir(parents=True)
+    archive = _run(["git", "-C", str(checkout), "archive", commit, "tensorstash", "hatch_build.py"])
+    _check(archive, "git archive")
+    _check(_run(["tar", "-x", "-C", str(folder)], archive.stdout), "tar")
+    _check(_run([sys.executable, "hatch_build.py"], cwd=folder), "compiling its kernel")
+    return folder
+
+
+def _run(command: list[str], given: bytes = b"", cwd: Path = ROOT) -> "subprocess.CompletedProcess[bytes]":
+    # git finds the checkout by its own folder, whatever a hook that runs this has set
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    return subprocess.run(command, input=given, capture_output=True, check=False, cwd=cwd, env=environment)
+
+
+def _check(done: "subprocess.CompletedProcess[bytes]", what: str) -> None:
+    if done.returncode:
+        raise NotInstalledError(f"{what} failed: {done.stderr.decode().strip()}")

@@ -1,0 +1,29 @@
+"""Which versions are compared: the earlier commit, and this checkout with its kernel and without."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import tensorstash
+from tests.differential.compare import Cases, Version, differences, report, results, unexpected
+from tests.differential.wanted import WANTED, Wanted
+
+CHECKOUT = Path(tensorstash.__file__).parents[1]
+
+
+def compare(earlier: Path, cases: Cases, wanted: Sequence[Wanted] = WANTED) -> str:
+    """What differs between the earlier commit, installed in a folder, and this checkout; nothing: an empty text."""
+    versions = [
+        Version("earlier", earlier, "earlier"),
+        Version("here", CHECKOUT, "here"),
+        Version("here without the kernel", CHECKOUT, "here", kernel=False),
+    ]
+    wanted = wanted if cases.seed == 0 and cases.count > 1 else ()
+    cases = replace(cases, also=tuple(one.case for one in wanted))
+    base, *others = results(cases, versions)
+    found = [
+        difference
+        for version, lines in zip(versions[1:], others)
+        for difference in differences((versions[0], version), base, lines)
+    ]
+    return report(cases.seed, versions, *unexpected(found, wanted))

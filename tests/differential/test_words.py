@@ -1,0 +1,92 @@
+"""The words of the script on both sides, where words were renamed."""
+
+from typing import Any
+
+import pytest
+
+import tensorstash as ts
+from tests.differential.words import (
+    RENAMED,
+    Argument,
+    Entry,
+    Field,
+    Line,
+    Member,
+    Name,
+    Side,
+    Spoken,
+    Words,
+    is_ids,
+    is_order,
+    member_of,
+)
+
+LINES: tuple[Line, ...] = (
+    Name("Pack", "PackSequences"),
+    Argument("load", "repeated", "duplicates"),
+    Argument("Loader", "shuffle", "order", when=is_order),
+    Argument("Loader", "sampler", "order", when=is_ids),
+    Argument("PackSequences", "length", "room"),
+    Member("Scaler", "undo", "inverse(batch)"),
+    Member("Loader", "windows", "dataset"),
+    Entry(".begin", ".start"),
+    Entry("valid", "whole"),
+    Field("count", "epoch_size"),
+)
+HERE, EARLIER = Words("here", LINES), Words("earlier", LINES)
+
+
+@pytest.mark.parametrize("name", ["Pack", "PackSequences"])
+def test_either_name_of_a_class_is_each_sides_own(name: str) -> None:
+    assert (HERE.name(name), EARLIER.name(name)) == ("PackSequences", "Pack")
+    assert HERE.shown_name("Pack") == EARLIER.shown_name("Pack") == "PackSequences"
+    assert HERE.name("cluster.shard") == "shard"
+
+
+def test_keywords_are_renamed_for_their_function_alone() -> None:
+    for given in ({"repeated": "keep"}, {"duplicates": "keep"}):
+        assert HERE.arguments("load", given) == {"duplicates": "keep"}
+        assert EARLIER.arguments("load", given) == {"repeated": "keep"}
+        assert EARLIER.arguments("plan", given) == given
+
+
+@pytest.mark.parametrize(("value", "old"), [(ts.Blocks(3), "shuffle"), ([1, 2], "sampler")])
+def test_one_new_word_for_several_old_ones_goes_by_the_value(value: Any, old: str) -> None:
+    for name in (old, "order"):
+        assert HERE.arguments("Loader", {name: value}) == {"order": value}
+        assert EARLIER.arguments("Loader", {name: value}) == {old: value}
+    assert HERE.arguments("Loader", {"shuffle": True}) == EARLIER.arguments("Loader", {"shuffle": True})
+
+
+def test_a_method_with_two_meanings_is_renamed_for_one_of_them() -> None:
+    assert HERE.member(["Scaler"], "inverse(batch)") == HERE.member(["Scaler"], "undo") == "inverse"
+    assert EARLIER.member(["Scaler"], "inverse(batch)") == "undo"
+    assert EARLIER.member(["Scaler"], "inverse") == "inverse"
+    assert EARLIER.member(["InstanceNorm"], "inverse(batch)") == "inverse"
+
+
+def test_what_a_batch_and_a_state_hold_has_the_new_words() -> None:
+    assert EARLIER.entry("past.begin") == "past.start"
+    assert EARLIER.entry("valid") == "whole"
+    assert EARLIER.entry("past.valid") == "past.valid"
+    assert EARLIER.fields({"count": 3, "of": [{"count": 4}]}) == {"epoch_size": 3, "of": [{"epoch_size": 4}]}
+
+
+def test_the_library_is_called_with_its_own_words() -> None:
+    spoken = Spoken(ts, EARLIER)
+    windows = spoken.Windows(spoken.load({"y": [1.0, 2.0]}, duplicates="error"), 1)
+    assert member_of(spoken.Loader(windows, 2, order=[1, 0]), "dataset", EARLIER) is windows
+    assert spoken.PackSequences("y", room=4) == ts.Pack("y", length=4)
+
+
+@pytest.mark.parametrize("side", ["here", "earlier"])
+def test_both_sides_call_all_that_is_not_listed_by_one_name(side: Side) -> None:
+    assert Words(side, ()).arguments("load", {"repeated": "keep"}) == {"repeated": "keep"}
+
+
+def test_each_line_of_the_table_names_what_is_here() -> None:
+    for line in RENAMED:
+        if isinstance(line, Name):
+            thing: Any = ts
+            for part in line.new.split("."):
+                thing = getattr(thing, part)

@@ -1,0 +1,22 @@
+"""Differences from the earlier commit that are wanted, each with its reason.
+
+    Wanted("points", case=1234, reason="ages of empty slots are -1", shows=lambda about, label: "age" in about)
+
+`case` is a case of seed 0 that shows the difference. It is run in every run, so a difference that is gone is noticed.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A difference that is right: what shows it, and why it is."""
+
+    kind: str
+    case: int
+    reason: str
+    shows: Callable[[Sequence[str], str], bool]  # what a case has, and the label of the part that differs
+
+
+WANTED: tuple[Wanted, ...] = ()
