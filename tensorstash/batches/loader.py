@@ -122,6 +122,8 @@ class Loader:
         resident: bool = False,
     ) -> None:
         check_windows(dataset)
+        if isinstance(dataset, Several) and (warning := dataset.warning()) is not None:
+            warnings.warn(warning, stacklevel=2)
         self.dataset: Any = dataset  # what was given; its type would have to be checked at every use
         self.device = device_of(device)
         on_cpu = self.device.type == "cpu"
@@ -139,8 +141,6 @@ class Loader:
             global_batch_size=global_batch_size,
             steps=steps,
         )
-        if self.sampler.order.warning is not None:
-            warnings.warn(self.sampler.order.warning, stacklevel=2)
         self.with_ids = with_ids
         self.with_valid = with_valid
         self.transform = bound(callables(transform), dataset)

@@ -34,13 +34,11 @@ class ShardedOrder(Order):
         components: Components,
         *,
         shuffle: bool,
-        warning: str | None = None,
     ) -> None:
         self.name = f"shards, {'shuffled' if shuffle else 'interleaved'}"
         self.fingerprint = {}
         self.positions = sum(table.windows)
         self.is_seeded = shuffle
-        self.warning = warning
         self._table = table
         self._node = node
         self._nodes = nodes

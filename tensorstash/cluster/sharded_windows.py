@@ -180,7 +180,6 @@ class ShardedWindows(Divided):
             [*self.parts],
             components,
             shuffle=shuffle,
-            warning=self.uneven_text(),
         )
 
     def numbers(self) -> tuple[Int64s, Int64s]:
@@ -227,7 +226,7 @@ class ShardedWindows(Divided):
         totals = [sum(self.table.windows[shard] for shard in shards) for shards in self._held]
         return 1 - sum(totals) / (len(totals) * max(totals)) if any(totals) else 0.0
 
-    def uneven_text(self) -> str | None:
+    def warning(self) -> str | None:
         """A warning if more than a tenth of an epoch is filler."""
         uneven = self.unevenness()
         if uneven <= _UNEVEN:

@@ -73,9 +73,6 @@ class Order(Protocol):
     largest_step: int | None = None
     """The number of windows in the largest step, if steps without a batch size are defined; they then vary in size."""
 
-    warning: str | None = None
-    """What a `Loader` warns of when it is made."""
-
     def check_tail(self, tail: Tail, *, varies: bool) -> None:
         """Raise `ValueError` if the order has no such tail. `varies`: there is no batch size."""
 

@@ -29,6 +29,10 @@ class Several(ABC):
     def order(self, *, shuffle: bool) -> Order:
         """The order of a sampler over them; `order=` is refused."""
 
+    def warning(self) -> str | None:
+        """What a `Loader` over them warns of when it is made."""
+        return None
+
     @abstractmethod
     def numbers(self) -> tuple[Int64s, Int64s]:
         """For each of the parts, its `source` in batches, and the `entity` of its first entity there."""

@@ -96,6 +96,10 @@ RENAMED: tuple[Line, ...] = (
     Argument("cluster.windows", "missing", "unmatched"),
     Name("Pack", "PackSequences"),
     Entry(".begin", ".start"),
+    Argument("Loader", "shuffle", "order", when=is_order),
+    Argument("Sampler", "shuffle", "order", when=is_order),
+    Argument("Loader", "sampler", "order", when=is_ids),
+    Member("Loader", "windows", "dataset"),
 )
 
 
