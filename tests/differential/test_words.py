@@ -73,10 +73,10 @@ def test_what_a_batch_and_a_state_hold_has_the_new_words() -> None:
 
 
 def test_the_library_is_called_with_its_own_words() -> None:
-    spoken = Spoken(ts, EARLIER)
-    windows = spoken.Windows(spoken.load({"y": [1.0, 2.0]}, duplicates="error"), 1)
-    assert member_of(spoken.Loader(windows, 2, order=[1, 0]), "dataset", EARLIER) is windows
-    assert spoken.PackSequences("y", room=4) == ts.Pack("y", length=4)
+    spoken = Spoken(ts, HERE)
+    windows = spoken.Windows(spoken.load({"y": [1.0, 2.0]}, repeated="error"), 1)
+    assert member_of(spoken.Loader(windows, 2, sampler=[1, 0]), "windows", HERE) is windows
+    assert spoken.Pack("y") == ts.PackSequences("y")
 
 
 @pytest.mark.parametrize("side", ["here", "earlier"])
