@@ -28,6 +28,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -43,6 +44,7 @@ CHECKED = 3  # steps
 MODULUS = 1 << 20  # of the values, which float32 holds exactly
 
 Ids = NDArray[np.int64]
+Order = dict[str, Any]  # the arguments of a loader that choose its order
 Batches = Iterator[tuple[Ids, list[torch.Tensor]]]  # the first rows of windows, and the columns
 
 
@@ -59,37 +61,37 @@ def make(folder: Path, rows: int) -> None:
         datasets.Dataset.from_dict(data).save_to_disk(str(folder / "datasets"))
 
 
-def orders(shuffle: bool | ts.Blocks, rows: int) -> Iterator[Ids]:
-    yield from ts.Sampler(rows - WINDOW + 1, BATCH, shuffle=shuffle, seed=1)
+def orders(order: Order, rows: int) -> Iterator[Ids]:
+    yield from ts.Sampler(rows - WINDOW + 1, BATCH, **order, seed=1)
 
 
-def stash(folder: Path, shuffle: bool | ts.Blocks, _: int) -> Batches:
+def stash(folder: Path, order: Order, _: int) -> Batches:
     windows = ts.Windows(ts.open(folder / "x.safetensors"), WINDOW)
-    for batch in ts.Loader(windows, BATCH, shuffle=shuffle, seed=1, with_ids=True):
+    for batch in ts.Loader(windows, BATCH, **order, seed=1, with_ids=True):
         yield batch["window"].numpy(), [batch[f"c{k}"] for k in range(COLUMNS)]
 
 
-def not_ahead(folder: Path, shuffle: bool | ts.Blocks, rows: int) -> Batches:
+def not_ahead(folder: Path, order: Order, rows: int) -> Batches:
     """The same as on a system that does not say what is read from the disk."""
     read_ahead._THREAD = -1
-    return stash(folder, shuffle, rows)
+    return stash(folder, order, rows)
 
 
-def memory_map(folder: Path, shuffle: bool | ts.Blocks, rows: int) -> Batches:
+def memory_map(folder: Path, order: Order, rows: int) -> Batches:
     """One map per column, one fancy index per batch: random pages, so reading ahead is switched off, as in a stash."""
     columns = [np.memmap(folder / f"c{k}.raw", np.float32, "r") for k in range(COLUMNS)]
     for column in columns:
         column._mmap.madvise(mmap.MADV_RANDOM)  # type: ignore[attr-defined]
-    for ids in orders(shuffle, rows):
+    for ids in orders(order, rows):
         at = ids[:, None] + np.arange(WINDOW)
         yield ids, [torch.from_numpy(column[at]) for column in columns]
 
 
-def hugging_face(folder: Path, shuffle: bool | ts.Blocks, rows: int) -> Batches:
+def hugging_face(folder: Path, order: Order, rows: int) -> Batches:
     import datasets
 
     data = datasets.load_from_disk(str(folder / "datasets")).with_format("numpy")
-    for ids in orders(shuffle, rows):
+    for ids in orders(order, rows):
         found = [data[first : first + WINDOW] for first in ids.tolist()]
         yield ids, [torch.from_numpy(np.stack([one[f"c{k}"] for one in found])) for k in range(COLUMNS)]
 
@@ -100,7 +102,7 @@ CONTESTANTS: dict[str, Callable[[Path, bool | ts.Blocks, int], Batches]] = {
     "NumPy memory map": memory_map,
     "datasets": hugging_face,
 }
-ORDERS: dict[str, bool | ts.Blocks] = {"shuffle=True": True, f"ts.Blocks({BATCH})": ts.Blocks(BATCH)}
+ORDERS: dict[str, Order] = {"shuffle=True": {"shuffle": True}, f"ts.Blocks({BATCH})": {"order": ts.Blocks(BATCH)}}
 
 
 @dataclass(frozen=True)
@@ -173,8 +175,8 @@ def main() -> None:
         print("Not installed, and left out: datasets.")
     with tempfile.TemporaryDirectory(dir=asked.folder) as folder:
         make(Path(folder), rows)
-        for order, shuffle in ORDERS.items():
-            compare(Work(order, Path(folder), rows, steps if shuffle is True else 10 * steps), names, rounds)
+        for order, arguments in ORDERS.items():
+            compare(Work(order, Path(folder), rows, steps if arguments.get("shuffle") else 10 * steps), names, rounds)
 
 
 def compare(work: Work, names: list[str], rounds: int) -> None:

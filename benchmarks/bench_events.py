@@ -47,7 +47,7 @@ def main() -> None:
     print(f"windows made in {time.perf_counter() - loaded:.2f} s")
     order = np.random.default_rng(1).permutation(len(windows))[: len(windows) // BATCH * BATCH].tolist()
     ways: dict[str, Callable[[list[int]], Iterator[Batch]]] = {
-        "tensorstash": lambda ids: iter(ts.Loader(windows, BATCH, sampler=ids)),
+        "tensorstash": lambda ids: iter(ts.Loader(windows, BATCH, order=ids)),
         "by hand": ByHand(events, points).batches,
         "to dense": lambda ids: iter(DataLoader(Samples(events, points), BATCH, sampler=ids, collate_fn=to_dense)),
         "per sample": lambda ids: iter(DataLoader(Samples(events, points), BATCH, sampler=ids, collate_fn=padded)),
@@ -198,7 +198,7 @@ def seconds_of(batches: Iterator[Batch]) -> float:
 def finding(windows: ts.Windows, order: list[int]) -> None:
     """The share of the loop in which the rows of windows are found."""
     ids = np.array(order).reshape(-1, BATCH)
-    whole = seconds_of(iter(ts.Loader(windows, BATCH, sampler=order)))
+    whole = seconds_of(iter(ts.Loader(windows, BATCH, order=order)))
     began = time.perf_counter()
     for of_batch in ids:
         windows.chain.locate(of_batch)

@@ -26,20 +26,20 @@ from typing import Any
 
 import numpy as np
 import torch
+from tensorstash.sampling.ordering import Ordering, _of_mix, of_count
 
 import tensorstash as ts
 from tensorstash.sampling.by_time import sections
 from tensorstash.sampling.components import components
 from tensorstash.sampling.order import order as order_at
-from tensorstash.sampling.ordering import Ordering, _of_mix, of_count
 
 COLUMNS = 8
 BATCH = 1024
-ORDERS: dict[str, Any] = {
-    "sequential": False,
-    "shuffled": True,
-    "blocks of 96": ts.Blocks(96),
-    "1024 lanes": ts.Lanes(BATCH),
+ORDERS: dict[str, dict[str, Any]] = {
+    "sequential": {},
+    "shuffled": {"shuffle": True},
+    "blocks of 96": {"order": ts.Blocks(96)},
+    "1024 lanes": {"order": ts.Lanes(BATCH)},
 }
 
 
@@ -119,7 +119,7 @@ def orders(quick: bool) -> None:
 
 def order_case(name: str, n: int, count: int) -> dict[str, Any]:
     def sampler(epoch: int) -> ts.Sampler:
-        made = ts.Sampler(n, BATCH, shuffle=ORDERS[name], seed=0)
+        made = ts.Sampler(n, BATCH, **ORDERS[name], seed=0)
         made.set_epoch(epoch)
         return made
 
@@ -135,7 +135,7 @@ def order_case(name: str, n: int, count: int) -> dict[str, Any]:
         return taken
 
     # the code and its libraries are in memory before the peak is reset
-    next(iter(ts.Sampler(10**5, BATCH, shuffle=ORDERS[name])))
+    next(iter(ts.Sampler(10**5, BATCH, **ORDERS[name])))
     growth = grown(lambda: take(0))
     check_ids(sampler(1), n, min(n, count))
     first = best(lambda: next(iter(sampler(2))))
@@ -185,7 +185,7 @@ def further_case(name: str, n: int, count: int) -> dict[str, Any]:
     making = time.perf_counter() - began
 
     def take(epoch: int) -> int:
-        sampler, taken = ts.Sampler(n, BATCH, shuffle=made, steps=count // BATCH), 0
+        sampler, taken = ts.Sampler(n, BATCH, order=made, steps=count // BATCH), 0
         sampler.set_epoch(epoch)
         for ids in sampler:
             taken += len(ids)
@@ -199,7 +199,7 @@ def further_case(name: str, n: int, count: int) -> dict[str, Any]:
 def ordering_of(name: str, n: int, weights: Any) -> Ordering:
     """The order of `n` windows: of weights, of cross-sections of 500, or of components from n / 10 up."""
     if name == "weighted":
-        return of_count(ts.Weighted(weights[:n]), n)
+        return of_count(False, ts.Weighted(weights[:n]), n)
     if name == "by time":
         table = sections(lambda ids: ids % max(1, n // 500), n)
         return Ordering(ts.ByTime(shuffle=True), name, n, partial(order_at, True, len(table.ends)), {}, table)
@@ -256,7 +256,7 @@ def gathering(quick: bool) -> None:
     del table
     for batch, length in ((1024, 120), (64, 32)):
         windows = ts.Windows(stash, history=length)
-        orders = {"shuffled": True, f"blocks of {batch}": ts.Blocks(batch), "sequential": False}
+        orders = {"shuffled": {"shuffle": True}, f"blocks of {batch}": {"order": ts.Blocks(batch)}, "sequential": {}}
         check_batches(windows, batch, orders)
         nbytes = batch * length * COLUMNS * 4
         print(f"\ngathering: {batch} windows of {length} rows x {COLUMNS} float32, {rows:,} rows; medians of 15 rounds")
@@ -267,7 +267,7 @@ def gathering(quick: bool) -> None:
 def check_batches(windows: ts.Windows, batch: int, orders: dict[str, Any]) -> None:
     """A few batches of each loader are the slices that their ids say."""
     for order in orders.values():
-        loader = ts.Loader(windows, batch, shuffle=order, seed=1, with_ids=True)
+        loader = ts.Loader(windows, batch, **order, seed=1, with_ids=True)
         for _, made in zip(range(3), loader):
             for k in (0, batch // 2, batch - 1):
                 start = int(made["window"][k])
@@ -279,9 +279,7 @@ def compare(windows: ts.Windows, batch: int, orders: dict[str, Any], nbytes: int
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     steps = max(20, 200_000_000 // nbytes)
-    running = {
-        name: endless(ts.Loader(windows, batch, shuffle=order, seed=1, tail="drop")) for name, order in orders.items()
-    }
+    running = {name: endless(ts.Loader(windows, batch, **order, seed=1, tail="drop")) for name, order in orders.items()}
     for batches in running.values():
         spend(batches, steps)
     rounds = [{name: spend(batches, steps) / steps for name, batches in running.items()} for _ in range(15)]

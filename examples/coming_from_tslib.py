@@ -87,7 +87,7 @@ def data_provider(args: Any, flag: str) -> tuple[DataSet, ts.Loader]:
     parts = ts.Windows(stash, spans=spans, gaps="ignore").split(*cuts)
     windows, scaler = parts[PARTS[flag]], ts.Scaler.fit(parts[0], ["x"])
     order = Order(windows, shuffled=flag != "test")
-    loader = ts.Loader(windows, args.batch_size, sampler=order, transform=[scaler, as_tuple])
+    loader = ts.Loader(windows, args.batch_size, order=order, transform=[scaler, as_tuple])
     return DataSet(windows, scaler), loader
 
 

@@ -22,10 +22,10 @@ if TYPE_CHECKING:  # type checkers and editors cannot read the tables below
     from tensorstash.ingest.load import Plan as Plan
     from tensorstash.ingest.load import load as load
     from tensorstash.ingest.load import plan as plan
+    from tensorstash.sampling.blocks import Blocks as Blocks
     from tensorstash.sampling.by_time import ByTime as ByTime
+    from tensorstash.sampling.lanes import Lanes as Lanes
     from tensorstash.sampling.mix import Mix as Mix
-    from tensorstash.sampling.order import Blocks as Blocks
-    from tensorstash.sampling.order import Lanes as Lanes
     from tensorstash.sampling.sampler import Sampler as Sampler
     from tensorstash.sampling.weighted import Weighted as Weighted
     from tensorstash.segments import shared as shared
@@ -42,14 +42,14 @@ if TYPE_CHECKING:  # type checkers and editors cannot read the tables below
 
 # the file that defines each public name; a name is imported on first use, to keep `import tensorstash` fast
 _HOMES = {
-    "Blocks": "sampling.order",
+    "Blocks": "sampling.blocks",
     "ByTime": "sampling.by_time",
     "Cast": "transforms.cast",
     "Cross": "transforms.cross",
     "Draw": "gather.span",
     "During": "windows.during",
     "InstanceNorm": "transforms.instance_norm",
-    "Lanes": "sampling.order",
+    "Lanes": "sampling.lanes",
     "Loader": "batches.loader",
     "Mix": "sampling.mix",
     "PackSequences": "transforms.pack",

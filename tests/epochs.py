@@ -10,18 +10,49 @@ import torch
 import tensorstash as ts
 from tests import oracle, orders
 from tests.data import Table
-from tests.words import Tail
+from tests.orders_of_strangers import Backwards, ByKey, first_of
+from tests.words import Int64s, Tail
 
-KINDS = ["sequential", "shuffled", "blocks", "lanes"]
+OF_NUMBERS = ["sequential", "shuffled", "blocks", "lanes"]  # orders that need no more than the number of windows
+KINDS = [*OF_NUMBERS, "own ids", "by key", "backwards"]  # the last two are unknown to the package
 TAILS = ["keep", "pad", "drop"]
 SPANS = {"past": ("i64", -2, 0), "target": ("f32", 0, 1), "pack": ("pack", -1, 1), "flag": ("flag", -2, 1)}
 
 Batch = dict[str, torch.Tensor]
 
 
-def shuffle_of(kind: str, size: int) -> Any:
-    """The argument `shuffle` for steps of `size` windows on all ranks together."""
-    return {"sequential": False, "shuffled": True, "blocks": ts.Blocks(5), "lanes": ts.Lanes(size)}[kind]
+def ordered(order: Any) -> dict[str, Any]:
+    """The argument of a loader or sampler for an order, or for `shuffle` if it is a bool."""
+    return {"shuffle" if isinstance(order, bool) else "order": order}
+
+
+class OwnIds:
+    """Ids of the caller's own, others in each epoch."""
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+        self.epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return self.n
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(order_of("own ids", self.n, epoch=self.epoch))
+
+
+def shuffle_of(kind: str, size: int, n: int = 0) -> Any:
+    """The order of `n` windows in steps of `size` windows on all ranks together."""
+    made = {"sequential": False, "shuffled": True, "blocks": ts.Blocks(5), "lanes": ts.Lanes(size)}
+    made |= {"own ids": OwnIds(n), "by key": ByKey(keys_of), "backwards": Backwards()}
+    return made[kind]
+
+
+def keys_of(windows: ts.Windows) -> Int64s:
+    """A key of each window, made from its values; several windows may have the same."""
+    return windows[:]["past"][:, 0].numpy() % 5
 
 
 def order_of(kind: str, n: int, size: int = 1, epoch: int = 0, seed: int = 0) -> list[int]:
@@ -30,6 +61,15 @@ def order_of(kind: str, n: int, size: int = 1, epoch: int = 0, seed: int = 0) ->
         return [*range(n)]
     if kind == "lanes":
         return orders.lanes(n, size)
+    if kind == "backwards":
+        return [*range(n)][::-1]
+    if kind == "own ids":
+        return orders.shuffled(n, 7, epoch)
+    if kind == "by key":
+        keys = keys_of(windows_of(n)).tolist()
+        ids = sorted(range(n), key=lambda k: (keys[k], k))
+        first = first_of(n, seed, epoch)
+        return ids[first:] + ids[:first]
     return orders.blocks(n, 5, seed, epoch) if kind == "blocks" else orders.shuffled(n, seed, epoch)
 
 
@@ -59,7 +99,7 @@ def loaders_of(
         ts.Loader(
             windows_of(n),
             batch_size,
-            shuffle=shuffle_of(kind, ranks * batch_size),
+            **ordered(shuffle_of(kind, ranks * batch_size, n)),
             seed=seed,
             tail=tail,
             num_replicas=ranks,

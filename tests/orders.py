@@ -64,7 +64,7 @@ def shuffled(n: int, seed: int, epoch: int) -> list[int]:
 
 
 def blocks(n: int, size: int, seed: int, epoch: int) -> list[int]:
-    """The ids of an epoch with `shuffle=ts.Blocks(size)`: whole blocks, then what is before and behind them."""
+    """The ids of an epoch with `order=ts.Blocks(size)`: whole blocks, then what is before and behind them."""
     first = min(keys(seed, epoch)[0] % size, n)
     whole = (n - first) // size
     ids = [first + block * size + k for block in shuffled(whole, seed, epoch) for k in range(size)]
@@ -72,7 +72,7 @@ def blocks(n: int, size: int, seed: int, epoch: int) -> list[int]:
 
 
 def lanes(n: int, count: int) -> list[int]:
-    """The ids of an epoch with `shuffle=ts.Lanes(count)`: pieces of the sequential order, side by side."""
+    """The ids of an epoch with `order=ts.Lanes(count)`: pieces of the sequential order, side by side."""
     lengths = [n // count + (lane < n % count) for lane in range(count)]
     firsts = [sum(lengths[:lane]) for lane in range(count)]
     return [first + k for k in range(max(lengths)) for first, length in zip(firsts, lengths) if k < length]

@@ -8,11 +8,7 @@ import torch
 
 from tensorstash.common.checks import is_listed
 from tensorstash.errors import unknown
-from tensorstash.sampling.mix import Mix
-from tensorstash.sampling.order import OwnIds
-from tensorstash.sampling.ordering import Shuffle
-from tensorstash.sampling.sampler import Sampler
-from tensorstash.sampling.sharded import ShardedWindows
+from tensorstash.sampling.several import Several
 from tensorstash.transforms.cast import Cast
 from tensorstash.transforms.pack import PackSequences
 from tensorstash.transforms.scaler import Scaler
@@ -24,46 +20,10 @@ Transform = Callable[[dict[str, torch.Tensor]], Any]  # each but the last return
 
 def check_windows(windows: object) -> None:
     """Refuse anything but windows, and windows that are empty."""
-    if not isinstance(windows, (Windows, Mix, ShardedWindows)):
-        raise TypeError(f"windows must be ts.Windows(stash, ...) or a ts.Mix of them, got a {type(windows).__name__}.")
+    if not isinstance(windows, (Windows, Several)):
+        raise TypeError(f"dataset must be ts.Windows(stash, ...) or a ts.Mix of them, got a {type(windows).__name__}.")
     if not len(windows):
-        raise ValueError("windows must hold at least one window, got none. See the cuts of split().")
-
-
-def check_lanes(windows: Windows) -> None:
-    """Refuse windows whose past would overlap the past of the previous window, skip rows, or be drawn."""
-    if windows.placement.points is not None or windows.placement.time_spans:
-        raise ValueError(
-            "ts.Lanes needs windows of slots, each of which continues the one before; windows at given points and "
-            "spans in time do not. Use another order."
-        )
-    if windows.chain.drawn:
-        raise ValueError(
-            "With ts.Lanes each window begins where the past of the window before it ended, so no start may be a "
-            f"ts.Draw, got {', '.join(map(str, windows.spans))}. Give a fixed start, or take another order."
-        )
-    # spans that end before the anchor are lags, and spans that begin at or after it are the future
-    past = max((-span.start for span in windows.spans if span.start < 0 <= span.stop), default=windows.history)
-    if past != windows.stride:
-        raise ValueError(
-            f"stride must equal the length of the past, {past}, with ts.Lanes, got {windows.stride}: each window of a "
-            "lane begins where the past of the window before it ended."
-        )
-
-
-def ids_of(sampler: object, shuffle: Shuffle, windows: Windows | Mix | ShardedWindows) -> OwnIds:
-    """The order that the caller's sampler gives."""
-    if not isinstance(windows, Windows):
-        what = "a mix" if isinstance(windows, Mix) else "shards"
-        raise ValueError(f"sampler must be left out for {what}. Use shuffle=True (permuted) or False (interleaved).")
-    if shuffle is not False:
-        raise ValueError(f"sampler must be given without shuffle, got shuffle={shuffle!r}: both set the order.")
-    if isinstance(sampler, Sampler):
-        raise TypeError("sampler must give one id at a time, got a ts.Sampler. Use shuffle=.")
-    ids = OwnIds(sampler, len(windows))
-    if not len(ids):
-        raise ValueError("sampler must give at least one id, got a length of 0.")
-    return ids
+        raise ValueError("dataset must hold at least one window, got none. See the cuts of split().")
 
 
 def callables(transform: Sequence[Transform]) -> tuple[Transform, ...]:
@@ -85,7 +45,7 @@ def before_copy(transforms: Sequence[Transform]) -> int:
     return max((k for k, step in enumerate(transforms, 1) if isinstance(step, PackSequences)), default=0)
 
 
-def bound(transforms: Sequence[Any], windows: Windows | Mix | ShardedWindows) -> tuple[Transform, ...]:
+def bound(transforms: Sequence[Any], windows: Windows | Several) -> tuple[Transform, ...]:
     """The transforms for these windows; those without `bind(windows)` stay what they are."""
     result = tuple(step.bind(windows) if hasattr(step, "bind") else step for step in transforms)
     scaled = Counter(span for step in result if isinstance(step, Scaler) for span in step.spans)

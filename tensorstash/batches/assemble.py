@@ -1,6 +1,6 @@
 """Whole batches on the host: spans, `observed`, static columns, ids, `valid` and `reset`, all in one order.
 
-Windows, mixes and the shards of a node are made in the same way: windows are a mix of one. Small batches of a few steps
+Windows and mixes are made in the same way: windows are a mix of one. Small batches of a few steps
 are made as one and cut into batches, because most of their cost is the time per call. A batch for a device is first
 made completely on the host, and then all its tensors are sent together, so that none arrives later than others.
 """
@@ -14,18 +14,15 @@ import torch
 from numpy.typing import NDArray
 
 from tensorstash.batches.buffers import Batch, Pending, Recycled, Sent, Staged
-from tensorstash.common.dtypes import Bools, Int32s, Int64s
+from tensorstash.common.dtypes import Int32s, Int64s
 from tensorstash.gather.gather import select
 from tensorstash.gather.span import draws_of
 from tensorstash.gather.stretches import Stretches
-from tensorstash.sampling.keys import draws, window_keys
-from tensorstash.sampling.mix import Mix
-from tensorstash.sampling.order import Lanes
 from tensorstash.sampling.passes import Schedule
-from tensorstash.sampling.sharded import ShardedWindows
-from tensorstash.sampling.steps import Layout, Steps
+from tensorstash.sampling.several import Several
+from tensorstash.sampling.steps import Steps
+from tensorstash.sampling.window_keys import draws, window_keys
 from tensorstash.windows.placement import Chain, Located, Placement
-from tensorstash.windows.slots import run_edges
 from tensorstash.windows.windows import Windows
 
 _MOST_TOGETHER = 16  # steps: more save hardly any time
@@ -99,19 +96,15 @@ class Assembler(Protocol):
 class Sampled:
     """What a loader samples: windows of one or several stashes, and the entries that follow from their ids alone."""
 
-    def __init__(self, windows: Windows | Mix | ShardedWindows, *, with_ids: bool, with_valid: bool) -> None:
-        sharded = isinstance(windows, ShardedWindows)
-        self.chain: Chain = (windows.mix_of_node() if isinstance(windows, ShardedWindows) else windows).chain
+    def __init__(self, windows: Windows | Several, *, with_ids: bool, with_valid: bool) -> None:
+        self.chain: Chain = windows.chain
         self._draws = draws_of(self.chain.placements[0].spans)
         self._with_ids = with_ids
-        self._with_valid = with_valid or sharded  # any batch over shards may hold filler
+        self._with_valid = with_valid
         self._source: Int64s | None = None  # (placements,) the component number shown in batches
         self._first_entity = np.zeros(len(self.chain.placements), np.int64)  # the number of each stash's first entity
-        if isinstance(windows, ShardedWindows):
-            self._source = np.array([*windows.parts], np.int64)
-            self._first_entity = windows.division.entity_offsets[self._source]
-        elif isinstance(windows, Mix):
-            self._source = np.arange(len(windows.windows))
+        if isinstance(windows, Several):
+            self._source, self._first_entity = windows.numbers()
 
     def locate(self, steps: Steps, schedule: Schedule) -> Group:
         """Where the windows of these steps are, and everything that follows from their ids alone."""
@@ -119,11 +112,9 @@ class Sampled:
         located = chain.locate(steps.ids.reshape(-1))
         entities = chain.entities(located) if self._with_ids or chain.static else None
         extras: dict[str, NDArray[Any]] = {}
-        if self._with_valid or schedule.layout.masked:
+        if self._with_valid or schedule.layout.masked or schedule.order.has_filler:
             extras["valid"] = np.broadcast_to(np.arange(shape[1]) < steps.valid, shape)
-        if isinstance(schedule.ordering.shuffle, Lanes):
-            anchors = located.anchors.reshape(shape)
-            extras["reset"] = _resets(chain.placements[0], schedule.ordering.shuffle, schedule.layout, steps, anchors)
+        extras |= schedule.order.entries(steps, schedule.layout, chain, located.anchors.reshape(shape))
         if self._with_ids and entities is not None:
             extras |= {name: values.reshape(shape) for name, values in self._ids(located, entities).items()}
             extras["window.key"] = window_keys(schedule.seed, steps)
@@ -194,15 +185,3 @@ class HostAssembler:
         located = portion.group.located.of(portion.steps)
         for placement, which, _, anchors in self._chain.parts(located):
             yield placement, (anchors, [stretches.of(which) for stretches in located.stretches])
-
-
-def _resets(placement: Placement, lanes: Lanes, layout: Layout, steps: Steps, anchors: Int64s) -> Bools:
-    """Whether each window does not continue the window in the same row of the previous batch, `(steps, batch)`."""
-    lane, at = lanes.places(len(placement), steps.ids)
-    row = np.arange(steps.ids.shape[1])
-    before = placement.anchor_slots(np.maximum(steps.ids - 1, 0))
-    runs, _ = run_edges(placement.slots)
-    start, start_before = (np.searchsorted(runs, slots - placement.history, "right") for slots in (anchors, before))
-    goes_on = (anchors - before == placement.intervals.stride) & (start == start_before)
-    same_row = lane == layout.rank * layout.batch_size + row
-    return (at == 0) | ~goes_on | ~same_row | (row >= steps.valid)

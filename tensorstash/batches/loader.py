@@ -5,7 +5,6 @@ import warnings
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, TypeVar
 
@@ -17,9 +16,7 @@ from tensorstash.batches.arguments import (
     bound,
     callables,
     casts_on_host,
-    check_lanes,
     check_windows,
-    ids_of,
     on_host,
     scaled_by,
 )
@@ -32,14 +29,11 @@ from tensorstash.batches.resident import ResidentAssembler
 from tensorstash.batches.timer import Timer, Times
 from tensorstash.common.checks import at_least
 from tensorstash.common.keywords import suggests_keywords
-from tensorstash.sampling.mix import Mix, shown
-from tensorstash.sampling.order import Lanes
-from tensorstash.sampling.ordering import Shuffle, of_windows
+from tensorstash.sampling.bind import Bindable
 from tensorstash.sampling.passes import Position, Schedule
 from tensorstash.sampling.sampler import Sampler
-from tensorstash.sampling.sharded import ShardedWindows
-from tensorstash.sampling.steps import Consumed, Tail
-from tensorstash.sampling.weighted import Weighted
+from tensorstash.sampling.several import Several
+from tensorstash.sampling.steps import Progress, Tail
 from tensorstash.stash.scaled import noted
 from tensorstash.transforms.pack import PackSequences, check_packs
 from tensorstash.windows.windows import Windows
@@ -50,7 +44,7 @@ _SPARE_STAGES = 2  # one that is filled, and one whose copy may be under way whi
 
 Item = TypeVar("Item")
 # of a portion: the epoch of its steps, how far that is after each of them, and their batches
-_Made = tuple[int, Sequence[Consumed], list[Batch | Pending]]
+_Made = tuple[int, Sequence[Progress], list[Batch | Pending]]
 
 
 @suggests_keywords
@@ -66,15 +60,11 @@ class Loader:
     a few small batches, at most 512 KB. To keep a part of many batches, keep its `.clone()`.
 
     Args:
-        windows: the windows to sample, a `ts.Mix` of several, or those of shards (`ts.cluster.windows`).
+        dataset: the windows to sample, a `ts.Mix` of several, or `ts.cluster.windows` of several machines.
         batch_size: windows per batch and rank.
         shuffle: as for `Sampler`.
+        order: as for `Sampler`, and `ts.ByTime()` for steps that hold windows of one time each.
         seed: as for `Sampler`.
-        sampler: instead of `shuffle`, your ids: an iterable with a length, such as a list, an array or a
-            `torch.utils.data.Sampler`, that gives the window ids of an epoch one by one, the same on every rank. Its
-            `set_epoch(epoch)` is called before each epoch, if it has one. The loader divides the ids into steps and
-            among the ranks. A state holds their number and checksum, but not the state of the sampler: the run can be
-            resumed if the sampler yields the same ids again for the same epoch; otherwise it is a `ValueError`.
         device: where the batches go; `"accelerator"` is the device that torch finds on this machine, else the CPU. On
             CUDA, ROCm and XPU everything in a batch is copied from pinned memory in a stream of its own.
         prefetch: the number of batches, on the CPU of portions of at most 4 MB, that are gathered ahead in a thread.
@@ -86,7 +76,7 @@ class Loader:
             `stash.entities`), the `anchor` as in `Windows.anchors` (its time, or without a time column its row), and
             `window.key`, a hash of the seed, the epoch and the position in it: masks made from it resume.
         with_valid: batches always hold `valid`, `(batch,)` bool, which is false for filler. They hold it anyway with
-            `tail="pad"`, with `"keep"` on several ranks, and over shards, whose filler is spread over all steps.
+            `tail="pad"`, with `"keep"` on several ranks, and over several machines, where any step may have filler.
         transform: callables such as `Scaler`, called one after the other on every batch. Each but the last returns a
             batch; the last may return something else, such as a tuple. They run in the thread of the loop, once the
             batch is complete and on the device, and may write into it. If one raises, the exception leaves the loop,
@@ -100,7 +90,7 @@ class Loader:
         steps: as for `Sampler`; `len(loader) == steps`.
 
     Raises:
-        TypeError: `windows` is none of these. ValueError: an argument is out of range, there is no window, or the
+        TypeError: `dataset` is none of these. ValueError: an argument is out of range, there is no window, or the
             device cannot be used on this machine. NoMemoryError: resident columns do not fit there.
 
     Example:
@@ -115,10 +105,11 @@ class Loader:
 
     def __init__(
         self,
-        windows: Windows | Mix | ShardedWindows,
+        dataset: Windows | Several,
         batch_size: int | None = None,
         *,
-        shuffle: Shuffle = False,
+        shuffle: bool = False,
+        order: Bindable | Iterable[int] | None = None,
         seed: int = 0,
         device: str | torch.device | None = None,
         prefetch: int | None = None,
@@ -130,25 +121,21 @@ class Loader:
         transform: Sequence[Transform] = (),
         global_batch_size: int | None = None,
         steps: int | None = None,
-        sampler: Iterable[int] | None = None,
         resident: bool = False,
     ) -> None:
-        check_windows(windows)
-        if isinstance(windows, ShardedWindows) and (uneven := windows.uneven_text()) is not None:
-            warnings.warn(uneven, stacklevel=3)
-        if isinstance(shuffle, Lanes) and isinstance(windows, Windows):
-            check_lanes(windows)
-        self.windows: Any = windows  # what was given; its type would have to be checked at every use
+        check_windows(dataset)
+        if isinstance(dataset, Several) and (warning := dataset.warning()) is not None:
+            warnings.warn(warning, stacklevel=3)
+        self.dataset: Any = dataset  # what was given; its type would have to be checked at every use
         self.device = device_of(device)
         on_cpu = self.device.type == "cpu"
         default = 0 if on_cpu else 2
         self.prefetch = default if prefetch is None else at_least(0, prefetch, "prefetch", below=_MOST_AHEAD)
-        if sampler is not None:
-            shuffle = ids_of(sampler, shuffle, windows)
         self.sampler = Sampler(
-            len(windows),
+            dataset,
             batch_size,
-            shuffle=of_windows(shuffle, windows),
+            shuffle=shuffle,
+            order=order,
             seed=seed,
             num_replicas=num_replicas,
             rank=rank,
@@ -158,12 +145,12 @@ class Loader:
         )
         self.with_ids = with_ids
         self.with_valid = with_valid
-        self.transform = bound(callables(transform), windows)
+        self.transform = bound(callables(transform), dataset)
         for name, flag in (("resident", resident), ("with_ids", with_ids), ("with_valid", with_valid)):
             if not isinstance(flag, bool):
                 raise TypeError(f"{name} must be True or False, got {flag!r}.")
         self.resident = resident
-        self._sampled = Sampled(windows, with_ids=with_ids, with_valid=with_valid)
+        self._sampled = Sampled(dataset, with_ids=with_ids, with_valid=with_valid)
         self._times = Times()
         self._making: Generator[_Made, None, None] | None = None  # the batches of the last pass
         staged = copies_to(self.device) is not None and not resident  # a missing device is refused here
@@ -187,6 +174,11 @@ class Loader:
         if resident:
             self._assembler  # noqa: B018  columns that do not fit are refused here too
 
+    @property
+    def batch_size(self) -> int:
+        """Windows per batch and rank, as `Sampler.batch_size`."""
+        return self.sampler.batch_size
+
     def __len__(self) -> int:
         """Batches of a whole pass, the same on every rank."""
         return len(self.sampler)
@@ -196,7 +188,7 @@ class Loader:
         self._end_pass()
         schedule, start = self.sampler.begin()
         # the assembler is made here, in the thread of the loop: each thread has a current device of its own
-        assembler, times = self._of_pass(), Times(begin=start, now=start)
+        assembler, times = self._of_pass(), Times(start=start, now=start)
         self._times = times
         timer = Timer(times, assembler.copy_seconds, gathers_in_loop=self.resident)
         making = self._make(assembler, schedule, start, timer)
@@ -204,9 +196,9 @@ class Loader:
         transformed = timer.transforming(partial(self._transformed, self._late)) if self._late else None
         hand_out, taken = self.sampler.hand_out, 0
         try:
-            for epoch, consumed, pending in made:
+            for epoch, progress, pending in made:
                 timer.given()
-                for after in consumed:
+                for after in progress:
                     batch = pending.pop(0)
                     if not isinstance(batch, dict):
                         batch = timer.complete(batch)
@@ -250,8 +242,8 @@ class Loader:
         build = timer.building(assembler.build, self._sampled.chain.plan.window_bytes)
         for portion in assembler.portions(groups):
             steps, of_portion = portion.group.steps, portion.steps
-            consumed = steps.consumed[of_portion.start : of_portion.stop]
-            yield steps.epoch, consumed, build(portion)  # nothing here may keep their memory
+            progress = steps.progress[of_portion.start : of_portion.stop]
+            yield steps.epoch, progress, build(portion)  # nothing here may keep their memory
 
     def _transformed(self, transforms: Sequence[Transform], batch: Any) -> Any:
         for transform in transforms:
@@ -315,15 +307,12 @@ class Loader:
         Example:
             >>> import numpy as np, tensorstash as ts
             >>> windows = ts.Windows(ts.load({"y": np.arange(4.0)}), history=1)
-            >>> loader = ts.Loader(windows, 4, shuffle=ts.Weighted([1, 0, 0, 0]))
+            >>> loader = ts.Loader(windows, 4, order=ts.Weighted([1, 0, 0, 0]))
             >>> loader.set_weights([0, 0, 1, 0])
             >>> [batch["y"][:, 0].tolist() for batch in loader]
             [[2.0, 2.0, 2.0, 2.0]]
         """
-        weighted = self.sampler.shuffle
-        if not isinstance(weighted, Weighted):
-            raise TypeError(f"shuffle must be ts.Weighted(...) for set_weights(), got {weighted!r}.")
-        self.sampler.follow(of_windows(replace(weighted, weights=weights), self.windows))
+        self.sampler.follow(self.sampler.order.with_weights(weights, self.dataset))
 
     def state_dict(self) -> dict[str, Any]:
         """The position of the run, as `Sampler.state_dict`; prefetched batches do not count."""
@@ -344,8 +333,8 @@ class Loader:
         of resident columns, counts only until it is queued. For a mix also `windows`: how many of each component all
         ranks together have taken, by name.
         """
-        times, rows = self._times, [_row(self.sampler.n, *at[:2]) for at in (self._times.begin, self._times.now)]
-        return times.stats() | ({"windows": shown(self.windows, *rows)} if isinstance(self.windows, Mix) else {})
+        times = self._times
+        return times.stats() | self.sampler.order.stats(times.start[:2], times.now[:2])
 
     def __getstate__(self) -> dict[str, Any]:
         """All but the assembler and what it makes, which refer to buffers, streams and threads."""
@@ -353,19 +342,14 @@ class Loader:
         return state | {"_making": None}
 
     def __repr__(self) -> str:
-        return f"Loader: {self._caption()}\n  {self.sampler}\n  {self.windows}"
+        return f"Loader: {self._caption()}\n  {self.sampler}\n  {self.dataset}"
 
     def _repr_html_(self) -> str:
-        return as_html(self._caption(), (self.sampler, self.windows), self._sampled.chain.gather([0]))
+        return as_html(self._caption(), (self.sampler, self.dataset), self._sampled.chain.gather([0]))
 
     def _caption(self) -> str:
         where = f"{self.device}, resident" if self.resident else str(self.device)
         return f"to {where}, prefetch {self.prefetch}"
-
-
-def _row(n: int, epoch: int, consumed: Consumed) -> int:
-    """The position in the endless sequence of epochs of n windows; shards have no such sequence."""
-    return epoch * n + consumed if isinstance(consumed, int) else 0
 
 
 # what a forked child must never free: that takes locks which the thread may have held when the process was forked

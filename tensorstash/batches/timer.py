@@ -7,9 +7,10 @@ from typing import Any, TypeVar
 
 from tensorstash.batches.assemble import Portion
 from tensorstash.batches.buffers import Batch, Pending
-from tensorstash.sampling.passes import Fields, Position
+from tensorstash.sampling.passes import Position
 
 _clock = time.perf_counter
+_START = Position()
 Transformed = TypeVar("Transformed")
 
 
@@ -25,14 +26,14 @@ class Times:
     gathered: float = 0.0
     copied: float = 0.0
     nbytes: int = 0  # of what was gathered
-    begin: Fields = (0, 0, 0, 0)  # where the pass began
-    now: Fields = (0, 0, 0, 0)  # where it stands
+    start: Position = _START  # where the pass began
+    now: Position = _START  # where it stands
 
     def stats(self) -> dict[str, Any]:
         """The times as they are shown."""
         ended = _clock() if self.ended is None else self.ended
         return {
-            "steps": Position(*self.now).taken - Position(*self.begin).taken,
+            "steps": self.now.taken - self.start.taken,
             "seconds": ended - self.started,
             "wait_seconds": self.waited,
             "wait_gather_seconds": self.waited - self.waited_for_copies - self.transformed,

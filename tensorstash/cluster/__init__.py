@@ -9,10 +9,10 @@ from tensorstash.cluster.exchange import exchange_counts, fit_scaler
 from tensorstash.cluster.make_shards import shard
 from tensorstash.cluster.manifest import Manifest, ShardRecord
 from tensorstash.cluster.open_shards import open  # noqa: A004  ts.cluster.open is the natural name
+from tensorstash.cluster.sharded_windows import ShardedWindows
 from tensorstash.cluster.shards import Shards
 from tensorstash.cluster.windows import windows
 from tensorstash.columns.sharding import shard_of
-from tensorstash.sampling.sharded import ShardedWindows
 
 __all__ = [
     "Manifest",

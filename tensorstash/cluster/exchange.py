@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 import torch.distributed as dist
 
+from tensorstash.cluster.sharded_windows import Count, ShardedWindows, merge_counts
+from tensorstash.cluster.statistics import of_all, of_node
 from tensorstash.common.checks import names_in, shown
 from tensorstash.errors import NoWindowError
-from tensorstash.sampling.sharded import Count, ShardedWindows, merge_counts
 from tensorstash.transforms.fitting import By, Kind, Unknown, check_kind
 from tensorstash.transforms.scaler import Scaler
-from tensorstash.transforms.sharded import of_all, of_node
 
 
 class RankCounts(NamedTuple):
@@ -76,9 +76,11 @@ def fit_scaler(
         ValueError: there is no process group for several nodes, or no window. Others as for `ts.Scaler.fit`.
     """
     check_kind(kind, by, unknown)
-    mine = of_node(_of_shards(windows), names_in(columns, "columns"), kind, by)
+    mine = of_node(_of_shards(windows).parts, names_in(columns, "columns"), kind, by)
     nodes = gather_from_ranks(mine, windows.division.nodes, group)
-    return Scaler.of_statistics(windows, partial(of_all, windows, nodes, kind), kind, by, unknown)
+    return Scaler.of_statistics(
+        windows, partial(of_all, windows.division.entity_offsets, nodes, kind), kind, by, unknown
+    )
 
 
 def _of_shards(windows: ShardedWindows) -> ShardedWindows:

@@ -8,12 +8,12 @@ from hashlib import blake2b
 import numpy as np
 
 from tensorstash.cluster.manifest import INDEX, NAME, Manifest, ShardRecord, key_of
+from tensorstash.cluster.node import node_of
 from tensorstash.cluster.shards import Shards, assign
 from tensorstash.cluster.store import Store
 from tensorstash.common.checks import path_of, seconds
 from tensorstash.errors import SegmentError
 from tensorstash.ingest.segment_key import check_share
-from tensorstash.sampling.node import node_of
 from tensorstash.segments.directory import Name
 from tensorstash.segments.draft import resize, write
 from tensorstash.segments.limits import check_free

@@ -7,9 +7,9 @@ from functools import partial
 from inspect import Parameter, Signature, signature
 from typing import Concatenate, ParamSpec
 
+from tensorstash.cluster.sharded_windows import Division, ShardedWindows
 from tensorstash.cluster.shards import Shards, assign
 from tensorstash.errors import NoWindowError
-from tensorstash.sampling.sharded import Division, ShardedWindows
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.during import During
 from tensorstash.windows.windows import Windows

@@ -1,22 +1,19 @@
-"""Steps that are cross-sections: all windows of one anchor time, in the order of their entities.
-
-The table of ids by time takes 4 bytes per window and 4 per distinct time; from 2**31 windows on, 8 of each.
-"""
+"""Steps that are cross-sections: windows of one anchor time, in the order of their entities."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property, partial
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 
-from tensorstash.common.dtypes import Int32s, Int64s
-from tensorstash.native.permutation import BLOCK, Order
-from tensorstash.sampling.order import chunks
-from tensorstash.sampling.steps import Epoch, Layout, Steps, part_with_filler
-from tensorstash.segments.limits import check_free, memory_limits
-
-_BUILDING = 16  # bytes per window while a table is made
+from tensorstash.common.dtypes import Int64s
+from tensorstash.native.permutation import BLOCK, shuffled
+from tensorstash.sampling.hashes import checksum
+from tensorstash.sampling.order import Count, Ids, Order, ids_by_entity
+from tensorstash.sampling.sections import Cuts, Sections, count_steps, cuts, largest, sections
+from tensorstash.sampling.steps import Layout, Progress, Steps, Tail, share
+from tensorstash.windows.windows import Windows
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +30,7 @@ class ByTime:
         >>> import tensorstash as ts
         >>> table = {"stock": ["a", "a", "a", "b", "b"], "day": [1, 2, 3, 2, 3], "price": [1.0, 2.0, 3.0, 20.0, 30.0]}
         >>> windows = ts.Windows(ts.load(table, entity="stock", time="day"), history=1)
-        >>> [batch["price"][:, 0].tolist() for batch in ts.Loader(windows, None, shuffle=ts.ByTime())]
+        >>> [batch["price"][:, 0].tolist() for batch in ts.Loader(windows, None, order=ts.ByTime())]
         [[1.0], [2.0, 20.0], [3.0, 30.0]]
     """
 
@@ -43,163 +40,85 @@ class ByTime:
         if not isinstance(self.shuffle, (bool, np.bool_)):
             raise TypeError(f"shuffle of ts.ByTime must be True or False, got {self.shuffle!r}.")
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Sections:
-    """The ids of all windows by anchor time: the windows of time t, by entity, are `ids[ends[t - 1] : ends[t]]`."""
-
-    ids: Int32s | Int64s  # (windows,)
-    ends: Int32s | Int64s  # (times,)
-
-
-class Cuts(NamedTuple):
-    """Steps of one epoch: step k takes `ids[begin[k] : end[k]]` of the sections."""
-
-    begin: Int64s  # (steps,)
-    end: Int64s
-    consumed: Int64s  # windows of the epoch's order that are consumed after each step
+    def bind(self, windows: Windows | Count) -> "ByTimeOrder":
+        """The order of these windows."""
+        if isinstance(windows, Count):
+            raise windows.lacking(self)
+        if windows.stash.time is None:
+            raise ValueError("ts.ByTime needs times, and this stash has none. Load it with time=.")
+        table = sections(partial(_anchor_times, windows), len(windows), ids_by_entity(windows))
+        return ByTimeOrder(table, shuffle=bool(self.shuffle))
 
 
-def sections(times_of: Order, windows: int, by_entity: Int64s | None = None) -> Sections:
-    """Sort the ids `0..windows-1` by the times that `times_of(ids)` gives, `(k,)` int64; equal times by id.
-
-    `by_entity`, `(windows,)`, has the ids in the order of their entities if they are not in it: equal times keep that
-    order. `times_of` is called twice for each id, with 65,536 ids at a time. The sort takes up to 16 bytes per window.
-    """
-    if by_entity is not None:
-        placed = sections(lambda places: times_of(by_entity[places]), windows)
-        placed.ids[:] = by_entity[placed.ids]
-        return placed
-    check_free(
-        _BUILDING * windows,
-        memory_limits(),
-        f"Steps by time sort the windows by their times, in {_BUILDING} bytes per window and rank",
-        f"a table of {windows:,} windows",
-        "Use fewer windows, or a larger stride.",
-    )
-    times = _distinct(times_of, windows)
-    bits, count = windows.bit_length(), len(times)
-    if bits + count.bit_length() > 63:
-        raise ValueError(
-            f"Steps by time take at most 2**31 windows and times, got {windows:,} windows of {count:,} times."
-        )
-    keys = np.empty(windows, np.int64)  # (place of the time, id) in one integer: sorting them is a stable sort by time
-    for low, high in chunks(windows):
-        ids = np.arange(low, high, dtype=np.int64)
-        keys[low:high] = np.searchsorted(times, times_of(ids)) << bits | ids
-    del times  # before the next arrays are made
-    keys.sort()
-    return _unpacked(keys, bits, count)
+def _anchor_times(windows: Windows, ids: Int64s) -> Int64s:
+    placement = windows.placement
+    return placement.window_times(ids, placement.anchor_slots(ids))
 
 
-def _unpacked(keys: Int64s, bits: int, count: int) -> Sections:
-    wide = len(keys) >= 1 << 31
-    ids: Int32s | Int64s = keys if wide else np.empty(len(keys), np.int32)
-    ends: Int32s | Int64s = np.empty(count, np.int64) if wide else np.empty(count, np.int32)
-    for low, high in chunks(len(keys)):
-        ends[keys[low:high] >> bits] = np.arange(low + 1, high + 1)  # of equal indexes, the last one counts
-        ids[low:high] = keys[low:high] & ((1 << bits) - 1)
-    return Sections(ids, ends)
+class ByTimeOrder(Order):
+    """The order of `ts.ByTime`; the progress of an epoch is the number of its windows that all ranks have used."""
 
+    def __init__(self, table: Sections, *, shuffle: bool) -> None:
+        self.name = "by time, shuffled" if shuffle else "by time"
+        self.positions = len(table.ids)
+        self.fingerprint = {"times": checksum(table.ends, table.ids)}
+        self.is_seeded = shuffle
+        self._table = table
+        self._shuffle = shuffle
 
-def _distinct(times_of: Order, windows: int) -> Int64s:
-    """The distinct times, ascending."""
-    times = np.empty(windows, np.int64)
-    for low, high in chunks(windows):
-        times[low:high] = times_of(np.arange(low, high, dtype=np.int64))
-    times.sort()
-    count = 0
-    for low, high in chunks(windows):
-        block = times[low:high]
-        new = block[np.append(low == 0 or block[0] != times[count - 1], block[1:] != block[:-1])]
-        times[count : count + len(new)] = new  # in place: writing never overtakes reading
-        count += len(new)
-    return times[:count].copy()
+    @cached_property
+    def largest_step(self) -> int:  # type: ignore[override]  # a value of the protocol
+        """The number of windows of the largest time."""
+        return largest(self._table)
 
+    def check_tail(self, tail: Tail, *, varies: bool) -> None:
+        """Refuse to leave out steps that are whole by definition."""
+        if varies and tail == "drop":
+            raise ValueError(
+                'tail="drop" leaves out steps that are not full, but without batch_size= each step has all windows of '
+                'its time. Use tail="keep" or "pad".'
+            )
 
-def count_steps(of: Sections, size: int | None, drop: bool = False) -> int:
-    """Steps of a whole epoch with `size` windows per step over all ranks; with `None`, one step per time."""
-    if size is None:
-        return len(of.ends)
-    counts = (_bounds(of, np.arange(low, high))[1] for low, high in chunks(len(of.ends)))
-    return sum(int(_steps_in(count, size, drop).sum()) for count in counts)
+    def count(self, seed: int, epoch: int, layout: Layout, since: Progress) -> int:
+        """The number of steps left in an epoch."""
+        if since is None:
+            return count_steps(self._table, layout.size, layout.tail == "drop")
+        return sum(len(group.consumed) for group in self._cuts(seed, epoch, since, layout))
 
+    def steps(self, seed: int, epoch: int, since: Progress, layout: Layout, most: int | None) -> Iterator[Steps]:
+        """The rank's part of the steps left in an epoch; a group has steps of one size."""
+        for group in self._cuts(seed, epoch, since, layout):
+            wanted = len(group.begin) if most is None else min(most, len(group.begin))
+            counts = (group.end - group.begin)[:wanted]
+            edges = [0, *(np.flatnonzero(np.diff(counts)) + 1).tolist(), wanted]
+            for low, high in pairwise(edges):
+                per_group = max(1, BLOCK // int(counts[low]))
+                for first in range(low, high, per_group):
+                    yield self._part(group, slice(first, min(first + per_group, high)), epoch, layout)
+            most = None if most is None else most - wanted
+            if most == 0:
+                return
 
-def cuts(of: Sections, order: Order, consumed: int, size: int | None, drop: bool = False) -> Iterator[Cuts]:
-    """The steps of an epoch after the first `consumed` windows of its order, many steps at a time.
+    def after(self, seed: int, epoch: int, steps: int, layout: Layout) -> Progress:
+        """The progress of an epoch after its first `steps` steps."""
+        if not steps:
+            return None
+        for group in self._cuts(seed, epoch, None, layout):
+            if steps <= len(group.consumed):
+                return int(group.consumed[steps - 1])
+            steps -= len(group.consumed)
+        return self.positions
 
-    A partly consumed time continues with its remaining windows, whatever size earlier steps had. `drop` leaves out
-    steps of fewer than `size` windows.
-    """
-    before = 0  # windows of earlier times
-    for low, high in chunks(len(of.ends)):
-        begin, count = _bounds(of, order(np.arange(low, high)))
-        ends = before + np.cumsum(count)
-        before = int(ends[-1])
-        if before > consumed:
-            left = slice(int(np.searchsorted(ends, consumed, "right")), None)
-            begin, count, ends = begin[left], count[left], ends[left]
-            skip = max(0, consumed - int(ends[0] - count[0]))
-            begin[0] += skip
-            count[0] -= skip
-            yield from _cut(begin, count, ends, int(count.max()) if size is None else size, drop)
+    def _cuts(self, seed: int, epoch: int, since: Progress, layout: Layout) -> Iterator[Cuts]:
+        times = len(self._table.ends)
+        order: Ids = shuffled(times, seed, epoch) if self._shuffle else lambda positions: positions
+        return cuts(self._table, order, since or 0, layout.size, layout.tail == "drop")
 
-
-def _cut(begin: Int64s, count: Int64s, ends: Int64s, size: int, drop: bool) -> Iterator[Cuts]:
-    """Cut times into steps. A time has `count` windows from `begin` on, and ends at position `ends` of the order."""
-    steps = _steps_in(count, size, drop)
-    upto = np.cumsum(steps)
-    for low, high in chunks(int(upto[-1])):
-        step = np.arange(low, high)
-        time = np.searchsorted(upto, step, "right")
-        first = (step - (upto - steps)[time]) * size
-        last = np.minimum(first + size, count[time])
-        yield Cuts(begin[time] + first, begin[time] + last, (ends - count)[time] + last)
-
-
-def _steps_in(count: Int64s, size: int, drop: bool) -> Int64s:
-    return count // size if drop else -(-count // size)
-
-
-def _bounds(of: Sections, times: Int64s) -> tuple[Int64s, Int64s]:
-    """Where the ids of each time begin, and their number."""
-    begin = np.where(times > 0, of.ends[times - 1], 0).astype(np.int64)
-    return begin, of.ends[times] - begin
-
-
-def largest(of: Sections) -> int:
-    """How many windows the largest time has."""
-    return int(np.diff(of.ends, prepend=of.ends[:0].dtype.type(0)).max())
-
-
-def consumed_after(of: Sections, order: Order, steps: int, layout: Layout) -> int:
-    """The number of windows in the first `steps` steps of an epoch."""
-    for batch in cuts(of, order, 0, layout.size, layout.tail == "drop"):
-        if steps <= len(batch.consumed):
-            return int(batch.consumed[steps - 1]) if steps else 0
-        steps -= len(batch.consumed)
-    return len(of.ids)
-
-
-def steps_by_time(of: Sections, epoch: Epoch, begin: int, layout: Layout, most: int | None) -> Iterator[Steps]:
-    """As `steps.steps_after`, by time; `epoch.at` is the order of the times."""
-    for batch in cuts(of, epoch.at, begin, layout.size, layout.tail == "drop"):
-        wanted = len(batch.begin) if most is None else min(most, len(batch.begin))
-        counts = (batch.end - batch.begin)[:wanted]
-        edges = [0, *(np.flatnonzero(np.diff(counts)) + 1).tolist(), wanted]
-        for low, high in pairwise(edges):  # steps of one size
-            per_group = max(1, BLOCK // int(counts[low]))
-            for first in range(low, high, per_group):
-                yield _rank_part(of, batch, slice(first, min(first + per_group, high)), epoch.number, layout)
-        most = None if most is None else most - wanted
-        if most == 0:
-            return
-
-
-def _rank_part(of: Sections, batch: Cuts, which: slice, epoch: int, layout: Layout) -> Steps:
-    """This rank's part of steps that all have the same number of windows."""
-    begins, count = batch.begin[which], int(batch.end[which.start] - batch.begin[which.start])
-    of_rank, mine = part_with_filler(count, layout)
-    ids = of.ids[np.add.outer(begins, of_rank)].astype(np.int64)
-    consumed = batch.consumed[which]
-    return Steps(ids, np.add.outer(consumed - count, of_rank), mine, epoch, consumed.tolist())
+    def _part(self, group: Cuts, which: slice, epoch: int, layout: Layout) -> Steps:
+        """This rank's part of steps that all have the same number of windows."""
+        begins, consumed = group.begin[which], group.consumed[which]
+        count = int(group.end[which.start] - group.begin[which.start])
+        starts = consumed - count
+        positions, valid = share(starts, count, layout)
+        ids = self._table.ids[positions + (begins - starts)[:, None]].astype(np.int64)
+        return Steps(ids, positions, valid, epoch, consumed.tolist())

@@ -15,9 +15,9 @@ from tensorstash.common.checks import shown
 from tensorstash.common.dtypes import Int32s, Int64s
 from tensorstash.native import kernel, library
 from tensorstash.native.permutation import BLOCK, feistel
-from tensorstash.sampling.order import CHUNK, Uint64s, hashes, keys
+from tensorstash.sampling.draw_table import as_array, by_name, checked_weights
+from tensorstash.sampling.hashes import CHUNK, Uint64s, hashes, keys
 from tensorstash.sampling.tree import Tree, choose, tree, whole_weights
-from tensorstash.sampling.weighted import as_array, by_name, checked_weights
 
 _SMALL = 1 << 12  # up to here a permutation is drawn uniformly, as a whole
 _ROUNDS = 6

@@ -2,18 +2,22 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from itertools import accumulate
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from tensorstash.common.checks import MOST_COUNT, at_least
 from tensorstash.common.checks import shown as brief
+from tensorstash.common.dtypes import Int64s
 from tensorstash.common.html import table
 from tensorstash.common.keywords import suggests_keywords
 from tensorstash.errors import SchemaError
 from tensorstash.sampling.components import components
 from tensorstash.sampling.differences import told
-from tensorstash.sampling.tree import counts
+from tensorstash.sampling.mixed import MixedOrder
+from tensorstash.sampling.several import Several
 from tensorstash.windows.identity import meanings, where
 from tensorstash.windows.ids import Ids
 from tensorstash.windows.placement import Chain
@@ -21,7 +25,7 @@ from tensorstash.windows.windows import Windows
 
 
 @suggests_keywords
-class Mix:
+class Mix(Several):
     """Windows of several stashes that a `Loader` samples together, each batch from all of them.
 
     With weights, every prefix of the run holds each component's share to within two windows, and an epoch is only a
@@ -73,11 +77,13 @@ class Mix:
                 )
             if not isinstance(component, Windows):
                 raise TypeError(f"Components of a mix must be ts.Windows; {name!r} is a {type(component).__name__}.")
-        self.windows = dict(windows)
+        self.parts = self.windows = dict(windows)
         self.components = components({name: len(component) for name, component in windows.items()}, weights)
         self.chain = Chain(tuple(component.placement for component in windows.values()))
         self.epoch_size = len(self) if epoch_size is None else at_least(1, epoch_size, "epoch_size", below=MOST_COUNT)
         self._meanings = self._checked_meanings()
+
+    kind = "a mix"
 
     def __len__(self) -> int:
         """The number of windows of all components together."""
@@ -99,6 +105,20 @@ class Mix:
         whole = {"windows": len(self), "epoch_size": self.epoch_size, "components": [*self.windows]}
         named = {f"component {name}": part for name, part in zip(self.windows, parts)}
         return whole | {"weights": self.components.weights} | self._meanings | named
+
+    def order(self, *, shuffle: bool) -> MixedOrder:
+        """The order of a sampler over these windows: components permuted in each of their epochs, or sequential."""
+        return MixedOrder(self.components, self.epoch_size, shuffle=shuffle)
+
+    def numbers(self) -> tuple[Int64s, Int64s]:
+        """The numbers of the components, each of which counts its own entities."""
+        return np.arange(len(self.windows)), np.zeros(len(self.windows), np.int64)
+
+    def entities(self) -> tuple[list[tuple[str, Any]], tuple[int, ...]]:
+        """Pairs of a component and a name, and where the entities of each component begin among these."""
+        each = {name: windows.stash.entities for name, windows in self.windows.items()}
+        names = [(part, name) for part, entities in each.items() for name in entities]
+        return names, tuple(accumulate(map(len, [*each.values()][:-1]), initial=0))
 
     def _checked_meanings(self) -> dict[str, dict[str, Any]]:
         """What the entries of all batches mean; a component in which they mean something else is refused."""
@@ -145,12 +165,6 @@ class Mix:
 
 
 _SHOWN = 8  # components in a repr
-
-
-def shown(mix: Mix, begin: int, end: int) -> dict[str, int]:
-    """How many of the positions `[begin, end)` of the endless sequence belong to each component."""
-    before, after = (counts(mix.components.tree, n) for n in (begin, end))
-    return {name: high - low for name, low, high in zip(mix.windows, before, after)}
 
 
 # of each trait of a column its name in messages, and what makes it alike

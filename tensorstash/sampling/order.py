@@ -1,220 +1,158 @@
-"""The order of an epoch: a function from positions to ids, computed where it is needed and never stored.
+"""What an order is: the windows of every epoch in steps, and what a state tells of an epoch's progress."""
 
-Users resume from positions in it, so the same (n, seed, epoch) gives the same order everywhere and in every release.
-The same holds for the keyed hashes of drawn orders.
-"""
-
-import hashlib
-import operator
-import zlib
-from collections.abc import Iterator, Sized
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, SupportsIndex
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from tensorstash.common.checks import MOST_COUNT, array_of, at_least, integer
+from tensorstash.common.checks import at_least
 from tensorstash.common.dtypes import Int64s
-from tensorstash.native.permutation import LARGEST, Order, epoch_keys, mix, shuffled
+from tensorstash.native.permutation import BLOCK
+from tensorstash.sampling.steps import Layout, Progress, Steps, Tail, share
+from tensorstash.windows.placement import Chain
+from tensorstash.windows.windows import Windows
 
-Uint64s = NDArray[np.uint64]
+Ids = Callable[[Int64s], Int64s]  # positions of an epoch to ids, both `(k,)`
 
-CHUNK = 1 << 16  # windows, times or weights at a time: the temporary arrays stay in the cache
-_KEPT_EPOCHS = 2  # of `OwnIds`: the current one, and the one being prefetched
+
+@runtime_checkable
+class Order(Protocol):
+    """Which windows come at each step of an epoch, over all ranks.
+
+    A `Sampler` takes the steps of an order one after the other, whatever order it is. How much of an epoch is done is
+    the order's own affair: its `Progress` is handed out with each step, and comes back as it was. `None` is the
+    beginning of an epoch.
+
+    All methods but `begin` and `load` are pure functions of their arguments, so that any thread may call them. Ranks
+    differ only in their parts of the steps. The members from `is_seeded` on have defaults, which subclasses override.
+    """
+
+    name: str
+    """The order in a state and in `repr(sampler)`."""
+
+    fingerprint: Mapping[str, Any]
+    """What a state must have in common with this order besides its name, as JSON values."""
+
+    positions: int
+    """The number of windows in an epoch."""
+
+    @abstractmethod
+    def count(self, seed: int, epoch: int, layout: Layout, since: Progress) -> int:
+        """The number of steps left in an epoch; from the beginning of an epoch on, it is the same in all epochs."""
+
+    @abstractmethod
+    def steps(self, seed: int, epoch: int, since: Progress, layout: Layout, most: int | None) -> Iterator[Steps]:
+        """The rank's part of the steps left in an epoch, at most `most`, in groups that are computed together."""
+
+    @abstractmethod
+    def after(self, seed: int, epoch: int, steps: int, layout: Layout) -> Progress:
+        """The progress of an epoch after its first `steps` steps in this layout."""
+
+    def dump(self, epoch: int, progress: Progress) -> dict[str, Any]:
+        """The progress of an epoch as JSON values of a state; `consumed` is the number of windows that ranks have used."""
+        return {"consumed": progress or 0}
+
+    def load(self, state: Mapping[str, Any]) -> Progress:
+        """The progress in a state; it is checked. Other fields of the state have been compared."""
+        consumed = at_least(0, state["consumed"], "consumed")
+        if consumed > self.positions:
+            raise ValueError(
+                f"consumed must be at most the windows of one epoch, {self.positions:,}, got {consumed:,}."
+            )
+        return consumed or None
+
+    is_seeded: bool = True
+    """Whether `repr(sampler)` tells the seed."""
+
+    has_filler: bool = False
+    """Whether any batch may hold filler, and so all carry `valid`, whatever the layout."""
+
+    largest_step: int | None = None
+    """The number of windows in the largest step, if steps without a batch size are defined; they then vary in size."""
+
+    def check_tail(self, tail: Tail, *, varies: bool) -> None:
+        """Raise `ValueError` if the order has no such tail. `varies`: there is no batch size."""
+
+    def check_layout(self, layout: Layout) -> None:
+        """Raise `ValueError` if steps cannot be divided like this."""
+
+    def begin(self, seed: int, epoch: int) -> None:
+        """Run what must run in the thread of the loop, such as code of the caller; called when a pass begins."""
+
+    def entries(self, steps: Steps, layout: Layout, chain: Chain, anchors: Int64s) -> dict[str, NDArray[Any]]:
+        """Further entries of the batches, each `(steps, batch)`; `anchors` are those of `steps.ids`, in slots."""
+        return {}
+
+    def with_weights(self, weights: Any, windows: Any) -> "Order":
+        """This order with other weights, for `Loader.set_weights`."""
+        raise TypeError(f"set_weights() needs order=ts.Weighted(...), and the order of this loader is {self.name!r}.")
+
+    def stats(self, start: tuple[int, Progress], now: tuple[int, Progress]) -> dict[str, Any]:
+        """Further entries of `loader.stats()` for a pass: the epochs and progresses of its beginning and of now."""
+        return {}
+
+
+class SequenceOrder(Order):
+    """An order whose epochs are sequences of ids, cut into steps of equal size; their progress is a position.
+
+    A subclass sets `name`, `fingerprint` and `positions`, and defines `at`.
+    """
+
+    block: int = BLOCK  # positions that are best evaluated together
+
+    @abstractmethod
+    def at(self, seed: int, epoch: int) -> Ids:
+        """The ids of an epoch, as a function of positions in `[0, self.positions)`."""
+
+    def count(self, seed: int, epoch: int, layout: Layout, since: Progress) -> int:
+        """The number of steps left in an epoch."""
+        return layout.steps_of(self.positions - (since or 0))
+
+    def steps(self, seed: int, epoch: int, since: Progress, layout: Layout, most: int | None) -> Iterator[Steps]:
+        """The rank's part of the steps left in an epoch, in groups of about `block` ids."""
+        at, begin, count, size = self.at(seed, epoch), since or 0, self.positions, layout.size
+        whole, left = divmod(count - begin, size)
+        wanted = whole if most is None else min(whole, most)
+        per_group = max(1, self.block // layout.batch_size)
+        for low in range(0, wanted, per_group):
+            starts = range(begin + low * size, begin + min(low + per_group, wanted) * size, size)
+            positions, valid = share(np.array(starts, np.int64), size, layout)
+            ids = at(positions.reshape(-1)).reshape(positions.shape)
+            yield Steps(ids, positions, valid, epoch, range(starts.start + size, starts.stop + size, size))
+        if left and layout.tail != "drop" and (most is None or most > whole):
+            positions, valid = share(np.array([count - left], np.int64), left, layout)
+            yield Steps(at(positions[0])[None], positions, valid, epoch, range(count, count + 1))
+
+    def after(self, seed: int, epoch: int, steps: int, layout: Layout) -> Progress:
+        """The progress of an epoch after its first `steps` steps in this layout."""
+        return min(steps * layout.size, self.positions) or None
 
 
 @dataclass(frozen=True, slots=True)
-class Blocks:
-    """Permuted blocks of `size` consecutive windows: within a block, windows stay in the order of time.
+class Count:
+    """Windows of which only the number is known, as a sampler alone knows them."""
 
-    The blocks are cut at other places in each epoch: the first block begins at a window drawn from the first `size`.
-    The windows before the first and after the last whole block come at the end of the epoch. With `batch_size=size`,
-    each batch is a stretch of consecutive windows from a random start.
-
-    Example:
-        >>> import tensorstash as ts
-        >>> [ids.tolist() for ids in ts.Sampler(8, 3, shuffle=ts.Blocks(3), seed=1)]
-        [[5, 6, 7], [2, 3, 4], [0, 1]]
-    """
-
-    size: int
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "size", at_least(1, self.size, "size"))
-
-
-@dataclass(frozen=True, slots=True)
-class Lanes:
-    """The sequential order in `count` equal pieces, side by side: step s takes element s of each piece.
-
-    Each row of a batch continues the same row of the batch before, which truncated backpropagation through time needs.
-    There is one lane for each row of the batches of all ranks, so `count` is `num_replicas * batch_size`. If the pieces
-    cannot be equal, the first ones are one window longer.
-
-    Example:
-        >>> import tensorstash as ts
-        >>> [ids.tolist() for ids in ts.Sampler(8, 3, shuffle=ts.Lanes(3))]
-        [[0, 3, 6], [1, 4, 7], [2, 5]]
-    """
-
-    count: int
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "count", at_least(1, self.count, "count", below=MOST_COUNT))
-
-    def ids(self, n: int, positions: Int64s) -> Int64s:
-        """The ids at positions of the order of `0..n-1`."""
-        length, longer = divmod(n, self.count)
-        at, lane = np.divmod(positions, self.count)
-        return lane * length + np.minimum(lane, longer) + at
-
-    def places(self, n: int, ids: Int64s) -> tuple[Int64s, Int64s]:
-        """The lane of each id, and its position in the lane."""
-        length, longer = divmod(n, self.count)
-        first_short = longer * (length + 1)
-        long_lane, long_at = np.divmod(ids, length + 1)
-        short_lane, short_at = np.divmod(ids - first_short, max(length, 1))
-        in_long = ids < first_short
-        return np.where(in_long, long_lane, longer + short_lane), np.where(in_long, long_at, short_at)
-
-
-Exact = bool | Blocks | Lanes  # orders in which each window comes once
-
-
-def order(shuffle: Exact, n: int, seed: int, epoch: int) -> Order:
-    """The order for an argument `shuffle`; orders without randomness ignore `seed`."""
-    if isinstance(shuffle, Lanes):
-        return partial(shuffle.ids, n)
-    if isinstance(shuffle, Blocks):
-        return _blocks(n, shuffle.size, seed, epoch)
-    return shuffled(n, seed, epoch) if shuffle else lambda positions: positions
-
-
-def name_of(shuffle: Exact) -> str:
-    """The order's name in a state."""
-    if isinstance(shuffle, Blocks):
-        return f"blocks of {shuffle.size}"
-    if isinstance(shuffle, Lanes):
-        return f"{shuffle.count} lanes"
-    return "shuffled" if shuffle else "sequential"
-
-
-def _blocks(n: int, size: int, seed: int, epoch: int) -> Order:
-    """Permuted whole blocks first, then the windows before the first and after the last whole block."""
-    first = min(epoch_keys(seed, epoch)[0] % size, n)
-    size = min(size, LARGEST)
-    whole = (n - first) // size
-    permuted = shuffled(whole, seed, epoch)
-
-    def at(positions: Int64s) -> Int64s:
-        block, within = np.divmod(positions, size)
-        ids = np.where(positions < whole * size + first, positions - whole * size, positions)
-        inside = block < whole
-        ids[inside] = first + permuted(block[inside]) * size + within[inside]
-        return ids
-
-    return at
-
-
-class OwnIds:
-    """The caller's order, `Loader(sampler=)`: an iterable with a length that yields the window ids of one epoch.
-
-    Its method `set_epoch(epoch)`, if it has one, is called before each epoch. The ids of an epoch are kept, 8 bytes
-    each. The state holds their checksum, because the iterable may yield other ids when the run is resumed.
-    """
-
-    def __init__(self, sampler: Any, windows: int) -> None:
-        if not isinstance(sampler, Sized) or not hasattr(sampler, "__iter__") or isinstance(sampler, (str, bytes)):
-            raise TypeError(f"sampler must be an iterable of window ids with a length, got {sampler!r}.")
-        if isinstance(sampler, (np.ndarray, torch.Tensor)) and not sampler.ndim:
-            raise TypeError(f"sampler must be a list of ids, got the single {sampler!r}. Write [...] around it.")
-        self._sampler = sampler
-        self._windows = windows
-        self._epochs: dict[int, tuple[Int64s, int]] = {}
-        self._expected: tuple[int, int] | None = None  # the epoch of a loaded state, and the checksum of its ids
+    windows: int
 
     def __len__(self) -> int:
-        """Ids per epoch."""
-        return len(self._sampler)
+        return self.windows
 
-    def at(self, _seed: int, epoch: int) -> Order:
-        """The order of an epoch: positions to ids."""
-        if epoch not in self._epochs:
-            ids = self._ids_of(epoch)
-            checksum = zlib.crc32(ids.tobytes())
-            if self._expected is not None and self._expected[0] == epoch and self._expected[1] != checksum:
-                raise ValueError(
-                    f"sampler= gives other ids for epoch {epoch} than when the state was saved, so the position in it "
-                    "cannot be found. Make its ids depend on its set_epoch(epoch) alone, or call loader.set_epoch() "
-                    "for another epoch."
-                )
-            kept = [*self._epochs.items()][1 - _KEPT_EPOCHS :]
-            self._epochs = dict([*kept, (epoch, (ids, checksum))])
-        return self._epochs[epoch][0].__getitem__
+    def fingerprint(self) -> dict[str, Any]:
+        """What a state says of them."""
+        return {"windows": self.windows}
 
-    def checksum(self, epoch: int) -> int | None:
-        """The checksum of the ids of an epoch; `None` if the epoch has not begun."""
-        return self._epochs[epoch][1] if epoch in self._epochs else None
-
-    def expect(self, epoch: int, checksum: int | None) -> None:
-        """Require the same ids again for an epoch, because a state from the middle of it was loaded."""
-        checksum = None if checksum is None else integer(checksum, "ids of a state")
-        self._expected = None if checksum is None else (epoch, checksum)
-        if self.checksum(epoch) != checksum:
-            self._epochs.pop(epoch, None)
-
-    def _ids_of(self, epoch: int) -> Int64s:
-        if hasattr(self._sampler, "set_epoch"):
-            self._sampler.set_epoch(epoch)
-        if isinstance(self._sampler, (np.ndarray, torch.Tensor)):
-            ids = array_of(self._sampler, "sampler")
-            if ids.ndim != 1 or ids.dtype.kind not in "iu":
-                raise TypeError(f"Ids must be one-dimensional integers, got {ids.ndim} dimensions of {ids.dtype}.")
-            ids = ids.astype(np.int64)
-        else:
-            try:
-                ids = np.fromiter((_id(k) for k in self._sampler), np.int64)
-            except TypeError as error:
-                raise TypeError("sampler must give one integer at a time, the id of a window.") from error
-            except OverflowError as error:
-                raise IndexError(f"Ids must lie in [0, {self._windows}), got a larger one from sampler=.") from error
-        if len(ids) != len(self._sampler):
-            raise ValueError(f"sampler must give as many ids as its length, {len(self._sampler):,}, got {len(ids):,}.")
-        outside = (ids < 0) | (ids >= self._windows)
-        if outside.any():
-            raise IndexError(f"Ids must lie in [0, {self._windows}), got {ids[outside.argmax()]} from sampler=.")
-        return ids
+    def lacking(self, order: object) -> ValueError:
+        """The error for an order that needs the windows themselves."""
+        return ValueError(
+            f"A sampler alone knows the number of windows, but not their times and entities, which {order!r} needs. "
+            "Give it the windows in place of their number, ts.Sampler(windows, ...)."
+        )
 
 
-def _id(given: SupportsIndex) -> int:
-    if isinstance(given, bool):
-        raise TypeError(f"an id must be an integer, got {given}")
-    return operator.index(given)
-
-
-def chunks(count: int) -> Iterator[tuple[int, int]]:
-    """`[0, count)` in ranges of at most 65,536."""
-    for low in range(0, count, CHUNK):
-        yield low, min(low + CHUNK, count)
-
-
-def checksum(*arrays: NDArray[np.integer[Any]]) -> int:
-    """The CRC-32 of all arrays, one after the other, as little-endian int64."""
-    crc = 0
-    for array in arrays:
-        for low, high in chunks(len(array)):
-            crc = zlib.crc32(array[low:high].astype("<i8").tobytes(), crc)
-    return crc
-
-
-def keys(text: str) -> Uint64s:
-    """Eight keys, `(8,)`: the BLAKE2b digest (RFC 7693) of a text, read as little-endian words of 64 bits."""
-    return np.frombuffer(hashlib.blake2b(text.encode()).digest(), "<u8").astype(np.uint64)
-
-
-def hashes(numbers: Int64s, first: Uint64s | np.uint64, second: Uint64s | np.uint64) -> Uint64s:
-    """Two rounds of the SplitMix64 finalizer, each with a key: different numbers have different hashes."""
-    return mix(mix(numbers.astype(np.uint64) ^ first) ^ second)
+def ids_by_entity(windows: Windows) -> Int64s | None:
+    """The ids of windows at given points by entity, of one entity ascending; other ids are in this order."""
+    points = windows.placement.points
+    return None if points is None else np.argsort(points.entity, kind="stable")

@@ -3,25 +3,33 @@
 import operator
 import os
 import warnings
-from collections.abc import Iterator, Mapping
-from typing import Any, get_args
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, get_args
 
 import torch.distributed
 
 from tensorstash.common.checks import MOST_COUNT, at_least, integer, is_integer, one_of, shown
 from tensorstash.common.dtypes import Int64s
 from tensorstash.common.keywords import suggests_keywords
-from tensorstash.sampling.by_time import ByTime, largest
+from tensorstash.sampling.bind import Bindable, Dataset, bound
 from tensorstash.sampling.differences import differences
-from tensorstash.sampling.order import Lanes, OwnIds
-from tensorstash.sampling.ordering import Ordering, Shuffle, of_count
-from tensorstash.sampling.passes import Fields, Position, Schedule
-from tensorstash.sampling.steps import Consumed, Layout, Tail
+from tensorstash.sampling.order import Count, Order
+from tensorstash.sampling.passes import Position, Schedule
+from tensorstash.sampling.steps import Layout, Progress, Tail
 
 VERSION = 1
 _MOST_RANKS = 1 << 31
 _MOST_PADDED = 1 << 31  # ids per step: filler is made too
 _MOST_LINES = 8  # of differences in an error
+
+
+class _Run(NamedTuple):
+    """Where the run of a sampler is."""
+
+    order: Order  # of the pass at `here`
+    here: Position  # after the last step, or where the next pass begins
+    start: Position | None = None  # where the pass at `here` began, if this sampler began it
+    asked: int | None = None  # the pass of the last set_epoch()
 
 
 @suggests_keywords
@@ -36,12 +44,17 @@ class Sampler:
     pass, and the next one is the next epoch.
 
     Args:
-        n: the number of windows.
+        n: the number of windows; or the windows or the mix, if the order needs more than their number.
         batch_size: ids per step and rank.
-        shuffle: `True` for a new permutation in each epoch, `ts.Blocks(size)` for permuted blocks of consecutive
-            windows, `ts.Lanes(count)` for pieces of the sequential order side by side, `ts.Weighted(weights)` for draws
-            with replacement, `False` for the sequential order. A sampler that needs the windows themselves, as those of
-            `ts.ByTime()` and of weights per entity do, is the `sampler` of a `Loader`.
+        shuffle: `True` for a new permutation in each epoch, `False` for the sequential order.
+        order: another order, instead of `shuffle`: `ts.Blocks(size)` for permuted blocks of consecutive windows,
+            `ts.Lanes(count)` for pieces of the sequential order side by side, `ts.Weighted(weights)` for draws with
+            replacement, or your ids: an iterable with a length, such as a list, an array or a
+            `torch.utils.data.Sampler`, that gives the window ids of an epoch one by one, the same on every rank. Its
+            `set_epoch(epoch)` is called before each epoch, if it has one. A state holds the number and checksum of your
+            ids, but not the state of their iterable: the run can be resumed if the iterable yields the same ids again
+            for the same epoch; otherwise it is a `ValueError`. Or an order of your own: whatever has a method
+            `bind(windows)` that returns a `tensorstash.sampling.order.Order`.
         seed: the seed of the permutations, any integer.
         num_replicas: the number of ranks. By default it is taken from the default process group, else from the
             environment (`WORLD_SIZE`, `RANK`), else it is 1; it is looked up when a pass begins. Ranks that share a
@@ -55,7 +68,8 @@ class Sampler:
             steps. No step mixes two epochs.
 
     Raises:
-        ValueError: an argument is out of range, with the range. TypeError: `shuffle` is not an order.
+        ValueError: an argument is out of range, with the range; or `shuffle=True` and `order` are both given.
+            TypeError: `shuffle` is no bool, or `order` no order.
 
     Warns:
         UserWarning: the process group has more ranks than `num_replicas`.
@@ -71,10 +85,11 @@ class Sampler:
 
     def __init__(
         self,
-        n: int,
+        n: int | Dataset,
         batch_size: int | None = None,
         *,
-        shuffle: Shuffle = False,
+        shuffle: bool = False,
+        order: Bindable | Iterable[int] | None = None,
         seed: int = 0,
         num_replicas: int | None = None,
         rank: int | None = None,
@@ -82,52 +97,48 @@ class Sampler:
         global_batch_size: int | None = None,
         steps: int | None = None,
     ) -> None:
-        ordering = of_count(shuffle, at_least(0, n, "n", below=MOST_COUNT))
-        varies = batch_size is None and global_batch_size is None and ordering.sections is not None
-        if (batch_size is None) == (global_batch_size is None) and not varies:
-            raise ValueError(
-                "Either batch_size (windows per step and rank) or global_batch_size (windows per step over all ranks) "
-                f"must be given, got {batch_size} and {global_batch_size}."
-            )
-        tail = one_of(tail, get_args(Tail), "tail")
-        if tail == "drop" and ordering.sharding is not None:
-            raise ValueError(
-                'tail="drop" leaves out steps that are not full, but over shards filler is spread over all steps of an '
-                'epoch. Use tail="keep" or "pad", which fill every batch up to batch_size.'
-            )
+        if isinstance(order, Sampler):
+            raise TypeError("order must give one id at a time, got a ts.Sampler. Give its own order= instead.")
+        windows = n if hasattr(n, "fingerprint") else Count(at_least(0, n, "n", below=MOST_COUNT))
+        self.order = bound(shuffle, order, windows)  # of the next passes
+        self.tail = one_of(tail, get_args(Tail), "tail")
         if (num_replicas is None) != (rank is None):
             raise ValueError(f"num_replicas and rank must be given together, got {num_replicas} and {rank}.")
-        if varies and tail == "drop":
-            raise ValueError(
-                'tail="drop" leaves out steps that are not full, but without batch_size= each step has all windows of '
-                'its time. Use tail="keep" or "pad".'
-            )
-        self.n = ordering.n
-        self.shuffle = ordering.shuffle
+        self.n = self.order.positions
         self.seed = integer(seed, "seed")
-        self.tail = tail
         self.steps = None if steps is None else at_least(1, steps, "steps", below=MOST_COUNT)
-        self._ordering = ordering  # of the last pass
-        self._next = ordering  # of the next passes
+        self._fingerprint = windows.fingerprint()
+        self._rank_size, self._global_size = self._checked_sizes(batch_size, global_batch_size)
+        self.order.check_tail(self.tail, varies=self._varies)
         self._ranks = None if num_replicas is None or rank is None else _checked(num_replicas, rank)
-        self._rank_size = None if batch_size is None else at_least(1, batch_size, "batch_size", below=MOST_COUNT)
-        if global_batch_size is not None:
-            global_batch_size = at_least(1, global_batch_size, "global_batch_size", below=MOST_COUNT)
-        self._global_size = global_batch_size
-        for name, size in (("batch_size", self._rank_size), ("global_batch_size", self._global_size)):
-            filled = 'tail="pad"' if tail == "pad" else "shards" if ordering.sharding is not None else None
+        self._run = _Run(self.order, Position())
+        if self._ranks is not None:
+            self.order.check_layout(self._layout())
+            _warn_of_shared_parts(self._ranks[0])
+
+    def _checked_sizes(self, of_rank: int | None, of_all: int | None) -> tuple[int | None, int | None]:
+        if (of_rank is None) == (of_all is None) and (of_rank is not None or self.order.largest_step is None):
+            raise ValueError(
+                "Either batch_size (windows per step and rank) or global_batch_size (windows per step over all ranks) "
+                f"must be given, got {of_rank} and {of_all}."
+            )
+        sizes = {"batch_size": of_rank, "global_batch_size": of_all}
+        checked = [None if size is None else at_least(1, size, name, below=MOST_COUNT) for name, size in sizes.items()]
+        for name, size in zip(sizes, checked):
+            filled = 'tail="pad"' if self.tail == "pad" else None
+            if self.order.has_filler:
+                filled = filled or f"the order {self.order.name!r}"
             if filled is not None and (size or 0) > _MOST_PADDED:
                 raise ValueError(
                     f"{name} must be at most 2**31 with {filled}, which fills every step, got {size}. Use a smaller one"
-                    + (', or tail="keep".' if tail == "pad" else ".")
+                    + (', or tail="keep".' if self.tail == "pad" else ".")
                 )
-        self._varies = varies  # every step has all windows of its time
-        self._latest: Fields = Position()
-        self._begin_of_pass: Position | None = None  # of the pass at `_position`, if this sampler began it
-        self._requested: int | None = None  # the pass of the last set_epoch()
-        if self._ranks is not None:
-            self._layout()  # refuses a batch size that does not fit
-            _warn_of_shared_parts(self._ranks[0])
+        return checked[0], checked[1]
+
+    @property
+    def _varies(self) -> bool:
+        """Whether steps vary in size, because there is no batch size."""
+        return self._rank_size is None and self._global_size is None
 
     @property
     def ranks(self) -> tuple[int, int, str]:
@@ -159,9 +170,9 @@ class Sampler:
         schedule, start = self.begin()
         taken = 0
         for steps in schedule.groups(start):
-            for ids, consumed in zip(steps.ids, steps.consumed):
+            for ids, progress in zip(steps.ids, steps.progress):
                 taken += 1
-                self.hand_out(start, taken, steps.epoch, consumed)
+                self.hand_out(start, taken, steps.epoch, progress)
                 yield ids
         self.finish(start, taken)
 
@@ -171,7 +182,7 @@ class Sampler:
         A loaded position is kept if `epoch` is its own epoch (pass). With `steps=`, the pass that is next anyway
         begins where the last one ended; any other pass p begins `p * steps` steps after the beginning of epoch 0.
         """
-        self._requested = self._checked_epoch(epoch)
+        self._run = self._run._replace(asked=self._checked_epoch(epoch))
 
     def _checked_epoch(self, epoch: object) -> int:
         number = at_least(0, epoch, "epoch")
@@ -182,9 +193,9 @@ class Sampler:
             )
         return number
 
-    def follow(self, ordering: Ordering) -> None:
-        """Use another ordering of equally many positions, from the next pass on."""
-        self._next = ordering
+    def follow(self, order: Order) -> None:
+        """Use another order of equally many positions, from the next pass on."""
+        self.order = order
 
     def state_dict(self) -> dict[str, Any]:
         """The position of the run: `consumed` windows of the epoch's order were handed out, over all ranks together.
@@ -192,20 +203,18 @@ class Sampler:
         The steps handed to the loop count, the current one included. The values are plain, the same on every rank, and
         valid on any number of ranks. With `steps=` the state also has the `pass` and the `steps` taken in it.
         """
-        position = self._current()
-        # the rest of a pass that has begun follows the ordering of that pass
-        ordering = self._next if self._begin_of_pass is None else self._ordering
+        here = self._current()
+        # the rest of a pass that has begun follows the order of that pass
+        order = self.order if self._run.start is None else self._run.order
         state = {
             "version": VERSION,
-            "epoch": position.epoch,
-            **self._progress(position),
+            "epoch": here.epoch,
+            **order.dump(here.epoch, here.progress),
             "seed": self.seed,
-            "order": ordering.name,
-            "fingerprint": dict(ordering.fingerprint),
+            "order": order.name,
+            "fingerprint": self._fingerprint | dict(order.fingerprint),
         }
-        if isinstance(self.shuffle, OwnIds):
-            state["ids"] = self.shuffle.checksum(position.epoch) if position.consumed else None
-        return state if self.steps is None else state | {"pass": position.number, "steps": position.taken}
+        return state if self.steps is None else state | {"pass": here.number, "steps": here.taken}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Let the next pass continue from the state, with its seed.
@@ -213,7 +222,8 @@ class Sampler:
         Raises:
             ValueError: the state is of other windows or another order, with the fields that differ, or lacks a field.
         """
-        ours = self.state_dict() | {"order": self._next.name, "fingerprint": dict(self._next.fingerprint)}
+        order = self.order
+        ours = self.state_dict() | {"order": order.name, "fingerprint": self._fingerprint | dict(order.fingerprint)}
         if not isinstance(state, Mapping):
             raise TypeError(f"A state must be what state_dict() returned, got a {type(state).__name__}.")
         if missing := ours.keys() - state.keys():
@@ -221,19 +231,13 @@ class Sampler:
         _check_alike(state, ours)
         if not is_integer(state["seed"]):
             raise ValueError(f"seed must be an integer, got {shown(state['seed'])} in the state.")
-        epoch, consumed = self._checked_epoch(state["epoch"]), at_least(0, state["consumed"], "consumed")
-        if consumed > (count := self.n):
-            raise ValueError(f"consumed must be at most the windows of one epoch, {count:,}, got {consumed:,}.")
-        progress: Consumed = consumed
-        if self._next.sharding is not None:
-            progress = self._next.sharding.loaded(state["legs"])
+        epoch = self._checked_epoch(state["epoch"])
         number, taken = epoch, 0
         if self.steps is not None:
             number, taken = (at_least(0, state[name], name, below=MOST_COUNT) for name in ("pass", "steps"))
-        if isinstance(self.shuffle, OwnIds):
-            self.shuffle.expect(epoch, state["ids"])
+        progress = order.load(state)
         self.seed = operator.index(state["seed"])
-        self._latest, self._begin_of_pass, self._requested = Position(epoch, progress, number, taken), None, None
+        self._run = _Run(order, Position(epoch, progress, number, taken))
 
     # The parts of a pass, for iterators that compute ahead. Only `hand_out` and `finish` change the sampler, and the
     # thread of the loop calls them.
@@ -241,81 +245,62 @@ class Sampler:
     def begin(self) -> tuple[Schedule, Position]:
         """The steps of the next pass, and where it begins."""
         schedule = self._schedule()
-        layout = schedule.layout
-        if isinstance(self.shuffle, Lanes) and self.shuffle.count != layout.size:
-            raise ValueError(
-                f"The lanes must be as many as the rows of the batches of all ranks, {layout.ranks} x "
-                f"{layout.batch_size}, got {self.shuffle.count}. Use ts.Lanes({layout.size})."
-            )
-        start = schedule.next(self._position, self._begin_of_pass is not None, self._requested)
-        if isinstance(self.shuffle, OwnIds):
-            self.shuffle.at(self.seed, start.epoch)  # the caller's code runs in the thread of the loop
+        self.order.check_layout(schedule.layout)
+        start = schedule.next(self._run.here, self._run.start is not None, self._run.asked)
+        self.order.begin(self.seed, start.epoch)
         return schedule, start
 
-    def hand_out(self, start: Position, taken: int, epoch: int, consumed: Consumed) -> Fields:
+    def hand_out(self, start: Position, taken: int, epoch: int, progress: Progress) -> Position:
         """Record that the loop received step number `taken` of the pass that began at `start`: where it is then."""
-        latest = epoch, consumed, start.number, start.taken + taken
-        if self._begin_of_pass is not start:
-            if taken > 1:
-                return latest  # a state was loaded or another pass has begun: this one no longer counts
-            self._begin_of_pass, self._requested = start, None
-            self._ordering = self._next
-        self._latest = latest
-        return latest
+        here, run = Position(epoch, progress, start.number, start.taken + taken), self._run
+        if run.start is start:
+            self._run = _Run(run.order, here, start, run.asked)
+        elif taken == 1:  # otherwise a state was loaded or another pass has begun, and this one no longer counts
+            self._run = _Run(self.order, here, start)
+        return here
 
     def finish(self, start: Position, taken: int) -> None:
         """Record that the pass that began at `start` is over, after `taken` steps."""
-        if self._begin_of_pass is start or not taken:
-            self._latest = self._schedule().after(self._position if taken else start)
-            self._begin_of_pass = None
-            self._requested = self._requested if taken else None
-
-    @property
-    def _position(self) -> Position:
-        return Position(*self._latest)
+        run = self._run
+        if run.start is start or not taken:
+            after = self._schedule().after(run.here if taken else start)
+            self._run = _Run(run.order, after, None, run.asked if taken else None)
 
     def _layout(self) -> Layout:
         """How steps are divided among the present ranks."""
         ranks, rank, _ = self.ranks
-        batch, sections = self._rank_size, self._ordering.sections
-        if self._varies and sections is not None:
-            return Layout(ranks, rank, -(-largest(sections) // ranks), self.tail, varies=True)
-        if batch is None:
-            batch, rest = divmod(self._global_size or 0, ranks)
-            if rest or not batch:
-                raise ValueError(
-                    f"global_batch_size must be a multiple of the number of ranks, got {self._global_size} for {ranks} "
-                    "ranks."
-                )
-        layout = Layout(ranks, rank, batch, self.tail)
-        if self._ordering.sharding is not None:
-            self._ordering.sharding.leg(layout, 0)  # refuses ranks that do not fit the nodes
-        return layout
-
-    def _progress(self, position: Position) -> dict[str, Any]:
-        sharding = self._ordering.sharding
-        return {"consumed": position.consumed} if sharding is None else sharding.state(position.consumed)
+        if self._varies and self.order.largest_step is not None:
+            return Layout(ranks, rank, -(-self.order.largest_step // ranks), self.tail, varies=True)
+        if self._rank_size is not None:
+            return Layout(ranks, rank, self._rank_size, self.tail)
+        batch, rest = divmod(self._global_size or 0, ranks)
+        if rest or not batch:
+            raise ValueError(
+                f"global_batch_size must be a multiple of the number of ranks, got {self._global_size} for {ranks} "
+                "ranks."
+            )
+        return Layout(ranks, rank, batch, self.tail)
 
     def _schedule(self) -> Schedule:
-        return Schedule(self._next, self.seed, self._layout(), self.steps)
+        return Schedule(self.order, self.seed, self._layout(), self.steps)
 
     def _current(self) -> Position:
         """The position of the last pass until the next one begins, or what set_epoch() chose after a finished pass."""
-        if self._begin_of_pass is not None or self._requested is None:
-            return self._position
-        return self._schedule().next(self._position, begun=False, asked=self._requested)
+        run = self._run
+        if run.start is not None or run.asked is None:
+            return run.here
+        return self._schedule().next(run.here, begun=False, asked=run.asked)
 
     def __repr__(self) -> str:
         replicas, rank, source = self.ranks
-        seeded = self.shuffle and not isinstance(self.shuffle, OwnIds) and self.shuffle != ByTime()
-        shuffle = self._next.name + (f" with seed {self.seed}" if seeded else "")
-        position = self._current()
-        consumed = self._progress(position)["consumed"]
-        passes = "" if self.steps is None else f"pass {position.number}, "
+        order = self.order.name + (f" with seed {self.seed}" if self.order.is_seeded else "")
+        here = self._current()
+        consumed = self.order.dump(here.epoch, here.progress)["consumed"]
+        passes = "" if self.steps is None else f"pass {here.number}, "
         size = f"up to {self.batch_size}" if self._varies else f"{self.batch_size}"
         return (
-            f"Sampler: {self.n:,} windows {shuffle}, {len(self):,} steps of {size} x {replicas} ranks, this "
-            f"is rank {rank} (from {source}), tail {self.tail!r}, {passes}epoch {position.epoch}, {consumed:,} consumed"
+            f"Sampler: {self.n:,} windows {order}, {len(self):,} steps of {size} x {replicas} ranks, this "
+            f"is rank {rank} (from {source}), tail {self.tail!r}, {passes}epoch {here.epoch}, {consumed:,} consumed"
         )
 
 

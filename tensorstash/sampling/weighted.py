@@ -1,25 +1,31 @@
-"""Draws with replacement by weights, as functions of (seed, epoch, position); at most 16 bytes per weight."""
+"""Draws of windows with replacement, by weights of windows or of entities."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from numbers import Real
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tensorstash.common.checks import MOST_COUNT, array_of, at_least, one_of, shown
-from tensorstash.common.dtypes import Int32s, Int64s
+from tensorstash.common.checks import MOST_COUNT, at_least, one_of
+from tensorstash.common.dtypes import Int64s
 from tensorstash.common.keywords import suggests_keywords
-from tensorstash.errors import unknown
-from tensorstash.native import kernel, library
-from tensorstash.native.guide import first_rows_in_numpy
-from tensorstash.sampling.order import Uint64s, chunks, hashes, keys
-
-Floats = NDArray[np.float64]
-
-_BITS = 52  # of a draw: a float64 in [0, 1) represents every multiple of 2**-52 exactly
+from tensorstash.errors import SchemaError, unknown
+from tensorstash.sampling.draw_table import (
+    DrawTable,
+    as_array,
+    by_name,
+    checked_weights,
+    draw_table,
+    entity_draws,
+    window_draws,
+)
+from tensorstash.sampling.hashes import checksum, chunks
+from tensorstash.sampling.order import Count, Ids, SequenceOrder, ids_by_entity
+from tensorstash.stash.stash import Stash
+from tensorstash.windows.windows import Windows
 
 
 @suggests_keywords
@@ -51,7 +57,7 @@ class Weighted:
     Example:
         >>> import tensorstash as ts
         >>> windows = ts.Windows(ts.load({"y": [0.0, 1.0, 2.0, 3.0], "rare": [0, 1, 0, 3]}), history=1, columns=["y"])
-        >>> loader = ts.Loader(windows, 8, shuffle=ts.Weighted("rare", epoch_size=8))
+        >>> loader = ts.Loader(windows, 8, order=ts.Weighted("rare", epoch_size=8))
         >>> [batch["y"][:, 0].tolist() for batch in loader]
         [[3.0, 3.0, 3.0, 3.0, 3.0, 3.0, 1.0, 3.0]]
     """
@@ -74,14 +80,43 @@ class Weighted:
         weights = repr(self.weights) if isinstance(self.weights, str) else f"{len(self.weights):,} weights"
         return f"Weighted({weights}, per={self.per!r}, epoch_size={self.epoch_size})"
 
+    def bind(self, windows: Windows | Count) -> "WeightedOrder":
+        """The order of these windows."""
+        weights = self.weights
+        if self.per == "window" and not isinstance(weights, str):
+            return self._of_windows(weights, len(windows))
+        if isinstance(windows, Count):
+            raise windows.lacking(self)
+        if self.per == "window":
+            return self._of_windows(_at_anchors(windows, weights), len(windows))
+        if isinstance(weights, str):
+            weights = _number(windows.stash, weights, windows.stash.static)
+        first = np.append(0, np.cumsum(windows.per_entity()["count"].numpy()))
+        table = entity_table(weights, windows.stash.entities, first)
+        return WeightedOrder(self, table, partial(entity_draws, table, first, ids_by_entity(windows)), len(windows))
 
-@dataclass(frozen=True, slots=True, eq=False)
-class DrawTable:
-    """The owners of the numbers below 2**52: weight i owns `[ends[i - 1], ends[i])`."""
+    def _of_windows(self, weights: Any, count: int) -> "WeightedOrder":
+        table = draw_table(checked_weights(weights, count, "window", range(count)))
+        return WeightedOrder(self, table, partial(window_draws, table), count)
 
-    ends: Int64s  # (n,) ascending; the last is 2**52
-    shift: int
-    cells: Int32s | Int64s  # (count + 1,) cells[c] is the owner of the number c << shift
+
+class WeightedOrder(SequenceOrder):
+    """The order of `ts.Weighted`; it keeps a table in place of the weights."""
+
+    def __init__(self, of: Weighted, table: DrawTable, draws: Callable[[int, int], Ids], windows: int) -> None:
+        self.name = f"weighted by {of.per}"
+        self.positions = windows if of.epoch_size is None else of.epoch_size
+        self.fingerprint = {"draws": self.positions, "weights": checksum(table.ends)}
+        self._of = replace(of, weights=())  # so that the memory of the weights is released
+        self._draws = draws
+
+    def at(self, seed: int, epoch: int) -> Ids:
+        """The ids of an epoch."""
+        return self._draws(seed, epoch)
+
+    def with_weights(self, weights: Any, windows: Windows) -> "WeightedOrder":
+        """This order with other weights."""
+        return replace(self._of, weights=weights).bind(windows)
 
 
 def entity_table(weights: Any, entities: Sequence[Any], first: Int64s) -> DrawTable:
@@ -98,111 +133,25 @@ def entity_table(weights: Any, entities: Sequence[Any], first: Int64s) -> DrawTa
     return draw_table(np.where(has_windows, weights, 0))
 
 
-def draw_table(weights: NDArray[Any]) -> DrawTable:
-    """The table of checked weights, `(n,)`: finite, at least 0, not all 0. `ValueError` if their sum overflows."""
-    with np.errstate(over="ignore", under="ignore"):
-        sums = np.cumsum(weights, dtype=np.float64)
-        if not np.isfinite(sums[-1]):
-            raise ValueError(
-                f"The sum of all weights must fit into float64; got {len(sums):,} weights up to {weights.max()}. "
-                "Divide them by the largest."
-            )
-        sums /= sums[-1]  # before the scaling by 2**52, which is exact, so that nothing overflows
-    sums *= float(1 << _BITS)
-    np.rint(sums, out=sums)
-    ends = sums.view(np.int64)
-    for low, high in chunks(len(sums)):
-        ends[low:high] = sums[low:high].copy()  # in place: a second array would be 8 bytes per weight more
-    shift = _BITS - min(_BITS, len(ends).bit_length() - 1)
-    return DrawTable(ends, shift, _cells(ends, shift))
+def _at_anchors(windows: Windows, name: str) -> NDArray[Any]:
+    """The value of a column in the anchor row of each window, the same row that `where=` uses."""
+    points = windows.placement.points
+    if points is not None:
+        if name not in points.labels:
+            raise unknown(name, points.labels, "the frame of at=")
+        return points.labels[name][points.row]
+    column = _number(windows.stash, name, windows.stash)
+    values, placement = np.empty(len(windows), column.dtype), windows.placement
+    for low, high in chunks(len(windows)):
+        ids = np.arange(low, high, dtype=np.int64)
+        values[low:high] = column[placement.label_rows(placement.anchor_slots(ids))]
+    return values
 
 
-def _cells(ends: Int64s, shift: int) -> Int32s | Int64s:
-    """The cells of a `DrawTable`: at most one per weight, and one more."""
-    last = int(np.searchsorted(ends, ends[-1]))  # all later weights are 0
-    count = (1 << (_BITS - shift)) + 1
-    cells: Int32s | Int64s = np.empty(count, np.int32) if last < 1 << 31 else np.empty(count, np.int64)
-    for low, high in chunks(count):
-        edges = np.arange(low, high, dtype=np.int64) << shift
-        cells[low:high] = np.minimum(np.searchsorted(ends, edges, "right"), last)
-    return cells
-
-
-def owners(table: DrawTable, numbers: Int64s) -> Int64s:
-    """The owner of each number in `[0, 2**52)`: a cell gives a range of weights, bisection the weight."""
-    cell = numbers >> table.shift
-    low, high = table.cells[cell].astype(np.int64), table.cells[cell + 1].astype(np.int64)
-    several = np.flatnonzero(low < high)
-    low[several] = first_rows_in_numpy(table.ends, low[several], high[several], numbers[several] + 1)
-    return low
-
-
-def window_draws(table: DrawTable, seed: int, epoch: int) -> Callable[[Int64s], Int64s]:
-    """The draws of an epoch: positions, `(k,)` int64, to indexes of weights."""
-    first, second = _keys(seed, epoch)[:2]
-    if library.LIBRARY is None:
-        upper = np.uint64(64 - _BITS)
-        return lambda positions: owners(table, (hashes(positions, first, second) >> upper).astype(np.int64))
-    arguments = table.ends, table.cells, table.shift, (int(first), int(second))
-    return lambda positions: kernel.draw(*arguments, np.ascontiguousarray(positions))
-
-
-def entity_draws(
-    table: DrawTable, first: Int64s, ids: Int64s | None, seed: int, epoch: int
-) -> Callable[[Int64s], Int64s]:
-    """The draws of an epoch: positions to windows. Entity e has the windows `[first[e], first[e + 1])` of `ids`."""
-    entity_at = window_draws(table, seed, epoch)
-    third, fourth = _keys(seed, epoch)[2:4]
-
-    def at(positions: Int64s) -> Int64s:
-        entity = entity_at(positions)
-        begin = first[entity]
-        windows = (first[entity + 1] - begin).astype(np.uint64)
-        drawn = begin + (hashes(positions, third, fourth) % windows).astype(np.int64)
-        return drawn if ids is None else ids[drawn]
-
-    return at
-
-
-def _keys(seed: int, epoch: int) -> Uint64s:
-    return keys(f"tensorstash weighted 1, seed {seed}, epoch {epoch}")
-
-
-def by_name(weights: Mapping[Any, Any], names: Sequence[Any], source: str, what: str) -> list[Any]:
-    """The weights in the order of the names, each of which must have one."""
-    known = set(names)
-    for name in weights:
-        if name not in known:
-            raise unknown(name, names, source, what)
-    for name in names:
-        if name not in weights:
-            raise ValueError(f"weights must name each {what}; {name!r} has none. Give it 0 to leave it out.")
-    return [weights[name] for name in names]
-
-
-def checked_weights(values: Any, count: int, what: str, names: Sequence[Any]) -> NDArray[Any]:
-    """Weights as an array of numbers; the error for a wrong weight names it."""
-    weights = as_array(values)
-    if weights.ndim == 1 and weights.dtype.kind in "USO" and len(weights) == len(names):
-        for name, value in zip(names, values):
-            if not isinstance(value, Real):
-                raise TypeError(f"weights must be numbers, got {shown(value)} for {what} {name!r}.")
-    if weights.ndim != 1 or weights.dtype.kind not in "fiub":
-        raise TypeError(
-            f"weights must be numbers, one for each {what}, got {weights.ndim} dimensions of {weights.dtype}."
-        )
-    if len(weights) != count:
-        raise ValueError(f"weights must have one number for each {what}, {count:,} in all, got {len(weights):,}.")
-    low, high = weights.min(initial=0), weights.max(initial=0)
-    if not (low >= 0 and high < np.inf):  # NaN fails both comparisons
-        wrong = int(np.argmin((weights >= 0) & (weights < np.inf)))
-        raise ValueError(f"Weights must be finite and >= 0, got {weights[wrong]} for {what} {names[wrong]!r}.")
-    if not high:
-        raise ValueError(f"At least one weight must be > 0; all {count:,} are 0.")
-    return weights
-
-
-def as_array(values: Any) -> NDArray[Any]:
-    """Weights of any library as an array, not copied where that is possible."""
-    is_bfloat16 = isinstance(values, torch.Tensor) and values.dtype == torch.bfloat16  # which numpy lacks
-    return array_of(values.float() if is_bfloat16 else values, "weights")
+def _number(stash: Stash, name: str, columns: Mapping[str, torch.Tensor]) -> NDArray[Any]:
+    if name not in columns:
+        raise unknown(name, columns, "the stash", "static column" if columns is not stash else "column")
+    kind = "a pack" if columns[name].ndim > 1 else stash.about(name).kind
+    if kind != "number":
+        raise SchemaError(f"Weights must be a column of numbers; {name!r} is {kind}.")
+    return as_array(columns[name])

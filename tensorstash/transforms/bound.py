@@ -1,14 +1,22 @@
 """What a transform is bound to: the spans of windows, their columns, and their flags of `ts.is_valid`."""
 
-from collections.abc import Collection, Iterable
-from typing import NamedTuple
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Iterable
+from typing import Any, NamedTuple
 
-from tensorstash.sampling.mix import Mix
-from tensorstash.sampling.sharded import ShardedWindows
+from tensorstash.sampling.several import Several
 from tensorstash.stash.stash import Stash
 from tensorstash.windows.windows import Windows
 
-Source = Windows | Stash | Mix | ShardedWindows
+Source = Windows | Stash | Several
+
+
+class Divided(Several):
+    """Windows of which this process may have a part, so that statistics are merged from those of the parts."""
+
+    @abstractmethod
+    def statistics(self, columns: list[str], kind: str, by: str | None) -> Callable[[str | None], Any]:
+        """The `Statistics` of columns as a function of `by`, which is `None` or the one that was given."""
 
 
 class Valid(NamedTuple):
@@ -21,18 +29,16 @@ class Valid(NamedTuple):
 
 def check_source(source: object) -> None:
     """Raise `TypeError` unless a transform can be bound to the source."""
-    if not isinstance(source, (Windows, Stash, Mix, ShardedWindows)):
+    if not isinstance(source, (Windows, Stash, Several)):
         raise TypeError(
-            f"A transform must be bound to windows, a mix, shards or a stash, got a {type(source).__name__}. Take the "
+            f"A transform must be bound to windows, a mix or a stash, got a {type(source).__name__}. Take the "
             "windows of the batches: bind(windows)."
         )
 
 
 def parts_in(source: Source) -> list[Windows | Stash]:
-    """The windows of each component of a mix or of each shard; for another source, the source itself."""
-    if isinstance(source, (Windows, Stash)):
-        return [source]
-    return [*(source.windows if isinstance(source, Mix) else source.parts).values()]
+    """The parts of windows of several stashes; for another source, the source itself."""
+    return [*source.parts.values()] if isinstance(source, Several) else [source]
 
 
 def stash_of(source: Windows | Stash) -> Stash:

@@ -1,29 +1,20 @@
 """The entities of a scaler: their names, and the group of constants of each window by the numbers in its batch."""
 
-from itertools import accumulate
 from typing import Any
 
 import torch
 
 from tensorstash.errors import DataError
-from tensorstash.sampling.mix import Mix
-from tensorstash.sampling.sharded import ShardedWindows
+from tensorstash.sampling.several import Several
 from tensorstash.transforms.bound import Source, stash_of
 
 
 def entities_in(source: Source) -> tuple[list[Any], tuple[int, ...]]:
     """The names of entities in the order of their numbers, and the position in them at which each component starts.
 
-    Names in a mix are pairs of a component and a name. Over shards, numbers count through all shards, so each starts
-    at 0. One stash has no starts.
+    One stash has no starts.
     """
-    if isinstance(source, Mix):
-        each = {name: windows.stash.entities for name, windows in source.windows.items()}
-        names = [(part, name) for part, entities in each.items() for name in entities]
-        return names, tuple(accumulate(map(len, [*each.values()][:-1]), initial=0))
-    if isinstance(source, ShardedWindows):
-        return [*source.division.entities()], (0,) * len(source.division.entity_offsets[1:])
-    return stash_of(source).entities, ()
+    return source.entities() if isinstance(source, Several) else (stash_of(source).entities, ())
 
 
 def groups_by_name(names: list[Any], fitted: list[Any], *, pooled: bool) -> list[int]:
@@ -45,7 +36,7 @@ def groups_of(entity: object, source: object, names: int, starts: tuple[int, ...
 
     Args:
         entity: the numbers of entities.
-        source: the numbers of components or shards, if there are any.
+        source: the numbers of components, if there are any.
         names: the number of entities.
         starts: as `entities_in` returns it; `None` if the scaler is not bound.
     """
@@ -61,8 +52,8 @@ def groups_of(entity: object, source: object, names: int, starts: tuple[int, ...
         )
     if source is not None and not starts:
         raise ValueError(
-            "A scaler by entity that is bound to one stash knows no components, got source. Bind it to the mix or the "
-            "shards of the batch: scaler.bind(mix)."
+            "A scaler by entity that is bound to one stash knows no components, got source. Bind it to the mix of "
+            "the batch: scaler.bind(mix)."
         )
     group = _numbers(entity, "Entities", "entity")
     if not any(starts):

@@ -11,7 +11,7 @@ from tensorstash.common.checks import at_least, one_of
 from tensorstash.common.dtypes import Bools, Int64s
 from tensorstash.errors import DataError, SchemaError, unknown
 from tensorstash.native.permutation import shuffled
-from tensorstash.sampling.mix import Mix
+from tensorstash.sampling.several import Several
 from tensorstash.stash.missing import values_of
 from tensorstash.stash.moments import Floats, Rows, Values, extremes, moments, pooled_quantiles, quantiles, sampled
 from tensorstash.stash.stash import Stash
@@ -61,7 +61,7 @@ class Statistics:
 
 
 def of_source(
-    source: Windows | Stash | Mix,
+    source: Windows | Stash | Several,
     columns: list[str],
     kind: str,
     by: str | None,
@@ -74,7 +74,7 @@ def of_source(
     The components of a mix share one group, or have one for each of their entities. Some may have no windows or rows.
     """
     parts = parts_in(source)
-    if isinstance(source, Mix):
+    if isinstance(source, Several):
         filled = [part for part in parts if _has_rows(part)]
         if by is not None:
             every = of_source(source, columns, kind, None) if len(filled) < len(parts) else None

@@ -13,11 +13,10 @@ from tensorstash.common.checks import is_integer, names_in, no_attribute, shown
 from tensorstash.common.html import table
 from tensorstash.errors import SchemaError
 from tensorstash.errors import unknown as unknown_name
-from tensorstash.sampling.mix import Mix
-from tensorstash.sampling.sharded import ShardedWindows
+from tensorstash.sampling.several import Several
 from tensorstash.stash.scaled import note_scaled
 from tensorstash.stash.stash import Stash
-from tensorstash.transforms.bound import Source, check_source, check_unscaled, computed_in, spans_in
+from tensorstash.transforms.bound import Divided, Source, check_source, check_unscaled, computed_in, spans_in
 from tensorstash.transforms.entities import entities_in, groups_by_name, groups_of
 from tensorstash.transforms.entries import (
     change_rows,
@@ -33,7 +32,6 @@ from tensorstash.transforms.entries import (
 from tensorstash.transforms.fitting import By, Kind, Statistics, Unknown, check_kind, joined, of_source
 from tensorstash.transforms.scaled_stash import check_not_computed, scaled_stash
 from tensorstash.transforms.scaling import ScaleConstants
-from tensorstash.transforms.sharded import of_all, of_node
 from tensorstash.transforms.state import VERSION, fields_of
 from tensorstash.transforms.texts import constants_shown, doubts_text
 from tensorstash.windows.windows import Windows
@@ -102,7 +100,7 @@ class Scaler:
     @classmethod
     def fit(
         cls,
-        source: Windows | Stash | Mix | ShardedWindows,
+        source: Source,
         columns: Sequence[str],
         *,
         kind: Kind = "standard",
@@ -143,18 +141,13 @@ class Scaler:
         if not is_integer(seed):
             raise ValueError(f"seed must be an integer, got {seed!r}.")
         names, seed = names_in(columns, "columns"), operator.index(seed)
-        if not isinstance(source, (Windows, Stash, Mix, ShardedWindows)):
+        if not isinstance(source, (Windows, Stash, Several)):
             raise TypeError(f"A scaler must be fitted on windows, a stash or a mix, got {type(source).__name__}.")
         check_unscaled(source, names)
-        if sample is not None and (isinstance(source, ShardedWindows) or (isinstance(source, Mix) and by)):
+        if sample is not None and (isinstance(source, Divided) or (isinstance(source, Several) and by)):
             raise ValueError("sample= needs the rows of one stash. Fit a scaler on the windows of a component.")
-        if isinstance(source, ShardedWindows):
-            if source.division.nodes > 1:
-                raise ValueError(
-                    f"{source.division.nodes} nodes must exchange their statistics: call "
-                    "ts.cluster.fit_scaler(windows, columns) on every rank."
-                )
-            statistics = partial(of_all, source, [of_node(source, names, kind, by)], kind)
+        if isinstance(source, Divided):
+            statistics = source.statistics(names, kind, by)
         else:
             statistics = partial(of_source, source, names, kind, sample=sample, seed=seed)
         return cls.of_statistics(source, statistics, kind, by, unknown)

@@ -19,13 +19,15 @@ import numpy as np
 import torch
 
 import tensorstash as ts
-from tensorstash.sampling.sharded import Division, ShardedWindows, merge_counts
+from tensorstash.cluster.sharded_windows import Division, ShardedWindows, merge_counts
+from tests.epochs import ordered
 
 FILE = Path(__file__).with_name("golden_batches.json")
 HOUR = np.timedelta64(1, "h")
 # of a state, and of what identifies the windows in it; a later release may add others
 KNOWN = {"windows", "entities", "rows", "first_time", "last_time", "spans", "stride", "runs", "count", "components"}
 KNOWN |= {"weights", "draws", "times", "shards"}
+RENAMED = {"epoch_size": "count"}
 
 Batch = dict[str, torch.Tensor]
 
@@ -189,11 +191,11 @@ def _orders() -> Named:
     }
     for name, order in orders.items():
         for kind in ("split", "mask"):
-            yield f"{kind}, {name}", Case(partial(windows_of, kind), 16, {"shuffle": order, "with_ids": True})
-    yield "cross-sections", Case(partial(windows_of, "mask"), None, {"shuffle": ts.ByTime(), "with_ids": True})
-    yield "lanes", Case(partial(windows_of, "lanes"), 4, {"shuffle": ts.Lanes(4), "with_ids": True})
+            yield f"{kind}, {name}", Case(partial(windows_of, kind), 16, {**ordered(order), "with_ids": True})
+    yield "cross-sections", Case(partial(windows_of, "mask"), None, {"order": ts.ByTime(), "with_ids": True})
+    yield "lanes", Case(partial(windows_of, "lanes"), 4, {"order": ts.Lanes(4), "with_ids": True})
     ids = [5, 1, 5, 0, 7, 2, 2, 9, 30]
-    yield "own ids", Case(partial(windows_of, "split"), 4, {"sampler": ids, "with_ids": True})
+    yield "own ids", Case(partial(windows_of, "split"), 4, {"order": ids, "with_ids": True})
 
 
 def _ranks() -> Named:
@@ -264,7 +266,7 @@ def _resumed(case: Case, more: Mapping[str, Any]) -> str:
         if taken == 1:
             break
     size = None if case.batch_size is None else max(1, case.batch_size // 2)
-    same = size is None or isinstance(case.arguments.get("shuffle"), ts.Lanes)
+    same = size is None or isinstance(case.arguments.get("order"), ts.Lanes)
     other = case.loader(**more) if same else replace(case, batch_size=size).loader(**more)
     other.load_state_dict(json.loads(json.dumps(loader.state_dict())))
     return _checksums([batch for _, batch in zip(range(4), other)])[1]
@@ -302,15 +304,16 @@ def forget() -> None:
 def _known(value: Any) -> Any:
     """A state, and of the fingerprint in it what has always been there."""
     if isinstance(value, Mapping) and "fingerprint" in value:
-        return {**value, "fingerprint": _known_parts(value["fingerprint"])}
+        state = {**value, "fingerprint": _known_parts(value["fingerprint"])}
+        return {name: state[name] for name in sorted(state, key="ids".__eq__)}  # ids stood last
     return value
 
 
 def _known_parts(fingerprint: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        name: _known_parts(value) if name.startswith("component ") else value
+        RENAMED.get(name, name): _known_parts(value) if name.startswith("component ") else value
         for name, value in fingerprint.items()
-        if name in KNOWN or name.startswith("component ")
+        if RENAMED.get(name, name) in KNOWN or name.startswith("component ")
     }
 
 

@@ -26,7 +26,7 @@ SPANS = {"past": ("f32", -4, 0), "pack": ("pack", -4, 2), "flag": ("flag", 0, 2)
 ORDERS: dict[str, Any] = {
     "sequential": {},
     "shuffled": {"shuffle": True},
-    "lanes": {"shuffle": ts.Lanes(16)},
+    "lanes": {"order": ts.Lanes(16)},
     "steps": {"shuffle": True, "steps": 7},
     "mix": {"shuffle": True},
 }

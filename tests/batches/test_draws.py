@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import DataLoader, Subset
 
 import tensorstash as ts
-from tensorstash.sampling.sharded import Division, ShardedWindows, merge_counts
+from tensorstash.cluster.sharded_windows import Division, ShardedWindows, merge_counts
 from tests import kernel, oracle
 from tests.batches.golden import forget, stash_of
 from tests.late_device import LateCopies
@@ -193,7 +193,7 @@ def plain(**spans: Any) -> ts.Windows:
         ),
         (lambda: plain(past=("y", ts.Draw(-8, -5, 3), 0, 2)), "a multiple of the step of its span, got 3 and 2"),
         (
-            lambda: ts.Loader(plain(past=("y", ts.Draw(-8, -4), 0)), 2, shuffle=ts.Lanes(2)),
+            lambda: ts.Loader(plain(past=("y", ts.Draw(-8, -4), 0)), 2, order=ts.Lanes(2)),
             "With ts.Lanes ... no start may be a ts.Draw",
         ),
     ],

@@ -44,7 +44,7 @@ def test_batches_are_the_windows_of_the_samplers_ids(prefetch: int, shuffle: boo
     kept = list(loader)
     assert len(kept) == len(loader) == len(expected)
     for batch, ids in zip(kept, expected):
-        exact = loader.windows[ids]
+        exact = loader.dataset[ids]
         assert list(batch) == list(exact)
         assert all(oracle.same(batch[name], exact[name]) for name in exact)
 
@@ -61,7 +61,7 @@ def test_reset_is_false_exactly_where_a_row_goes_on(ranks: int, batch_size: int,
         loader = ts.Loader(
             chunks,
             batch_size,
-            shuffle=ts.Lanes(4),
+            order=ts.Lanes(4),
             num_replicas=ranks,
             rank=rank,
             with_ids=True,
@@ -91,12 +91,12 @@ def test_lanes_need_windows_that_follow_each_other() -> None:
         ValueError,
         match=like("stride must equal the length of the past, 4 ... got 1"),
     ):
-        ts.Loader(windows(), 8, shuffle=ts.Lanes(8))
+        ts.Loader(windows(), 8, order=ts.Lanes(8))
     with pytest.raises(
         ValueError,
         match=like("lanes ... 2 x 8, got 8. Use ts.Lanes(16)"),
     ):
-        list(ts.Sampler(100, 8, shuffle=ts.Lanes(8), num_replicas=2, rank=0))
+        list(ts.Sampler(100, 8, order=ts.Lanes(8), num_replicas=2, rank=0))
 
 
 def numpy_slice(batch: dict[str, torch.Tensor]) -> Callable[[], Any]:
@@ -183,7 +183,7 @@ def test_ids_tell_window_entity_and_anchor(timed: bool) -> None:
         for batch, ids in zip(loader, ids_of(loader.sampler)):
             assert list(batch) == ["i64", "window", "entity", "anchor", "window.key"]
             assert batch["window"].tolist() == ids
-            rows = loader.windows.placement.anchor_slots(np.array(ids)) - (horizon == 0)
+            rows = loader.dataset.placement.anchor_slots(np.array(ids)) - (horizon == 0)
             assert batch["entity"].tolist() == [int(row >= 9) for row in rows]
             times = [*range(100, 109), *range(7)]
             anchors = [times[row] for row in rows] if timed else rows.tolist()
@@ -294,7 +294,7 @@ def test_stats_tell_where_the_time_went() -> None:
     assert stats["steps"] == len(loader)
     assert 0 < stats["gather_seconds"] < stats["wait_seconds"] < stats["seconds"]
     assert stats["seconds"] - stats["wait_seconds"] >= 0.001 * len(loader)
-    nbytes = sum(tensor.nbytes for tensor in loader.windows[[0]].values()) * len(loader.windows)
+    nbytes = sum(tensor.nbytes for tensor in loader.dataset[[0]].values()) * len(loader.dataset)
     assert stats["gigabytes_per_second"] * stats["gather_seconds"] * 1e9 == pytest.approx(nbytes)
 
 
@@ -304,7 +304,7 @@ def test_wrong_arguments_say_the_rule_and_the_offender() -> None:
     timed = ts.Windows(Table([6], range(6)).stash(), 2, columns=["f32"])
     with pytest.raises(
         ValueError,
-        match=like("windows must hold at least one window ... split()"),
+        match=like("dataset must hold at least one window ... split()"),
     ):
         ts.Loader(timed.split(100)[1], 8)
 
@@ -321,7 +321,7 @@ def test_wrong_arguments_say_the_rule_and_the_offender() -> None:
         (
             (lambda: windows().stash, 2),
             TypeError,
-            "windows ... ts.Mix ... got a Stash",
+            "dataset ... ts.Mix ... got a Stash",
         ),
     ],
 )
@@ -519,6 +519,6 @@ def test_a_span_has_no_name_of_a_static_column() -> None:
 def test_lanes_follow_the_past_whatever_lags_there_are() -> None:
     stash = ts.load({"y": np.arange(40.0)})
     spans = {"past": ("y", -4, 0), "lag": ("y", -8, -6), "target": ("y", 0, 2)}
-    batches = [*ts.Loader(ts.Windows(stash, spans=spans, stride=4), 2, shuffle=ts.Lanes(2))]
+    batches = [*ts.Loader(ts.Windows(stash, spans=spans, stride=4), 2, order=ts.Lanes(2))]
     assert [batch["past"][:, 0].tolist() for batch in batches] == [[4, 20], [8, 24], [12, 28], [16, 32]]
     assert [batch["reset"].tolist() for batch in batches] == [[True, True]] + [[False, False]] * 3

@@ -1,4 +1,4 @@
-"""`Loader(sampler=)`: ids of the caller's own, in steps and parts of ranks, with a state that can be checked."""
+"""`order=ids`: ids of the caller's own, in steps and parts of ranks, with a state that can be checked."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -43,7 +43,7 @@ def loaders(make: Any, ranks: int, batch_size: int, tail: Tail = "keep", **more:
         ts.Loader(
             windows_of(N),
             batch_size,
-            sampler=make(),
+            order=make(),
             tail=tail,
             num_replicas=ranks,
             rank=rank,
@@ -111,7 +111,7 @@ def test_ids_that_are_others_when_resumed_are_an_error() -> None:
     (other,) = loaders(lambda: ByEpoch(salt=1), 1, 8)
     other.load_state_dict(state)
     message = (
-        "sampler= gives other ids for epoch 0 than when the state was saved, so the position in it cannot be "
+        "order= gives other ids for epoch 0 than when the state was saved, so the position in it cannot be "
         "found. Make its ids depend on its set_epoch(epoch) alone, or call loader.set_epoch() for another epoch."
     )
     with pytest.raises(ValueError, match=like(message)):
@@ -130,26 +130,26 @@ class Short(ByEpoch):
     [
         ([0, N], IndexError, f"Ids must lie in [0, {N}), got {N}"),
         ([0, -1], IndexError, f"Ids must lie in [0, {N}), got -1"),
-        ([0.5], TypeError, "sampler must give one integer at a time"),
-        ([[0, 1]], TypeError, "sampler must give one integer at a time"),
+        ([0.5], TypeError, "order must give one integer at a time"),
+        ([[0, 1]], TypeError, "order must give one integer at a time"),
         (np.array([[0]]), TypeError, "one-dimensional integers, got 2 dimensions of int64"),
-        ([], ValueError, "sampler must give at least one id"),
-        ("abc", TypeError, "sampler must be an iterable of window ids with a length, got 'abc'."),
-        (7, TypeError, "sampler must be an iterable of window ids with a length, got 7."),
+        ([], ValueError, "order must give at least one id"),
+        ("abc", TypeError, "order must be ... an iterable of window ids with a length, got 'abc'."),
+        (7, TypeError, "order must be ... an iterable of window ids with a length, got 7."),
         (Short(), ValueError, "as many ids as its length, 30, got 2"),
         (
             ts.Sampler(N, 4),
             TypeError,
-            "sampler ... got a ts.Sampler. Use shuffle=",
+            "order ... got a ts.Sampler. Give its own order=",
         ),
     ],
 )
 def test_wrong_ids_say_the_rule_and_the_offender(sampler: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=like(message)):
-        next(iter(ts.Loader(windows_of(N), 4, sampler=sampler)))
+        next(iter(ts.Loader(windows_of(N), 4, order=sampler)))
 
 
 def test_there_is_one_order() -> None:
-    message = "without shuffle, got shuffle=True"
+    message = "shuffle=True and order= each set the order"
     with pytest.raises(ValueError, match=like(message)):
-        ts.Loader(windows_of(N), 4, sampler=[1], shuffle=True)
+        ts.Loader(windows_of(N), 4, order=[1], shuffle=True)

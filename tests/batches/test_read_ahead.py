@@ -20,6 +20,7 @@ from tensorstash.batches.read_ahead import ranges
 from tensorstash.segments.segment import Segment
 from tests import kernel
 from tests.batches.test_loader import run
+from tests.epochs import ordered
 from tests.words import Gaps
 
 Asked = list[tuple[str | None, list[int], list[int]]]  # the path, and where ranges begin and end
@@ -125,7 +126,7 @@ def test_the_pages_of_the_next_two_steps_are_asked_for(
 ) -> None:
     """From the third step on, when two have read from the disk: those of each step exactly once."""
     windows = ts.Windows(saved(tmp_path / "x"), 30, horizon=2)
-    loader, known = ts.Loader(windows, batch, shuffle=shuffle, seed=3, with_ids=True, prefetch=prefetch), []
+    loader, known = ts.Loader(windows, batch, **ordered(shuffle), seed=3, with_ids=True, prefetch=prefetch), []
     for step, made in enumerate(loader):
         known.append(made["window"].tolist())
         assert prefetch or len(asked) == (0 if step < 2 else min(step + 2, len(loader) - 1) - 2)
@@ -195,7 +196,7 @@ def test_nothing_is_asked_for_where_the_file_is_in_memory(asked: Asked, tmp_path
     for tensor in stash.values():
         tensor.sum()
     for shuffle in (True, ts.Blocks(40), False):
-        assert sum(len(batch["y"]) for batch in ts.Loader(ts.Windows(stash, 4), 64, shuffle=shuffle)) == 8_000 - 3
+        assert sum(len(batch["y"]) for batch in ts.Loader(ts.Windows(stash, 4), 64, **ordered(shuffle))) == 8_000 - 3
     assert asked == []
 
 

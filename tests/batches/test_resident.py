@@ -95,10 +95,10 @@ def test_any_windows(table: Table, arguments: dict[str, Any], batch_size: int, s
 ORDERS: dict[str, dict[str, Any]] = {
     "sequential": {"with_valid": True},
     "shuffled": {"shuffle": True, "with_ids": True, "tail": "pad"},
-    "blocks": {"shuffle": ts.Blocks(10), "with_ids": True},
-    "weighted": {"shuffle": ts.Weighted([1.0, 3.0], per="entity", epoch_size=90), "with_ids": True},
+    "blocks": {"order": ts.Blocks(10), "with_ids": True},
+    "weighted": {"order": ts.Weighted([1.0, 3.0], per="entity", epoch_size=90), "with_ids": True},
     "steps": {"shuffle": True, "steps": 60, "prefetch": 3},
-    "sampler": {"sampler": [5, 1, 5, 0, 7, 2, 2], "with_ids": True},
+    "own ids": {"order": [5, 1, 5, 0, 7, 2, 2], "with_ids": True},
     "second of two ranks": {"shuffle": True, "num_replicas": 2, "rank": 1, "with_ids": True},
 }
 
@@ -115,12 +115,12 @@ def test_orders_and_what_batches_carry(order: str, gaps: Gaps) -> None:
 def test_lanes_tell_where_they_are_reset(prefetch: int) -> None:
     stash = stash_of(200, 0)
     windows = ts.Windows(stash, spans={"past": ("y", -6, 0), "next": ("y", 0, 1)}, stride=6)
-    check(windows, 4, shuffle=ts.Lanes(4), prefetch=prefetch)
+    check(windows, 4, order=ts.Lanes(4), prefetch=prefetch)
 
 
 @pytest.mark.parametrize("batch_size", [None, 1])
 def test_cross_sections_vary_in_size(batch_size: int | None) -> None:
-    check(windows_of("mask", min_horizon=0), batch_size, shuffle=ts.ByTime(shuffle=True), with_ids=True)
+    check(windows_of("mask", min_horizon=0), batch_size, order=ts.ByTime(shuffle=True), with_ids=True)
 
 
 @pytest.mark.parametrize("kinds", [("split", "split"), ("split", "mask"), ("mask", "mask")])

@@ -11,7 +11,7 @@ import torch
 import tensorstash as ts
 from tests import oracle
 from tests.data import DTYPES, Table
-from tests.epochs import ids_of
+from tests.epochs import ids_of, ordered
 
 Make = Callable[[ts.Stash, Path], ts.Stash]
 
@@ -48,14 +48,14 @@ def loaded() -> ts.Stash:
 
 def loader_of(stash: ts.Stash, order: str, prefetch: int) -> ts.Loader:
     windows = ts.Windows(stash, spans=SPANS, stride=24, require=["target"])
-    return ts.Loader(windows, 512, shuffle=ORDERS[order], seed=11, tail="pad", prefetch=prefetch, with_ids=True)
+    return ts.Loader(windows, 512, **ordered(ORDERS[order]), seed=11, tail="pad", prefetch=prefetch, with_ids=True)
 
 
 @cache
 def reference(order: str) -> list[dict[str, torch.Tensor]]:
     """The windows of every step gathered one by one from the columns of the loaded stash, by slices."""
     loader = loader_of(loaded(), order, 0)
-    windows, made = loader.windows, []
+    windows, made = loader.dataset, []
     for ids in ids_of(loader.sampler):
         anchors = oracle.anchor_rows(windows, ids)
         made.append(

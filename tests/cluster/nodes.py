@@ -22,8 +22,8 @@ import numpy as np
 import psutil
 
 import tensorstash as ts
+from tensorstash.cluster.sharded_windows import ShardedWindows, merge_counts
 from tensorstash.cluster.shards import Shards
-from tensorstash.sampling.sharded import ShardedWindows, merge_counts
 
 Make = Callable[[Shards], ShardedWindows]
 State = dict[str, Any]
@@ -89,7 +89,7 @@ def seen_in(step: Sequence[dict[str, Any]], loaders: Sequence[ts.Loader]) -> lis
     """The windows of a step on all ranks, without filler; entities are numbered the same on all nodes."""
     found = []
     for batch, loader in zip(step, loaders):
-        names = names_of(loader.windows)
+        names = names_of(loader.dataset)
         pairs = zip(batch["entity"].tolist(), batch["anchor"].tolist(), batch["valid"].tolist())
         found += [(names[entity], anchor) for entity, anchor, valid in pairs if valid]
     return found

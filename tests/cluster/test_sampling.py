@@ -18,9 +18,9 @@ import torch
 import tensorstash as ts
 from tensorstash.cluster import exchange
 from tensorstash.cluster.exchange import RankCounts, count_of_each_shard
+from tensorstash.cluster.sharded_windows import Count, ShardedWindows
 from tensorstash.cluster.shards import Shards
-from tensorstash.sampling.sharded import Count, ShardedWindows
-from tensorstash.transforms.sharded import of_all, of_node
+from tensorstash.cluster.statistics import of_all, of_node
 from tests import kernel
 from tests.cluster.nodes import (
     Make,
@@ -79,12 +79,12 @@ def test_every_window_comes_once_with_its_values(
         steps += 1
         for batch, loader in zip(step, loaders):
             assert len(batch["past"]) == batch_size
-            names = names_of(loader.windows)
+            names = names_of(loader.dataset)
             for k in range(batch_size):
                 entity = stash.entities.index(names[batch["entity"][k]])
                 own = one[number[entity, int(batch["anchor"][k])]]
                 assert torch.equal(batch["past"][k], own["past"])
-                part = loader.windows.parts[int(batch["source"][k])]
+                part = loader.dataset.parts[int(batch["source"][k])]
                 assert part.stash.vocabulary("sky")[batch["sky"][k]] == stash.vocabulary("sky")[own["sky"]]
                 assert batch["size"][k] == own["size"]
                 assert torch.equal(part[int(batch["window"][k])]["past"], own["past"])
@@ -127,7 +127,7 @@ def test_an_epoch_goes_on_over_other_nodes_ranks_and_batch_sizes(path: Path, see
             break
         assert legs[-1] == layouts[-1]
         assert set(legs) <= set(layouts)
-        if state["consumed"] == len(loaders[0].windows) and not last:
+        if state["consumed"] == len(loaders[0].dataset) and not last:
             break  # the epoch was over already
     assert sorted(seen) == expected(ts.Windows(whole(), spans=SPANS))
 
@@ -183,7 +183,7 @@ def test_parts_of_a_split_are_those_of_one_stash(path: Path) -> None:
     ]
     for make, one in zip(makes, ts.Windows(whole(), spans=SPANS).split(9, 20)[::2]):
         loaders = loaders_of(on_nodes(path, 2, make), 1, 4)
-        assert len(loaders[0].windows) == len(one)
+        assert len(loaders[0].dataset) == len(one)
         assert sorted(w for step in steps_of(loaders) for w in seen_in(step, loaders)) == expected(one)
     train, _ = ts.Windows(whole(), spans=SPANS).split_fraction(0.7)
     loaders = loaders_of(on_nodes(path, 2, lambda shards: windows_of(shards).split_fraction(0.7)[0]), 1, 4)
@@ -271,10 +271,10 @@ def test_what_is_refused(path: Path) -> None:
         ts.Loader(here, 4, num_replicas=4, rank=2)
     with pytest.raises(ValueError, match=r'^tail="drop" leaves out steps that are not full, but over shards filler '):
         ts.Loader(here, 4, tail="drop", num_replicas=2, rank=0)
-    with pytest.raises(ValueError, match=r"^shuffle of shards must be .*got Blocks"):
-        ts.Loader(here, 4, shuffle=ts.Blocks(2), num_replicas=2, rank=0)
-    with pytest.raises(ValueError, match=r"^sampler must be left out for shards"):
-        ts.Loader(here, 4, sampler=[1, 2], num_replicas=2, rank=0)
+    with pytest.raises(ValueError, match=r"^order must be left out for shards"):
+        ts.Loader(here, 4, order=ts.Blocks(2), num_replicas=2, rank=0)
+    with pytest.raises(ValueError, match=r"^order must be left out for shards"):
+        ts.Loader(here, 4, order=[1, 2], num_replicas=2, rank=0)
     with pytest.raises(
         ValueError, match=r"^Each node must hold at least one window; node 6 of 7 holds none, in 0 shards"
     ):
@@ -349,10 +349,10 @@ def test_a_scaler_of_all_shards_is_that_of_one_stash(path: Path, kind: Kind, by:
         assert ts.cluster.fit_scaler(here, ["y"], kind=kind, by=by).state_dict() == found.state_dict()
     for nodes in (2, 3):
         several = on_nodes(path, nodes, lambda shards: windows_of(shards).split(20)[0])
-        told = [of_node(windows, ["y"], kind, by) for windows in several for _ in range(2)]
+        told = [of_node(windows.parts, ["y"], kind, by) for windows in several for _ in range(2)]
         for windows in several:
             with warned():
-                of_all_nodes = partial(of_all, windows, told, kind)
+                of_all_nodes = partial(of_all, windows.division.entity_offsets, told, kind)
                 merged = ts.Scaler.of_statistics(windows, of_all_nodes, kind, by, "error")
             assert merged.state_dict() == found.state_dict()
     (loader,) = loaders_of([here], 1, 50, transform=[found])

@@ -166,7 +166,7 @@ def test_a_mix_of_different_components_is_told_how_to_make_them_alike() -> None:
 def test_weights_as_texts_are_told_by_name() -> None:
     for call in (
         lambda: ts.Mix({"a": WINDOWS, "b": WINDOWS}, {"a": 1, "b": "2"}),  # type: ignore[dict-item]
-        lambda: ts.Loader(WINDOWS, 2, shuffle=ts.Weighted({None: "2"}, "entity")),
+        lambda: ts.Loader(WINDOWS, 2, order=ts.Weighted({None: "2"}, "entity")),
     ):
         with pytest.raises(TypeError, match=like("eights ... numbers, got '2' for")):
             call()

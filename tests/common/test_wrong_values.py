@@ -77,8 +77,8 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "prefetch": lambda value: loader(prefetch=value),
     "steps": lambda value: loader(steps=value),
     "device": lambda value: loader(device=value),
-    "sampler": lambda value: loader(sampler=value),
-    "an id of a sampler": lambda value: loader(sampler=[value]),
+    "order": lambda value: loader(order=value),
+    "an id of an order": lambda value: loader(order=[value]),
     "per": lambda value: ts.Weighted([1, 2], value),
     "epoch_size": lambda value: ts.Weighted([1, 2], epoch_size=value),
     "weight of a mix": lambda value: ts.Mix({"a": WINDOWS}, {"a": value}),
@@ -102,9 +102,9 @@ TAKEN = {
     ("entities of shards", "array"),
     ("entities of shards", "series"),
     ("entities of shards", "dict"),
-    ("sampler", "array"),
-    ("sampler", "series"),
-    ("sampler", "dict"),
+    ("order", "array"),
+    ("order", "series"),
+    ("order", "dict"),
     ("seed of a split", "1e30"),
 }
 
@@ -132,7 +132,7 @@ def test_counts_of_any_library_become_integers() -> None:
     for two in (np.int64(2), torch.tensor(2)):
         for order in (ts.Blocks(two), ts.Lanes(two), ts.Weighted([1.0] * 10, epoch_size=two)):  # type: ignore[arg-type]
             plain = type(order)(2) if not isinstance(order, ts.Weighted) else ts.Weighted([1.0] * 10, epoch_size=2)
-            made, expected = ([ids.tolist() for ids in ts.Sampler(10, 2, shuffle=each)] for each in (order, plain))
+            made, expected = ([ids.tolist() for ids in ts.Sampler(10, 2, order=each)] for each in (order, plain))
             assert made == expected
         past = ts.During("y", -3, 0, max_rows=3, min_rows=two)  # type: ignore[arg-type]
         plain_past = ts.During("y", -3, 0, max_rows=3, min_rows=2)

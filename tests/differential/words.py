@@ -99,6 +99,10 @@ RENAMED: tuple[Line, ...] = (
     Member("Scaler", "apply", "transform"),
     Member("Scaler", "undo", "inverse(batch)"),
     Member("InstanceNorm", "undo", "inverse(batch)"),
+    Argument("Loader", "shuffle", "order", when=is_order),
+    Argument("Sampler", "shuffle", "order", when=is_order),
+    Argument("Loader", "sampler", "order", when=is_ids),
+    Member("Loader", "windows", "dataset"),
 )
 
 

@@ -200,7 +200,7 @@ def test_series_without_rows_go_through_everything() -> None:
         assert windows[:]["past"].flatten().tolist() == [1.0, 3.0, 2.0]
         assert windows.to_frame([0, 2], torch.zeros(2, 1))["e"].to_list() == ["b", "d"]
     assert len(windows.split_entities(0.5, seed=0)[0]) + len(windows.split_entities(0.5, seed=0)[1]) == 3
-    weighted = ts.Loader(windows, batch_size=2, shuffle=ts.Weighted([1.0, 1.0, 1.0, 1.0], per="entity"), seed=0)
+    weighted = ts.Loader(windows, batch_size=2, order=ts.Weighted([1.0, 1.0, 1.0, 1.0], per="entity"), seed=0)
     assert sum(len(batch["past"]) for batch in weighted) == 3
     with pytest.warns(UserWarning, match="'a'"):  # fewer than two values
         scaler = ts.Scaler.fit(windows, ["y"], by="entity")

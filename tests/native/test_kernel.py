@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from tensorstash.native import kernel, library
 from tensorstash.native.guide import Guide, find_in_numpy, first_rows, first_rows_in_numpy, guide, locate_in_numpy
 from tensorstash.native.permutation import epoch_keys, grid, walk
-from tensorstash.sampling.order import hashes
+from tensorstash.sampling.draw_table import draw_table, owners
+from tensorstash.sampling.hashes import hashes
 from tensorstash.sampling.tree import _down, _nodes, tree
-from tensorstash.sampling.weighted import draw_table, owners
 from tensorstash.windows.intervals import intervals
 from tests.sampling.test_order import GOLDEN
 

@@ -32,7 +32,7 @@ reveal_type(train)  # Windows
 reveal_type(windows.folds(3, timedelta(days=7)))  # list[tuple[Windows, Windows]]
 scaler = ts.Scaler.fit(train, ["x", "y"], by="entity", unknown="pooled")
 reveal_type(scaler.center)  # dict[str, Tensor]
-loader = ts.Loader(train, 256, shuffle=ts.Weighted("y", per="window"), tail="pad", with_ids=True, transform=[scaler])
+loader = ts.Loader(train, 256, order=ts.Weighted("y", per="window"), tail="pad", with_ids=True, transform=[scaler])
 for batch in loader:
     reveal_type(batch)  # dict[str, Tensor]
     reveal_type(scaler.inverse(batch["target"], "y"))  # Tensor

@@ -12,17 +12,12 @@ from hypothesis import strategies as st
 
 import tensorstash as ts
 from tensorstash.errors import NoMemoryError
-from tensorstash.sampling import by_time
-from tensorstash.sampling.by_time import (
-    ByTime,
-    Sections,
-    count_steps,
-    cuts,
-    sections,
-)
-from tensorstash.sampling.order import checksum
-from tensorstash.sampling.order import order as order_at
-from tensorstash.sampling.steps import part
+from tensorstash.sampling import sections as by_time
+from tensorstash.sampling.by_time import ByTime
+from tensorstash.sampling.hashes import checksum
+from tensorstash.sampling.sections import Sections, count_steps, cuts, sections
+from tensorstash.sampling.steps import Layout, share
+from tests.inside import ids_at
 from tests.spaces import limit
 from tests.words import Int64s
 
@@ -44,7 +39,7 @@ def steps_of(
     of: Sections, shuffle: bool, seed: int, epoch: int, consumed: int, size: int | None, drop: bool = False
 ) -> list[tuple[list[int], int]]:
     """The windows of each step, and what is consumed behind it."""
-    order = order_at(shuffle, len(of.ends), seed, epoch)
+    order = ids_at(shuffle, len(of.ends), seed, epoch)
     return [
         (of.ids[begin:end].tolist(), int(behind))
         for made in cuts(of, order, consumed, size, drop)
@@ -87,7 +82,7 @@ def test_each_time_is_cut_into_steps_of_its_own_from_any_position_on(
 ) -> None:
     of, groups = sections_of(times), groups_of(times)
     drop = drop and size is not None
-    places = order_at(shuffle, len(of.ends), 5, epoch)(np.arange(len(groups)))
+    places = ids_at(shuffle, len(of.ends), 5, epoch)(np.arange(len(groups)))
     assert np.array_equal(np.sort(places), np.arange(len(groups)))
     assert shuffle or np.array_equal(places, np.arange(len(groups)))
     consumed = data.draw(st.integers(0, len(times)))
@@ -100,7 +95,7 @@ def test_blocks_of_windows_times_and_steps_make_no_difference(monkeypatch: pytes
     whole = sections_of(times)
     expected = [steps_of(whole, True, 1, 0, consumed, size) for consumed in (0, 7, 500) for size in (None, 1, 4)]
     for block in (1, 7, 100):
-        monkeypatch.setattr("tensorstash.sampling.order.CHUNK", block)
+        monkeypatch.setattr("tensorstash.sampling.hashes.CHUNK", block)
         of = sections_of(times)
         assert np.array_equal(of.ids, whole.ids)
         assert np.array_equal(of.ends, whole.ends)
@@ -126,14 +121,19 @@ def test_other_sizes_take_over_in_the_middle_of_a_time() -> None:
 @given(st.integers(0, 50), st.integers(1, 9))
 @settings(max_examples=50)
 def test_ranks_share_a_step(count: int, replicas: int) -> None:
-    parts = [part(count, replicas, rank) for rank in range(replicas)]
-    assert [k for begin, end in parts for k in range(begin, end)] == list(range(count))
-    sizes = [end - begin for begin, end in parts]
+    """Each rank without a window of the step has the first one as filler."""
+    parts = []
+    for rank in range(replicas):
+        positions, valid = share(np.array([100]), count, Layout(replicas, rank, 50, "keep"))
+        assert positions[0, valid:].tolist() == [100] * (not valid)
+        parts.append(positions[0, :valid].tolist())
+    assert [k for part in parts for k in part] == list(range(100, 100 + count))
+    sizes = [*map(len, parts)]
     assert max(sizes) - min(sizes) <= 1
 
 
 def test_epochs_permute_the_times_anew() -> None:
-    orders = [order_at(True, 300, 0, epoch)(np.arange(300)) for epoch in range(4)]
+    orders = [ids_at(True, 300, 0, epoch)(np.arange(300)) for epoch in range(4)]
     for one in range(4):
         for two in range(one):
             assert (orders[one] == orders[two]).mean() < 0.05
@@ -207,7 +207,7 @@ def test_windows_at_points_come_by_entity_whatever_the_order_of_the_frame(
     sections_of_frame = [[row for _, _, row in group] for _, group in groupby(frame, key=lambda point: point[0])]
 
     def loader(**options: Any) -> ts.Loader:
-        return ts.Loader(windows, size, shuffle=ts.ByTime(shuffle), seed=2, **options)
+        return ts.Loader(windows, size, order=ts.ByTime(shuffle), seed=2, **options)
 
     shown = [batch["row"].tolist() for batch in loader()]
     expected = [

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import tensorstash as ts
-from tensorstash.sampling.keys import draws, window_keys
 from tensorstash.sampling.steps import Steps
+from tensorstash.sampling.window_keys import draws, window_keys
 from tests.batches.golden import shards_of
 from tests.sampling.test_orders_of_loaders import CASES as DRAWN
 from tests.sampling.test_orders_of_loaders import SEED, Case

@@ -187,7 +187,7 @@ def test_what_does_not_fit_is_refused() -> None:
         ts.Mix([one])  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"'a' is a Stash"):
         ts.Mix({"a": one.stash})  # type: ignore[dict-item]
-    with pytest.raises(ValueError, match=r"count.*got 0"):
+    with pytest.raises(ValueError, match=r"epoch_size.*got 0"):
         ts.Mix({"a": one}, epoch_size=0)
     with pytest.raises(ValueError, match=r"^weights must name each component; 'a' has none\. Give it 0 to leave"):
         ts.Mix({"a": one}, weights={})
@@ -195,12 +195,11 @@ def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(SchemaError, match="No span or static column of a mix may be named 'source'"):
         ts.Mix({"a": source})
     mix = ts.Mix({"a": one})
-    for shuffle in (ts.Blocks(3), ts.Lanes(2), ts.ByTime(), ts.Weighted([1.0])):
-        message = f"shuffle ... mix ... got {shuffle!r}"
-        with pytest.raises(ValueError, match=like(message)):
-            ts.Loader(mix, 2, shuffle=shuffle)
-    with pytest.raises(ValueError, match=r"sampler must be left out for a mix"):
-        ts.Loader(mix, 2, sampler=[0, 1])
+    for order in (ts.Blocks(3), ts.Lanes(2), ts.ByTime(), ts.Weighted([1.0])):
+        with pytest.raises(ValueError, match=like("order must be left out for a mix")):
+            ts.Loader(mix, 2, order=order)
+    with pytest.raises(ValueError, match=r"order must be left out for a mix"):
+        ts.Loader(mix, 2, order=[0, 1])
 
 
 def test_a_state_of_another_mix_is_refused() -> None:

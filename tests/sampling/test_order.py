@@ -3,6 +3,7 @@
 import hashlib
 import math
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,8 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tensorstash.native.permutation import shuffled
-from tensorstash.sampling.order import Blocks, Exact, Lanes, order
+from tensorstash.sampling.blocks import Blocks
+from tensorstash.sampling.lanes import Lanes, LanesOrder
 from tests import orders
+from tests.inside import ids_at
 from tests.words import Int64s
 
 LIMIT = 5.0  # standard deviations that a statistic may be off; seeds are fixed, so nothing is left to chance
@@ -47,8 +50,8 @@ def test_an_order_is_what_the_definition_says(n: int, seed: int, epoch: int, siz
     keys = orders.keys(seed, epoch)
     assert whole(n, seed, epoch)[[*shown]].tolist() == [orders.permuted(n, position, keys) for position in shown]
     if n < 1000:
-        assert order(Blocks(size), n, seed, epoch)(np.arange(n)).tolist() == orders.blocks(n, size, seed, epoch)
-        assert order(Lanes(size), n, seed, epoch)(np.arange(n)).tolist() == orders.lanes(n, size)
+        assert ids_at(Blocks(size), n, seed, epoch)(np.arange(n)).tolist() == orders.blocks(n, size, seed, epoch)
+        assert ids_at(Lanes(size), n, seed, epoch)(np.arange(n)).tolist() == orders.lanes(n, size)
 
 
 def test_the_definition_can_tell_orders_apart() -> None:
@@ -208,7 +211,7 @@ def test_the_order_never_changes(n: int, seed: int, epoch: int) -> None:
 @pytest.mark.parametrize("n", [0, 1, 6, 7, 8, 96, 1000, 3001])
 def test_blocks_keep_the_time_order_and_take_every_window_once(n: int, size: int) -> None:
     for seed in range(5):
-        ids = order(Blocks(size), n, seed, 0)(np.arange(n)).tolist()
+        ids = ids_at(Blocks(size), n, seed, 0)(np.arange(n)).tolist()
         assert sorted(ids) == list(range(n))
         whole = [ids[k : k + size] for k in range(0, n - size + 1, size)]
         left_over = n - size * sum(block == list(range(block[0], block[0] + size)) for block in whole)
@@ -218,7 +221,7 @@ def test_blocks_keep_the_time_order_and_take_every_window_once(n: int, size: int
 
 def test_blocks_begin_elsewhere_and_come_in_another_order_in_each_epoch() -> None:
     n, size = 100_000, 10
-    orders = [order(Blocks(size), n, 0, epoch)(np.arange(n)) for epoch in range(20)]
+    orders = [ids_at(Blocks(size), n, 0, epoch)(np.arange(n)) for epoch in range(20)]
     assert len({int(ids[0]) % size for ids in orders}) > 5
     assert len({int(ids[0]) for ids in orders}) == 20
     first = np.array([ids[k] for ids in orders for k in range(0, n - size, size)]) * 50 // n
@@ -232,19 +235,19 @@ def ends(n: int) -> Int64s:
 
 @pytest.mark.parametrize(("size", "n", "seed", "epoch"), GOLDEN_BLOCKS)
 def test_the_order_of_blocks_never_changes(size: int, n: int, seed: int, epoch: int) -> None:
-    assert order(Blocks(size), n, seed, epoch)(ends(n)).tolist() == GOLDEN_BLOCKS[size, n, seed, epoch]
+    assert ids_at(Blocks(size), n, seed, epoch)(ends(n)).tolist() == GOLDEN_BLOCKS[size, n, seed, epoch]
 
 
 @pytest.mark.parametrize(("count", "n"), GOLDEN_LANES)
 def test_the_order_of_lanes_never_changes(count: int, n: int) -> None:
     """Whatever the seed and the epoch."""
     for seed, epoch in ((0, 0), (5, 3)):
-        assert order(Lanes(count), n, seed, epoch)(ends(n)).tolist() == GOLDEN_LANES[count, n]
+        assert ids_at(Lanes(count), n, seed, epoch)(ends(n)).tolist() == GOLDEN_LANES[count, n]
 
 
 @pytest.mark.parametrize(("shuffle", "n", "epoch"), GOLDEN_DIGESTS)
-def test_no_position_of_any_order_ever_changes(shuffle: Exact, n: int, epoch: int) -> None:
-    ids = order(shuffle, n, 0, epoch)(np.arange(n))
+def test_no_position_of_any_order_ever_changes(shuffle: Any, n: int, epoch: int) -> None:
+    ids = ids_at(shuffle, n, 0, epoch)(np.arange(n))
     assert np.array_equal(np.sort(ids), np.arange(n))
     digest = hashlib.blake2b(ids.astype("<i8").tobytes(), digest_size=8).hexdigest()
     assert digest == GOLDEN_DIGESTS[shuffle, n, epoch]
@@ -262,9 +265,9 @@ def test_lanes_are_pieces_of_the_sequential_order_side_by_side(n: int, count: in
     begins = [sum(lengths[:lane]) for lane in range(count)]
     pieces = [list(range(begin, begin + length)) for begin, length in zip(begins, lengths)]
     expected = orders.lanes(n, count)
-    ids = order(Lanes(count), n, 0, 0)(np.arange(n))
+    ids = ids_at(Lanes(count), n, 0, 0)(np.arange(n))
     assert ids.tolist() == expected
-    lane, at = Lanes(count).places(n, ids)
+    lane, at = LanesOrder(count, n).places(ids)
     assert [pieces[k][j] for k, j in zip(lane, at)] == expected
 
 

@@ -18,7 +18,9 @@ from hypothesis import strategies as st
 import tensorstash as ts
 from tests import orders
 from tests.data import Table
+from tests.epochs import KINDS, keys_of, order_of, ordered, shuffle_of
 from tests.oracle_load import like
+from tests.orders_of_strangers import ByKey, first_of
 
 LENGTHS = [7, 3, 9, 1, 5]  # the fourth entity has no window
 
@@ -110,6 +112,13 @@ def of_times(epoch: int, shuffle: bool) -> list[list[int]]:
     return [[k for k, own in enumerate(times) if own == distinct[place]] for place in order]
 
 
+def by_key(epoch: int) -> list[int]:
+    keys = keys_of(windows()).tolist()
+    ids = sorted(range(len(keys)), key=lambda k: (keys[k], k))
+    first = first_of(len(keys), SEED, epoch)
+    return ids[first:] + ids[:first]
+
+
 @dataclass(frozen=True)
 class Case:
     """An order, and what it is by its definition."""
@@ -124,7 +133,7 @@ class Case:
             ts.Loader(
                 self.source(),
                 batch_size,
-                shuffle=self.shuffle,
+                **ordered(self.shuffle),
                 seed=SEED,
                 num_replicas=ranks,
                 rank=rank,
@@ -147,6 +156,13 @@ CASES = {
         ts.ByTime(shuffle=True), lambda epoch: [*itertools.chain(*of_times(epoch, True))], by_time=True
     ),
 }
+# orders of windows alone, two of which the package does not know; lanes fit one number of rows only
+CASES |= {
+    kind: Case(shuffle_of(kind, 1, 18), lambda epoch, kind=kind: order_of(kind, 18, epoch=epoch, seed=SEED))
+    for kind in KINDS
+    if kind not in ("lanes", "by key")
+}
+CASES["by key"] = Case(ByKey(keys_of), lambda epoch: by_key(epoch))
 
 
 def flat(batch: dict[str, torch.Tensor]) -> list[int]:
@@ -283,7 +299,7 @@ GOLDEN = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", GOLDEN)
 def test_the_orders_never_change(name: str) -> None:
     (loader,) = CASES[name].loaders(1, 6)
     assert [k for step in taken([loader], 6) for k in step][:6] == GOLDEN[name]
@@ -292,27 +308,27 @@ def test_the_orders_never_change(name: str) -> None:
 def test_what_does_not_fit_is_refused() -> None:
     untimed = ts.Windows(ts.load({"y": np.arange(5.0), "name": list("abcde")}), history=2, columns=["y"])
     for arguments, kind, message in (
-        ({"shuffle": ts.ByTime()}, ValueError, "ts.ByTime needs times ... Load it"),
-        ({"shuffle": ts.Weighted("z")}, KeyError, "the stash has no column 'z'; "),
-        ({"shuffle": ts.Weighted("name")}, TypeError, "'name' is category"),
-        ({"shuffle": ts.Weighted("y", per="entity")}, KeyError, "the stash has no static column 'y'; "),
-        ({"shuffle": ts.Weighted([1.0])}, ValueError, "got 1"),
-        ({"shuffle": ts.ByTime}, TypeError, "shuffle ... True, False, ts.Blocks(size), ts.Lanes(count), ts.Weighted"),
+        ({"order": ts.ByTime()}, ValueError, "ts.ByTime needs times ... Load it"),
+        ({"order": ts.Weighted("z")}, KeyError, "the stash has no column 'z'; "),
+        ({"order": ts.Weighted("name")}, TypeError, "'name' is category"),
+        ({"order": ts.Weighted("y", per="entity")}, KeyError, "the stash has no static column 'y'; "),
+        ({"order": ts.Weighted([1.0])}, ValueError, "got 1"),
+        ({"order": ts.ByTime}, TypeError, "order ... ts.Blocks(size), ts.Lanes(count), ts.Weighted"),
     ):
         with pytest.raises(kind, match=like(message)):
             ts.Loader(untimed, 2, **arguments)
     with pytest.raises(ValueError, match=like("without batch_size= each step has all windows of its time. Use")):
-        ts.Loader(windows(), None, shuffle=ts.ByTime(), tail="drop")
-    for alone in (None, False, True, ts.Weighted(weights())):
+        ts.Loader(windows(), None, order=ts.ByTime(), tail="drop")
+    for alone in (False, True, ts.Weighted(weights())):
         with pytest.raises(ValueError, match=r"^Either batch_size "):
-            ts.Loader(windows(), None, shuffle=False if alone is None else alone)
+            ts.Loader(windows(), None, **ordered(alone))
     for needy in (ts.ByTime(), ts.Weighted([1.0], per="entity"), ts.Weighted("y")):
         with pytest.raises(ValueError, match=r"^A sampler alone knows the number of windows, but not their times and "):
-            ts.Sampler(4, 2, shuffle=needy)
-    with pytest.raises(TypeError, match=r"^shuffle must be ts\.Weighted\(\.\.\.\) for set_weights\(\), got"):
+            ts.Sampler(4, 2, order=needy)
+    with pytest.raises(TypeError, match=r"^set_weights\(\) needs order=ts\.Weighted"):
         ts.Loader(windows(), 2).set_weights([1.0])
-    loader = ts.Loader(windows(), 2, shuffle=ts.Weighted(weights()))
+    loader = ts.Loader(windows(), 2, order=ts.Weighted(weights()))
     with pytest.raises(ValueError, match=r"got 1"):
         loader.set_weights([1.0])
     with pytest.raises(ValueError, match=r"these differ: order: 'weighted by window' in the state, 'by time' here\."):
-        ts.Loader(windows(), 2, shuffle=ts.ByTime()).load_state_dict(loader.state_dict())
+        ts.Loader(windows(), 2, order=ts.ByTime()).load_state_dict(loader.state_dict())

@@ -14,7 +14,19 @@ from hypothesis import strategies as st
 
 import tensorstash as ts
 from tests import oracle, processes
-from tests.epochs import KINDS, TAILS, loaders_of, numbers, order_of, shuffle_of, steps_of, taken, windows_of
+from tests.epochs import (
+    KINDS,
+    OF_NUMBERS,
+    TAILS,
+    loaders_of,
+    numbers,
+    order_of,
+    ordered,
+    shuffle_of,
+    steps_of,
+    taken,
+    windows_of,
+)
 from tests.oracle_load import like
 from tests.words import Tail
 
@@ -226,7 +238,7 @@ def test_a_loader_goes_back_to_an_earlier_state_of_its_own(kind: str) -> None:
 PROGRAM = """
 import json, sys
 import numpy as np, tensorstash as ts
-loader = ts.Loader(ts.Windows(ts.load({"y": np.arange(39)}), 3), 8, shuffle=ts.Blocks(5))
+loader = ts.Loader(ts.Windows(ts.load({"y": np.arange(39)}), 3), 8, order=ts.Blocks(5))
 if len(sys.argv) == 2:
     loader.load_state_dict(json.loads(sys.argv[1]))
 for step, batch in enumerate(loader):
@@ -248,11 +260,11 @@ def test_a_new_process_needs_nothing_but_the_state() -> None:
     assert [json.loads(line) for line in before + run(state)] == [ids for ((ids, _),) in steps]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", OF_NUMBERS)
 def test_a_state_is_as_small_at_any_number_of_windows_and_any_step(kind: str) -> None:
     """Plain values and no permutation, so that one can be taken at every step."""
     for n in (10, 10**6, 10**12):
-        sampler = ts.Sampler(n, 4, shuffle=shuffle_of(kind, 4))
+        sampler = ts.Sampler(n, 4, **ordered(shuffle_of(kind, 4)))
         for _, _ids in zip(range(3), sampler):
             assert len(json.dumps(sampler.state_dict())) < 200
     state = loaders_of(N, 1, 8, kind)[0].state_dict()
@@ -298,7 +310,7 @@ def test_a_state_without_a_fingerprint_is_refused(fingerprint: object) -> None:
     ],
 )
 def test_values_of_a_state_that_cannot_be_are_refused(entry: dict[str, Any], message: str) -> None:
-    windows = two_series(["a", "b"], ["x", "y"]).windows
+    windows = two_series(["a", "b"], ["x", "y"]).dataset
     for source in (windows, ts.Mix({"one": windows, "two": windows})):
         loader = ts.Loader(source, batch_size=8, shuffle=True, seed=0)
         with pytest.raises(ValueError, match=message):
@@ -307,6 +319,6 @@ def test_values_of_a_state_that_cannot_be_are_refused(entry: dict[str, Any], mes
 
 def test_the_seed_is_taken_from_the_state() -> None:
     first = two_series(["a", "b"], ["x", "y"])
-    other = ts.Loader(first.windows, batch_size=8, shuffle=True, seed=2)
+    other = ts.Loader(first.dataset, batch_size=8, shuffle=True, seed=2)
     other.load_state_dict(first.state_dict())
     assert [batch["y"].tolist() for batch in other] == [batch["y"].tolist() for batch in first]

@@ -286,14 +286,30 @@ print(*(one.message for one in caught), sep="\\n")
     )
 
 
-@pytest.mark.parametrize("shuffle", [ts.Lanes, "blocks", 1, None])
-def test_what_is_no_order_is_refused(shuffle: Any) -> None:
-    message = (
-        "shuffle must be True, False, ts.Blocks(size), ts.Lanes(count), ts.Weighted(weights) or ts.ByTime(), got "
-        f"{shuffle!r}."
-    )
-    with pytest.raises(TypeError, match=like(message)):
+@pytest.mark.parametrize("shuffle", [ts.Lanes, ts.Blocks(3), "blocks", 1, None, [0, 1]])
+def test_shuffle_is_true_or_false_and_any_other_order_is_named_by_order(shuffle: Any) -> None:
+    with pytest.raises(TypeError, match=like(f"shuffle must be True or False, got {shuffle!r} ... order=")):
         ts.Sampler(10, 3, shuffle=shuffle)
+
+
+@pytest.mark.parametrize("order", [ts.Lanes, "blocks", 1, True])
+def test_what_is_no_order_is_refused(order: Any) -> None:
+    with pytest.raises(TypeError, match=like("order must be ts.Blocks(size) ... ids with a length, got")):
+        ts.Sampler(10, 3, order=order)
+
+
+@pytest.mark.parametrize("order", [ts.Blocks(3), ts.Lanes(3), [0, 1]])
+def test_shuffle_and_order_are_not_given_together(order: Any) -> None:
+    with pytest.raises(ValueError, match=like("shuffle=True and order= each set the order")):
+        ts.Sampler(10, 3, shuffle=True, order=order)
+    ts.Sampler(10, 3, shuffle=False, order=order)
+
+
+def test_a_sampler_alone_takes_ids_of_the_callers_own() -> None:
+    sampler = ts.Sampler(10, 2, order=[7, 3, 9])
+    assert [ids.tolist() for ids in sampler] == [[7, 3], [9]]
+    with pytest.raises(IndexError, match=like("Ids must lie in [0, 10), got 10 from order=")):
+        next(iter(ts.Sampler(10, 2, order=[1, 10])))
 
 
 @pytest.mark.parametrize("size", [0, 1.5, "3", True])
@@ -305,7 +321,7 @@ def test_sizes_of_blocks_and_counts_of_lanes_are_integers(size: Any) -> None:
 
 
 def test_one_block_may_be_larger_than_any_number_of_windows() -> None:
-    assert sorted(np.concatenate([*ts.Sampler(10, 3, shuffle=ts.Blocks(10**20))]).tolist()) == list(range(10))
+    assert sorted(np.concatenate([*ts.Sampler(10, 3, order=ts.Blocks(10**20))]).tolist()) == list(range(10))
 
 
 @pytest.mark.parametrize(

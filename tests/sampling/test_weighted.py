@@ -11,17 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tensorstash.errors import ColumnError
-from tensorstash.sampling.order import checksum
-from tensorstash.sampling.weighted import (
-    DrawTable,
-    Weighted,
-    checked_weights,
-    draw_table,
-    entity_draws,
-    entity_table,
-    owners,
-    window_draws,
-)
+from tensorstash.sampling.draw_table import DrawTable, checked_weights, draw_table, entity_draws, owners, window_draws
+from tensorstash.sampling.hashes import checksum
+from tensorstash.sampling.weighted import Weighted, entity_table
 from tests.orders import draw_hash, drawn, ends_of
 
 LIMIT = 5.0  # standard deviations that a statistic may be off; seeds are fixed, so nothing is left to chance
@@ -233,7 +225,7 @@ def test_wrong_weights_of_entities_are_errors_that_say_which() -> None:
 def test_wrong_arguments() -> None:
     with pytest.raises(ValueError, match=r"per.*got \'series\'"):
         Weighted([1], per="series")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"count.*got 0"):
+    with pytest.raises(ValueError, match=r"epoch_size.*got 0"):
         Weighted([1], epoch_size=0)
     message = r'with per="window", got a mapping'
     with pytest.raises(TypeError, match=message):

@@ -24,7 +24,7 @@ def test_each_number_of_entities_weighs_what_it_says() -> None:
     made = ts.Windows(stash, history=2, horizon=1, columns=["y"])
 
     def ids(weights: Any, per: Literal["window", "entity"]) -> list[int]:
-        loader = ts.Loader(made, 50, shuffle=ts.Weighted(weights, per=per, epoch_size=2000), with_ids=True)
+        loader = ts.Loader(made, 50, order=ts.Weighted(weights, per=per, epoch_size=2000), with_ids=True)
         return [k for batch in loader for k in batch["window"].tolist()]
 
     named = ids({"a": 1, "b": 0, "c": 3}, "entity")
@@ -39,7 +39,7 @@ def test_each_number_of_entities_weighs_what_it_says() -> None:
 
 def test_other_weights_are_of_the_next_pass_and_in_the_state() -> None:
     half = np.arange(len(windows())) % 2
-    loader = ts.Loader(windows(), 4, shuffle=ts.Weighted(half), with_ids=True)
+    loader = ts.Loader(windows(), 4, order=ts.Weighted(half), with_ids=True)
     before = loader.state_dict()
     seen: list[int] = []
     for k, batch in enumerate(loader):
@@ -53,10 +53,10 @@ def test_other_weights_are_of_the_next_pass_and_in_the_state() -> None:
     assert state["fingerprint"]["weights"] != before["fingerprint"]["weights"]
     after = [batch["window"].tolist() for batch in loader]
     assert {k % 2 for ids in after for k in ids} == {0}
-    again = ts.Loader(windows(), 4, shuffle=ts.Weighted(1 - half), with_ids=True)
+    again = ts.Loader(windows(), 4, order=ts.Weighted(1 - half), with_ids=True)
     again.load_state_dict(state)
     assert [batch["window"].tolist() for batch in again] == after
-    old = ts.Loader(windows(), 4, shuffle=ts.Weighted(half))
+    old = ts.Loader(windows(), 4, order=ts.Weighted(half))
     message = r"these differ: weights: \d+ in the state, \d+ here\."
     with pytest.raises(ValueError, match=message):
         old.load_state_dict(state)
@@ -65,7 +65,7 @@ def test_other_weights_are_of_the_next_pass_and_in_the_state() -> None:
 
 
 def test_a_pass_left_early_shows_its_own_weights_until_the_next_begins() -> None:
-    loader = ts.Loader(windows(), 4, shuffle=ts.Weighted(weights()))
+    loader = ts.Loader(windows(), 4, order=ts.Weighted(weights()))
     next(iter(loader))
     state = loader.state_dict()
     loader.set_weights(np.ones(len(windows())))
@@ -75,6 +75,6 @@ def test_a_pass_left_early_shows_its_own_weights_until_the_next_begins() -> None
 
 
 def test_a_sampler_alone_draws_by_weights_of_windows() -> None:
-    sampler = ts.Sampler(4, 3, shuffle=ts.Weighted([0, 1, 0, 3], epoch_size=8))
+    sampler = ts.Sampler(4, 3, order=ts.Weighted([0, 1, 0, 3], epoch_size=8))
     assert [ids.tolist() for ids in sampler] == [[3, 3, 3], [3, 3, 3], [1, 3]]
     assert repr(sampler).startswith("Sampler: 8 windows weighted by window with seed 0, 3 steps of 3 x 1 ranks, ")

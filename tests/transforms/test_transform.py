@@ -44,7 +44,7 @@ def test_transforms_run_one_after_the_other_in_the_thread_of_the_loop(prefetch: 
     names = [*SPANS, "window", "entity", "anchor", "window.key"]
     assert seen == [("one", here, names), ("two", here, [*names, "one"])] * len(loader)
     for k, batch in enumerate(batches):
-        assert batch["two"].equal(loader.windows[batch["window"]]["past"] + 2 * k + 2)
+        assert batch["two"].equal(loader.dataset[batch["window"]]["past"] + 2 * k + 2)
 
 
 @pytest.mark.parametrize("prefetch", [0, 2])
@@ -81,9 +81,9 @@ def test_a_batch_whose_transform_fails_does_not_count(prefetch: int) -> None:
     with pytest.raises(ArithmeticError, match=r"^as it happens$"):
         list(loader)
     assert loader.state_dict()["consumed"] == 2 * 32
-    resumed = ts.Loader(loader.windows, 32)
+    resumed = ts.Loader(loader.dataset, 32)
     resumed.load_state_dict(loader.state_dict())
-    assert sum(len(batch["past"]) for batch in resumed) == len(loader.windows) - 2 * 32
+    assert sum(len(batch["past"]) for batch in resumed) == len(loader.dataset) - 2 * 32
 
 
 def test_what_is_no_transform_is_refused() -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import tensorstash as ts
 from tests import oracle
 from tests.data import Table, tables
+from tests.epochs import ordered
 
 pytestmark = pytest.mark.filterwarnings("ignore:Gaps cost")
 
@@ -125,11 +126,11 @@ def check_part(part: Part) -> None:
     assert len(windows) == len(part.starts)
     assert windows.placement.anchor_slots(np.arange(len(windows))).tolist() == part.anchors
     if not part.starts:
-        with pytest.raises(ValueError, match=r"^windows must hold at least one window"):
+        with pytest.raises(ValueError, match=r"^dataset must hold at least one window"):
             ts.Loader(windows, 4)
         return
     for shuffle, batch_size in orders(windows):
-        loader = ts.Loader(windows, batch_size, shuffle=shuffle, with_ids=True)
+        loader = ts.Loader(windows, batch_size, **ordered(shuffle), with_ids=True)
         taken = []
         for batch in loader:
             first = (batch["i64"][:, 0] // 16).tolist()

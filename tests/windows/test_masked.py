@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import tensorstash as ts
 from tests import oracle
 from tests.data import FILLS, Table, spans, tables
+from tests.epochs import ordered
 from tests.oracle import Slot
 from tests.oracle_load import like
 
@@ -276,7 +277,7 @@ def test_loaders_of_all_ranks_hand_out_each_window_once(
         loader = ts.Loader(
             windows,
             batch_size,
-            shuffle=shuffle,
+            **ordered(shuffle),
             num_replicas=ranks,
             rank=rank,
             with_ids=True,
@@ -389,7 +390,7 @@ def test_states_tell_windows_apart_that_differ_in_their_empty_slots_alone() -> N
 def test_lanes_reset_where_a_run_begins() -> None:
     stash = ts.load({"t": [1, 2, 3, 5, 6, 20, 21, 22, 23], "y": np.arange(9.0)}, ["y"], time="t")
     windows = ts.Windows(stash, history=2, stride=2, min_history=1, frequency=1)
-    loader = ts.Loader(windows, 1, shuffle=ts.Lanes(1))
+    loader = ts.Loader(windows, 1, order=ts.Lanes(1))
     assert [(batch["y"].nan_to_num(-1)[0].tolist(), bool(batch["reset"])) for batch in loader] == [
         ([-1, 0], True),
         ([1, 2], False),

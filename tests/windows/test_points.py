@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import tensorstash as ts
 from tests import oracle
+from tests.epochs import ordered
 from tests.words import By, Side
 
 _STEP = 10  # of the regular series
@@ -192,7 +193,7 @@ def test_a_loader_holds_in_each_batch_what_the_windows_do(cards: tuple[ts.Stash,
     windows = windows_of(cards)
 
     def loader(**options: Any) -> ts.Loader:
-        return ts.Loader(windows, shuffle=shuffle, seed=3, with_ids=True, **({"batch_size": 32} | options))
+        return ts.Loader(windows, **ordered(shuffle), seed=3, with_ids=True, **({"batch_size": 32} | options))
 
     def same(batch: dict[str, torch.Tensor]) -> list[int]:
         ids = batch["window"].tolist()
@@ -229,7 +230,7 @@ def test_a_loader_holds_in_each_batch_what_the_windows_do(cards: tuple[ts.Stash,
 def test_steps_by_time_hold_one_time_of_the_frame(cards: tuple[ts.Stash, pl.DataFrame]) -> None:
     windows = windows_of(cards)
     times = cards[1]["t"].unique().sort().to_list()
-    batches = [*ts.Loader(windows, None, shuffle=ts.ByTime(), with_ids=True)]
+    batches = [*ts.Loader(windows, None, order=ts.ByTime(), with_ids=True)]
     assert len(batches) == len(times)
     for batch, time in zip(batches, times):
         assert cards[1][batch["window"].numpy()]["t"].to_list() == [time] * len(batch["window"])
@@ -238,7 +239,7 @@ def test_steps_by_time_hold_one_time_of_the_frame(cards: tuple[ts.Stash, pl.Data
 def test_draws_by_entity_take_its_windows_alone(cards: tuple[ts.Stash, pl.DataFrame]) -> None:
     windows, stash = windows_of(cards), cards[0]
     weights = [float(k in (3, 17)) for k in range(len(stash.entities))]
-    (batch,) = ts.Loader(windows, 4000, shuffle=ts.Weighted(weights, per="entity", epoch_size=4000), with_ids=True)
+    (batch,) = ts.Loader(windows, 4000, order=ts.Weighted(weights, per="entity", epoch_size=4000), with_ids=True)
     assert set(batch["entity"].tolist()) == {3, 17}
     mine = {k for k, card in enumerate(cards[1]["card"]) if card in (stash.entities[3], stash.entities[17])}
     assert set(batch["window"].tolist()) == mine
@@ -457,7 +458,7 @@ def test_what_needs_all_windows_of_a_stash_is_refused(cards: tuple[ts.Stash, pl.
         with pytest.raises(ValueError, match="at given points in time"):
             wrong()
     with pytest.raises(ValueError, match=r"ts.Lanes needs windows of slots"):
-        ts.Loader(windows, 4, shuffle=ts.Lanes(4))
+        ts.Loader(windows, 4, order=ts.Lanes(4))
     refused: list[tuple[dict[str, Any], str]] = [
         ({"stride": 2, "at": points}, "must be left out with at="),
         ({"where": np.ones(stash.rows, bool), "at": points}, "must be left out with at="),

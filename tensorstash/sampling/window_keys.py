@@ -1,14 +1,13 @@
 """Keys: hashes of the positions of windows in a run, from which a batch draws whatever is random in it.
 
 A position is that of a window in the order of its epoch over all ranks, so a key depends neither on the ranks nor on
-the batch size, and a resumed run has the keys that the whole run would have had. Over shards, positions are those in
-the orders of the shards, one shard after the other.
+the batch size, and a resumed run has the keys that the whole run would have had.
 """
 
 import numpy as np
 
 from tensorstash.common.dtypes import Int64s
-from tensorstash.sampling.order import Uint64s, hashes, keys
+from tensorstash.sampling.hashes import Uint64s, hashes, keys
 from tensorstash.sampling.steps import Steps
 
 

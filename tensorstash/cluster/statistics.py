@@ -1,11 +1,11 @@
 """Statistics over the rows of all shards: a few numbers from each node, which are merged."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from tensorstash.sampling.sharded import ShardedWindows
+from tensorstash.common.dtypes import Int64s
 from tensorstash.stash.missing import values_of
 from tensorstash.transforms.fitting import (
     NO_WINDOWS,
@@ -19,6 +19,7 @@ from tensorstash.transforms.fitting import (
     rows_seen,
     spans_of,
 )
+from tensorstash.windows.windows import Windows
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +35,14 @@ class NodeStatistics:
     )  # likewise, for each entity; only with `by="entity"`
 
 
-def of_node(windows: ShardedWindows, columns: list[str], kind: str, by: str | None) -> NodeStatistics:
+def of_node(parts: Mapping[int, Windows], columns: list[str], kind: str, by: str | None) -> NodeStatistics:
     """The statistics of each shard of this node; raises `ValueError` for quartiles, which cannot be merged."""
     if kind == "robust":
         raise ValueError(
             'kind="robust" needs one stash: quartiles of shards cannot be merged. Use "standard", "minmax" or "maxabs".'
         )
     node = NodeStatistics()
-    for shard, part in windows.parts.items():
+    for shard, part in parts.items():
         stash = part.stash
         node.spans.update(spans_of(part, columns))
         names = dict.fromkeys(node.spans.values())
@@ -56,7 +57,7 @@ def of_node(windows: ShardedWindows, columns: list[str], kind: str, by: str | No
     return node
 
 
-def of_all(windows: ShardedWindows, nodes: Sequence[NodeStatistics], kind: str, by: str | None) -> Statistics:
+def of_all(entity_offsets: Int64s, nodes: Sequence[NodeStatistics], kind: str, by: str | None) -> Statistics:
     """The statistics of all ranks, merged in the order of shards, so that every rank computes the same bits.
 
     The ranks of one node give the same statistics.
@@ -73,7 +74,7 @@ def of_all(windows: ShardedWindows, nodes: Sequence[NodeStatistics], kind: str, 
         with np.errstate(invalid="ignore", over="ignore"):
             fitted = merged([result.every[shard][name] for shard in sorted(result.every)], kind)
         if by is not None:
-            offsets = windows.division.entity_offsets
+            offsets = entity_offsets
             # entities of shards without windows have no values
             count, center, scale = (np.zeros((offsets[-1], array.shape[1]), array.dtype) for array in fitted)
             for shard, columns in result.each.items():

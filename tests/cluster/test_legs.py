@@ -1,4 +1,4 @@
-"""Inside `sampling/sharded_steps.py`: layouts that change within an epoch, beside an oracle of single windows."""
+"""Inside `cluster/order.py`: layouts that change within an epoch, beside an oracle of single windows."""
 
 import gc
 import random
@@ -13,17 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tensorstash.cluster.legs import Leg, Legs, ShardTable, fold, remainder, shown_after
+from tensorstash.cluster.order import ShardedOrder
+from tensorstash.cluster.sharded_windows import Count, merge_counts
 from tensorstash.cluster.shards import assign
 from tensorstash.sampling.components import components, mix_draws
-from tensorstash.sampling.sharded import Count, merge_counts
-from tensorstash.sampling.sharded_steps import (
-    Sharding,
-    ShardTable,
-    fold,
-    remainder,
-    shown_after,
-)
-from tensorstash.sampling.steps import Layout, Leg, Legs, Steps
+from tensorstash.sampling.steps import Layout, Steps
 from tests import kernel
 from tests.words import Int64s
 
@@ -86,16 +81,16 @@ def test_the_oracle_is_no_constant() -> None:
     assert held([5, 1, 4, 4], 2) == [[0, 1], [2, 3]]
 
 
-def split(own: Sharding, ids: Int64s) -> tuple[Int64s, Int64s]:
+def split(own: ShardedOrder, ids: Int64s) -> tuple[Int64s, Int64s]:
     """The component of each window of a node, and its number there."""
-    component = np.searchsorted(np.cumsum(own.of.sizes), ids, "right")
-    return component, ids - own.of.first[component]
+    component = np.searchsorted(np.cumsum(own._components.sizes), ids, "right")
+    return component, ids - own._components.first[component]
 
 
-def sharding(table: ShardTable, nodes: int, node: int, shuffle: bool) -> Sharding:
+def sharding(table: ShardTable, nodes: int, node: int, shuffle: bool) -> ShardedOrder:
     shards = tuple(shard for shard in table.holds(nodes)[node] if table.windows[shard])
     of = components({f"shard {shard}": table.windows[shard] for shard in shards})
-    return Sharding(table, node, nodes, shards, of, shuffle)
+    return ShardedOrder(table, node, nodes, shards, of, shuffle=shuffle)
 
 
 def passing(
@@ -106,16 +101,16 @@ def passing(
     for rank in range(nodes * ranks):
         own = sharding(table, nodes, rank // ranks, how["shuffle"])
         layout = Layout(nodes * ranks, rank, batch, "keep")
-        groups = own.steps_after(how["seed"], how["epoch"], legs, layout, most)
+        groups = own.steps(how["seed"], how["epoch"], legs or None, layout, most)
         found.append([step for group in groups for step in unpacked(own, group)])
     return found
 
 
-def unpacked(own: Sharding, group: Steps) -> list[tuple[list[Window], list[Window], Any]]:
+def unpacked(own: ShardedOrder, group: Steps) -> list[tuple[list[Window], list[Window], Any]]:
     steps = []
-    for ids, valid, legs in zip(group.ids, np.broadcast_to(group.valid, (len(group.ids), 1))[:, 0], group.consumed):
+    for ids, valid, legs in zip(group.ids, np.broadcast_to(group.valid, (len(group.ids), 1))[:, 0], group.progress):
         component, number = split(own, ids)
-        windows = [(own.shards[c], int(k)) for c, k in zip(component, number)]
+        windows = [(own._shards[c], int(k)) for c, k in zip(component, number)]
         steps.append((windows[:valid], windows[valid:], legs))
     return steps
 
@@ -245,13 +240,13 @@ def test_steps_and_states_of_a_trillion_windows_are_a_few_integers() -> None:
     own = sharding(table, 1250, 7, True)
     layout = Layout(10_000, 7 * 8 + 3, 1024, "keep")
     taken = 0
-    for group in own.steps_after(0, 0, legs, layout, 100):
+    for group in own.steps(0, 0, legs or None, layout, 100):
         assert group.ids.shape[1] == 1024
         taken += len(group.ids)
     assert taken == 100
-    assert group.consumed[-1] == (*legs, Leg(1250, 8, 1024, 100))
+    assert group.progress[-1] == (*legs, Leg(1250, 8, 1024, 100))
     alone = sharding(table, 1, 0, True)
-    whole = next(alone.steps_after(0, 0, legs, Layout(8, 3, 1024, "keep"), 2))
+    whole = next(alone.steps(0, 0, legs or None, Layout(8, 3, 1024, "keep"), 2))
     assert len({*zip(*(part.tolist() for part in split(alone, whole.ids.reshape(-1))))}) == whole.ids.size
     assert whole.valid.tolist() == [[1024]] * 2  # type: ignore[union-attr]
 
@@ -266,7 +261,7 @@ def test_a_rank_holds_kilobytes_of_4096_shards() -> None:
         rows = array("q", known.windows)
         table = ShardTable(known.windows, partial(assign, rows))
         own = sharding(table, 1250, 7, True)
-        passing = own.steps_after(0, 0, (Leg(1, 8, 64, 3),), Layout(10_000, 59, 1024, "keep"), 100)
+        passing = own.steps(0, 0, (Leg(1, 8, 64, 3),), Layout(10_000, 59, 1024, "keep"), 100)
         ids = next(passing).ids.nbytes
         gc.collect()  # it also empties the free lists of the interpreter
         held, _ = tracemalloc.get_traced_memory()

@@ -5,13 +5,20 @@ import zlib
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from tensorstash.cluster.legs import Holds, ShardTable
+from tensorstash.cluster.order import ShardedOrder
+from tensorstash.cluster.statistics import of_all, of_node
 from tensorstash.common.dtypes import Int64s
 from tensorstash.sampling.mix import Mix
-from tensorstash.sampling.sharded_steps import Holds, ShardTable
+from tensorstash.transforms.bound import Divided
+from tensorstash.transforms.statistics import Statistics
 from tensorstash.windows.identity import MEANINGS
+from tensorstash.windows.placement import Chain
 from tensorstash.windows.splits import Moment
 from tensorstash.windows.windows import Windows
 
@@ -62,7 +69,7 @@ class Division:
 
 
 @dataclass(frozen=True, eq=False)
-class ShardedWindows:
+class ShardedWindows(Divided):
     """The windows of all shards; `parts` has those of the shards that this node holds, by the number of the shard.
 
     A `Loader` samples them: in an epoch every window comes once over all nodes, and all ranks take equally many steps.
@@ -78,6 +85,8 @@ class ShardedWindows:
     parts: Mapping[int, Windows]
     division: Division
     counts: Counted | None = None
+
+    kind = "shards"
 
     def __len__(self) -> int:
         """The number of windows of all shards on all nodes."""
@@ -156,6 +165,41 @@ class ShardedWindows:
             "offsets": counts.offsets,
         }
 
+    @property
+    def chain(self) -> Chain:  # type: ignore[override]  # an attribute there
+        """What gathers the windows of this node."""
+        return self.mix_of_node().chain
+
+    def order(self, *, shuffle: bool) -> ShardedOrder:
+        """The order of a sampler over these windows: each shard permuted in each epoch, or sequential."""
+        division, components = self.division, self.mix_of_node().components
+        return ShardedOrder(
+            self.table,
+            division.node,
+            division.nodes,
+            [*self.parts],
+            components,
+            shuffle=shuffle,
+        )
+
+    def numbers(self) -> tuple[Int64s, Int64s]:
+        """The number of each shard of this node, and where its entities begin among those of all shards."""
+        shards = np.array([*self.parts], np.int64)
+        return shards, self.division.entity_offsets[shards]
+
+    def entities(self) -> tuple[list[Any], tuple[int, ...]]:
+        """The names of the entities of all shards, whose numbers count through all of them."""
+        return [*self.division.entities()], (0,) * len(self.division.entity_offsets[1:])
+
+    def statistics(self, columns: list[str], kind: str, by: str | None) -> Callable[[str | None], Statistics]:
+        """The statistics of the rows that these windows see, for one node that has all of them."""
+        if self.division.nodes > 1:
+            raise ValueError(
+                f"{self.division.nodes} nodes must exchange their statistics: call "
+                "ts.cluster.fit_scaler(windows, columns) on every rank."
+            )
+        return partial(of_all, self.division.entity_offsets, [of_node(self.parts, columns, kind, by)], kind)
+
     def mix_of_node(self) -> Mix:
         """The windows of this node as one mix, whose components are `shard 0`, `shard 1` and so on.
 
@@ -182,7 +226,7 @@ class ShardedWindows:
         totals = [sum(self.table.windows[shard] for shard in shards) for shards in self._held]
         return 1 - sum(totals) / (len(totals) * max(totals)) if any(totals) else 0.0
 
-    def uneven_text(self) -> str | None:
+    def warning(self) -> str | None:
         """A warning if more than a tenth of an epoch is filler."""
         uneven = self.unevenness()
         if uneven <= _UNEVEN:

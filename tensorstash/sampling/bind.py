@@ -1,0 +1,43 @@
+"""The order that the arguments `shuffle=` and `order=` name, for given windows."""
+
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+import numpy as np
+
+from tensorstash.sampling.order import Count, Order
+from tensorstash.sampling.ordinary import Sequential, Shuffled
+from tensorstash.sampling.own_ids import OwnIds
+from tensorstash.sampling.several import Several
+from tensorstash.windows.windows import Windows
+
+Dataset = Windows | Several | Count  # what a sampler draws from
+
+
+class Bindable(Protocol):
+    """What `order=` takes, such as `ts.Blocks(size)`."""
+
+    def bind(self, windows: Any) -> Order:
+        """The order of these windows."""
+
+
+def bound(shuffle: object, order: Bindable | Iterable[int] | None, dataset: Dataset) -> Order:
+    """The order of windows by the arguments of a sampler."""
+    if not isinstance(shuffle, (bool, np.bool_)):
+        raise TypeError(f"shuffle must be True or False, got {shuffle!r}. Give any other order as order=.")
+    if isinstance(dataset, Several):
+        if order is not None:
+            raise ValueError(
+                f"order must be left out for {dataset.kind}. Use shuffle=True (permuted) or False (interleaved)."
+            )
+        return dataset.order(shuffle=bool(shuffle))
+    if order is None:
+        return Shuffled(len(dataset)) if shuffle else Sequential(len(dataset))
+    if shuffle:
+        raise ValueError("shuffle=True and order= each set the order, so only one may be given. Leave one out.")
+    if isinstance(order, type) or not hasattr(order, "bind"):
+        return OwnIds(order, len(dataset))
+    made = order.bind(dataset)
+    if not isinstance(made, Order):
+        raise TypeError(f"bind(windows) of order= must return an Order, got a {type(made).__name__} of {order!r}.")
+    return made

@@ -1,0 +1,41 @@
+"""Keyed hashes and checksums of integers, in blocks, equal on every platform and in every release."""
+
+import hashlib
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tensorstash.common.dtypes import Int64s
+from tensorstash.native.permutation import _mix as mix
+
+Uint64s = NDArray[np.uint64]
+
+CHUNK = 1 << 16  # windows, times or weights at a time: the temporary arrays stay in the cache
+
+
+def chunks(count: int) -> Iterator[tuple[int, int]]:
+    """`[0, count)` in ranges of at most 65,536."""
+    for low in range(0, count, CHUNK):
+        yield low, min(low + CHUNK, count)
+
+
+def checksum(*arrays: NDArray[np.integer[Any]]) -> int:
+    """The CRC-32 of all arrays, one after the other, as little-endian int64."""
+    crc = 0
+    for array in arrays:
+        for low, high in chunks(len(array)):
+            crc = zlib.crc32(array[low:high].astype("<i8").tobytes(), crc)
+    return crc
+
+
+def keys(text: str) -> Uint64s:
+    """Eight keys, `(8,)`: the BLAKE2b digest (RFC 7693) of a text, read as little-endian words of 64 bits."""
+    return np.frombuffer(hashlib.blake2b(text.encode()).digest(), "<u8").astype(np.uint64)
+
+
+def hashes(numbers: Int64s, first: Uint64s | np.uint64, second: Uint64s | np.uint64) -> Uint64s:
+    """Two rounds of the SplitMix64 finalizer, each with a key: different numbers have different hashes."""
+    return mix(mix(numbers.astype(np.uint64) ^ first) ^ second)

@@ -1,0 +1,106 @@
+"""Window ids of the caller's own."""
+
+import operator
+import zlib
+from collections.abc import Mapping, Sized
+from typing import Any, SupportsIndex
+
+import numpy as np
+import torch
+
+from tensorstash.common.checks import array_of, integer
+from tensorstash.common.dtypes import Int64s
+from tensorstash.sampling.order import Ids, Progress, SequenceOrder
+
+_KEPT_EPOCHS = 2  # the current one, and the one being prefetched
+
+
+class OwnIds(SequenceOrder):
+    """The order of `order=ids`: an iterable with a length yields the window ids of one epoch.
+
+    Its method `set_epoch(epoch)`, if it has one, is called before each epoch. The ids of an epoch are kept, 8 bytes
+    each. The state holds their checksum, because the iterable may yield other ids when the run is resumed.
+    """
+
+    name = "own ids"
+    is_seeded = False
+
+    def __init__(self, ids: Any, windows: int) -> None:
+        if not isinstance(ids, Sized) or not hasattr(ids, "__iter__") or isinstance(ids, (str, bytes)):
+            raise TypeError(
+                "order must be ts.Blocks(size), ts.Lanes(count), ts.Weighted(weights), ts.ByTime(), or an iterable of "
+                f"window ids with a length, got {ids!r}."
+            )
+        if isinstance(ids, (np.ndarray, torch.Tensor)) and not ids.ndim:
+            raise TypeError(f"order must be a list of ids, got the single {ids!r}. Write [...] around it.")
+        if not len(ids):
+            raise ValueError("order must give at least one id, got a length of 0.")
+        self.fingerprint = {}
+        self.positions = len(ids)
+        self._given = ids
+        self._windows = windows
+        self._epochs: dict[int, tuple[Int64s, int]] = {}
+        self._expected: tuple[int, int] | None = None  # the epoch of a loaded state, and the checksum of its ids
+
+    def begin(self, seed: int, epoch: int) -> None:
+        """Ask for the ids of the epoch."""
+        self.at(seed, epoch)
+
+    def at(self, seed: int, epoch: int) -> Ids:
+        """The ids of an epoch."""
+        if epoch not in self._epochs:
+            ids = self._ids_of(epoch)
+            checksum = zlib.crc32(ids.tobytes())
+            if self._expected is not None and self._expected[0] == epoch and self._expected[1] != checksum:
+                raise ValueError(
+                    f"order= gives other ids for epoch {epoch} than when the state was saved, so the position in it "
+                    "cannot be found. Make its ids depend on its set_epoch(epoch) alone, or call loader.set_epoch() "
+                    "for another epoch."
+                )
+            kept = [*self._epochs.items()][1 - _KEPT_EPOCHS :]
+            self._epochs = dict([*kept, (epoch, (ids, checksum))])
+        return self._epochs[epoch][0].__getitem__
+
+    def dump(self, epoch: int, progress: Progress) -> dict[str, Any]:
+        """The progress, and the checksum of the ids of an epoch that has begun."""
+        return super().dump(epoch, progress) | {"ids": self._checksum(epoch) if progress else None}
+
+    def load(self, state: Mapping[str, Any]) -> Progress:
+        """The progress in a state, whose epoch must have the same ids again."""
+        progress, epoch, checksum = super().load(state), state["epoch"], state["ids"]
+        checksum = None if checksum is None else integer(checksum, "ids of a state")
+        self._expected = None if checksum is None else (epoch, checksum)
+        if self._checksum(epoch) != checksum:
+            self._epochs.pop(epoch, None)
+        return progress
+
+    def _checksum(self, epoch: int) -> int | None:
+        return self._epochs[epoch][1] if epoch in self._epochs else None
+
+    def _ids_of(self, epoch: int) -> Int64s:
+        if hasattr(self._given, "set_epoch"):
+            self._given.set_epoch(epoch)
+        if isinstance(self._given, (np.ndarray, torch.Tensor)):
+            ids = array_of(self._given, "order")
+            if ids.ndim != 1 or ids.dtype.kind not in "iu":
+                raise TypeError(f"Ids must be one-dimensional integers, got {ids.ndim} dimensions of {ids.dtype}.")
+            ids = ids.astype(np.int64)
+        else:
+            try:
+                ids = np.fromiter((_id(k) for k in self._given), np.int64)
+            except TypeError as error:
+                raise TypeError("order must give one integer at a time, the id of a window.") from error
+            except OverflowError as error:
+                raise IndexError(f"Ids must lie in [0, {self._windows}), got a larger one from order=.") from error
+        if len(ids) != len(self._given):
+            raise ValueError(f"order must give as many ids as its length, {len(self._given):,}, got {len(ids):,}.")
+        outside = (ids < 0) | (ids >= self._windows)
+        if outside.any():
+            raise IndexError(f"Ids must lie in [0, {self._windows}), got {ids[outside.argmax()]} from order=.")
+        return ids
+
+
+def _id(given: SupportsIndex) -> int:
+    if isinstance(given, bool):
+        raise TypeError(f"an id must be an integer, got {given}")
+    return operator.index(given)

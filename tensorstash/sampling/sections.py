@@ -1,0 +1,145 @@
+"""Windows sorted by their times, and steps that each hold windows of one time only.
+
+The table of ids by time takes 4 bytes per window and 4 per distinct time; from 2**31 windows on, 8 of each.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from tensorstash.common.dtypes import Int32s, Int64s
+from tensorstash.sampling.hashes import chunks
+from tensorstash.sampling.order import Ids
+from tensorstash.segments.limits import check_free, memory_limits
+
+_BUILDING = 16  # bytes per window while a table is made
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sections:
+    """The ids of all windows by anchor time: the windows of time t, by entity, are `ids[ends[t - 1] : ends[t]]`."""
+
+    ids: Int32s | Int64s  # (windows,)
+    ends: Int32s | Int64s  # (times,)
+
+
+class Cuts(NamedTuple):
+    """Steps of one epoch: step k takes `ids[begin[k] : end[k]]` of the sections."""
+
+    begin: Int64s  # (steps,)
+    end: Int64s
+    consumed: Int64s  # windows of the epoch's order that are consumed after each step
+
+
+def sections(times_of: Ids, windows: int, by_entity: Int64s | None = None) -> Sections:
+    """Sort the ids `0..windows-1` by the times that `times_of(ids)` gives, `(k,)` int64; equal times by id.
+
+    `by_entity`, `(windows,)`, has the ids in the order of their entities if they are not in it: equal times keep that
+    order. `times_of` is called twice for each id, with 65,536 ids at a time. The sort takes up to 16 bytes per window.
+    """
+    if by_entity is not None:
+        placed = sections(lambda places: times_of(by_entity[places]), windows)
+        placed.ids[:] = by_entity[placed.ids]
+        return placed
+    check_free(
+        _BUILDING * windows,
+        memory_limits(),
+        f"Steps by time sort the windows by their times, in {_BUILDING} bytes per window and rank",
+        f"a table of {windows:,} windows",
+        "Use fewer windows, or a larger stride.",
+    )
+    times = _distinct(times_of, windows)
+    bits, count = windows.bit_length(), len(times)
+    if bits + count.bit_length() > 63:
+        raise ValueError(
+            f"Steps by time take at most 2**31 windows and times, got {windows:,} windows of {count:,} times."
+        )
+    keys = np.empty(windows, np.int64)  # (place of the time, id) in one integer: sorting them is a stable sort by time
+    for low, high in chunks(windows):
+        ids = np.arange(low, high, dtype=np.int64)
+        keys[low:high] = np.searchsorted(times, times_of(ids)) << bits | ids
+    del times  # before the next arrays are made
+    keys.sort()
+    return _unpacked(keys, bits, count)
+
+
+def _unpacked(keys: Int64s, bits: int, count: int) -> Sections:
+    wide = len(keys) >= 1 << 31
+    ids: Int32s | Int64s = keys if wide else np.empty(len(keys), np.int32)
+    ends: Int32s | Int64s = np.empty(count, np.int64) if wide else np.empty(count, np.int32)
+    for low, high in chunks(len(keys)):
+        ends[keys[low:high] >> bits] = np.arange(low + 1, high + 1)  # of equal indexes, the last one counts
+        ids[low:high] = keys[low:high] & ((1 << bits) - 1)
+    return Sections(ids, ends)
+
+
+def _distinct(times_of: Ids, windows: int) -> Int64s:
+    """The distinct times, ascending."""
+    times = np.empty(windows, np.int64)
+    for low, high in chunks(windows):
+        times[low:high] = times_of(np.arange(low, high, dtype=np.int64))
+    times.sort()
+    count = 0
+    for low, high in chunks(windows):
+        block = times[low:high]
+        new = block[np.append(low == 0 or block[0] != times[count - 1], block[1:] != block[:-1])]
+        times[count : count + len(new)] = new  # in place: writing never overtakes reading
+        count += len(new)
+    return times[:count].copy()
+
+
+def count_steps(of: Sections, size: int | None, drop: bool = False) -> int:
+    """Steps of a whole epoch with `size` windows per step over all ranks; with `None`, one step per time."""
+    if size is None:
+        return len(of.ends)
+    counts = (_bounds(of, np.arange(low, high))[1] for low, high in chunks(len(of.ends)))
+    return sum(int(_steps_in(count, size, drop).sum()) for count in counts)
+
+
+def cuts(of: Sections, order: Ids, consumed: int, size: int | None, drop: bool = False) -> Iterator[Cuts]:
+    """The steps of an epoch after the first `consumed` windows of its order, many steps at a time.
+
+    A partly consumed time continues with its remaining windows, whatever size earlier steps had. `drop` leaves out
+    steps of fewer than `size` windows.
+    """
+    before = 0  # windows of earlier times
+    for low, high in chunks(len(of.ends)):
+        begin, count = _bounds(of, order(np.arange(low, high)))
+        ends = before + np.cumsum(count)
+        before = int(ends[-1])
+        if before > consumed:
+            left = slice(int(np.searchsorted(ends, consumed, "right")), None)
+            begin, count, ends = begin[left], count[left], ends[left]
+            skip = max(0, consumed - int(ends[0] - count[0]))
+            begin[0] += skip
+            count[0] -= skip
+            yield from _cut(begin, count, ends, int(count.max()) if size is None else size, drop)
+
+
+def _cut(begin: Int64s, count: Int64s, ends: Int64s, size: int, drop: bool) -> Iterator[Cuts]:
+    """Cut times into steps. A time has `count` windows from `begin` on, and ends at position `ends` of the order."""
+    steps = _steps_in(count, size, drop)
+    upto = np.cumsum(steps)
+    for low, high in chunks(int(upto[-1])):
+        step = np.arange(low, high)
+        time = np.searchsorted(upto, step, "right")
+        first = (step - (upto - steps)[time]) * size
+        last = np.minimum(first + size, count[time])
+        yield Cuts(begin[time] + first, begin[time] + last, (ends - count)[time] + last)
+
+
+def _steps_in(count: Int64s, size: int, drop: bool) -> Int64s:
+    return count // size if drop else -(-count // size)
+
+
+def _bounds(of: Sections, times: Int64s) -> tuple[Int64s, Int64s]:
+    """Where the ids of each time begin, and their number."""
+    begin = np.where(times > 0, of.ends[times - 1], 0).astype(np.int64)
+    return begin, of.ends[times] - begin
+
+
+def largest(of: Sections) -> int:
+    """How many windows the largest time has."""
+    return int(np.diff(of.ends, prepend=of.ends[:0].dtype.type(0)).max())

@@ -1,0 +1,42 @@
+"""Windows of several stashes that are sampled together."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+from tensorstash.common.dtypes import Int64s
+from tensorstash.sampling.order import Order
+from tensorstash.windows.placement import Chain
+from tensorstash.windows.windows import Windows
+
+
+class Several(ABC):
+    """What a `Loader` may sample in place of windows: windows of several stashes, in orders of their own."""
+
+    kind: str  # in messages
+    parts: Mapping[Any, Windows]  # the windows of each stash that this process has
+    chain: Chain  # which gathers them
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """The number of windows of all stashes together."""
+
+    @abstractmethod
+    def fingerprint(self) -> dict[str, Any]:
+        """A small JSON identity."""
+
+    @abstractmethod
+    def order(self, *, shuffle: bool) -> Order:
+        """The order of a sampler over them; `order=` is refused."""
+
+    def warning(self) -> str | None:
+        """What a `Loader` over them warns of when it is made."""
+        return None
+
+    @abstractmethod
+    def numbers(self) -> tuple[Int64s, Int64s]:
+        """For each of the parts, its `source` in batches, and the `entity` of its first entity there."""
+
+    @abstractmethod
+    def entities(self) -> tuple[list[Any], tuple[int, ...]]:
+        """The names of the entities of all stashes, and where those of each part begin if parts count their own."""
