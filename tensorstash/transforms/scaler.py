@@ -17,15 +17,7 @@ from tensorstash.sampling.several import Several
 from tensorstash.stash.scaled import is_scaled, note_scaled, was_scaled
 from tensorstash.stash.stash import Stash
 from tensorstash.transforms.apply import scaled_stash
-from tensorstash.transforms.bound import (
-    Divided,
-    Source,
-    check_source,
-    check_unscaled,
-    entities_in,
-    groups_of,
-    spans_in,
-)
+from tensorstash.transforms.bound import Divided, Source, check_source, check_unscaled, entities_in, groups_of, spans_in
 from tensorstash.transforms.entries import change_rows, check_batch, check_pack, check_predictions, observed_of, span_of
 from tensorstash.transforms.scaling import Constants
 from tensorstash.transforms.state import VERSION, fields_of
