@@ -24,12 +24,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from tensorstash.sampling.sharded import Count, merge_counts
-from tensorstash.sampling.sharded_steps import ShardTable, fold, remainder
 
 import tensorstash as ts
+from tensorstash.cluster.legs import Leg, ShardTable, fold, remainder
+from tensorstash.cluster.sharded_windows import Count, merge_counts
 from tensorstash.cluster.shards import assign
-from tensorstash.sampling.steps import Leg
 
 SHARDS = 16
 SPANS = {"past": ("x", -96, 0), "target": ("x", 0, 24)}

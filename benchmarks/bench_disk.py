@@ -96,7 +96,7 @@ def hugging_face(folder: Path, order: Order, rows: int) -> Batches:
         yield ids, [torch.from_numpy(np.stack([one[f"c{k}"] for one in found])) for k in range(COLUMNS)]
 
 
-CONTESTANTS: dict[str, Callable[[Path, bool | ts.Blocks, int], Batches]] = {
+CONTESTANTS: dict[str, Callable[[Path, Order, int], Batches]] = {
     "ts.open": stash,
     "ts.open, not ahead": not_ahead,
     "NumPy memory map": memory_map,

@@ -19,19 +19,19 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from tensorstash.sampling.ordering import Ordering, _of_mix, of_count
 
 import tensorstash as ts
-from tensorstash.sampling.by_time import sections
+from tensorstash.sampling.by_time import ByTimeOrder
 from tensorstash.sampling.components import components
-from tensorstash.sampling.order import order as order_at
+from tensorstash.sampling.mixed import MixedOrder
+from tensorstash.sampling.order import Count, Order
+from tensorstash.sampling.sections import sections
 
 COLUMNS = 8
 BATCH = 1024
@@ -196,17 +196,27 @@ def further_case(name: str, n: int, count: int) -> dict[str, Any]:
     return {"ids_per_second": take(0) / seconds, "making": making, "held": held, "growth": growth}
 
 
-def ordering_of(name: str, n: int, weights: Any) -> Ordering:
+@dataclass
+class Made:
+    """An order that was made before."""
+
+    order: Order
+
+    def bind(self, _: Any) -> Order:
+        return self.order
+
+
+def ordering_of(name: str, n: int, weights: Any) -> Any:
     """The order of `n` windows: of weights, of cross-sections of 500, or of components from n / 10 up."""
     if name == "weighted":
-        return of_count(False, ts.Weighted(weights[:n]), n)
+        return Made(ts.Weighted(weights[:n]).bind(Count(n)))
     if name == "by time":
         table = sections(lambda ids: ids % max(1, n // 500), n)
-        return Ordering(ts.ByTime(shuffle=True), name, n, partial(order_at, True, len(table.ends)), {}, table)
+        return Made(ByTimeOrder(table, shuffle=True))
     count = int(name.removeprefix("mix of "))
     parts = np.diff(np.linspace(0, n, count + 1).astype(np.int64)).tolist()
     of = components({f"part {k}": size for k, size in enumerate(parts)})
-    return Ordering(True, name, n, partial(_of_mix, of, n, True), {}, block=1 << (14 if count < 100 else 16))
+    return Made(MixedOrder(of, n, shuffle=True))
 
 
 def mixing(quick: bool) -> None:

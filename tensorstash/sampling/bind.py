@@ -1,6 +1,5 @@
 """The order that the arguments `shuffle=` and `order=` name, for given windows."""
 
-from collections.abc import Iterable
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,7 +20,7 @@ class Bindable(Protocol):
         """The order of these windows."""
 
 
-def bound(shuffle: object, order: Bindable | Iterable[int] | None, dataset: Dataset) -> Order:
+def bound(shuffle: object, order: Any, dataset: Dataset) -> Order:
     """The order of windows by the arguments of a sampler."""
     if not isinstance(shuffle, (bool, np.bool_)):
         raise TypeError(f"shuffle must be True or False, got {shuffle!r}. Give any other order as order=.")

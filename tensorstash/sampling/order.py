@@ -1,9 +1,9 @@
 """What an order is: the windows of every epoch in steps, and what a state tells of an epoch's progress."""
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +18,7 @@ from tensorstash.windows.windows import Windows
 Ids = Callable[[Int64s], Int64s]  # positions of an epoch to ids, both `(k,)`
 
 
-@runtime_checkable
-class Order(Protocol):
+class Order(ABC):
     """Which windows come at each step of an epoch, over all ranks.
 
     A `Sampler` takes the steps of an order one after the other, whatever order it is. How much of an epoch is done is
@@ -52,7 +51,7 @@ class Order(Protocol):
         """The progress of an epoch after its first `steps` steps in this layout."""
 
     def dump(self, epoch: int, progress: Progress) -> dict[str, Any]:
-        """The progress of an epoch as JSON values of a state; `consumed` is the number of windows that ranks have used."""
+        """The progress of an epoch as JSON values of a state, at least `consumed`, the windows that ranks have used."""
         return {"consumed": progress or 0}
 
     def load(self, state: Mapping[str, Any]) -> Progress:
@@ -73,13 +72,13 @@ class Order(Protocol):
     largest_step: int | None = None
     """The number of windows in the largest step, if steps without a batch size are defined; they then vary in size."""
 
-    def check_tail(self, tail: Tail, *, varies: bool) -> None:
+    def check_tail(self, tail: Tail, *, varies: bool) -> None:  # noqa: B027  any tail, by default
         """Raise `ValueError` if the order has no such tail. `varies`: there is no batch size."""
 
-    def check_layout(self, layout: Layout) -> None:
+    def check_layout(self, layout: Layout) -> None:  # noqa: B027  any layout, by default
         """Raise `ValueError` if steps cannot be divided like this."""
 
-    def begin(self, seed: int, epoch: int) -> None:
+    def begin(self, seed: int, epoch: int) -> None:  # noqa: B027  nothing, by default
         """Run what must run in the thread of the loop, such as code of the caller; called when a pass begins."""
 
     def entries(self, steps: Steps, layout: Layout, chain: Chain, anchors: Int64s) -> dict[str, NDArray[Any]]:

@@ -10,7 +10,8 @@ import torch
 
 from tensorstash.common.checks import array_of, integer
 from tensorstash.common.dtypes import Int64s
-from tensorstash.sampling.order import Ids, Progress, SequenceOrder
+from tensorstash.sampling.order import Ids, SequenceOrder
+from tensorstash.sampling.steps import Progress
 
 _KEPT_EPOCHS = 2  # the current one, and the one being prefetched
 

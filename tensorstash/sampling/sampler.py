@@ -15,7 +15,9 @@ from tensorstash.sampling.bind import Bindable, Dataset, bound
 from tensorstash.sampling.differences import differences
 from tensorstash.sampling.order import Count, Order
 from tensorstash.sampling.passes import Position, Schedule
+from tensorstash.sampling.several import Several
 from tensorstash.sampling.steps import Layout, Progress, Tail
+from tensorstash.windows.windows import Windows
 
 VERSION = 1
 _MOST_RANKS = 1 << 31
@@ -99,7 +101,7 @@ class Sampler:
     ) -> None:
         if isinstance(order, Sampler):
             raise TypeError("order must give one id at a time, got a ts.Sampler. Give its own order= instead.")
-        windows = n if hasattr(n, "fingerprint") else Count(at_least(0, n, "n", below=MOST_COUNT))
+        windows = n if isinstance(n, (Windows, Several, Count)) else Count(at_least(0, n, "n", below=MOST_COUNT))
         self.order = bound(shuffle, order, windows)  # of the next passes
         self.tail = one_of(tail, get_args(Tail), "tail")
         if (num_replicas is None) != (rank is None):

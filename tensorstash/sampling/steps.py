@@ -60,7 +60,7 @@ def share(starts: Int64s, count: int | Int64s, layout: Layout) -> tuple[Int64s, 
     width = int(np.max(mine, initial=1))
     if layout.tail == "pad":
         width = -(-int(np.max(count)) // layout.ranks) if layout.varies else layout.batch_size
-    valid = mine[:, None] if isinstance(count, np.ndarray) else int(mine)
+    valid = mine[:, None] if isinstance(mine, np.ndarray) else int(mine)
     place = np.arange(width)
     within = np.where(place < valid, np.expand_dims(first, -1) + place, 0)
     return starts[:, None] + within, valid

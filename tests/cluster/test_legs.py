@@ -240,13 +240,13 @@ def test_steps_and_states_of_a_trillion_windows_are_a_few_integers() -> None:
     own = sharding(table, 1250, 7, True)
     layout = Layout(10_000, 7 * 8 + 3, 1024, "keep")
     taken = 0
-    for group in own.steps(0, 0, legs or None, layout, 100):
+    for group in own.steps(0, 0, legs, layout, 100):
         assert group.ids.shape[1] == 1024
         taken += len(group.ids)
     assert taken == 100
     assert group.progress[-1] == (*legs, Leg(1250, 8, 1024, 100))
     alone = sharding(table, 1, 0, True)
-    whole = next(alone.steps(0, 0, legs or None, Layout(8, 3, 1024, "keep"), 2))
+    whole = next(alone.steps(0, 0, legs, Layout(8, 3, 1024, "keep"), 2))
     assert len({*zip(*(part.tolist() for part in split(alone, whole.ids.reshape(-1))))}) == whole.ids.size
     assert whole.valid.tolist() == [[1024]] * 2  # type: ignore[union-attr]
 
