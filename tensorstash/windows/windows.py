@@ -280,9 +280,10 @@ class Windows:
         """Divide these windows at times, in ascending order: before, between and from the cuts.
 
         Part k holds the windows whose whole horizon (without a horizon: whole window) lies in `[cut k-1, cut k)`; the
-        history may reach back across a cut. A window across a cut is in no part. Windows at given points also go by
-        their time, and spans in time must end before the cut. Text and dates are read in the zone of the times. Raises
-        `ValueError` for cuts that cannot be read or do not ascend, and warns of a first or last part without a window.
+        history may reach back across a cut. A window across a cut is in no part. Windows at given points go by
+        their time in place of their slots before it, so they need no horizon. Spans in time must end before the cut.
+        Text and dates are read in the zone of the times. Raises `ValueError` for cuts that cannot be read or do not
+        ascend, and warns of a first or last part without a window.
 
         Example:
             >>> import numpy as np, tensorstash as ts
