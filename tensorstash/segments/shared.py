@@ -9,8 +9,6 @@ from datetime import datetime, timedelta, timezone
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from tensorstash.errors import SegmentError
 from tensorstash.segments.directory import (
     Directory,
@@ -175,7 +173,9 @@ def prune(*, older_than: timedelta | str | None = None, max_bytes: int | None = 
 def _check_limits(older_than: object, max_bytes: object) -> None:
     if not (older_than is None or isinstance(older_than, (timedelta, str))):
         raise TypeError(f"older_than must be a timedelta or a text such as '12h' or '7d', got {older_than!r}.")
-    if isinstance(max_bytes, (bool, np.timedelta64)) or not (max_bytes is None or isinstance(max_bytes, Real)):
+    # numpy, which this file must not import, calls its timedelta64 an integer
+    is_time = getattr(getattr(max_bytes, "dtype", None), "kind", None) == "m"
+    if is_time or isinstance(max_bytes, bool) or not (max_bytes is None or isinstance(max_bytes, Real)):
         raise TypeError(f"max_bytes must be a number of bytes such as 10**9, got {max_bytes!r}.")
     if max_bytes is not None and not float(max_bytes) >= 0:  # false for NaN too
         raise ValueError(f"max_bytes must be >= 0, got {max_bytes!r}.")
